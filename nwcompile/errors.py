@@ -1,0 +1,69 @@
+"""Every error a person can meet: one sentence that says what, where, used/limit and what to do."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class NwError(Exception):
+    """Base of all errors of nwcompile; `exit_code` is what the command line returns for it."""
+
+    exit_code = 2
+
+
+class ModelError(NwError, ValueError):
+    """The network, or data given to it, cannot be used as it is."""
+
+
+class ChipError(NwError, ValueError):
+    """The chip file, or an override of one of its keys, is wrong."""
+
+
+class OptionError(NwError, ValueError):
+    """An option or the name of a method is unknown or out of range."""
+
+
+class BackendError(NwError, RuntimeError):
+    """A backend or device is missing, or does not cover what was asked."""
+
+
+class ArtifactError(NwError):
+    """A file cannot be written, or cannot be proved whole when read."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One limit of the chip that a mapped network exceeds: `what  where  used of limit  advice`."""
+
+    what: str
+    where: str
+    used: int | float | str
+    limit: int | float | str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.what}  {self.where}  {self.used} of {self.limit}  {self.advice}"
+
+
+class FitError(NwError):
+    """The network does not fit the chip; `violations` lists every limit that is exceeded."""
+
+    exit_code = 1
+
+    def __init__(self, chip_name: str, violations: Iterable[Violation]):
+        self.violations = tuple(violations)
+        count = len(self.violations)
+        head = f"{count} limit{'s' if count != 1 else ''} exceeded on {chip_name}"
+        super().__init__("\n".join([head, *(f"  {v}" for v in self.violations)]))
+
+
+def nearest_first(word: str, choices: Iterable[str]) -> list[str]:
+    """The choices, the one spelled most like `word` first."""
+    choices = sorted(choices)
+    best = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    return best + [c for c in choices if c not in best]
+
+
+def unknown_choice(kind: str, word: object, choices: Iterable[str]) -> str:
+    """Text for a name that is not one of `choices`: all of them are listed, nearest spelling first."""
+    return f"unknown {kind} {str(word)!r}; choose one of: {', '.join(nearest_first(str(word), choices))}"

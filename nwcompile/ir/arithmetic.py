@@ -1,0 +1,74 @@
+"""The integer arithmetic that every backend computes (DESIGN 4.2), in NumPy, each rule named once.
+
+All functions take and give int64 arrays (or ints) and are exact. The kernels in `nwcompile.kernels`
+repeat them under the same names. The rules are those of Loihi 1 as reproduced bit for bit from
+brian2-loihi and lava-nc traces; widths come from the chip file.
+"""
+
+import numpy as np
+
+
+def decay(x, k, decay_bits: int):
+    """`sign(x) * ((|x| * (2**decay_bits - k)) >> decay_bits)`: keeps (1 - k/2**decay_bits) of x, rounded to zero."""
+    x = np.asarray(x, np.int64)
+    return np.sign(x) * ((np.abs(x) * ((1 << decay_bits) - np.asarray(k, np.int64))) >> decay_bits)
+
+
+def wrap(x, state_bits: int):
+    """Subtract 2**state_bits once where x > 2**(state_bits-1); add it once where x <= -2**(state_bits-1)."""
+    half = 1 << (state_bits - 1)
+    return x - (x > half) * (2 * half) + (x <= -half) * (2 * half)
+
+
+def saturate(x, state_bits: int):
+    """Clip to +-(2**(state_bits-1) - 1)."""
+    limit = (1 << (state_bits - 1)) - 1
+    return np.clip(x, -limit, limit)
+
+
+def spike_count(v, threshold, strict, spikes: str):
+    """How many spikes (signed) a membrane fires: `v > threshold`, or `>=` where not strict.
+
+    `binary`: 0 or 1. `multi`: `max(0, trunc(v / threshold))`, and 0 where the comparison fails.
+    `bipolar`: +1 above `threshold`, -1 below `-threshold`. Works for float and for integer arrays.
+    """
+    above = np.where(strict, v > threshold, v >= threshold)
+    if spikes == "binary":
+        return above.astype(np.int64)
+    if spikes == "bipolar":
+        below = np.where(strict, -v > threshold, -v >= threshold)
+        return above.astype(np.int64) - (below & ~above)
+    if np.issubdtype(np.asarray(v).dtype, np.integer):
+        return np.where(above, v // np.where(threshold > 0, threshold, 1), 0)
+    return np.where(above, np.trunc(v / threshold), 0).astype(np.int64)
+
+
+def effective_weight(mantissa, exponent: int, limit: int):
+    """`clip(floor(mantissa * 2**exponent), -limit, limit)` as int64, exact for any exponent."""
+    m = np.asarray(mantissa, np.int64)
+    scaled = m << exponent if exponent >= 0 else m >> -exponent
+    return np.clip(scaled, -limit, limit)
+
+
+def mantissa_step(bits: int, chip_bits: int, chip_step: int, sign_mode: str) -> int:
+    """Spacing of the mantissas a synapse of `bits` can hold on a chip of `chip_bits` and `chip_step`.
+
+    Loihi (8 bits, step 2): a mixed-sign weight of b bits is a multiple of 2**(9-b), a one-sign weight of 2**(8-b).
+    """
+    return (chip_step if sign_mode == "mixed" else 1) << (chip_bits - bits)
+
+
+def mantissa_range(bits: int, chip_bits: int, chip_step: int, sign_mode: str) -> tuple[int, int]:
+    """Least and largest mantissa: mixed -2**(c-1)*step .. (2**(c-1)-1)*step, one sign 0 .. 2**c-1, on the grid."""
+    step = mantissa_step(bits, chip_bits, chip_step, sign_mode)
+    if sign_mode == "mixed":
+        return -(1 << (bits - 1)) * step, ((1 << (bits - 1)) - 1) * step
+    top = ((1 << bits) - 1) * step
+    return (0, top) if sign_mode == "exc" else (-top, 0)
+
+
+def truncate_mantissa(raw, bits: int, chip_bits: int, chip_step: int, sign_mode: str):
+    """Raw weights truncated toward zero to the mantissa grid of `bits` (how Loihi stores a weight)."""
+    step = mantissa_step(bits, chip_bits, chip_step, sign_mode)
+    raw = np.asarray(raw, np.int64)
+    return np.sign(raw) * (np.abs(raw) // step * step)

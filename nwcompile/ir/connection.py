@@ -1,0 +1,272 @@
+"""Connections between the nodes of a network. Weights are float, or integer mantissas with an exponent (DESIGN 4.2).
+
+A connection's `delay` is its aligned delay D in steps; None means 1 for a layer onto itself and 0 otherwise.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+
+SIGN_MODES = ("mixed", "exc", "inh")
+
+
+def pair(value) -> tuple[int, int]:
+    """An int or a pair as a pair of ints (rows, columns)."""
+    flat = np.asarray(value).reshape(-1)
+    return (int(flat[0]), int(flat[-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Connection:
+    """What every connection has: the names of its ends and its aligned delay in steps."""
+
+    source: str
+    target: str
+    has_weight: ClassVar[bool] = True
+
+    def replace(self, **changes) -> "Connection":
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    @property
+    def aligned_delay(self) -> int:
+        """The delay D in aligned steps, with the default filled in."""
+        return int(self.source == self.target) if self.delay is None else int(self.delay)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the weights are integer mantissas."""
+        return self.has_weight and np.issubdtype(np.asarray(self.weight).dtype, np.integer)
+
+    def canonical(self) -> list:
+        """Field names with values, in a fixed order: what hashing and saving use."""
+        return [("kind", type(self).__name__), *((f.name, getattr(self, f.name)) for f in fields(self))]
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Shape this connection gives for a source of `shape`; None where any shape of the right size will do."""
+        raise NotImplementedError
+
+    def fail(self, text: str) -> ModelError:
+        return ModelError(f"connection {self.source!r} -> {self.target!r}: {text}")
+
+    def verify(self, source_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> None:
+        """Raise ModelError unless the numbers are finite and the shapes of both ends fit."""
+        if self.delay is not None and (self.delay != int(self.delay) or self.delay < 0):
+            raise self.fail(f"delay {self.delay} must be a whole number of steps >= 0")
+        for name in ("weight", "bias", "scale", "shift"):
+            value = getattr(self, name, None)
+            if value is not None and not np.isfinite(np.asarray(value, np.float64)).all():
+                raise self.fail(f"{name} has NaN or infinite values; the model is not usable, train or load it again")
+        if getattr(self, "sign_mode", "mixed") not in SIGN_MODES:
+            raise self.fail(f"sign_mode {self.sign_mode!r} is none of {', '.join(SIGN_MODES)}")
+        shape = self.output_shape(tuple(source_shape))
+        fits = shape is None or tuple(shape) == tuple(target_shape)
+        may_reshape = shape is not None and (len(shape) == 1 or getattr(self, "source_shape", None) is not None)
+        if not fits and may_reshape and int(np.prod(shape)) == int(np.prod(target_shape)):
+            fits = True
+        if not fits:
+            raise self.fail(f"gives shape {tuple(shape)}, but {self.target!r} has shape {tuple(target_shape)}")
+        bias = getattr(self, "bias", None)
+        if bias is not None:
+            self.bias_per_neuron(target_shape)
+
+    def bias_per_neuron(self, target_shape: tuple[int, ...]) -> np.ndarray | None:
+        """The bias as an array of the target's shape, or None."""
+        if getattr(self, "bias", None) is None:
+            return None
+        bias = np.asarray(self.bias)
+        if bias.ndim == 1 and len(target_shape) > 1 and bias.size == target_shape[0]:
+            bias = bias.reshape(-1, *[1] * (len(target_shape) - 1))
+        if bias.ndim and bias.size == int(np.prod(target_shape)):
+            bias = bias.reshape(target_shape)
+        try:
+            return np.broadcast_to(bias, target_shape)
+        except ValueError:
+            raise self.fail(f"bias of shape {bias.shape} does not fit the target's shape {target_shape}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Connection):
+    """Every source neuron to every target neuron. `weight[n_target, n_source]` as in torch.nn.Linear; flat C order."""
+
+    weight: np.ndarray
+    bias: np.ndarray | None = None
+    delay: int | None = None
+    exponent: int = 0
+    sign_mode: str = "mixed"
+    weight_bits: int | None = None
+
+    def output_shape(self, shape):
+        weight = np.asarray(self.weight)
+        if weight.ndim != 2:
+            raise self.fail(f"a dense weight is [n_target, n_source], not of shape {weight.shape}")
+        if int(np.prod(shape)) != weight.shape[1]:
+            raise self.fail(f"weight {weight.shape} takes {weight.shape[1]} inputs, {self.source!r} has {shape}")
+        return (weight.shape[0],)
+
+
+@dataclass(frozen=True, eq=False)
+class Conv2d(Connection):
+    """Cross-correlation as in torch: `weight[C_out, C_in/groups, rows, columns]`, source and target `[C, H, W]`.
+
+    With `source_shape` the source is viewed as that shape, and the target may have any shape of the output's size.
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray | None = None
+    stride: int | tuple[int, int] = 1
+    padding: int | tuple[int, int] = 0
+    dilation: int | tuple[int, int] = 1
+    groups: int = 1
+    delay: int | None = None
+    exponent: int = 0
+    sign_mode: str = "mixed"
+    weight_bits: int | None = None
+    source_shape: tuple[int, int, int] | None = None
+
+    def geometry(self, shape: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """(C, H, W) of the source (a node of `shape`) as the kernel sees it, and (C, H, W) of the output."""
+        return tuple(self.source_shape or shape), self.output_shape(shape)
+
+    def output_shape(self, shape):
+        weight = np.asarray(self.weight)
+        if self.source_shape is not None:
+            if int(np.prod(shape)) != int(np.prod(self.source_shape)):
+                raise self.fail(f"source_shape {tuple(self.source_shape)} does not hold the source {tuple(shape)}")
+            shape = self.source_shape
+        if weight.ndim != 4 or len(shape) != 3:
+            raise self.fail(f"a 2-D convolution of weight {weight.shape} needs a source [C, H, W], not {shape}")
+        if weight.shape[1] * self.groups != shape[0] or weight.shape[0] % self.groups:
+            raise self.fail(
+                f"weight {weight.shape} with groups={self.groups} takes {weight.shape[1] * self.groups} channels, "
+                f"{self.source!r} has {shape[0]}"
+            )
+        size = window_count(shape[1:], weight.shape[2:], self.stride, self.padding, self.dilation)
+        if min(size) < 1:
+            raise self.fail(f"kernel {weight.shape[2:]} is larger than the padded source {shape[1:]}")
+        return (weight.shape[0], *size)
+
+
+@dataclass(frozen=True, eq=False)
+class Conv1d(Connection):
+    """Cross-correlation along one axis: `weight[C_out, C_in/groups, k]`, source and target `[C, L]`."""
+
+    weight: np.ndarray
+    bias: np.ndarray | None = None
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+    groups: int = 1
+    delay: int | None = None
+    exponent: int = 0
+    sign_mode: str = "mixed"
+    weight_bits: int | None = None
+
+    def as_conv2d(self, shape: tuple[int, int]) -> Conv2d:
+        """The same map on a source [C, L] viewed as [C, 1, L]."""
+        return Conv2d(
+            self.source, self.target, np.asarray(self.weight)[:, :, None, :], self.bias, (1, int(self.stride)),
+            (0, int(self.padding)), (1, int(self.dilation)), self.groups, self.delay, self.exponent, self.sign_mode,
+            self.weight_bits, (shape[0], 1, shape[1]),
+        )  # fmt: skip
+
+    def output_shape(self, shape):
+        if np.ndim(self.weight) != 3 or len(shape) != 2:
+            raise self.fail(f"a 1-D convolution of weight {np.shape(self.weight)} needs a source [C, L], not {shape}")
+        channels, _, length = self.as_conv2d(shape).output_shape(shape)
+        return (channels, length)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool2d(Connection):
+    """Sum (`kind="sum"`) or mean (`"avg"`) over windows of `[C, H, W]`, each channel by itself; floor mode."""
+
+    kernel: int | tuple[int, int]
+    stride: int | tuple[int, int] | None = None
+    padding: int | tuple[int, int] = 0
+    kind: str = "sum"
+    delay: int | None = None
+    has_weight: ClassVar[bool] = False
+
+    @property
+    def window_weight(self) -> float:
+        """Weight of one tap."""
+        rows, columns = pair(self.kernel)
+        return 1.0 if self.kind == "sum" else 1.0 / (rows * columns)
+
+    def as_conv2d(self, n_channels: int) -> Conv2d:
+        """The same map as a depth-wise convolution (float weights)."""
+        weight = np.full((n_channels, 1, *pair(self.kernel)), self.window_weight, np.float32)
+        stride = self.kernel if self.stride is None else self.stride
+        return Conv2d(self.source, self.target, weight, None, stride, self.padding, 1, n_channels, self.delay)
+
+    def output_shape(self, shape):
+        if len(shape) != 3:
+            raise self.fail(f"2-D pooling needs a source [C, H, W], not {shape}")
+        if self.kind not in ("sum", "avg"):
+            raise self.fail(f"pooling kind {self.kind!r} is none of avg, sum")
+        return self.as_conv2d(shape[0]).output_shape(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Scale(Connection):
+    """Element by element `scale * x + shift`; both scalars, per channel `[C]`, or of the source's shape. 1 and 0: identity."""
+
+    scale: object = 1.0
+    shift: object = 0.0
+    delay: int | None = None
+    has_weight: ClassVar[bool] = False
+
+    def per_neuron(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """`scale` or `shift` as float32 of the source's shape."""
+        value = np.asarray(getattr(self, name), np.float32)
+        if value.ndim == 1 and len(shape) > 1 and value.size == shape[0]:
+            value = value.reshape(-1, *[1] * (len(shape) - 1))
+        try:
+            return np.broadcast_to(value, shape)
+        except ValueError:
+            raise self.fail(f"{name} of shape {value.shape} does not fit the source's shape {shape}") from None
+
+    def output_shape(self, shape):
+        self.per_neuron("scale", shape)
+        self.per_neuron("shift", shape)
+        return (int(np.prod(shape)),)
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse(Connection):
+    """A list of synapses: `weight[k]` from source neuron `pre[k]` to target neuron `post[k]`, flat C-order indices."""
+
+    pre: np.ndarray
+    post: np.ndarray
+    weight: np.ndarray
+    delay: int | None = None
+    bias: np.ndarray | None = None
+    exponent: int = 0
+    sign_mode: str = "mixed"
+    weight_bits: int | None = None
+
+    def output_shape(self, shape):
+        pre, post, weight = np.asarray(self.pre), np.asarray(self.post), np.asarray(self.weight)
+        if not (pre.shape == post.shape == weight.shape and pre.ndim == 1):
+            raise self.fail(f"pre {pre.shape}, post {post.shape} and weight {weight.shape} must be equal 1-D lengths")
+        if pre.size and (pre.min() < 0 or pre.max() >= int(np.prod(shape))):
+            raise self.fail(f"pre index {pre.max()} is outside the {int(np.prod(shape))} neurons of {self.source!r}")
+        return None
+
+    def verify(self, source_shape, target_shape):
+        super().verify(source_shape, target_shape)
+        post = np.asarray(self.post)
+        if post.size and (post.min() < 0 or post.max() >= int(np.prod(target_shape))):
+            raise self.fail(f"post index {post.max()} is outside the neurons of {self.target!r} {tuple(target_shape)}")
+
+
+def window_count(size, kernel, stride, padding, dilation) -> tuple[int, int]:
+    """Rows and columns of a convolution's output: floor((n + 2p - d*(k-1) - 1)/s) + 1 per axis."""
+    stride, padding, dilation = pair(stride), pair(padding), pair(dilation)
+    return tuple(
+        (size[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1 for a in (0, 1)
+    )

@@ -1,0 +1,68 @@
+"""Mapping: neuron -> logical core, and logical core -> site (x, y, port)."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+
+
+@dataclass(frozen=True, eq=False)
+class Mapping:
+    """`core_of[layer]`: int32[n], flat C order; `site_of`: int32[n_cores, 3]. `note[core]` says what bounded a core."""
+
+    core_of: dict[str, np.ndarray]
+    site_of: np.ndarray
+    note: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_arrays(cls, core_of: dict, site_of) -> "Mapping":
+        """A mapping made elsewhere: logical core of every neuron of every layer, and (x, y, port) of every core."""
+        core_of = {name: np.asarray(cores, np.int32).reshape(-1) for name, cores in core_of.items()}
+        return cls(core_of, np.asarray(site_of, np.int32).reshape(-1, 3))
+
+    @property
+    def n_cores(self) -> int:
+        """Logical cores in use."""
+        return len(self.site_of)
+
+    @cached_property
+    def n_tiles(self) -> int:
+        """Routers with at least one core in use: what the barrier's cost depends on."""
+        return len(np.unique(self.site_of[:, :2], axis=0))
+
+    def where(self, layer: str, neuron: int) -> tuple[int, tuple[int, int, int]]:
+        """Logical core and site (x, y, port) of one neuron."""
+        if layer not in self.core_of or not 0 <= neuron < len(self.core_of[layer]):
+            raise ModelError(f"there is no neuron {neuron} in a layer {layer!r}; layers: {', '.join(self.core_of)}")
+        core = int(self.core_of[layer][neuron])
+        return core, tuple(int(v) for v in self.site_of[core])
+
+    def who(self, core: int) -> dict[str, np.ndarray]:
+        """Neurons of each layer that lie on a logical core, flat indices."""
+        if not 0 <= core < self.n_cores:
+            raise ModelError(f"there is no core {core}; the mapping uses cores 0..{self.n_cores - 1}")
+        found = {layer: np.flatnonzero(cores == core) for layer, cores in self.core_of.items()}
+        return {layer: neurons for layer, neurons in found.items() if len(neurons)}
+
+    def verify(self, network: Network, chip: Chip) -> None:
+        """Raise ModelError unless every neuron has a core and every core a site of its own on the chip."""
+        for name in network.layers:
+            cores, n = self.core_of.get(name), network.node(name).n_neurons
+            if cores is None or cores.shape != (n,):
+                raise ModelError(f"mapping: layer {name!r} needs the cores of its {n} neurons, got {np.shape(cores)}")
+            if n and (cores.min() < 0 or cores.max() >= self.n_cores):
+                raise ModelError(f"mapping: layer {name!r} names core {cores.max()}; site_of has {self.n_cores} cores")
+        extra = set(self.core_of) - set(network.layers)
+        if extra:
+            raise ModelError(f"mapping: there is no layer {sorted(extra)[0]!r}; layers: {', '.join(network.layers)}")
+        bound = np.array([chip.noc.columns, chip.noc.rows, chip.noc.cores_per_router])
+        outside = np.flatnonzero(((self.site_of < 0) | (self.site_of >= bound)).any(1))
+        if len(outside):
+            core = int(outside[0])
+            raise ModelError(f"mapping: core {core} is at site {tuple(map(int, self.site_of[core]))}, outside {chip.name}")
+        if len(np.unique(self.site_of, axis=0)) < self.n_cores:
+            raise ModelError("mapping: two cores share one site; give every core a site of its own")

@@ -1,0 +1,207 @@
+"""Network: neuron layers, inputs and junctions, joined by connections; float or fixed-point."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heappop, heappush
+from math import prod
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.connection import Connection
+from nwcompile.ir.neuron import NeuronSpec
+
+LARGEST_LAYER = 1 << 31
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A place in the network: an input or a junction (`neuron is None`; a junction only sums) or a neuron layer."""
+
+    name: str
+    shape: tuple[int, ...]
+    neuron: NeuronSpec | None = None
+
+    @property
+    def n_neurons(self) -> int:
+        """Number of neurons, or of input lines."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """`inputs` and `nodes` (layers and junctions) by name, and the connections between them.
+
+    Several connections into one node add up. Frozen; every stage makes a new one.
+    """
+
+    inputs: dict[str, Node]
+    nodes: dict[str, Node]
+    connections: tuple[Connection, ...]
+
+    @classmethod
+    def from_arrays(cls, layers, connections, inputs=None) -> "Network":
+        """Build a network from `layers={name: NeuronSpec | (NeuronSpec, shape)}`, connections, `inputs={name: shape}`.
+
+        A layer without a shape gets that of the first connection into it whose output has one. Weights are float
+        (float32 is what is computed) or integer mantissas; then every NeuronSpec has `fixed` set. Raises ModelError.
+        """
+        inputs = {name: Node(name, _shape(name, shape)) for name, shape in (inputs or {}).items()}
+        specs, shapes = {}, {name: node.shape for name, node in inputs.items()}
+        for name, value in layers.items():
+            spec, shape = value if isinstance(value, tuple) else (value, None)
+            if not isinstance(spec, NeuronSpec) and spec is not None:
+                raise ModelError(f"layer {name!r}: expected a NeuronSpec or (NeuronSpec, shape), got {type(spec).__name__}")
+            specs[name] = spec
+            if shape is not None:
+                shapes[name] = _shape(name, shape)
+        pending = True
+        while pending:
+            pending = False
+            for c in connections:
+                if c.target in specs and c.target not in shapes and c.source in shapes:
+                    shape = c.output_shape(shapes[c.source])
+                    if shape is not None:
+                        shapes[c.target], pending = tuple(shape), True
+        for name in specs:
+            if name not in shapes:
+                raise ModelError(f"layer {name!r}: no connection tells its shape; give (NeuronSpec, shape)")
+        nodes = {name: Node(name, shapes[name], spec) for name, spec in specs.items()}
+        network = cls(inputs, nodes, tuple(connections))
+        network.verify()
+        return network
+
+    @cached_property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the neuron layers in topological order."""
+        return tuple(n for n in self.order if self.node(n).neuron is not None)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """Layers and junctions such that every connection without delay points forward; ties as given."""
+        rank = {name: i for i, name in enumerate(self.nodes)}
+        n_before = dict.fromkeys(self.nodes, 0)
+        after: dict[str, list[str]] = {name: [] for name in (*self.inputs, *self.nodes)}
+        for c in self.connections:
+            if c.aligned_delay == 0 and c.source in self.nodes:
+                n_before[c.target] += 1
+                after[c.source].append(c.target)
+        ready = [rank[n] for n, count in n_before.items() if count == 0]
+        ready.sort()
+        names, order = list(self.nodes), []
+        while ready:
+            name = names[heappop(ready)]
+            order.append(name)
+            for target in after[name]:
+                n_before[target] -= 1
+                if n_before[target] == 0:
+                    heappush(ready, rank[target])
+        if len(order) < len(names):
+            stuck = ", ".join(repr(n) for n in names if n not in order)
+            raise ModelError(f"cycle without delay through {stuck}; give one connection of the cycle delay=1")
+        return tuple(order)
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """Layers that feed nothing but themselves: what `run.output` shows. All layers of a closed loop if there is none."""
+        feeding = {c.source for c in self.connections if c.source != c.target}
+        return tuple(n for n in self.layers if n not in feeding) or self.layers[-1:]
+
+    @property
+    def graph(self):
+        """The network as a networkx.MultiDiGraph: node attributes `shape`, `neuron`; edge attribute `connection`."""
+        import networkx
+
+        graph = networkx.MultiDiGraph()
+        for node in (*self.inputs.values(), *self.nodes.values()):
+            graph.add_node(node.name, shape=node.shape, neuron=node.neuron)
+        for c in self.connections:
+            graph.add_edge(c.source, c.target, connection=c)
+        return graph
+
+    @cached_property
+    def offsets(self) -> dict[str, int]:
+        """Index of the first input line or neuron of every input and layer in one flat numbering: inputs, then layers."""
+        offsets, total = {}, 0
+        for name in (*self.inputs, *self.layers):
+            offsets[name] = total
+            total += self.node(name).n_neurons
+        return offsets
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether this is a fixed-point network."""
+        return any(node.neuron is not None and node.neuron.fixed is not None for node in self.nodes.values())
+
+    def node(self, name: str) -> Node:
+        """The input, layer or junction of that name."""
+        return self.inputs[name] if name in self.inputs else self.nodes[name]
+
+    def into(self, name: str) -> tuple[Connection, ...]:
+        """Connections that end at `name`, in the order given."""
+        return tuple(c for c in self.connections if c.target == name)
+
+    def verify(self) -> None:
+        """Raise ModelError unless names, shapes, numbers and delays are usable."""
+        both = set(self.inputs) & set(self.nodes)
+        if both:
+            raise ModelError(f"name {sorted(both)[0]!r} is used by an input and a layer; give each its own name")
+        if not any(node.neuron is not None for node in self.nodes.values()):
+            raise ModelError("the network has no neuron layer; it needs at least one")
+        for c in self.connections:
+            for end in (c.source, c.target):
+                if end not in self.inputs and end not in self.nodes:
+                    raise ModelError(f"connection {c.source!r} -> {c.target!r}: there is no layer or input {end!r}")
+            if c.target in self.inputs:
+                raise ModelError(f"connection {c.source!r} -> {c.target!r}: {c.target!r} is an input")
+            c.verify(self.node(c.source).shape, self.node(c.target).shape)
+        for node in self.nodes.values():
+            if node.neuron is not None:
+                node.neuron.verify(node.name, node.shape)
+        self._verify_numbers()
+        _ = self.order
+
+    def _verify_numbers(self) -> None:
+        fixed = {node.name: node.neuron.fixed is not None for node in self.nodes.values() if node.neuron is not None}
+        if len(set(fixed.values())) > 1:
+            names = [next(n for n, f in fixed.items() if f is kind) for kind in (True, False)]
+            raise ModelError(f"layer {names[0]!r} is fixed-point but {names[1]!r} is float; use one kind for all layers")
+        for c in self.connections if any(fixed.values()) else ():
+            if not c.is_integer:
+                raise ModelError(
+                    f"connection {c.source!r} -> {c.target!r}: a fixed-point network needs integer weights in a "
+                    "Dense, Conv1d, Conv2d or Sparse connection"
+                )
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 over names, shapes, neurons and weights."""
+        digest = hashlib.sha256()
+        for node in (*self.inputs.values(), *self.nodes.values()):
+            digest.update(repr((node.name, node.shape)).encode())
+            for name, value in node.neuron.canonical() if node.neuron is not None else ():
+                _feed(digest, name, value)
+        for c in self.connections:
+            for name, value in c.canonical():
+                _feed(digest, name, value)
+        return digest.hexdigest()
+
+
+def _shape(name: str, shape) -> tuple[int, ...]:
+    shape = (shape,) if np.ndim(shape) == 0 else tuple(shape)
+    if not shape or any(int(n) != n or n < 1 for n in shape):
+        raise ModelError(f"{name!r}: shape {shape} must be whole numbers >= 1")
+    shape = tuple(int(n) for n in shape)
+    if prod(shape) >= LARGEST_LAYER:
+        raise ModelError(f"{name!r}: shape {shape} has {prod(shape)} neurons; the limit is {LARGEST_LAYER - 1}")
+    return shape
+
+
+def _feed(digest, name: str, value) -> None:
+    digest.update(name.encode())
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype.str}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    else:
+        digest.update(repr(value).encode())

@@ -1,0 +1,140 @@
+"""NeuronSpec: one explicit description of how a neuron updates, float or fixed-point (DESIGN 4)."""
+
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from nwcompile.errors import ModelError, unknown_choice
+
+RESETS = ("zero", "value", "subtract", "none")
+RESET_TIMINGS = ("now", "next", "both")
+SPIKES = ("binary", "multi", "bipolar")
+MEMBRANES = ("linear", "euler")
+CURRENT_ORDERS = ("decay_then_add", "add_then_decay", "add_use_decay")
+OVERFLOWS = ("wrap", "saturate")
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Number format of a fixed-point layer: widths in bits, the shift of a synaptic sum, what u does on overflow."""
+
+    state_bits: int = 24
+    decay_bits: int = 12
+    shift_bits: int = 6
+    overflow: str = "wrap"
+
+
+@dataclass(frozen=True, eq=False)
+class NeuronSpec:
+    """How one layer's neurons update in a step. Every number is a scalar or an array that broadcasts to the layer's shape.
+
+    Order in a step: synaptic input x (connection biases included; recurrent spikes are those of t-1) ->
+    current -> membrane -> fire -> reset -> `v_min` clamp. While a neuron is refractory
+    (`t - t_spike < refractory`) its v is not updated and it does not fire; its current goes on.
+
+    Float (`fixed is None`), float32:
+      current, if `alpha` is given: `decay_then_add` i = alpha*i + w_in*x; `add_then_decay` i = alpha*(i + w_in*x);
+      `add_use_decay` i = i + w_in*x is used, then i = alpha*i. Without `alpha`, i = x.
+      membrane `linear`: v = beta*v + gain*i + leak + bias; `euler`: v = v + k*(v_leak - v + r*i) + bias.
+    Fixed (`fixed` set), integers, with the rules of `nwcompile.ir.arithmetic`:
+      u = wrap(decay(u, decay_u) + ((sum weff*s + bias_u) << shift_bits)); v = saturate(decay(v, decay_v) + u + bias).
+    Fire: `v > threshold` (`strict`) or `v >= threshold`; `spikes` binary, multi or bipolar; a layer with
+      `fires=False` is a readout and never spikes.
+    Reset, n = spikes fired: `zero` v = 0; `value` v = reset_value; `subtract` v -= n*threshold; `none`.
+      `reset_timing`: `now`, in the step of the spike; `next`, one step late, right after the leak;
+      `both` (subtract only): at the leak with the count before the update, then by the difference after it.
+    """
+
+    threshold: object = 1.0
+    strict: bool = True
+    spikes: str = "binary"
+    fires: bool = True
+    reset: str = "zero"
+    reset_value: object = 0.0
+    reset_timing: str = "now"
+    refractory: object = 0
+    v_min: object = None
+    bias: object = 0.0
+    membrane: str = "linear"
+    beta: object = 1.0
+    gain: object = 1.0
+    leak: object = 0.0
+    k: object = 0.0
+    v_leak: object = 0.0
+    r: object = 1.0
+    alpha: object = None
+    w_in: object = 1.0
+    current_order: str = "decay_then_add"
+    fixed: FixedPoint | None = None
+    decay_u: object = field(default=None)
+    decay_v: object = field(default=0)
+    bias_u: object = field(default=0)
+
+    NUMBERS = ("threshold", "reset_value", "refractory", "v_min", "bias", "beta", "gain", "leak", "k", "v_leak", "r",
+               "alpha", "w_in", "decay_u", "decay_v", "bias_u")  # fmt: skip
+    FIXED_NUMBERS = ("threshold", "reset_value", "refractory", "v_min", "bias", "decay_u", "decay_v", "bias_u")
+
+    def __post_init__(self):
+        if self.fixed is not None and self.decay_u is None:
+            object.__setattr__(self, "decay_u", 1 << self.fixed.decay_bits)
+
+    def replace(self, **changes) -> "NeuronSpec":
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Field `name` broadcast to `shape`: int64 for fixed-point and for `refractory`, else float32."""
+        dtype = np.int64 if self.fixed is not None or name == "refractory" else np.float32
+        return np.ascontiguousarray(np.broadcast_to(np.asarray(getattr(self, name), dtype), shape))
+
+    def verify(self, layer: str, shape: tuple[int, ...]) -> None:
+        """Raise ModelError, naming the layer and field, unless every field is usable for a layer of `shape`."""
+        for name, value, choices in (
+            ("reset", self.reset, RESETS),
+            ("reset_timing", self.reset_timing, RESET_TIMINGS),
+            ("spikes", self.spikes, SPIKES),
+            ("membrane", self.membrane, MEMBRANES),
+            ("current_order", self.current_order, CURRENT_ORDERS),
+        ):
+            if value not in choices:
+                raise ModelError(f"layer {layer!r}: {unknown_choice(name, value, choices)}")
+        if self.fixed is not None and self.fixed.overflow not in OVERFLOWS:
+            raise ModelError(f"layer {layer!r}: {unknown_choice('overflow', self.fixed.overflow, OVERFLOWS)}")
+        for name in self.NUMBERS:
+            self._verify_number(layer, name, shape)
+        self._verify_ranges(layer)
+
+    def _verify_number(self, layer: str, name: str, shape: tuple[int, ...]) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        try:
+            array = np.asarray(value, np.float64)
+            np.broadcast_to(array, shape)
+        except (TypeError, ValueError):
+            raise ModelError(
+                f"layer {layer!r}: {name} of shape {np.shape(value)} does not broadcast to the layer's shape {shape}"
+            ) from None
+        if not np.isfinite(array).all():
+            raise ModelError(f"layer {layer!r}: {name} has NaN or infinite values; give finite numbers")
+        if (self.fixed is not None and name in self.FIXED_NUMBERS) or name == "refractory":
+            if (array != np.trunc(array)).any():
+                raise ModelError(f"layer {layer!r}: {name} of a fixed-point layer must be whole numbers")
+
+    def _verify_ranges(self, layer: str) -> None:
+        if np.min(self.refractory) < 0:
+            raise ModelError(f"layer {layer!r}: refractory {np.min(self.refractory)} is negative; give steps >= 0")
+        if self.spikes in ("multi", "bipolar") and np.min(self.threshold) <= 0:
+            raise ModelError(f"layer {layer!r}: spikes={self.spikes!r} needs a threshold above 0")
+        if self.reset_timing == "both" and self.reset != "subtract":
+            raise ModelError(f"layer {layer!r}: reset_timing='both' needs reset='subtract', not {self.reset!r}")
+        if self.fixed is not None:
+            top = 1 << self.fixed.decay_bits
+            for name in ("decay_u", "decay_v"):
+                low, high = np.min(getattr(self, name)), np.max(getattr(self, name))
+                if low < 0 or high > top:
+                    raise ModelError(f"layer {layer!r}: {name} {low}..{high} is outside 0..{top}")
+
+    def canonical(self) -> list:
+        """Field names with plain values or arrays, in a fixed order: what hashing and saving use."""
+        return [(f.name, getattr(self, f.name)) for f in fields(self)]

@@ -1,0 +1,46 @@
+"""Options: everything a person may choose about compiling; written whole into the artifact."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nwcompile.errors import OptionError, unknown_choice
+
+EXECUTIONS = ("pipelined", "phased")
+OBJECTIVES = ("time", "energy", "traffic")
+MULTICASTS = ("unicast",)
+ON_MULTI_SPIKE = ("refuse", "graded")
+
+
+@dataclass(frozen=True)
+class Options:
+    """`partitioner` and `placer` are names from the stage's own dict, or a callable of the same signature.
+
+    `optimise` is what placement minimises: NoC `time` (hop cycles), `energy` (hop pJ) or `traffic` (hops), weighted
+    by messages. `n_cores` spreads the network over that many cores instead of the fewest that hold it.
+    `time_budget_s` lets the placer go on improving that long (then the result depends on the machine's speed).
+    """
+
+    seed: int = 0
+    weight_bits: int | None = None
+    partitioner: str | Callable = "metis"
+    placer: str | Callable = "anneal"
+    n_cores: int | None = None
+    optimise: str = "time"
+    execution: str = "pipelined"
+    multicast: str = "unicast"
+    on_multi_spike: str = "refuse"
+    time_budget_s: float | None = None
+
+    def __post_init__(self):
+        for name, choices in (("optimise", OBJECTIVES), ("execution", EXECUTIONS), ("multicast", MULTICASTS),
+                              ("on_multi_spike", ON_MULTI_SPIKE)):  # fmt: skip
+            if getattr(self, name) not in choices:
+                raise OptionError(unknown_choice(name, getattr(self, name), choices))
+        for name, low in (("seed", 0), ("weight_bits", 1), ("n_cores", 1), ("time_budget_s", 0)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < low):
+                raise OptionError(f"{name}={value!r} must be a number >= {low}")
+
+    def to_dict(self) -> dict:
+        """Plain values for the manifest; a callable is named."""
+        return {k: getattr(v, "__qualname__", v) if callable(v) else v for k, v in vars(self).items()}

@@ -1,0 +1,209 @@
+"""Program: what a chip is loaded with. A fixed-point network with effective weights, its schedule, mapping and axons."""
+
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+
+import numpy as np
+
+from nwcompile.errors import ArtifactError, NwError
+from nwcompile.ir import artifact
+from nwcompile.ir import connection as connections
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.schedule import Schedule
+
+SCHEMA = 1
+DENSE, SPARSE, CONV = 0, 1, 2
+SYNAPSE_KINDS = ("dense", "sparse", "conv")
+
+
+@dataclass(frozen=True, eq=False)
+class Axons:
+    """One axon per (source neuron, destination core): the message it sends there and what that reads.
+
+    Sources are the input lines and neurons in the order `Network.offsets`. CSR by source:
+    axons of source s are `offset[s]:offset[s+1]`, sorted by core.
+    """
+
+    offset: np.ndarray  # int64[source + 1]
+    core: np.ndarray  # int32[axon]: destination (logical core)
+    synops: np.ndarray  # int32[axon, 3]: stored weights read, by kind (dense, sparse, conv)
+    words: np.ndarray  # int32[axon]: synapse-memory words read
+    row_bits: np.ndarray  # int64[axon]: synapse memory that the axon's rows take in its core
+    kernel_bits: np.ndarray  # int64[core]: shared kernels in each core (chips with weight sharing)
+
+    @property
+    def n_axons(self) -> int:
+        """Number of axons."""
+        return len(self.core)
+
+    @cached_property
+    def source(self) -> np.ndarray:
+        """int32[axon]: source of each axon."""
+        return np.repeat(np.arange(len(self.offset) - 1, dtype=np.int32), np.diff(self.offset))
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A network placed on a chip. Every simulator takes it; `save` writes it, `Program.load` reads it back.
+
+    `network` holds only Dense, Conv2d and Sparse connections between inputs and layers, integer and effective
+    (exponent 0, biases folded into the neurons). `manifest` is JSON: tool version, options, seed, per-layer
+    quantization table, warnings.
+    """
+
+    network: Network
+    schedule: Schedule
+    mapping: Mapping
+    chip: Chip
+    axons: Axons
+    activity: Activity | None = None
+    manifest: dict = field(default_factory=dict)
+
+    @cached_property
+    def core_of(self) -> np.ndarray:
+        """int32[source]: logical core of every source in the order `Network.offsets`; -1 for input lines."""
+        parts = [np.full(node.n_neurons, -1, np.int32) for node in self.network.inputs.values()]
+        parts += [self.mapping.core_of[name] for name in self.network.layers]
+        return np.concatenate(parts)
+
+    @property
+    def output_scale(self) -> dict[str, float]:
+        """Per layer: integer state units per unit of the float network's membrane."""
+        return {row["layer"]: row["scale"] for row in self.manifest.get("quantization", [])}
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the compiler found worth saying."""
+        return self.manifest.get("warnings", [])
+
+    @cached_property
+    def data(self) -> bytes:
+        """The bytes of the .nwc file."""
+        pack = _Pack()
+        manifest = {
+            "schema": SCHEMA,
+            **self.manifest,
+            "chip": self.chip.to_dict(),
+            "chip_hash": self.chip.hash,
+            "network_hash": self.network.hash,
+            "inputs": [[n.name, list(n.shape)] for n in self.network.inputs.values()],
+            "nodes": [[n.name, list(n.shape), pack.neuron(n)] for n in self.network.nodes.values()],
+            "connections": [pack.fields(f"connection{i}", c.canonical()) for i, c in enumerate(self.network.connections)],
+            "schedule": {**asdict(self.schedule), "delay": list(self.schedule.delay)},
+            "mapping_note": {str(k): v for k, v in self.mapping.note.items()},
+        }
+        pack.arrays["site_of"] = self.mapping.site_of
+        for i, name in enumerate(self.network.layers):
+            pack.arrays[f"core_of{i}"] = self.mapping.core_of[name]
+        for f in fields(Axons):
+            pack.arrays[f"axons_{f.name}"] = getattr(self.axons, f.name)
+        if self.activity is not None:
+            manifest["activity"] = {"names": list(self.activity.counts), "n_samples": self.activity.n_samples}
+            for i, name in enumerate(self.activity.counts):
+                pack.arrays[f"activity{i}"] = self.activity.counts[name]
+                if name in self.activity.updates:
+                    pack.arrays[f"updates{i}"] = self.activity.updates[name]
+        return artifact.encode(manifest, pack.arrays)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 that closes the .nwc file."""
+        return self.data[-artifact.DIGEST_BYTES :].decode()
+
+    def save(self, path) -> None:
+        """Write the .nwc file in one move; raises ArtifactError and leaves nothing half-written."""
+        artifact.write_bytes(path, self.data)
+
+    @classmethod
+    def load(cls, path) -> "Program":
+        """Read a .nwc file; raises ArtifactError for one that is cut, altered or of another schema."""
+        manifest, arrays = artifact.decode(artifact.read_bytes(path), str(path))
+        if manifest.get("schema") != SCHEMA:
+            raise ArtifactError(
+                f"{path}: schema {manifest.get('schema')} is not {SCHEMA}, the one this version reads; compile again"
+            )
+        try:
+            program = _unpack(manifest, arrays)
+            program.verify()
+        except (KeyError, TypeError, ValueError, AttributeError, NwError) as e:
+            raise ArtifactError(f"{path}: content is not consistent ({e}); compile the network again") from None
+        return program
+
+    def verify(self) -> None:
+        """Raise an NwError unless the parts fit each other."""
+        self.network.verify()
+        self.mapping.verify(self.network, self.chip)
+        n_sources = sum(self.network.node(n).n_neurons for n in self.network.offsets)
+        axons = self.axons
+        whole = (
+            axons.offset.shape == (n_sources + 1,)
+            and axons.offset[0] == 0
+            and axons.offset[-1] == axons.n_axons
+            and (np.diff(axons.offset) >= 0).all()
+            and (axons.n_axons == 0 or (axons.core.min() >= 0 and axons.core.max() < self.mapping.n_cores))
+            and axons.synops.shape == (axons.n_axons, len(SYNAPSE_KINDS))
+            and len(self.schedule.delay) == len(self.network.connections)
+            and min(self.schedule.delay, default=1) >= 1
+        )
+        if not whole:
+            raise ArtifactError("the axon table or the schedule does not fit the network; compile it again")
+
+
+class _Pack:
+    """Collects arrays under names while plain values go to JSON."""
+
+    def __init__(self):
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def fields(self, prefix: str, pairs) -> dict:
+        out = {}
+        for name, value in pairs:
+            if isinstance(value, np.ndarray) and value.ndim:
+                self.arrays[f"{prefix}_{name}"] = value
+                out[name] = {"array": f"{prefix}_{name}"}
+            elif isinstance(value, np.generic | np.ndarray):
+                out[name] = value.item()
+            elif isinstance(value, FixedPoint):
+                out[name] = asdict(value)
+            else:
+                out[name] = value
+        return out
+
+    def neuron(self, node: Node) -> dict:
+        return self.fields(f"neuron_{len(self.arrays)}", node.neuron.canonical())
+
+
+def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
+    def values(table: dict) -> dict:
+        return {k: arrays[v["array"]] if isinstance(v, dict) and "array" in v else v for k, v in table.items()}
+
+    inputs = {name: Node(name, tuple(shape)) for name, shape in manifest["inputs"]}
+    nodes = {}
+    for name, shape, table in manifest["nodes"]:
+        spec = values(table)
+        nodes[name] = Node(name, tuple(shape), NeuronSpec(**{**spec, "fixed": FixedPoint(**spec["fixed"])}))
+    edges = []
+    for table in manifest["connections"]:
+        table = values(table)
+        kind = {"Dense": connections.Dense, "Conv2d": connections.Conv2d, "Sparse": connections.Sparse}[table.pop("kind")]
+        edges.append(kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}))
+    network = Network(inputs, nodes, tuple(edges))
+    table = manifest["schedule"]
+    schedule = Schedule(table["execution"], table["period"], table["offset"], tuple(table["delay"]))
+    core_of = {name: arrays[f"core_of{i}"] for i, name in enumerate(network.layers)}
+    mapping = Mapping(core_of, arrays["site_of"], {int(k): v for k, v in manifest["mapping_note"].items()})
+    axons = Axons(**{f.name: arrays[f"axons_{f.name}"] for f in fields(Axons)})
+    activity = None
+    if "activity" in manifest:
+        names = manifest["activity"]["names"]
+        updates = {n: arrays[f"updates{i}"] for i, n in enumerate(names) if f"updates{i}" in arrays}
+        counts = {n: arrays[f"activity{i}"] for i, n in enumerate(names)}
+        activity = Activity(counts, manifest["activity"]["n_samples"], updates)
+    structure = ("schema", "chip", "chip_hash", "network_hash", "inputs", "nodes", "connections", "schedule",
+                 "mapping_note", "activity")  # fmt: skip
+    rest = {k: v for k, v in manifest.items() if k not in structure}
+    return Program(network, schedule, mapping, Chip.from_dict(manifest["chip"]), axons, activity, rest)
