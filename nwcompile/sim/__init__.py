@@ -1,0 +1,52 @@
+"""Simulators: one Program, one input, one answer, whichever backend computes it (DESIGN 4.3)."""
+
+from nwcompile.errors import BackendError, OptionError, unknown_choice
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+from nwcompile.sim.inputs import prepare
+
+BACKENDS = ("reference", "cycle", "sequence")
+DEVICES = ("cpu", "cuda")
+WINDOWS = ("aligned", "hardware")
+RECORDS = ("spikes", "all")
+
+
+def simulate(model, x=None, backend="reference", device="cpu", window="aligned", record="spikes", steps=None) -> Run:
+    """Simulate a Network (reference backend only) or a Program.
+
+    `x` is `[B, T, *shape]`, a dict of such arrays by input name, or None with `steps=N`. `record="all"` keeps every
+    layer's states. `window="hardware"` runs exactly T hardware steps, nothing frozen or drained. Raises ModelError
+    for unusable input, BackendError for a backend or device that is missing, OptionError for unknown choices.
+    """
+    for kind, word, choices in (("device", device, DEVICES), ("window", window, WINDOWS), ("record", record, RECORDS)):
+        if word not in choices:
+            raise OptionError(unknown_choice(kind, word, choices))
+    if backend not in BACKENDS:
+        raise BackendError(unknown_choice("backend", backend, BACKENDS))
+    if isinstance(model, Network):
+        if backend != "reference" or window != "aligned" or device != "cpu":
+            raise BackendError(
+                f"a network that is not compiled runs on backend 'reference', device 'cpu', window 'aligned' only, "
+                f"not {backend!r}, {device!r}, {window!r}; compile it for a chip first"
+            )
+        from nwcompile.sim.reference import run_network
+
+        inputs, _, n_steps = prepare(model, x, steps)
+        return run_network(model, inputs, n_steps, record == "all")
+    if not isinstance(model, Program):
+        raise OptionError(f"simulate takes a Network or a Program, not {type(model).__name__}")
+    if device == "cuda":
+        raise BackendError(f"backend {backend!r} has no CUDA kernels in this version; use device='cpu'")
+    inputs, _, n_steps = prepare(model.network, x, steps, model.chip)
+    return _backend(backend)(model, inputs, n_steps, record == "all", window)
+
+
+def _backend(name: str):
+    if name == "reference":
+        from nwcompile.sim.reference import run_program
+    elif name == "cycle":
+        from nwcompile.sim.cycle import run_program
+    else:
+        from nwcompile.sim.sequence import run_program
+    return run_program

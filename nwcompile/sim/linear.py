@@ -1,0 +1,78 @@
+"""Connections in NumPy, batch first: what a target receives from a source, in float32 or int64."""
+
+import numpy as np
+
+from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair
+
+
+def apply(c: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.ndarray:
+    """Synaptic input `[B, *target_shape]` from source values `x` `[B, *source_shape]`, the connection's bias included.
+
+    float32 in float networks; int64 (exponent applied by `effective`) where the weights are integers.
+    """
+    y = (_sparse(c, x, int(np.prod(target_shape))) if isinstance(c, Sparse) else _map(c, x)).reshape(len(x), *target_shape)
+    bias = c.bias_per_neuron(target_shape) if getattr(c, "bias", None) is not None else None
+    return y if bias is None else y + bias.astype(y.dtype)
+
+
+def effective(c: Connection, limit: int):
+    """The integer weights that a chip computes with: mantissas times 2**exponent, floored and clipped to `limit`."""
+    from nwcompile.ir.arithmetic import effective_weight
+
+    return effective_weight(c.weight, c.exponent, limit)
+
+
+def structure(c: Connection) -> Connection:
+    """The same connection with every stored weight 1 and no bias: it counts synaptic events."""
+    return c.replace(weight=np.ones(np.shape(c.weight), np.int64), bias=None, exponent=0)
+
+
+def _map(c: Connection, x: np.ndarray) -> np.ndarray:
+    if isinstance(c, Scale):
+        return c.per_neuron("scale", x.shape[1:]) * x + c.per_neuron("shift", x.shape[1:])
+    if isinstance(c, Pool2d):
+        return _pool(c, x)
+    weight = np.asarray(c.weight).astype(x.dtype, copy=False)
+    if isinstance(c, Dense):
+        return x.reshape(len(x), -1) @ weight.T
+    if isinstance(c, Conv1d):
+        return convolve(c.as_conv2d(x.shape[1:]), x, weight[:, :, None, :])
+    return convolve(c, x, weight)
+
+
+def _sparse(c: Sparse, x: np.ndarray, n_target: int) -> np.ndarray:
+    out = np.zeros((n_target, len(x)), x.dtype)
+    weight = np.asarray(c.weight).astype(x.dtype, copy=False)
+    np.add.at(out, c.post, x.reshape(len(x), -1).T[c.pre] * weight[:, None])
+    return out.T
+
+
+def windows(x: np.ndarray, kernel, stride, padding, dilation) -> np.ndarray:
+    """`[B, C, rows, columns, k_rows, k_columns]`: the taps of every window of `x` `[B, C, H, W]`, zero-padded."""
+    (ph, pw), (dh, dw), (sh, sw) = pair(padding), pair(dilation), pair(stride)
+    x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+    span = (dh * (kernel[0] - 1) + 1, dw * (kernel[1] - 1) + 1)
+    view = np.lib.stride_tricks.sliding_window_view(x, span, axis=(2, 3))
+    return view[:, :, ::sh, ::sw, ::dh, ::dw]
+
+
+def convolve(c: Conv2d, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Cross-correlation of `x` with `weight`, as torch.nn.functional.conv2d defines it."""
+    if c.source_shape is not None:
+        x = x.reshape(len(x), *c.source_shape)
+    taps = windows(x, weight.shape[2:], c.stride, c.padding, c.dilation)
+    parts, per_in, per_out = [], weight.shape[1], weight.shape[0] // c.groups
+    for g in range(c.groups):
+        patch = taps[:, g * per_in : (g + 1) * per_in].transpose(0, 2, 3, 1, 4, 5)
+        kernel = weight[g * per_out : (g + 1) * per_out].reshape(per_out, -1)
+        parts.append(patch.reshape(*patch.shape[:3], -1) @ kernel.T)
+    return np.concatenate(parts, -1).transpose(0, 3, 1, 2)
+
+
+def _pool(c: Pool2d, x: np.ndarray) -> np.ndarray:
+    stride = c.kernel if c.stride is None else c.stride
+    total = windows(x, pair(c.kernel), stride, c.padding, 1).sum((4, 5), dtype=x.dtype)
+    if c.kind == "sum":
+        return total
+    rows, columns = pair(c.kernel)
+    return total / x.dtype.type(rows * columns)

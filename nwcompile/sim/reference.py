@@ -1,0 +1,152 @@
+"""The reference backend: NumPy, slow, obvious. It is the definition that every other backend must equal bit for bit."""
+
+import numpy as np
+
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import SYNAPSE_KINDS, Program
+from nwcompile.ir.run import COUNTERS, Run
+from nwcompile.sim.linear import apply, effective, structure
+from nwcompile.sim.update import LayerState
+
+NO_LIMIT = 1 << 40
+
+
+def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool) -> Run:
+    """Simulate a float or fixed network in aligned steps; `inputs[name]` is `[B, T, *shape]`."""
+    if network.is_fixed:
+        connections = tuple(c.replace(weight=effective(c, NO_LIMIT), exponent=0) for c in network.connections)
+    else:
+        connections = network.connections
+    n_samples = len(next(iter(inputs.values()))) if inputs else 1
+    number = np.int64 if network.is_fixed else np.float32
+    values = {name: x.astype(number) for name, x in inputs.items()}
+    layers = {}
+    for node in network.nodes.values():
+        values[node.name] = np.zeros((n_samples, n_steps, *node.shape), number)
+        if node.neuron is not None:
+            layers[node.name] = LayerState.cleared(node.neuron, (n_samples, *node.shape))
+    recorder = Recorder(network, n_samples, n_steps, keep_states)
+    for t in range(n_steps):
+        for name in network.order:
+            shape = network.node(name).shape
+            x = np.zeros((n_samples, *shape), number)
+            for c in connections:
+                if c.target == name:
+                    late = t - c.aligned_delay
+                    source = values[c.source][:, late] if late >= 0 else np.zeros_like(values[c.source][:, 0])
+                    x = x + apply(c, source, shape)
+            if name in layers:
+                x = layers[name].step(x)
+                recorder.take(name, t, x, layers[name].named)
+            values[name][:, t] = x
+    return recorder.run("reference", "aligned", inputs)
+
+
+def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool, window: str) -> Run:
+    """Simulate a program micro-step by micro-step, delivering every message; `inputs[name]` is int `[B, T, *shape]`."""
+    network, schedule = program.network, program.schedule
+    n_samples = len(next(iter(inputs.values()))) if inputs else 1
+    n_hardware = schedule.n_hardware_steps(n_steps, window)
+    n_slots = max(schedule.delay, default=1) + 1
+    nodes = {name: network.node(name) for name in network.layers}
+    layers = {name: LayerState.cleared(node.neuron, (n_samples, *node.shape)) for name, node in nodes.items()}
+    arriving = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
+    events = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
+    recorder = Recorder(network, n_samples, n_steps, keep_states)
+    counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
+    for m in range(n_hardware * schedule.period):
+        h, slot = m // schedule.period, m % n_slots
+        sent = {}
+        for name, x in inputs.items():
+            if m % schedule.period == 0 and h < n_steps:
+                sent[name] = x[:, h].astype(np.int64)
+        for name in network.layers:
+            cores = program.mapping.core_of[name]
+            in_phase = schedule.period == 1 or m % schedule.period == schedule.offset[name]
+            t = h if window == "hardware" else (m - schedule.offset[name]) // schedule.period
+            if in_phase:
+                np.add.at(counters["neuron_visits"][h], cores, n_samples)
+            if in_phase and 0 <= t < n_steps:
+                layer = layers[name]
+                idle = (layer.v == 0) & (layer.current == 0) & ~_has_bias(layer.spec) & (events[name][slot] == 0)
+                updates = np.count_nonzero(~idle, axis=0).reshape(-1)
+                np.add.at(counters["neuron_updates"][h], cores, updates)
+                sent[name] = layer.step(arriving[name][slot])
+                recorder.take(name, t, sent[name], layer.named)
+            arriving[name][slot] = 0
+            events[name][slot] = 0
+        for c, delay in zip(network.connections, schedule.delay, strict=True):
+            if c.source in sent and sent[c.source].any():
+                shape, later = nodes[c.target].shape, (m + delay) % n_slots
+                arriving[c.target][later] += apply(c, sent[c.source], shape)
+                events[c.target][later] += apply(structure(c), (sent[c.source] != 0).astype(np.int64), shape)
+        for name, spikes in sent.items():
+            _count_messages(program, name, np.count_nonzero(spikes, axis=0).reshape(-1), counters, h)
+    return recorder.run("reference", window, inputs, counters)
+
+
+def _has_bias(spec):
+    return (np.asarray(spec.bias) != 0) | (np.asarray(spec.bias_u) != 0)
+
+
+def _count_messages(program: Program, name: str, n_spikes: np.ndarray, counters: dict, h: int) -> None:
+    """Add the messages that the spikes of one layer or input send in hardware step h."""
+    axons, first, per_router = program.axons, program.network.offsets[name], program.mapping.site_of
+    for neuron in np.flatnonzero(n_spikes):
+        count, source = n_spikes[neuron], first + neuron
+        home = program.core_of[source]
+        if home >= 0:
+            counters["spikes_out"][h, home] += count
+        for axon in range(axons.offset[source], axons.offset[source + 1]):
+            core = axons.core[axon]
+            for kind, synops in zip(SYNAPSE_KINDS, axons.synops[axon], strict=True):
+                counters[f"synops_{kind}"][h, core] += count * synops
+                counters["synops"][h, core] += count * synops
+            counters["weight_reads"][h, core] += count * axons.words[axon]
+            counters["messages_in"][h, core] += count
+            counters["deliveries"][h, core] += count
+            if home >= 0:
+                along = np.abs(per_router[core][:2] - per_router[home][:2])
+                counters["messages_out"][h, home] += count
+                counters["hops_ew"][h, home] += count * along[0]
+                counters["hops_ns"][h, home] += count * along[1]
+                counters["hops"][h, home] += count * along.sum()
+
+
+class Recorder:
+    """Collects spikes and states `[B, T, *shape]` and makes the Run."""
+
+    def __init__(self, network: Network, n_samples: int, n_steps: int, keep_states: bool):
+        self.network, self.n_samples = network, n_samples
+        self.spikes, self.states = {}, {}
+        self.names = set(network.layers) if keep_states else set()
+        self.names |= {n for n in network.layers if not network.node(n).neuron.fires}
+        for name in network.layers:
+            node = network.node(name)
+            shape = (n_samples, n_steps, *node.shape)
+            self.spikes[name] = np.zeros(shape, np.int32 if node.neuron.spikes == "multi" else np.int8)
+            if name in self.names:
+                dtype = np.float32 if node.neuron.fixed is None else np.int64
+                states = LayerState.cleared(node.neuron, (1,)).named
+                self.states[name] = {s: np.zeros(shape, dtype) for s in states}
+
+    def take(self, name: str, t: int, spikes: np.ndarray, states: dict[str, np.ndarray]) -> None:
+        """Record step t of a layer."""
+        self.spikes[name][:, t] = spikes
+        if name in self.names:
+            for state, value in states.items():
+                self.states[name][state][:, t] = value
+
+    def run(self, backend: str, window: str, inputs: dict, counters: dict | None = None) -> Run:
+        """The Run of what was recorded."""
+        return finish(self.network, backend, "cpu", window, self.spikes, self.states, inputs, counters or {})
+
+
+def finish(network: Network, backend, device, window, spikes, states, inputs, counters, **measured) -> Run:
+    """A Run with its output: spikes of the output layers, or the membrane of those that never fire."""
+    outputs = {n: spikes[n] if network.node(n).neuron.fires else states[n]["v"] for n in network.outputs}
+    output = next(iter(outputs.values())) if len(outputs) == 1 else outputs
+    activity = Activity.from_spikes({**inputs, **spikes})
+    n_samples = len(next(iter(spikes.values())))
+    return Run(backend, device, window, n_samples, spikes, states, output, counters, activity=activity, **measured)

@@ -1,0 +1,111 @@
+"""One step of a layer's neurons in NumPy: the definition of NeuronSpec (DESIGN 4.1 float, 4.2 fixed)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.ir.arithmetic import decay, saturate, spike_count, wrap
+from nwcompile.ir.neuron import NeuronSpec
+
+LONG_AGO = 1 << 30
+NO_CLAMP = -(1 << 62)
+
+
+@dataclass(eq=False)
+class LayerState:
+    """State of a layer for B samples: membrane `v`, current (`i` float, `u` fixed), steps since the last spike."""
+
+    spec: NeuronSpec
+    v: np.ndarray
+    current: np.ndarray
+    since_spike: np.ndarray
+
+    @classmethod
+    def cleared(cls, spec: NeuronSpec, shape: tuple[int, ...]) -> "LayerState":
+        """Zero state of shape [B, *layer]."""
+        dtype = np.float32 if spec.fixed is None else np.int64
+        return cls(spec, np.zeros(shape, dtype), np.zeros(shape, dtype), np.full(shape, LONG_AGO))
+
+    @property
+    def named(self) -> dict[str, np.ndarray]:
+        """States by name: `u`, `v` of a fixed layer, `i` (where it has one) and `v` of a float one."""
+        if self.spec.fixed is not None:
+            return {"u": self.current, "v": self.v}
+        return {"v": self.v} if self.spec.alpha is None else {"i": self.current, "v": self.v}
+
+    def step(self, x: np.ndarray) -> np.ndarray:
+        """Update from the synaptic input `x` [B, *layer]; returns the spikes, int64 of the same shape."""
+        spec = self.spec
+        self.since_spike = np.minimum(self.since_spike + 1, LONG_AGO)
+        frozen = self.since_spike < np.asarray(spec.refractory)
+        threshold = _number(spec, "threshold")
+        before = spike_count(self.v, threshold, spec.strict, spec.spikes)
+        v = self._fixed_membrane(x, before) if spec.fixed is not None else self._float_membrane(x, before)
+        spikes = spike_count(v, threshold, spec.strict, spec.spikes) if spec.fires else np.zeros(v.shape, np.int64)
+        v = _reset(spec, v, spikes, before, threshold)
+        if spec.v_min is not None:
+            v = np.maximum(v, _number(spec, "v_min"))
+        if spec.fixed is not None:
+            v = saturate(v, spec.fixed.state_bits)
+        self.v = np.where(frozen, self.v, v).astype(self.v.dtype, copy=False)
+        spikes = np.where(frozen, 0, spikes)
+        self.since_spike = np.where(spikes != 0, 0, self.since_spike)
+        return spikes
+
+    def _fixed_membrane(self, x, before):
+        spec, fixed = self.spec, self.spec.fixed
+        drive = (x + _number(spec, "bias_u")) << fixed.shift_bits
+        u = decay(self.current, _number(spec, "decay_u"), fixed.decay_bits) + drive
+        limit = wrap if fixed.overflow == "wrap" else saturate
+        self.current = limit(u, fixed.state_bits)
+        leaked = _late_reset(spec, decay(self.v, _number(spec, "decay_v"), fixed.decay_bits), before)
+        v = leaked + self.current + _number(spec, "bias")
+        return saturate(_late_subtract(spec, v, before), fixed.state_bits)
+
+    def _float_membrane(self, x, before):
+        spec = self.spec
+        current = x.astype(np.float32, copy=False)
+        if spec.alpha is not None:
+            alpha, drive = _number(spec, "alpha"), _number(spec, "w_in") * current
+            if spec.current_order == "decay_then_add":
+                current = self.current = alpha * self.current + drive
+            elif spec.current_order == "add_then_decay":
+                current = self.current = (self.current + drive) * alpha
+            else:
+                current = self.current + drive
+                self.current = alpha * current
+        if spec.membrane == "linear":
+            v = _late_reset(spec, _number(spec, "beta") * self.v, before) + _number(spec, "gain") * current
+            v = v + _number(spec, "leak")
+        else:
+            v = _late_reset(spec, self.v, before)
+            v = v + _number(spec, "k") * ((_number(spec, "v_leak") - v) + _number(spec, "r") * current)
+        return _late_subtract(spec, v + _number(spec, "bias"), before)
+
+
+def _number(spec: NeuronSpec, name: str) -> np.ndarray:
+    return np.asarray(getattr(spec, name), np.int64 if spec.fixed is not None else np.float32)
+
+
+def _late_reset(spec: NeuronSpec, leaked, before):
+    """Reset to a value one step late, right after the leak (`reset_timing="next"`)."""
+    if spec.reset_timing != "next" or spec.reset not in ("zero", "value"):
+        return leaked
+    return np.where(before != 0, 0 if spec.reset == "zero" else _number(spec, "reset_value"), leaked)
+
+
+def _late_subtract(spec: NeuronSpec, v, before):
+    """Subtract for the spikes that stood before the update (`reset_timing` `next` and `both`)."""
+    if spec.reset_timing == "now" or spec.reset != "subtract":
+        return v
+    return v - before.astype(v.dtype) * _number(spec, "threshold")
+
+
+def _reset(spec: NeuronSpec, v, spikes, before, threshold):
+    """Reset in the step of the spike (`now`), or the difference that `both` still owes."""
+    if spec.reset_timing == "next" or spec.reset == "none" or not spec.fires:
+        return v
+    if spec.reset == "subtract":
+        count = spikes - before if spec.reset_timing == "both" else spikes
+        return v - count.astype(v.dtype) * threshold
+    return np.where(spikes != 0, 0 if spec.reset == "zero" else _number(spec, "reset_value"), v)
