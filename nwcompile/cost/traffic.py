@@ -1,0 +1,196 @@
+"""Traffic: which axons a mapping needs, what they take in each core, and the events and link loads they cause.
+
+One message per non-zero spike and destination core, whatever the number of synapses there (DESIGN 4.3 and 7).
+"""
+
+import numpy as np
+
+from nwcompile.cost.wiring import wiring
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import CONV, SPARSE, SYNAPSE_KINDS, Axons, Program
+from nwcompile.kernels import cpu_traffic
+
+
+def flat_cores(network: Network, mapping: Mapping) -> np.ndarray:
+    """int32[source]: logical core of every source in the order `network.offsets`; -1 for input lines."""
+    inputs = [np.full(node.n_neurons, -1, np.int32) for node in network.inputs.values()]
+    return np.concatenate([*inputs, *(mapping.core_of[name] for name in network.layers)])
+
+
+def synapse_bits(connection: Connection, kind: int, chip: Chip) -> int:
+    """Bits that one stored synapse of a connection takes on the chip, its index included if sparse."""
+    return (connection.weight_bits or chip.weights.bits) + (chip.weights.index_bits if kind == SPARSE else 0)
+
+
+def row_bits(n_synapses, bits: int, chip: Chip):
+    """Synapse memory of a row of `n_synapses`: blocks of up to `core.block_synapses`, each with its overhead, in words.
+
+    After the discrete-axon format of Loihi 1 (DESIGN 5). `n_synapses` may be an array.
+    """
+    core = chip.core
+
+    def block(n):
+        return -(-(n * bits + core.block_overhead_bits) // core.word_bits) * core.word_bits
+
+    rest = n_synapses % core.block_synapses
+    return n_synapses // core.block_synapses * block(core.block_synapses) + (rest > 0) * block(rest)
+
+
+def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip) -> Axons:
+    """The axons of a normalized network whose sources lie on the cores `core_of` (only its structure matters).
+
+    `core_of` is int32[source] in the order `network.offsets`, -1 for input lines; neurons of core -1 have no axon to
+    them. A stored zero counts as a synapse; a convolution's tap outside the map does not. Raises ModelError for a
+    connection that `normalize` should have folded.
+    """
+    tables, kernel_bits = {name: [] for name in network.offsets}, np.zeros(n_cores, np.int64)
+    for connection in network.connections:
+        first = network.offsets[connection.target]
+        target_core = core_of[first : first + network.node(connection.target).n_neurons]
+        table, kernels = _rows(network, connection, target_core, n_cores, chip)
+        tables[connection.source].append(table)
+        kernel_bits += kernels
+    merged = [_merge(tables[name], network.node(name).n_neurons, n_cores) for name in network.offsets]
+    length, core, synops, words, bits = (np.concatenate(column) for column in zip(*merged, strict=True))
+    offset = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+    return Axons(offset, core.astype(np.int32), synops.astype(np.int32), words.astype(np.int32), bits, kernel_bits)
+
+
+def _rows(network: Network, connection: Connection, target_core: np.ndarray, n_cores: int, chip: Chip):
+    """Rows of one connection, as (key = source * n_cores + core, synops[row, kind], words, bits), and kernel bits."""
+    wires = wiring(network, connection)
+    offset, core, n_synapses = wires.rows(target_core, n_cores)
+    bits_each = synapse_bits(connection, wires.kind, chip)
+    kernel_bits = np.zeros(n_cores, np.int64)
+    if wires.kind == CONV and chip.weights.sharing:
+        held = np.unique(target_core.astype(np.int64) * (wires.kernel.max() + 1) + wires.kernel)
+        core_held = held // (wires.kernel.max() + 1)
+        kernel_bits = np.bincount(core_held[core_held >= 0], minlength=n_cores) * wires.kernel_size * bits_each
+        bits = np.zeros(len(core), np.int64)
+        words = -(-n_synapses * bits_each // chip.core.word_bits)
+    else:
+        bits = row_bits(n_synapses, bits_each, chip)
+        words = bits // chip.core.word_bits
+    length = np.diff(offset)[wires.source_class]
+    begin = np.repeat(offset[:-1][wires.source_class] - np.cumsum(length) + length, length)
+    row = begin + np.arange(len(begin))
+    key = np.repeat(np.arange(len(length), dtype=np.int64), length) * n_cores + core[row]
+    synops = np.zeros((len(row), len(SYNAPSE_KINDS)), np.int64)
+    synops[:, wires.kind] = n_synapses[row]
+    return (key, synops, words[row], bits[row]), kernel_bits
+
+
+def _merge(tables: list, n_sources: int, n_cores: int):
+    """Axons of one node's sources, rows to one core merged: (length[source], core, synops, words, bits)."""
+    if not tables:
+        none = np.zeros(0, np.int64)
+        return np.zeros(n_sources, np.int64), none, np.zeros((0, len(SYNAPSE_KINDS)), np.int64), none, none
+    key, synops, words, bits = (np.concatenate(column) for column in zip(*tables, strict=True))
+    if len(tables) > 1 and len(key):
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+        key = key[first]
+        synops, words, bits = (np.add.reduceat(a[order], first, axis=0) for a in (synops, words, bits))
+    return np.bincount(key // n_cores, minlength=n_sources), key % n_cores, synops, words, bits
+
+
+def resources(axons: Axons, core_of: np.ndarray, n_cores: int) -> dict[str, np.ndarray]:
+    """What each core holds, int64[core]: `neurons`, `in_axons`, `out_axons`, `synapse_bits`."""
+    bits = axons.kernel_bits.copy()
+    np.add.at(bits, axons.core, axons.row_bits)
+    source_core = core_of[axons.source]
+    return {
+        "neurons": np.bincount(core_of[core_of >= 0], minlength=n_cores),
+        "in_axons": np.bincount(axons.core, minlength=n_cores),
+        "out_axons": np.bincount(source_core[source_core >= 0], minlength=n_cores),
+        "synapse_bits": bits,
+    }
+
+
+def count_events(program: Program, activity: Activity, window: str = "aligned") -> dict[str, np.ndarray]:
+    """Every counter of `nwcompile.ir.run.COUNTERS`, int64[H, core], that `activity` causes on a program.
+
+    Exact, given exact spike counts; `neuron_updates` too where `activity.updates` has the layer, else every neuron
+    counts as updated in its own steps. `window="aligned"`: counts of aligned step t belong to hardware step
+    t + offset. `window="hardware"`: row t of `activity` is hardware step t, and H = T.
+    """
+    n_steps, n_cores = program.schedule.n_hardware_steps(activity.n_steps, window), program.mapping.n_cores
+    axons, core_of, site = program.axons, program.core_of, program.mapping.site_of
+
+    def table(*outer):
+        return np.zeros((*outer, n_steps, n_cores), np.int64)
+
+    messages_in, words, synops = table(), table(), table(len(SYNAPSE_KINDS))
+    spikes, messages_out, hops, updates = table(), table(), table(2), table()
+    for name, first in program.network.offsets.items():
+        count, h0 = activity.counts[name], _first_step(program, name, window)
+        last = first + count.shape[1]
+        offset = axons.offset[first : last + 1]
+        cpu_traffic.count_arrivals(
+            count, h0, offset, axons.core, axons.synops, axons.words, messages_in, synops, words
+        )
+        if name in program.network.layers:
+            cores = core_of[first:last]
+            cpu_traffic.count_departures(count, h0, cores, offset, axons.core, site, spikes, messages_out, hops)
+            for t in range(activity.n_steps):
+                updated = activity.updates[name][t] if name in activity.updates else activity.n_samples
+                updates[h0 + t] += _per_core(cores, updated, n_cores)
+    visits = np.tile(_per_core(core_of[core_of >= 0], activity.n_samples, n_cores), (n_steps, 1))
+    by_kind = {f"synops_{kind}": synops[i] for i, kind in enumerate(SYNAPSE_KINDS)}
+    return {"synops": synops.sum(0), **by_kind, "weight_reads": words, "neuron_visits": visits,
+            "neuron_updates": updates, "spikes_out": spikes, "messages_out": messages_out, "messages_in": messages_in,
+            "deliveries": messages_in.copy(), "hops": hops.sum(0), "hops_ew": hops[0], "hops_ns": hops[1]}  # fmt: skip
+
+
+def _first_step(program: Program, name: str, window: str) -> int:
+    """Hardware step of row 0 of the activity of a layer or input."""
+    return program.schedule.offset[name] if window == "aligned" and program.schedule.period == 1 else 0
+
+
+def _per_core(cores: np.ndarray, amount, n_cores: int) -> np.ndarray:
+    """int64[core]: sum of `amount` (a number, or one per neuron) over the neurons of each core."""
+    total = np.zeros(n_cores, np.int64)
+    np.add.at(total, cores, amount)
+    return total
+
+
+def core_traffic(network: Network, axons: Axons, core_of: np.ndarray, n_cores: int, activity: Activity) -> np.ndarray:
+    """int64[core, core]: messages from core to core over all steps of `activity`; input lines are not among them."""
+    traffic = np.zeros((n_cores, n_cores), np.int64)
+    for name in network.layers:
+        first = network.offsets[name]
+        last = first + network.node(name).n_neurons
+        count = activity.counts[name].sum(0, dtype=np.int64)
+        cpu_traffic.add_core_traffic(count, core_of[first:last], axons.offset[first : last + 1], axons.core, traffic)
+    return traffic
+
+
+def link_flits(program: Program, activity: Activity, window: str = "aligned") -> np.ndarray:
+    """int64[H, link]: flits that cross each link in each hardware step, XY routing along x first.
+
+    Links: `router * 4 + direction`, router = y * columns + x, direction 0 E (+x), 1 W (-x), 2 N (+y), 3 S (-y); then
+    the injection and then the ejection link of every physical core. Messages of input lines use no links.
+    """
+    noc, mapping, axons = program.chip.noc, program.mapping, program.axons
+    n_steps = program.schedule.n_hardware_steps(activity.n_steps, window)
+    flits = np.zeros((n_steps, 4 * noc.columns * noc.rows + 2 * program.chip.n_cores), np.int64)
+    for h in range(n_steps):
+        traffic = np.zeros((mapping.n_cores, mapping.n_cores), np.int64)
+        for name in program.network.layers:
+            t = h - _first_step(program, name, window)
+            if 0 <= t < activity.n_steps:
+                first = program.network.offsets[name]
+                last = first + program.network.node(name).n_neurons
+                cpu_traffic.add_core_traffic(
+                    activity.counts[name][t], program.core_of[first:last], axons.offset[first : last + 1],
+                    axons.core, traffic,
+                )  # fmt: skip
+        cpu_traffic.route_xy(
+            traffic, mapping.site_of, noc.columns, noc.rows, noc.cores_per_router, noc.flits_per_message, flits[h]
+        )
+    return flits

@@ -1,0 +1,149 @@
+"""Hot loops of traffic accounting: taps of a convolution, rows per core, events and link loads per step (Numba)."""
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def conv_taps(source, output, kernel, stride, padding, dilation):
+    """Source classes (group, y, x) that each output class (group, y, x) reads; taps on padding are left out.
+
+    source: (groups, rows, columns); the others are (rows, columns).
+    Returns offset: int64[output class + 1], taps: int32[tap], in the order of the kernel's taps.
+    """
+    groups, rows, columns = source
+    n_classes = groups * output[0] * output[1]
+    offset = np.zeros(n_classes + 1, np.int64)
+    taps = np.empty(n_classes * kernel[0] * kernel[1], np.int32)
+    n = 0
+    k = 0
+    for g in range(groups):
+        for oy in range(output[0]):
+            for ox in range(output[1]):
+                for ky in range(kernel[0]):
+                    y = oy * stride[0] - padding[0] + ky * dilation[0]
+                    if y < 0 or y >= rows:
+                        continue
+                    for kx in range(kernel[1]):
+                        x = ox * stride[1] - padding[1] + kx * dilation[1]
+                        if x < 0 or x >= columns:
+                            continue
+                        taps[n] = (g * rows + y) * columns + x
+                        n += 1
+                k += 1
+                offset[k] = n
+    return offset, taps[:n].copy()
+
+
+@njit(cache=True)
+def rows_of_classes(pair_core, pair_class, pair_count, offset, taps, n_source_classes):
+    """Synapses per (source class, core), given how many targets of each class lie on each core.
+
+    pair_core, pair_class, pair_count: int64[pair], sorted by core; offset: int64[target class + 1], taps: int32[tap].
+    Returns offset: int64[source class + 1], core: int32[row], n_synapses: int64[row]; rows of a class sorted by core.
+    """
+    start = np.zeros(n_source_classes + 1, np.int64)
+    last = np.full(n_source_classes, -1, np.int64)
+    for p in range(len(pair_core)):
+        for i in range(offset[pair_class[p]], offset[pair_class[p] + 1]):
+            if last[taps[i]] != pair_core[p]:
+                last[taps[i]] = pair_core[p]
+                start[taps[i] + 1] += 1
+    for k in range(n_source_classes):
+        start[k + 1] += start[k]
+    core = np.empty(start[-1], np.int32)
+    n_synapses = np.zeros(start[-1], np.int64)
+    cursor = start[:-1] - 1
+    last[:] = -1
+    for p in range(len(pair_core)):
+        for i in range(offset[pair_class[p]], offset[pair_class[p] + 1]):
+            k = taps[i]
+            if last[k] != pair_core[p]:
+                last[k] = pair_core[p]
+                cursor[k] += 1
+                core[cursor[k]] = pair_core[p]
+            n_synapses[cursor[k]] += pair_count[p]
+    return start, core, n_synapses
+
+
+@njit(cache=True)
+def count_arrivals(count, h0, axon_offset, axon_core, axon_synops, axon_words, messages, synops, words):
+    """Add what the axons of one node's sources cost at their destination cores.
+
+    count: int32[step, source], sent in hardware step `h0 + step`; axon_offset: int64[source + 1] into
+    axon_core: int32[axon], axon_synops: int32[axon, kind], axon_words: int32[axon].
+    Adds to messages: int64[H, core], synops: int64[kind, H, core], words: int64[H, core].
+    """
+    for t in range(count.shape[0]):
+        for s in range(count.shape[1]):
+            n = np.int64(count[t, s])
+            if n == 0:
+                continue
+            for a in range(axon_offset[s], axon_offset[s + 1]):
+                c = axon_core[a]
+                messages[h0 + t, c] += n
+                words[h0 + t, c] += n * axon_words[a]
+                for kind in range(axon_synops.shape[1]):
+                    synops[kind, h0 + t, c] += n * axon_synops[a, kind]
+
+
+@njit(cache=True)
+def count_departures(count, h0, core_of, axon_offset, axon_core, site, spikes, messages, hops):
+    """Add the spikes, messages and hops of one layer's neurons at their own cores.
+
+    count: int32[step, neuron], sent in hardware step `h0 + step`; core_of: int32[neuron]; axon_offset, axon_core as
+    in `count_arrivals`; site: int32[core, 3]. Adds to spikes, messages: int64[H, core], hops: int64[2, H, core] (EW, NS).
+    """
+    for s in range(count.shape[1]):
+        c = core_of[s]
+        n_axons = axon_offset[s + 1] - axon_offset[s]
+        ew = 0
+        ns = 0
+        for a in range(axon_offset[s], axon_offset[s + 1]):
+            ew += abs(site[c, 0] - site[axon_core[a], 0])
+            ns += abs(site[c, 1] - site[axon_core[a], 1])
+        for t in range(count.shape[0]):
+            n = np.int64(count[t, s])
+            spikes[h0 + t, c] += n
+            messages[h0 + t, c] += n * n_axons
+            hops[0, h0 + t, c] += n * ew
+            hops[1, h0 + t, c] += n * ns
+
+
+@njit(cache=True)
+def add_core_traffic(count, core_of, axon_offset, axon_core, traffic):
+    """Add the messages of one step to traffic: int64[core, core] (from, to).
+
+    count: int32[neuron]; core_of: int32[neuron]; axon_offset, axon_core as in `count_arrivals`.
+    """
+    for s in range(len(count)):
+        n = np.int64(count[s])
+        if n > 0:
+            for a in range(axon_offset[s], axon_offset[s + 1]):
+                traffic[core_of[s], axon_core[a]] += n
+
+
+@njit(cache=True)
+def route_xy(traffic, site, columns, rows, n_per_router, n_flits, flits):
+    """Add the flits of every message to the links of its route, along x first.
+
+    traffic: int64[core, core] (from, to); site: int32[core, 3]; `n_per_router` cores at each router.
+    Adds to flits: int64[link]; links are numbered as `nwcompile.cost.traffic.link_flits` says.
+    """
+    n_routers = columns * rows
+    for a in range(traffic.shape[0]):
+        for b in range(traffic.shape[1]):
+            n = traffic[a, b] * n_flits
+            if n == 0:
+                continue
+            x, y = site[a, 0], site[a, 1]
+            flits[4 * n_routers + (y * columns + x) * n_per_router + site[a, 2]] += n
+            while x != site[b, 0]:
+                east = site[b, 0] > x
+                flits[4 * (y * columns + x) + (0 if east else 1)] += n
+                x += 1 if east else -1
+            while y != site[b, 1]:
+                north = site[b, 1] > y
+                flits[4 * (y * columns + x) + (2 if north else 3)] += n
+                y += 1 if north else -1
+            flits[4 * n_routers + (n_routers + y * columns + x) * n_per_router + site[b, 2]] += n
