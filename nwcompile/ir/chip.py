@@ -6,16 +6,18 @@ Every key carries its unit in its name; the `[sources]` table says where each fi
 import hashlib
 import json
 import tomllib
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
-from math import gcd, lcm
+from math import gcd
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
-from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES, FixedPoint
+from nwcompile.ir.chip_check import LARGEST_CORE_COUNT, check_names, check_value, read_section
+from nwcompile.ir.neuron import FixedPoint
 
 PACKAGE = Path(__file__).resolve().parent.parent
 HWMODELS = PACKAGE / "hwmodels" if (PACKAGE / "hwmodels").is_dir() else PACKAGE.parent / "hwmodels"
@@ -131,24 +133,16 @@ class Energy:
     hop_ns_pj: float | None = None
 
 
-SECTIONS = {"noc": Noc, "core": CoreLimits, "weights": Weights, "state": State, "neuron": NeuronCapability,
-            "cost": Cost, "energy": Energy}  # fmt: skip
-CHOICES = {
-    "noc.routing": ("xy",),
-    "state.overflow": OVERFLOWS,
-    "neuron.v_min": ("none", "zero", "any"),
-    "neuron.reset": RESETS,
-    "neuron.reset_timing": RESET_TIMINGS,
-    "neuron.spikes": SPIKES,
-    "cost.units": ("overlap", "shared"),
+SECTIONS: dict[str, Any] = {
+    "noc": Noc,
+    "core": CoreLimits,
+    "weights": Weights,
+    "state": State,
+    "neuron": NeuronCapability,
+    "cost": Cost,
+    "energy": Energy,
 }
-MAY_BE_ZERO = {"core.block_overhead_bits", "weights.index_bits", "neuron.delay_max_steps", "state.decay_offset",
-               "neuron.refractory_max_steps", "neuron.threshold_shift_bits", "neuron.bias_exponent_max",
-               "state.shift_bits", "weights.exponent_max"}  # fmt: skip
-MAY_BE_NEGATIVE = {"weights.exponent_min", "weights.exponent_max"}
-LARGEST = {"weights.bits": 16, "state.bits": 32, "state.decay_bits": 16, "state.shift_bits": 16,
-           "weights.effective_limit": (1 << 24) - 1, "noc.columns": 1024, "noc.rows": 1024, "noc.virtual_channels": 16,
-           "noc.cores_per_router": 64, "noc.buffer_flits": 4096, "noc.flits_per_message": 1024}  # fmt: skip
+KEYS = tuple(f"{section}.{f.name}" for section, kind in SECTIONS.items() for f in fields(kind))
 
 
 @dataclass(frozen=True)
@@ -176,34 +170,39 @@ class Chip:
                 raise ChipError(unknown_choice("chip", name_or_path, cls.names()) + ", or give the path of a .toml file")
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as e:
+        except (OSError, ValueError) as e:
             reason = e.strerror if isinstance(e, OSError) else "not UTF-8 text"
             raise ChipError(f"chip file {path} cannot be read: {reason}") from None
-        return cls.from_toml(text, str(path.name))
+        return cls.from_toml(text, path.name)
 
     @classmethod
     def from_toml(cls, text: str, where: str) -> "Chip":
         """A chip from the text of its TOML file; `where` names the file in errors."""
         try:
             table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as e:
-            raise ChipError(f"chip file {where} is not TOML: {e}") from None
+        except (ValueError, RecursionError) as e:
+            reason = str(e) if isinstance(e, ValueError) else "nested too deeply"
+            raise ChipError(f"chip file {where} is not TOML: {reason}") from None
         return cls.from_dict(table, where)
 
     @classmethod
     def from_dict(cls, table: dict, where: str = "chip") -> "Chip":
         """A chip from nested dicts, as `to_dict` gives them."""
-        _known(table, ("name", "description", "sources", *SECTIONS), "", where)
+        if not isinstance(table, dict):
+            raise ChipError(f"{where}: expected a table of keys, got {table!r}")
+        check_names(table, ("name", "description", "sources", *SECTIONS), "", where)
         for key in ("name", "noc", "core", "neuron"):
             if key not in table:
                 raise ChipError(f"{where}: {key}: missing key; every chip file needs it")
-        sections = {s: _section(kind, table.get(s, {}), s, where) for s, kind in SECTIONS.items()}
         for key in ("name", "description"):
             if not isinstance(table.get(key, ""), str):
                 raise ChipError(f"{where}: {key}: expected a text, got {table[key]!r}")
         sources = table.get("sources", {})
-        if not isinstance(sources, dict) or not all(isinstance(v, str) for v in sources.values()):
-            raise ChipError(f"{where}: sources: expected a table of texts, key = source")
+        if not isinstance(sources, dict) or not all(isinstance(v, str) and v.strip() for v in sources.values()):
+            raise ChipError(
+                f'{where}: sources: expected texts, like noc = "..." for a section or "noc.cycle_ns" = "..." (in quotes)'
+            )
+        sections = {s: read_section(kind, table.get(s, {}), s, where) for s, kind in SECTIONS.items()}
         chip = cls(table["name"], table.get("description", ""), **sections, sources=dict(sources))
         chip.verify(where)
         return chip
@@ -213,17 +212,18 @@ class Chip:
         """Names of the shipped chips."""
         return sorted(p.stem for p in HWMODELS.glob("*.toml"))
 
-    def replace(self, changes: dict) -> "Chip":
-        """A copy with keys like `"noc.buffer_flits"` overridden; checked like a file. Raises ChipError."""
+    def replace(self, changes: dict[str, Any]) -> "Chip":
+        """A copy with keys like `"noc.buffer_flits"` overridden (None: without it); checked like a file, source noted."""
         table = self.to_dict()
         for key, value in changes.items():
+            if key not in KEYS:
+                raise ChipError(f"{self.name}: {key}: unknown key (did you mean {nearest_first(key, KEYS)[0]!r}?)")
             section, _, name = key.partition(".")
-            if section not in SECTIONS or not name:
-                known = [f"{s}.{f.name}" for s, kind in SECTIONS.items() for f in fields(kind)]
-                raise ChipError(f"--set {key}: unknown key (did you mean {nearest_first(key, known)[0]!r}?)")
-            table[section][name] = value
-            table["sources"].setdefault(key, "set by the user")
-        return Chip.from_dict(table, "--set")
+            if isinstance(value, np.generic | np.ndarray):
+                value = value.tolist()
+            table[section][name] = list(value) if isinstance(value, tuple) else value
+            table["sources"][key] = "set by the user"
+        return Chip.from_dict(table, self.name)
 
     def to_dict(self) -> dict:
         """Nested dicts as in the TOML file, without the keys that are None."""
@@ -276,9 +276,9 @@ class Chip:
 
     def barrier_cycles(self, n_tiles: int) -> int:
         """Core cycles of the barrier with `n_tiles` routers in use: the entry of the largest key not above it."""
+        assert self.cost.barrier_cycles is not None, "ask has_times first"
         table = {int(k): v for k, v in self.cost.barrier_cycles.items()}
-        keys = [k for k in table if k <= n_tiles]
-        return table[max(keys)] if keys else 0
+        return table[max(k for k in table if k <= n_tiles)]
 
     @cached_property
     def ticks(self) -> tuple[int, int]:
@@ -292,109 +292,41 @@ class Chip:
         """Where the figure `key` comes from: its own entry of `sources`, or its section's."""
         return self.sources.get(key, self.sources.get(key.partition(".")[0]))
 
+    def value(self, key: str):
+        """The figure of a key like `"noc.buffer_flits"`."""
+        section, _, name = key.partition(".")
+        return getattr(getattr(self, section), name)
+
     def verify(self, where: str = "chip") -> None:
         """Raise ChipError, naming the key, unless every figure is possible and has a source."""
-        for section, kind in SECTIONS.items():
-            for f in fields(kind):
-                value = getattr(getattr(self, section), f.name)
-                if value is not None:
-                    _verify_value(f"{section}.{f.name}", value, where, self.n_cores)
-        if lcm(*self.ticks) > LARGEST_CLOCK_RATIO:
+        for key in KEYS:
+            if self.value(key) is not None:
+                check_value(key, self.value(key), where, self.n_cores)
+        if self.n_cores > LARGEST_CORE_COUNT:
+            raise ChipError(f"{where}: noc: {self.n_cores} cores are above the largest supported, {LARGEST_CORE_COUNT}")
+        if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "
                 f"whole numbers up to {LARGEST_CLOCK_RATIO}; round one of them"
             )
         if self.weights.exponent_min > self.weights.exponent_max:
-            raise ChipError(f"{where}: weights.exponent_min: {self.weights.exponent_min} is above weights.exponent_max")
+            raise ChipError(
+                f"{where}: weights.exponent_min: {self.weights.exponent_min} is above weights.exponent_max, "
+                f"{self.weights.exponent_max}"
+            )
+        self._verify_sources(where)
+
+    def _verify_sources(self, where: str) -> None:
         for key in self.sources:
-            section, _, name = key.partition(".")
-            if section not in SECTIONS or (name and name not in {f.name for f in fields(SECTIONS[section])}):
-                raise ChipError(f"{where}: sources.{key}: there is no such section or key")
+            if key not in KEYS and key not in SECTIONS:
+                best = nearest_first(key, (*KEYS, *SECTIONS))[0]
+                raise ChipError(f"{where}: sources.{key}: there is no such section or key (did you mean {best!r}?)")
         for section, kind in SECTIONS.items():
-            default = kind() if section not in ("noc", "core", "neuron") else None
-            given = getattr(self, section)
             for f in fields(kind):
-                if (default is None or getattr(given, f.name) != getattr(default, f.name)) and getattr(
-                    given, f.name
-                ) is not None:
-                    if self.source_of(f"{section}.{f.name}") is None:
-                        raise ChipError(
-                            f"{where}: {section}.{f.name}: has no source; add sources.{section} or "
-                            f'sources."{section}.{f.name}" ("assumed: <reason>" is allowed)'
-                        )
-
-
-def _known(table: dict, names, prefix: str, where: str) -> None:
-    for key in table:
-        if key not in names:
-            best = nearest_first(key, names)[0]
-            raise ChipError(f"{where}: {prefix}{key}: unknown key (did you mean {best!r}?)")
-
-
-def _section(kind, table, section: str, where: str):
-    if not isinstance(table, dict):
-        raise ChipError(f"{where}: {section}: expected a table of keys, got {table!r}")
-    _known(table, [f.name for f in fields(kind)], f"{section}.", where)
-    values = {}
-    for f in fields(kind):
-        if f.name in table:
-            values[f.name] = _typed(f"{section}.{f.name}", f.type, table[f.name], where)
-    try:
-        return kind(**values)
-    except TypeError:
-        missing = [f.name for f in fields(kind) if f.name not in values and f.name in _required(kind)]
-        raise ChipError(f"{where}: {section}.{missing[0]}: missing key; every chip file needs it") from None
-
-
-def _required(kind) -> set[str]:
-    from dataclasses import MISSING
-
-    return {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
-
-
-def _typed(key: str, annotation, value, where: str):
-    """`value` if it is of one of the types that `annotation` names; an int may stand for a float."""
-    options = [str(t) if not isinstance(t, type) else t.__name__ for t in getattr(annotation, "__args__", (annotation,))]
-    if getattr(annotation, "__origin__", None) is not None:
-        options = [str(annotation)]
-    for option in options:
-        if option == "int" and isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if option == "float" and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        if (option == "str" and isinstance(value, str)) or (option == "bool" and isinstance(value, bool)):
-            return value
-        if option == "NoneType" and value is None:
-            return value
-        inner = {"list[int]": int, "list[str]": str, "list[bool]": bool}.get(option)
-        if inner and isinstance(value, list) and value and all(type(v) is inner for v in value):
-            return value
-        if option == "dict[str, int]" and isinstance(value, dict):
-            if value and all(k.isdigit() and type(v) is int for k, v in value.items()):
-                return value
-    expected = " or ".join({"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false",
-                            "list[int]": "a list of whole numbers", "list[str]": "a list of texts",
-                            "list[bool]": "a list of true/false", "dict[str, int]": 'a table like {"1" = 6000}',
-                            }[o] for o in options if o != "NoneType")  # fmt: skip
-    raise ChipError(f"{where}: {key}: expected {expected}, got {value!r}")
-
-
-def _verify_value(key: str, value, where: str, n_cores: int) -> None:
-    if key in CHOICES:
-        for word in value if isinstance(value, list) else [value]:
-            if word not in CHOICES[key]:
-                raise ChipError(f"{where}: {key}: {unknown_choice('value', word, CHOICES[key])}")
-        return
-    numbers = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    if key.startswith("core.") and isinstance(value, list) and len(value) != n_cores:
-        raise ChipError(f"{where}: {key}: a list needs one entry for each of the {n_cores} cores, got {len(value)}")
-    zero_ok = key in MAY_BE_ZERO or key.startswith("energy.") or (key.startswith("cost.") and key.endswith("_cycles"))
-    for number in numbers:
-        if isinstance(number, bool | str):
-            continue
-        if number != number or number in (float("inf"), float("-inf")):
-            raise ChipError(f"{where}: {key}: {number} is not a finite number")
-        if key not in MAY_BE_NEGATIVE and (number < 0 or (number == 0 and not zero_ok)):
-            raise ChipError(f"{where}: {key}: {number} must be {'0 or more' if zero_ok else 'above 0'}")
-        if number > LARGEST.get(key, 1 << 40) or number < -64:
-            raise ChipError(f"{where}: {key}: {number} is above the largest supported, {LARGEST.get(key, 1 << 40)}")
+                key = f"{section}.{f.name}"
+                default = f.default_factory() if f.default_factory is not MISSING else f.default
+                if self.value(key) not in (None, default) and self.source_of(key) is None:
+                    raise ChipError(
+                        f'{where}: {key}: has no source; add sources.{section} or sources."{key}" '
+                        '("assumed: <reason>" is allowed)'
+                    )

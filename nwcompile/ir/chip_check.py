@@ -1,0 +1,118 @@
+"""The self-check of a chip file: unknown, missing, mistyped and impossible keys are named by their path.
+
+`where` is the file (or chip) that an error names. Every function raises ChipError.
+"""
+
+import re
+from dataclasses import MISSING, fields
+from typing import Any, get_args, get_origin
+
+from nwcompile.errors import ChipError, nearest_first, unknown_choice
+from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "noc.routing": ("xy",),
+    "state.overflow": OVERFLOWS,
+    "neuron.v_min": ("none", "zero", "any"),
+    "neuron.reset": RESETS,
+    "neuron.reset_timing": RESET_TIMINGS,
+    "neuron.spikes": SPIKES,
+    "cost.units": ("overlap", "shared"),
+}
+MAY_BE_ZERO = {"core.block_overhead_bits", "weights.index_bits", "weights.exponent_min", "weights.exponent_max",
+               "state.decay_offset", "state.shift_bits", "neuron.delay_max_steps", "neuron.refractory_max_steps",
+               "neuron.threshold_shift_bits", "neuron.bias_exponent_max"}  # fmt: skip
+SMALLEST = {"weights.exponent_min": -24, "weights.exponent_max": -24}
+LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.cores_per_router": 64, "noc.virtual_channels": 16,
+           "noc.buffer_flits": 4096, "noc.flits_per_message": 1024, "core.word_bits": 4096,
+           "weights.bits": 16, "weights.step": 256, "weights.exponent_min": 24, "weights.exponent_max": 24,
+           "weights.effective_limit": (1 << 24) - 1, "weights.index_bits": 32,
+           "state.bits": 32, "state.decay_bits": 16, "state.shift_bits": 16, "state.decay_offset": 1 << 16,
+           "neuron.delay_max_steps": 1 << 16, "neuron.refractory_max_steps": 1 << 16, "neuron.threshold_bits": 32,
+           "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24}  # fmt: skip
+LARGEST_OF_ALL = 1 << 40
+LARGEST_CORE_COUNT = 1 << 20
+TYPE_TEXT = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    list[int]: "a list of whole numbers",
+    list[str]: "a list of texts",
+    list[bool]: "a list of true/false",
+    dict[str, int]: "a table like { 1 = 6000, 4 = 14000 }",
+}
+
+
+def check_names(table: Any, names, prefix: str, where: str) -> None:
+    """Every key of `table` is one of `names`."""
+    for key in table:
+        if key not in names:
+            best = nearest_first(key, names)[0]
+            raise ChipError(f"{where}: {prefix}{key}: unknown key (did you mean {prefix + best!r}?)")
+
+
+def read_section(kind, table: Any, section: str, where: str):
+    """A `kind` (one of the dataclasses of `nwcompile.ir.chip`) from one table of a chip file, its types checked."""
+    if not isinstance(table, dict):
+        raise ChipError(f"{where}: {section}: expected a table of keys, got {table!r}")
+    check_names(table, [f.name for f in fields(kind)], f"{section}.", where)
+    values = {}
+    for f in fields(kind):
+        if f.name in table:
+            values[f.name] = _typed(f"{section}.{f.name}", f.type, table[f.name], where)
+        elif f.default is MISSING and f.default_factory is MISSING:
+            raise ChipError(f"{where}: {section}.{f.name}: missing key; every chip file needs it")
+    return kind(**values)
+
+
+def check_value(key: str, value: Any, where: str, n_cores: int) -> None:
+    """The figure of `key` is possible: a known word, a finite number within bounds, a list of the right length."""
+    if key in CHOICES:
+        for word in value if isinstance(value, list) else [value]:
+            if word not in CHOICES[key]:
+                raise ChipError(f"{where}: {key}: {unknown_choice('value', word, CHOICES[key])}")
+        return
+    if key.startswith("core.") and isinstance(value, list) and len(value) != n_cores:
+        raise ChipError(f"{where}: {key}: a list needs one entry for each of the {n_cores} cores, got {len(value)}")
+    if isinstance(value, dict) and "1" not in value:
+        raise ChipError(f'{where}: {key}: the table needs an entry for "1"')
+    numbers = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    for number in numbers:
+        if not isinstance(number, bool | str):
+            _check_number(key, number, where)
+
+
+def _check_number(key: str, number: int | float, where: str) -> None:
+    zero_ok = key in MAY_BE_ZERO or key.startswith(("energy.", "cost."))
+    least = SMALLEST.get(key, 0)
+    most = LARGEST.get(key, LARGEST_OF_ALL)
+    if number != number or number in (float("inf"), float("-inf")):
+        raise ChipError(f"{where}: {key}: {number} is not a finite number")
+    if number < least or (number == 0 and not zero_ok):
+        bound = f"{least} or more" if zero_ok else "above 0"
+        raise ChipError(f"{where}: {key}: {number} must be {bound}")
+    if number > most:
+        raise ChipError(f"{where}: {key}: {number} is above the largest supported, {most}")
+
+
+def _typed(key: str, annotation: Any, value: Any, where: str) -> Any:
+    """`value` if it is of one of the types that `annotation` names; an int may stand for a float."""
+    kinds = [annotation] if get_origin(annotation) in (None, list, dict) else list(get_args(annotation))
+    for kind in kinds:
+        if kind is float and type(value) is int:
+            return float(value) if abs(value) <= LARGEST_OF_ALL else float("inf")
+        if _is_of(kind, value):
+            return value
+    expected = " or ".join(TYPE_TEXT[kind] for kind in kinds if kind is not type(None))
+    raise ChipError(f"{where}: {key}: expected {expected}, got {value!r}")
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    if get_origin(kind) is list:
+        return isinstance(value, list) and bool(value) and all(type(v) is get_args(kind)[0] for v in value)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(
+            re.fullmatch("[1-9][0-9]{0,8}", k) and type(v) is int for k, v in value.items()
+        )
+    return type(value) is kind
