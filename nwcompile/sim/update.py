@@ -39,9 +39,10 @@ class LayerState:
         self.since_spike = np.minimum(self.since_spike + 1, LONG_AGO)
         frozen = self.since_spike < np.asarray(spec.refractory)
         threshold = _number(spec, "threshold")
-        before = spike_count(self.v, threshold, spec.strict, spec.spikes)
+        none = np.zeros(self.v.shape, np.int64)
+        before = spike_count(self.v, threshold, spec.strict, spec.spikes) if spec.fires else none
         v = self._fixed_membrane(x, before) if spec.fixed is not None else self._float_membrane(x, before)
-        spikes = spike_count(v, threshold, spec.strict, spec.spikes) if spec.fires else np.zeros(v.shape, np.int64)
+        spikes = spike_count(v, threshold, spec.strict, spec.spikes) if spec.fires else none
         v = _reset(spec, v, spikes, before, threshold)
         if spec.v_min is not None:
             v = np.maximum(v, _number(spec, "v_min"))
@@ -103,7 +104,7 @@ def _late_subtract(spec: NeuronSpec, v, before):
 
 def _reset(spec: NeuronSpec, v, spikes, before, threshold):
     """Reset in the step of the spike (`now`), or the difference that `both` still owes."""
-    if spec.reset_timing == "next" or spec.reset == "none" or not spec.fires:
+    if spec.reset_timing == "next" or spec.reset == "none":
         return v
     if spec.reset == "subtract":
         count = spikes - before if spec.reset_timing == "both" else spikes

@@ -1,0 +1,123 @@
+"""The fixed-point neuron update and its scan over time, in Numba. Same rules and names as `ir/arithmetic.py`."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = 0, 1, 2, 3
+NOW, NEXT, BOTH = 0, 1, 2
+BINARY, MULTI, BIPOLAR = 0, 1, 2
+
+
+class Neurons(NamedTuple):
+    """Parameters of n neurons, one entry each."""
+
+    threshold: np.ndarray  # int64[neuron]
+    decay_u: np.ndarray  # int64[neuron]
+    decay_v: np.ndarray  # int64[neuron]
+    bias_u: np.ndarray  # int64[neuron]
+    bias: np.ndarray  # int64[neuron]
+    reset_value: np.ndarray  # int64[neuron]: 0 for reset to zero
+    v_min: np.ndarray  # int64[neuron]: far below the state's range where there is no clamp
+    refractory: np.ndarray  # int64[neuron]
+    mode: np.ndarray  # int8[neuron, 6]: strict, spikes, fires, reset, reset timing, u wraps
+    bits: np.ndarray  # int64[neuron, 3]: state, decay, shift
+
+
+class States(NamedTuple):
+    """Mutable state of n neurons."""
+
+    u: np.ndarray  # int64[neuron]
+    v: np.ndarray  # int64[neuron]
+    since: np.ndarray  # int64[neuron]: steps since the last spike
+
+
+@njit(cache=True, nogil=True, inline="always")
+def decay(x, k, decay_bits):
+    kept = (abs(x) * ((np.int64(1) << decay_bits) - k)) >> decay_bits
+    return kept if x >= 0 else -kept
+
+
+@njit(cache=True, nogil=True, inline="always")
+def wrap(x, state_bits):
+    half = np.int64(1) << (state_bits - 1)
+    if x > half:
+        return x - 2 * half
+    if x <= -half:
+        return x + 2 * half
+    return x
+
+
+@njit(cache=True, nogil=True, inline="always")
+def saturate(x, state_bits):
+    limit = (np.int64(1) << (state_bits - 1)) - 1
+    return min(max(x, -limit), limit)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def spike_count(v, threshold, strict, spikes):
+    above = v > threshold if strict else v >= threshold
+    if spikes == BIPOLAR:
+        below = -v > threshold if strict else -v >= threshold
+        return np.int64(1) if above else (np.int64(-1) if below else np.int64(0))
+    if not above:
+        return np.int64(0)
+    return v // threshold if spikes == MULTI else np.int64(1)
+
+
+@njit(cache=True, nogil=True)
+def step(p, i, s, j, x):
+    """Update neuron `p[i]` with state `s[j]` from the synaptic sum `x`; returns its spikes."""
+    mode = p.mode[i]
+    strict, spikes, fires, reset, timing, wraps = mode[0], mode[1], mode[2], mode[3], mode[4], mode[5]
+    state_bits, decay_bits, shift = p.bits[i, 0], p.bits[i, 1], p.bits[i, 2]
+    threshold = p.threshold[i]
+    since = s.since[j] + 1
+    frozen = since < p.refractory[i]
+    u = decay(s.u[j], p.decay_u[i], decay_bits) + ((x + p.bias_u[i]) << shift)
+    u = wrap(u, state_bits) if wraps else saturate(u, state_bits)
+    s.u[j] = u
+    if frozen:
+        s.since[j] = since
+        return np.int64(0)
+    before = spike_count(s.v[j], threshold, strict, spikes) if fires and timing != NOW else np.int64(0)
+    v = decay(s.v[j], p.decay_v[i], decay_bits)
+    if timing == NEXT and before != 0 and (reset == RESET_ZERO or reset == RESET_VALUE):
+        v = p.reset_value[i]
+    v += u + p.bias[i]
+    if timing != NOW and reset == RESET_SUBTRACT:
+        v -= before * threshold
+    v = saturate(v, state_bits)
+    count = spike_count(v, threshold, strict, spikes) if fires else np.int64(0)
+    if timing != NEXT and fires:
+        if reset == RESET_SUBTRACT:
+            v -= (count - before if timing == BOTH else count) * threshold
+        elif reset != RESET_NONE and count != 0:
+            v = p.reset_value[i]
+    s.v[j] = saturate(max(v, p.v_min[i]), state_bits)
+    s.since[j] = 0 if count != 0 else since
+    return count
+
+
+@njit(cache=True, nogil=True)
+def scan(p, drive, touched, spikes, u, v, updates, s):
+    """Run one feed-forward layer over whole sequences of some samples.
+
+    drive: int64[sample, step, neuron], touched: uint8 likewise -> spikes: int8 | int32 likewise;
+    u, v: int64 likewise, or of 0 samples where not wanted; updates: int64[step, neuron] added to; s: scratch States.
+    """
+    n_samples, n_steps, n = drive.shape
+    keep = u.shape[0] > 0
+    for b in range(n_samples):
+        s.u[:] = 0
+        s.v[:] = 0
+        s.since[:] = 1 << 30
+        for t in range(n_steps):
+            for i in range(n):
+                if touched[b, t, i] or s.u[i] != 0 or s.v[i] != 0 or p.bias[i] != 0 or p.bias_u[i] != 0:
+                    updates[t, i] += 1
+                spikes[b, t, i] = step(p, i, s, i, drive[b, t, i])
+                if keep:
+                    u[b, t, i] = s.u[i]
+                    v[b, t, i] = s.v[i]

@@ -1,0 +1,194 @@
+"""The sequence-parallel backend: each layer's whole `[B, T, N]` tensor at once, exact integers.
+
+Synaptic sums of a feed-forward layer are one GEMM or convolution over all samples and steps, done in the float type
+whose whole numbers provably hold every partial sum; the neurons then scan over time in a Numba kernel. Layers that
+feed each other (recurrent groups) run their time loop inside one kernel. Counters follow from the spikes.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from nwcompile.cost.traffic import count_events
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+from nwcompile.kernels.cpu_neuron import scan
+from nwcompile.kernels.cpu_synapse import scan_loop, sparse_drive
+from nwcompile.sim import tables
+from nwcompile.sim.inputs import prepare
+from nwcompile.sim.linear import convolve, effective
+from nwcompile.sim.reference import NO_LIMIT, finish
+
+CHUNK_BYTES = 1 << 28
+
+
+def run_program(program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str) -> Run:
+    """Simulate a program; `inputs[name]` is int32 `[B, T, *shape]`."""
+    delays = [c.aligned_delay for c in program.network.connections]
+    if window == "hardware" and program.schedule.period == 1:
+        delays = program.schedule.delay
+    spikes, states, updates = _run(program.network, delays, inputs, n_steps, keep_states)
+    run = finish(program.network, "sequence", "cpu", window, spikes, states, inputs, {})
+    activity = Activity(run.activity.counts, run.n_samples, updates)
+    counters = count_events(program, activity, window)
+    return finish(program.network, "sequence", "cpu", window, spikes, states, inputs, counters)
+
+
+def record(network: Network, x, steps: int | None = None) -> tuple[Activity, dict[str, np.ndarray]]:
+    """Activity (with neuron updates) and spikes of a fixed-point network that has no mapping yet, aligned."""
+    inputs, n_samples, n_steps = prepare(network, x, steps)
+    connections = tuple(c.replace(weight=effective(c, NO_LIMIT), exponent=0) for c in network.connections)
+    network = Network(network.inputs, network.nodes, connections)
+    spikes, _, updates = _run(network, [c.aligned_delay for c in connections], inputs, n_steps, False)
+    counts = Activity.from_spikes({**inputs, **spikes}).counts
+    return Activity(counts, n_samples, updates), spikes
+
+
+def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool):
+    """Spikes, kept states and update counts of every layer, with `delays[i]` steps on connection i."""
+    import networkx
+
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(network.layers)
+    graph.add_edges_from((c.source, c.target) for c in network.connections if c.source in network.nodes)
+    rank = {name: i for i, name in enumerate(network.layers)}
+    groups = [sorted(group, key=rank.get) for group in networkx.strongly_connected_components(graph)]
+    condensed = networkx.condensation(graph, [set(g) for g in groups])
+    order = networkx.lexicographical_topological_sort(condensed, key=lambda i: rank[groups[i][0]])
+    n_samples = len(next(iter(inputs.values()))) if inputs else 1
+    spikes, states, updates = {}, {}, {}
+    for name in network.layers:
+        node = network.node(name)
+        shape = (n_samples, n_steps, *node.shape)
+        spikes[name] = np.empty(shape, np.int32 if node.neuron.spikes == "multi" else np.int8)
+        updates[name] = np.zeros((n_steps, node.n_neurons), np.int64)
+        if keep_states or not node.neuron.fires:
+            states[name] = {"u": np.empty(shape, np.int64), "v": np.empty(shape, np.int64)}
+    widest = max(network.node(n).n_neurons for n in (*network.inputs, *network.layers))
+    size = max(1, min(n_samples, CHUNK_BYTES // (24 * n_steps * widest)))
+    sequence = [groups[i] for i in order]
+    plans = [_Group(network, group, delays, bool(graph.subgraph(group).edges)) for group in sequence]
+    for start in range(0, n_samples, size):
+        chunk = slice(start, start + size)
+        sources = {name: x[chunk] for name, x in inputs.items()}
+        for plan in plans:
+            plan.run(sources, chunk, n_steps, spikes, states, updates)
+            sources.update({name: spikes[name][chunk] for name in plan.names})
+    return spikes, states, updates
+
+
+class _Group:
+    """Layers that run together: one feed-forward layer, or a recurrent group."""
+
+    def __init__(self, network: Network, names: list[str], delays, is_loop: bool):
+        self.network, self.names, self.is_loop = network, names, is_loop
+        self.nodes = [network.node(name) for name in names]
+        inside = [c.source in names and c.target in names for c in network.connections]
+        edges = list(zip(network.connections, delays, inside, strict=True))
+        self.outer = [(c, delay) for c, delay, within in edges if c.target in names and not within]
+        self.neurons = tables.neurons(network, names)
+        if is_loop:
+            inner = tuple(c for c, _, within in edges if within)
+            self.inner = tables.synapses(
+                Network(network.inputs, network.nodes, inner), [delay for _, delay, within in edges if within]
+            )
+            first = network.offsets
+            self.flat = np.concatenate([np.arange(n.n_neurons) + first[n.name] for n in self.nodes]).astype(np.int64)
+            self.n_slots = int(self.inner.delay.max()) + 1
+            self.n_sources = len(self.inner.node_of)
+
+    def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
+        """Fill the chunk's part of `spikes`, `states` and `updates` of these layers."""
+        n_samples, n = len(next(iter(spikes.values()))[chunk]), len(self.neurons.threshold)
+        drive = np.zeros((n_samples, n_steps, n), np.int64)
+        touched = np.zeros((n_samples, n_steps, n), np.uint8)
+        first = 0
+        for node in self.nodes:
+            part = slice(first, first + node.n_neurons)
+            for c, delay in self.outer:
+                if c.target == node.name and delay < n_steps:
+                    late = sources[c.source][:, : n_steps - delay]
+                    _drive(c, late, drive[:, delay:, part], touched[:, delay:, part], node.shape)
+            first += node.n_neurons
+        wide = any(node.neuron.spikes == "multi" for node in self.nodes)
+        out = np.empty(drive.shape, np.int32 if wide else np.int8)
+        keep = any(name in states for name in self.names)
+        u, v = (np.empty(drive.shape if keep else (0, 0, 0), np.int64) for _ in range(2))
+        counts = self._scan(drive, touched, out, u, v)
+        first = 0
+        for node in self.nodes:
+            part, name = slice(first, first + node.n_neurons), node.name
+            shape = (n_samples, n_steps, *node.shape)
+            spikes[name][chunk] = out[:, :, part].reshape(shape)
+            updates[name] += counts[:, part]
+            if name in states:
+                states[name]["u"][chunk] = u[:, :, part].reshape(shape)
+                states[name]["v"][chunk] = v[:, :, part].reshape(shape)
+            first += node.n_neurons
+
+    def _scan(self, drive, touched, out, u, v) -> np.ndarray:
+        """Scan over time on all threads; each takes its own samples, so the result does not depend on their number."""
+        n_samples, n_steps, n = drive.shape
+        n_parts = max(1, min(n_samples, len(os.sched_getaffinity(0))))
+        bounds = np.linspace(0, n_samples, n_parts + 1).astype(int)
+
+        def part(k: int) -> np.ndarray:
+            own = slice(bounds[k], bounds[k + 1])
+            counts = np.zeros((n_steps, n), np.int64)
+            kept = (u[own], v[own]) if len(u) else (u, v)
+            args = (drive[own], touched[own], out[own], *kept, counts, tables.scratch(n))
+            if not self.is_loop:
+                scan(self.neurons, *args)
+            else:
+                acc = np.zeros((self.n_slots, self.n_sources), np.int64)
+                events = np.zeros((self.n_slots, self.n_sources), np.uint8)
+                members = tables.no_members(self.network)
+                scan_loop(self.neurons, self.inner, members, self.flat, *args, acc, events)
+            return counts
+
+        with ThreadPoolExecutor(n_parts) as pool:
+            return sum(pool.map(part, range(n_parts)))
+
+
+def _drive(c: Connection, source: np.ndarray, drive, touched, shape: tuple[int, ...]) -> None:
+    """Add a connection's integer input for whole sequences to `drive` [B, T, n], and mark `touched`."""
+    n_samples, n_steps = source.shape[:2]
+    flat = source.reshape(n_samples, n_steps, -1)
+    if isinstance(c, Dense):
+        dtype = _exact_type(c, flat)
+        drive += (flat.astype(dtype) @ np.asarray(c.weight).T.astype(dtype)).astype(np.int64)
+        touched |= (flat != 0).any(-1, keepdims=True).astype(np.uint8)
+    elif isinstance(c, Conv2d):
+        images = source.reshape(n_samples * n_steps, *(c.source_shape or source.shape[2:]))
+        if _exact_type(c, images) is np.int64:
+            sums = convolve(c, images.astype(np.int64), np.asarray(c.weight).astype(np.int64))
+        else:
+            sums = _convolve_float64(c, images, c.weight).astype(np.int64)
+        drive += sums.reshape(drive.shape)
+        ones = np.ones((c.groups, *np.shape(c.weight)[1:]))
+        reached = _convolve_float64(c, images != 0, ones) > 0
+        touched |= np.repeat(reached, len(c.weight) // c.groups, axis=1).reshape(touched.shape).astype(np.uint8)
+    else:
+        row, post, order = tables.csr(c, flat.shape[2])
+        sparse_drive(row, post, np.asarray(c.weight)[order].astype(np.int64), flat, drive, touched)
+
+
+def _exact_type(c: Connection, x: np.ndarray):
+    """The fastest number type in which every partial sum of |weight| * |x| is exact."""
+    weight = np.abs(np.asarray(c.weight).astype(np.int64))
+    row_sum = int(weight.sum(tuple(range(1, weight.ndim))).max(initial=0))
+    largest = row_sum * max(-int(x.min(initial=0)), int(x.max(initial=0)))
+    return np.float32 if largest <= 1 << 24 else np.float64 if largest <= 1 << 53 else np.int64
+
+
+def _convolve_float64(c: Conv2d, images: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """torch's convolution in float64: always a plain sum of products there, never Winograd, TF32 or bfloat16."""
+    import torch
+
+    x, kernel = (torch.from_numpy(np.ascontiguousarray(a, np.float64)) for a in (images, weight))
+    stride, padding, dilation = pair(c.stride), pair(c.padding), pair(c.dilation)
+    return torch.nn.functional.conv2d(x, kernel, None, stride, padding, dilation, c.groups).numpy()

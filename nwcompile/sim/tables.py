@@ -1,0 +1,128 @@
+"""A fixed-point network as the flat arrays that the kernels take."""
+
+import numpy as np
+
+from nwcompile.errors import BackendError
+from nwcompile.ir.connection import Conv2d, Dense, pair
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
+from nwcompile.kernels.cpu_neuron import Neurons, States
+from nwcompile.kernels.cpu_synapse import CONV, DENSE, SPARSE, Members, Synapses
+from nwcompile.sim.update import LONG_AGO, NO_CLAMP
+
+LARGEST_WEIGHT = (1 << 31) - 1
+
+
+def neurons(network: Network, layers) -> Neurons:
+    """Parameters of all neurons of `layers`, one after the other."""
+    rows = [_layer(network.node(name)) for name in layers]
+    return Neurons(*(np.concatenate([row[f] for row in rows]) for f in Neurons._fields))
+
+
+def _layer(node) -> dict[str, np.ndarray]:
+    spec, n = node.neuron, node.n_neurons
+
+    def numbers(name: str) -> np.ndarray:
+        return spec.array(name, node.shape).reshape(-1)
+
+    mode = [spec.strict, SPIKES.index(spec.spikes), spec.fires, RESETS.index(spec.reset),
+            RESET_TIMINGS.index(spec.reset_timing), spec.fixed.overflow == "wrap"]  # fmt: skip
+    bits = [spec.fixed.state_bits, spec.fixed.decay_bits, spec.fixed.shift_bits]
+    row = {name: numbers(name) for name in ("threshold", "decay_u", "decay_v", "bias_u", "bias", "refractory")}
+    row["reset_value"] = numbers("reset_value") if spec.reset == "value" else np.zeros(n, np.int64)
+    row["v_min"] = np.full(n, NO_CLAMP) if spec.v_min is None else numbers("v_min")
+    row["mode"] = np.tile(np.array(mode, np.int8), (n, 1))
+    row["bits"] = np.tile(np.array(bits, np.int64), (n, 1))
+    return row
+
+
+def scratch(n: int) -> States:
+    """Cleared state of n neurons."""
+    return States(np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, LONG_AGO))
+
+
+def synapses(network: Network, delays) -> Synapses:
+    """All connections of an effective network, with `delays[i]` in the steps the caller counts."""
+    names = list(network.offsets)
+    index = {name: i for i, name in enumerate(names)}
+    sizes = [network.node(name).n_neurons for name in names]
+    leaving = [[i for i, c in enumerate(network.connections) if c.source == name] for name in names]
+    kinds, weights, rows, posts = [], [], [], []
+    weight_first, row_first, geometry = [], [], []
+    for c in network.connections:
+        kind, weight, row, post = _connection(network, c)
+        weight_first.append(sum(map(len, weights)))
+        row_first.append(sum(map(len, rows)))
+        rows.append(row + sum(map(len, posts)))
+        kinds.append(kind)
+        weights.append(weight)
+        posts.append(post)
+        geometry.append(conv_geometry(c, network.node(c.source).shape) if kind == CONV else np.zeros(16, np.int64))
+    return Synapses(
+        np.repeat(np.arange(len(names), dtype=np.int32), sizes),
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        np.concatenate([[0], np.cumsum([len(e) for e in leaving])]).astype(np.int64),
+        np.array([e for edges in leaving for e in edges], np.int64),
+        np.array(kinds, np.int8),
+        np.array([index[c.target] for c in network.connections], np.int32),
+        np.array(delays, np.int64),
+        np.array(weight_first, np.int64),
+        np.array(row_first, np.int64),
+        np.array(geometry, np.int64).reshape(-1, 16),
+        _joined(rows, np.int64),
+        _joined(posts, np.int32),
+        _joined(weights, np.int32),
+    )
+
+
+def _joined(parts, dtype) -> np.ndarray:
+    return np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype, copy=False)
+
+
+def _connection(network: Network, c):
+    """Kind, flat weights, row starts and posts of one connection."""
+    nothing = np.zeros(0, np.int64)
+    weight = np.asarray(c.weight)
+    if weight.size and np.abs(weight.astype(np.int64)).max() > LARGEST_WEIGHT:
+        raise BackendError(f"connection {c.source!r} -> {c.target!r}: weights beyond 32 bits are not supported")
+    if isinstance(c, Dense):
+        return DENSE, np.ascontiguousarray(weight.T).reshape(-1).astype(np.int32), nothing, nothing
+    if isinstance(c, Conv2d):
+        return CONV, weight.reshape(-1).astype(np.int32), nothing, nothing
+    row, post, order = csr(c, network.node(c.source).n_neurons)
+    return SPARSE, weight[order].astype(np.int32), row, post
+
+
+def csr(c, n_source: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row starts int64[source + 1], targets int32[synapse] and the order of a Sparse connection by source."""
+    order = np.argsort(c.pre, kind="stable")
+    row = np.concatenate([[0], np.cumsum(np.bincount(c.pre, minlength=n_source))]).astype(np.int64)
+    return row, np.asarray(c.post)[order].astype(np.int32), order
+
+
+def conv_geometry(c: Conv2d, source_shape) -> np.ndarray:
+    """int64[16]: C H W, Co Ho Wo, inputs and outputs per group, kernel, stride, padding, dilation (rows, columns)."""
+    (channels, height, width), out = c.geometry(source_shape)
+    co, per_in, kh, kw = np.shape(c.weight)
+    row = [channels, height, width, out[0], *out[1:], per_in, co // c.groups, kh, kw]
+    return np.array([*row, *pair(c.stride), *pair(c.padding), *pair(c.dilation)], np.int64)
+
+
+def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
+    """Neurons of each node by core."""
+    parts, counts = [], []
+    for name in network.offsets:
+        cores = mapping.core_of.get(name)
+        if cores is None:
+            counts.append(np.zeros(mapping.n_cores, np.int64))
+            continue
+        parts.append(np.argsort(cores, kind="stable").astype(np.int32))
+        counts.append(np.bincount(cores, minlength=mapping.n_cores))
+    offset = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+    return Members(offset, _joined(parts, np.int32), core_of.astype(np.int32), mapping.n_cores)
+
+
+def no_members(network: Network) -> Members:
+    """Members for a network without a mapping: everything is reached."""
+    return Members(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32), 0)
