@@ -1,0 +1,286 @@
+"""Linear maps and their products: what a chain of connections without neurons between them amounts to, in float64.
+
+A map is one of four things, flat C order at both ends: a `Convolution` (kept symbolic as long as the product still is
+one), a `Diagonal`, a dense matrix `ndarray[n_target, n_source]`, or a `scipy.sparse.csr_array` of that shape.
+"""
+
+from dataclasses import dataclass, replace
+from math import gcd, prod
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair, window_count
+
+SPARSE_BELOW = 0.25  # a dense product with fewer non-zero weights than this becomes a list of synapses
+DENSE_ABOVE = 0.5  # a sparse product with more than this becomes a matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """`weight` float64[C_out, C_in/groups, rows, columns] over a source `[C, H, W]`, as torch's conv2d."""
+
+    weight: np.ndarray
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    source: tuple[int, int, int]
+    target: tuple[int, int, int]
+
+    @property
+    def grouped(self) -> np.ndarray:
+        """`weight` as [group, C_out/group, C_in/group, rows, columns]."""
+        return self.weight.reshape(self.groups, -1, *self.weight.shape[1:])
+
+    def taps(self):
+        """Every tap: its place in the kernel, and the slice of the padded source that it reads, output by output."""
+        for a in range(self.weight.shape[2]):
+            for b in range(self.weight.shape[3]):
+                start = (a * self.dilation[0], b * self.dilation[1])
+                rows, columns = (
+                    slice(start[x], start[x] + self.stride[x] * (self.target[1 + x] - 1) + 1, self.stride[x])
+                    for x in (0, 1)
+                )
+                yield (a, b), rows, columns
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal:
+    """Element by element: `scale` float64[n]."""
+
+    scale: np.ndarray
+
+    def per_channel(self, n_channels: int) -> np.ndarray | None:
+        """float64[C] if the scale is the same throughout every channel, else None."""
+        table = self.scale.reshape(n_channels, -1)
+        return table[:, 0] if (table == table[:, :1]).all() else None
+
+
+def linear_map(c: Connection, source_shape: tuple[int, ...], target_shape: tuple[int, ...]):
+    """The map of one float connection, without its bias or shift."""
+    if isinstance(c, Scale):
+        return Diagonal(c.per_neuron("scale", source_shape).astype(np.float64).reshape(-1))
+    if isinstance(c, Pool2d):
+        conv = c.as_conv2d(source_shape[0])
+        conv = conv.replace(weight=np.full(conv.weight.shape, c.window_weight))
+        return _convolution(conv, source_shape)
+    if isinstance(c, Conv1d):
+        return _convolution(c.as_conv2d(source_shape), source_shape)
+    if isinstance(c, Conv2d):
+        return _convolution(c, source_shape)
+    weight = np.asarray(c.weight, np.float64)
+    if isinstance(c, Dense):
+        return weight
+    return csr_array((weight, (c.post, c.pre)), shape=(prod(target_shape), prod(source_shape)))
+
+
+def offset(c: Connection, source_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> np.ndarray | None:
+    """The constant that a connection adds, float64[n_target], or None."""
+    if isinstance(c, Scale):
+        return c.per_neuron("shift", source_shape).astype(np.float64).reshape(-1)
+    bias = getattr(c, "bias", None)
+    return None if bias is None else c.bias_per_neuron(target_shape).astype(np.float64).reshape(-1)
+
+
+def forward(m, x: np.ndarray) -> np.ndarray:
+    """The map applied to rows: `x` [k, n_source] -> [k, n_target]."""
+    if isinstance(m, Diagonal):
+        return x * m.scale
+    if not isinstance(m, Convolution):
+        return (m @ x.T).T
+    (ph, pw), k = m.padding, len(x)
+    padded = np.pad(x.reshape(k, *m.source), ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+    padded = padded.reshape(k, m.groups, -1, *padded.shape[2:])
+    out = np.zeros((k, m.groups, m.target[0] // m.groups, *m.target[1:]))
+    for (a, b), rows, columns in m.taps():
+        out += np.einsum("kgirc,goi->kgorc", padded[..., rows, columns], m.grouped[..., a, b], optimize=True)
+    return out.reshape(k, -1)
+
+
+def backward(m, y: np.ndarray) -> np.ndarray:
+    """The transposed map applied to rows: `y` [k, n_target] -> [k, n_source]."""
+    if isinstance(m, Diagonal):
+        return y * m.scale
+    if not isinstance(m, Convolution):
+        return (m.T @ y.T).T
+    (ph, pw), k, (n_channels, height, width) = m.padding, len(y), m.source
+    grouped = y.reshape(k, m.groups, -1, *m.target[1:])
+    padded = np.zeros((k, m.groups, n_channels // m.groups, height + 2 * ph, width + 2 * pw))
+    for (a, b), rows, columns in m.taps():
+        padded[..., rows, columns] += np.einsum("kgorc,goi->kgirc", grouped, m.grouped[..., a, b], optimize=True)
+    return padded[..., ph : ph + height, pw : pw + width].reshape(k, -1)
+
+
+def compose(second, first):
+    """The map that applies `first`, then `second`."""
+    if isinstance(second, np.ndarray):
+        return _thinned(backward(first, second))
+    if isinstance(first, np.ndarray):
+        return _thinned(np.ascontiguousarray(forward(second, np.ascontiguousarray(first.T)).T))
+    if isinstance(second, Diagonal) and isinstance(first, Diagonal):
+        return Diagonal(second.scale * first.scale)
+    product = None
+    if isinstance(second, Convolution) and isinstance(first, Convolution):
+        product = _convolve_kernels(second, first)
+    elif isinstance(second, Diagonal) and isinstance(first, Convolution):
+        product = _scale_outputs(second, first)
+    elif isinstance(second, Convolution) and isinstance(first, Diagonal):
+        product = _scale_inputs(second, first)
+    return product if product is not None else _filled((matrix(second) @ matrix(first)).tocsr())
+
+
+def add(a, b):
+    """The sum of two maps with the same ends as one map, or None where one map would hide their structure."""
+    if isinstance(a, Convolution) and isinstance(b, Convolution):
+        same = ("stride", "padding", "dilation", "groups", "source", "target")
+        if a.weight.shape == b.weight.shape and all(getattr(a, f) == getattr(b, f) for f in same):
+            return replace(a, weight=a.weight + b.weight)
+        return None
+    if isinstance(a, Diagonal) and isinstance(b, Diagonal):
+        return Diagonal(a.scale + b.scale)
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.asarray((a if isinstance(a, np.ndarray) else matrix(a).toarray()) + matrix(b))
+    if isinstance(a, Convolution) or isinstance(b, Convolution):
+        return None
+    return _filled((matrix(a) + matrix(b)).tocsr())
+
+
+def matrix(m):
+    """The map as csr_array [n_target, n_source] (a dense matrix stays as it is)."""
+    if isinstance(m, Diagonal):
+        index = np.arange(len(m.scale))
+        return csr_array((m.scale, (index, index)))
+    if not isinstance(m, Convolution):
+        return m
+    n_source, n_target = prod(m.source), prod(m.target)
+    (ph, pw), (n_channels, height, width) = m.padding, m.source
+    line = np.full((n_channels, height + 2 * ph, width + 2 * pw), -1)
+    line[:, ph : ph + height, pw : pw + width] = np.arange(n_source).reshape(m.source)
+    line = line.reshape(m.groups, 1, -1, *line.shape[1:])
+    neuron = np.arange(n_target).reshape(m.groups, -1, 1, *m.target[1:])
+    weights, pres, posts = [], [], []
+    for (a, b), rows, columns in m.taps():
+        pre, post, weight = np.broadcast_arrays(line[..., rows, columns], neuron, m.grouped[..., a, b][..., None, None])
+        real = pre >= 0
+        weights.append(weight[real])
+        pres.append(pre[real])
+        posts.append(post[real])
+    index = (np.concatenate(posts), np.concatenate(pres))
+    return csr_array((np.concatenate(weights), index), shape=(n_target, n_source))
+
+
+def connection(m, source: str, target: str, delay: int, bias, source_shape, target_shape) -> Connection:
+    """The map as a Dense, Conv2d or Sparse connection in float32; `bias` is float64[n_target] or None."""
+    bias = _compact(bias, target_shape)
+    if isinstance(m, Diagonal):
+        m = _depthwise(m, source_shape)
+    if isinstance(m, np.ndarray):
+        return Dense(source, target, m.astype(np.float32), bias, delay)
+    if isinstance(m, Convolution):
+        plain = m.source == tuple(source_shape) and m.target == tuple(target_shape)
+        return Conv2d(
+            source, target, m.weight.astype(np.float32), bias, m.stride, m.padding, m.dilation, m.groups, delay,
+            source_shape=None if plain else m.source,
+        )  # fmt: skip
+    m = m.tocsc()
+    m.sort_indices()
+    pre = np.repeat(np.arange(m.shape[1], dtype=np.int64), np.diff(m.indptr))
+    return Sparse(source, target, pre, m.indices.astype(np.int64), m.data.astype(np.float32), delay, bias)
+
+
+def _convolution(c: Conv2d, source_shape) -> Convolution:
+    source, target = c.geometry(tuple(source_shape))
+    weight = np.asarray(c.weight, np.float64)
+    return Convolution(weight, pair(c.stride), pair(c.padding), pair(c.dilation), c.groups, source, target)
+
+
+def _thinned(weight: np.ndarray):
+    return csr_array(weight) if np.count_nonzero(weight) < SPARSE_BELOW * weight.size else weight
+
+
+def _filled(product: csr_array):
+    product.sum_duplicates()
+    product.eliminate_zeros()
+    return product.toarray() if product.nnz > DENSE_ABOVE * prod(product.shape) else product
+
+
+def _scale_outputs(second: Diagonal, first: Convolution) -> Convolution | None:
+    scale = second.per_channel(first.target[0])
+    return None if scale is None else replace(first, weight=first.weight * scale[:, None, None, None])
+
+
+def _scale_inputs(second: Convolution, first: Diagonal) -> Convolution | None:
+    scale = first.per_channel(second.source[0])
+    if scale is None:
+        return None
+    weight = second.grouped * scale.reshape(second.groups, 1, -1, 1, 1)
+    return replace(second, weight=weight.reshape(second.weight.shape))
+
+
+def _convolve_kernels(second: Convolution, first: Convolution) -> Convolution | None:
+    """The product of two convolutions if it is one; None where the zeros around `second`'s source forbid it."""
+    if first.target != second.source:
+        return None
+    axes = [_convolve_axis(second, first, axis) for axis in (0, 1)]
+    if None in axes:
+        return None
+    (rows, dilation_h, padding_h), (columns, dilation_w, padding_w) = axes
+    groups = gcd(first.groups, second.groups)
+    one, two = _regrouped(first, groups), _regrouped(second, groups)
+    kernel = np.zeros((groups, two.shape[1], one.shape[2], rows.max() + 1, columns.max() + 1))
+    for (j, a), row in np.ndenumerate(rows):
+        for (l, b), column in np.ndenumerate(columns):
+            kernel[..., row, column] += two[..., j, l] @ one[..., a, b]
+    stride = (first.stride[0] * second.stride[0], first.stride[1] * second.stride[1])
+    weight = kernel.reshape(second.target[0], -1, *kernel.shape[3:])
+    padding, dilation = (padding_h, padding_w), (dilation_h, dilation_w)
+    if window_count(first.source[1:], weight.shape[2:], stride, padding, dilation) != second.target[1:]:
+        return None
+    return Convolution(weight, stride, padding, dilation, groups, first.source, second.target)
+
+
+def _convolve_axis(second: Convolution, first: Convolution, axis: int):
+    """Along one axis: the product's tap of each pair of taps [tap of second, tap of first], its dilation and padding.
+
+    None if `second` pads with zeros where the product would read the source: the product is then no convolution.
+    """
+    near, far = np.arange(first.weight.shape[2 + axis]), np.arange(second.weight.shape[2 + axis])
+    read = far * second.dilation[axis] - second.padding[axis]
+    read = read[:, None] + np.arange(second.target[1 + axis]) * second.stride[axis]
+    padded = read[(read < 0) | (read >= first.target[1 + axis])]
+    reach = padded[:, None] * first.stride[axis] + near * first.dilation[axis] - first.padding[axis]
+    if ((reach >= 0) & (reach < first.source[1 + axis])).any():
+        return None
+    place = far[:, None] * (second.dilation[axis] * first.stride[axis]) + near * first.dilation[axis]
+    dilation = int(np.gcd.reduce(place.reshape(-1))) or 1
+    return place // dilation, dilation, second.padding[axis] * first.stride[axis] + first.padding[axis]
+
+
+def _regrouped(m: Convolution, groups: int) -> np.ndarray:
+    """The weight as [group, C_out/group, C_in/group, rows, columns] for fewer, wider groups; zeros fill the blocks."""
+    finer = m.groups // groups
+    _, n_out, n_in, *kernel = m.grouped.shape
+    wide = np.zeros((groups, finer, n_out, finer, n_in, *kernel))
+    for block in range(finer):
+        wide[:, block, :, block] = m.grouped.reshape(groups, finer, n_out, n_in, *kernel)[:, block]
+    return wide.reshape(groups, finer * n_out, finer * n_in, *kernel)
+
+
+def _depthwise(m: Diagonal, shape: tuple[int, ...]):
+    """A 1 x 1 convolution channel by channel where the scale allows it, else a sparse matrix."""
+    view = (shape[0], 1, shape[1]) if len(shape) == 2 else tuple(shape)
+    scale = m.per_channel(view[0]) if len(view) == 3 else None
+    if scale is None:
+        return matrix(m)
+    return Convolution(scale.reshape(-1, 1, 1, 1), (1, 1), (0, 0), (1, 1), view[0], view, view)
+
+
+def _compact(bias: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The bias in float32: one figure a channel where that says it all, of the target's shape otherwise."""
+    if bias is None or not bias.any():
+        return None
+    channels = bias.reshape(shape[0], -1)
+    if len(shape) > 1 and (channels == channels[:, :1]).all():
+        return channels[:, 0].astype(np.float32)
+    return bias.reshape(shape).astype(np.float32)
