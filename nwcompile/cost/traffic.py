@@ -159,15 +159,27 @@ def _per_core(cores: np.ndarray, amount, n_cores: int) -> np.ndarray:
     return total
 
 
-def core_traffic(network: Network, axons: Axons, core_of: np.ndarray, n_cores: int, activity: Activity) -> np.ndarray:
-    """int64[core, core]: messages from core to core over all steps of `activity`; input lines are not among them."""
-    traffic = np.zeros((n_cores, n_cores), np.int64)
+def core_pairs(axons: Axons, core_of: np.ndarray, n_cores: int) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs of cores that have an axon between them: (pair of each axon int32[axon], pair int32[pair, 2]).
+
+    A pair is (from, to), the own core included; axons of input lines belong to no pair, -1.
+    """
+    source_core = core_of[axons.source].astype(np.int64)
+    key = np.where(source_core >= 0, source_core * n_cores + axons.core, -1)
+    keys, of_axon = np.unique(key, return_inverse=True)
+    n_none = int(np.count_nonzero(keys < 0))
+    keys = keys[n_none:]
+    return (of_axon.reshape(-1) - n_none).astype(np.int32), np.stack([keys // n_cores, keys % n_cores], 1).astype(np.int32)
+
+
+def pair_messages(network: Network, axons: Axons, axon_pair: np.ndarray, n_pairs: int, activity: Activity) -> np.ndarray:
+    """int64[pair]: messages between the cores of each of `core_pairs` over all steps of `activity`."""
+    messages = np.zeros(n_pairs, np.int64)
     for name in network.layers:
         first = network.offsets[name]
-        last = first + network.node(name).n_neurons
-        count = activity.counts[name].sum(0, dtype=np.int64)
-        cpu_traffic.add_core_traffic(count, core_of[first:last], axons.offset[first : last + 1], axons.core, traffic)
-    return traffic
+        offset = axons.offset[first : first + network.node(name).n_neurons + 1]
+        cpu_traffic.count_pairs(activity.counts[name].sum(0, dtype=np.int64), offset, axon_pair, messages)
+    return messages
 
 
 def link_flits(program: Program, activity: Activity, window: str = "aligned") -> np.ndarray:
@@ -176,21 +188,19 @@ def link_flits(program: Program, activity: Activity, window: str = "aligned") ->
     Links: `router * 4 + direction`, router = y * columns + x, direction 0 E (+x), 1 W (-x), 2 N (+y), 3 S (-y); then
     the injection and then the ejection link of every physical core. Messages of input lines use no links.
     """
-    noc, mapping, axons = program.chip.noc, program.mapping, program.axons
+    noc, mapping, axons, network = program.chip.noc, program.mapping, program.axons, program.network
     n_steps = program.schedule.n_hardware_steps(activity.n_steps, window)
+    axon_pair, pair = core_pairs(axons, program.core_of, mapping.n_cores)
+    messages = np.zeros((n_steps, len(pair)), np.int64)
+    for name in network.layers:
+        first, h0 = network.offsets[name], _first_step(program, name, window)
+        offset = axons.offset[first : first + network.node(name).n_neurons + 1]
+        for t in range(activity.n_steps):
+            cpu_traffic.count_pairs(activity.counts[name][t], offset, axon_pair, messages[h0 + t])
     flits = np.zeros((n_steps, 4 * noc.columns * noc.rows + 2 * program.chip.n_cores), np.int64)
     for h in range(n_steps):
-        traffic = np.zeros((mapping.n_cores, mapping.n_cores), np.int64)
-        for name in program.network.layers:
-            t = h - _first_step(program, name, window)
-            if 0 <= t < activity.n_steps:
-                first = program.network.offsets[name]
-                last = first + program.network.node(name).n_neurons
-                cpu_traffic.add_core_traffic(
-                    activity.counts[name][t], program.core_of[first:last], axons.offset[first : last + 1],
-                    axons.core, traffic,
-                )  # fmt: skip
         cpu_traffic.route_xy(
-            traffic, mapping.site_of, noc.columns, noc.rows, noc.cores_per_router, noc.flits_per_message, flits[h]
-        )
+            messages[h], pair, mapping.site_of, noc.columns, noc.rows, noc.cores_per_router, noc.flits_per_message,
+            flits[h],
+        )  # fmt: skip
     return flits

@@ -111,39 +111,40 @@ def count_departures(count, h0, core_of, axon_offset, axon_core, site, spikes, m
 
 
 @njit(cache=True)
-def add_core_traffic(count, core_of, axon_offset, axon_core, traffic):
-    """Add the messages of one step to traffic: int64[core, core] (from, to).
+def count_pairs(count, axon_offset, axon_pair, messages):
+    """Add the messages that one node's sources send in a step to those of each pair of cores.
 
-    count: int32[neuron]; core_of: int32[neuron]; axon_offset, axon_core as in `count_arrivals`.
+    count: int32[source]; axon_offset: int64[source + 1] into axon_pair: int32[axon], -1 for none.
+    Adds to messages: int64[pair].
     """
     for s in range(len(count)):
-        n = np.int64(count[s])
-        if n > 0:
+        if count[s] > 0:
             for a in range(axon_offset[s], axon_offset[s + 1]):
-                traffic[core_of[s], axon_core[a]] += n
+                if axon_pair[a] >= 0:
+                    messages[axon_pair[a]] += count[s]
 
 
 @njit(cache=True)
-def route_xy(traffic, site, columns, rows, n_per_router, n_flits, flits):
+def route_xy(messages, pair, site, columns, rows, n_per_router, n_flits, flits):
     """Add the flits of every message to the links of its route, along x first.
 
-    traffic: int64[core, core] (from, to); site: int32[core, 3]; `n_per_router` cores at each router.
+    messages: int64[pair]; pair: int32[pair, 2] (from, to: cores); site: int32[core, 3]; `n_per_router` cores a router.
     Adds to flits: int64[link]; links are numbered as `nwcompile.cost.traffic.link_flits` says.
     """
     n_routers = columns * rows
-    for a in range(traffic.shape[0]):
-        for b in range(traffic.shape[1]):
-            n = traffic[a, b] * n_flits
-            if n == 0:
-                continue
-            x, y = site[a, 0], site[a, 1]
-            flits[4 * n_routers + (y * columns + x) * n_per_router + site[a, 2]] += n
-            while x != site[b, 0]:
-                east = site[b, 0] > x
-                flits[4 * (y * columns + x) + (0 if east else 1)] += n
-                x += 1 if east else -1
-            while y != site[b, 1]:
-                north = site[b, 1] > y
-                flits[4 * (y * columns + x) + (2 if north else 3)] += n
-                y += 1 if north else -1
-            flits[4 * n_routers + (n_routers + y * columns + x) * n_per_router + site[b, 2]] += n
+    for p in range(len(messages)):
+        n = messages[p] * n_flits
+        if n == 0:
+            continue
+        a, b = pair[p, 0], pair[p, 1]
+        x, y = site[a, 0], site[a, 1]
+        flits[4 * n_routers + (y * columns + x) * n_per_router + site[a, 2]] += n
+        while x != site[b, 0]:
+            east = site[b, 0] > x
+            flits[4 * (y * columns + x) + (0 if east else 1)] += n
+            x += 1 if east else -1
+        while y != site[b, 1]:
+            north = site[b, 1] > y
+            flits[4 * (y * columns + x) + (2 if north else 3)] += n
+            y += 1 if north else -1
+        flits[4 * n_routers + (n_routers + y * columns + x) * n_per_router + site[b, 2]] += n
