@@ -1,0 +1,50 @@
+"""nwcompile: from a trained spiking network to a neuromorphic chip's configuration, and a proof that it still works.
+
+The public names are loaded when first used, so that `import nwcompile` costs nothing: it loads neither NumPy, torch,
+Numba nor Triton.
+"""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Activity": "nwcompile.ir.activity",
+    "Chip": "nwcompile.ir.chip",
+    "Conv1d": "nwcompile.ir.connection",
+    "Conv2d": "nwcompile.ir.connection",
+    "Dense": "nwcompile.ir.connection",
+    "FixedPoint": "nwcompile.ir.neuron",
+    "Mapping": "nwcompile.ir.mapping",
+    "Network": "nwcompile.ir.network",
+    "NeuronSpec": "nwcompile.ir.neuron",
+    "Options": "nwcompile.ir.options",
+    "Pool2d": "nwcompile.ir.connection",
+    "Program": "nwcompile.ir.program",
+    "Run": "nwcompile.ir.run",
+    "Scale": "nwcompile.ir.connection",
+    "Sparse": "nwcompile.ir.connection",
+    "compile": "nwcompile.flow",
+    "crosscheck": "nwcompile.sim.crosscheck",
+    "from_nir": "nwcompile.frontend.nir",
+    "from_torch": "nwcompile.frontend.torch",
+    "simulate": "nwcompile.sim",
+}
+_MODULES = ("errors", "nn", "report")  # `nwcompile.report` is a module that can be called
+
+__all__ = sorted((*_HOME, *_MODULES, "__version__"))
+
+
+def __getattr__(name: str):
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name in _MODULES:
+        value = import_module(f"nwcompile.{name}")
+    else:
+        raise AttributeError(f"module 'nwcompile' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,41 @@
+# The whole life of a checkout. Everything is installed into .venv, once: a second run installs nothing again.
+PYTHON := .venv/bin/python
+PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+NEEDS := nwcompile needs Debian with Python 3.11 or newer, git, make and python3-venv
+LONG_EXAMPLES ?= 500
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-long lint clean
+
+demo: .venv/installed-demo
+	$(PYTHON) examples/01_mnist.py
+
+test: .venv/installed-test
+	$(PYTHON) -m pytest -q -n 2
+
+test-long: .venv/installed-test
+	HYPOTHESIS_PROFILE=long LONG_EXAMPLES=$(LONG_EXAMPLES) $(PYTHON) -m pytest -q -n 2 -m long
+
+lint: .venv/installed-test
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find nwcompile tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/made:
+	@command -v git >/dev/null && python3 -c 'import sys, venv, ensurepip; assert sys.version_info >= (3, 11)' 2>/dev/null \
+		|| { echo "$(NEEDS)" >&2; exit 1; }
+	python3 -m venv .venv
+	touch $@
+
+.venv/installed-demo: .venv/made pyproject.toml constraints.txt
+	$(PIP) -e '.[demo]'
+	touch $@
+
+.venv/installed-test: .venv/made pyproject.toml constraints.txt
+	$(PIP) -e '.[test]'
+	touch $@

@@ -1,0 +1,24 @@
+"""What all tests share: the folder of other people's results, and how long hypothesis searches."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE") or Path(__file__).resolve().parents[2] / "shared" / "reference")
+
+settings.register_profile("short", max_examples=25, deadline=None, derandomize=True)
+settings.register_profile("long", max_examples=int(os.environ.get("LONG_EXAMPLES", "500")), deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
+
+
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    """Results that nobody on this project wrote: tests skip where they are absent, and fail where they are absent in CI."""
+    if not REFERENCE.is_dir():
+        text = f"no reference data in {REFERENCE}; set NWCOMPILE_REFERENCE"
+        if os.environ.get("CI"):
+            pytest.fail(text)
+        pytest.skip(text)
+    return REFERENCE
