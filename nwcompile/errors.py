@@ -31,6 +31,10 @@ class ArtifactError(NwError):
     """A file cannot be written, or cannot be proved whole when read."""
 
 
+class NwWarning(UserWarning):
+    """Something was assumed, or a file contradicts what was said about it; the sentence says what was used."""
+
+
 @dataclass(frozen=True)
 class Violation:
     """One limit of the chip that a mapped network exceeds: `what  where  used of limit  advice`."""
