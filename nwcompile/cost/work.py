@@ -1,0 +1,98 @@
+"""Work: the core cycles that each event takes, unit by unit, and the least time of a step that follows from them.
+
+One formula (DESIGN 6) serves the bound, the prediction and the advice:
+`T_step >= barrier + max(max over cores and units of the unit's busy cycles, busiest link's cycles)`.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.program import Program
+
+COUNTER_OF = {  # event: the counter that says how often it happened
+    "visit": "neuron_visits",
+    "update": "neuron_updates",
+    "spike": "spikes_out",
+    "message_out": "messages_out",
+    "message_in": "messages_in",
+    "word": "weight_reads",
+    "synop_dense": "synops_dense",
+    "synop_sparse": "synops_sparse",
+    "synop_conv": "synops_conv",
+    "hop_ew": "hops_ew",
+    "hop_ns": "hops_ns",
+}
+SEND = ("visit", "update", "spike", "message_out")
+RECEIVE = ("message_in", "word", "synop_dense", "synop_sparse", "synop_conv")
+FILLS = {  # what a unit is bound by when these events take most of it; making a spike is the neuron's own work
+    "compute": ("visit", "update", "spike"),
+    "memory": ("word", "synop_dense", "synop_sparse", "synop_conv"),
+    "traffic": ("message_out", "message_in"),
+}
+DIRECTIONS = ("E", "W", "N", "S")
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Busy core cycles, summed over samples: `cycles[event]` [H, core], and `link_cycles` [H] of the busiest link.
+
+    `units` names each core's units and the events that each does one after another. `barrier_cycles` is that of one
+    hardware step: once per sample and phase. Float arrays stand for an estimate.
+    """
+
+    cycles: dict[str, np.ndarray]
+    units: dict[str, tuple[str, ...]]
+    link_cycles: np.ndarray
+    barrier_cycles: int
+
+    @cached_property
+    def busy(self) -> np.ndarray:
+        """[unit, H, core]: cycles that each unit is busy."""
+        return np.stack([sum(self.cycles[event] for event in events) for events in self.units.values()])
+
+    @cached_property
+    def bound_cycles(self) -> np.ndarray:
+        """[H]: least core cycles of each hardware step."""
+        return self.barrier_cycles + np.maximum(self.busy.max((0, 2)), self.link_cycles)
+
+
+def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarray, n_samples: int) -> Work:
+    """The work behind `counters` (int64[H, core]) and `link_flits` (int64[H, link]), on a chip that has times."""
+    chip = program.chip
+    cycles = {e: counters[COUNTER_OF[e]] * np.int64(getattr(chip.cost, f"{e}_cycles")) for e in SEND + RECEIVE}
+    units: dict[str, tuple[str, ...]]
+    units = {"shared": SEND + RECEIVE} if chip.cost.units == "shared" else {"send": SEND, "receive": RECEIVE}
+    n_barriers = n_samples * program.schedule.period
+    busiest = link_busy(chip, link_flits, n_barriers).max(1, initial=0)
+    return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles))
+
+
+def link_busy(chip: Chip, link_flits: np.ndarray, n_barriers: int = 0) -> np.ndarray:
+    """int64[H, link]: core cycles that each link is busy, rounded down so that they stay a bound.
+
+    The last flit of a phase may be at its core before its link is free again, on a chip whose links are slower than
+    its hops: that much is taken off for each of the `n_barriers` phases that the flits are summed over.
+    """
+    noc = chip.noc
+    n_mesh = 4 * noc.columns * noc.rows
+    after = np.full(link_flits.shape[1], noc.eject_cycles)
+    after[:n_mesh] += np.tile([noc.hop_cycles_ew] * 2 + [noc.hop_cycles_ns] * 2, n_mesh // 4)
+    after[n_mesh : n_mesh + chip.n_cores] += noc.inject_cycles
+    early = np.maximum(noc.link_cycles_per_flit - after, 0)
+    noc_cycles = link_flits.astype(np.int64) * noc.link_cycles_per_flit - np.minimum(link_flits, n_barriers) * early
+    core_ticks, noc_ticks = chip.ticks
+    return noc_cycles * noc_ticks // core_ticks
+
+
+def link_name(chip: Chip, link: int) -> str:
+    """What a link id means: `(x, y) E` for a mesh link, `(x, y) port p inject` or `eject` for a core's own."""
+    n_mesh = 4 * chip.noc.columns * chip.noc.rows
+    if link < n_mesh:
+        router = link // 4
+        return f"({router % chip.noc.columns}, {router // chip.noc.columns}) {DIRECTIONS[link % 4]}"
+    core = (link - n_mesh) % chip.n_cores
+    x, y, port = (int(v) for v in chip.sites[core])
+    return f"({x}, {y}) port {port} {'inject' if link < n_mesh + chip.n_cores else 'eject'}"
