@@ -62,25 +62,25 @@ def linear_map(c: Connection, source_shape: tuple[int, ...], target_shape: tuple
     if isinstance(c, Scale):
         return Diagonal(c.per_neuron("scale", source_shape).astype(np.float64).reshape(-1))
     if isinstance(c, Pool2d):
-        conv = c.as_conv2d(source_shape[0])
-        conv = conv.replace(weight=np.full(conv.weight.shape, c.window_weight))
-        return _convolution(conv, source_shape)
+        conv = _convolution(c.as_conv2d(source_shape[0]), source_shape)
+        return replace(conv, weight=np.full(conv.weight.shape, c.window_weight))
     if isinstance(c, Conv1d):
-        return _convolution(c.as_conv2d(source_shape), source_shape)
+        return _convolution(c.as_conv2d((source_shape[0], source_shape[1])), source_shape)
     if isinstance(c, Conv2d):
         return _convolution(c, source_shape)
-    weight = np.asarray(c.weight, np.float64)
-    if isinstance(c, Dense):
-        return weight
-    return csr_array((weight, (c.post, c.pre)), shape=(prod(target_shape), prod(source_shape)))
+    if isinstance(c, Sparse):
+        weight = np.asarray(c.weight, np.float64)
+        return csr_array((weight, (c.post, c.pre)), shape=(prod(target_shape), prod(source_shape)))
+    assert isinstance(c, Dense)
+    return np.asarray(c.weight, np.float64)
 
 
 def offset(c: Connection, source_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> np.ndarray | None:
     """The constant that a connection adds, float64[n_target], or None."""
     if isinstance(c, Scale):
         return c.per_neuron("shift", source_shape).astype(np.float64).reshape(-1)
-    bias = getattr(c, "bias", None)
-    return None if bias is None else c.bias_per_neuron(target_shape).astype(np.float64).reshape(-1)
+    bias = c.bias_per_neuron(target_shape)
+    return None if bias is None else bias.astype(np.float64).reshape(-1)
 
 
 def forward(m, x: np.ndarray) -> np.ndarray:
@@ -229,9 +229,9 @@ def _convolve_kernels(second: Convolution, first: Convolution) -> Convolution | 
     groups = gcd(first.groups, second.groups)
     one, two = _regrouped(first, groups), _regrouped(second, groups)
     kernel = np.zeros((groups, two.shape[1], one.shape[2], rows.max() + 1, columns.max() + 1))
-    for (j, a), row in np.ndenumerate(rows):
-        for (l, b), column in np.ndenumerate(columns):
-            kernel[..., row, column] += two[..., j, l] @ one[..., a, b]
+    for (row_two, row_one), row in np.ndenumerate(rows):
+        for (column_two, column_one), column in np.ndenumerate(columns):
+            kernel[..., row, column] += two[..., row_two, column_two] @ one[..., row_one, column_one]
     stride = (first.stride[0] * second.stride[0], first.stride[1] * second.stride[1])
     weight = kernel.reshape(second.target[0], -1, *kernel.shape[3:])
     padding, dilation = (padding_h, padding_w), (dilation_h, dilation_w)
@@ -269,8 +269,10 @@ def _regrouped(m: Convolution, groups: int) -> np.ndarray:
 
 def _depthwise(m: Diagonal, shape: tuple[int, ...]):
     """A 1 x 1 convolution channel by channel where the scale allows it, else a sparse matrix."""
-    view = (shape[0], 1, shape[1]) if len(shape) == 2 else tuple(shape)
-    scale = m.per_channel(view[0]) if len(view) == 3 else None
+    if len(shape) not in (2, 3):
+        return matrix(m)
+    view = (shape[0], 1 if len(shape) == 2 else shape[1], shape[-1])
+    scale = m.per_channel(shape[0])
     if scale is None:
         return matrix(m)
     return Convolution(scale.reshape(-1, 1, 1, 1), (1, 1), (0, 0), (1, 1), view[0], view, view)

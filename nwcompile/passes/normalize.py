@@ -59,7 +59,7 @@ def _direct(network: Network) -> Network:
 
 
 def _plain(c: Connection, source: Node) -> Connection:
-    return c.as_conv2d(source.shape) if isinstance(c, Conv1d) else c
+    return c.as_conv2d((source.shape[0], source.shape[1])) if isinstance(c, Conv1d) else c
 
 
 def _junctions(network: Network) -> dict[str, Sum]:
@@ -141,7 +141,7 @@ def _into_layer(network: Network, name: str, sums: dict[str, Sum]) -> list[Conne
     kept = [c for c in into if c.source not in sums and isinstance(c, Dense | Conv1d | Conv2d | Sparse)]
     shape = network.node(name).shape
     total = _sum(network, name, [c for c in into if c not in kept], sums)
-    connections = [_float32(_plain(c, network.node(c.source))) for c in kept]
+    connections = [_plain(_float32(c), network.node(c.source)) for c in kept]
     constant = total.constant
     for path in total.paths:
         source_shape = network.node(path.source).shape
@@ -150,6 +150,6 @@ def _into_layer(network: Network, name: str, sums: dict[str, Sum]) -> list[Conne
     return connections
 
 
-def _float32(c: Connection) -> Connection:
+def _float32(c: Dense | Conv1d | Conv2d | Sparse) -> Connection:
     bias = None if c.bias is None else np.asarray(c.bias, np.float32)
     return c.replace(weight=np.asarray(c.weight, np.float32), bias=bias)

@@ -94,6 +94,13 @@ def test_normalize_carries_a_shift_through_a_padded_convolution_border_by_border
     assert c.bias.shape == (1, 7, 6) and c.bias[0, 0, 0] == 8 and c.bias[0, 3, 3] == 18
 
 
+def test_normalize_keeps_pooling_of_pooling_channel_by_channel():
+    rng = np.random.default_rng(10)
+    raw = chain([lambda a, b: Pool2d(a, b, 2, stride=1), lambda a, b: Pool2d(a, b, (1, 3), kind="sum")], IMAGE)
+    (c,) = assert_same_spikes(raw, spikes(rng, IMAGE)).connections
+    assert c.groups == 2 and c.weight.shape == (2, 1, 2, 4)
+
+
 def test_normalize_composes_a_dense_with_everything_before_it_into_a_dense():
     rng = np.random.default_rng(3)
     raw = chain(
@@ -187,8 +194,7 @@ def random_map(rng, source, target, shape):
         "scale": lambda: Scale(source, target, scale=dyadic(rng, *shape), shift=dyadic(rng, *shape)),
         "channel": lambda: Scale(source, target, scale=dyadic(rng, shape[0]), shift=dyadic(rng, shape[0])),
         "dense": lambda: Dense(source, target, dyadic(rng, 3, int(np.prod(shape))), bias=dyadic(rng, 3)),
-        "sparse": lambda: Sparse(source, target, rng.integers(0, np.prod(shape), 20), rng.integers(0, np.prod(shape), 20),
-                                 dyadic(rng, 20)),
+        "sparse": lambda: Sparse(source, target, *rng.integers(0, np.prod(shape), (2, 20)), dyadic(rng, 20)),
     }[kind]()  # fmt: skip
     return c, (shape if kind in ("scale", "channel", "sparse") else c.output_shape(shape))
 

@@ -1,0 +1,71 @@
+"""Schedule: when each layer works, so that spikes of aligned step t meet although the chip is a pipeline (DESIGN 3)."""
+
+from nwcompile.errors import ModelError, OptionError, unknown_choice
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import EXECUTIONS
+from nwcompile.ir.schedule import Schedule
+
+
+def schedule(network: Network, execution: str = "pipelined") -> Schedule:
+    """Offsets of all layers and delays of all connections of a normalized network, in micro-steps.
+
+    `pipelined`: offsets are the least integers >= 0 with `D + offset(b) - offset(a) >= 1` for every connection a -> b
+    of aligned delay D (inputs 0). Raises ModelError where a cycle's summed D is below its number of connections.
+    `phased`: offsets are the least with `offset(b) > offset(a)` where D = 0; the period is one more than the largest,
+    so every network can be scheduled. Skips wait as long as their longest parallel path.
+    """
+    if execution not in EXECUTIONS:
+        raise OptionError(unknown_choice("execution", execution, EXECUTIONS))
+    if execution == "pipelined":
+        offset, period = _depths(network), 1
+    else:
+        offset = _levels(network)
+        period = 1 + max(offset.values(), default=0)
+    delay = tuple(c.aligned_delay * period + offset[c.target] - offset[c.source] for c in network.connections)
+    return Schedule(execution, period, offset, delay)
+
+
+def _depths(network: Network) -> dict[str, int]:
+    """Longest paths over the constraints, relaxed until nothing moves (Bellman-Ford from all places at 0)."""
+    depth = dict.fromkeys((*network.inputs, *network.layers), 0)
+    deepest: dict[str, str] = {}  # layer: the source that fixed its depth
+    edges = [c for name in network.layers for c in network.into(name)]
+    moved = True
+    while moved:
+        moved = False
+        for c in edges:
+            least = depth[c.source] + 1 - c.aligned_delay
+            if least > depth[c.target]:
+                depth[c.target], deepest[c.target], moved = least, c.source, True
+                if least > len(network.layers):
+                    raise _too_fast(network, _cycle(deepest, c.target))
+    return depth
+
+
+def _cycle(deepest: dict[str, str], start: str) -> list[str]:
+    """The layers of the cycle that `start` depends on, in the direction of the spikes, first = last."""
+    seen: list[str] = []
+    while start not in seen:
+        seen.append(start)
+        start = deepest[start]
+    around = seen[seen.index(start) :][::-1]
+    first = around.index(min(around))
+    return [*around[first:], *around[:first], around[first]]
+
+
+def _too_fast(network: Network, cycle: list[str]) -> ModelError:
+    links = list(zip(cycle, cycle[1:], strict=False))
+    total = sum(min(c.aligned_delay for c in network.into(b) if c.source == a) for a, b in links)
+    return ModelError(
+        f"cycle {' -> '.join(repr(name) for name in cycle)}: its delays sum to {total} of the {len(links)} steps that "
+        f"its {len(links)} connections take in a pipeline; give one of them {len(links) - total} more steps of delay, "
+        "or compile with execution='phased'"
+    )
+
+
+def _levels(network: Network) -> dict[str, int]:
+    level = dict.fromkeys((*network.inputs, *network.layers), 0)
+    for name in network.layers:
+        same_step = [level[c.source] + 1 for c in network.into(name) if c.aligned_delay == 0]
+        level[name] = max(same_step, default=0)
+    return level
