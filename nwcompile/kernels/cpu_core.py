@@ -1,0 +1,202 @@
+"""The cores of a chip in one micro-step, in Numba: update neurons, send messages, look up what arrives, accumulate.
+
+A core has a send side (visits, updates, spikes, messages out) and a receive side (messages in, words, synops). They
+run side by side, or share one unit; then receiving comes first, so that finite buffers always drain. The send side
+stalls while its injection buffer is full; the receive side holds arriving flits in a finite queue.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from nwcompile.kernels.cpu_noc import NEVER, look_at_router, next_node, pop, push, slot_free_at, wake_at
+from nwcompile.kernels.cpu_synapse import deliver
+
+SEND_NEXT, SENDING, TO_INJECT, SENT = 0, 1, 2, 3
+STALLED, DONE = 1, 0
+
+
+class AxonTable(NamedTuple):
+    """The program's axons, with what each costs in ticks and adds to the counters."""
+
+    offset: np.ndarray  # int64[source + 1]
+    core: np.ndarray  # int32[axon]: logical core
+    source: np.ndarray  # int32[axon]
+    counts: np.ndarray  # int64[axon, 5]: synops dense, sparse, conv, all; words
+    ticks: np.ndarray  # int64[axon]: receive side's time for one message
+    hops: np.ndarray  # int64[axon, 2]: east-west, north-south
+    site: np.ndarray  # int32[logical core]: physical core
+
+
+class Costs(NamedTuple):
+    """Ticks of the send side; `shared` says that both sides are one unit."""
+
+    visit: int
+    update: int
+    spike: int
+    message: int
+    shared: bool
+
+
+class Outbox(NamedTuple):
+    """Messages of this micro-step, by logical core."""
+
+    axon: np.ndarray  # int32[message]
+    work: np.ndarray  # int64[message]: ticks of work from the message before to this one, its own included
+    first: np.ndarray  # int64[core + 1]
+    tail: np.ndarray  # int64[core]: ticks of work after the last message
+    external: np.ndarray  # int64[core]: first axon of the input messages waiting at a core, -1 none
+    after: np.ndarray  # int64[axon]: the next of them
+    payload: np.ndarray  # int64[source]
+
+
+class Pipeline(NamedTuple):
+    """Where each core stands, by logical core."""
+
+    state: np.ndarray  # int8[core]: SEND_NEXT, SENDING, TO_INJECT, SENT
+    message: np.ndarray  # int64[core]: the message being sent
+    send_at: np.ndarray  # int64[core]: when the present piece of work ends
+    flit: np.ndarray  # int32[core]: flits of it still to inject
+    channel: np.ndarray  # int32[core]: injection channel
+    inject_at: np.ndarray  # int64[core]: injection link free
+    receive_at: np.ndarray  # int64[core]: receive side free
+    turn: np.ndarray  # int32[core]: channel served last
+    end: np.ndarray  # int64[core]: when it finished its last work
+
+
+@njit(cache=True, nogil=True)
+def look_at_core(m, q, costs, axons, box, p, core, time):
+    """Let a core do what it can at `time`; returns an axon whose message it starts to accumulate, or -1."""
+    site = axons.site[core]
+    served = np.int64(-1)
+    busy = costs.shared and p.state[core] == SENDING and p.send_at[core] > time
+    if p.receive_at[core] <= time and not busy:
+        served = receive(m, q, axons, box, p, core, site, time)
+    elif not busy:
+        wake_at(q.wake, m.n_routers + site, p.receive_at[core])
+    if p.state[core] == SENDING and p.send_at[core] <= time:
+        p.state[core] = TO_INJECT if p.message[core] < box.first[core + 1] else SENT
+        p.flit[core] = m.n_flits
+        p.end[core] = max(p.end[core], p.send_at[core])
+    if p.state[core] == TO_INJECT:
+        inject(m, q, axons, box, p, core, site, time)
+    if p.state[core] == SEND_NEXT:
+        if not (costs.shared and p.receive_at[core] > time):
+            k = p.message[core]
+            p.send_at[core] = time + (box.work[k] if k < box.first[core + 1] else box.tail[core])
+            p.state[core] = SENDING
+            wake_at(q.wake, m.n_routers + site, p.send_at[core])
+    elif p.state[core] == SENDING:
+        wake_at(q.wake, m.n_routers + site, p.send_at[core])
+    return served
+
+
+@njit(cache=True, nogil=True)
+def receive(m, q, axons, box, p, core, site, time):
+    """Take the next whole message: from the network first, then of the input lines; -1 if none is there yet."""
+    first = (m.n_routers * m.n_ports + site) * m.n_vcs
+    router = site // m.per_router
+    later = NEVER
+    axon = np.int64(-1)
+    for k in range(1, m.n_vcs + 1):
+        b = first + (p.turn[core] + k) % m.n_vcs
+        while q.count[b] > 0 and q.ready[b, q.head[b]] <= time and q.left[b, q.head[b]] > 1:
+            pop(m, q, b, router, time)
+        if q.count[b] > 0:
+            if q.ready[b, q.head[b]] > time:
+                later = min(later, q.ready[b, q.head[b]])
+            elif axon < 0:
+                axon = np.int64(box.axon[q.message[b, q.head[b]]])
+                pop(m, q, b, router, time)
+                p.turn[core] = b - first
+    if axon < 0 and box.external[core] >= 0:
+        axon = box.external[core]
+        box.external[core] = box.after[axon]
+    if axon >= 0:
+        p.receive_at[core] = time + axons.ticks[axon]
+        p.end[core] = max(p.end[core], p.receive_at[core])
+        later = min(later, p.receive_at[core])
+    if later < NEVER:
+        wake_at(q.wake, m.n_routers + site, max(later, time + 1))
+    return axon
+
+
+@njit(cache=True, nogil=True)
+def inject(m, q, axons, box, p, core, site, time):
+    """Put the next flit of the message into the router's buffer if there is room and the link is free."""
+    node = m.n_routers + site
+    if p.inject_at[core] > time:
+        wake_at(q.wake, node, p.inject_at[core])
+        return
+    router, port = site // m.per_router, 4 + site % m.per_router
+    first = (router * m.n_ports + port) * m.n_vcs
+    k = p.message[core]
+    soonest, buffer = NEVER, np.int64(-1)
+    for v in range(1, m.n_vcs + 1) if p.flit[core] == m.n_flits else range(0, 1):
+        b = first + (p.channel[core] + v) % m.n_vcs
+        when = slot_free_at(q, b)
+        if when <= time:
+            buffer = b
+            break
+        soonest = min(soonest, when)
+    if buffer < 0:
+        if soonest < NEVER:
+            wake_at(q.wake, node, soonest)
+        return
+    p.channel[core] = buffer - first
+    q.target[k] = axons.site[axons.core[box.axon[k]]]
+    push(q, buffer, k, p.flit[core], time + m.inject_ticks)
+    wake_at(q.wake, router, time + m.inject_ticks)
+    p.inject_at[core] = time + m.link_ticks
+    q.busy_until[0] = max(q.busy_until[0], p.inject_at[core])
+    q.flits[m.inject_link[site]] += 1
+    p.flit[core] -= 1
+    if p.flit[core] == 0:
+        p.message[core] += 1
+        p.state[core] = SEND_NEXT
+    else:
+        wake_at(q.wake, node, p.inject_at[core])
+
+
+@njit(cache=True, nogil=True)
+def move_messages(m, q, costs, axons, box, p, synapses, members, now, acc, events, counts):
+    """Run send, network and receive until all is quiet; accumulates what arrives and counts it per core.
+
+    counts: int64[core, 6] (synops dense, sparse, conv, all, words, messages in) added to.
+    Returns the tick at which the last unit and link fall idle, or -1 if messages are stuck.
+    """
+    n_cores = axons.site.shape[0]
+    core_at = np.full(m.inject_link.shape[0], -1, np.int32)
+    n_waiting = box.first[n_cores]
+    for core in range(n_cores):
+        core_at[axons.site[core]] = core
+        p.state[core] = SEND_NEXT
+        p.message[core] = box.first[core]
+        p.inject_at[core] = 0
+        p.receive_at[core] = 0
+        p.end[core] = 0
+        e = box.external[core]
+        while e >= 0:
+            n_waiting += 1
+            e = box.after[e]
+        wake_at(q.wake, m.n_routers + axons.site[core], 0)
+    while True:
+        time, node = next_node(q.wake)
+        if node < 0:
+            break
+        if node < m.n_routers:
+            look_at_router(m, q, node, time)
+            continue
+        core = core_at[node - m.n_routers]
+        axon = look_at_core(m, q, costs, axons, box, p, core, time)
+        if axon >= 0:
+            source = axons.source[axon]
+            deliver(synapses, members, core, source, box.payload[source], now, acc, events)
+            for k in range(5):
+                counts[core, k] += axons.counts[axon, k]
+            counts[core, 5] += 1
+            n_waiting -= 1
+    if n_waiting != 0:
+        return np.int64(-1)
+    return max(np.max(p.end), q.busy_until[0])

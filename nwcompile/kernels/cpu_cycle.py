@@ -1,0 +1,132 @@
+"""Whole samples on the cycle-level chip, in Numba: micro-step after micro-step, each run until all messages arrived."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from nwcompile.kernels.cpu_core import move_messages
+from nwcompile.kernels.cpu_neuron import step
+from nwcompile.kernels.cpu_noc import clear
+
+
+class Plan(NamedTuple):
+    """When each layer works, and which neurons a core holds."""
+
+    n_steps: int  # aligned steps T
+    n_hardware: int  # hardware steps H
+    period: int
+    is_aligned: bool
+    offset: np.ndarray  # int64[neuron]: micro-step of its aligned step 0
+    neuron_first: np.ndarray  # int64[core + 1]
+    neuron: np.ndarray  # int64[...]: sources of each core, by layer
+    n_inputs: int  # input lines: source j is neuron j - n_inputs
+    ticks_per_cycle: int
+
+
+class Record(NamedTuple):
+    """What is written; arrays of 0 samples are not wanted."""
+
+    spikes: np.ndarray  # int32[sample, step, neuron]
+    u: np.ndarray  # int64[sample, step, neuron]
+    v: np.ndarray  # int64[sample, step, neuron]
+    received: np.ndarray  # int64[step h, core, 6]: synops dense, sparse, conv, all, words, messages in
+    sent: np.ndarray  # int64[step h, core, 6]: visits, updates, spikes, messages, hops E-W, hops N-S
+    cycles: np.ndarray  # int64[step h]: core cycles without barriers
+    flits: np.ndarray  # int64[step h, link]
+
+
+@njit(cache=True, nogil=True)
+def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, events, record, b, at):
+    """Visit and update a core's neurons; fills its part of the outbox from message `at` on and returns the next."""
+    h = micro // plan.period
+    sent = record.sent[h, core]
+    ticks = np.int64(0)
+    for k in range(plan.neuron_first[core], plan.neuron_first[core + 1]):
+        j = plan.neuron[k]
+        i = j - plan.n_inputs
+        if plan.period > 1 and micro % plan.period != plan.offset[i]:
+            continue
+        sent[0] += 1
+        ticks += costs.visit
+        t = (micro - plan.offset[i]) // plan.period if plan.is_aligned or plan.period > 1 else micro
+        x, touched = acc[slot, j], events[slot, j]
+        acc[slot, j] = 0
+        events[slot, j] = 0
+        if t < 0 or t >= plan.n_steps or (plan.is_aligned and micro < plan.offset[i]):
+            continue
+        if touched or s.u[i] != 0 or s.v[i] != 0 or neurons.bias[i] != 0 or neurons.bias_u[i] != 0:
+            sent[1] += 1
+            ticks += costs.update
+        count = step(neurons, i, s, i, x)
+        record.spikes[b, t, i] = count
+        if record.u.shape[0] > 0:
+            record.u[b, t, i] = s.u[i]
+            record.v[b, t, i] = s.v[i]
+        if count == 0:
+            continue
+        sent[2] += 1
+        ticks += costs.spike
+        box.payload[j] = count
+        for a in range(axons.offset[j], axons.offset[j + 1]):
+            ticks += costs.message
+            box.axon[at] = a
+            box.work[at] = ticks
+            ticks = 0
+            at += 1
+            sent[3] += 1
+            sent[4] += axons.hops[a, 0]
+            sent[5] += axons.hops[a, 1]
+    box.tail[core] = ticks
+    return at
+
+
+@njit(cache=True, nogil=True)
+def take_input(axons, box, x):
+    """Line up the messages of one step's input: x int32[source], the input lines in order."""
+    for j in range(x.shape[0]):
+        if x[j] != 0:
+            box.payload[j] = x[j]
+            for a in range(axons.offset[j + 1] - 1, axons.offset[j] - 1, -1):
+                core = axons.core[a]
+                box.after[a] = box.external[core]
+                box.external[core] = a
+
+
+@njit(cache=True, nogil=True)
+def run_samples(plan, mesh, q, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events):
+    """Simulate samples one after the other from cleared state.
+
+    x: int32[sample, step, input line]; s, acc, events, q, p, box: scratch. Returns 0, or -1 if messages got stuck.
+    """
+    n_cores = axons.site.shape[0]
+    for b in range(x.shape[0]):
+        s.u[:] = 0
+        s.v[:] = 0
+        s.since[:] = 1 << 30
+        acc[:] = 0
+        events[:] = 0
+        q.winner[:] = 0
+        p.turn[:] = 0
+        p.channel[:] = 0
+        for micro in range(plan.n_hardware * plan.period):
+            h = micro // plan.period
+            slot = micro % acc.shape[0]
+            clear(q)
+            box.external[:] = -1
+            at = 0
+            for core in range(n_cores):
+                box.first[core] = at
+                at = work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, events, record, b, at)
+            box.first[n_cores] = at
+            if micro % plan.period == 0 and h < plan.n_steps:
+                take_input(axons, box, x[b, h])
+            q.flits[:] = 0
+            ticks = move_messages(
+                mesh, q, costs, axons, box, p, synapses, members, micro, acc, events, record.received[h]
+            )
+            if ticks < 0:
+                return -1
+            record.flits[h] += q.flits
+            record.cycles[h] += (ticks + plan.ticks_per_cycle - 1) // plan.ticks_per_cycle
+    return 0

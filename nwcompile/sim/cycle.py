@@ -1,0 +1,172 @@
+"""The cycle-level backend: event-driven cores and a flit-by-flit network on chip; the only one that measures time."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from nwcompile.cost.energy import energy_pj
+from nwcompile.errors import BackendError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+from nwcompile.kernels.cpu_core import AxonTable, Costs, Outbox, Pipeline
+from nwcompile.kernels.cpu_cycle import Plan, Record, run_samples
+from nwcompile.kernels.cpu_noc import NEVER, Mesh, Queues
+from nwcompile.sim import tables
+from nwcompile.sim.reference import finish
+
+RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in")
+SENT = ("neuron_visits", "neuron_updates", "spikes_out", "messages_out", "hops_ew", "hops_ns")
+
+
+def run_program(program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str) -> Run:
+    """Simulate a program on its chip; `inputs[name]` is int32 `[B, T, *shape]`. Raises BackendError if it gets stuck."""
+    network, schedule, chip = program.network, program.schedule, program.chip
+    n_samples = len(next(iter(inputs.values()))) if inputs else 1
+    n_hardware = schedule.n_hardware_steps(n_steps, window)
+    parts = [inputs[n].reshape(n_samples, n_steps, -1) for n in network.inputs]
+    x = np.concatenate([*parts, np.zeros((n_samples, n_steps, 0), np.int32)], 2)
+    chip_run = _ChipRun(program, n_steps, n_hardware, window)
+    keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
+    bounds = np.linspace(0, n_samples, min(n_samples, len(os.sched_getaffinity(0))) + 1).astype(int)
+    with ThreadPoolExecutor(len(bounds) - 1) as pool:
+        records = list(pool.map(lambda k: chip_run.run(x[bounds[k] : bounds[k + 1]], keep), range(len(bounds) - 1)))
+    spikes, states = {}, {}
+    for name in network.layers:
+        node = network.node(name)
+        first = network.offsets[name] - x.shape[2]
+        dtype = np.int32 if node.neuron.spikes == "multi" else np.int8
+        spikes[name] = _layer([r.spikes for r in records], first, node).astype(dtype)
+        if keep_states or not node.neuron.fires:
+            states[name] = {s: _layer([getattr(r, s) for r in records], first, node) for s in ("u", "v")}
+    received, sent = sum(r.received for r in records), sum(r.sent for r in records)
+    counters = {name: received[:, :, i] for i, name in enumerate(RECEIVED)}
+    counters |= {name: sent[:, :, i] for i, name in enumerate(SENT)}
+    counters["hops"] = counters["hops_ew"] + counters["hops_ns"]
+    counters["deliveries"] = counters["messages_in"].copy()
+    measured = {"link_flits": sum(r.flits for r in records), "energy_pj": energy_pj(counters, chip)}
+    if chip.has_times:
+        barriers = n_samples * schedule.period * chip.barrier_cycles(program.mapping.n_tiles)
+        measured["step_cycles"] = sum(r.cycles for r in records) + barriers
+        measured["seconds"] = float(measured["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
+    return finish(network, "cycle", "cpu", window, spikes, states, inputs, counters, **measured)
+
+
+def _layer(parts, first: int, node) -> np.ndarray:
+    """One layer's part of arrays [b, T, neuron], all samples, as [B, T, *shape]."""
+    whole = np.concatenate([p[:, :, first : first + node.n_neurons] for p in parts])
+    return whole.reshape(*whole.shape[:2], *node.shape)
+
+
+class _ChipRun:
+    """A program's constant tables; `run` simulates some samples with a state of its own."""
+
+    def __init__(self, program: Program, n_steps: int, n_hardware: int, window: str):
+        self.program, self.chip = program, program.chip
+        network, chip = program.network, program.chip
+        self.mesh, self.n_links = mesh(chip)
+        self.axons = axon_table(program)
+        per_cycle = chip.ticks[0]
+        cost = chip.cost
+        ticks = [(c or 0) * per_cycle for c in (cost.visit_cycles, cost.update_cycles, cost.spike_cycles,
+                                                cost.message_out_cycles)]  # fmt: skip
+        self.costs = Costs(*ticks, cost.units == "shared")
+        self.neurons = tables.neurons(network, network.layers)
+        self.synapses = tables.synapses(network, program.schedule.delay)
+        self.members = tables.members(network, program.mapping, program.core_of)
+        n_inputs = int(np.count_nonzero(program.core_of < 0))
+        offset = [np.full(network.node(n).n_neurons, program.schedule.offset[n]) for n in network.layers]
+        order = np.argsort(program.core_of[n_inputs:], kind="stable") + n_inputs
+        counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
+        self.plan = Plan(n_steps, n_hardware, program.schedule.period, window == "aligned", np.concatenate(offset),
+                         _starts(counts), order, n_inputs, per_cycle)  # fmt: skip
+
+    def run(self, x: np.ndarray, keep: bool) -> Record:
+        """Simulate samples x int32[b, T, input line]."""
+        plan, n_cores, n_axons = self.plan, self.program.mapping.n_cores, self.program.axons.n_axons
+        n_sources, n_neurons = len(self.program.core_of), len(self.neurons.threshold)
+        shape = (len(x), plan.n_steps, n_neurons)
+        kept = shape if keep else (0, 0, 0)
+        record = Record(
+            np.zeros(shape, np.int32), np.zeros(kept, np.int64), np.zeros(kept, np.int64),
+            np.zeros((plan.n_hardware, n_cores, len(RECEIVED)), np.int64),
+            np.zeros((plan.n_hardware, n_cores, len(SENT)), np.int64),
+            np.zeros(plan.n_hardware, np.int64), np.zeros((plan.n_hardware, self.n_links), np.int64),
+        )  # fmt: skip
+        box = Outbox(np.zeros(n_axons, np.int32), np.zeros(n_axons, np.int64), np.zeros(n_cores + 1, np.int64),
+                     np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64), np.zeros(n_axons, np.int64),
+                     np.zeros(n_sources, np.int64))  # fmt: skip
+        p = Pipeline(*(np.zeros(n_cores, t) for t in (np.int8, *[np.int64] * 2, *[np.int32] * 2, *[np.int64] * 2,
+                                                      np.int32, np.int64)))  # fmt: skip
+        n_slots = int(self.synapses.delay.max(initial=1)) + 1
+        acc, events = np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8)
+        q = queues(self.mesh, n_axons, self.n_links)
+        stuck = run_samples(
+            plan, self.mesh, q, self.costs, self.axons, box, p, self.neurons, self.synapses, self.members,
+            np.ascontiguousarray(x), record, tables.scratch(n_neurons), acc, events,
+        )  # fmt: skip
+        if stuck:
+            raise BackendError(f"messages got stuck in the network of {self.chip.name}; please report this chip file")
+        return record
+
+
+def _starts(counts) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def axon_table(program: Program) -> AxonTable:
+    """The axons with their costs in ticks and their routes' hops."""
+    axons, chip, site_of = program.axons, program.chip, program.mapping.site_of
+    cost, synops = chip.cost, axons.synops.astype(np.int64)
+    counts = np.column_stack([synops, synops.sum(1), axons.words.astype(np.int64)])
+    per_synop = np.array([c or 0 for c in (cost.synop_dense_cycles, cost.synop_sparse_cycles, cost.synop_conv_cycles)])
+    cycles = (cost.message_in_cycles or 0) + synops @ per_synop + counts[:, 4] * (cost.word_cycles or 0)
+    home = program.core_of[axons.source]
+    hops = np.abs(site_of[axons.core, :2].astype(np.int64) - site_of[home, :2])
+    hops[home < 0] = 0
+    site = chip.site_index(site_of).astype(np.int32)
+    return AxonTable(axons.offset, axons.core, axons.source, counts, cycles * chip.ticks[0], hops, site)
+
+
+def mesh(chip: Chip) -> tuple[Mesh, int]:
+    """The chip's network as kernel tables, and its number of links."""
+    noc, tick = chip.noc, chip.ticks[1]
+    n_routers, n_ports = noc.columns * noc.rows, 4 + noc.cores_per_router
+    router, port = np.divmod(np.arange(n_routers * n_ports), n_ports)
+    x, y = router % noc.columns, router // noc.columns
+    core = router * noc.cores_per_router + port - 4
+    step = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
+    to = np.where((port < 4)[:, None], np.stack([x, y], 1) + step[np.minimum(port, 3)], 0)
+    inside = (to[:, 0] >= 0) & (to[:, 0] < noc.columns) & (to[:, 1] >= 0) & (to[:, 1] < noc.rows)
+    neighbour = to[:, 1] * noc.columns + to[:, 0]
+    is_local = port >= 4
+    receive = (n_routers * n_ports + core) * noc.virtual_channels
+    down = np.where(is_local, receive, (neighbour * n_ports + (port ^ 1)) * noc.virtual_channels)
+    down = np.where(is_local | inside, down, -1)
+    node = np.where(is_local, n_routers + core, np.where(inside, neighbour, -1)).astype(np.int32)
+    latency = np.where(is_local, noc.eject_cycles, np.where(port < 2, noc.hop_cycles_ew, noc.hop_cycles_ns)) * tick
+    n_cores = chip.n_cores
+    link = np.where(is_local, 4 * n_routers + n_cores + core, router * 4 + port)
+    table = Mesh(
+        n_routers, n_ports, noc.virtual_channels, noc.buffer_flits, noc.columns, noc.cores_per_router,
+        noc.flits_per_message, noc.link_cycles_per_flit * tick, noc.inject_cycles * tick, noc.credit_cycles * tick,
+        latency.astype(np.int64), down.astype(np.int64), node, node, link.astype(np.int64),
+        4 * n_routers + np.arange(n_cores, dtype=np.int64),
+    )  # fmt: skip
+    return table, 4 * n_routers + 2 * n_cores
+
+
+def queues(m: Mesh, n_messages: int, n_links: int) -> Queues:
+    """Empty buffers for a mesh and room for `n_messages` at once."""
+    n_outputs, n_cores = len(m.down), len(m.inject_link)
+    n_buffers = (n_outputs + n_cores) * m.n_vcs
+    leaves = 1 << (m.n_routers + n_cores - 1).bit_length()
+    slots = (n_buffers, m.depth)
+    return Queues(
+        np.zeros(slots, np.int32), np.zeros(slots, np.int32), np.zeros(slots, np.int64), np.zeros(slots, np.int64),
+        np.zeros(n_buffers, np.int32), np.zeros(n_buffers, np.int32), np.full(n_buffers, -1, np.int32),
+        np.full(n_buffers, -1, np.int32), np.full((n_outputs, m.n_vcs), -1, np.int32), np.zeros(n_outputs, np.int64),
+        np.zeros(n_outputs, np.int64), np.zeros(n_outputs, np.int32), np.full(2 * leaves, NEVER), np.zeros(n_messages, np.int32),
+        np.zeros(n_links, np.int64), np.zeros(1, np.int64),
+    )  # fmt: skip

@@ -1,0 +1,129 @@
+"""Random fixed-point networks on random small chips, drawn by hypothesis: what the backends must agree on."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Conv2d, Dense, Sparse
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES, FixedPoint, NeuronSpec
+from nwcompile.ir.program import Program
+from nwcompile.passes.emit import emit
+from nwcompile.passes.schedule import schedule
+
+
+@st.composite
+def specs(draw) -> NeuronSpec:
+    """Any fixed-point neuron: narrow states make wrap and saturation common."""
+    state_bits = draw(st.sampled_from([10, 14, 24]))
+    reset = draw(st.sampled_from(RESETS))
+    timing = draw(st.sampled_from(RESET_TIMINGS if reset == "subtract" else RESET_TIMINGS[:2]))
+    spikes = draw(st.sampled_from(SPIKES))
+    number = st.integers(-60, 60)
+    return NeuronSpec(
+        threshold=draw(st.integers(1 if spikes != "binary" else -20, 200)),
+        strict=draw(st.booleans()),
+        spikes=spikes,
+        fires=draw(st.sampled_from([True, True, True, False])),
+        reset=reset,
+        reset_value=draw(number),
+        reset_timing=timing,
+        refractory=draw(st.sampled_from([0, 1, 2, 4])),
+        v_min=draw(st.sampled_from([None, None, 0, -30])),
+        bias=draw(st.sampled_from([0, 0, 5, -7])),
+        bias_u=draw(st.sampled_from([0, 0, 3, -2])),
+        fixed=FixedPoint(state_bits, 12, draw(st.sampled_from([0, 2, 6])), draw(st.sampled_from(OVERFLOWS))),
+        decay_u=draw(st.sampled_from([4096, 1500, 0])),
+        decay_v=draw(st.sampled_from([0, 128, 3000, 4096])),
+    )
+
+
+@st.composite
+def networks(draw) -> Network:
+    """One input image, one convolution, dense and sparse layers, skips, recurrence and feedback with delays."""
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+    channels, height, width = draw(st.integers(1, 2)), draw(st.integers(2, 4)), draw(st.integers(2, 4))
+    inputs, layers, edges = {"in": (channels, height, width)}, {}, []
+
+    def weights(shape):
+        return rng.integers(-9, 10, shape).astype(np.int8)
+
+    groups = channels if draw(st.booleans()) else 1
+    kernel = (draw(st.integers(1, 2)), draw(st.integers(1, 2)))
+    conv = Conv2d(
+        "in", "conv", weights((2 * groups, channels // groups, *kernel)), stride=draw(st.integers(1, 2)),
+        padding=draw(st.integers(0, 1)), dilation=draw(st.integers(1, 2)) if min(height, width) > 2 else 1,
+        groups=groups, delay=draw(st.integers(0, 2)),
+    )  # fmt: skip
+    sizes = {"in": channels * height * width}
+    if draw(st.booleans()):
+        shape = conv.output_shape(inputs["in"])
+        layers["conv"] = (draw(specs()), shape)
+        sizes["conv"] = int(np.prod(shape))
+        edges.append(conv)
+    for i in range(draw(st.integers(0 if layers else 1, 3))):
+        name, size = f"l{i}", draw(st.integers(1, 7))
+        for source in draw(st.lists(st.sampled_from(list(sizes)), min_size=1, max_size=3)):
+            edges.append(_edge(draw, weights, rng, source, name, sizes[source], size, draw(st.integers(0, 2))))
+        layers[name], sizes[name] = (draw(specs()), (size,)), size
+    names = list(layers)
+    for name in names:
+        if draw(st.booleans()):
+            edges.append(_edge(draw, weights, rng, name, name, sizes[name], sizes[name], draw(st.integers(1, 3))))
+    if len(names) > 1 and draw(st.booleans()):
+        first, last = names[0], names[-1]
+        edges.append(_edge(draw, weights, rng, last, first, sizes[last], sizes[first], draw(st.integers(4, 6))))
+    return Network.from_arrays(layers, edges, inputs)
+
+
+def _edge(draw, weights, rng, source, target, n_source, n_target, delay):
+    if draw(st.booleans()):
+        return Dense(source, target, weights((n_target, n_source)), delay=delay)
+    n = draw(st.integers(0, 12))
+    pre, post = rng.integers(0, n_source, n), rng.integers(0, n_target, n)
+    return Sparse(source, target, pre, post, weights(n), delay, bias=rng.integers(-3, 4, n_target))
+
+
+@st.composite
+def chips(draw) -> Chip:
+    """Small meshes with every network parameter that changes behaviour; clocks of different length."""
+    cycles = st.integers(1, 5)
+    noc = {
+        "columns": draw(st.integers(1, 3)), "rows": draw(st.integers(1, 3)), "cores_per_router": draw(st.integers(1, 3)),
+        "virtual_channels": draw(st.integers(1, 3)), "buffer_flits": draw(st.integers(1, 4)),
+        "flits_per_message": draw(st.integers(1, 4)), "cycle_ns": draw(st.sampled_from([1.0, 0.5, 1.5])),
+        "hop_cycles_ew": draw(cycles), "hop_cycles_ns": draw(cycles), "link_cycles_per_flit": draw(cycles),
+        "inject_cycles": draw(cycles), "eject_cycles": draw(cycles), "credit_cycles": draw(cycles),
+    }  # fmt: skip
+    cost = {name: draw(st.integers(0, 9)) for name in (
+        "visit_cycles", "update_cycles", "spike_cycles", "message_out_cycles", "message_in_cycles", "word_cycles",
+        "synop_dense_cycles", "synop_sparse_cycles", "synop_conv_cycles")}  # fmt: skip
+    cost |= {"units": draw(st.sampled_from(["overlap", "shared"])), "barrier_cycles": {"1": 5, "2": 9}}
+    core = {"max_neurons": 1000, "block_overhead_bits": 10, "cycle_ns": 1.0}
+    neuron = {"reset": list(RESETS), "spikes": list(SPIKES)}
+    weights = {"sharing": draw(st.booleans()), "index_bits": draw(st.sampled_from([0, 4]))}
+    table = {"name": "random", "noc": noc, "core": core, "neuron": neuron, "cost": cost, "weights": weights}
+    return Chip.from_dict({**table, "sources": dict.fromkeys(("noc", "core", "neuron", "cost", "weights"), "drawn")})
+
+
+@st.composite
+def programs(draw) -> Program:
+    """A random network, mapped at random (any neuron on any core) onto a random chip."""
+    network, chip = draw(networks()), draw(chips())
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+    n_cores = draw(st.integers(1, chip.n_cores))
+    core_of = {name: rng.integers(0, n_cores, network.node(name).n_neurons) for name in network.layers}
+    sites = chip.sites[rng.permutation(chip.n_cores)[:n_cores]]
+    execution = draw(st.sampled_from(["pipelined", "phased"]))
+    plan = schedule(network, execution)
+    return emit(network, plan, Mapping.from_arrays(core_of, sites), chip, None, {})
+
+
+@st.composite
+def inputs(draw, program: Program) -> np.ndarray:
+    """Spikes with payloads, [B, T, C, H, W]."""
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+    shape = (draw(st.integers(1, 3)), draw(st.integers(1, 7)), *program.network.inputs["in"].shape)
+    x = rng.random(shape) < draw(st.sampled_from([0.1, 0.5, 1.0]))
+    return (x * rng.integers(-2, 4, shape)).astype(np.int32)

@@ -1,0 +1,48 @@
+"""reference == cycle == sequence, bit for bit, on random programs; and what must hold of the cycle backend's network."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_programs import inputs, programs
+
+from nwcompile.cost.traffic import link_flits
+from nwcompile.sim import simulate
+from nwcompile.sim.crosscheck import crosscheck
+
+EXAMPLES = settings(
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@pytest.mark.parametrize("window", ["aligned", "hardware"])
+@EXAMPLES
+@given(data=st.data())
+def test_backends_agree_on_spikes_states_and_counters(window, data):
+    program = data.draw(programs())
+    result = crosscheck(program, data.draw(inputs(program)), window=window)
+    assert result.agree, str(result)
+
+
+@EXAMPLES
+@given(data=st.data())
+def test_cycle_every_message_arrives_once_over_its_route(data):
+    program = data.draw(programs())
+    run = simulate(program, data.draw(inputs(program)), "cycle")
+    counters = run.counters
+    from_inputs = sum(
+        int((run.activity.counts[name].sum(0) * np.diff(program.axons.offset)[first : first + n]).sum())
+        for name, first, n in [("in", 0, program.network.inputs["in"].n_neurons)]
+    )
+    assert counters["messages_in"].sum() == counters["messages_out"].sum() + from_inputs
+    assert np.array_equal(run.link_flits, link_flits(program, run.activity))
+
+
+@EXAMPLES
+@given(data=st.data())
+def test_cycle_results_do_not_depend_on_how_samples_are_batched(data):
+    program = data.draw(programs())
+    x = data.draw(inputs(program))
+    whole = simulate(program, x, "cycle")
+    parts = [simulate(program, x[b : b + 1], "cycle") for b in range(len(x))]
+    assert np.array_equal(whole.step_cycles, sum(p.step_cycles for p in parts))
