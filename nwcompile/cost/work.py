@@ -66,25 +66,14 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
     units: dict[str, tuple[str, ...]]
     units = {"shared": SEND + RECEIVE} if chip.cost.units == "shared" else {"send": SEND, "receive": RECEIVE}
     n_barriers = n_samples * program.schedule.period
-    busiest = link_busy(chip, link_flits, n_barriers).max(1, initial=0)
+    busiest = link_busy(chip, link_flits).max(1, initial=0)
     return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles))
 
 
-def link_busy(chip: Chip, link_flits: np.ndarray, n_barriers: int = 0) -> np.ndarray:
-    """int64[H, link]: core cycles that each link is busy, rounded down so that they stay a bound.
-
-    The last flit of a phase may be at its core before its link is free again, on a chip whose links are slower than
-    its hops: that much is taken off for each of the `n_barriers` phases that the flits are summed over.
-    """
-    noc = chip.noc
-    n_mesh = 4 * noc.columns * noc.rows
-    after = np.full(link_flits.shape[1], noc.eject_cycles)
-    after[:n_mesh] += np.tile([noc.hop_cycles_ew] * 2 + [noc.hop_cycles_ns] * 2, n_mesh // 4)
-    after[n_mesh : n_mesh + chip.n_cores] += noc.inject_cycles
-    early = np.maximum(noc.link_cycles_per_flit - after, 0)
-    noc_cycles = link_flits.astype(np.int64) * noc.link_cycles_per_flit - np.minimum(link_flits, n_barriers) * early
+def link_busy(chip: Chip, link_flits: np.ndarray) -> np.ndarray:
+    """int64[H, link]: core cycles that each link is busy, rounded down so that they stay a bound."""
     core_ticks, noc_ticks = chip.ticks
-    return noc_cycles * noc_ticks // core_ticks
+    return link_flits.astype(np.int64) * (chip.noc.link_cycles_per_flit * noc_ticks) // core_ticks
 
 
 def link_name(chip: Chip, link: int) -> str:

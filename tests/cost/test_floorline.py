@@ -7,13 +7,16 @@ from nwcompile.cost.advice import Advice
 from nwcompile.cost.floorline import Bottleneck, floorline, tightness
 from nwcompile.cost.layers import synops_into
 from nwcompile.cost.traffic import build_axons, count_events, flat_cores, link_flits
-from nwcompile.cost.work import link_busy, link_name
+from nwcompile.cost.work import link_name
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS
 from nwcompile.ir.schedule import Schedule
+from nwcompile.passes.emit import emit
+from nwcompile.passes.schedule import schedule
+from nwcompile.sim import simulate
 from tests.chips import small_chip
 from tests.cost.sanafe import random_net
 from tests.nets import conv_net, dense_net, feed_forward
@@ -21,12 +24,12 @@ from tests.nets import conv_net, dense_net, feed_forward
 SITES = [[0, 0, 0], [0, 0, 1], [1, 0, 0]]
 
 
-def three_core_program(chip, schedule=None, activity=None, cores=((0, 0, 0, 1, 1, 1), (2, 2))):
+def three_core_program(chip, plan=None, activity=None, cores=((0, 0, 0, 1, 1, 1), (2, 2))):
     """4 lines -> fc1 (3 neurons on core 0, 3 on core 1) -> fc2 (2 neurons on core 2); 2 tiles in use."""
     network = dense_net(4, 6, 2)
     mapping = Mapping.from_arrays({"fc1": cores[0], "fc2": cores[1]}, SITES)
     axons = build_axons(network, flat_cores(network, mapping), 3, chip)
-    return Program(network, schedule or feed_forward(network), mapping, chip, axons, activity)
+    return Program(network, plan or feed_forward(network), mapping, chip, axons, activity)
 
 
 def counters(**given):
@@ -73,14 +76,6 @@ def test_floorline_counts_the_busiest_link_in_core_cycles():
     assert line.link.tolist() == [-1, 0]
     assert line.bottlenecks[1] == Bottleneck("traffic", link=0, share=3000 / 4000)
     assert line.time_share["network"] == pytest.approx(3000 / 5000)
-
-
-def test_link_time_leaves_out_what_the_last_flit_need_not_wait_for():
-    chip = small_chip(noc__link_cycles_per_flit=20)  # E hop 4 + eject 3; inject 2 + eject 3; eject 3
-    flits = no_flits(chip, 1)
-    flits[0, [0, 2, 24, 36]] = 5
-    busy = link_busy(chip, flits, 2)
-    assert busy[0, [0, 2, 24, 36, 1]].tolist() == [100 - 2 * 13, 100 - 2 * 11, 100 - 2 * 15, 100 - 2 * 17, 0]
 
 
 def test_floorline_of_phased_execution_pays_a_barrier_for_every_phase():
@@ -197,6 +192,22 @@ def test_advice_for_a_full_link_is_to_place_again():
     flits = no_flits(small_chip())
     flits[:, 24] = 5000
     assert str(advice({}, flits=flits)) == 'place again with optimise="traffic" (at best): about 6.0x shorter step'
+
+
+@pytest.mark.parametrize("execution", ["pipelined", "phased"])
+@pytest.mark.parametrize("units", ["overlap", "shared"])
+def test_floorline_never_exceeds_the_measured_step_time(units, execution):
+    for seed, slow_link in ((0, 1), (1, 40)):
+        chip = small_chip(cost__units=units, noc__link_cycles_per_flit=slow_link, noc__cycle_ns=0.7)
+        network = dense_net(12, 20, 9, recurrent=True, seed=seed)
+        rng = np.random.default_rng(seed)
+        cores = {n: rng.integers(0, 5, network.node(n).n_neurons) for n in network.layers}
+        mapping = Mapping.from_arrays(cores, chip.sites[[0, 7, 3, 11, 4]])
+        program = emit(network, schedule(network, execution), mapping, chip, None, {})
+        run = simulate(program, rng.integers(0, 2, (3, 8, 12)), backend="cycle")
+        line = floorline(program, run.counters, run.link_flits, run.n_samples)
+        assert (line.bound_cycles <= run.step_cycles).all()
+        assert 0.5 < tightness(line.bound_cycles, run.step_cycles) <= 1
 
 
 def test_tightness_is_the_bound_over_the_measured_time():
