@@ -1,0 +1,78 @@
+"""The command line: `nwcompile VERB ...`. Results go to stdout, progress and warnings to stderr.
+
+Exit code 0: good; 1: does not fit or does not agree; 2: wrong usage or unusable input; 130: interrupted.
+"""
+
+import json
+import os
+import sys
+import warnings
+from importlib import import_module
+
+from nwcompile import __version__
+from nwcompile.errors import FitError, NwError, NwWarning, OptionError, unknown_choice
+
+VERBS = {
+    "compile": "compile a model for a chip: DIR/net.nwc and DIR/report.{json,html}",
+    "check": "say whether a model fits a chip, or everything that does not",
+    "simulate": "run a program (or a float model) on an input",
+    "evaluate": "accuracy on labelled data: float, and on the chip",
+    "crosscheck": "run a program on several backends and name the first difference",
+    "report": "run a program on an input and write its report",
+    "show": "what lies on the cores of a program",
+    "chips": "the shipped chip models: list, show NAME",
+}
+USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command line and return its exit code; prints one sentence instead of a traceback for bad input."""
+    argv = sys.argv[1:] if argv is None else argv
+    as_json = "--json" in argv
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", NwWarning)
+        warnings.showwarning = _show_warning
+        try:
+            return _run(argv)
+        except NwError as e:
+            return _fail(e, as_json)
+        except KeyboardInterrupt:
+            print("nwcompile: interrupted; nothing was half-written", file=sys.stderr)
+            return 130
+        except MemoryError:
+            return _fail(NwError("not enough memory; give fewer samples (--samples N)"), as_json)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print("\n".join([USAGE, "", *(f"  {verb:<11} {text}" for verb, text in VERBS.items())]))
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"nwcompile {__version__}")
+        return 0
+    verb, *rest = argv
+    if verb not in VERBS:
+        raise OptionError(unknown_choice("verb", verb, VERBS))
+    from nwcompile.cli.arguments import parse
+
+    args = parse(verb, VERBS[verb], rest)
+    code = import_module(f"nwcompile.cli.{verb}").run(args)
+    sys.stdout.flush()
+    return code
+
+
+def _fail(error: NwError, as_json: bool) -> int:
+    if as_json:
+        table = {"error": type(error).__name__, "message": str(error)}
+        if isinstance(error, FitError):
+            table["violations"] = [vars(v) for v in error.violations]
+        print(json.dumps(table, indent=1))
+    print(f"nwcompile: error: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    print(f"nwcompile: warning: {message}", file=sys.stderr)

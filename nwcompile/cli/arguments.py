@@ -1,0 +1,197 @@
+"""The flags of every verb. Unknown flags and choices are listed, nearest spelling first."""
+
+import argparse
+import tomllib
+from dataclasses import fields
+
+from nwcompile.errors import OptionError, unknown_choice
+from nwcompile.frontend.dialects import DIALECTS
+from nwcompile.ir import options as choices
+from nwcompile.ir.options import Options
+from nwcompile.sim import BACKENDS, DEVICES, RECORDS, WINDOWS
+
+MODEL = (
+    "a .nir file, or package.module:factory (its function gives a torch module, (module, example input), or a Network)"
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are OptionErrors."""
+
+    def error(self, message):
+        raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
+
+
+def parse(verb: str, description: str, argv: list[str]) -> argparse.Namespace:
+    """The arguments of one verb; raises OptionError."""
+    parser = Parser(prog=f"nwcompile {verb}", description=description, allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", type=_setting,
+                        help="override a key of the chip file, like noc.buffer_flits=4")  # fmt: skip
+    PARSERS[verb](parser)
+    args, extra = parser.parse_known_args(argv)
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    for word in extra:
+        if word.startswith("-"):
+            raise OptionError(f"{verb}: {unknown_choice('flag', word.partition('=')[0], flags)}")
+        raise OptionError(f"{verb}: unexpected argument {word!r}")
+    args.set = dict(args.set)
+    return args
+
+
+def options_of(args: argparse.Namespace) -> Options:
+    """The compiler's options that were given."""
+    given = {f.name: getattr(args, f.name, None) for f in fields(Options)}
+    return Options(**{name: value for name, value in given.items() if value is not None})
+
+
+def _compile(parser: Parser) -> None:
+    _model(parser)
+    _chip(parser, required=True)
+    _calibration(parser)
+    _options(parser)
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="DIR", help="folder for net.nwc and report.{json,html}"
+    )
+
+
+def _check(parser: Parser) -> None:
+    _model(parser)
+    _chip(parser, required=True)
+    _calibration(parser)
+    _options(parser)
+
+
+def _simulate(parser: Parser) -> None:
+    _model(parser, "a .nwc program; or, for the float network, " + MODEL)
+    _input(parser)
+    _backend(parser, "cycle for a program, reference for a float network")
+    parser.add_argument("--window", type=_choice("window", WINDOWS), default="aligned",
+                        help="aligned: the model's T steps of every layer; hardware: T steps of the chip")  # fmt: skip
+    parser.add_argument("--record", type=_choice("record", RECORDS), default="spikes", help="all: states too")
+    parser.add_argument("-o", "--output", metavar="OUT.npz", help="write spikes, states and counters there")
+
+
+def _evaluate(parser: Parser) -> None:
+    _model(parser, "a .nwc program, or " + MODEL)
+    _input(parser)
+    _backend(parser, "sequence")
+    _chip(parser, required=False)
+    parser.add_argument("--model", metavar="MODEL", help="the float model of a .nwc program, to be compared with it")
+    _calibration(parser)
+    _options(parser)
+
+
+def _crosscheck(parser: Parser) -> None:
+    parser.add_argument("program", metavar="PROGRAM.nwc")
+    _input(parser)
+    parser.add_argument("--against", nargs="+", type=_choice("backend", BACKENDS), default=BACKENDS, metavar="BACKEND",
+                        help=f"backends to compare (default: {' '.join(BACKENDS)})")  # fmt: skip
+    parser.add_argument("--window", type=_choice("window", WINDOWS), default="aligned", help=" or ".join(WINDOWS))
+
+
+def _report(parser: Parser) -> None:
+    parser.add_argument("program", metavar="PROGRAM.nwc")
+    _input(parser)
+    _backend(parser, "cycle")
+    _model_flags(parser)
+    parser.add_argument("--model", metavar="MODEL", help="the float model, so that its accuracy is reported too")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for report.json and report.html")
+
+
+def _show(parser: Parser) -> None:
+    parser.add_argument("program", metavar="PROGRAM.nwc")
+    parser.add_argument("--core", type=_whole, metavar="N", help="a logical core; without it, all cores are listed")
+
+
+def _chips(parser: Parser) -> None:
+    parser.add_argument("action", type=_choice("action", ("list", "show")), metavar="list|show")
+    parser.add_argument("chip", nargs="?", metavar="NAME", help="a shipped chip, or a .toml file")
+
+
+PARSERS = {"compile": _compile, "check": _check, "simulate": _simulate, "evaluate": _evaluate,
+           "crosscheck": _crosscheck, "report": _report, "show": _show, "chips": _chips}  # fmt: skip
+
+
+def _model(parser: Parser, text: str = MODEL) -> None:
+    parser.add_argument("model", metavar="MODEL", help=text)
+    _model_flags(parser)
+
+
+def _model_flags(parser: Parser) -> None:
+    parser.add_argument("--dt", type=_number, metavar="SECONDS", help="time step of a .nir file")
+    parser.add_argument(
+        "--dialect", type=_choice("dialect", DIALECTS), help=f"who wrote the .nir file: {', '.join(DIALECTS)}"
+    )
+    parser.add_argument("--neuron", action="append", default=[], metavar="KEY=VALUE", type=_setting,
+                        help="a NeuronSpec field that the .nir file leaves unsaid, like reset=subtract")  # fmt: skip
+
+
+def _chip(parser: Parser, required: bool) -> None:
+    parser.add_argument("--chip", required=required, metavar="NAME", help="a shipped chip, or a .toml file")
+
+
+def _calibration(parser: Parser) -> None:
+    parser.add_argument("--calibration", metavar="X.npz", help="sample inputs: scales and mapping are fitted to them")
+
+
+def _input(parser: Parser) -> None:
+    parser.add_argument("--input", metavar="X.npz", help=".npz (x, and labels y) or .npy of shape [B, T, *shape]")
+    parser.add_argument("--steps", type=_whole, metavar="N", help="run N steps without input")
+    parser.add_argument("--samples", type=_whole, metavar="N", help="use the first N samples only")
+
+
+def _backend(parser: Parser, default: str) -> None:
+    parser.add_argument(
+        "--backend", type=_choice("backend", BACKENDS), help=f"{', '.join(BACKENDS)} (default: {default})"
+    )
+    parser.add_argument("--device", type=_choice("device", DEVICES), default="cpu", help=" or ".join(DEVICES))
+
+
+def _options(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--seed", type=_whole, metavar="N")
+    add("--weight-bits", type=_whole, metavar="N", help="fewer bits than the chip has")
+    add("--partitioner", metavar="NAME", help="neurons to cores (an unknown name lists them all)")
+    add("--placer", metavar="NAME", help="cores to sites (an unknown name lists them all)")
+    for name, words in (("optimise", choices.OBJECTIVES), ("execution", choices.EXECUTIONS),
+                        ("multicast", choices.MULTICASTS), ("on-multi-spike", choices.ON_MULTI_SPIKE)):  # fmt: skip
+        add(f"--{name}", type=_choice(name, words), help=", ".join(words))
+    add("--cores", type=_whole, dest="n_cores", metavar="N", help="spread over that many cores")
+    add("--time-budget", type=_number, dest="time_budget_s", metavar="SECONDS", help="let the placer improve that long")
+
+
+def _choice(kind: str, words):
+    def check(word: str) -> str:
+        if word not in words:
+            raise argparse.ArgumentTypeError(unknown_choice(kind, word, words))
+        return word
+
+    return check
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
+
+
+def _setting(text: str) -> tuple[str, object]:
+    """`KEY=VALUE`; the value is read as TOML, `none` is None, and anything else is a text."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
+    if value.lower() == "none":
+        return key, None
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value

@@ -1,0 +1,57 @@
+"""`nwcompile chips list` and `nwcompile chips show NAME`: the chip models, every figure with its source."""
+
+from argparse import Namespace
+
+from nwcompile.cli.load import chip_of
+from nwcompile.cli.text import as_json, table
+from nwcompile.errors import OptionError
+from nwcompile.ir.chip import KEYS, Chip
+
+
+def run(args: Namespace) -> int:
+    if args.action == "list":
+        if args.chip is not None:
+            raise OptionError(
+                f"chips list: unexpected argument {args.chip!r}; `nwcompile chips show NAME` shows one chip"
+            )
+        _list(args)
+    else:
+        if args.chip is None:
+            raise OptionError(f"chips show: give a name: {', '.join(Chip.names())}, or a .toml file")
+        _show(chip_of(args), args.json)
+    return 0
+
+
+def _list(args: Namespace) -> None:
+    chips = [Chip.load(name) for name in Chip.names()]
+    if args.json:
+        print(as_json([{"name": c.name, "n_cores": c.n_cores, "description": c.description} for c in chips]))
+    else:
+        print(table(("chip", "cores", "description"), [(c.name, c.n_cores, c.description) for c in chips]))
+
+
+def _show(chip: Chip, json: bool) -> None:
+    known = [key for key in KEYS if chip.value(key) is not None]
+    if json:
+        keys = {key: {"value": chip.value(key), "source": chip.source_of(key)} for key in known}
+        print(as_json({"name": chip.name, "description": chip.description, "n_cores": chip.n_cores,
+                       "times": chip.has_times, "energies": chip.has_energies, "hash": chip.hash, "keys": keys}))  # fmt: skip
+        return
+    print(f"{chip.name}: {chip.description}\n")
+    print(
+        table(("key", "value", "source"), [(k, _value(chip.value(k)), chip.source_of(k) or "default") for k in known])
+    )
+    unknown = [key for key in KEYS if chip.value(key) is None]
+    if unknown:
+        print(f"\nnot given: {', '.join(unknown)}")
+    for what, has in (("times", chip.has_times), ("energies", chip.has_energies)):
+        if not has:
+            print(f"no {what}: the file lacks some of the figures they need")
+
+
+def _value(value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return ", ".join(f"{k}: {v}" for k, v in value.items())
+    return ", ".join(map(_value, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,66 @@
+"""Samples and labels from the files that a person gives."""
+
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nwcompile.errors import ModelError, OptionError
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Samples `x` `[B, T, *shape]` (a dict by input name for several inputs, or None) and labels `y` `[B]` or None."""
+
+    x: np.ndarray | dict[str, np.ndarray] | None
+    y: np.ndarray | None = None
+
+    @property
+    def example(self) -> np.ndarray | None:
+        """The first sample, as a batch of one; None unless there is one array."""
+        return self.x[:1] if isinstance(self.x, np.ndarray) else None
+
+    def first(self, n: int) -> "Data":
+        """The first `n` samples."""
+        x = {name: a[:n] for name, a in self.x.items()} if isinstance(self.x, dict) else self.x[:n]
+        return Data(x, None if self.y is None else self.y[:n])
+
+
+def data_of(args: Namespace) -> Data:
+    """The file of `--input`, cut to `--samples`; without one, no input for `--steps`."""
+    if args.samples is not None and args.samples < 1:
+        raise OptionError(f"--samples {args.samples} must be 1 or more")
+    if args.input is None:
+        if args.steps is None:
+            raise OptionError("no input: give --input X.npz, or --steps N to run without input")
+        return Data(None)
+    data = read_data(args.input)
+    return data if args.samples is None else data.first(args.samples)
+
+
+def read_data(path: str) -> Data:
+    """Samples and labels of an .npz (key `x`, or one key for each input; labels in `y`) or .npy file; no pickle."""
+    if Path(path).suffix not in (".npz", ".npy"):
+        raise ModelError(f"{path}: expected a .npz or .npy file of shape [B, T, *shape]")
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        arrays = {name: loaded[name] for name in loaded.files} if Path(path).suffix == ".npz" else {"x": loaded}
+    except Exception as e:  # a damaged zip or array header raises many kinds
+        reason = e.strerror if isinstance(e, OSError) and e.strerror else sentence(e)
+        raise ModelError(f"{path}: cannot be read: {reason}") from None
+    y = arrays.pop("y", None)
+    if not arrays:
+        raise ModelError(f"{path}: holds no samples; store them under the key x, as [B, T, *shape]")
+    for name, array in arrays.items():
+        if array.ndim < 2:
+            raise ModelError(f"{path}: {name} of shape {list(array.shape)} must be [B, T, *shape]")
+    if y is not None and (y.ndim != 1 or any(len(y) != len(a) for a in arrays.values())):
+        raise ModelError(f"{path}: labels y of shape {list(y.shape)} must be one for each sample")
+    return Data(arrays["x"] if set(arrays) == {"x"} else arrays, y)
+
+
+def sentence(e: BaseException) -> str:
+    """An exception of another library as one line: its kind and text."""
+    text = " ".join(str(e).split())
+    return f"{type(e).__name__}: {text}" if text else type(e).__name__

@@ -1,0 +1,136 @@
+"""`nwcompile show net.nwc [--core N]`: what lies on the cores of a program."""
+
+from argparse import Namespace
+
+import numpy as np
+
+from nwcompile.cli.load import program_of
+from nwcompile.cli.text import as_json, count, ranges, table
+from nwcompile.cost.summary import LIMIT_OF
+from nwcompile.cost.traffic import resources
+from nwcompile.ir.program import Program
+
+REGISTERS = ("threshold", "decay_u", "decay_v", "bias", "bias_u", "refractory", "reset_value", "v_min")
+MODES = ("reset", "reset_timing", "strict", "spikes", "fires")
+
+
+def run(args: Namespace) -> int:
+    program = program_of(args.program, args.set)
+    value = cores(program) if args.core is None else core(program, args.core)
+    if args.json:
+        print(as_json(value))
+    else:
+        print(_cores_text(program, value) if args.core is None else _core_text(value))
+    return 0
+
+
+def cores(program: Program) -> list[dict]:
+    """One row for each logical core: its site, its layers and what it takes."""
+    mapping = program.mapping
+    used = resources(program.axons, program.core_of, mapping.n_cores)
+    return [
+        {
+            "core": c,
+            "site": mapping.site_of[c].tolist(),
+            "layers": {layer: len(neurons) for layer, neurons in mapping.who(c).items()},
+            **{name: int(amount[c]) for name, amount in used.items()},
+            "note": mapping.note.get(c),
+        }
+        for c in range(mapping.n_cores)
+    ]
+
+
+def core(program: Program, c: int) -> dict:
+    """Everything about one core: neurons, memory against limits, in-axons, out-axons, registers."""
+    slices = program.mapping.who(c)
+    row = cores(program)[c]
+    chip, physical = program.chip, program.chip.site_index(program.mapping.site_of[c : c + 1])[0]
+    limits = {name: chip.limit(key) for name, key in LIMIT_OF.items()}
+    return {
+        "core": c,
+        "site": row["site"],
+        "note": row["note"],
+        "neurons": {layer: neurons.tolist() for layer, neurons in slices.items()},
+        "used": {name: row[name] for name in LIMIT_OF},
+        "limit": {name: None if limit is None else int(limit[physical]) for name, limit in limits.items()},
+        "in_axons": _in_axons(program, c),
+        "out_axons": _out_axons(program, c),
+        "registers": {layer: _registers(program, layer, neurons) for layer, neurons in slices.items()},
+    }
+
+
+def _in_axons(program: Program, c: int) -> list[dict]:
+    """In-axons by the input or layer they come from."""
+    axons, here = program.axons, program.axons.core == c
+    rows = []
+    for name, first in program.network.offsets.items():
+        mine = here & (axons.source >= first) & (axons.source < first + program.network.node(name).n_neurons)
+        if mine.any():
+            rows.append({"source": name, "axons": int(mine.sum()), "synapses": int(axons.synops[mine].sum()),
+                         "synapse_bits": int(axons.row_bits[mine].sum()), "words": int(axons.words[mine].sum())})  # fmt: skip
+    return rows
+
+
+def _out_axons(program: Program, c: int) -> list[dict]:
+    """Out-axons by the core they go to."""
+    leaving = program.core_of[program.axons.source] == c
+    targets, n_axons = np.unique(program.axons.core[leaving], return_counts=True)
+    sites = program.mapping.site_of
+    hops = np.abs(sites[targets, :2] - sites[c, :2]).sum(1)
+    return [
+        {"core": int(t), "site": sites[t].tolist(), "axons": int(n), "hops": int(h)}
+        for t, n, h in zip(targets, n_axons, hops, strict=True)
+    ]
+
+
+def _registers(program: Program, layer: str, neurons: np.ndarray) -> dict:
+    """What the core's registers hold for one slice: one value, or [least, largest] where neurons differ."""
+    node, chip = program.network.node(layer), program.chip
+    values: dict = {name: getattr(node.neuron, name) for name in MODES}
+    for name in REGISTERS:
+        if getattr(node.neuron, name) is None:
+            continue
+        of = node.neuron.array(name, node.shape).reshape(-1)[neurons]
+        if name == "threshold":
+            name, of = f"threshold >> {chip.neuron.threshold_shift_bits}", of >> chip.neuron.threshold_shift_bits
+        if name == "decay_u":
+            of = of - chip.state.decay_offset
+        values[name] = int(of[0]) if (of == of[0]).all() else [int(of.min()), int(of.max())]
+    return values
+
+
+def _cores_text(program: Program, rows: list[dict]) -> str:
+    head = f"{count(len(rows), 'core')} of {program.chip.n_cores} on {program.chip.name}"
+    header = ("core", "site", "layers", *LIMIT_OF, "note")
+    lines = []
+    for row in rows:
+        layers = ", ".join(f"{layer} {n}" for layer, n in row["layers"].items())
+        lines.append((row["core"], _site(row["site"]), layers, *(row[n] for n in LIMIT_OF), row["note"] or ""))
+    return f"{head}\n\n{table(header, lines)}\n\nnwcompile show PROGRAM --core N shows one core"
+
+
+def _core_text(value: dict) -> str:
+    parts = [f"core {value['core']} at {_site(value['site'])}" + (f": {value['note']}" if value["note"] else "")]
+    rows = [(layer, len(neurons), ranges(neurons)) for layer, neurons in value["neurons"].items()]
+    parts.append(table(("layer", "neurons", "flat indices"), rows))
+    rows = []
+    for name, used in value["used"].items():
+        limit = value["limit"][name]
+        rows.append((name, used, limit or "none", f"{100 * used / limit:.1f} %" if limit else ""))
+    parts.append(table(("memory", "used", "limit", ""), rows))
+    for title in ("in_axons", "out_axons"):
+        if value[title]:
+            rows = [[_site(v) if k == "site" else v for k, v in row.items()] for row in value[title]]
+            parts.append(
+                table((f"{title} {'from' if title == 'in_axons' else 'to core'}", *list(value[title][0])[1:]), rows)
+            )
+        else:
+            parts.append(f"{title}: none")
+    for layer, registers in value["registers"].items():
+        rows = [(name, " .. ".join(map(str, v)) if isinstance(v, list) else v) for name, v in registers.items()]
+        parts.append(table((f"register of {layer}", "value"), rows))
+    return "\n\n".join(parts)
+
+
+def _site(site: list[int]) -> str:
+    return f"({', '.join(map(str, site))})"

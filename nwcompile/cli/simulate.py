@@ -1,0 +1,102 @@
+"""`nwcompile simulate`: run a program or a float network, print what happened, keep the arrays if asked."""
+
+import io
+from argparse import Namespace
+
+import numpy as np
+
+from nwcompile.cli.data import data_of
+from nwcompile.cli.load import network_of, program_of
+from nwcompile.cli.text import as_json, count, table
+from nwcompile.ir import artifact
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import COUNTERS, Run
+from nwcompile.sim import simulate
+
+
+def run(args: Namespace) -> int:
+    data = data_of(args)
+    program = args.model.endswith(".nwc")
+    model = program_of(args.model, args.set) if program else network_of(args.model, args, data.example)
+    backend = args.backend or ("cycle" if program else "reference")
+    result = simulate(model, data.x, backend, args.device, args.window, args.record, args.steps)
+    if args.output:
+        artifact.write_bytes(args.output, _npz(result))
+    if args.json:
+        print(as_json({**summary(result), "output": args.output}))
+    else:
+        print(_text(result, model))
+        if args.output:
+            print(f"\nwritten: {args.output}")
+    return 0
+
+
+def summary(result: Run) -> dict:
+    """The figures of a run as plain values: totals over the batch, cycles by hardware step."""
+    return {
+        "backend": result.backend,
+        "device": result.device,
+        "window": result.window,
+        "n_samples": result.n_samples,
+        "n_steps": next(iter(result.spikes.values())).shape[1],
+        "spikes": {layer: int(np.count_nonzero(s)) for layer, s in result.spikes.items()},
+        "counters": {name: int(result.counters[name].sum()) for name in COUNTERS if name in result.counters},
+        "step_cycles": result.step_cycles,
+        "seconds": result.seconds,
+        "energy_pj": result.energy_pj,
+        "n_dropped": result.n_dropped,
+    }
+
+
+def _text(result: Run, model) -> str:
+    figures = summary(result)
+    samples, steps = figures["n_samples"], figures["n_steps"]
+    parts = [
+        f"{count(samples, 'sample')}, {count(steps, 'step')}; backend {result.backend} on {result.device}, "
+        f"window {result.window}"
+    ]
+    rows = []
+    for layer, spikes in result.spikes.items():
+        n = int(np.prod(spikes.shape[2:]))
+        total = figures["spikes"][layer]
+        rows.append((layer, n, total, f"{total / (samples * steps * n):.4f}"))
+    parts.append(table(("layer", "neurons", "spikes", "a neuron and step"), rows))
+    if result.counters:
+        rows = [(name, total, f"{total / samples:.1f}") for name, total in figures["counters"].items()]
+        parts.append(table(("counter", "total", "a sample"), rows))
+    if isinstance(model, Program):
+        parts.append(_times(result, model))
+    return "\n\n".join(parts)
+
+
+def _times(result: Run, program: Program) -> str:
+    lines = []
+    if result.step_cycles is not None:
+        us = result.step_cycles * program.chip.core.cycle_ns / 1000 / result.n_samples
+        lines.append(f"hardware step: mean {us.mean():.3f} us, longest {us.max():.3f} us (of {count(len(us), 'step')})")
+    elif not program.chip.has_times:
+        lines.append(f"no times: {program.chip.name} gives no costs")
+    else:
+        lines.append("no times: only backend cycle measures them")
+    if result.energy_pj is not None:
+        lines.append(f"energy: {result.energy_pj['total'] / result.n_samples / 1000:.3f} nJ a sample")
+    else:
+        lines.append(f"no energies: {program.chip.name} gives no figures")
+    if result.n_dropped:
+        lines.append(f"dropped: {count(result.n_dropped, 'message')}")
+    return "\n".join(lines)
+
+
+def _npz(result: Run) -> bytes:
+    """Spikes, states, counters and cycles as one .npz: keys `spikes/LAYER`, `states/LAYER/NAME`, `counters/NAME`."""
+    outputs = result.output if isinstance(result.output, dict) else {"": result.output}
+    arrays = {f"output/{name}".rstrip("/"): a for name, a in outputs.items()}
+    arrays.update({f"spikes/{layer}": s for layer, s in result.spikes.items()})
+    for layer, states in result.states.items():
+        arrays.update({f"states/{layer}/{name}": a for name, a in states.items()})
+    arrays.update({f"counters/{name}": c for name, c in result.counters.items()})
+    if result.step_cycles is not None:
+        arrays["step_cycles"] = result.step_cycles
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
