@@ -12,7 +12,6 @@ from traceback import extract_tb
 import numpy as np
 
 from nwcompile.cli.data import sentence
-
 from nwcompile.errors import ModelError, NwError, OptionError, nearest_first
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
