@@ -1,0 +1,7 @@
+"""Trainable PyTorch layers whose dynamics are those that nwcompile compiles."""
+
+from nwcompile.nn import surrogate
+from nwcompile.nn.lif import LIFLayer, LIFSynapse, prepare_net
+from nwcompile.nn.sequential import Sequential
+
+__all__ = ["LIFLayer", "LIFSynapse", "Sequential", "prepare_net", "surrogate"]
