@@ -10,9 +10,7 @@ from nwcompile.ir import options as choices
 from nwcompile.ir.options import Options
 from nwcompile.sim import BACKENDS, DEVICES, RECORDS, WINDOWS
 
-MODEL = (
-    "a .nir file, or package.module:factory (its function gives a torch module, (module, example input), or a Network)"
-)
+MODEL = "a .nir file, or package.module:factory (it gives a torch module, (module, example input), or a Network)"
 
 
 class Parser(argparse.ArgumentParser):

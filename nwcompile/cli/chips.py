@@ -11,9 +11,7 @@ from nwcompile.ir.chip import KEYS, Chip
 def run(args: Namespace) -> int:
     if args.action == "list":
         if args.chip is not None:
-            raise OptionError(
-                f"chips list: unexpected argument {args.chip!r}; `nwcompile chips show NAME` shows one chip"
-            )
+            raise OptionError(f"chips list: unexpected argument {args.chip!r}; `chips show {args.chip}` shows one chip")
         _list(args)
     else:
         if args.chip is None:
@@ -34,13 +32,12 @@ def _show(chip: Chip, json: bool) -> None:
     known = [key for key in KEYS if chip.value(key) is not None]
     if json:
         keys = {key: {"value": chip.value(key), "source": chip.source_of(key)} for key in known}
-        print(as_json({"name": chip.name, "description": chip.description, "n_cores": chip.n_cores,
-                       "times": chip.has_times, "energies": chip.has_energies, "hash": chip.hash, "keys": keys}))  # fmt: skip
+        head = {"name": chip.name, "description": chip.description, "n_cores": chip.n_cores, "hash": chip.hash}
+        print(as_json({**head, "times": chip.has_times, "energies": chip.has_energies, "keys": keys}))
         return
     print(f"{chip.name}: {chip.description}\n")
-    print(
-        table(("key", "value", "source"), [(k, _value(chip.value(k)), chip.source_of(k) or "default") for k in known])
-    )
+    rows = [(key, _value(chip.value(key)), chip.source_of(key) or "default") for key in known]
+    print(table(("key", "value", "source"), rows))
     unknown = [key for key in KEYS if chip.value(key) is None]
     if unknown:
         print(f"\nnot given: {', '.join(unknown)}")

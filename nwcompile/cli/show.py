@@ -66,8 +66,8 @@ def _in_axons(program: Program, c: int) -> list[dict]:
     for name, first in program.network.offsets.items():
         mine = here & (axons.source >= first) & (axons.source < first + program.network.node(name).n_neurons)
         if mine.any():
-            rows.append({"source": name, "axons": int(mine.sum()), "synapses": int(axons.synops[mine].sum()),
-                         "synapse_bits": int(axons.row_bits[mine].sum()), "words": int(axons.words[mine].sum())})  # fmt: skip
+            row = {"source": name, "axons": int(mine.sum()), "synapses": int(axons.synops[mine].sum())}
+            rows.append({**row, "synapse_bits": int(axons.row_bits[mine].sum()), "words": int(axons.words[mine].sum())})
     return rows
 
 
@@ -118,14 +118,10 @@ def _core_text(value: dict) -> str:
         limit = value["limit"][name]
         rows.append((name, used, limit or "none", f"{100 * used / limit:.1f} %" if limit else ""))
     parts.append(table(("memory", "used", "limit", ""), rows))
-    for title in ("in_axons", "out_axons"):
-        if value[title]:
-            rows = [[_site(v) if k == "site" else v for k, v in row.items()] for row in value[title]]
-            parts.append(
-                table((f"{title} {'from' if title == 'in_axons' else 'to core'}", *list(value[title][0])[1:]), rows)
-            )
-        else:
-            parts.append(f"{title}: none")
+    for title, first in (("in_axons", "from"), ("out_axons", "to core")):
+        rows = [[_site(v) if k == "site" else v for k, v in row.items()] for row in value[title]]
+        header = (f"{title} {first}", *list(value[title][0])[1:]) if rows else ()
+        parts.append(table(header, rows) if rows else f"{title}: none")
     for layer, registers in value["registers"].items():
         rows = [(name, " .. ".join(map(str, v)) if isinstance(v, list) else v) for name, v in registers.items()]
         parts.append(table((f"register of {layer}", "value"), rows))
