@@ -1,0 +1,250 @@
+"""What each framework means by a NIR neuron node: the discretisation, firing and reset that files leave unsaid.
+
+Sources: snnTorch 1.0.0, norse 1.1.0, SpikingJelly 2.0.0, sinabs 3.1.3 and rockpool 3.1.0 (their neuron modules and NIR
+exporters), lava-nc (LIF process), and the NIR paper (doi 10.1038/s41467-024-52259-9) for `nir`.
+"""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from nwcompile.errors import NwWarning
+from nwcompile.frontend.nir_file import NirNode
+from nwcompile.ir.neuron import NeuronSpec
+
+CLOSE = 1e-5  # exporters compute in float32: a gain this near to 1 is 1
+NEAR = 1e-3  # an r written for another dt is further off than this
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one framework updates its neurons, and what its files mean and lack.
+
+    `decay`: a step keeps 1 - dt/tau (`euler`) or exp(-dt/tau) (`exp`) of a state. `membrane`, `current_order`,
+    `strict`, `spikes`, `reset`, `reset_timing` as in NeuronSpec; `reset="file"` is to the node's v_reset.
+    `unit_r`: the r of a leaky node that the framework writes: `tau/dt` and `exp` (tau*exp(-dt/tau)/dt) mean a gain of
+    1; `1` means that the input leaks in, `either` that both occur; `any`: r is what NIR says. `zero_leak`: its v_leak
+    is always 0. `lost`: fields that its files lack, so that the framework's default is taken, with a warning.
+    `dt`: the time step where it is fixed. `tau_times_dt`: its files hold tau*dt where tau is meant.
+    """
+
+    decay: str = "euler"
+    membrane: str = "linear"
+    current_order: str = "decay_then_add"
+    strict: bool = True
+    spikes: str = "binary"
+    reset: str = "file"
+    reset_timing: str = "now"
+    unit_r: str = "any"
+    zero_leak: bool = False
+    lost: tuple[str, ...] = ()
+    dt: float | None = None
+    tau_times_dt: bool = False
+
+
+_MULTI = Dialect(
+    decay="exp", current_order="add_then_decay", strict=False, spikes="multi", reset="subtract", zero_leak=True
+)
+DIALECTS = {
+    "snntorch": Dialect(
+        reset="subtract", reset_timing="next", unit_r="tau/dt", zero_leak=True, lost=("reset", "reset_timing")
+    ),
+    "norse": Dialect(membrane="euler", unit_r="1"),
+    "spikingjelly": Dialect(strict=False, unit_r="either"),
+    "sinabs": replace(_MULTI, unit_r="1", lost=("spikes", "reset", "v_min", "norm_input"), dt=1.0),
+    "rockpool": replace(_MULTI, unit_r="exp"),
+    "lava": Dialect(),
+    "nir": Dialect(),
+}
+
+
+def dialect_of(name: str, nodes: Iterable[NirNode], dt: float | None) -> Dialect:
+    """The dialect of that name for a file with these neuron nodes.
+
+    norse's exporter (1.1.0, `export_nir.py`) writes dt / tau_inv where it means 1 / tau_inv, so its time constants
+    come out below dt. Such a file is read with that undone and its two-state neuron as norse runs it; a warning says so.
+    """
+    dialect = DIALECTS[name]
+    if name != "norse" or dt is None:
+        return dialect
+    taus = [(n.name, n.numbers(key).min()) for n in nodes for key in n.values if key.startswith("tau")]
+    below = [node for node, tau in taus if tau < dt * (1 - CLOSE)]
+    if not below:
+        return dialect
+    message = (
+        f"NIR node {below[0]!r}: a time constant below dt={dt:g}; norse's exporter writes dt / tau_inv for 1 / tau_inv, "
+        "so every time constant of the file is divided by dt"
+    )
+    warnings.warn(message, NwWarning, stacklevel=3)
+    return replace(dialect, tau_times_dt=True, current_order="add_use_decay")
+
+
+def neuron_spec(
+    node: NirNode, shape: tuple[int, ...], dialect: Dialect, dt: float | None, given: Mapping
+) -> tuple[NeuronSpec, list[str]]:
+    """The NeuronSpec of a neuron node whose layer has `shape`, and remarks: what is assumed or contradicts the dialect.
+
+    `given` overrides fields. Numbers are scalars where all neurons have the same. Raises ModelError, naming the node,
+    for numbers that cannot be used and where `dt` is needed and missing.
+    """
+    remarks: list[str] = []
+    sizes = {key: np.shape(value) for key, value in node.values.items()}
+    try:
+        np.broadcast_shapes(*sizes.values())
+    except ValueError:
+        stated = ", ".join(f"{key} {size}" for key, size in sizes.items())
+        raise node.fail(f"parameters differ in shape: {stated}; give all the layer's shape") from None
+    if node.kind == "Threshold":
+        fields = {"threshold": node.numbers("threshold"), "strict": dialect.strict, "beta": 0.0, "reset": "none"}
+    else:
+        fields = _membrane(node, dialect, dt, given, remarks)
+        if node.kind.startswith("Cuba"):
+            fields |= _current(node, dialect, dt)
+        if "v_threshold" in node.values:
+            fields |= _firing(node, dialect, given, remarks)
+        else:
+            fields |= {"fires": False, "reset": "none"}
+        assumed = {key: fields.get(key, True) for key in dialect.lost if key not in given and _has(node, key, fields)}
+        if assumed:
+            stated = ", ".join(f"{key}={_short(value)}" for key, value in assumed.items())
+            remarks.append(f"{stated} assumed, which NIR files do not hold; state it with neuron={{...}}")
+    fields |= {key: value for key, value in given.items() if key != "norm_input"}
+    return NeuronSpec(**{key: _per_neuron(node, key, value, shape) for key, value in fields.items()}), remarks
+
+
+def _has(node: NirNode, key: str, fields: Mapping) -> bool:
+    """Whether a field that the dialect's files lack matters for this node."""
+    if key == "norm_input":
+        return "tau" in node.values or "tau_mem" in node.values
+    if key == "reset_timing":
+        return fields.get("reset") == "subtract"
+    return key in fields and fields.get("fires", True)
+
+
+def _short(value) -> str:
+    array = np.asarray(value)
+    return repr(array.flat[0].item() if array.size and (array == array.flat[0]).all() else "per neuron")
+
+
+def _membrane(node: NirNode, dialect: Dialect, dt: float | None, given: Mapping, remarks: list[str]) -> dict:
+    """Fields of the membrane: what a step keeps of it and how its input adds to it."""
+    r = node.numbers("r")
+    if node.kind in ("I", "IF"):
+        return {"beta": 1.0, "gain": _gain_per_step(node, r, dialect, dt, remarks)}
+    key = "tau_mem" if "tau_mem" in node.values else "tau"
+    rate, keep = _decay(node, key, dialect, dt)
+    v_leak = node.numbers("v_leak")
+    if dialect.zero_leak and v_leak.any():
+        remarks.append("v_leak is not 0, as the dialect has it; used as the file says")
+    if dialect.unit_r == "1" and dialect.decay == "exp":
+        norm_input = given.get("norm_input", True)
+        gain = r * (1 - keep.astype(np.float32)) if norm_input else r
+        if (np.abs(r - 1) > NEAR).any():
+            remarks.append(f"r is {_span(r)}, not 1, as the dialect writes it; used as the file says")
+        return {"beta": keep, "gain": gain, "leak": (1 - keep) * v_leak}
+    gain = np.where(np.isinf(r) & (rate == 0), 1.0, r * rate)
+    if dialect.unit_r == "exp" and node.kind != "LI":
+        gain = gain / keep
+    gain = _snapped(gain)
+    leaks_in, whole = np.abs(r - 1) <= NEAR, np.abs(gain - 1) <= NEAR
+    usual = {"tau/dt": whole, "exp": whole | (node.kind == "LI"), "either": leaks_in | whole, "1": leaks_in}
+    if node.kind.startswith("Cuba"):
+        usual["1"] = leaks_in | whole
+    if not np.all(usual.get(dialect.unit_r, True)):
+        written = {"tau/dt": "tau/dt", "exp": "tau*exp(-dt/tau)/dt", "either": "1 or tau/dt", "1": "1"}[dialect.unit_r]
+        remarks.append(f"r is {_span(r)}, not {written} for dt={dt:g}, as the dialect writes it; used as the file says")
+    if dialect.membrane == "euler" or (dialect.unit_r == "either" and not np.all(whole)):
+        return {"membrane": "euler", "k": rate, "v_leak": v_leak, "r": r}
+    return {"beta": keep, "gain": gain, "leak": rate * v_leak if dialect.decay == "euler" else (1 - keep) * v_leak}
+
+
+def _gain_per_step(node: NirNode, r: np.ndarray, dialect: Dialect, dt: float | None, remarks: list[str]) -> np.ndarray:
+    """Gain of an integrator without leak: r*dt by NIR's text; r = 1 is a gain of 1, as every exporter means it."""
+    if (r == 1).all():
+        if dialect.unit_r == "any" and dt not in (None, 1.0):
+            remarks.append(f"r is 1: taken as a gain of 1 a step, as exporters mean it, not as r*dt = {dt:g}")
+        return np.asarray(1.0)
+    gain = np.where(r == 1, 1.0, _snapped(r * _time_step(node, dialect, dt)))
+    if dialect.unit_r != "any" and (np.abs(gain - 1) > NEAR).any():
+        remarks.append(f"r is {_span(r)}, neither 1 nor 1/dt, as the dialect writes it; used as the file says")
+    return gain
+
+
+def _current(node: NirNode, dialect: Dialect, dt: float | None) -> dict:
+    """Fields of the synaptic current of a node with two states."""
+    rate, keep = _decay(node, "tau_syn", dialect, dt)
+    w_in = node.numbers("w_in", 1.0)
+    if dialect.current_order == "decay_then_add":
+        w_in = _snapped(np.where(np.isinf(w_in) & (rate == 0), 1.0, w_in * rate))
+    return {"alpha": keep, "w_in": w_in, "current_order": dialect.current_order}
+
+
+def _firing(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str]) -> dict:
+    """Fields of threshold and reset."""
+    threshold, v_reset = node.numbers("v_threshold"), node.numbers("v_reset", 0.0)
+    written = "value" if v_reset.any() else "zero"
+    reset = given.get("reset", written if dialect.reset == "file" else dialect.reset)
+    if dialect.reset != "file" and written == "value" and "reset" not in given:
+        reset = "value"
+        remarks.append("v_reset is not 0, but the dialect does not reset to a value; reset='value' used, as the file says")
+    fields = {
+        "threshold": threshold,
+        "strict": dialect.strict,
+        "spikes": dialect.spikes,
+        "reset": reset,
+        "reset_value": v_reset,
+        "reset_timing": dialect.reset_timing if reset == "subtract" else "now",
+    }
+    if "v_min" in dialect.lost and node.kind == "IF":
+        fields["v_min"] = -threshold
+    return fields
+
+
+def _time_step(node: NirNode, dialect: Dialect, dt: float | None) -> float:
+    dt = dialect.dt if dt is None else dt
+    if dt is None:
+        raise node.fail(
+            "needs the time step; give dt= in the unit of the file's time constants (snntorch and spikingjelly write "
+            "dt=1e-4, norse 1e-3, rockpool its own, sinabs counts steps: dt=1.0)"
+        )
+    return dt
+
+
+def _decay(node: NirNode, key: str, dialect: Dialect, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """dt/tau, and what a step keeps of the state."""
+    dt, tau = _time_step(node, dialect, dt), node.numbers(key)
+    if (tau <= 0).any():
+        raise node.fail(f"{key} is {tau.min():g}; a time constant must be above 0")
+    rate = dt / (tau / dt if dialect.tau_times_dt else tau)
+    if dialect.decay == "exp":
+        return rate, np.exp(-rate)
+    if (rate > 1 + CLOSE).any():
+        raise node.fail(
+            f"{key} {tau.min():g} is below dt {dt:g}, which is unstable; give dt in the unit of the file's time constants"
+        )
+    rate = np.where(np.abs(rate - 1) <= CLOSE, 1.0, rate)
+    return rate, 1 - rate
+
+
+def _snapped(gain: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(gain - 1) <= CLOSE, 1.0, gain)
+
+
+def _span(values: np.ndarray) -> str:
+    low, high = f"{values.min():g}", f"{values.max():g}"
+    return low if low == high else f"{low}..{high}"
+
+
+def _per_neuron(node: NirNode, key: str, value, shape: tuple[int, ...]):
+    """A field's numbers as one float where they are equal, else as float32 of the layer's shape."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return value
+    value = np.asarray(value)
+    if value.size and (value == value.flat[0]).all():
+        return float(value.flat[0])
+    if value.size != prod(shape):
+        raise node.fail(f"{key} has shape {value.shape}, but the layer has shape {shape}")
+    return value.reshape(shape).astype(np.float32)

@@ -1,0 +1,139 @@
+"""from_nir: a NIR file, read with a time step and a dialect, as a Network that computes what the framework did.
+
+The pieces: `nir_file` reads the tree, `nir_order` finds the recurrent edges, `nir_ops` turns weights and pooling into
+connections, `dialects` turns neuron nodes into NeuronSpecs, `nir_wiring` decides what is a junction.
+"""
+
+import warnings
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import fields
+
+import numpy as np
+
+from nwcompile.errors import ModelError, NwWarning, unknown_choice
+from nwcompile.frontend.dialects import DIALECTS, dialect_of, neuron_spec
+from nwcompile.frontend.nir_file import NEURONS, NirGraph, NirNode, read_graph
+from nwcompile.frontend.nir_ops import delay_steps, output_shape, takes
+from nwcompile.frontend.nir_order import late_edges
+from nwcompile.frontend.nir_wiring import check_ends, wire
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+
+OVERRIDES = (*(f.name for f in fields(NeuronSpec) if f.name not in ("fixed", "decay_u", "decay_v", "bias_u")), "norm_input")
+TRUE_OR_FALSE = ("strict", "fires", "norm_input")
+SPIKING = ("IF", "LIF", "CubaLIF")
+
+
+def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: Mapping | None = None) -> Network:
+    """The float Network of a NIR file: layers are named as its neuron nodes, shapes are computed from the weights.
+
+    `path`: a file of nir 0.1 to 1.0.8, nested graphs included, or a `nir.NIRGraph`. `dialect`: who wrote the file or
+    whose reading of it is wanted: lava, nir, norse, rockpool, sinabs, snntorch or spikingjelly. `dt`: the time step in
+    the unit of the file's time constants (needed wherever there is one; sinabs counts steps: 1.0). `neuron` states
+    what NIR files lose: `{field: value}` of NeuronSpec for every IF, LIF and CubaLIF node, `{node: {field: value}}`
+    for one node; and sinabs' `norm_input`. With `reset="subtract"`, snntorch resets one step late unless
+    `reset_timing` says otherwise; its reset to zero acts at once.
+
+    An edge that closes a recurrence has delay 1. Raises ModelError for files, nodes and numbers that cannot be used,
+    naming the node; warns with NwWarning what is assumed and what contradicts the dialect.
+    """
+    _check_choices(dt, dialect, neuron)
+    graph = read_graph(path)
+    check_ends(graph)
+    neurons = [node for node in graph.nodes.values() if node.kind in NEURONS]
+    spoken = dialect_of(dialect, neurons, dt)
+    step = spoken.dt if dt is None else dt
+    if spoken.dt is not None and step != spoken.dt and any(k.startswith("tau") for n in neurons for k in n.values):
+        message = f"dialect {dialect!r} counts time constants in steps (dt={spoken.dt:g}); they are read with dt={dt:g}"
+        warnings.warn(message, NwWarning, stacklevel=2)
+    delays = [node for node in graph.nodes.values() if node.kind == "Delay" and delay_steps(node, step).min() > 0]
+    late = late_edges(graph, frozenset(node.name for node in delays))
+    shapes = _shapes(graph)
+    given = _overrides(neuron or {}, graph, dialect)
+    specs: dict[str, NeuronSpec] = {}
+    said: dict[str, list[str]] = {}
+    for node in neurons:
+        specs[node.name], remarks = neuron_spec(node, shapes[node.name], spoken, dt, given[node.name])
+        for remark in remarks:
+            said.setdefault(remark, []).append(repr(node.name))
+    for remark, names in said.items():
+        message = f"dialect {dialect!r}, NIR node{'s' * (len(names) > 1)} {', '.join(names)}: {remark}"
+        warnings.warn(message, NwWarning, stacklevel=2)
+    layers, connections = wire(graph, shapes, specs, late, step)
+    inputs = {name: shapes[name] for name in shapes if graph.nodes[name].kind == "Input"}
+    return Network.from_arrays(layers, connections, inputs)
+
+
+def _check_choices(dt, dialect, neuron) -> None:
+    if dialect is None:
+        raise ModelError(
+            "from_nir needs dialect=, because NIR files do not say how neurons are discretised, fire and reset; "
+            f"choose one of: {', '.join(sorted(DIALECTS))}"
+        )
+    if dialect not in DIALECTS:
+        raise ModelError(unknown_choice("dialect", dialect, DIALECTS))
+    if dt is not None:
+        number = not isinstance(dt, bool) and isinstance(dt, int | float | np.integer | np.floating)
+        if not number or not np.isfinite(dt) or dt <= 0:
+            raise ModelError(f"dt={dt!r} must be a number above 0, in the unit of the file's time constants")
+    if neuron is not None and not isinstance(neuron, Mapping):
+        raise ModelError(f"neuron={neuron!r} must be a dict of NeuronSpec fields, or of such dicts by node name")
+
+
+def _overrides(neuron: Mapping, graph: NirGraph, dialect: str) -> dict[str, dict]:
+    """What `neuron=` gives for every neuron node: fields for all spiking nodes, then those of the node by name."""
+    common = {key: value for key, value in neuron.items() if not isinstance(value, Mapping)}
+    names = [node.name for node in graph.nodes.values() if node.kind in NEURONS]
+    for name in neuron:
+        if name not in common and name not in names:
+            raise ModelError(unknown_choice("neuron node", name, names))
+    given = {n: {**(common if graph.nodes[n].kind in SPIKING else {}), **neuron.get(n, {})} for n in names}
+    for values in (common, *given.values()):
+        for key, value in values.items():
+            if key not in OVERRIDES:
+                raise ModelError(unknown_choice("neuron field", key, OVERRIDES))
+            if key in TRUE_OR_FALSE and not isinstance(value, bool | np.bool_):
+                raise ModelError(f"neuron field {key}={value!r} must be True or False")
+            if key == "norm_input" and dialect != "sinabs":
+                raise ModelError(f"neuron field norm_input belongs to dialect 'sinabs', not {dialect!r}; leave it out")
+    return given
+
+
+def _shapes(graph: NirGraph) -> dict[str, tuple[int, ...]]:
+    """Shape that every node gives, in the order in which the inputs reach the nodes."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    ready: deque[NirNode] = deque()
+    for node in graph.nodes.values():
+        if node.kind == "Input":
+            shapes[node.name] = _input_shape(graph, node)
+        elif node.kind in NEURONS and not graph.before[node.name]:
+            sizes = [np.shape(v) for v in node.values.values() if np.ndim(v)]
+            shapes[node.name] = sizes[0] if sizes else (1,)
+        else:
+            continue
+        ready.append(node)
+    while ready:
+        source = ready.popleft()
+        for name in graph.after[source.name]:
+            if name not in shapes:
+                node, shape = graph.nodes[name], shapes[source.name]
+                shapes[name] = shape if node.kind in (*NEURONS, "Output") else output_shape(node, source.name, shape)
+                ready.append(node)
+    return shapes
+
+
+def _input_shape(graph: NirGraph, node: NirNode) -> tuple[int, ...]:
+    """Shape of an input; a batch dimension in front, which norse and rockpool leave, is dropped with a warning."""
+    sizes = node.numbers("shape").reshape(-1)
+    if not sizes.size or (sizes < 1).any() or (sizes != np.trunc(sizes)).any():
+        raise node.fail(f"shape {sizes.tolist()} must be whole numbers >= 1")
+    shape = tuple(int(n) for n in sizes)
+    fed = [graph.nodes[name] for name in graph.after[node.name]]
+    for batch in range(len(shape)):
+        if all(takes(other, shape[batch:]) for other in fed):
+            if batch:
+                message = f"NIR node {node.name!r} (Input): shape {shape} read as {shape[batch:]}, the rest as a batch size"
+                warnings.warn(message, NwWarning, stacklevel=4)
+            return shape[batch:]
+    return shape

@@ -1,0 +1,259 @@
+"""Reads a NIR file into named nodes and edges: any version, nested graphs flattened, nothing trusted.
+
+The `nir` package refuses files that people have (nested graphs of version 0.2.0, scalar parameters, its own wrong
+convolution types), so the HDF5 tree is read directly; the format is in the nir 1.0.8 sources, `nir/serialization.py`.
+"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from nwcompile.errors import ModelError, NwWarning
+
+NEURONS = {
+    "I": ("r",),
+    "LI": ("tau", "r", "v_leak"),
+    "IF": ("r", "v_threshold"),
+    "LIF": ("tau", "r", "v_leak", "v_threshold"),
+    "CubaLI": ("tau_syn", "tau_mem", "r", "v_leak"),
+    "CubaLIF": ("tau_syn", "tau_mem", "r", "v_leak", "v_threshold"),
+    "Threshold": ("threshold",),
+}
+CONVOLUTION = ("weight", "stride", "padding", "dilation", "groups")
+PARAMETERS = {
+    "Input": ("shape",),
+    "Output": (),
+    "Linear": ("weight",),
+    "Affine": ("weight", "bias"),
+    "Scale": ("scale",),
+    "Conv1d": CONVOLUTION,
+    "Conv2d": CONVOLUTION,
+    "SumPool2d": ("kernel_size", "stride", "padding"),
+    "AvgPool2d": ("kernel_size", "stride", "padding"),
+    "Flatten": ("start_dim", "end_dim"),
+    "Delay": ("delay",),
+    **NEURONS,
+}
+WEIGHT_DIMENSIONS = {"Linear": 2, "Affine": 2, "Conv1d": 3, "Conv2d": 4}
+OPTIONAL = ("bias", "v_reset", "w_in", "input_type", "input_shape")
+DEEPEST = 16
+MOST_ITEMS = 1_000_000
+LARGEST_RATIO = 1100  # gzip packs 1032 to 1 at best
+SMALL_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, eq=False)
+class NirNode:
+    """One node: its NIR type and its parameters as arrays (or text, for a padding of 'same' or 'valid')."""
+
+    name: str
+    kind: str
+    values: dict[str, object]
+
+    def fail(self, text: str) -> ModelError:
+        """An error that names this node and its type."""
+        return ModelError(f"NIR node {self.name!r} ({self.kind}): {text}")
+
+    def numbers(self, key: str, default=None) -> np.ndarray:
+        """Parameter `key` as float64, or `default` where the file has none."""
+        return np.asarray(self.values.get(key, default), np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class NirGraph:
+    """A flat NIR graph. Several edges into one node add up; an edge cycle is a recurrence."""
+
+    nodes: dict[str, NirNode]
+    edges: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def before(self) -> dict[str, list[str]]:
+        """Names of the nodes with an edge to each node."""
+        return {name: [a for a, b in self.edges if b == name] for name in self.nodes}
+
+    @cached_property
+    def after(self) -> dict[str, list[str]]:
+        """Names of the nodes to which each node has an edge."""
+        return {name: [b for a, b in self.edges if a == name] for name in self.nodes}
+
+
+def read_graph(source) -> NirGraph:
+    """The graph in the NIR file at the path `source`, or in a `nir.NIRGraph`.
+
+    Raises ModelError for a file that is missing, not HDF5, damaged or larger than it can be, and for node types,
+    parameters and edges that cannot be used.
+    """
+    tree = source.to_dict() if hasattr(source, "to_dict") else _read_tree(Path(source))
+    return _flatten(tree, "")
+
+
+def _read_tree(path: Path) -> dict:
+    import h5py
+
+    if not path.exists():
+        raise ModelError(f"NIR file {path}: there is no such file")
+    if not path.is_file() or not h5py.is_hdf5(path):
+        raise ModelError(f"NIR file {path}: this is not an HDF5 file; write the model with nir.write")
+    try:
+        with h5py.File(path, "r") as file:
+            if not isinstance(file.get("node"), h5py.Group):
+                raise ModelError(f"NIR file {path}: the HDF5 file has no group 'node'; write the model with nir.write")
+            budget = {"bytes": max(SMALL_BYTES, LARGEST_RATIO * path.stat().st_size), "items": MOST_ITEMS}
+            return _read_group(path, file["node"], budget, 0)
+    except ModelError:
+        raise
+    except Exception as error:  # h5py raises a dozen types for damaged files
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"NIR file {path}: damaged or truncated ({reason}); copy or write it again") from None
+
+
+def _read_group(path: Path, group, budget: dict, depth: int) -> dict:
+    """Groups as dicts and datasets as arrays, within a budget of bytes and items; links to elsewhere are refused."""
+    import h5py
+
+    tree = {}
+    for name in group:
+        budget["items"] -= 1
+        if depth > DEEPEST or budget["items"] < 0:
+            raise ModelError(f"NIR file {path}: nested deeper than {DEEPEST} or more than {MOST_ITEMS} items")
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            raise ModelError(f"NIR file {path}: {group.name}/{name} is a link out of the file; such links are not read")
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            tree[name] = _read_group(path, item, budget, depth + 1)
+            continue
+        if item.external or item.is_virtual:
+            raise ModelError(f"NIR file {path}: {item.name} keeps its data in another file; such data are not read")
+        budget["bytes"] -= item.nbytes
+        if budget["bytes"] < 0:
+            raise ModelError(
+                f"NIR file {path}: {item.name} declares {item.nbytes} bytes, more than a file of "
+                f"{path.stat().st_size} bytes can hold; write it again"
+            )
+        tree[name] = item[()]
+    return tree
+
+
+def _flatten(tree: Mapping, prefix: str) -> NirGraph:
+    """The graph with nested graphs spliced in: their nodes are named `outer.inner`, their Input and Output go."""
+    where = f"NIR graph {prefix[:-1]!r}" if prefix else "NIR graph"
+    if _text(tree.get("type")) != "NIRGraph" or not isinstance(tree.get("nodes"), Mapping):
+        raise ModelError(f"{where}: expected a NIRGraph with nodes, found type {_text(tree.get('type'))!r}")
+    items = {prefix + str(name): item for name, item in tree["nodes"].items()}
+    edges = _named(where, [(prefix + a, prefix + b) for a, b in _edges(tree.get("edges", ()), where)], items)
+    nodes: dict[str, NirNode] = {}
+    for name, item in items.items():
+        if not isinstance(item, Mapping):
+            raise ModelError(f"NIR node {name!r}: this is a value, not a node")
+        inner = None
+        if _text(item.get("type")) == "NIRGraph":
+            inner = _flatten(item, name + ".")
+            edges = _splice(name, edges, inner)
+        for node in _inside(inner) if inner else (_node(name, item),):
+            if node.name in nodes:
+                raise ModelError(f"{where}: two nodes are named {node.name!r}; give each its own name")
+            nodes[node.name] = node
+    for k, (a, b) in enumerate(edges):
+        if a not in nodes or b not in nodes:
+            raise ModelError(
+                f"{where}: edge {a!r} -> {b!r} names {b if a in nodes else a!r}, which is no node; "
+                f"nodes: {', '.join(nodes)}"
+            )
+        if (a, b) in edges[:k]:
+            raise ModelError(f"{where}: edge {a!r} -> {b!r} is given twice; give it once")
+    return NirGraph(nodes, tuple(edges))
+
+
+def _named(where: str, edges: list, items: Mapping) -> list:
+    """The edges, where the only unknown name stands for the only node without edges (paper files of nir 0.2.0)."""
+    ends = {end for edge in edges for end in edge}
+    unknown = sorted(end for end in ends if not any(end == n or end.startswith(n + ".") for n in items))
+    unused = sorted(n for n in items if not any(end == n or end.startswith(n + ".") for end in ends))
+    if len(unknown) != 1 or len(unused) != 1:
+        return edges
+    message = f"{where}: edges name {unknown[0]!r}, which is no node; taken as {unused[0]!r}, the one node without edges"
+    warnings.warn(message, NwWarning, stacklevel=2)
+    rename = {unknown[0]: unused[0]}
+    return [(rename.get(a, a), rename.get(b, b)) for a, b in edges]
+
+
+def _ends(graph: NirGraph) -> list[str]:
+    return [node.name for node in graph.nodes.values() if node.kind in ("Input", "Output")]
+
+
+def _inside(graph: NirGraph) -> list[NirNode]:
+    return [node for node in graph.nodes.values() if node.kind not in ("Input", "Output")]
+
+
+def _splice(name: str, edges: list, inner: NirGraph) -> list:
+    """Edges to and from the nested graph `name` joined to what its Input feeds and what feeds its Output."""
+    ports = {}
+    for kind, count in (("Input", sum(b == name for _, b in edges)), ("Output", sum(a == name for a, _ in edges))):
+        found = [node.name for node in inner.nodes.values() if node.kind == kind]
+        if count and len(found) != 1:
+            raise ModelError(f"NIR graph {name!r}: an edge ends at it, but it has {len(found)} {kind} nodes; 1 is needed")
+        ports[kind] = found[0] if found else name
+    edges = [(ports["Output"] if a == name else a, ports["Input"] if b == name else b) for a, b in edges]
+    edges += inner.edges
+    for port in _ends(inner):
+        before, after = [a for a, b in edges if b == port], [b for a, b in edges if a == port]
+        edges = [e for e in edges if port not in e] + [(a, b) for a in before for b in after]
+    return edges
+
+
+def _node(name: str, item: Mapping) -> NirNode:
+    kind = _text(item.get("type"))
+    if kind not in PARAMETERS:
+        raise ModelError(
+            f"NIR node {name!r}: type {kind!r} is not supported; supported: {', '.join(sorted(PARAMETERS))}, NIRGraph"
+        )
+    known = (*PARAMETERS[kind], *OPTIONAL)
+    values = {k: _value(v) for k, v in item.items() if k in known and v is not None}
+    node = NirNode(name, kind, values)
+    unknown = sorted(set(item) - {*known, "type", "metadata", "shape"})
+    if unknown:
+        warnings.warn(f"NIR node {name!r} ({kind}): {', '.join(unknown)} is no parameter of it and is not used", NwWarning, 2)
+    for key in PARAMETERS[kind]:
+        if key not in values:
+            raise node.fail(f"parameter {key!r} is missing; write the file again with nir.write")
+    for key, value in values.items():
+        if isinstance(value, str):
+            if key != "padding":
+                raise node.fail(f"{key} is the text {value!r}; it must be numbers")
+        elif not np.issubdtype(value.dtype, np.number) or np.issubdtype(value.dtype, np.complexfloating):
+            raise node.fail(f"{key} is of type {value.dtype}; it must be real numbers")
+        elif np.isnan(value).any() or (kind not in NEURONS and not np.isfinite(value).all()):
+            raise node.fail(f"{key} has NaN or infinite values; the model is not usable, train or export it again")
+    n_dimensions = WEIGHT_DIMENSIONS.get(kind)
+    if n_dimensions is not None and np.ndim(values["weight"]) != n_dimensions:
+        raise node.fail(f"weight has shape {np.shape(values['weight'])}; it must have {n_dimensions} dimensions")
+    return node
+
+
+def _value(value) -> np.ndarray | str:
+    value = _text(value)
+    if isinstance(value, str):
+        return value
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):
+        return np.asarray(None)
+
+
+def _text(value):
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item() if value.dtype.kind in "OSU" else value
+    return value.decode("utf8", "replace") if isinstance(value, bytes) else value
+
+
+def _edges(value, where: str) -> list[tuple[str, str]]:
+    edges = [tuple(_text(end) for end in edge) if np.ndim(edge) == 1 else () for edge in value]
+    if any(len(edge) != 2 or not all(isinstance(end, str) for end in edge) for edge in edges):
+        raise ModelError(f"{where}: edges must be pairs of node names; write the file again with nir.write")
+    return edges

@@ -1,0 +1,136 @@
+"""NIR's stateless nodes (weights, pooling, reshaping, delay) as connections of a Network."""
+
+from math import prod
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.nir_file import NirNode
+from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
+
+WHOLE = 1e-3  # a delay this near to a whole number of steps is one
+
+
+def output_shape(node: NirNode, source: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape that a stateless node gives for a source named `source` of `shape`. Raises ModelError where it takes none.
+
+    Computed from the weights: the shapes that the nir package writes are wrong for non-square kernels and groups.
+    """
+    if node.kind == "Flatten":
+        first, last = (int(node.numbers(key)) for key in ("start_dim", "end_dim"))
+        first, last = (max(0, d + len(shape) if d < 0 else d) for d in (first, last))
+        if first >= len(shape) or last < first:
+            return shape
+        return (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
+    if node.kind in ("Scale", "Delay"):
+        return shape
+    return tuple(operation(node, source, node.name, shape, None)[0].output_shape(shape))
+
+
+def operation(node: NirNode, source: str, target: str, shape: tuple[int, ...], dt: float | None) -> list[Connection]:
+    """The connections that do what a stateless node does to a source of `shape`; delays in steps, 0 unless a Delay."""
+    weight = np.asarray(node.values.get("weight", 0), np.float32)
+    bias = node.numbers("bias", 0.0).astype(np.float32)
+    bias = bias if bias.any() else None
+    match node.kind:
+        case "Linear" | "Affine":
+            return [Dense(source, target, weight, bias, delay=0)]
+        case "Conv1d":
+            stride, dilation = _whole(node, "stride", 1)[0], _whole(node, "dilation", 1)[0]
+            padding = _padding(node, weight.shape[2:], (stride,), (dilation,))[0]
+            return [Conv1d(source, target, weight, bias, stride, padding, dilation, _groups(node), delay=0)]
+        case "Conv2d":
+            stride, dilation = _pair(node, "stride", 1), _pair(node, "dilation", 1)
+            padding = _padding(node, weight.shape[2:], stride, dilation)
+            return [Conv2d(source, target, weight, bias, stride, padding, dilation, _groups(node), delay=0)]
+        case "SumPool2d" | "AvgPool2d":
+            kernel, stride, padding = _pair(node, "kernel_size", 1), _pair(node, "stride", 1), _pair(node, "padding", 0)
+            return [Pool2d(source, target, kernel, stride, padding, node.kind[:3].lower(), delay=0)]
+        case "Scale":
+            scale = node.numbers("scale").astype(np.float32)
+            return [Scale(source, target, _reshaped(node, "scale", scale, shape), delay=0)]
+        case "Delay":
+            return _delay(node, source, target, shape, dt)
+    return [Scale(source, target, delay=0)]
+
+
+def delay_steps(node: NirNode, dt: float | None) -> np.ndarray:
+    """Steps of a Delay node, one or per neuron."""
+    delay = node.numbers("delay")
+    if dt is None:
+        raise node.fail("needs the time step; give dt= in the unit of its delay")
+    steps = np.rint(delay / dt)
+    if (np.abs(delay / dt - steps) > WHOLE).any() or (steps < 0).any():
+        odd = delay.flat[np.argmax(np.abs(delay / dt - steps))]
+        raise node.fail(f"delay {odd:g} is {odd / dt:g} steps of dt={dt:g}; it must be a whole number of steps >= 0")
+    return steps.astype(np.int64)
+
+
+def _delay(node: NirNode, source: str, target: str, shape: tuple[int, ...], dt: float | None) -> list[Connection]:
+    steps = delay_steps(node, dt).reshape(-1)
+    if (steps == steps[0]).all():
+        return [Scale(source, target, delay=int(steps[0]))]
+    steps = _reshaped(node, "delay", steps, shape).reshape(-1)
+    lines = [(int(d), np.flatnonzero(steps == d)) for d in np.unique(steps)]
+    return [Sparse(source, target, n, n, np.ones(len(n), np.float32), delay=d) for d, n in lines]
+
+
+def _reshaped(node: NirNode, key: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    if values.size == 1:
+        return values.reshape(())
+    if values.size == prod(shape):
+        return values.reshape(shape)
+    if values.size == shape[0] and values.ndim == 1:
+        return np.broadcast_to(values.reshape(-1, *[1] * (len(shape) - 1)), shape)
+    raise node.fail(f"{key} of shape {values.shape} does not fit its input of shape {shape}")
+
+
+def _whole(node: NirNode, key: str, least: int) -> list[int]:
+    """Parameter `key` as a list of whole numbers."""
+    value = node.values[key]
+    if isinstance(value, str) or value.size == 0 or (value != np.trunc(value)).any() or value.min() < least:
+        raise node.fail(f"{key} is {value if isinstance(value, str) else value.tolist()}; it must be whole numbers >= {least}")
+    return [int(v) for v in value.reshape(-1)]
+
+
+def _pair(node: NirNode, key: str, least: int) -> tuple[int, int]:
+    values = _whole(node, key, least)
+    if len(values) > 2:
+        raise node.fail(f"{key} has {len(values)} numbers; it must have 1 or 2")
+    return (values[0], values[-1])
+
+
+def _groups(node: NirNode) -> int:
+    return _whole(node, "groups", 1)[0]
+
+
+def _padding(node: NirNode, kernel, stride, dilation) -> tuple[int, ...]:
+    """Zeros on each side, per axis; 'same' keeps the size, as torch defines it."""
+    text = node.values["padding"]
+    if not isinstance(text, str):
+        return _pair(node, "padding", 0)
+    if text not in ("same", "valid"):
+        raise node.fail(f"padding {text!r} is not supported; supported: numbers, 'same', 'valid'")
+    total = [d * (k - 1) if text == "same" else 0 for k, d in zip(kernel, dilation, strict=True)]
+    if any(n % 2 for n in total):
+        raise node.fail(f"padding 'same' of the even kernel {tuple(kernel)} is unequal on two sides; use an odd kernel")
+    if any(total) and max(stride) > 1:
+        raise node.fail(f"padding 'same' needs stride 1, not {tuple(stride)}")
+    return tuple(n // 2 for n in total)
+
+
+def takes(node: NirNode, shape: tuple[int, ...]) -> bool:
+    """Whether `shape` is just what the node's parameters were made for; True where they do not tell."""
+    if node.kind in ("Linear", "Affine"):
+        return shape == (node.values["weight"].shape[1],)
+    if node.kind == "Flatten":
+        made_for = node.values.get("input_type")
+        return made_for is None or made_for.ndim == 0 or tuple(made_for.tolist()) == shape
+    if node.kind in ("Conv1d", "Conv2d", "SumPool2d", "AvgPool2d"):
+        try:
+            operation(node, "", "", shape, None)[0].output_shape(shape)
+        except ModelError:
+            return False
+        return True
+    sizes = [np.shape(v) for v in node.values.values() if np.size(v) > 1]
+    return all(size == shape for size in sizes)

@@ -1,0 +1,48 @@
+"""Which edges of a NIR graph act one step late: those that close a recurrence."""
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.nir_file import NEURONS, NirGraph
+
+ROOT = ""
+
+
+def late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, str]]:
+    """Edges that lead back to where their cycle is entered: frameworks feed them the values of the step before.
+
+    `delays` names the Delay nodes of a step or more; a cycle through one has its delay already. Raises ModelError for
+    nodes that no Input reaches, and where a cycle is entered at several nodes, so that the late edge is not defined.
+    """
+    import networkx
+
+    flow = networkx.DiGraph([(a, b) for a, b in graph.edges if b not in delays])
+    flow.add_nodes_from(graph.nodes)
+    for node in graph.nodes.values():
+        starts = node.kind in NEURONS and not graph.before[node.name]
+        if node.kind == "Input" or node.name in delays or starts:
+            flow.add_edge(ROOT, node.name)
+    flow.add_node(ROOT)
+    lost = sorted(set(graph.nodes) - networkx.descendants(flow, ROOT))
+    if lost:
+        raise ModelError(
+            f"NIR nodes {', '.join(map(repr, lost))}: no Input reaches them; connect them, or leave them out of the file"
+        )
+    above = networkx.immediate_dominators(flow, ROOT)
+    cycles = [c for c in networkx.strongly_connected_components(flow) if len(c) > 1 or flow.has_edge(*c, *c)]
+    late = frozenset(
+        (a, b) for cycle in cycles for a, b in flow.subgraph(cycle).edges if _is_above(above, b, a)
+    )
+    flow.remove_edges_from(late)
+    if not networkx.is_directed_acyclic_graph(flow):
+        names = ", ".join(repr(a) for a, _ in networkx.find_cycle(flow))
+        raise ModelError(
+            f"NIR graph: the cycle through {names} is entered at more than one node, so which of its edges acts one "
+            "step late is not defined; put a Delay node of one step (delay=dt) into the cycle"
+        )
+    return late
+
+
+def _is_above(above: dict, high: str, low: str) -> bool:
+    """Whether every way from the inputs to `low` leads through `high`."""
+    while low != high and low != ROOT and low is not None:
+        low = above.get(low)
+    return low == high

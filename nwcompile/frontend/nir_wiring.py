@@ -1,0 +1,112 @@
+"""Joins the nodes of a NIR graph: what is a layer, what a junction, and which connection lies between them."""
+
+from collections.abc import Mapping
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.nir_file import NEURONS, NirGraph, NirNode
+from nwcompile.frontend.nir_ops import operation
+from nwcompile.ir.connection import Connection, Scale
+from nwcompile.ir.neuron import NeuronSpec
+
+READOUT = NeuronSpec(fires=False, beta=0.0, reset="none")
+
+
+def check_ends(graph: NirGraph) -> None:
+    """Raise ModelError unless every node leads from an input to somewhere and the graph has one Output at most."""
+    kinds = [node.kind for node in graph.nodes.values()]
+    if "Input" not in kinds:
+        raise ModelError("NIR graph: it has no Input node; add one before the first weights")
+    outputs = [repr(node.name) for node in graph.nodes.values() if node.kind == "Output"]
+    if len(outputs) > 1:
+        raise ModelError(f"NIR graph: it has {len(outputs)} Output nodes, {', '.join(outputs)}; keep one of them")
+    for node in graph.nodes.values():
+        before, after = graph.before[node.name], graph.after[node.name]
+        if node.kind == "Input" and before:
+            raise node.fail(f"an edge leads from {before[0]!r} into this Input; remove it")
+        if node.kind == "Output" and after:
+            raise node.fail(f"an edge leads from this Output to {after[0]!r}; remove it")
+        if node.kind not in NEURONS and node.kind != "Input" and not before:
+            raise node.fail("no edge leads to it; connect it or remove it")
+        if node.kind not in NEURONS and node.kind != "Output" and not after:
+            raise node.fail("it leads nowhere; connect it to an Output or remove it")
+        if node.kind in ("I", "LI", "CubaLI") and any(n != _silent_output(graph) for n in after):
+            raise node.fail(
+                f"it gives its membrane value to {after[0]!r}, but only spikes can be sent on; "
+                "supported: a path to the Output alone, or IF, LIF, CubaLIF in its place"
+            )
+
+
+def _silent_output(graph: NirGraph) -> str | None:
+    """Name of the Output if nothing has to be computed for it: one layer leads to it, at most through a Flatten."""
+    for node in graph.nodes.values():
+        if node.kind == "Output":
+            before = graph.before[node.name]
+            while len(before) == 1 and graph.nodes[before[0]].kind == "Flatten":
+                before = graph.before[before[0]]
+            return node.name if len(before) == 1 and graph.nodes[before[0]].kind in NEURONS else None
+    return None
+
+
+def wire(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: float | None):
+    """`(layers, connections)` for Network.from_arrays; `shapes` by node in the order of computation.
+
+    A stateless node is the connection itself where it leads to one place that adds up its inputs (a layer, or a node
+    that several edges enter); else it gets a junction of its name. What several edges enter and is no layer adds up in
+    a junction `name.sum`. Weights before the Output, or several layers there, make a readout layer of its name.
+    """
+    silent = _silent_output(graph)
+    unused = {silent} if silent else set()
+    if silent:
+        unused |= {n for n in graph.before[silent] if graph.nodes[n].kind == "Flatten" and graph.after[n] == [silent]}
+    kept = {name: graph.nodes[name] for name in shapes if name not in unused}
+    sums = {n: _free_name(graph, n) for n, node in kept.items() if _is_operation(node) and len(graph.before[n]) > 1}
+    meets = {n for n, node in kept.items() if node.kind in (*NEURONS, "Output")} | sums.keys()
+    after = {n: [b for b in graph.after[n] if b not in unused] for n in kept}
+    views = {n for n, node in kept.items() if node.kind == "Flatten" and all(_any_shape(kept, b, meets) for b in after[n])}
+    inline = {n for n, node in kept.items() if _is_operation(node) and len(after[n]) == 1 and after[n][0] in meets}
+    inline -= views
+
+    def holder(name: str) -> str:
+        """The node of the network that holds what NIR node `name` gives."""
+        return entry(name) if name in views else name
+
+    def entry(name: str) -> str:
+        """The node of the network that holds what enters NIR node `name`."""
+        return sums[name] if name in sums else holder(graph.before[name][0])
+
+    layers: dict[str, object] = {}
+    connections: list[Connection] = []
+    for name, node in kept.items():
+        before = graph.before[name]
+        if name in meets:
+            target = sums.get(name, name)
+            shape = shapes[before[0]] if name in sums else shapes[name]
+            layers[target] = (specs.get(name, READOUT) if name not in sums else None, shape)
+            for source in sorted(before, key=lambda n: (n, name) in late):
+                if source in inline:
+                    given = operation(kept[source], entry(source), target, shapes[graph.before[source][0]], dt)
+                else:
+                    given = [Scale(holder(source), target, delay=0)]
+                step_late = int((source, name) in late)
+                connections += [c.replace(delay=c.aligned_delay + step_late) for c in given]
+        if _is_operation(node) and name not in inline | views:
+            layers[name] = (None, shapes[name])
+            connections += operation(node, entry(name), name, shapes[before[0]], dt)
+    return layers, connections
+
+
+def _is_operation(node: NirNode) -> bool:
+    return node.kind not in (*NEURONS, "Input", "Output")
+
+
+def _any_shape(nodes: Mapping, name: str, meets: set[str]) -> bool:
+    """Whether a node takes its source in any shape of the right size, so that a Flatten before it is not needed."""
+    return name in meets or nodes[name].kind in ("Linear", "Affine")
+
+
+def _free_name(graph: NirGraph, name: str) -> str:
+    """A name for the junction before a node."""
+    free = f"{name}.sum"
+    while free in graph.nodes:
+        free += "_"
+    return free
