@@ -28,57 +28,60 @@ LARGEST_CLOCK_RATIO = 1000
 class Noc:
     """The network on chip: a 2-D mesh of input-buffered routers, `cores_per_router` cores at each."""
 
-    columns: int
-    rows: int
-    cores_per_router: int = 1
-    virtual_channels: int = 1
+    columns: int  # routers along x, which points east
+    rows: int  # routers along y, which points north
+    cores_per_router: int = 1  # ports, counted fastest in site order
+    virtual_channels: int = 1  # of each input port
     buffer_flits: int = 8  # flits a virtual channel's input buffer holds
-    flits_per_message: int = 1
-    cycle_ns: float = 1.0
+    flits_per_message: int = 1  # flits that carry one spike to one core
+    cycle_ns: float = 1.0  # length of a NoC cycle
     hop_cycles_ew: int = 3  # winning arbitration here -> may arbitrate in the next router, east or west
     hop_cycles_ns: int = 3  # the same, north or south
-    link_cycles_per_flit: int = 1
+    link_cycles_per_flit: int = 1  # a link takes one flit in so many cycles
     inject_cycles: int = 2  # leaving the core -> may arbitrate in its router
     eject_cycles: int = 3  # winning arbitration -> in the core's receive queue
     credit_cycles: int = 2  # a buffer slot left -> usable by the sender upstream
-    routing: str = "xy"
+    routing: str = "xy"  # dimension order: along x first, then along y
 
 
 @dataclass(frozen=True)
 class CoreLimits:
-    """What a core holds. A list gives each core its own figure, in site order (x fastest, then y, then port)."""
+    """What a core holds. A list gives each core its own figure, in site order (port fastest, then x, then y).
 
-    max_neurons: int | list[int]
-    cycle_ns: float = 1.0
-    max_in_axons: int | list[int] | None = None
-    max_out_axons: int | list[int] | None = None
-    synapse_bits: int | list[int] | None = None
-    word_bits: int = 64  # a synapse-memory word, the unit of `weight_reads`
+    A limit that is not given does not exist.
+    """
+
+    max_neurons: int | list[int]  # of all layers together
+    cycle_ns: float = 1.0  # length of a core cycle, the unit of all costs
+    max_in_axons: int | list[int] | None = None  # (source neuron or input line, this core) pairs
+    max_out_axons: int | list[int] | None = None  # (neuron of this core, destination core) pairs
+    synapse_bits: int | list[int] | None = None  # synapse memory
+    word_bits: int = 64  # a synapse-memory word, the unit of `weight_reads`; a block takes whole words
     block_synapses: int = 64  # synapses one block of a row may hold
-    block_overhead_bits: int = 0
+    block_overhead_bits: int = 0  # added to each block
 
 
 @dataclass(frozen=True)
 class Weights:
     """Number format and storage of synapses."""
 
-    bits: int = 8
+    bits: int = 8  # of a mantissa
     step: int = 1  # spacing of mixed-sign mantissas at full width
-    exponent_min: int = 0
-    exponent_max: int = 0
+    exponent_min: int = 0  # least exponent of a connection
+    exponent_max: int = 0  # largest exponent of a connection
     effective_limit: int = 32767  # |floor(mantissa * 2**exponent)| is clipped to this
-    sharing: bool = False  # one copy of a convolution kernel per core
+    sharing: bool = False  # one copy of a convolution kernel per core, instead of one row per source
     index_bits: int = 0  # added per synapse of a sparse row
 
 
 @dataclass(frozen=True)
 class State:
-    """Number format of the neuron state."""
+    """Number format of the neuron state: current u and membrane v."""
 
-    bits: int = 24
-    decay_bits: int = 12
+    bits: int = 24  # of u and of v
+    decay_bits: int = 12  # k of 2**decay_bits is lost in a step
     shift_bits: int = 6  # a synaptic sum is shifted left by this
-    overflow: str = "wrap"  # what u does
+    overflow: str = "wrap"  # what u does; v always saturates
     decay_offset: int = 0  # decay register of u = k - decay_offset
 
 
@@ -86,51 +89,51 @@ class State:
 class NeuronCapability:
     """What the chip's neurons can do."""
 
-    reset: list[str]
-    reset_timing: list[str] = field(default_factory=lambda: ["now"])
-    strict: list[bool] = field(default_factory=lambda: [True])
-    spikes: list[str] = field(default_factory=lambda: ["binary"])
-    bias: bool = True
-    v_min: str = "none"  # "none": no clamp; "zero": every membrane is clamped at 0; "any"
+    reset: list[str]  # kinds of reset at a spike
+    reset_timing: list[str] = field(default_factory=lambda: ["now"])  # when the reset acts
+    strict: list[bool] = field(default_factory=lambda: [True])  # true: fires at v > threshold; false: at v >= threshold
+    spikes: list[str] = field(default_factory=lambda: ["binary"])  # kinds of spike that a message carries
+    bias: bool = True  # whether a neuron has a constant input
+    v_min: str = "none"  # "none": no clamp; "zero": every membrane is clamped at 0; "any": at a value of the neuron's own
     delay_max_steps: int = 0  # beyond the one step of the pipeline
-    refractory_max_steps: int = 1
-    threshold_bits: int = 23
-    threshold_shift_bits: int = 0
-    bias_bits: int = 23  # signed mantissa
-    bias_exponent_max: int = 0
+    refractory_max_steps: int = 1  # 1: no step after the spike is lost
+    threshold_bits: int = 23  # of the threshold's mantissa
+    threshold_shift_bits: int = 0  # the mantissa is shifted left by this
+    bias_bits: int = 23  # of the signed bias mantissa
+    bias_exponent_max: int = 0  # the mantissa is shifted left by 0 to this
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Core cycles of each event; `None` means not known, and then no times are given."""
+    """Core cycles of each event; what is not given is not known, and then no times are given."""
 
     units: str = "overlap"  # "overlap": send and receive run side by side; "shared": one unit does both
-    visit_cycles: int | None = None
-    update_cycles: int | None = None
-    spike_cycles: int | None = None
-    message_out_cycles: int | None = None
-    message_in_cycles: int | None = None
-    word_cycles: int | None = None
-    synop_dense_cycles: int | None = None
-    synop_sparse_cycles: int | None = None
-    synop_conv_cycles: int | None = None
-    barrier_cycles: dict[str, int] | None = None  # by tiles in use, largest key not above the count
+    visit_cycles: int | None = None  # send: every neuron, every step
+    update_cycles: int | None = None  # send: a neuron with an event, a bias, or state that is not zero
+    spike_cycles: int | None = None  # send: a spike
+    message_out_cycles: int | None = None  # send: one spike to one destination core
+    message_in_cycles: int | None = None  # receive: an in-axon looked up
+    word_cycles: int | None = None  # receive: a synapse-memory word read
+    synop_dense_cycles: int | None = None  # receive: a stored weight of a dense row accumulated
+    synop_sparse_cycles: int | None = None  # receive: the same, of a sparse row
+    synop_conv_cycles: int | None = None  # receive: the same, of a convolution
+    barrier_cycles: dict[str, int] | None = None  # end of a step, by tiles in use: largest key not above the count
 
 
 @dataclass(frozen=True)
 class Energy:
-    """Picojoules of each event; `None` means no cited figure, and then no energies are given."""
+    """Picojoules of each event; what is not given has no cited figure, and then no energies are given."""
 
-    visit_pj: float | None = None
-    update_pj: float | None = None
-    spike_pj: float | None = None
-    message_out_pj: float | None = None
-    message_in_pj: float | None = None
-    synop_dense_pj: float | None = None
-    synop_sparse_pj: float | None = None
-    synop_conv_pj: float | None = None
-    hop_ew_pj: float | None = None
-    hop_ns_pj: float | None = None
+    visit_pj: float | None = None  # every neuron, every step
+    update_pj: float | None = None  # a neuron with an event, a bias, or state that is not zero
+    spike_pj: float | None = None  # a spike
+    message_out_pj: float | None = None  # one spike to one destination core
+    message_in_pj: float | None = None  # an in-axon looked up
+    synop_dense_pj: float | None = None  # a stored weight of a dense row accumulated
+    synop_sparse_pj: float | None = None  # the same, of a sparse row
+    synop_conv_pj: float | None = None  # the same, of a convolution
+    hop_ew_pj: float | None = None  # a message carried to the next router, east or west
+    hop_ns_pj: float | None = None  # the same, north or south
 
 
 SECTIONS: dict[str, Any] = {
@@ -244,7 +247,7 @@ class Chip:
 
     @cached_property
     def sites(self) -> np.ndarray:
-        """int32[core, 3]: (x, y, port) of every physical core, x fastest."""
+        """int32[core, 3]: (x, y, port) of every physical core, port fastest, then x, then y."""
         index = np.arange(self.n_cores)
         router, port = index // self.noc.cores_per_router, index % self.noc.cores_per_router
         return np.stack([router % self.noc.columns, router // self.noc.columns, port], 1).astype(np.int32)

@@ -1,0 +1,107 @@
+"""Write docs/chip-file.md from the dataclasses and comments of nwcompile/ir/chip.py: `python docs/make_chip_file.py`."""
+
+import inspect
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from types import NoneType
+from typing import get_args
+
+from nwcompile.ir import chip
+from nwcompile.ir.chip_check import CHOICES, LARGEST, TYPE_TEXT
+
+HERE = Path(__file__).parent
+HEAD = """# The chip file
+
+One TOML file says everything about a chip: grid, limits, number formats, what its neurons can do, what each event
+costs. `nwcompile chips list` names the shipped ones, `nwcompile chips show NAME` prints one with its sources, and
+`--set KEY=VALUE` (or `chip.replace({KEY: VALUE})`) overrides a key. This page is written by `docs/make_chip_file.py`
+from `nwcompile/ir/chip.py`.
+
+A file is refused, with the path of the key and what would be right, if a key is unknown, missing, of the wrong type or
+impossible, or if a figure has no source.
+
+Top level: `name` (a text, needed), `description` (a text), the sections below (`noc`, `core` and `neuron` are needed),
+and `sources`.
+
+```toml
+name = "mine"
+description = "two cores"
+
+[noc]
+columns = 2
+rows = 1
+
+[core]
+max_neurons = 256
+
+[neuron]
+reset = ["subtract"]
+
+[sources]
+noc = "data sheet, section 2"                  # for the whole section
+core = "data sheet, section 3"
+"core.max_neurons" = "measured on our board"   # for one key: in quotes
+neuron = "assumed: not published"              # a reason is enough, and is printed
+```
+"""
+SOURCES = """## `[sources]`
+
+A text for every section, or for a single key in quotes; the key's own wins. Every figure that is not the default needs
+one. `"assumed: <reason>"` is allowed. A key that was overridden says `set by the user`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *(_section(name, kind) for name, kind in chip.SECTIONS.items()), SOURCES])
+
+
+def _section(name: str, kind) -> str:
+    lines = [
+        f"## `[{name}]`",
+        "",
+        inspect.cleandoc(kind.__doc__),
+        "",
+        "| key | value | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    comments = _comments(kind.__name__)
+    for f in fields(kind):
+        key = f"{name}.{f.name}"
+        lines.append(f"| `{f.name}` | {_type(key, f.type)} | {_default(f)} | {comments[f.name]} |")
+    return "\n".join([*lines, ""])
+
+
+def _comments(class_name: str) -> dict[str, str]:
+    """The comment behind every field of a class of chip.py."""
+    body = Path(chip.__file__).read_text().split(f"class {class_name}:")[1].split("\n@dataclass")[0]
+    return {m[1]: m[2].replace("|", "\\|") for m in re.finditer(r"^    (\w+): [^#\n]*  # (.*)$", body, re.MULTILINE)}
+
+
+def _type(key: str, annotation) -> str:
+    kinds = (
+        [kind for kind in get_args(annotation) if kind is not NoneType] if annotation not in TYPE_TEXT else [annotation]
+    )
+    text = " or ".join(TYPE_TEXT[kind] for kind in kinds)
+    if key in CHOICES:
+        text += ": " + ", ".join(f"`{word}`" for word in CHOICES[key])
+    return text + (f", at most {LARGEST[key]}" if key in LARGEST else "")
+
+
+def _default(f) -> str:
+    if f.default_factory is not MISSING:
+        return f"`{_toml(f.default_factory())}`"
+    if f.default is MISSING:
+        return "needed"
+    return "not given" if f.default is None else f"`{_toml(f.default)}`"
+
+
+def _toml(value) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+
+
+if __name__ == "__main__":
+    (HERE / "chip-file.md").write_text(page())
