@@ -90,7 +90,8 @@ def chips(draw) -> Chip:
     """Small meshes with every network parameter that changes behaviour; clocks of different length."""
     cycles = st.integers(1, 5)
     noc = {
-        "columns": draw(st.integers(1, 3)), "rows": draw(st.integers(1, 3)), "cores_per_router": draw(st.integers(1, 3)),
+        "columns": draw(st.integers(1, 3)), "rows": draw(st.integers(1, 3)),
+        "cores_per_router": draw(st.integers(1, 3)),
         "virtual_channels": draw(st.integers(1, 3)), "buffer_flits": draw(st.integers(1, 4)),
         "flits_per_message": draw(st.integers(1, 4)), "cycle_ns": draw(st.sampled_from([1.0, 0.5, 1.5])),
         "hop_cycles_ew": draw(cycles), "hop_cycles_ns": draw(cycles), "link_cycles_per_flit": draw(cycles),

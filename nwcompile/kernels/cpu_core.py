@@ -8,10 +8,10 @@ stalls while its injection buffer is full; the receive side holds arriving flits
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from nwcompile.kernels.cpu_noc import NEVER, look_at_router, next_node, pop, push, slot_free_at, wake_at
 from nwcompile.kernels.cpu_synapse import deliver
+from nwcompile.kernels.jit import kernel
 
 SEND_NEXT, SENDING, TO_INJECT, SENT = 0, 1, 2, 3
 STALLED, DONE = 1, 0
@@ -27,6 +27,7 @@ class AxonTable(NamedTuple):
     ticks: np.ndarray  # int64[axon]: receive side's time for one message
     hops: np.ndarray  # int64[axon, 2]: east-west, north-south
     site: np.ndarray  # int32[logical core]: physical core
+    core_at: np.ndarray  # int32[physical core]: logical core, -1 none
 
 
 class Costs(NamedTuple):
@@ -65,14 +66,14 @@ class Pipeline(NamedTuple):
     end: np.ndarray  # int64[core]: when it finished its last work
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def look_at_core(m, q, costs, axons, box, p, core, time):
     """Let a core do what it can at `time`; returns an axon whose message it starts to accumulate, or -1."""
     site = axons.site[core]
     served = np.int64(-1)
     busy = costs.shared and p.state[core] == SENDING and p.send_at[core] > time
     if p.receive_at[core] <= time and not busy:
-        served = receive(m, q, axons, box, p, core, site, time)
+        served = receive(m, q, costs.shared, axons, box, p, core, site, time)
     elif not busy:
         wake_at(q.wake, m.n_routers + site, p.receive_at[core])
     if p.state[core] == SENDING and p.send_at[core] <= time:
@@ -92,9 +93,9 @@ def look_at_core(m, q, costs, axons, box, p, core, time):
     return served
 
 
-@njit(cache=True, nogil=True)
-def receive(m, q, axons, box, p, core, site, time):
-    """Take the next whole message: from the network first, then of the input lines; -1 if none is there yet."""
+@kernel
+def receive(m, q, is_shared, axons, box, p, core, site, time):
+    """Take the next whole message of the network (then, in a shared unit, of the input lines); -1 if none is there."""
     first = (m.n_routers * m.n_ports + site) * m.n_vcs
     router = site // m.per_router
     later = NEVER
@@ -110,7 +111,7 @@ def receive(m, q, axons, box, p, core, site, time):
                 axon = np.int64(box.axon[q.message[b, q.head[b]]])
                 pop(m, q, b, router, time)
                 p.turn[core] = b - first
-    if axon < 0 and box.external[core] >= 0:
+    if axon < 0 and is_shared and box.external[core] >= 0:
         axon = box.external[core]
         box.external[core] = box.after[axon]
     if axon >= 0:
@@ -122,7 +123,7 @@ def receive(m, q, axons, box, p, core, site, time):
     return axon
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def inject(m, q, axons, box, p, core, site, time):
     """Put the next flit of the message into the router's buffer if there is room and the link is free."""
     node = m.n_routers + site
@@ -133,7 +134,7 @@ def inject(m, q, axons, box, p, core, site, time):
     first = (router * m.n_ports + port) * m.n_vcs
     k = p.message[core]
     soonest, buffer = NEVER, np.int64(-1)
-    for v in range(1, m.n_vcs + 1) if p.flit[core] == m.n_flits else range(0, 1):
+    for v in range(1, m.n_vcs + 1) if p.flit[core] == m.n_flits else range(1):
         b = first + (p.channel[core] + v) % m.n_vcs
         when = slot_free_at(q, b)
         if when <= time:
@@ -159,7 +160,35 @@ def inject(m, q, axons, box, p, core, site, time):
         wake_at(q.wake, node, p.inject_at[core])
 
 
-@njit(cache=True, nogil=True)
+@kernel
+def accumulate(axons, box, synapses, members, core, axon, now, acc, events, counts):
+    """Read the synapses of a message that `core` received, and count them."""
+    source = axons.source[axon]
+    deliver(synapses, members, core, source, box.payload[source], now, acc, events)
+    for k in range(5):
+        counts[core, k] += axons.counts[axon, k]
+    counts[core, 5] += 1
+
+
+@kernel
+def serve_inputs(axons, box, p, synapses, members, core, until, now, acc, events, counts):
+    """Receive the input messages whose turn comes before `until`; returns how many.
+
+    A receive side of its own is never idle while input messages wait, and is told of every message from the network,
+    so what it did in between can be caught up with when something else happens.
+    """
+    served = 0
+    while box.external[core] >= 0 and p.receive_at[core] < until:
+        axon = box.external[core]
+        box.external[core] = box.after[axon]
+        p.receive_at[core] += axons.ticks[axon]
+        p.end[core] = max(p.end[core], p.receive_at[core])
+        accumulate(axons, box, synapses, members, core, axon, now, acc, events, counts)
+        served += 1
+    return served
+
+
+@kernel
 def move_messages(m, q, costs, axons, box, p, synapses, members, now, acc, events, counts):
     """Run send, network and receive until all is quiet; accumulates what arrives and counts it per core.
 
@@ -167,10 +196,8 @@ def move_messages(m, q, costs, axons, box, p, synapses, members, now, acc, event
     Returns the tick at which the last unit and link fall idle, or -1 if messages are stuck.
     """
     n_cores = axons.site.shape[0]
-    core_at = np.full(m.inject_link.shape[0], -1, np.int32)
     n_waiting = box.first[n_cores]
     for core in range(n_cores):
-        core_at[axons.site[core]] = core
         p.state[core] = SEND_NEXT
         p.message[core] = box.first[core]
         p.inject_at[core] = 0
@@ -188,15 +215,18 @@ def move_messages(m, q, costs, axons, box, p, synapses, members, now, acc, event
         if node < m.n_routers:
             look_at_router(m, q, node, time)
             continue
-        core = core_at[node - m.n_routers]
+        core = axons.core_at[node - m.n_routers]
+        if not costs.shared:
+            n_waiting -= serve_inputs(axons, box, p, synapses, members, core, time, now, acc, events, counts)
         axon = look_at_core(m, q, costs, axons, box, p, core, time)
         if axon >= 0:
-            source = axons.source[axon]
-            deliver(synapses, members, core, source, box.payload[source], now, acc, events)
-            for k in range(5):
-                counts[core, k] += axons.counts[axon, k]
-            counts[core, 5] += 1
+            accumulate(axons, box, synapses, members, core, axon, now, acc, events, counts)
             n_waiting -= 1
+    for core in range(n_cores):
+        n_waiting -= serve_inputs(axons, box, p, synapses, members, core, NEVER, now, acc, events, counts)
     if n_waiting != 0:
         return np.int64(-1)
-    return max(np.max(p.end), q.busy_until[0])
+    last = q.busy_until[0]
+    for core in range(n_cores):
+        last = max(last, p.end[core])
+    return last

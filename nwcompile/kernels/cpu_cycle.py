@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from nwcompile.kernels.cpu_core import move_messages
 from nwcompile.kernels.cpu_neuron import step
 from nwcompile.kernels.cpu_noc import clear
+from nwcompile.kernels.jit import kernel
 
 
 class Plan(NamedTuple):
@@ -36,7 +36,7 @@ class Record(NamedTuple):
     flits: np.ndarray  # int64[step h, link]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, events, record, b, at):
     """Visit and update a core's neurons; fills its part of the outbox from message `at` on and returns the next."""
     h = micro // plan.period
@@ -81,7 +81,7 @@ def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, ev
     return at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def take_input(axons, box, x):
     """Line up the messages of one step's input: x int32[source], the input lines in order."""
     for j in range(x.shape[0]):
@@ -93,7 +93,7 @@ def take_input(axons, box, x):
                 box.external[core] = a
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def run_samples(plan, mesh, q, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events):
     """Simulate samples one after the other from cleared state.
 
@@ -127,6 +127,7 @@ def run_samples(plan, mesh, q, costs, axons, box, p, neurons, synapses, members,
             )
             if ticks < 0:
                 return -1
-            record.flits[h] += q.flits
+            for link in range(q.flits.shape[0]):
+                record.flits[h, link] += q.flits[link]
             record.cycles[h] += (ticks + plan.ticks_per_cycle - 1) // plan.ticks_per_cycle
     return 0

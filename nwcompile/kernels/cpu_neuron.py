@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from nwcompile.kernels.jit import kernel
 
 RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = 0, 1, 2, 3
 NOW, NEXT, BOTH = 0, 1, 2
@@ -33,13 +34,13 @@ class States(NamedTuple):
     since: np.ndarray  # int64[neuron]: steps since the last spike
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel
 def decay(x, k, decay_bits):
     kept = (abs(x) * ((np.int64(1) << decay_bits) - k)) >> decay_bits
     return kept if x >= 0 else -kept
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel
 def wrap(x, state_bits):
     half = np.int64(1) << (state_bits - 1)
     if x > half:
@@ -49,13 +50,13 @@ def wrap(x, state_bits):
     return x
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel
 def saturate(x, state_bits):
     limit = (np.int64(1) << (state_bits - 1)) - 1
     return min(max(x, -limit), limit)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel
 def spike_count(v, threshold, strict, spikes):
     above = v > threshold if strict else v >= threshold
     if spikes == BIPOLAR:
@@ -66,7 +67,7 @@ def spike_count(v, threshold, strict, spikes):
     return v // threshold if spikes == MULTI else np.int64(1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def step(p, i, s, j, x):
     """Update neuron `p[i]` with state `s[j]` from the synaptic sum `x`; returns its spikes."""
     mode = p.mode[i]
@@ -83,7 +84,7 @@ def step(p, i, s, j, x):
         return np.int64(0)
     before = spike_count(s.v[j], threshold, strict, spikes) if fires and timing != NOW else np.int64(0)
     v = decay(s.v[j], p.decay_v[i], decay_bits)
-    if timing == NEXT and before != 0 and (reset == RESET_ZERO or reset == RESET_VALUE):
+    if timing == NEXT and before != 0 and reset in (RESET_ZERO, RESET_VALUE):
         v = p.reset_value[i]
     v += u + p.bias[i]
     if timing != NOW and reset == RESET_SUBTRACT:
@@ -100,7 +101,7 @@ def step(p, i, s, j, x):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scan(p, drive, touched, spikes, u, v, updates, s):
     """Run one feed-forward layer over whole sequences of some samples.
 

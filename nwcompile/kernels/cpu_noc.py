@@ -12,7 +12,8 @@ Nodes: routers first, then cores.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from nwcompile.kernels.jit import kernel
 
 NEVER = np.int64(1) << 62
 
@@ -59,7 +60,7 @@ class Queues(NamedTuple):
     busy_until: np.ndarray  # int64[1]: when the last link falls idle
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def wake_at(wake, node, time):
     """Look at `node` at `time` or earlier."""
     i = wake.shape[0] // 2 + node
@@ -68,7 +69,7 @@ def wake_at(wake, node, time):
         i >>= 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def next_node(wake):
     """Take the node with the earliest wake-up; (NEVER, -1) if there is none."""
     time = wake[1]
@@ -87,7 +88,7 @@ def next_node(wake):
     return time, node
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def slot_free_at(q, buffer):
     """When the next slot of a buffer can be filled; NEVER while it is full."""
     depth = q.message.shape[1]
@@ -96,7 +97,7 @@ def slot_free_at(q, buffer):
     return q.free[buffer, (q.head[buffer] + q.count[buffer]) % depth]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def push(q, buffer, message, left, ready):
     slot = (q.head[buffer] + q.count[buffer]) % q.message.shape[1]
     q.message[buffer, slot] = message
@@ -105,7 +106,7 @@ def push(q, buffer, message, left, ready):
     q.count[buffer] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pop(m, q, buffer, sender, time):
     """Take the head flit of a buffer; its slot returns to the sender, who is woken if it may be waiting for it."""
     depth = q.message.shape[1]
@@ -116,7 +117,7 @@ def pop(m, q, buffer, sender, time):
     q.count[buffer] -= 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def route_xy(m, router, core):
     """Output port at `router` toward `core`: along x first, then y, then the core's own port."""
     home = core // m.per_router
@@ -129,7 +130,7 @@ def route_xy(m, router, core):
     return 4 + core % m.per_router
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def free_channel(m, q, output, time):
     """(channel, when): an unowned channel of `output` with room now, or -1 and when one may have room."""
     soonest = NEVER
@@ -142,7 +143,7 @@ def free_channel(m, q, output, time):
     return -1, soonest
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def look_at_router(m, q, router, time):
     """Let every output of a router send the flit that wins; wakes the router when it can act next."""
     first = router * m.n_ports * m.n_vcs
@@ -194,7 +195,7 @@ def look_at_router(m, q, router, time):
         wake_at(q.wake, router, later)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def send(m, q, buffer, source, output, channel, time):
     """Move the head flit of `buffer` through the crossbar and over the link."""
     slot = q.head[buffer]
@@ -216,7 +217,7 @@ def send(m, q, buffer, source, output, channel, time):
         q.channel[buffer] = channel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def clear(q):
     """An empty, idle network at time 0; counts of flits stay."""
     q.free[:] = 0

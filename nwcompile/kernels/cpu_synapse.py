@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from nwcompile.kernels.cpu_neuron import step
+from nwcompile.kernels.jit import kernel
 
 DENSE, SPARSE, CONV = 0, 1, 2
 
@@ -37,7 +37,7 @@ class Members(NamedTuple):
     n_cores: int
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def deliver(c, members, core, source, payload, now, acc, events):
     """Add a spike's synapses on one core (all cores where `core < 0`) to the slots in which they act.
 
@@ -73,7 +73,7 @@ def deliver(c, members, core, source, payload, now, acc, events):
             _deliver_taps(c, members, core, e, local, payload, first, acc[slot], events[slot])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _deliver_taps(c, members, core, e, local, payload, first, acc, events):
     g = c.geometry[e]
     height, width, out_h, out_w = g[1], g[2], g[4], g[5]
@@ -97,7 +97,7 @@ def _deliver_taps(c, members, core, e, local, payload, first, acc, events):
                     events[j] = 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sparse_drive(row, post, weight, spikes, drive, touched):
     """Whole-sequence input of one sparse connection.
 
@@ -115,7 +115,7 @@ def sparse_drive(row, post, weight, spikes, drive, touched):
                         touched[b, t, post[q]] = 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scan_loop(p, c, members, group, drive, touched, spikes, u, v, updates, s, acc, events):
     """Run layers that feed each other (a recurrent group) step by step; as `cpu_neuron.scan` otherwise.
 

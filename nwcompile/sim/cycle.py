@@ -21,7 +21,7 @@ SENT = ("neuron_visits", "neuron_updates", "spikes_out", "messages_out", "hops_e
 
 
 def run_program(program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str) -> Run:
-    """Simulate a program on its chip; `inputs[name]` is int32 `[B, T, *shape]`. Raises BackendError if it gets stuck."""
+    """Simulate a program on its chip; `inputs[name]` is int32 `[B, T, *shape]`. Raises BackendError if stuck."""
     network, schedule, chip = program.network, program.schedule, program.chip
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     n_hardware = schedule.n_hardware_steps(n_steps, window)
@@ -126,7 +126,9 @@ def axon_table(program: Program) -> AxonTable:
     hops = np.abs(site_of[axons.core, :2].astype(np.int64) - site_of[home, :2])
     hops[home < 0] = 0
     site = chip.site_index(site_of).astype(np.int32)
-    return AxonTable(axons.offset, axons.core, axons.source, counts, cycles * chip.ticks[0], hops, site)
+    core_at = np.full(chip.n_cores, -1, np.int32)
+    core_at[site] = np.arange(len(site))
+    return AxonTable(axons.offset, axons.core, axons.source, counts, cycles * chip.ticks[0], hops, site, core_at)
 
 
 def mesh(chip: Chip) -> tuple[Mesh, int]:
@@ -167,6 +169,6 @@ def queues(m: Mesh, n_messages: int, n_links: int) -> Queues:
         np.zeros(slots, np.int32), np.zeros(slots, np.int32), np.zeros(slots, np.int64), np.zeros(slots, np.int64),
         np.zeros(n_buffers, np.int32), np.zeros(n_buffers, np.int32), np.full(n_buffers, -1, np.int32),
         np.full(n_buffers, -1, np.int32), np.full((n_outputs, m.n_vcs), -1, np.int32), np.zeros(n_outputs, np.int64),
-        np.zeros(n_outputs, np.int64), np.zeros(n_outputs, np.int32), np.full(2 * leaves, NEVER), np.zeros(n_messages, np.int32),
-        np.zeros(n_links, np.int64), np.zeros(1, np.int64),
+        np.zeros(n_outputs, np.int64), np.zeros(n_outputs, np.int32), np.full(2 * leaves, NEVER),
+        np.zeros(n_messages, np.int32), np.zeros(n_links, np.int64), np.zeros(1, np.int64),
     )  # fmt: skip

@@ -25,7 +25,9 @@ def prepare(network: Network, x, steps: int | None, chip: Chip | None = None) ->
     arrays = {name: _array(network, name, value, chip) for name, value in given.items()}
     sizes = {array.shape[:2] for array in arrays.values()}
     if len(sizes) > 1:
-        raise ModelError(f"inputs differ in [B, T]: {', '.join(str(list(s)) for s in sorted(sizes))}; give them all alike")
+        raise ModelError(
+            f"inputs differ in [B, T]: {', '.join(str(list(s)) for s in sorted(sizes))}; give them all alike"
+        )
     n_samples, n_steps = sizes.pop()
     if steps is not None and steps != n_steps:
         raise ModelError(f"steps={steps} but x has T = {n_steps}; leave steps out or make them equal")
@@ -69,7 +71,7 @@ def _array(network: Network, name: str, value, chip: Chip | None) -> np.ndarray:
         raise ModelError(f"input {name!r} must be {expected}, got shape {list(array.shape)}{hint}")
     if not np.isfinite(array).all():
         raise ModelError(f"input {name!r} has NaN or infinite values; clean the data first")
-    if network.is_fixed:
+    if network.is_fixed or chip is not None:
         _whole(name, array, chip)
     return np.ascontiguousarray(array, _dtype(network))
 

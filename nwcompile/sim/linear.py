@@ -10,7 +10,9 @@ def apply(c: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.nda
 
     float32 in float networks; int64 (exponent applied by `effective`) where the weights are integers.
     """
-    y = (_sparse(c, x, int(np.prod(target_shape))) if isinstance(c, Sparse) else _map(c, x)).reshape(len(x), *target_shape)
+    y = (_sparse(c, x, int(np.prod(target_shape))) if isinstance(c, Sparse) else _map(c, x)).reshape(
+        len(x), *target_shape
+    )
     bias = c.bias_per_neuron(target_shape) if getattr(c, "bias", None) is not None else None
     return y if bias is None else y + bias.astype(y.dtype)
 

@@ -1,4 +1,4 @@
-"""reference == cycle == sequence, bit for bit, on random programs; and what must hold of the cycle backend's network."""
+"""reference == cycle == sequence, bit for bit, on random programs; what must hold of the cycle backend's network."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,10 @@ from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
 
 EXAMPLES = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 

@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 
 from nwcompile import sim
 from nwcompile.ir.arithmetic import truncate_mantissa
