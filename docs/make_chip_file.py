@@ -1,4 +1,4 @@
-"""Write docs/chip-file.md from the dataclasses and comments of nwcompile/ir/chip.py: `python docs/make_chip_file.py`."""
+"""Write docs/chip-file.md from the dataclasses of nwcompile/ir/chip.py and their comments."""
 
 import inspect
 import re
