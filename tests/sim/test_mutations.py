@@ -1,0 +1,43 @@
+"""Proof that the agreement tests can fail: break one line of a kernel in a copy of the project and see them go red."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+AGREE = "tests/sim/test_backends_agree.py::test_backends_agree_on_spikes_states_and_counters"
+MUTATIONS = {
+    "strict comparison": ("cpu_neuron.py", "above = v > threshold if strict", "above = v >= threshold if strict"),
+    "rounding of the decay": ("cpu_neuron.py", "return kept if x >= 0 else -kept", "return kept if x >= 0 else -kept - 1"),
+    "edge of the wrap": ("cpu_neuron.py", "if x <= -half:", "if x < -half:"),
+    "refractory count": ("cpu_neuron.py", "frozen = since < p.refractory[i]", "frozen = since <= p.refractory[i]"),
+    "delay slot": ("cpu_synapse.py", "(now + c.delay[e]) % acc", "(now + c.delay[e] + 1) % acc"),
+    "padding of a tap": ("cpu_synapse.py", "row + g[12] - a * g[14]", "row + g[12] + a * g[14]"),
+    "visit of idle neurons": ("cpu_cycle.py", "if touched or s.u[i] != 0", "if s.u[i] != 0"),
+}
+
+
+def run_agreement(folder: Path) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", AGREE]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_agreement_goes_red_when_a_kernel_is_broken(name, tmp_path):
+    file, right, wrong = MUTATIONS[name]
+    for folder in ("nwcompile", "hwmodels", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    kernel = tmp_path / "nwcompile" / "kernels" / file
+    text = kernel.read_text()
+    assert text.count(right) == 1
+    kernel.write_text(text.replace(right, wrong))
+    result = run_agreement(tmp_path)
+    assert result.returncode == 1, result.stdout[-2000:]
+    assert "disagree first at" in result.stdout
