@@ -168,11 +168,13 @@ def core_pairs(axons: Axons, core_of: np.ndarray, n_cores: int) -> tuple[np.ndar
     key = np.where(source_core >= 0, source_core * n_cores + axons.core, -1)
     keys, of_axon = np.unique(key, return_inverse=True)
     n_none = int(np.count_nonzero(keys < 0))
-    keys = keys[n_none:]
-    return (of_axon.reshape(-1) - n_none).astype(np.int32), np.stack([keys // n_cores, keys % n_cores], 1).astype(np.int32)
+    pair = np.stack([keys[n_none:] // n_cores, keys[n_none:] % n_cores], 1)
+    return (of_axon.reshape(-1) - n_none).astype(np.int32), pair.astype(np.int32)
 
 
-def pair_messages(network: Network, axons: Axons, axon_pair: np.ndarray, n_pairs: int, activity: Activity) -> np.ndarray:
+def pair_messages(
+    network: Network, axons: Axons, axon_pair: np.ndarray, n_pairs: int, activity: Activity
+) -> np.ndarray:
     """int64[pair]: messages between the cores of each of `core_pairs` over all steps of `activity`."""
     messages = np.zeros(n_pairs, np.int64)
     for name in network.layers:

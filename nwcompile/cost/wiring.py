@@ -79,6 +79,26 @@ def wiring(network: Network, connection: Connection) -> Wiring:
     )
 
 
+def axis_taps(connection: Conv2d, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Kernel taps inside the map of every output row and of every output column, int64; `shape` is the source's."""
+    (_, *size), (_, *out) = connection.geometry(shape)
+    kernel, counts = np.shape(connection.weight)[2:], []
+    for a in (0, 1):
+        first = np.arange(out[a]) * pair(connection.stride)[a] - pair(connection.padding)[a]
+        at = first[:, None] + np.arange(kernel[a]) * pair(connection.dilation)[a]
+        counts.append(((at >= 0) & (at < size[a])).sum(1))
+    return counts[0], counts[1]
+
+
+def synapse_count(network: Network, connection: Connection) -> int:
+    """Stored synapses of a Dense, Conv2d or Sparse connection, in closed form."""
+    if isinstance(connection, Conv2d):
+        rows, columns = axis_taps(connection, network.node(connection.source).shape)
+        n_out, n_in = np.shape(connection.weight)[:2]
+        return int(rows.sum()) * int(columns.sum()) * n_in * n_out
+    return int(np.size(connection.weight))
+
+
 def _sparse(connection: Sparse, n_source: int, n_target: int) -> Wiring:
     post = np.asarray(connection.post)
     offset = np.concatenate([[0], np.cumsum(np.bincount(post, minlength=n_target))]).astype(np.int64)

@@ -92,7 +92,8 @@ def count_departures(count, h0, core_of, axon_offset, axon_core, site, spikes, m
     """Add the spikes, messages and hops of one layer's neurons at their own cores.
 
     count: int32[step, neuron], sent in hardware step `h0 + step`; core_of: int32[neuron]; axon_offset, axon_core as
-    in `count_arrivals`; site: int32[core, 3]. Adds to spikes, messages: int64[H, core], hops: int64[2, H, core] (EW, NS).
+    in `count_arrivals`; site: int32[core, 3]. Adds to spikes and messages: int64[H, core], and to hops, east-west and
+    north-south: int64[2, H, core].
     """
     for s in range(count.shape[1]):
         c = core_of[s]

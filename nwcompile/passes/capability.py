@@ -1,0 +1,128 @@
+"""Capability: what the layers and connections of a network ask of the chip's neurons, synapses and delays."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nwcompile.errors import Violation
+from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.schedule import Schedule
+
+FORMAT_KEYS = {"state_bits": "state.bits", "decay_bits": "state.decay_bits", "shift_bits": "state.shift_bits",
+               "overflow": "state.overflow"}  # fmt: skip
+
+
+def neuron_violations(node: Node, chip: Chip) -> Iterator[Violation]:
+    """What a layer's neurons do and the chip's cannot; numbers and strictness are judged in fixed-point layers only."""
+    spec, can = node.neuron, chip.neuron
+
+    def lacks(key: str, used, has, advice: str):
+        advice = f"{advice}, or take a chip whose neuron.{key} has it"
+        return Violation(key.replace("_", " "), node.name, used, ", ".join(str(word) for word in has), advice)
+
+    if spec.fires:
+        if spec.reset not in can.reset:
+            yield lacks("reset", spec.reset, can.reset, f"train {node.name} with reset {can.reset[0]!r}")
+        if spec.reset != "none" and spec.reset_timing not in can.reset_timing:
+            advice = f"train {node.name} with reset_timing {can.reset_timing[0]!r}"
+            yield lacks("reset_timing", spec.reset_timing, can.reset_timing, advice)
+        if spec.spikes not in can.spikes:
+            yield lacks("spikes", spec.spikes, can.spikes, f"use {can.spikes[0]} spikes in {node.name}")
+        if spec.fixed is not None and spec.strict not in can.strict:
+            word = {True: "v > threshold", False: "v >= threshold"}
+            advice = f"change the threshold of {node.name} by one and its strict to {can.strict[0]}"
+            yield lacks("strict", word[spec.strict], [word[s] for s in can.strict], advice)
+        refractory = int(np.max(spec.refractory))
+        if refractory > can.refractory_max_steps:
+            yield Violation("refractory steps", node.name, refractory, can.refractory_max_steps,
+                            f"shorten refractory of {node.name} or raise neuron.refractory_max_steps")  # fmt: skip
+    yield from _clamp_violations(node, chip)
+    if not can.bias and (np.any(spec.bias) or np.any(spec.bias_u)):
+        yield lacks("bias", "a bias", ["no bias"], f"train {node.name} without bias")
+    if spec.fixed is not None:
+        yield from _number_violations(node, spec, chip)
+
+
+def _clamp_violations(node: Node, chip: Chip) -> Iterator[Violation]:
+    floor, can = node.neuron.v_min, chip.neuron.v_min
+    used = "no clamp" if floor is None else f"clamp at {float(np.min(floor)):g}"
+    if can == "none" and floor is not None:
+        yield Violation("v_min", node.name, used, "no clamp",
+                        f"train {node.name} without v_min, or take a chip whose neuron.v_min is any")  # fmt: skip
+    if can == "zero" and (floor is None or np.any(floor)):
+        yield Violation("v_min", node.name, used, "clamp at 0",
+                        f"train {node.name} with v_min=0: this chip clamps every membrane at 0")  # fmt: skip
+
+
+def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Violation]:
+    """Formats, thresholds, biases and decays of a fixed-point layer that the chip cannot hold."""
+    can, form = chip.neuron, chip.fixed_point
+    for name, key in FORMAT_KEYS.items():
+        used, has = getattr(spec.fixed, name), getattr(form, name)
+        if used != has:
+            yield Violation(key.partition(".")[2].replace("_", " "), node.name, used, has,
+                            f"quantize {node.name} for this chip or set {key} to {used}")  # fmt: skip
+    if spec.fires:
+        step, top = 1 << can.threshold_shift_bits, ((1 << can.threshold_bits) - 1) << can.threshold_shift_bits
+        threshold = np.asarray(spec.threshold, np.int64).reshape(-1)
+        bad = threshold[(threshold < 0) | (threshold > top) | (threshold % step != 0)]
+        if bad.size:
+            grid = f"0..{top}" + (f" in steps of {step}" if step > 1 else "")
+            yield Violation("threshold", node.name, int(bad[0]), grid,
+                            f"scale {node.name} down or round its threshold")  # fmt: skip
+    for bias in (np.asarray(spec.bias, np.int64), np.asarray(spec.bias_u, np.int64) << spec.fixed.shift_bits):
+        bad = _not_representable(bias, can.bias_bits, can.bias_exponent_max)
+        if bad is not None:
+            shift = f" << 0..{can.bias_exponent_max}" if can.bias_exponent_max else ""
+            yield Violation("bias", node.name, bad, f"a {can.bias_bits}-bit mantissa{shift}",
+                            f"scale {node.name} down or round its bias")  # fmt: skip
+    low = int(np.min(spec.decay_u))
+    if low < chip.state.decay_offset:
+        yield Violation("decay_u", node.name, low, f"{chip.state.decay_offset} or more",
+                        f"let the current of {node.name} decay faster")  # fmt: skip
+
+
+def _not_representable(values: np.ndarray, bits: int, exponent_max: int) -> int | None:
+    """A value that no signed mantissa of `bits` shifted left by 0..exponent_max gives, or None."""
+    top = (1 << (bits - 1)) - 1
+    fits = np.zeros(values.shape, bool)
+    for exponent in range(exponent_max + 1):
+        fits |= (values % (1 << exponent) == 0) & (np.abs(values) >> exponent <= top)
+    return None if fits.all() else int(values[~fits].reshape(-1)[0])
+
+
+def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]:
+    """What a connection's integer weights need and the chip's synapses do not hold: bits, exponent, mantissa grid."""
+    can, where = chip.weights, f"{connection.source} -> {connection.target}"
+    bits = connection.weight_bits or can.bits
+    if bits > can.bits:
+        yield Violation("weight bits", where, bits, can.bits, "quantize to fewer bits or raise weights.bits")
+        return
+    if not can.exponent_min <= connection.exponent <= can.exponent_max:
+        yield Violation("weight exponent", where, connection.exponent, f"{can.exponent_min}..{can.exponent_max}",
+                        "rescale the weights")  # fmt: skip
+    step = mantissa_step(bits, can.bits, can.step, connection.sign_mode)
+    low, high = mantissa_range(bits, can.bits, can.step, connection.sign_mode)
+    weight = np.asarray(connection.weight)
+    if weight.size and (weight.min() < low or weight.max() > high):
+        worst = int(weight.max()) if weight.max() > high else int(weight.min())
+        yield Violation("weight", where, worst, f"{low}..{high}", "scale the weights down or quantize again")
+    elif step > 1 and np.any(weight % step):
+        bad = int(weight[weight % step != 0].reshape(-1)[0])
+        yield Violation("weight", where, bad, f"multiples of {step}", "round the weights to the chip's grid")
+
+
+def delay_violations(network: Network, schedule: Schedule, chip: Chip) -> Iterator[Violation]:
+    """Connections whose delay, beyond the one step of the pipeline, is longer than the chip's synapses hold."""
+    limit = chip.neuron.delay_max_steps
+    for connection, delay in zip(network.connections, schedule.delay, strict=True):
+        steps = (schedule.offset[connection.source] % schedule.period + delay) // schedule.period - 1
+        if steps > limit:
+            advice = "shorten the delay or raise neuron.delay_max_steps"
+            if connection.aligned_delay <= limit:
+                advice = "feed the skipped layers instead, use execution='phased' or raise neuron.delay_max_steps"
+            yield Violation("delay steps", f"{connection.source} -> {connection.target}", steps, limit, advice)

@@ -1,0 +1,162 @@
+"""Check: does the network fit the chip? Every limit that is exceeded is listed at once, with what to do about it."""
+
+from collections.abc import Iterator
+from math import ceil
+
+import numpy as np
+
+from nwcompile.cost.traffic import synapse_bits
+from nwcompile.cost.wiring import axis_taps, synapse_count
+from nwcompile.errors import FitError, ModelError, Violation
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.program import DENSE, SPARSE
+from nwcompile.ir.schedule import Schedule
+from nwcompile.passes import capability, capacity
+
+WORDS = {"neurons": "neurons", "in_axons": "fan-in axons", "out_axons": "fan-out axons",
+         "synapse_bits": "synapse memory bits"}  # fmt: skip
+N_SHOWN = 5
+
+
+def check(network: Network, chip: Chip, schedule: Schedule, mapping: Mapping) -> None:
+    """Raise FitError, listing every violation, unless the mapped fixed-point network fits the chip.
+
+    Each core is judged by the limits of its own site. Raises ModelError for a mapping that is not one of this network.
+    """
+    if not network.is_fixed:
+        raise ModelError("only a fixed-point network can be checked; quantize it first")
+    violations = [v for node in folded(network) for v in capability.neuron_violations(node, chip)]
+    violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
+    violations += capability.delay_violations(network, schedule, chip)
+    if mapping.n_cores > chip.n_cores:
+        violations.append(too_many_cores(network, chip, mapping.n_cores))
+    else:
+        mapping.verify(network, chip)
+        limits = capacity.site_limits(chip)[chip.site_index(mapping.site_of)]
+        core_of = np.concatenate([mapping.core_of[name] for name in network.layers])
+        violations += capacity_violations(network, chip, core_of, limits)
+    if violations:
+        raise FitError(chip.name, violations)
+
+
+def estimate(network: Network, chip: Chip) -> None:
+    """Raise FitError where totals alone show that a network cannot fit, before anything is mapped.
+
+    Looks at neurons, the least synapse memory, the widest fan-in and what each layer's neurons must be able to do;
+    fast for any size, for float or fixed-point networks. Passing it does not promise a fit.
+    """
+    violations = [v for name in network.layers for v in capability.neuron_violations(network.node(name), chip)]
+    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    room = int(chip.limit("max_neurons").sum())
+    if n_neurons > room:
+        violations.append(Violation("neurons", f"network -> {chip.name}", n_neurons, room,
+                                    f"make {_largest(network)} smaller or raise noc.columns"))  # fmt: skip
+    joining = _joining(network)
+    bits = {f"{c.source} -> {c.target}": _least_bits(network, c, chip) for c in joining}
+    room = capacity.NO_LIMIT if chip.limit("synapse_bits") is None else int(chip.limit("synapse_bits").sum())
+    if sum(bits.values()) > room:
+        advice = f"make {max(bits, key=bits.get)} smaller, use fewer weight bits or raise core.synapse_bits"
+        where = f"network -> {chip.name}"
+        violations.append(Violation(WORDS["synapse_bits"], where, sum(bits.values()), room, advice))
+    violations += [v for c in joining for v in _fan_in_violations(network, c, chip)]
+    if violations:
+        raise FitError(chip.name, violations)
+
+
+def folded(network: Network) -> Iterator[Node]:
+    """The layers with the biases of their connections joined to `bias_u`, as `emit` joins them."""
+    for name in network.layers:
+        node = network.node(name)
+        biases = [c.bias_per_neuron(node.shape) for c in network.into(name) if c.bias is not None]
+        if biases:
+            total = node.neuron.array("bias_u", node.shape) + sum(np.asarray(b, np.int64) for b in biases)
+            node = Node(name, node.shape, node.neuron.replace(bias_u=total))
+        yield node
+
+
+def too_many_cores(network: Network, chip: Chip, n_cores: int) -> Violation:
+    """The violation of needing more cores than there are."""
+    advice = f"make {_largest(network)} smaller or raise noc.columns"
+    return Violation("cores", f"network -> {chip.name}", n_cores, chip.n_cores, advice)
+
+
+def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limits: np.ndarray) -> list[Violation]:
+    """Limits that cores exceed: `core_of` int32[neuron], `limits` int64[core, resource] of each core's site.
+
+    A core is named by the layer with most neurons on it, or by the one of which a single neuron is already too much.
+    Of the cores of one layer that break one limit the worst five are shown, and how many more there are.
+    """
+    held, _ = capacity.account(network, chip, core_of, len(limits))
+    layer_of = np.repeat(np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers])
+    count = np.zeros((len(network.layers), len(limits)), np.int64)
+    np.add.at(count, (layer_of, core_of), 1)
+    violations = []
+    for i, (name, key) in enumerate(capacity.LIMITS.items()):
+        used, limit = held[name], limits[:, i]
+        over = np.flatnonzero(used > limit)
+        alone = _alone(network, chip, np.isin(core_of, over), i) if len(over) else None
+        named = [_named(count[:, c], layer_of, alone * (core_of == c), limit[c]) for c in over]
+        for layer, most in dict.fromkeys(named):
+            cores = over[[n == (layer, most) for n in named]]
+            cores = cores[np.argsort(limit[cores] - used[cores], kind="stable")]
+            if most:
+                advice = f"one neuron of {network.layers[layer]} alone takes {most}: give it fewer inputs"
+            else:
+                n = int((count[layer] > 0).sum()) * ceil((used[cores] / limit[cores]).max())
+                advice = f"split {network.layers[layer]} over {n} cores"
+            where = [f"core {c}" for c in cores[:N_SHOWN]]
+            if len(cores) > N_SHOWN:
+                where.append(f"{len(cores) - N_SHOWN} more cores")
+            violations += [
+                Violation(WORDS[name], f"{network.layers[layer]} -> {place}", int(used[c]), int(limit[c]),
+                          f"{advice} or raise core.{key}")
+                for c, place in zip(cores, where, strict=False)
+            ]  # fmt: skip
+    return violations
+
+
+def _alone(network: Network, chip: Chip, among: np.ndarray, i: int) -> np.ndarray:
+    """int64[neuron]: resource `i` that each neuron `among` takes on a core of its own, 0 for the others."""
+    used = np.zeros(len(among), np.int64)
+    used[among] = capacity.alone(capacity.fan_in(network, chip), np.flatnonzero(among))[:, i]
+    return used
+
+
+def _named(count: np.ndarray, layer_of: np.ndarray, alone: np.ndarray, limit: int) -> tuple[int, int]:
+    """The layer to name a core by, and what one neuron of it takes alone if that is more than the limit, else 0."""
+    if alone.max() > limit:
+        return int(layer_of[alone.argmax()]), int(alone.max())
+    return int(count.argmax()), 0
+
+
+def _largest(network: Network) -> str:
+    return max(network.layers, key=lambda name: network.node(name).n_neurons)
+
+
+def _joining(network: Network) -> list[Connection]:
+    """Connections with synapses between inputs and layers; those of junctions may shrink when normalized."""
+    ends = {*network.inputs, *network.layers}
+    return [c for c in network.connections if c.has_weight and c.source in ends and c.target in ends]
+
+
+def _least_bits(network: Network, c: Connection, chip: Chip) -> int:
+    """Synapse memory that a connection takes at least: no block overhead, every shared kernel stored once."""
+    bits = synapse_bits(c, SPARSE if isinstance(c, Sparse) else DENSE, chip)
+    return bits * (np.size(c.weight) if chip.weights.sharing else synapse_count(network, c))
+
+
+def _fan_in_violations(network: Network, c: Connection, chip: Chip) -> Iterator[Violation]:
+    """The violation of a connection of which one neuron alone reads more sources than any core has input axons."""
+    limit = chip.limit("max_in_axons")
+    n = 0
+    if isinstance(c, Dense):
+        n = network.node(c.source).n_neurons
+    elif isinstance(c, Conv2d):
+        rows, columns = axis_taps(c, network.node(c.source).shape)
+        n = int(rows.max() * columns.max()) * np.shape(c.weight)[1]
+    if limit is not None and n > limit.max():
+        advice = f"one neuron of {c.target} alone takes {n}: give it fewer inputs or raise core.max_in_axons"
+        yield Violation(WORDS["in_axons"], f"{c.source} -> {c.target}", n, int(limit.max()), advice)

@@ -1,0 +1,103 @@
+"""Partition: neurons to logical cores, within every limit of the chip, and the cores to sites in row-major order."""
+
+import numpy as np
+
+from nwcompile.errors import FitError, ModelError, OptionError, unknown_choice
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.passes import capacity
+from nwcompile.passes.check import capacity_violations, too_many_cores
+from nwcompile.passes.metis import metis
+from nwcompile.passes.sequential import sequential
+
+PARTITIONERS = {"sequential": sequential, "metis": metis}
+NOTE_WORDS = {"neurons": "neurons", "in_axons": "fan-in axons", "out_axons": "fan-out axons",
+              "synapse_bits": "synapse memory"}  # fmt: skip
+
+
+def partition(network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Neurons of a normalized network on the cores of a chip, each core at the first site that holds it.
+
+    `options.partitioner` names one of `PARTITIONERS` or is a callable of their signature: it takes the arguments of
+    this function and gives the logical core of every neuron of every layer, {layer: int[n]}. Cores without neurons are
+    dropped. `mapping.note` says what fills each core most. Raises FitError with every limit that is exceeded, and
+    OptionError for an unknown method or an impossible `n_cores`.
+    """
+    method = options.partitioner if callable(options.partitioner) else PARTITIONERS.get(options.partitioner)
+    if method is None:
+        raise OptionError(unknown_choice("partitioner", options.partitioner, PARTITIONERS))
+    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    if options.n_cores is not None and options.n_cores > min(chip.n_cores, n_neurons):
+        raise OptionError(
+            f"n_cores={options.n_cores} is too many: {chip.name} has {chip.n_cores} cores, the net {n_neurons} neurons"
+        )
+    activity.verify(network)
+    return on_sites(network, chip, method(network, chip, activity, options))
+
+
+def on_sites(network: Network, chip: Chip, core_of: dict[str, np.ndarray]) -> Mapping:
+    """The mapping of the given logical cores, each at the first site, in row-major order, that holds it.
+
+    Where cores are unequal, sites are exchanged until every core has one, if that is possible at all. Raises FitError
+    if it is not, and ModelError where `core_of` is not one core for every neuron.
+    """
+    used_cores, flat = np.unique(_flat(network, core_of), return_inverse=True)
+    flat, n_cores = flat.reshape(-1).astype(np.int32), len(used_cores)
+    held, _ = capacity.account(network, chip, flat, n_cores)
+    used = np.stack([held[name] for name in capacity.LIMITS], 1)
+    limits = capacity.site_limits(chip)
+    sites = match_sites(used, limits[:, : used.shape[1]])
+    if sites is None:
+        largest_first = np.argsort(-limits[:, 0], kind="stable")
+        rank = np.argsort(np.argsort(-used[:, 0], kind="stable"))
+        limits = limits[largest_first][np.minimum(rank, chip.n_cores - 1)]
+        violations = [too_many_cores(network, chip, n_cores)] if n_cores > chip.n_cores else []
+        raise FitError(chip.name, violations + capacity_violations(network, chip, flat, limits))
+    fill = used / limits[sites, : used.shape[1]]
+    words = list(NOTE_WORDS.values())
+    note = {c: f"{words[int(row.argmax())]} {round(100 * row.max())} %" for c, row in enumerate(fill)}
+    return Mapping(capacity.by_layer(network, flat), chip.sites[sites], note)
+
+
+def match_sites(used: np.ndarray, limits: np.ndarray) -> np.ndarray | None:
+    """int64[core]: a site of its own for every core, the first that holds it where there is a choice; None if none.
+
+    `used` int64[core, resource], `limits` int64[site, resource]. Bipartite matching by augmenting paths (Kuhn 1955).
+    """
+    if len(used) > len(limits):
+        return None
+    if (used.max(0) <= limits.min(0)).all():
+        return np.arange(len(used))
+    fits = (used[:, None, :] <= limits[None]).all(2)
+    core_at = np.full(len(limits), -1)
+    for core in range(len(used)):
+        reached_from, queue, free = np.full(len(limits), -1), [core], -1
+        seen = np.zeros(len(limits), bool)
+        while queue and free < 0:
+            one = queue.pop(0)
+            for site in np.flatnonzero(fits[one] & ~seen):
+                seen[site], reached_from[site] = True, one
+                if core_at[site] < 0:
+                    free = int(site)
+                    break
+                queue.append(int(core_at[site]))
+        if free < 0:
+            return None
+        while free >= 0:
+            one = reached_from[free]
+            before = np.flatnonzero(core_at == one)
+            core_at[free] = one
+            free = int(before[0]) if len(before) else -1
+    return np.argsort(np.where(core_at < 0, len(limits) + np.arange(len(limits)), core_at), kind="stable")[: len(used)]
+
+
+def _flat(network: Network, core_of: dict[str, np.ndarray]) -> np.ndarray:
+    """int64[neuron] from a partitioner's answer, or ModelError naming the layer that is wrong."""
+    for name in network.layers:
+        cores, n = np.asarray(core_of.get(name, ())), network.node(name).n_neurons
+        if cores.shape != (n,) or not np.issubdtype(cores.dtype, np.integer) or cores.min() < 0:
+            raise ModelError(f"partitioner: layer {name!r} needs the cores, 0 or more, of its {n} neurons as int[{n}]")
+    return np.concatenate([core_of[name] for name in network.layers]).astype(np.int64)
