@@ -75,7 +75,7 @@ def _evaluate(parser: Parser) -> None:
     _input(parser)
     _backend(parser, "sequence")
     _chip(parser, required=False)
-    parser.add_argument("--model", metavar="MODEL", help="the float model of a .nwc program, to be compared with it")
+    _float_model(parser)
     _calibration(parser)
     _options(parser)
 
@@ -93,7 +93,7 @@ def _report(parser: Parser) -> None:
     _input(parser)
     _backend(parser, "cycle")
     _model_flags(parser)
-    parser.add_argument("--model", metavar="MODEL", help="the float model, so that its accuracy is reported too")
+    _float_model(parser)
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for report.json and report.html")
 
 
@@ -114,6 +114,12 @@ PARSERS = {"compile": _compile, "check": _check, "simulate": _simulate, "evaluat
 def _model(parser: Parser, text: str = MODEL) -> None:
     parser.add_argument("model", metavar="MODEL", help=text)
     _model_flags(parser)
+
+
+def _float_model(parser: Parser) -> None:
+    parser.add_argument(
+        "--model", dest="model_of", metavar="MODEL", help="float model of the program, for its accuracy"
+    )
 
 
 def _model_flags(parser: Parser) -> None:

@@ -1,0 +1,18 @@
+"""`nwcompile check`: does a model fit a chip? Exit code 1 and every violation if not; nothing is written."""
+
+from argparse import Namespace
+
+from nwcompile.cli.compile import compiled, predict
+from nwcompile.cli.text import as_json
+from nwcompile.report.collect import collect
+from nwcompile.report.text import fit_table
+
+
+def run(args: Namespace) -> int:
+    program = compiled(args)
+    doc = collect(program, predict(program))
+    if args.json:
+        print(as_json({key: doc[key] for key in ("verdict", "fits", "chip", "fit", "layers", "warnings")}))
+    else:
+        print("\n".join([doc["verdict"], "", *fit_table(doc)]))
+    return 0

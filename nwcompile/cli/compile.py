@@ -1,0 +1,57 @@
+"""`nwcompile compile`: a model becomes DIR/net.nwc, with the report of what its calibration predicts."""
+
+from argparse import Namespace
+
+import numpy as np
+
+from nwcompile.cli.arguments import options_of
+from nwcompile.cli.data import read_data
+from nwcompile.cli.load import chip_of, network_of, writable
+from nwcompile.cli.progress import print_stage, warn
+from nwcompile.cli.text import as_json
+from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.traffic import count_events, link_flits
+from nwcompile.flow import compile
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+from nwcompile.report.collect import collect
+from nwcompile.report.text import render_text
+from nwcompile.report.write import report
+
+
+def run(args: Namespace) -> int:
+    folder = writable(args.output)
+    program = compiled(args)
+    path = folder / "net.nwc"
+    program.save(path)
+    predicted = predict(program)
+    report(program, predicted, folder)
+    doc = collect(program, predicted)
+    if args.json:
+        made = {"program": str(path), "program_hash": program.hash, "report": str(folder / "report.json")}
+        print(as_json({**made, **doc}))
+    else:
+        print(f"{render_text(doc)}\n\nprogram: {path}\nreport:  {folder / 'report.html'} (predicted, not simulated)")
+    return 0
+
+
+def compiled(args: Namespace) -> Program:
+    """The program of the model, chip and options that were named; stages and warnings go to stderr."""
+    chip = chip_of(args)
+    calibration = None if args.calibration is None else read_data(args.calibration)
+    network = network_of(args.model, args, calibration.example if calibration else None)
+    x = calibration.x if calibration else None
+    program = compile(network, chip, calibration=x, options=options_of(args), on_stage=print_stage)
+    warn(program.warnings)
+    return program
+
+
+def predict(program: Program) -> Run:
+    """The run that the program's activity predicts: exact event counts of the calibration, no spikes, no times."""
+    activity = program.activity or Activity.uniform(program.network)
+    counters = count_events(program, activity)
+    return Run(
+        "prediction", "none", "aligned", activity.n_samples, {}, {}, np.zeros(0), counters,
+        energy_pj=energy_pj(counters, program.chip), activity=activity, link_flits=link_flits(program, activity),
+    )  # fmt: skip

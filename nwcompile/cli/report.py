@@ -1,0 +1,27 @@
+"""`nwcompile report`: run a program on an input and write report.json and report.html."""
+
+from argparse import Namespace
+
+from nwcompile.cli.data import data_of
+from nwcompile.cli.evaluate import measured
+from nwcompile.cli.load import program_of, writable
+from nwcompile.cli.text import as_json
+from nwcompile.report.collect import collect
+from nwcompile.report.text import render_text
+from nwcompile.report.write import report
+from nwcompile.sim import simulate
+
+
+def run(args: Namespace) -> int:
+    folder = writable(args.output)
+    data = data_of(args)
+    program = program_of(args.program, args.set)
+    result = simulate(program, data.x, args.backend or "cycle", args.device, steps=args.steps)
+    accuracy = measured(args, result, data)
+    report(program, result, folder, accuracy=accuracy)
+    doc = collect(program, result, accuracy)
+    if args.json:
+        print(as_json({"report": str(folder / "report.json"), **doc}))
+    else:
+        print(f"{render_text(doc)}\n\nreport: {folder / 'report.html'}")
+    return 0
