@@ -27,8 +27,9 @@ class Dialect:
     `strict`, `spikes`, `reset`, `reset_timing` as in NeuronSpec; `reset="file"` is to the node's v_reset.
     `unit_r`: the r of a leaky node that the framework writes: `tau/dt` and `exp` (tau*exp(-dt/tau)/dt) mean a gain of
     1; `1` means that the input leaks in, `either` that both occur; `any`: r is what NIR says. `zero_leak`: its v_leak
-    is always 0. `lost`: fields that its files lack, so that the framework's default is taken, with a warning.
-    `dt`: the time step where it is fixed. `tau_times_dt`: its files hold tau*dt where tau is meant.
+    is always 0. `starts_at`: the node's parameter at which v starts (else 0). `lost`: fields that its files lack, so
+    that the framework's default is taken, with a warning. `dt`: the time step where it is fixed. `tau_times_dt`: its
+    files hold tau*dt where tau is meant.
     """
 
     decay: str = "euler"
@@ -40,6 +41,7 @@ class Dialect:
     reset_timing: str = "now"
     unit_r: str = "any"
     zero_leak: bool = False
+    starts_at: str | None = None
     lost: tuple[str, ...] = ()
     dt: float | None = None
     tau_times_dt: bool = False
@@ -52,8 +54,8 @@ DIALECTS = {
     "snntorch": Dialect(
         reset="subtract", reset_timing="next", unit_r="tau/dt", zero_leak=True, lost=("reset", "reset_timing")
     ),
-    "norse": Dialect(membrane="euler", unit_r="1"),
-    "spikingjelly": Dialect(strict=False, unit_r="either"),
+    "norse": Dialect(membrane="euler", unit_r="1", starts_at="v_leak"),
+    "spikingjelly": Dialect(strict=False, unit_r="either", starts_at="v_reset"),
     "sinabs": replace(_MULTI, unit_r="1", lost=("spikes", "reset", "v_min", "norm_input"), dt=1.0),
     "rockpool": replace(_MULTI, unit_r="exp"),
     "lava": Dialect(),
@@ -65,7 +67,7 @@ def dialect_of(name: str, nodes: Iterable[NirNode], dt: float | None) -> Dialect
     """The dialect of that name for a file with these neuron nodes.
 
     norse's exporter (1.1.0, `export_nir.py`) writes dt / tau_inv where it means 1 / tau_inv, so its time constants
-    come out below dt. Such a file is read with that undone and its two-state neuron as norse runs it; a warning says so.
+    come out below dt. Such a file is read with that undone and its two-state neuron as norse runs it, with a warning.
     """
     dialect = DIALECTS[name]
     if name != "norse" or dt is None:
@@ -75,8 +77,8 @@ def dialect_of(name: str, nodes: Iterable[NirNode], dt: float | None) -> Dialect
     if not below:
         return dialect
     message = (
-        f"NIR node {below[0]!r}: a time constant below dt={dt:g}; norse's exporter writes dt / tau_inv for 1 / tau_inv, "
-        "so every time constant of the file is divided by dt"
+        f"NIR node {below[0]!r}: a time constant below dt={dt:g}; norse's exporter writes dt / tau_inv for "
+        "1 / tau_inv, so every time constant of the file is divided by dt"
     )
     warnings.warn(message, NwWarning, stacklevel=3)
     return replace(dialect, tau_times_dt=True, current_order="add_use_decay")
@@ -97,6 +99,7 @@ def neuron_spec(
     except ValueError:
         stated = ", ".join(f"{key} {size}" for key, size in sizes.items())
         raise node.fail(f"parameters differ in shape: {stated}; give all the layer's shape") from None
+    node, given = _from_start(node, dialect, given, remarks)
     if node.kind == "Threshold":
         fields = {"threshold": node.numbers("threshold"), "strict": dialect.strict, "beta": 0.0, "reset": "none"}
     else:
@@ -113,6 +116,24 @@ def neuron_spec(
             remarks.append(f"{stated} assumed, which NIR files do not hold; state it with neuron={{...}}")
     fields |= {key: value for key, value in given.items() if key != "norm_input"}
     return NeuronSpec(**{key: _per_neuron(node, key, value, shape) for key, value in fields.items()}), remarks
+
+
+def _from_start(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str]) -> tuple[NirNode, Mapping]:
+    """Node and overrides with voltages relative to where v starts, since a layer's v starts at 0."""
+    start = node.numbers(dialect.starts_at, 0.0) if dialect.starts_at else np.zeros(())
+    if not start.any() or "v_threshold" not in node.values:
+        return node, given
+    if given.get("reset") == "subtract":
+        raise node.fail(
+            f"reset 'subtract' is not supported where v starts at {dialect.starts_at} {_span(start)}, not 0"
+        )
+    remarks.append(f"v starts at {dialect.starts_at} {_span(start)}; threshold, reset and states are relative to it")
+    if given.get("reset") == "zero":
+        given = {**given, "reset": "value", "reset_value": 0.0}
+    moved = ("v_threshold", "v_reset", "v_leak")
+    values = {key: node.numbers(key, 0.0) - start for key in moved if key in node.values or key == "v_reset"}
+    shifted = {k: v - start for k, v in given.items() if k in ("threshold", "reset_value", "v_leak", "v_min")}
+    return NirNode(node.name, node.kind, {**node.values, **values}), {**given, **shifted}
 
 
 def _has(node: NirNode, key: str, fields: Mapping) -> bool:
@@ -189,7 +210,9 @@ def _firing(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str])
     reset = given.get("reset", written if dialect.reset == "file" else dialect.reset)
     if dialect.reset != "file" and written == "value" and "reset" not in given:
         reset = "value"
-        remarks.append("v_reset is not 0, but the dialect does not reset to a value; reset='value' used, as the file says")
+        remarks.append(
+            "v_reset is not 0, but the dialect never resets to a value; reset='value' used, as the file says"
+        )
     fields = {
         "threshold": threshold,
         "strict": dialect.strict,
@@ -198,6 +221,11 @@ def _firing(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str])
         "reset_value": v_reset,
         "reset_timing": dialect.reset_timing if reset == "subtract" else "now",
     }
+    if dialect.unit_r == "tau/dt" and reset == "zero" and given.get("reset_timing") == "next":
+        remarks.append(
+            "snnTorch's Synaptic, RLeaky and RSynaptic with reset_delay=True also lose the step after a spike; "
+            "where that is meant, give reset='zero' and refractory=2"
+        )
     if "v_min" in dialect.lost and node.kind == "IF":
         fields["v_min"] = -threshold
     return fields
@@ -223,7 +251,7 @@ def _decay(node: NirNode, key: str, dialect: Dialect, dt: float | None) -> tuple
         return rate, np.exp(-rate)
     if (rate > 1 + CLOSE).any():
         raise node.fail(
-            f"{key} {tau.min():g} is below dt {dt:g}, which is unstable; give dt in the unit of the file's time constants"
+            f"{key} {tau.min():g} is below dt {dt:g}, which is unstable; give dt in the unit of the file's {key}"
         )
     rate = np.where(np.abs(rate - 1) <= CLOSE, 1.0, rate)
     return rate, 1 - rate

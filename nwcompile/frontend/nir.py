@@ -20,7 +20,10 @@ from nwcompile.frontend.nir_wiring import check_ends, wire
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 
-OVERRIDES = (*(f.name for f in fields(NeuronSpec) if f.name not in ("fixed", "decay_u", "decay_v", "bias_u")), "norm_input")
+OVERRIDES = (
+    *(f.name for f in fields(NeuronSpec) if f.name not in ("fixed", "decay_u", "decay_v", "bias_u")),
+    "norm_input",
+)
 TRUE_OR_FALSE = ("strict", "fires", "norm_input")
 SPIKING = ("IF", "LIF", "CubaLIF")
 
@@ -133,7 +136,9 @@ def _input_shape(graph: NirGraph, node: NirNode) -> tuple[int, ...]:
     for batch in range(len(shape)):
         if all(takes(other, shape[batch:]) for other in fed):
             if batch:
-                message = f"NIR node {node.name!r} (Input): shape {shape} read as {shape[batch:]}, the rest as a batch size"
+                message = (
+                    f"NIR node {node.name!r} (Input): shape {shape} read as {shape[batch:]}, the rest as a batch size"
+                )
                 warnings.warn(message, NwWarning, stacklevel=4)
             return shape[batch:]
     return shape

@@ -175,7 +175,9 @@ def _named(where: str, edges: list, items: Mapping) -> list:
     unused = sorted(n for n in items if not any(end == n or end.startswith(n + ".") for end in ends))
     if len(unknown) != 1 or len(unused) != 1:
         return edges
-    message = f"{where}: edges name {unknown[0]!r}, which is no node; taken as {unused[0]!r}, the one node without edges"
+    message = (
+        f"{where}: edges name {unknown[0]!r}, which is no node; taken as {unused[0]!r}, the one node without edges"
+    )
     warnings.warn(message, NwWarning, stacklevel=2)
     rename = {unknown[0]: unused[0]}
     return [(rename.get(a, a), rename.get(b, b)) for a, b in edges]
@@ -195,7 +197,9 @@ def _splice(name: str, edges: list, inner: NirGraph) -> list:
     for kind, count in (("Input", sum(b == name for _, b in edges)), ("Output", sum(a == name for a, _ in edges))):
         found = [node.name for node in inner.nodes.values() if node.kind == kind]
         if count and len(found) != 1:
-            raise ModelError(f"NIR graph {name!r}: an edge ends at it, but it has {len(found)} {kind} nodes; 1 is needed")
+            raise ModelError(
+                f"NIR graph {name!r}: an edge ends at it, but it has {len(found)} {kind} nodes; 1 is needed"
+            )
         ports[kind] = found[0] if found else name
     edges = [(ports["Output"] if a == name else a, ports["Input"] if b == name else b) for a, b in edges]
     edges += inner.edges
@@ -216,7 +220,9 @@ def _node(name: str, item: Mapping) -> NirNode:
     node = NirNode(name, kind, values)
     unknown = sorted(set(item) - {*known, "type", "metadata", "shape"})
     if unknown:
-        warnings.warn(f"NIR node {name!r} ({kind}): {', '.join(unknown)} is no parameter of it and is not used", NwWarning, 2)
+        warnings.warn(
+            f"NIR node {name!r} ({kind}): {', '.join(unknown)} is no parameter of it and is not used", NwWarning, 2
+        )
     for key in PARAMETERS[kind]:
         if key not in values:
             raise node.fail(f"parameter {key!r} is missing; write the file again with nir.write")

@@ -89,7 +89,9 @@ def _whole(node: NirNode, key: str, least: int) -> list[int]:
     """Parameter `key` as a list of whole numbers."""
     value = node.values[key]
     if isinstance(value, str) or value.size == 0 or (value != np.trunc(value)).any() or value.min() < least:
-        raise node.fail(f"{key} is {value if isinstance(value, str) else value.tolist()}; it must be whole numbers >= {least}")
+        raise node.fail(
+            f"{key} is {value if isinstance(value, str) else value.tolist()}; it must be whole numbers >= {least}"
+        )
     return [int(v) for v in value.reshape(-1)]
 
 

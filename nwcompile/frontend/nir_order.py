@@ -23,14 +23,10 @@ def late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, 
     flow.add_node(ROOT)
     lost = sorted(set(graph.nodes) - networkx.descendants(flow, ROOT))
     if lost:
-        raise ModelError(
-            f"NIR nodes {', '.join(map(repr, lost))}: no Input reaches them; connect them, or leave them out of the file"
-        )
+        raise ModelError(f"NIR nodes {', '.join(map(repr, lost))}: no Input reaches them; connect or remove them")
     above = networkx.immediate_dominators(flow, ROOT)
     cycles = [c for c in networkx.strongly_connected_components(flow) if len(c) > 1 or flow.has_edge(*c, *c)]
-    late = frozenset(
-        (a, b) for cycle in cycles for a, b in flow.subgraph(cycle).edges if _is_above(above, b, a)
-    )
+    late = frozenset((a, b) for cycle in cycles for a, b in flow.subgraph(cycle).edges if _is_above(above, b, a))
     flow.remove_edges_from(late)
     if not networkx.is_directed_acyclic_graph(flow):
         names = ", ".join(repr(a) for a, _ in networkx.find_cycle(flow))

@@ -62,7 +62,9 @@ def wire(graph: NirGraph, shapes: Mapping, specs: Mapping, late: frozenset, dt: 
     sums = {n: _free_name(graph, n) for n, node in kept.items() if _is_operation(node) and len(graph.before[n]) > 1}
     meets = {n for n, node in kept.items() if node.kind in (*NEURONS, "Output")} | sums.keys()
     after = {n: [b for b in graph.after[n] if b not in unused] for n in kept}
-    views = {n for n, node in kept.items() if node.kind == "Flatten" and all(_any_shape(kept, b, meets) for b in after[n])}
+    views = {
+        n for n, node in kept.items() if node.kind == "Flatten" and all(_any_shape(kept, b, meets) for b in after[n])
+    }
     inline = {n for n, node in kept.items() if _is_operation(node) and len(after[n]) == 1 and after[n][0] in meets}
     inline -= views
 
