@@ -1,0 +1,92 @@
+"""The compiler on one screen: the ordered stages from a network to the program that a chip is loaded with."""
+
+from collections.abc import Callable
+from time import perf_counter
+
+from nwcompile import __version__
+from nwcompile.errors import ModelError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.ir.program import Program
+from nwcompile.passes.check import check, estimate
+from nwcompile.passes.emit import emit
+from nwcompile.passes.normalize import normalize
+from nwcompile.passes.partition import partition
+from nwcompile.passes.place import place
+from nwcompile.passes.quantize import Quantized, quantize
+from nwcompile.passes.schedule import schedule
+from nwcompile.sim.inputs import prepare
+from nwcompile.sim.sequence import record
+
+DEFAULTS = Options()
+NO_CALIBRATION = (
+    "no calibration samples: scales follow the largest weights, and the mapping takes every neuron to spike in 10 % of "
+    "its steps; give calibration samples for closer spikes and a faster mapping"
+)
+
+
+def compile(
+    network: Network,
+    chip: Chip | str,
+    calibration=None,
+    options: Options = DEFAULTS,
+    mapping: Mapping | None = None,
+    on_stage: Callable | None = None,
+) -> Program:
+    """The program of a float or fixed-point network for a chip (a Chip, a shipped name, or the path of a chip file).
+
+    `calibration` is sample input, `[B, T, *shape]` or a dict of such arrays by input name: it chooses the scale of
+    every layer, and the mapping is made for how often its neurons spike. With a `mapping` made elsewhere, neurons stay
+    where it puts them. `on_stage(name, value, seconds)` is called after each stage. Equal arguments give equal
+    programs (unless `options.time_budget_s` is set). Raises ModelError, ChipError, OptionError, and FitError with all
+    that does not fit.
+    """
+
+    def stage(name: str, verb: Callable, *nouns):
+        start = perf_counter()
+        value = verb(*nouns)
+        if on_stage is not None:
+            on_stage(name, value, perf_counter() - start)
+        return value
+
+    network, chip, x = _verified(network, chip, calibration)
+    stage("estimate", estimate, network, chip)
+    normal = stage("normalize", normalize, network)
+    timing = stage("schedule", schedule, normal, options.execution)
+    quantized = stage("quantize", quantize, normal, chip, x, options)
+    fixed = quantized.network
+    activity = stage("calibrate", _activity, fixed, x)
+    if mapping is None:
+        mapping = stage("partition", partition, fixed, chip, activity, options)
+        mapping = stage("place", place, mapping, fixed, chip, activity, options)
+    stage("check", check, fixed, chip, timing, mapping)
+    return stage("emit", emit, fixed, timing, mapping, chip, activity, _manifest(options, quantized, x))
+
+
+def _verified(network, chip, calibration) -> tuple[Network, Chip, dict | None]:
+    if not isinstance(network, Network):
+        raise ModelError(
+            f"compile takes a Network, not {type(network).__name__}; make one with nw.from_torch(module, example_input)"
+        )
+    network.verify()
+    chip = chip if isinstance(chip, Chip) else Chip.load(chip)
+    return network, chip, None if calibration is None else prepare(network, calibration, None, chip)[0]
+
+
+def _activity(network: Network, x: dict | None) -> Activity:
+    """How often each neuron of the fixed-point network spikes on the samples, or an even guess without any."""
+    return Activity.uniform(network) if x is None else record(network, x)[0]
+
+
+def _manifest(options: Options, quantized: Quantized, x: dict | None) -> dict:
+    return {
+        "tool": "nwcompile",
+        "version": __version__,
+        "seed": options.seed,
+        "options": options.to_dict(),
+        "quantization": quantized.table,
+        "warnings": [*([NO_CALIBRATION] if x is None else []), *quantized.warnings],
+    }

@@ -1,0 +1,86 @@
+"""Dynamics: a float neuron written as the chip's two leaky sums, u and v (DESIGN 4.2)."""
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+
+
+@dataclass(frozen=True, eq=False)
+class Dynamics:
+    """`u = keep_u*u + factor*(sum of w*s) + constant_u; v = keep_v*v + u + constant_v`, in the float network's units.
+
+    Numbers are float64, scalars or arrays that broadcast to the layer. The chip keeps `1 - decay/2**decay_bits` of u
+    and v in a step; `tau_error_percent` is the largest error of a time constant by that rounding, None where a leak
+    is so slow or so fast that the chip cannot tell it from none (from a full one).
+    """
+
+    factor: np.ndarray
+    constant_u: np.ndarray
+    constant_v: np.ndarray
+    keep_u: np.ndarray
+    keep_v: np.ndarray
+    decay_u: np.ndarray
+    decay_v: np.ndarray
+    tau_error_percent: float | None
+
+
+def dynamics(network: Network, layer: str, chip: Chip) -> Dynamics:
+    """The dynamics of a float layer of a normalized network, biases of its connections included.
+
+    All three current orders give one sequence of used currents, so they differ in `factor` only. Without a current
+    (`alpha is None`) u keeps nothing and every constant goes to v. Raises ModelError for a leak outside 0..1.
+    """
+    node = network.node(layer)
+    spec: NeuronSpec = node.neuron
+    biases = [c.bias_per_neuron(node.shape) for c in network.into(layer) if c.bias is not None]
+    bias = sum((np.asarray(b, np.float64) for b in biases), np.zeros(()))
+    keep_v, gain, constant_v = _membrane(spec)
+    factor, keep_u, constant_u = gain, np.zeros(()), np.zeros(())
+    if spec.alpha is None:
+        constant_v = constant_v + gain * bias
+    else:
+        keep_u = _number(spec.alpha)
+        factor = gain * _number(spec.w_in) * (keep_u if spec.current_order == "add_then_decay" else 1.0)
+        constant_u = factor * bias
+    lowest = chip.state.decay_offset if spec.alpha is not None else 0
+    decay_u, error_u = _decay(layer, "alpha", keep_u, chip.state.decay_bits, lowest)
+    decay_v, error_v = _decay(layer, "beta" if spec.membrane == "linear" else "1 - k", keep_v, chip.state.decay_bits, 0)
+    worst = max(error_u, error_v)
+    return Dynamics(factor, constant_u, constant_v, keep_u, keep_v, decay_u, decay_v, None if worst == inf else worst)
+
+
+def _number(value) -> np.ndarray:
+    """As the float network computes with it: rounded to float32."""
+    return np.asarray(value, np.float32).astype(np.float64)
+
+
+def _membrane(spec: NeuronSpec) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What v keeps, the gain of the current, and the constant that is added to v."""
+    bias = _number(spec.bias)
+    if spec.membrane == "linear":
+        return _number(spec.beta), _number(spec.gain), _number(spec.leak) + bias
+    k = _number(spec.k)
+    return 1 - k, k * _number(spec.r), k * _number(spec.v_leak) + bias
+
+
+def _decay(layer: str, name: str, keep: np.ndarray, bits: int, lowest: int) -> tuple[np.ndarray, float]:
+    """The chip's decays for what a state keeps, and the largest error of a time constant in percent (or infinite)."""
+    if keep.min() < 0 or keep.max() > 1:
+        bad = float(keep.min() if keep.min() < 0 else keep.max())
+        raise ModelError(
+            f"layer {layer!r}: {name} = {bad:g} is outside 0..1, and a chip's state can only decay; "
+            "train it with a leak between 0 and 1"
+        )
+    decay = np.maximum(np.rint((1 - keep) * (1 << bits)).astype(np.int64), lowest)
+    with np.errstate(divide="ignore"):
+        tau, chip_tau = (-1 / np.log(kept) for kept in (keep, 1 - decay / (1 << bits)))
+    error = np.where(tau == chip_tau, 0.0, inf)
+    leaky = np.isfinite(tau) & np.isfinite(chip_tau) & (tau > 0) & (chip_tau > 0)
+    np.divide(100 * np.abs(chip_tau - tau), tau, out=error, where=leaky)
+    return decay, float(error.max())

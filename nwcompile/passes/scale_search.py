@@ -1,0 +1,149 @@
+"""Scale search: the one scale of a layer at which its integer spikes stay closest to its float spikes.
+
+A leaky integrate-and-fire layer is scale-invariant: weights, biases and threshold times S give the same spikes, with
+a membrane S times as large. S is bounded above by the widths of the chip; the best one below that is found by trying.
+"""
+
+from dataclasses import dataclass
+from math import floor, inf, log2
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Sparse
+from nwcompile.passes import number_grid as grid
+from nwcompile.passes.scaled_layer import Direct, Layer, Scaled, scale_layer, weight_error
+from nwcompile.sim.linear import apply
+from nwcompile.sim.sequence import record
+
+CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 1.05, 1.1, 1.2, 1.35, 1.5)  # weight range kept / largest weight
+PEAK_MARGIN = 4.0  # how much further than in the calibration samples a current may go before it overflows
+MEMBRANE_MARGIN = 2.0  # the same for a membrane, which saturates harmlessly
+LONGEST_MEMORY = 64  # steps a readout without leak is taken to add up where there are no calibration samples
+MEMORY = 0.8  # per step, of the filter under which spike trains are compared
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Calibration: `arriving[i]` spikes [B, T, *source] of connection i as the chip sends them, `wanted` float spikes.
+
+    `peak_u` and `peak_v` are the largest magnitudes that the float layer's current and membrane reached.
+    """
+
+    arriving: tuple[np.ndarray, ...]
+    wanted: np.ndarray
+    peak_u: float
+    peak_v: float
+
+
+def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled, np.ndarray | None]:
+    """The layer at its best scale, and its spikes on the calibration samples where they were looked at.
+
+    Best is the least spike-train distance, then the least weight error, then the largest scale.
+
+    Without evidence, and for readouts, whose membrane is the result, only the weight error counts.
+    """
+    top = largest_scale(layer, chip, evidence)
+    if evidence is None or not layer.neuron.fires:
+        found = [(0.0, scale_layer(layer, chip, s, clip), None) for s, clip in _candidates(layer, chip, top, CLIPS[:1])]
+    else:
+        found = [_try(layer, chip, s, clip, evidence) for s, clip in _candidates(layer, chip, top, CLIPS)]
+    _, best, spikes = min(found, key=lambda f: (f[0], weight_error(layer, f[1]), -f[1].scale))
+    return best, spikes
+
+
+def largest_scale(layer: Layer, chip: Chip, evidence: Evidence | None) -> float:
+    """The scale above which a state could overflow or a threshold, bias or reset value would not fit its register.
+
+    A current must hold the worst input there can be, or PEAK_MARGIN times the calibration's if that is less.
+    """
+    spec, d = layer.neuron, layer.dynamics
+    state = (1 << (chip.state.bits - 1)) - 1
+    threshold = float(np.abs(np.asarray(spec.threshold)).max()) if spec.fires else 0.0
+    constant = float(np.abs(d.constant_v).max())
+    u = _worst_current(layer, evidence)
+    if evidence is None:
+        memory = 1 if spec.fires else min(1 / max(1 - float(d.keep_v.max()), 1e-9), LONGEST_MEMORY)
+        v = threshold + (u + constant) * memory
+    else:
+        u = min(u, PEAK_MARGIN * evidence.peak_u)
+        counts = spec.fires and (spec.reset == "subtract" or spec.spikes == "multi")
+        v = threshold + MEMBRANE_MARGIN * evidence.peak_v + (u if counts else 0.0)
+    bounds = [(state, u), (state, v), (grid.largest_threshold(chip), threshold)]
+    bounds += [
+        (state, np.abs(np.asarray(x, np.float64)).max()) for x in (spec.reset_value, spec.v_min) if x is not None
+    ]
+    if chip.neuron.bias:
+        bounds += [(grid.largest_bias(chip), np.abs(x).max()) for x in (d.constant_u, d.constant_v)]
+    top = min((float(limit / need) for limit, need in bounds if need > 0), default=inf)
+    return top if top == inf else floor(top * (grain := 2.0 ** (10 - floor(log2(top))))) / grain
+
+
+def peak_current(layer: Layer, spikes: tuple[np.ndarray, ...]) -> float:
+    """The largest magnitude of u in the float layer, for spikes [B, T, *source] of each connection."""
+    d, shape, peak = layer.dynamics, layer.node.shape, 0.0
+    for sample in zip(*spikes, strict=True):
+        drive = np.zeros((len(sample[0]), *shape), np.float32)
+        for c, s in zip(layer.connections, sample, strict=True):
+            late = np.zeros(s.shape, np.float32)
+            late[c.aligned_delay :] = s[: len(s) - c.aligned_delay] if c.aligned_delay < len(s) else 0
+            drive += apply(c, late, shape)
+        u = np.zeros(shape)
+        for step in d.factor * drive:
+            u = d.keep_u * u + step
+            peak = max(peak, float(np.abs(u).max()))
+    return peak
+
+
+def spike_distance(spikes: np.ndarray, wanted: np.ndarray) -> float:
+    """Squared difference of two sets of spike trains [B, T, ...], each filtered by an exponential (van Rossum 2001)."""
+    filtered = np.zeros((len(spikes), *spikes.shape[2:]), np.float32)
+    total = 0.0
+    for t in range(spikes.shape[1]):
+        filtered *= MEMORY
+        filtered += spikes[:, t].astype(np.float32) - wanted[:, t]
+        total += float((filtered * filtered).sum(dtype=np.float64))
+    return total
+
+
+def _worst_current(layer: Layer, evidence: Evidence | None) -> float:
+    """The largest |u| that any spikes can cause: all positive or all negative weights at once, for ever."""
+    excited = inhibited = float(np.abs(layer.dynamics.constant_u).max())
+    for i, (c, weight) in enumerate(zip(layer.connections, layer.weights, strict=True)):
+        payload = 1.0 if evidence is None else max(1.0, float(np.abs(evidence.arriving[i]).max(initial=0)))
+        excited += payload * _largest_sum(c, np.maximum(weight, 0), layer.node.n_neurons)
+        inhibited += payload * _largest_sum(c, np.maximum(-weight, 0), layer.node.n_neurons)
+    return max(excited, inhibited) / max(1 - float(layer.dynamics.keep_u.max()), 1 / LONGEST_MEMORY)
+
+
+def _largest_sum(c: Direct, weight: np.ndarray, n_target: int) -> float:
+    """The largest sum of the weights into one neuron (padded taps of a convolution included)."""
+    if isinstance(c, Sparse):
+        return float(np.bincount(c.post, weight, n_target).max(initial=0))
+    return float(weight.sum(tuple(range(1, weight.ndim))).max(initial=0))
+
+
+def _candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) -> list[tuple[float, float]]:
+    """Scales to try, each with the weight range it keeps: every clip at its best exponent, and a power of two."""
+    largest = layer.largest_weight
+    if largest == 0:
+        return [(top if top < inf else float(1 << chip.state.shift_bits), 1.0)]
+    bits = max(layer.bits)
+    full = grid.largest_mantissa(chip, bits) * 2.0**chip.state.shift_bits / largest
+    exponents = grid.finest_exponent(chip, bits), grid.coarsest_exponent(chip, bits)
+
+    def at(clip: float) -> float:
+        fitting = floor(log2(top * clip / full) + grid.NOISE) if top < inf else exponents[1]
+        return min(full / clip * 2.0 ** max(min(fitting, exponents[1]), exponents[0]), top)
+
+    return [*((at(clip), clip) for clip in clips), (2.0 ** floor(log2(at(1.0)) + grid.NOISE), 1.0)]
+
+
+def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence):
+    """Distance, layer and spikes at one scale."""
+    scaled = scale_layer(layer, chip, scale, clip)
+    x = {f"in{i}": spikes for i, spikes in enumerate(evidence.arriving)}
+    steps = None if x else evidence.wanted.shape[1]
+    spikes = record(scaled.network(layer), x or None, steps)[1][layer.node.name]
+    spikes = np.broadcast_to(spikes, evidence.wanted.shape)
+    return spike_distance(spikes, evidence.wanted), scaled, spikes
