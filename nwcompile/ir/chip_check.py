@@ -23,7 +23,7 @@ MAY_BE_ZERO = {"core.block_overhead_bits", "weights.index_bits", "weights.expone
                "state.decay_offset", "state.shift_bits", "neuron.delay_max_steps", "neuron.refractory_max_steps",
                "neuron.threshold_shift_bits", "neuron.bias_exponent_max"}  # fmt: skip
 SMALLEST = {"weights.exponent_min": -24, "weights.exponent_max": -24}
-LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.cores_per_router": 64, "noc.virtual_channels": 16,
+LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.cores_per_router": 32, "noc.virtual_channels": 16,
            "noc.buffer_flits": 4096, "noc.flits_per_message": 1024, "core.word_bits": 4096,
            "weights.bits": 16, "weights.step": 256, "weights.exponent_min": 24, "weights.exponent_max": 24,
            "weights.effective_limit": (1 << 24) - 1, "weights.index_bits": 32,

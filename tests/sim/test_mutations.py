@@ -12,7 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 AGREE = "tests/sim/test_backends_agree.py::test_backends_agree_on_spikes_states_and_counters"
 MUTATIONS = {
     "strict comparison": ("cpu_neuron.py", "above = v > threshold if strict", "above = v >= threshold if strict"),
-    "rounding of the decay": ("cpu_neuron.py", "return kept if x >= 0 else -kept", "return kept if x >= 0 else -kept - 1"),
+    "rounding of the decay": (
+        "cpu_neuron.py",
+        "return kept if x >= 0 else -kept",
+        "return kept if x >= 0 else -kept - 1",
+    ),
     "edge of the wrap": ("cpu_neuron.py", "if x <= -half:", "if x < -half:"),
     "refractory count": ("cpu_neuron.py", "frozen = since < p.refractory[i]", "frozen = since <= p.refractory[i]"),
     "delay slot": ("cpu_synapse.py", "(now + c.delay[e]) % acc", "(now + c.delay[e] + 1) % acc"),

@@ -1,0 +1,67 @@
+"""Speed of the cycle backend on the demo network: simulated hardware steps, messages, synops, flit-hops per second.
+
+    python benchmarks/cycle.py [--images 200] [--repeats 5] [--threads 1]
+
+Compiling the kernels (once, then cached on disk) is shown apart. `--threads` pins the process to so many cores.
+"""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.record import save
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
+    import numpy as np
+
+    import nwcompile as nw
+    from examples import mnist_snn
+
+    data = mnist_snn.digits()
+    net = nw.from_torch(mnist_snn.train(data, n_epochs=3), mnist_snn.encode(data.train_images[:2]))
+    chip = nw.Chip.load("loihi1")
+    calibration = mnist_snn.encode(data.train_images[:100])
+    x = mnist_snn.encode(data.test_images[: args.images])
+    rows = []
+    for n_cores in (None, 17, 64):
+        program = nw.compile(net, chip, calibration=calibration, options=nw.Options(n_cores=n_cores))
+        first = seconds(lambda p=program: nw.simulate(p, x[:1], backend="cycle"))[0]
+        times = []
+        for _ in range(args.repeats):
+            elapsed, run = seconds(lambda p=program: nw.simulate(p, x, backend="cycle"))
+            times.append(elapsed)
+        median = float(np.median(times))
+        total = {name: int(run.counters[name].sum()) for name in ("messages_in", "synops", "hops")}
+        rows.append({
+            "cores": program.mapping.n_cores,
+            "first call s": first,
+            "median s": median,
+            "steps/s": len(run.step_cycles) * run.n_samples / median,
+            "messages/s": total["messages_in"] / median,
+            "synops/s": total["synops"] / median,
+            "flits": int(run.link_flits.sum()),
+            "flit-hops/s": int(run.link_flits.sum()) / median,
+            "real-time factor": median / run.seconds,
+        })  # fmt: skip
+    save("cycle", rows, vars(args))
+
+
+def seconds(call):
+    """How long a call takes, and what it gives."""
+    start = time.perf_counter()
+    value = call()
+    return time.perf_counter() - start, value
+
+
+if __name__ == "__main__":
+    main()
