@@ -131,9 +131,7 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
         count, h0 = activity.counts[name], _first_step(program, name, window)
         last = first + count.shape[1]
         offset = axons.offset[first : last + 1]
-        cpu_traffic.count_arrivals(
-            count, h0, offset, axons.core, axons.synops, axons.words, messages_in, synops, words
-        )
+        cpu_traffic.count_arrivals(count, h0, offset, axons.core, axons.synops, axons.words, messages_in, synops, words)
         if name in program.network.layers:
             cores = core_of[first:last]
             cpu_traffic.count_departures(count, h0, cores, offset, axons.core, site, spikes, messages_out, hops)

@@ -16,17 +16,21 @@ FORMAT_KEYS = {"state_bits": "state.bits", "decay_bits": "state.decay_bits", "sh
                "overflow": "state.overflow"}  # fmt: skip
 
 
-def neuron_violations(node: Node, chip: Chip) -> Iterator[Violation]:
-    """What a layer's neurons do and the chip's cannot; numbers and strictness are judged in fixed-point layers only."""
+def neuron_violations(node: Node, chip: Chip, has_bias: bool) -> Iterator[Violation]:
+    """What a layer's neurons do and the chip's cannot; numbers and strictness are judged in fixed-point layers only.
+
+    `has_bias` says whether the layer's neurons or the connections into it have a bias that is not zero.
+    """
     spec, can = node.neuron, chip.neuron
+    reset = "zero" if spec.reset == "value" and not np.any(spec.reset_value) else spec.reset
 
     def lacks(key: str, used, has, advice: str):
         advice = f"{advice}, or take a chip whose neuron.{key} has it"
         return Violation(key.replace("_", " "), node.name, used, ", ".join(str(word) for word in has), advice)
 
     if spec.fires:
-        if spec.reset not in can.reset:
-            yield lacks("reset", spec.reset, can.reset, f"train {node.name} with reset {can.reset[0]!r}")
+        if reset not in can.reset:
+            yield lacks("reset", reset, can.reset, f"train {node.name} with reset {can.reset[0]!r}")
         if spec.reset != "none" and spec.reset_timing not in can.reset_timing:
             advice = f"train {node.name} with reset_timing {can.reset_timing[0]!r}"
             yield lacks("reset_timing", spec.reset_timing, can.reset_timing, advice)
@@ -41,7 +45,7 @@ def neuron_violations(node: Node, chip: Chip) -> Iterator[Violation]:
             yield Violation("refractory steps", node.name, refractory, can.refractory_max_steps,
                             f"shorten refractory of {node.name} or raise neuron.refractory_max_steps")  # fmt: skip
     yield from _clamp_violations(node, chip)
-    if not can.bias and (np.any(spec.bias) or np.any(spec.bias_u)):
+    if has_bias and not can.bias:
         yield lacks("bias", "a bias", ["no bias"], f"train {node.name} without bias")
     if spec.fixed is not None:
         yield from _number_violations(node, spec, chip)

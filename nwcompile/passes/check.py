@@ -11,10 +11,11 @@ from nwcompile.errors import FitError, ModelError, Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 from nwcompile.ir.mapping import Mapping
-from nwcompile.ir.network import Network, Node
+from nwcompile.ir.network import Network
 from nwcompile.ir.program import DENSE, SPARSE
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes import capability, capacity
+from nwcompile.passes.emit import fold_bias
 
 WORDS = {"neurons": "neurons", "in_axons": "fan-in axons", "out_axons": "fan-out axons",
          "synapse_bits": "synapse memory bits"}  # fmt: skip
@@ -28,7 +29,7 @@ def check(network: Network, chip: Chip, schedule: Schedule, mapping: Mapping) ->
     """
     if not network.is_fixed:
         raise ModelError("only a fixed-point network can be checked; quantize it first")
-    violations = [v for node in folded(network) for v in capability.neuron_violations(node, chip)]
+    violations = _layer_violations(network, chip)
     violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
     violations += capability.delay_violations(network, schedule, chip)
     if mapping.n_cores > chip.n_cores:
@@ -48,33 +49,22 @@ def estimate(network: Network, chip: Chip) -> None:
     Looks at neurons, the least synapse memory, the widest fan-in and what each layer's neurons must be able to do;
     fast for any size, for float or fixed-point networks. Passing it does not promise a fit.
     """
-    violations = [v for name in network.layers for v in capability.neuron_violations(network.node(name), chip)]
+    violations = _layer_violations(network, chip)
     n_neurons = sum(network.node(name).n_neurons for name in network.layers)
     room = int(chip.limit("max_neurons").sum())
     if n_neurons > room:
         violations.append(Violation("neurons", f"network -> {chip.name}", n_neurons, room,
                                     f"make {_largest(network)} smaller or raise noc.columns"))  # fmt: skip
     joining = _joining(network)
-    bits = {f"{c.source} -> {c.target}": _least_bits(network, c, chip) for c in joining}
+    bits = [_least_bits(network, c, chip) for c in joining]
     room = capacity.NO_LIMIT if chip.limit("synapse_bits") is None else int(chip.limit("synapse_bits").sum())
-    if sum(bits.values()) > room:
-        advice = f"make {max(bits, key=bits.get)} smaller, use fewer weight bits or raise core.synapse_bits"
-        where = f"network -> {chip.name}"
-        violations.append(Violation(WORDS["synapse_bits"], where, sum(bits.values()), room, advice))
+    if sum(bits) > room:
+        most = joining[bits.index(max(bits))]
+        advice = f"make {most.source} -> {most.target} smaller, use fewer weight bits or raise core.synapse_bits"
+        violations.append(Violation(WORDS["synapse_bits"], f"network -> {chip.name}", sum(bits), room, advice))
     violations += [v for c in joining for v in _fan_in_violations(network, c, chip)]
     if violations:
         raise FitError(chip.name, violations)
-
-
-def folded(network: Network) -> Iterator[Node]:
-    """The layers with the biases of their connections joined to `bias_u`, as `emit` joins them."""
-    for name in network.layers:
-        node = network.node(name)
-        biases = [c.bias_per_neuron(node.shape) for c in network.into(name) if c.bias is not None]
-        if biases:
-            total = node.neuron.array("bias_u", node.shape) + sum(np.asarray(b, np.int64) for b in biases)
-            node = Node(name, node.shape, node.neuron.replace(bias_u=total))
-        yield node
 
 
 def too_many_cores(network: Network, chip: Chip, n_cores: int) -> Violation:
@@ -105,7 +95,7 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
             if most:
                 advice = f"one neuron of {network.layers[layer]} alone takes {most}: give it fewer inputs"
             else:
-                n = int((count[layer] > 0).sum()) * ceil((used[cores] / limit[cores]).max())
+                n = int((count[layer] > 0).sum()) + sum(ceil(used[c] / limit[c]) - 1 for c in cores)
                 advice = f"split {network.layers[layer]} over {n} cores"
             where = [f"core {c}" for c in cores[:N_SHOWN]]
             if len(cores) > N_SHOWN:
@@ -130,6 +120,18 @@ def _named(count: np.ndarray, layer_of: np.ndarray, alone: np.ndarray, limit: in
     if alone.max() > limit:
         return int(layer_of[alone.argmax()]), int(alone.max())
     return int(count.argmax()), 0
+
+
+def _layer_violations(network: Network, chip: Chip) -> list[Violation]:
+    """What the layers ask of the chip's neurons, the biases of their connections included."""
+    violations = []
+    for name in network.layers:
+        node = network.node(name)
+        biases = (node.neuron.bias, node.neuron.bias_u, *(getattr(c, "bias", None) for c in network.into(name)))
+        has_bias = any(bias is not None and np.any(bias) for bias in biases)
+        node = fold_bias(network, node) if network.is_fixed else node
+        violations += capability.neuron_violations(node, chip, has_bias)
+    return violations
 
 
 def _largest(network: Network) -> str:

@@ -28,7 +28,7 @@ def emit(
     if not network.is_fixed:
         raise ModelError("only a fixed-point network can be emitted; quantize it first")
     mapping.verify(network, chip)
-    nodes = {name: _fold_bias(network, node) for name, node in network.nodes.items()}
+    nodes = {name: fold_bias(network, node) for name, node in network.nodes.items()}
     connections = tuple(_effective(c, chip.weights.effective_limit) for c in network.connections)
     network = Network(network.inputs, nodes, connections)
     axons = build_axons(network, flat_cores(network, mapping), mapping.n_cores, chip)
@@ -37,7 +37,7 @@ def emit(
     return program
 
 
-def _fold_bias(network: Network, node: Node) -> Node:
+def fold_bias(network: Network, node: Node) -> Node:
     """The node with the biases of its connections added to its `bias_u`."""
     biases = [c.bias_per_neuron(node.shape) for c in network.into(node.name) if c.bias is not None]
     if not biases:
