@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from nwcompile.cost.energy import energy_pj
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
@@ -40,7 +41,7 @@ def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, k
                 x = layers[name].step(x)
                 recorder.take(name, t, x, layers[name].named)
             values[name][:, t] = x
-    return recorder.run("reference", "aligned", inputs)
+    return recorder.run("aligned", inputs, {}, None)
 
 
 def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool, window: str) -> Run:
@@ -83,7 +84,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
                 events[c.target][later] += apply(structure(c), (sent[c.source] != 0).astype(np.int64), shape)
         for name, spikes in sent.items():
             _count_messages(program, name, np.count_nonzero(spikes, axis=0).reshape(-1), counters, h)
-    return recorder.run("reference", window, inputs, counters)
+    return recorder.run(window, inputs, counters, energy_pj(counters, program.chip))
 
 
 def _has_bias(spec):
@@ -138,9 +139,11 @@ class Recorder:
             for state, value in states.items():
                 self.states[name][state][:, t] = value
 
-    def run(self, backend: str, window: str, inputs: dict, counters: dict | None = None) -> Run:
+    def run(self, window: str, inputs: dict, counters: dict, energy: dict | None) -> Run:
         """The Run of what was recorded."""
-        return finish(self.network, backend, "cpu", window, self.spikes, self.states, inputs, counters or {})
+        return finish(
+            self.network, "reference", "cpu", window, self.spikes, self.states, inputs, counters, energy_pj=energy
+        )
 
 
 def finish(network: Network, backend, device, window, spikes, states, inputs, counters, **measured) -> Run:

@@ -7,9 +7,11 @@ feed each other (recurrent groups) run their time loop inside one kernel. Counte
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
+from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.traffic import count_events
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
@@ -35,7 +37,8 @@ def run_program(program: Program, inputs: dict, n_steps: int, keep_states: bool,
     run = finish(program.network, "sequence", "cpu", window, spikes, states, inputs, {})
     activity = Activity(run.activity.counts, run.n_samples, updates)
     counters = count_events(program, activity, window)
-    return finish(program.network, "sequence", "cpu", window, spikes, states, inputs, counters)
+    energy = energy_pj(counters, program.chip)
+    return replace(run, counters=counters, energy_pj=energy, activity=activity)
 
 
 def record(network: Network, x, steps: int | None = None) -> tuple[Activity, dict[str, np.ndarray]]:

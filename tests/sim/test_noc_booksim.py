@@ -24,7 +24,8 @@ def mesh(k: int, flits: int, n_channels: int, buffer: int) -> Chip:
     noc = {"columns": k, "rows": k, "virtual_channels": n_channels, "buffer_flits": buffer, "flits_per_message": flits}
     table = {
         "name": "mesh", "noc": noc, "core": {"max_neurons": 1 << 20}, "neuron": {"reset": ["zero"]},
-        "cost": {**FREE, "barrier_cycles": {"1": 0}}, "sources": dict.fromkeys(("noc", "core", "neuron", "cost"), "test"),
+        "cost": {**FREE, "barrier_cycles": {"1": 0}},
+        "sources": dict.fromkeys(("noc", "core", "neuron", "cost"), "test"),
     }  # fmt: skip
     return Chip.from_dict(table)
 
