@@ -153,11 +153,14 @@ def _backend(parser: Parser, default: str) -> None:
 
 
 def _options(parser: Parser) -> None:
+    from nwcompile.passes.partition import PARTITIONERS
+    from nwcompile.passes.place import PLACERS
+
     add = parser.add_argument
     add("--seed", type=_whole, metavar="N")
     add("--weight-bits", type=_whole, metavar="N", help="fewer bits than the chip has")
-    add("--partitioner", metavar="NAME", help="neurons to cores (an unknown name lists them all)")
-    add("--placer", metavar="NAME", help="cores to sites (an unknown name lists them all)")
+    add("--partitioner", type=_choice("partitioner", PARTITIONERS), help=f"neurons to cores: {', '.join(PARTITIONERS)}")
+    add("--placer", type=_choice("placer", PLACERS), help=f"cores to sites: {', '.join(PLACERS)}")
     for name, words in (("optimise", choices.OBJECTIVES), ("execution", choices.EXECUTIONS),
                         ("multicast", choices.MULTICASTS), ("on-multi-spike", choices.ON_MULTI_SPIKE)):  # fmt: skip
         add(f"--{name}", type=_choice(name, words), help=", ".join(words))

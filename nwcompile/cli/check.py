@@ -14,5 +14,5 @@ def run(args: Namespace) -> int:
     if args.json:
         print(as_json({key: doc[key] for key in ("verdict", "fits", "chip", "fit", "layers", "warnings")}))
     else:
-        print("\n".join([doc["verdict"], "", *fit_table(doc)]))
+        print("\n".join([doc["verdict"], "", *fit_table(doc), *(f"warning: {text}" for text in doc["warnings"])]))
     return 0

@@ -5,9 +5,9 @@ from argparse import Namespace
 import numpy as np
 
 from nwcompile.cli.arguments import options_of
-from nwcompile.cli.data import read_data
+from nwcompile.cli.data import Data, read_data
 from nwcompile.cli.load import chip_of, network_of, writable
-from nwcompile.cli.progress import print_stage, warn
+from nwcompile.cli.progress import Progress
 from nwcompile.cli.text import as_json
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.traffic import count_events, link_flits
@@ -15,9 +15,8 @@ from nwcompile.flow import compile
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report.collect import collect
+from nwcompile.report import report
 from nwcompile.report.text import render_text
-from nwcompile.report.write import report
 
 
 def run(args: Namespace) -> int:
@@ -25,9 +24,7 @@ def run(args: Namespace) -> int:
     program = compiled(args)
     path = folder / "net.nwc"
     program.save(path)
-    predicted = predict(program)
-    report(program, predicted, folder)
-    doc = collect(program, predicted)
+    doc = report(program, predict(program), folder)
     if args.json:
         made = {"program": str(path), "program_hash": program.hash, "report": str(folder / "report.json")}
         print(as_json({**made, **doc}))
@@ -37,14 +34,11 @@ def run(args: Namespace) -> int:
 
 
 def compiled(args: Namespace) -> Program:
-    """The program of the model, chip and options that were named; stages and warnings go to stderr."""
-    chip = chip_of(args)
-    calibration = None if args.calibration is None else read_data(args.calibration)
-    network = network_of(args.model, args, calibration.example if calibration else None)
-    x = calibration.x if calibration else None
-    program = compile(network, chip, calibration=x, options=options_of(args), on_stage=print_stage)
-    warn(program.warnings)
-    return program
+    """The program of the model, chip and options that were named; stages are shown on stderr."""
+    chip, options = chip_of(args), options_of(args)
+    data = Data(None) if args.calibration is None else read_data(args.calibration)
+    network = network_of(args.model, args, data.example)
+    return compile(network, chip, data.x, options, on_stage=Progress(network, chip, options))
 
 
 def predict(program: Program) -> Run:

@@ -44,8 +44,9 @@ def read_data(path: str) -> Data:
     if Path(path).suffix not in (".npz", ".npy"):
         raise ModelError(f"{path}: expected a .npz or .npy file of shape [B, T, *shape]")
     try:
-        loaded = np.load(path, allow_pickle=False)
-        arrays = {name: loaded[name] for name in loaded.files} if Path(path).suffix == ".npz" else {"x": loaded}
+        with open(path, "rb") as stream:
+            loaded = np.load(stream, allow_pickle=False)
+            arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except Exception as e:  # a damaged zip or array header raises many kinds
         reason = e.strerror if isinstance(e, OSError) and e.strerror else sentence(e)
         raise ModelError(f"{path}: cannot be read: {reason}") from None

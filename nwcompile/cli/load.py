@@ -29,9 +29,7 @@ def chip_of(args: Namespace) -> Chip:
 def program_of(path: str, changes: dict) -> Program:
     """A .nwc file, with keys of its chip changed that compiling does not depend on."""
     if Path(path).suffix != ".nwc":
-        raise OptionError(
-            f"{path}: expected a .nwc program; make one with `nwcompile compile MODEL --chip NAME -o DIR`"
-        )
+        raise OptionError(f"{path}: expected a .nwc program, as `nwcompile compile` makes it")
     program = Program.load(path)
     for key in changes:
         if not key.startswith(AFTER_COMPILING) or key in GRID:

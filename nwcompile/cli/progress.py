@@ -1,35 +1,74 @@
-"""Progress on stderr: one line for every stage of the compiler, and its warnings."""
+"""Progress on stderr: one line for every stage of the compiler."""
 
 import sys
-from collections.abc import Iterable
+
+import numpy as np
 
 from nwcompile.cli.text import count
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
+from nwcompile.passes.place import routed_cost
+from nwcompile.passes.quantize import Quantized
+from nwcompile.report.text import improved, stage_line
+
+STAGES = ("estimate", "normalize", "schedule", "quantize", "calibrate", "partition", "place", "check", "emit")
 
 
-def print_stage(name: str, value, seconds: float) -> None:
-    """What `flow.compile` calls after each stage: its name, the size of what it made, and how long it took."""
-    print(f"{name:<10} {size(value):<48} {seconds:6.2f} s".rstrip(), file=sys.stderr, flush=True)
+class Progress:
+    """What `flow.compile` calls after each stage: prints name, size, seconds and the figure that the stage improved."""
 
+    def __init__(self, network: Network, chip: Chip, options: Options):
+        self.before, self.chip, self.options = network, chip, options
+        self.seen: dict = {}
 
-def size(value) -> str:
-    """What a stage made, in a few words."""
-    if isinstance(value, Network):
-        n = sum(value.node(name).n_neurons for name in value.layers)
-        return f"{count(len(value.layers), 'layer')}, {count(n, 'neuron')}"
-    if isinstance(value, Schedule):
-        return f"{value.execution}, depth {value.depth}"
-    if isinstance(value, Mapping):
-        return f"{count(value.n_cores, 'core')} on {count(value.n_tiles, 'tile')}"
-    if isinstance(value, Program):
-        return f"{count(value.axons.n_axons, 'axon')}"
-    return size(value.network) if hasattr(value, "network") else ""
+    def __call__(self, name: str, value, seconds: float) -> None:
+        line = stage_line(
+            STAGES.index(name) + 1, len(STAGES), name, self.size(value), seconds, self.figure(name, value)
+        )
+        print(line, file=sys.stderr, flush=True)
+        self.seen[name] = value
 
+    def size(self, value) -> str:
+        """What a stage made, in a few words."""
+        if isinstance(value, Network):
+            n_neurons = sum(value.node(name).n_neurons for name in value.layers)
+            return f"{count(len(value.layers), 'layer')}, {count(n_neurons, 'neuron')}"
+        if isinstance(value, Schedule):
+            return f"{value.execution}, depth {value.depth}"
+        if isinstance(value, Quantized):
+            bits = sorted({row["bits"] for row in value.table})
+            return f"{'/'.join(map(str, bits))}-bit weights"
+        if isinstance(value, Activity):
+            return f"{count(value.n_samples, 'sample')} of {count(value.n_steps, 'step')}"
+        if isinstance(value, Mapping):
+            return f"{count(value.n_cores, 'core')} on {count(value.n_tiles, 'tile')}"
+        return count(value.axons.n_axons, "axon") if isinstance(value, Program) else ""
 
-def warn(warnings: Iterable[str]) -> None:
-    """The compiler's warnings, one a line."""
-    for text in warnings:
-        print(f"nwcompile: warning: {text}", file=sys.stderr)
+    def figure(self, name: str, value) -> str:
+        """The figure that a stage improved, or that says how well it did."""
+        if name == "normalize":
+            return improved("connections", len(self.before.connections), len(value.connections))
+        if name == "quantize":
+            known = [row for row in value.table if row["spike_agreement_percent"] is not None]
+            if not known:
+                return ""
+            worst = min(known, key=lambda row: row["spike_agreement_percent"])
+            return f"spikes alike {worst['spike_agreement_percent']:.1f} % or more (least: {worst['layer']})"
+        if name == "calibrate":
+            layers = self.seen["quantize"].network.layers
+            rate = float(np.mean(np.concatenate([value.rate(layer) for layer in layers])))
+            return f"{100 * rate:.1f} % of neurons a step"
+        if name == "place":
+            cost = [self._hops(mapping) for mapping in (self.seen["partition"], value)]
+            return improved("hops a step and sample", *cost)
+        return ""
+
+    def _hops(self, mapping: Mapping) -> float:
+        activity = self.seen["calibrate"]
+        messages = routed_cost(mapping, self.seen["quantize"].network, self.chip, activity, "traffic")
+        return messages / (activity.n_steps * activity.n_samples)

@@ -6,9 +6,8 @@ from nwcompile.cli.data import data_of
 from nwcompile.cli.evaluate import measured
 from nwcompile.cli.load import program_of, writable
 from nwcompile.cli.text import as_json
-from nwcompile.report.collect import collect
+from nwcompile.report import report
 from nwcompile.report.text import render_text
-from nwcompile.report.write import report
 from nwcompile.sim import simulate
 
 
@@ -18,8 +17,7 @@ def run(args: Namespace) -> int:
     program = program_of(args.program, args.set)
     result = simulate(program, data.x, args.backend or "cycle", args.device, steps=args.steps)
     accuracy = measured(args, result, data)
-    report(program, result, folder, accuracy=accuracy)
-    doc = collect(program, result, accuracy)
+    doc = report(program, result, folder, accuracy=accuracy)
     if args.json:
         print(as_json({"report": str(folder / "report.json"), **doc}))
     else:

@@ -1,0 +1,116 @@
+"""What compiling from the command line writes, prints and refuses."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.cli.progress import STAGES
+
+COMPILE = "compile toy:make --chip tiny --calibration data.npz"
+
+
+def test_cli_compile_writes_a_program_and_its_report(command, model, folder):
+    code, out, err = command(f"{COMPILE} --seed 3 --cores 2 -o build --json")
+    assert code == 0
+    assert [line.split()[1] for line in err.splitlines()] == list(STAGES)
+    made = json.loads(out)
+    program = nw.Program.load("build/net.nwc")
+    assert made["program_hash"] == program.hash and program.manifest["options"]["seed"] == 3
+    assert program.mapping.n_cores == 2 and made["verdict"].startswith("fits tiny: 2 of 4 cores; at least ")
+    assert json.loads((folder / "build/report.json").read_text())["verdict"] == made["verdict"]
+    assert (folder / "build/report.html").stat().st_size > 10_000
+
+
+def test_cli_compile_predicts_exactly_what_the_calibration_counts(command, model):
+    made = json.loads(command(f"{COMPILE} -o build --json")[1])
+    run = json.loads(command("simulate build/net.nwc --input data.npz --json")[1])
+    assert made["events_per_sample"]["synops"] == pytest.approx(run["counters"]["synops"] / 3)
+
+
+def test_cli_compile_is_repeatable_in_new_processes(model, folder):
+    hashes = set()
+    for seed, threads in (("1", "1"), ("2", "2")):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads, "NUMBA_NUM_THREADS": threads}
+        line = [sys.executable, "-m", "nwcompile", *COMPILE.split(), "-o", f"build{seed}"]
+        subprocess.run(line, env=env, check=True, capture_output=True)
+        hashes.add((folder / f"build{seed}/net.nwc").read_bytes())
+    assert len(hashes) == 1
+
+
+def test_cli_compile_that_does_not_fit_returns_1_and_writes_nothing(command, model, folder):
+    code, out, err = command("compile toy:make --chip tiny --set core.max_neurons=1 --set noc.rows=1 -o build")
+    assert (code, out) == (1, "")
+    assert err == (
+        "nwcompile: error: 1 limit exceeded on tiny\n"
+        "  neurons  network -> tiny  4 of 2  make out smaller or raise noc.columns\n"
+    )
+    assert not (folder / "build").exists()
+    found = json.loads(command("check toy:make --chip tiny --set core.max_neurons=1 --set noc.rows=1 --json")[1])
+    assert found["error"] == "FitError"
+    assert found["violations"] == [
+        {"what": "neurons", "where": "network -> tiny", "used": 4, "limit": 2,
+         "advice": "make out smaller or raise noc.columns"}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line, text",
+    [
+        (
+            "compile toy:make --chip tiny --partitioner mets -o build",
+            "compile: argument --partitioner: unknown partitioner 'mets'; choose one of: metis, sequential",
+        ),
+        (
+            "compile toy:make --chip tiny --placer aneal -o build",
+            "compile: argument --placer: unknown placer 'aneal'; choose one of: anneal, row-major",
+        ),
+        ("compile toy:make --chip tiny", "compile: the following arguments are required: -o/--output"),
+        ("compile toy:make --chip tiny --seed -1 -o build", "seed=-1 must be a number >= 0"),
+        (
+            "compile toy:make --chip tiny --dt 0.1 -o build",
+            "--dt, --dialect and --neuron say how to read a .nir file; a factory's module says it itself",
+        ),
+        ("compile toy:make --chip tiny -o data.npz/build", "-o data.npz/build: data.npz is not a folder; "
+         "choose a folder you may write to"),
+        ("compile bad.nir --chip tiny --dialect nir --dt 1e-4 -o build", "NIR file bad.nir: this is not an HDF5 file; write the model with nir.write"),
+    ],
+)  # fmt: skip
+def test_cli_wrong_compile_is_one_sentence_and_writes_nothing(command, model, folder, line, text):
+    (folder / "bad.nir").write_text("not HDF5")
+    code, out, err = command(line)
+    assert (code, out) == (2, "")
+    assert err.replace(f"{folder}/", "") == f"nwcompile: error: {text}\n"
+    assert not (folder / "build").exists()
+
+
+def test_cli_check_prints_the_fit(command, model):
+    code, out, _ = command("check toy:make --chip tiny --calibration data.npz")
+    assert code == 0 and out.startswith("fits tiny: 1 of 4 cores") and "synapse memory" in out
+    assert json.loads(command("check toy:make --chip tiny --json")[1])["fits"] is True
+
+
+def test_cli_report_measures_and_compares_with_the_float_model(command, model, folder):
+    command(f"{COMPILE} -o build")
+    code, out, _ = command("report build/net.nwc --input data.npz --model toy:make -o report --json")
+    doc = json.loads(out)
+    assert code == 0 and doc["time"]["source"] == "measured"
+    x, y = np.load("data.npz")["x"], np.load("data.npz")["y"]
+    import toy
+
+    runs = {"float": nw.simulate(toy.make(), x), "chip": nw.simulate(nw.Program.load("build/net.nwc"), x)}
+    expected = {name: float(np.mean(run.output.sum(1).argmax(1) == y)) for name, run in runs.items()}
+    assert doc["accuracy"] == expected
+    assert sorted(p.name for p in (folder / "report").iterdir()) == ["report.html", "report.json"]
+
+
+def test_cli_evaluate_compiles_a_model_and_compares(command, model):
+    code, out, _ = command("evaluate toy:make --chip tiny --calibration data.npz --input data.npz --json")
+    result = json.loads(out)
+    assert code == 0 and set(result["accuracy"]) == {"float", "chip"} and result["chip"] == "tiny"
+    code, out, _ = command("evaluate toy:make --input data.npz")
+    assert code == 0 and out.splitlines()[1].startswith("float") and len(out.splitlines()) == 2

@@ -1,0 +1,136 @@
+"""What the verbs that work on a program print and return."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile import cli
+from nwcompile.sim.crosscheck import Crosscheck, Difference
+
+
+def test_cli_without_arguments_lists_the_verbs(command):
+    code, out, _ = command("")
+    assert code == 2
+    assert [line.split()[0] for line in out.splitlines()[2:]] == list(cli.VERBS)
+
+
+def test_cli_version(command):
+    assert command("--version") == (0, f"nwcompile {nw.__version__}\n", "")
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_cli_help_of_every_verb(verb, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([verb, "--help"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: nwcompile {verb} ")
+
+
+def test_cli_simulate_runs_a_float_model(command, model):
+    code, out, _ = command("simulate toy:make --input data.npz --json")
+    figures = json.loads(out)
+    assert code == 0 and figures["backend"] == "reference" and figures["counters"] == {}
+    import toy
+
+    run = nw.simulate(toy.make(), np.load("data.npz")["x"])
+    assert figures["spikes"] == {"out": int(run.spikes["out"].sum())}
+
+
+def test_cli_simulate_gives_what_the_function_gives(command, folder):
+    code, out, err = command("simulate net.nwc --input data.npz --record all -o run.npz --json")
+    assert (code, err) == (0, "")
+    run = nw.simulate(nw.Program.load("net.nwc"), np.load("data.npz")["x"], backend="cycle", record="all")
+    figures = json.loads(out)
+    assert figures["counters"] == {name: int(c.sum()) for name, c in run.counters.items()}
+    assert figures["step_cycles"] == run.step_cycles.tolist() and figures["seconds"] == run.seconds
+    assert figures["energy_pj"] == run.energy_pj and figures["output"] == "run.npz"
+    with np.load("run.npz") as written:
+        assert np.array_equal(written["output"], run.output)
+        assert np.array_equal(written["states/fc1/v"], run.states["fc1"]["v"])
+        assert np.array_equal(written["counters/synops"], run.counters["synops"])
+
+
+def test_cli_simulate_text_names_units(command, folder):
+    _, out, _ = command("simulate net.nwc --input data.npz --samples 2")
+    assert out.startswith("2 samples, 5 steps; backend cycle on cpu, window aligned\n")
+    assert "hardware step: mean " in out and " us (of 7 steps)" in out and " nJ a sample" in out
+
+
+def test_cli_set_changes_the_costs_of_a_program(command, folder):
+    slow = json.loads(command("simulate net.nwc --input data.npz --json --set cost.visit_cycles=1000")[1])
+    fast = json.loads(command("simulate net.nwc --input data.npz --json")[1])
+    assert sum(slow["step_cycles"]) > sum(fast["step_cycles"]) and slow["counters"] == fast["counters"]
+
+
+def test_cli_unwritable_output_leaves_nothing(command, folder):
+    (folder / "file").write_text("")
+    code, out, err = command("simulate net.nwc --steps 3 -o file/run.npz")
+    assert (code, out) == (2, "")
+    assert err == ("nwcompile: error: file/run.npz cannot be written: File exists; choose a folder you may write to\n")
+    assert sorted(p.name for p in folder.iterdir()) == ["data.npz", "file", "net.nwc"]
+
+
+def test_cli_crosscheck_agrees(command, folder):
+    code, out, _ = command("crosscheck net.nwc --input data.npz")
+    assert code == 0 and out.startswith("reference, cycle, sequence agree bit for bit on 3 samples")
+
+
+def test_cli_crosscheck_returns_1_and_the_first_difference(command, folder, monkeypatch):
+    import nwcompile.cli.crosscheck as verb
+
+    first = Difference("v", 2, 0, "fc1", 3, 0, {"reference": 5, "cycle": 6})
+    monkeypatch.setattr(verb, "crosscheck", lambda *_: Crosscheck(False, ("reference", "cycle"), 3, 99, first))
+    code, out, _ = command("crosscheck net.nwc --input data.npz")
+    assert code == 1
+    assert out == (
+        "reference, cycle disagree first at step 2, layer fc1, neuron 3, sample 0, core 0: v reference=5, cycle=6\n"
+    )
+    code, out, _ = command("crosscheck net.nwc --input data.npz --json")
+    assert code == 1 and json.loads(out)["first_difference"]["values"] == {"reference": 5, "cycle": 6}
+
+
+def test_cli_interrupt_is_one_line_and_130(command, folder, monkeypatch):
+    import nwcompile.cli.simulate as verb
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verb, "simulate", interrupted)
+    code, out, err = command("simulate net.nwc --steps 3")
+    assert (code, out, err) == (130, "", "nwcompile: interrupted; nothing was half-written\n")
+
+
+def test_cli_evaluate_counts_output_spikes(command, folder):
+    output = nw.simulate(nw.Program.load("net.nwc"), np.load("data.npz")["x"]).output
+    expected = float(np.mean(output.sum(1).argmax(1) == np.load("data.npz")["y"]))
+    code, out, _ = command("evaluate net.nwc --input data.npz --json")
+    assert code == 0
+    assert json.loads(out) == {"n_samples": 3, "accuracy": {"chip": expected}, "chip": "tiny", "backend": "sequence"}
+
+
+def test_cli_show_lists_cores_and_one_core(command, folder):
+    code, out, _ = command("show net.nwc")
+    assert code == 0 and out.startswith("2 cores of 4 on tiny\n")
+    core = json.loads(command("show net.nwc --core 1 --json")[1])
+    assert core["neurons"] == {"fc1": [4, 5, 6, 7], "fc2": [0, 1, 2, 3]} and core["site"] == [1, 1, 0]
+    assert core["used"] == {"neurons": 8, "in_axons": 14, "out_axons": 4, "synapse_bits": 896}
+    assert [(row["source"], row["axons"], row["synapses"]) for row in core["in_axons"]] == [
+        ("in", 6, 24),
+        ("fc1", 8, 32),
+    ]
+    assert core["out_axons"] == [{"core": 1, "site": [1, 1, 0], "axons": 4, "hops": 0}]
+    assert core["registers"]["fc2"]["threshold >> 0"] == 64 and core["registers"]["fc2"]["reset"] == "zero"
+    text = command("show net.nwc --core 1")[1]
+    assert "fc1          4  4-7" in text and "register of fc2" in text
+
+
+def test_cli_chips_list_and_show(command):
+    assert [row["name"] for row in json.loads(command("chips list --json")[1])] == ["h1v2", "loihi1", "tiny"]
+    code, out, _ = command("chips show h1v2")
+    assert code == 0 and "core.max_neurons             50, 50, 100  sdk.neuronovatech.com" in out
+    assert "no times: the file lacks some of the figures they need" in out
+    keys = json.loads(command("chips show loihi1 --json --set noc.buffer_flits=4")[1])["keys"]
+    assert keys["noc.buffer_flits"] == {"value": 4, "source": "set by the user"}
+    assert all(entry["source"] for entry in keys.values())

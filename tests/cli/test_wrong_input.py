@@ -1,0 +1,136 @@
+"""One sentence for every wrong input, and nothing half-written."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+@pytest.mark.parametrize(
+    "line, text",
+    [
+        (
+            "simulat net.nwc",
+            "unknown verb 'simulat'; choose one of: "
+            "simulate, check, chips, compile, crosscheck, evaluate, report, show",
+        ),
+        ("chips shw", "chips: argument list|show: unknown action 'shw'; choose one of: show, list"),
+        ("chips show", "chips show: give a name: h1v2, loihi1, tiny, or a .toml file"),
+        (
+            "chips show lohi1",
+            "unknown chip 'lohi1'; choose one of: loihi1, h1v2, tiny, or give the path of a .toml file",
+        ),
+        ("chips list --jsn", "chips: unknown flag '--jsn'; choose one of: --json, --help, --set, -h"),
+        ("chips list tiny", "chips list: unexpected argument 'tiny'; `chips show tiny` shows one chip"),
+        ("chips show tiny x", "chips: unexpected argument 'x'"),
+        ("chips show tiny --set noc.rows", "chips: argument --set: expected KEY=VALUE, got 'noc.rows'"),
+        ("chips show tiny --set noc.row=3", "tiny: noc.row: unknown key (did you mean 'noc.rows'?)"),
+        ("chips show tiny --set noc.rows=-3", "tiny: noc.rows: -3 must be above 0"),
+        ("chips show tiny --set noc.rows=x", "tiny: noc.rows: expected a whole number, got 'x'"),
+        ("show", "show: the following arguments are required: PROGRAM.nwc"),
+        ("show net.nwc --core one", "show: argument --core: expected a whole number, got 'one'"),
+        ("show net.nwc --core 2", "there is no core 2; the mapping uses cores 0..1"),
+        ("show data.npz", "data.npz: expected a .nwc program, as `nwcompile compile` makes it"),
+        ("show none.nwc", "none.nwc cannot be read: No such file or directory"),
+        ("simulate net.nwc", "no input: give --input X.npz, or --steps N to run without input"),
+        (
+            "simulate net.nwc --steps 3 --backend cyle",
+            "simulate: argument --backend: unknown backend 'cyle'; choose one of: cycle, reference, sequence",
+        ),
+        (
+            "simulate net.nwc --steps 3 --window hard",
+            "simulate: argument --window: unknown window 'hard'; choose one of: hardware, aligned",
+        ),
+        ("simulate net.nwc --steps 0", "steps=0 must be a whole number >= 1"),
+        ("simulate net.nwc --input none.npz", "none.npz: cannot be read: No such file or directory"),
+        ("simulate net.nwc --input net.nwc", "net.nwc: expected a .npz or .npy file of shape [B, T, *shape]"),
+        ("simulate net.nwc --input data.npz --samples 0", "--samples 0 must be 1 or more"),
+        (
+            "simulate net.nwc --steps 3 --set core.max_neurons=4",
+            "--set core.max_neurons: this key is fixed when compiling; give it to `nwcompile compile`",
+        ),
+        ("simulate net.txt --steps 3", "net.txt: expected a .nir file or package.module:factory"),
+        (
+            "simulate nowhere:make --steps 3",
+            "nowhere:make: importing nowhere failed: ModuleNotFoundError: No module named 'nowhere'",
+        ),
+        (
+            "crosscheck net.nwc --steps 3 --against cycle",
+            "crosscheck needs two backends or more, got cycle",
+        ),
+        ("evaluate net.nwc --steps 3", "no input: no labels; evaluate needs them under the key y of a .npz file"),
+        (
+            "evaluate net.nwc --input data.npz --chip tiny",
+            "--chip: a .nwc program has its chip; change keys with --set, or compile the model again",
+        ),
+        (
+            "report net.nwc --steps 3 -o net.nwc",
+            "-o net.nwc: net.nwc is not a folder; choose a folder you may write to",
+        ),
+    ],
+)
+def test_cli_wrong_usage_is_one_sentence(command, folder, line, text):
+    code, out, err = command(line)
+    assert (code, out) == (2, "")
+    assert err.replace(f"{folder}/", "") == f"nwcompile: error: {text}\n"
+
+
+def test_cli_json_error_is_json_too(command):
+    code, out, err = command("chips show lohi1 --json")
+    assert code == 2 and err.startswith("nwcompile: error: unknown chip")
+    assert json.loads(out) == {"error": "ChipError", "message": err.removeprefix("nwcompile: error: ").rstrip()}
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_cli_damaged_program_is_refused(command, folder, damage):
+    data = bytearray((folder / "net.nwc").read_bytes())
+    if damage == "cut":
+        del data[-100:]
+    else:
+        data[len(data) // 2] ^= 1
+    (folder / "net.nwc").write_bytes(data)
+    code, _, err = command("simulate net.nwc --steps 3")
+    assert code == 2
+    assert err == (
+        "nwcompile: error: net.nwc: damaged or cut short (its SHA-256 does not match); compile the network again\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "array, text",
+    [
+        ({"x": np.zeros((3, 5, 7))}, "input 'in' must be [B, T, 6], got shape [3, 5, 7]"),
+        ({"x": np.full((3, 5, 6), 0.5)}, "input 'in' has the value 0.5, but the integer program takes whole numbers; "
+         "encode real values into spikes first (for example Bernoulli rate coding)"),
+        ({"x": np.full((3, 5, 6), np.nan)}, "input 'in' has NaN or infinite values; clean the data first"),
+        ({"x": np.full((3, 5, 6), "a")}, "input 'in' of dtype <U1 must be numbers of shape [B, T, 6]"),
+        ({"x": np.zeros(3)}, "bad.npz: x of shape [3] must be [B, T, *shape]"),
+        ({"y": np.zeros(3)}, "bad.npz: holds no samples; store them under the key x, as [B, T, *shape]"),
+        ({"x": np.zeros((3, 5, 6)), "y": np.zeros(2)}, "bad.npz: labels y of shape [2] must be one for each sample"),
+        ({"out": np.zeros((3, 5, 6))}, "there is no input 'out'; inputs: in"),
+        ({"x": np.array([object()])},
+         "bad.npz: cannot be read: ValueError: Object arrays cannot be loaded when allow_pickle=False"),
+    ],
+)  # fmt: skip
+def test_cli_unusable_data_is_one_sentence(command, folder, array, text):
+    np.savez("bad.npz", **array)
+    assert command("simulate net.nwc --input bad.npz") == (2, "", f"nwcompile: error: {text}\n")
+
+
+def test_cli_file_that_is_not_an_archive_is_refused(command, folder):
+    (folder / "bad.npz").write_bytes(b"PK\x03\x04 not a zip")
+    code, out, err = command("simulate net.nwc --input bad.npz")
+    assert (code, out) == (2, "") and err.startswith("nwcompile: error: bad.npz: cannot be read: BadZipFile")
+
+
+@pytest.mark.parametrize(
+    "factory, text",
+    [
+        ("broken", "toy:broken: raised ZeroDivisionError: division by zero (toy.py, line 11)"),
+        ("leaves", "toy:leaves: raised SystemExit: 3 (toy.py, line 14)"),
+        ("mak", "toy:mak: there is no function 'mak' in toy; functions: make, broken, leaves"),
+        ("number", "toy:number: there is no function 'number' in toy; functions: broken, leaves, make"),
+    ],
+)
+def test_cli_broken_factory_is_one_sentence(command, model, factory, text):
+    assert command(f"simulate toy:{factory} --steps 3") == (2, "", f"nwcompile: error: {text}\n")
