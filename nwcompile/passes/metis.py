@@ -124,7 +124,7 @@ def _parts(network: Network, graph: tuple, limits: np.ndarray, options: Options)
     spare = 1000 * int(room.sum()) // (len(weight) - n_lines) - 1000
     share = None if (room == room[0]).all() else (room / room.sum()).tolist()
     _, part = pymetis.part_graph(
-        len(limits), xadj=start, adjncy=other, vweights=weight, eweights=edge_weight, tpwgts=share,
+        len(limits), pymetis.CSRAdjacency(start, other), vweights=weight, eweights=edge_weight, tpwgts=share,
         options=pymetis.Options(seed=options.seed, ufactor=max(1, min(spare, LARGEST_IMBALANCE))),
     )  # fmt: skip
     return np.asarray(part, np.int32)[n_lines:]
