@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 WORTH_SAYING = 1.05
 # A change of the mapping costs less than one of the model: it wins unless its gain is this many times smaller.
-TRAINING_PENALTY = 1.15
+MODEL_CHANGE_PENALTY = 1.5
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,8 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
     n_routers = chip.noc.columns * chip.noc.rows
     tiles = min(n_routers, mapping.n_tiles + -(-more // chip.noc.cores_per_router))
     after = replace(done, cycles=cycles, barrier_cycles=_barrier(program, done, tiles))
-    yield f"spread {layer} over {len(cores) + more} cores instead of {len(cores)}", after, 1.0
+    change = f"spread {layer} over {len(cores) + more} cores instead of {len(cores)} (n_cores={mapping.n_cores + more})"
+    yield change, after, 1.0
 
 
 def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) -> Iterator[tuple[str, Work, float]]:
@@ -131,7 +132,7 @@ def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) 
         cycles[event] = cycles[event] * (1 - share.send[source - n_inputs] / 2)
     on_links = 0 if is_input else share.messages[source].sum() / max(share.messages[n_inputs:].sum(), 1)
     change = f"encode {name} with half the spikes" if is_input else f"train {name} to half its spikes"
-    yield change, replace(done, cycles=cycles, link_cycles=done.link_cycles * (1 - on_links / 2)), TRAINING_PENALTY
+    yield change, replace(done, cycles=cycles, link_cycles=done.link_cycles * (1 - on_links / 2)), MODEL_CHANGE_PENALTY
 
 
 def _barrier(program: Program, done: Work, n_tiles: int) -> int:

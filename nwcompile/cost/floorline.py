@@ -42,6 +42,8 @@ class Floorline:
     `work` holds the busy cycles by event, unit and core; `link` int64[H] the busiest link of each step (-1: no flit);
     `bottlenecks` one for each step, `bottleneck` the one of all steps together; `time_share` the part of the bound in
     which each layer's work, the `network` (links) or the `barrier` fills the step; `advice` the change worth most.
+    For the plot, of one sample: `floor_cycles` is the barrier and the compute of the busiest core in the idlest step,
+    `cycles_per_synop` the mean cost of a synaptic operation, its memory words included.
     """
 
     work: Work
@@ -52,11 +54,18 @@ class Floorline:
     bottleneck: Bottleneck
     time_share: dict[str, float]
     advice: Advice
+    floor_cycles: float
+    cycles_per_synop: float
 
     @property
     def bound_cycles(self) -> np.ndarray:
         """int64[H]: lower bound on the core cycles of each hardware step, summed over the samples."""
         return self.work.bound_cycles
+
+    @property
+    def barrier_cycles(self) -> float:
+        """Core cycles of the barrier in one sample's step, all phases."""
+        return self.work.barrier_cycles / self.n_samples
 
     @property
     def step_us(self) -> np.ndarray:
@@ -88,13 +97,24 @@ def floorline(
     steps = tuple(_or_barrier(done, _busiest(done, share, link, critical, h), h) for h in each)
     return Floorline(
         done, link, n_samples, program.chip.core.cycle_ns, steps, _or_barrier(done, busiest, every),
-        _time_share(done, share, critical), advise(program, done, share, busiest),
+        _time_share(done, share, critical), advise(program, done, share, busiest), _floor(done) / n_samples,
+        float(_total(done, "memory").sum() / max(counters["synops"].sum(), 1)),
     )  # fmt: skip
 
 
 def tightness(bound_cycles: np.ndarray, measured_cycles: np.ndarray) -> float:
     """The bound of all steps over what was measured, 0..1; 1 when nothing else took time."""
     return float(np.sum(bound_cycles) / max(np.sum(measured_cycles), 1))
+
+
+def _total(done: Work, kind: str) -> np.ndarray:
+    """[H, core]: the cycles of all events of one kind."""
+    return np.sum([done.cycles[event] for event in FILLS[kind]], axis=0)
+
+
+def _floor(done: Work) -> float:
+    """Core cycles below which no step is, however few messages there are, summed over the samples."""
+    return float(done.barrier_cycles + _total(done, "compute").max(1).min())
 
 
 def _critical(done: Work) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,6 +1,5 @@
 """Summary: every figure that a report shows about a program and one run of it."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ from nwcompile.cost.floorline import Floorline, floorline, tightness
 from nwcompile.cost.layers import synops_into
 from nwcompile.cost.traffic import count_events, link_flits, resources
 from nwcompile.errors import ModelError
+from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
@@ -36,12 +36,13 @@ class Fit:
 
 @dataclass(frozen=True)
 class LayerFigures:
-    """One layer: its size, cores and what bounded them; means per sample and aligned step; its part of the step time."""
+    """One layer: its cores, the resource that fills one of them most; means of an aligned step; part of the time."""
 
     name: str
     n_neurons: int
     cores: tuple[int, ...]
     binding: str | None
+    binding_part: float | None
     spikes: float
     synops: float
     time_share: float | None
@@ -52,7 +53,8 @@ class Summary:
     """Figures of one run, means per sample; H hardware steps, times in microseconds, energies in picojoules.
 
     `core_use[resource]` int64[core]; `core_synops`, `core_busy_us` float64[core]: mean of a step, `core_busy_us` of the
-    busiest unit; `link_flits` float64[link]: mean of a step; `max_synops` float64[H]: of the busiest core. `bound` is
+    busiest unit; `link_flits` float64[link]: mean of a step; `max_synops` float64[H]: of the busiest core; `events`:
+    how often each counter's event happened. `bound` is
     the floorline of the run, `predicted` that of the calibration activity (`predicted_synops` its max_synops). What the
     chip, backend or program does not give is None.
     """
@@ -70,31 +72,50 @@ class Summary:
     measured_us: np.ndarray | None
     tightness: float | None
     energy_pj: dict[str, float] | None
-    counts: dict[str, float]
+    events: dict[str, float]
+
+    @property
+    def n_steps(self) -> int:
+        """H, hardware steps of a sample."""
+        return len(self.max_synops)
+
+    @property
+    def bound_us(self) -> np.ndarray | None:
+        """float64[H]: the floorline of the run."""
+        return None if self.bound is None else self.bound.step_us
+
+    @property
+    def predicted_us(self) -> np.ndarray | None:
+        """float64[H of the calibration]: the floorline of the calibration activity."""
+        return None if self.predicted is None else self.predicted.step_us
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """How many samples a second the steps allow, one after the other."""
+        return None if self.step_us is None else 1e6 / float(self.step_us.sum())
 
     @property
     def step_us(self) -> np.ndarray | None:
         """float64[H]: the measured step times, or else their bound."""
-        return self.measured_us if self.measured_us is not None else self.bound.step_us if self.bound else None
+        return self.bound_us if self.measured_us is None else self.measured_us
 
 
 def summarise(program: Program, run: Run) -> Summary:
     """The Summary of a run of `program`; raises ModelError for a run of something else."""
     n_cores = program.mapping.n_cores
-    if not run.counters or run.counters["synops"].shape[1] != n_cores:
-        raise ModelError(
-            f"the run was not made by this program of {n_cores} cores; simulate the program and report that"
-        )
-    n_steps, per_sample = len(run.counters["synops"]), 1 / run.n_samples
+    if not run.counters or run.activity is None or run.counters["synops"].shape[1] != n_cores:
+        raise ModelError(f"the run is not one of this program of {n_cores} cores; simulate the program and report that")
+    per_sample = 1 / run.n_samples
     flits = run.link_flits if run.link_flits is not None else link_flits(program, run.activity, run.window)
     bound = floorline(program, run.counters, flits, run.n_samples, run.activity)
-    measured = None
+    measured = tight = None
     if run.step_cycles is not None:
         measured = run.step_cycles * (program.chip.core.cycle_ns / 1000 * per_sample)
+        tight = None if bound is None else tightness(bound.bound_cycles, run.step_cycles)
     spent = energy_pj(run.counters, program.chip)
     return Summary(
         fits=fit(program),
-        layers=_layers(program, run, bound),
+        layers=_layers(program, run.activity, bound),
         core_use=resources(program.axons, program.core_of, n_cores),
         core_synops=run.counters["synops"].mean(0) * per_sample,
         core_busy_us=_busy_us(bound),
@@ -103,9 +124,9 @@ def summarise(program: Program, run: Run) -> Summary:
         **_predicted(program, run.window),
         bound=bound,
         measured_us=measured,
-        tightness=None if bound is None or measured is None else tightness(bound.bound_cycles, run.step_cycles),
+        tightness=tight,
         energy_pj=None if spent is None else {kind: pj * per_sample for kind, pj in spent.items()},
-        counts={name: float(c.sum()) * per_sample for name, c in run.counters.items()} | {"steps": n_steps},
+        events={name: float(c.sum()) * per_sample for name, c in run.counters.items()},
     )
 
 
@@ -113,28 +134,39 @@ def fit(program: Program) -> tuple[Fit, ...]:
     """What a program uses of the chip: cores first, then each resource of the cores."""
     chip, mapping = program.chip, program.mapping
     rows = [Fit("cores", None, mapping.n_cores, chip.n_cores, mapping.n_cores, chip.n_cores)]
-    site = chip.site_index(mapping.site_of)
-    for resource, used in resources(program.axons, program.core_of, mapping.n_cores).items():
-        limit = chip.limit(LIMIT_OF[resource])
-        worst = int(np.argmax(used if limit is None else used / limit[site]))
-        most = (None, None) if limit is None else (int(limit[site][worst]), int(limit.sum()))
-        rows.append(Fit(resource, worst, int(used[worst]), most[0], int(used.sum()), most[1]))
+    for resource, (used, limit) in _used_and_limit(program).items():
+        if limit is None:
+            rows.append(Fit(resource, int(used.argmax()), int(used.max()), None, int(used.sum()), None))
+        else:
+            worst = int(np.argmax(used / limit))
+            total = int(chip.limit(LIMIT_OF[resource]).sum())
+            rows.append(Fit(resource, worst, int(used[worst]), int(limit[worst]), int(used.sum()), total))
     return tuple(rows)
 
 
-def _layers(program: Program, run: Run, bound: Floorline | None) -> tuple[LayerFigures, ...]:
-    network, mapping, activity = program.network, program.mapping, run.activity
-    synops = synops_into(network, activity)
+def _used_and_limit(program: Program) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    """By resource: int64[core] of what each core in use holds, and of what it may hold; None: no limit."""
+    site = program.chip.site_index(program.mapping.site_of)
+    held = resources(program.axons, program.core_of, program.mapping.n_cores)
+    limits = {resource: program.chip.limit(LIMIT_OF[resource]) for resource in held}
+    return {r: (used, None if limits[r] is None else limits[r][site]) for r, used in held.items()}
+
+
+def _layers(program: Program, activity: Activity, bound: Floorline | None) -> tuple[LayerFigures, ...]:
+    network, synops = program.network, synops_into(program.network, activity)
+    parts = {r: used / limit for r, (used, limit) in _used_and_limit(program).items() if limit is not None}
     n = activity.n_samples * activity.n_steps
     rows = []
     for name in network.layers:
-        cores = tuple(int(c) for c in np.unique(mapping.core_of[name]))
-        notes = Counter(mapping.note[c] for c in cores if c in mapping.note)
-        binding = notes.most_common(1)[0][0] if notes else None
-        part = None if bound is None else bound.time_share[name]
+        cores = np.unique(program.mapping.core_of[name])
+        binding = max(parts, key=lambda r: parts[r][cores].max(), default=None)
         rows.append(
-            LayerFigures(name, network.node(name).n_neurons, cores, binding, float(activity.counts[name].sum() / n),
-                         float(synops[name].sum() / n), part)
+            LayerFigures(
+                name, network.node(name).n_neurons, tuple(cores.tolist()), binding,
+                None if binding is None else float(parts[binding][cores].max()),
+                float(activity.counts[name].sum() / n), float(synops[name].sum() / n),
+                None if bound is None else bound.time_share[name],
+            )
         )  # fmt: skip
     return tuple(rows)
 

@@ -76,12 +76,17 @@ def link_busy(chip: Chip, link_flits: np.ndarray) -> np.ndarray:
     return link_flits.astype(np.int64) * (chip.noc.link_cycles_per_flit * noc_ticks) // core_ticks
 
 
-def link_name(chip: Chip, link: int) -> str:
-    """What a link id means: `(x, y) E` for a mesh link, `(x, y) port p inject` or `eject` for a core's own."""
+def link_place(chip: Chip, link: int) -> tuple[int, int, str]:
+    """Router (x, y) of a link id, and its direction E, W, N, S, or `port p inject` or `eject` for a core's own link."""
     n_mesh = 4 * chip.noc.columns * chip.noc.rows
     if link < n_mesh:
-        router = link // 4
-        return f"({router % chip.noc.columns}, {router // chip.noc.columns}) {DIRECTIONS[link % 4]}"
-    core = (link - n_mesh) % chip.n_cores
-    x, y, port = (int(v) for v in chip.sites[core])
-    return f"({x}, {y}) port {port} {'inject' if link < n_mesh + chip.n_cores else 'eject'}"
+        y, x = divmod(link // 4, chip.noc.columns)
+        return x, y, DIRECTIONS[link % 4]
+    x, y, port = (int(v) for v in chip.sites[(link - n_mesh) % chip.n_cores])
+    return x, y, f"port {port} {'inject' if link < n_mesh + chip.n_cores else 'eject'}"
+
+
+def link_name(chip: Chip, link: int) -> str:
+    """A link in words: `(1, 0) E`, `(1, 0) port 2 inject`."""
+    x, y, kind = link_place(chip, link)
+    return f"({x}, {y}) {kind}"

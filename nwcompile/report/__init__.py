@@ -1,0 +1,39 @@
+"""Report: a run of a program as report.json and one self-contained report.html. Formats figures, computes none.
+
+The module can be called: `nwcompile.report(program, run, path)` is `nwcompile.report.report(program, run, path)`.
+"""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from nwcompile.ir.artifact import write_bytes
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+from nwcompile.report.collect import collect
+from nwcompile.report.html import render_html
+
+
+def report(program: Program, run: Run, path, accuracy=None, crosscheck=None) -> dict:
+    """Write `path`/report.json and `path`/report.html and give the content of the former.
+
+    `accuracy`: that of the chip, 0..1, or {"float": ..., "chip": ...}; `crosscheck`: what `nwcompile.crosscheck` gave.
+    Raises ArtifactError if the folder cannot be written (each file is written whole or not at all) and ModelError if
+    `run` is not one of `program`.
+    """
+    doc = collect(program, run, accuracy, crosscheck)
+    page = render_html(doc)
+    write_bytes(Path(path) / "report.json", json.dumps(doc, indent=1, allow_nan=False).encode())
+    write_bytes(Path(path) / "report.html", page.encode())
+    return doc
+
+
+class _Callable(ModuleType):
+    """This module, callable, so that the public name `nwcompile.report` is both the package and the function."""
+
+    def __call__(self, program: Program, run: Run, path, accuracy=None, crosscheck=None) -> dict:
+        return report(program, run, path, accuracy, crosscheck)
+
+
+sys.modules[__name__].__class__ = _Callable

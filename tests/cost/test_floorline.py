@@ -163,8 +163,8 @@ def advice(given, cores=((0, 0, 0, 1, 1, 1), (2, 2)), flits=None, **overrides):
 def test_advice_for_a_memory_bound_layer_is_to_spread_it():
     # 20,000 cycles of synops on each core of fc1: 2 x 1000 + 20000 -> 2 x 1000 + 10000, one step without work
     got = advice({"synops_dense": [[0, 0, 0], [5000, 5000, 0]]})
-    assert got == Advice("spread fc1 over 4 cores instead of 2", pytest.approx(22000 / 12000))
-    assert str(got) == "spread fc1 over 4 cores instead of 2: about 1.8x shorter step"
+    assert got == Advice("spread fc1 over 4 cores instead of 2 (n_cores=5)", pytest.approx(22000 / 12000))
+    assert str(got) == "spread fc1 over 4 cores instead of 2 (n_cores=5): about 1.8x shorter step"
 
 
 def test_advice_for_uneven_cores_is_to_even_them_out():

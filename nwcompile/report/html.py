@@ -1,0 +1,185 @@
+"""HTML: the content of report.json as one self-contained page: inline style and drawings, nothing from the network."""
+
+import json
+
+from nwcompile.report import tables
+from nwcompile.report.maps import core_map, link_map
+from nwcompile.report.markup import Markup, tag
+from nwcompile.report.plots import floorline_plot, step_plot
+from nwcompile.report.style import STYLE
+from nwcompile.report.text import grouped, number, percent
+
+DOCTYPE = Markup("<!DOCTYPE html>\n")
+
+
+def render_html(doc: dict) -> str:
+    """The whole page."""
+    name = f"{doc['chip']['name']}: report of nwcompile"
+    viewport = tag("meta", name="viewport", content="width=device-width, initial-scale=1")
+    head = tag("head", tag("meta", charset="utf-8"), viewport, tag("title", name), tag("style", Markup(STYLE)))
+    cores = _card("half", "Cores", _about_cores(doc), core_map(doc))
+    links = _card("half", "Links", ABOUT_LINKS, link_map(doc))
+    notes = tag("div", *_crosscheck(doc), _warnings(doc), class_=f"column {'half' if doc['energy'] else 'whole'}")
+    parts = [
+        _header(doc),
+        _tiles(doc),
+        _row(_fit(doc)),
+        _row(cores, links),
+        *([_row(_floorline(doc), _steps(doc)), _row(_times(doc))] if doc["time"] else []),
+        _row(_card("whole", "Layers", ABOUT_LAYERS, tables.layer_table(doc))),
+        _row(*_energy(doc), notes),
+        _row(_provenance(doc)),
+    ]
+    return DOCTYPE + tag("html", head, tag("body", tag("main", *parts)), lang="en")
+
+
+ABOUT_LINKS = (
+    "Mean flits a step on every link; each arrow runs on the right of its direction. Input lines use no links."
+)
+ABOUT_LAYERS = (
+    "Means of a step and sample. “Binding resource” is what fills one of the layer's cores most; “of the step "
+    "time” is the part of the floorline's bound that the layer's work fills on the busiest core."
+)
+
+
+def _row(*cards: Markup) -> Markup:
+    return tag("div", *cards, class_="grid")
+
+
+def _card(width: str, title: str, about: str | None, *content: Markup) -> Markup:
+    return tag(
+        "section", tag("h2", title), None if about is None else tag("p", about, class_="about"), *content,
+        class_=f"card {width}".strip(),
+    )  # fmt: skip
+
+
+def _header(doc: dict) -> Markup:
+    run = doc["run"]
+    samples = "sample" if run["n_samples"] == 1 else "samples"
+    how = "predicted, not simulated, from" if run["backend"] == "prediction" else f"{run['backend']} backend,"
+    line = f"nwcompile report: {how} {grouped(run['n_samples'])} {samples} of {run['n_hardware_steps']} hardware steps"
+    return tag(
+        "header", tag("h1", line), tag("p", doc["verdict"], class_="verdict"), class_=None if doc["fits"] else "bad"
+    )
+
+
+def _tiles(doc: dict) -> Markup:
+    """The main figures, large."""
+    cores, time, energy, accuracy = doc["fit"][0], doc["time"], doc["energy"], doc["accuracy"] or {}
+    tiles = [
+        _tile("cores in use", f"{cores['used']}", f"of {cores['limit']}", percent(cores["percent"]) + " of the chip")
+    ]
+    if time is not None:
+        source = "measured" if time["source"] == "measured" else "at least, by the floorline"
+        tiles.append(
+            _tile(
+                "time of a step", number(time["step_us"]), "us", f"{source}; longest {number(time['step_us_max'])} us"
+            )
+        )
+        tiles.append(
+            _tile(
+                "time of a sample",
+                number(time["sample_us"]),
+                "us",
+                f"{grouped(time['samples_per_second'])} samples a second",
+            )
+        )
+        share, b = percent(doc["bottleneck"]["share_percent"]), doc["bottleneck"]
+        where = (
+            f"link {b['link']}"
+            if b["link"]
+            else f"{b['layer']} on core {b['core']}"
+            if b["layer"]
+            else "every step waits for it"
+        )
+        tiles.append(_tile("bound by", b["kind"], "", f"{share} of the step; {where}"))
+    if energy is not None:
+        tiles.append(
+            _tile("energy of a sample", grouped(energy["sample_nj"]), "nJ", "by the chip file's cited figures")
+        )
+    if accuracy.get("chip") is not None:
+        before = f"{percent(100 * accuracy['float'])} in float" if accuracy.get("float") is not None else "on the chip"
+        tiles.append(_tile("accuracy", percent(100 * accuracy["chip"])[:-2], "%", before))
+    return tag("div", *tiles, class_="tiles")
+
+
+def _tile(name: str, figure: str, unit: str, more: str) -> Markup:
+    value = tag("b", figure, " " if unit else None, tag("span", unit, class_="of") if unit else None)
+    return tag("div", tag("div", name, class_="name"), value, tag("div", more, class_="more"), class_="tile-card")
+
+
+def _fit(doc: dict) -> Markup:
+    about = (
+        "What the mapping takes of every resource: in the core that comes closest to its limit, and on the whole chip."
+    )
+    return _card("whole", "Fit", about, tables.fit_table(doc))
+
+
+def _about_cores(doc: dict) -> str:
+    return (
+        "Every core in use at its place on the chip, x to the right, y upwards, coloured by "
+        + ("how long its busiest unit works in a mean step." if doc["time"] else "its synops in a mean step.")
+        + " Hover for its layers and tables."
+    )
+
+
+def _floorline(doc: dict) -> Markup:
+    about = (
+        "The line is the floor (barrier and compute) and the slope (reading synapses). Points on the floor are "
+        "compute- or barrier-bound, on the slope memory-bound; how far a point lies above both is what messages cost."
+    )
+    return _card("half", "Floorline", about, floorline_plot(doc))
+
+
+def _steps(doc: dict) -> Markup:
+    return _card(
+        "half", "Step by step", "Time of each hardware step, mean of the samples, and what bounds it.", step_plot(doc)
+    )
+
+
+def _times(doc: dict) -> Markup:
+    tight = doc["time"]["tightness_percent"]
+    about = (
+        "The bar: which layer's work fills the busiest core of each step, beside the links of the network and the "
+        "barrier. The table: no step can be shorter than the bound."
+    )
+    if tight is None:
+        about += " Only the cycle backend measures time; this run has none."
+    else:
+        about += (
+            f" It explains {percent(tight)} of the measured time; the rest is waiting for messages and the network."
+        )
+    return _card("whole", "Where the time goes", about, tables.time_shares(doc), tables.time_table(doc))
+
+
+def _energy(doc: dict) -> list[Markup]:
+    if doc["energy"] is None:
+        return []
+    return [
+        _card("half", "Energy", "Events of a sample times the chip file's figure for each.", tables.energy_table(doc))
+    ]
+
+
+def _crosscheck(doc: dict) -> list[Markup]:
+    c = doc["crosscheck"]
+    if c is None:
+        return []
+    mark = tag("b", "agree" if c["agree"] else "disagree", class_="good" if c["agree"] else "wrong")
+    return [_card("", "Do the backends agree?", None, tag("p", mark, ": ", c["text"]))]
+
+
+def _warnings(doc: dict) -> Markup:
+    texts = list(doc["warnings"])
+    if doc["run"]["n_dropped"]:
+        texts.append(f"{grouped(doc['run']['n_dropped'])} messages were dropped because a buffer was full")
+    if not texts:
+        return _card("", "Warnings", None, tag("p", "none"))
+    return _card("", "Warnings", None, tag("ul", *(tag("li", text) for text in texts), class_="warnings"))
+
+
+def _provenance(doc: dict) -> Markup:
+    rows = []
+    for key, value in doc["provenance"].items():
+        text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        rows += [tag("dt", key.replace("_", " ")), tag("dd", tag("code", text) if key.endswith("hash") else text)]
+    return _card("whole", "Provenance", None, tag("dl", *rows))

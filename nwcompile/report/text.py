@@ -1,0 +1,115 @@
+"""Text: how figures are written, the verdict, and what the terminal shows. All from the content of report.json."""
+
+from collections.abc import Iterable
+
+
+def number(x: float) -> str:
+    """Three significant digits, whole numbers from 1000 on, no exponent above 0.0001."""
+    return f"{x:.0f}" if abs(x) >= 999.5 else f"{x:.3g}"
+
+
+def grouped(x: float) -> str:
+    """The same with thousands set apart: `17 904`."""
+    whole, dot, rest = number(x).partition(".")
+    return (f"{int(whole):,}".replace(",", " ") if whole.lstrip("-").isdigit() else whole) + dot + rest
+
+
+def percent(x: float | None) -> str:
+    """One decimal and the sign, `62.5 %`; a dash where there is none."""
+    return "–" if x is None else f"{x:.1f} %"
+
+
+def verdict(doc: dict) -> str:
+    """One sentence: does it fit, how fast, what limits it, how much energy, how accurate, what to change."""
+    fit, energy, accuracy, advice = doc["fit"][0], doc["energy"], doc["accuracy"], doc["advice"]
+    fits = "fits" if doc["fits"] else "does not fit"
+    parts = [f"{fits} {doc['chip']['name']}: {fit['used']} of {fit['limit']} cores"]
+    if doc["time"] is not None:
+        least = "" if doc["time"]["source"] == "measured" else "at least "
+        parts.append(f"{least}{number(doc['time']['step_us'])} us a step ({bottleneck(doc['bottleneck'])})")
+    if energy is not None:
+        parts.append(f"{number(energy['sample_nj'])} nJ a sample")
+    if accuracy:
+        values = [percent(100 * accuracy[k]) for k in ("float", "chip") if accuracy.get(k) is not None]
+        parts.append(f"accuracy {' -> '.join(values)}")
+    if advice is not None:
+        parts.append(f"do: {advice['text']}")
+    return "; ".join(parts)
+
+
+def bottleneck(b: dict) -> str:
+    """`memory-bound: fc1 on core 3, receive`, `traffic-bound: link (1, 0) E` or `barrier-bound`."""
+    if b["link"] is not None:
+        return f"{b['kind']}-bound: link {b['link']}"
+    return f"{b['kind']}-bound" + (f": {b['layer']} on core {b['core']}, {b['unit']}" if b["core"] is not None else "")
+
+
+def render_text(doc: dict) -> str:
+    """What the terminal shows of a report: verdict, fit table, table of the layers, warnings."""
+    warnings = ["", *(f"warning: {text}" for text in doc["warnings"])] if doc["warnings"] else []
+    return "\n".join([doc["verdict"], "", *fit_table(doc), "", *layer_table(doc), *warnings])
+
+
+def fit_table(doc: dict) -> list[str]:
+    """Lines: what each resource takes in the worst core and on the whole chip."""
+    rows: list[tuple[str, ...]] = [("resource", "worst core", "used", "limit", "", "all cores", "limit", "")]
+    for r in doc["fit"]:
+        rows.append((
+            resource(r["resource"]), "–" if r["core"] is None else f"core {r['core']}", _amount(r["used"], r["unit"]),
+            _limit(r["limit"]), percent(r["percent"]), _amount(r["total_used"], r["unit"]), _limit(r["total_limit"]),
+            percent(r["total_percent"]),
+        ))  # fmt: skip
+    return _aligned(rows, n_left=2)
+
+
+def layer_table(doc: dict) -> list[str]:
+    """Lines: where each layer lies, what bounded its cores, how much it does, its part of the step time."""
+    rows: list[tuple[str, ...]] = [
+        ("layer", "binding resource", "neurons", "cores", "spikes/step", "synops/step", "of the time")
+    ]
+    for r in doc["layers"]:
+        rows.append((
+            r["layer"], binding(r), grouped(r["neurons"]), grouped(r["n_cores"]),
+            grouped(r["spikes_per_step"]), grouped(r["synops_per_step"]), percent(r["time_percent"]),
+        ))  # fmt: skip
+    return _aligned(rows, n_left=2)
+
+
+def binding(layer: dict) -> str:
+    """What fills a core of a layer most, and how much: `in-axons 19.1 %`."""
+    found = layer["binding_resource"]
+    return "–" if found is None else f"{resource(found)} {percent(layer['binding_percent'])}"
+
+
+def stage_line(index: int, n_stages: int, name: str, size: str, seconds: float, figure: str = "") -> str:
+    """One line of progress: `[4/6] place  132 cores  1.8 s  hops/step 41 210 -> 17 904`."""
+    return "  ".join(part for part in (f"[{index}/{n_stages}] {name}", size, f"{seconds:.1f} s", figure) if part)
+
+
+def improved(what: str, before: float, after: float) -> str:
+    """The figure that a stage improved: `hops/step 41 210 -> 17 904`."""
+    return f"{what} {grouped(before)} -> {grouped(after)}"
+
+
+def resource(name: str) -> str:
+    """How a resource is called: `in-axons`, `synapse memory`."""
+    return {"in_axons": "in-axons", "out_axons": "out-axons", "synapse_bits": "synapse memory"}.get(name, name)
+
+
+def _amount(used: int, unit: str) -> str:
+    return f"{grouped(used)} {unit}"
+
+
+def _limit(limit: int | None) -> str:
+    return "no limit" if limit is None else f"of {grouped(limit)}"
+
+
+def _aligned(rows: list[tuple[str, ...]], n_left: int) -> list[str]:
+    """Rows as lines with columns of equal width, the first `n_left` to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(_cells(row, widths, n_left)).rstrip() for row in rows]
+
+
+def _cells(row: tuple[str, ...], widths: list[int], n_left: int) -> Iterable[str]:
+    for i, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        yield cell.ljust(width) if i < n_left else cell.rjust(width)
