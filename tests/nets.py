@@ -23,7 +23,9 @@ def dense_net(*sizes: int, spec: NeuronSpec = FIXED, seed: int = 0, recurrent: b
         for i in range(len(sizes) - 1)
     ]
     if recurrent:
-        edges += [connections.Dense(n, n, integers((k, k), seed + 9)) for n, k in zip(names[1:], sizes[1:], strict=True)]
+        edges += [
+            connections.Dense(n, n, integers((k, k), seed + 9)) for n, k in zip(names[1:], sizes[1:], strict=True)
+        ]
     layers = {name: (spec, (size,)) for name, size in zip(names[1:], sizes[1:], strict=True)}
     return Network.from_arrays(layers, edges, {"in": (sizes[0],)})
 

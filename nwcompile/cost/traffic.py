@@ -47,7 +47,8 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
     them. A stored zero counts as a synapse; a convolution's tap outside the map does not. Raises ModelError for a
     connection that `normalize` should have folded.
     """
-    tables, kernel_bits = {name: [] for name in network.offsets}, np.zeros(n_cores, np.int64)
+    tables: dict[str, list] = {name: [] for name in network.offsets}
+    kernel_bits = np.zeros(n_cores, np.int64)
     for connection in network.connections:
         first = network.offsets[connection.target]
         target_core = core_of[first : first + network.node(connection.target).n_neurons]

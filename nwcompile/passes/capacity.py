@@ -87,13 +87,13 @@ def fan_in(network: Network, chip: Chip) -> kernels.FanIn:
     first_class = np.concatenate([[0], np.cumsum([w.n_source_classes for w in wires])]).astype(np.int64)
     class_format, step_bits = _formats(network, wires, chip)
     atom_offset, atoms, atom_size = _atoms(network, wires, first_class)
-    slots = _slots(network, wires, chip)
+    slot_offset, slot_class, slot_kernel, kernel_bits = _slots(network, wires, chip)
     ends = np.cumsum([0, *(len(w.taps) for w in wires)])
     tap_offset = np.concatenate([[0], *(w.offset[1:] + ends[i] for i, w in enumerate(wires))])
     return kernels.FanIn(
-        *slots[:3], tap_offset.astype(np.int64),
+        slot_offset, slot_class, slot_kernel, tap_offset.astype(np.int64),
         _joined([w.taps + first_class[i] for i, w in enumerate(wires)]), _joined([w.source_size for w in wires]),
-        class_format, step_bits, atom_offset, atoms, atom_size, slots[3],
+        class_format, step_bits, atom_offset, atoms, atom_size, kernel_bits,
     )  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def _named(count: np.ndarray, layer_of: np.ndarray, alone: np.ndarray, limit: in
 
 def _layer_violations(network: Network, chip: Chip) -> list[Violation]:
     """What the layers ask of the chip's neurons, the biases of their connections included."""
-    violations = []
+    violations: list[Violation] = []
     for name in network.layers:
         node = network.node(name)
         biases = (node.neuron.bias, node.neuron.bias_u, *(getattr(c, "bias", None) for c in network.into(name)))

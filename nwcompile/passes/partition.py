@@ -71,7 +71,7 @@ def match_sites(used: np.ndarray, limits: np.ndarray) -> np.ndarray | None:
         return None
     if (used.max(0) <= limits.min(0)).all():
         return np.arange(len(used))
-    fits = (used[:, None, :] <= limits[None]).all(2)
+    fits = np.all(used[:, None, :] <= limits[None], axis=2)
     core_at = np.full(len(limits), -1)
     for core in range(len(used)):
         reached_from, queue, free = np.full(len(limits), -1), [core], -1

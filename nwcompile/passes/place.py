@@ -106,7 +106,7 @@ def _ground(
     start = np.concatenate([[0], np.cumsum(np.bincount(key // n_cores, minlength=n_cores))])
     kinds, site_kind = np.unique(capacity.site_limits(chip), axis=0, return_inverse=True)
     held = resources(axons, core_of, n_cores)
-    fits = np.stack([held[name][:, None] <= kinds[:, i] for i, name in enumerate(capacity.LIMITS)]).all(0)
+    fits = np.all([held[name][:, None] <= kinds[:, i] for i, name in enumerate(capacity.LIMITS)], axis=0)
     return cpu_anneal.Ground(
         start, key % n_cores, both, chip.sites[:, :2].astype(np.int64), np.array(weights, np.int64),
         site_kind.reshape(-1), fits,

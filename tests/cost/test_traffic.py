@@ -138,9 +138,7 @@ def test_build_axons_refuses_a_connection_that_is_not_normalized():
     network = Network.from_arrays({"a": NeuronSpec()}, [Scale("in", "a")], {"in": (4,)})
     with pytest.raises(ModelError) as error:
         build_axons(network, np.array([-1] * 4 + [0] * 4, np.int32), 1, small_chip())
-    assert str(error.value) == (
-        "connection 'in' -> 'a': a Scale has no synapses to place; normalize the network first"
-    )
+    assert str(error.value) == ("connection 'in' -> 'a': a Scale has no synapses to place; normalize the network first")
 
 
 def test_row_bits_are_whole_words_of_each_block():
@@ -157,7 +155,11 @@ def naive_counts(program, activity, window):
     site, axons, core_of = program.mapping.site_of, program.axons, program.core_of
     for name, first in program.network.offsets.items():
         for t, i in np.ndindex(activity.counts[name].shape):
-            n, h, own = int(activity.counts[name][t, i]), t + pipelined * program.schedule.offset[name], core_of[first + i]
+            n, h, own = (
+                int(activity.counts[name][t, i]),
+                t + pipelined * program.schedule.offset[name],
+                core_of[first + i],
+            )
             if own >= 0:
                 counts["spikes_out"][h, own] += n
                 counts["neuron_updates"][h, own] += activity.n_samples
@@ -189,7 +191,9 @@ def test_count_events_agrees_with_every_spike_walked(window, execution):
         schedule = Schedule("phased", 3, {"in": 0, "a": 0, "b": 1, "c": 2}, (1,) * 7)
     core_of = {name: rng.integers(0, 5, network.node(name).n_neurons) for name in network.layers}
     program = emit(network, schedule, Mapping.from_arrays(core_of, chip.sites[[0, 7, 3, 11, 4]]), chip, None, {})
-    activity = Activity({n: rng.poisson(0.3, (4, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}, 3)
+    activity = Activity(
+        {n: rng.poisson(0.3, (4, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}, 3
+    )
     found = count_events(program, activity, window)
     assert tuple(found) == COUNTERS
     for name, expected in naive_counts(program, activity, window).items():

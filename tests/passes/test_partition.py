@@ -88,7 +88,11 @@ def test_sequential_cuts_contiguous_slices_as_long_as_the_core_holds():
 def test_sequential_shares_a_core_between_layers_only_to_save_one():
     network = dense_net(3, 4, 4, 4)
     assert sizes(partitioned(network, small_chip(core__max_neurons=6), "sequential")) == [[4, 0], [2, 2], [0, 4]]
-    assert sizes(partitioned(network, small_chip(core__max_neurons=4), "sequential")) == [[4, 0, 0], [0, 4, 0], [0, 0, 4]]
+    assert sizes(partitioned(network, small_chip(core__max_neurons=4), "sequential")) == [
+        [4, 0, 0],
+        [0, 4, 0],
+        [0, 0, 4],
+    ]
 
 
 def test_sequential_is_bound_by_the_last_bit_of_synapse_memory():
@@ -156,7 +160,9 @@ def test_metis_weighs_edges_by_spikes():
     for quiet in ([0, 2], [1, 3]):
         counts = np.full((1, 4), 1000, np.int32)
         counts[0, quiet] = 1
-        core = partitioned(network, small_chip(core__max_neurons=2), "metis", Activity({"a": counts}, 1000)).core_of["a"]
+        core = partitioned(network, small_chip(core__max_neurons=2), "metis", Activity({"a": counts}, 1000)).core_of[
+            "a"
+        ]
         cut = {int(i) for i in pre if core[i] != core[(i + 1) % 4]}
         assert cut == set(quiet)
 
