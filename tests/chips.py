@@ -1,6 +1,6 @@
 """Small chips for tests."""
 
-from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip import SECTIONS, Chip
 
 COST = {"units": "overlap", "visit_cycles": 6, "update_cycles": 4, "spike_cycles": 30, "message_out_cycles": 5,
         "message_in_cycles": 16, "word_cycles": 1, "synop_dense_cycles": 4, "synop_sparse_cycles": 5,
@@ -21,7 +21,7 @@ def small_chip(**overrides) -> Chip:
         "neuron": {"reset": ["zero", "subtract", "none"], "refractory_max_steps": 15, "delay_max_steps": 15},
         "cost": COST,
         "energy": ENERGY,
-        "sources": {s: "assumed: for tests" for s in ("noc", "core", "weights", "state", "neuron", "cost", "energy")},
+        "sources": dict.fromkeys(SECTIONS, "assumed: for tests"),
     }  # fmt: skip
     chip = Chip.from_dict(table)
     return chip.replace({key.replace("__", "."): value for key, value in overrides.items()})

@@ -1,4 +1,4 @@
-"""Placement: incremental costs are exact, results are legal, never worse than row-major, optimal where it can be known."""
+"""Placement: incremental costs are exact, results are legal, never worse than row-major, best where that is known."""
 
 import itertools
 import time
