@@ -78,9 +78,8 @@ def _decay(layer: str, name: str, keep: np.ndarray, bits: int, lowest: int) -> t
             "train it with a leak between 0 and 1"
         )
     decay = np.maximum(np.rint((1 - keep) * (1 << bits)).astype(np.int64), lowest)
-    with np.errstate(divide="ignore"):
-        tau, chip_tau = (-1 / np.log(kept) for kept in (keep, 1 - decay / (1 << bits)))
-    error = np.where(tau == chip_tau, 0.0, inf)
-    leaky = np.isfinite(tau) & np.isfinite(chip_tau) & (tau > 0) & (chip_tau > 0)
-    np.divide(100 * np.abs(chip_tau - tau), tau, out=error, where=leaky)
+    chip_keep = 1 - decay / (1 << bits)
+    leaky = (0 < keep) & (keep < 1) & (0 < chip_keep) & (chip_keep < 1)
+    ratio = np.log(np.where(leaky, keep, 0.5)) / np.log(np.where(leaky, chip_keep, 0.5))  # of the time constants
+    error = np.where(leaky, 100 * np.abs(ratio - 1), np.where(keep == chip_keep, 0.0, inf))
     return decay, float(error.max())

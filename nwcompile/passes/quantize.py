@@ -90,7 +90,7 @@ class _Samples:
     def of(cls, network: Network, x: dict[str, np.ndarray]) -> "_Samples":
         x = _searched(network, x)
         run = simulate(network, x, record="all")
-        return cls(x, run, {**x, **run.spikes})
+        return cls(x, run, {**{name: array.astype(np.int32) for name, array in x.items()}, **run.spikes})
 
     def evidence(self, layer: Layer) -> Evidence:
         sources = [c.source for c in layer.connections]

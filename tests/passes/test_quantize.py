@@ -1,0 +1,327 @@
+"""Quantizing: exact where the chip's numbers allow it, closest where they do not, and never off the chip's grids."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nwcompile.errors import ModelError, OptionError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Conv2d, Dense, Sparse
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import CURRENT_ORDERS, NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.passes.capability import neuron_violations, weight_violations
+from nwcompile.passes.dynamics import dynamics
+from nwcompile.passes.number_grid import round_bias, round_threshold, round_weights
+from nwcompile.passes.quantize import COLUMNS, quantize
+from nwcompile.passes.scale_search import choose, spike_distance
+from nwcompile.passes.scaled_layer import describe, scale_layer
+from nwcompile.sim import simulate
+from tests.nets import FIXED, dense_net
+
+TINY, LOIHI = Chip.load("tiny"), Chip.load("loihi1")
+
+
+def dyadic(rng, *shape):
+    return rng.integers(-8, 9, shape).astype(np.float32) / 8
+
+
+def spikes(rng, *shape, chance=0.5):
+    return (rng.random(shape) < chance).astype(np.float32)
+
+
+def one_layer(weight, spec, n_in=None, **more):
+    return Network.from_arrays(
+        {"a": spec}, [Dense("in", "a", np.asarray(weight, np.float32), **more)], {"in": n_in or 2}
+    )
+
+
+def assert_same_spikes(network, chip, x):
+    quantized = quantize(network, chip, x, Options())
+    wanted, got = simulate(network, x), simulate(quantized.network, x)
+    for name in network.layers:
+        np.testing.assert_array_equal(wanted.spikes[name], got.spikes[name])
+    assert all(row["spike_agreement_percent"] in (100.0, None) for row in quantized.table)
+    return quantized
+
+
+def assert_on_grid(network, chip):
+    for name in network.layers:
+        assert not list(neuron_violations(network.node(name), chip, has_bias=True))
+    for c in network.connections:
+        assert not list(weight_violations(c, chip))
+
+
+specs = st.builds(
+    NeuronSpec,
+    threshold=st.sampled_from([0.75, 1.0, 2.0]),
+    strict=st.booleans(),
+    spikes=st.sampled_from(["binary", "multi", "bipolar"]),
+    reset=st.sampled_from(["zero", "value", "subtract", "none"]),
+    reset_value=st.sampled_from([0.0, -0.5, 0.25]),
+    reset_timing=st.sampled_from(["now", "next"]),
+    refractory=st.integers(0, 3),
+    v_min=st.sampled_from([None, 0.0, -1.0]),
+    bias=st.sampled_from([0.0, 0.25, -0.125]),
+    membrane=st.sampled_from(["linear", "euler"]),
+    beta=st.sampled_from([0.0, 0.5, 1.0]),
+    gain=st.sampled_from([0.5, 1.0]),
+    leak=st.sampled_from([0.0, 0.125]),
+    k=st.sampled_from([0.5, 1.0]),
+    v_leak=st.sampled_from([0.0, 0.25]),
+    r=st.sampled_from([1.0, 2.0]),
+    alpha=st.sampled_from([None, 0.0, 0.5]),
+    w_in=st.sampled_from([1.0, 0.5]),
+    current_order=st.sampled_from(CURRENT_ORDERS),
+)
+
+
+@settings(max_examples=60)
+@given(specs, st.integers(0, 10**6))
+def test_quantize_is_exact_where_every_number_is_dyadic(spec, seed):
+    rng = np.random.default_rng(seed)
+    weight, recurrent = dyadic(rng, 3, 4), dyadic(rng, 3, 3) / 2
+    weight[0, 0] = 1.0
+    network = Network.from_arrays(
+        {"a": spec, "b": NeuronSpec(threshold=0.5, beta=0.5)},
+        [
+            Dense("in", "a", weight, bias=dyadic(rng, 3) / 8),
+            Dense("a", "a", recurrent),
+            Dense("a", "b", dyadic(rng, 2, 3)),
+        ],
+        {"in": 4},
+    )
+    assert_on_grid(assert_same_spikes(network, TINY, spikes(rng, 3, 5, 4)).network, TINY)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.sampled_from(["loihi1", "tiny"]), st.integers(2, 8), st.booleans())
+def test_quantize_stays_on_the_grids_of_the_chip(seed, chip, bits, calibrated):
+    rng = np.random.default_rng(seed)
+    chip = Chip.load(chip)
+    size = 10.0 ** rng.uniform(-4, 4)
+    spec = NeuronSpec(threshold=size, beta=rng.uniform(0, 1), alpha=rng.choice([None, 0.7]), bias=0.1 * size)
+    network = Network.from_arrays(
+        {"a": (spec, (3, 4, 4)), "b": spec.replace(threshold=size * rng.uniform(0.5, 2, 5))},
+        [Conv2d("in", "a", size * rng.normal(size=(3, 2, 3, 3)), bias=size * rng.normal(size=3), padding=1),
+         Dense("a", "b", size * rng.normal(size=(5, 48))),
+         Sparse("b", "b", np.arange(5), np.arange(5), size * np.ones(5))],
+        {"in": (2, 4, 4)},
+    )  # fmt: skip
+    x = spikes(rng, 2, 6, 2, 4, 4) if calibrated else None
+    quantized = quantize(network, chip, x, Options(weight_bits=bits))
+    assert_on_grid(quantized.network, chip)
+    assert [c.weight_bits for c in quantized.network.connections] == [bits] * 3
+    for row in quantized.table:
+        assert tuple(row) == COLUMNS and row["bits"] == bits and np.isfinite(row["scale"])
+
+
+def test_quantize_turns_not_strict_into_the_chips_comparison_and_says_so():
+    network = one_layer([[0.5, 0.25]], NeuronSpec(threshold=1.0, strict=False))
+    rng = np.random.default_rng(0)
+    quantized = assert_same_spikes(network, LOIHI, spikes(rng, 4, 20, 2))
+    spec = quantized.network.node("a").neuron
+    scale = quantized.table[0]["scale"]
+    assert spec.strict and spec.threshold == scale - 64
+    assert quantized.table[0]["strict_change"] == f"v >= {scale:.6g} became v > {spec.threshold}"
+
+
+def test_round_threshold_moves_by_one_grid_step_only_where_the_comparison_changes():
+    never_strict = TINY.replace({"neuron.strict": [False], "neuron.threshold_shift_bits": 3})
+    assert round_threshold(np.array(640.0), True, LOIHI) == (640, True)
+    assert round_threshold(np.array(640.0), False, LOIHI) == (576, True)
+    assert round_threshold(np.array(641.0), False, LOIHI) == (640, True)
+    assert round_threshold(np.array(640.0), True, never_strict) == (648, False)
+    assert round_threshold(np.array(643.0), False, never_strict) == (640, False)
+
+
+def test_round_weights_uses_the_smallest_exponent_and_the_nearest_grid_point():
+    rounded = round_weights(np.array([100.2, -255.4, 3.1]), np.inf, LOIHI, 8)
+    assert (
+        rounded.exponent == 1 and list(rounded.mantissa) == [50, -128, 2] and list(rounded.effective) == [100, -256, 4]
+    )
+    fine = round_weights(np.array([100.2, -3.4]), np.inf, LOIHI, 8)
+    assert fine.exponent == -1 and list(fine.mantissa) == [200, -6] and list(fine.effective) == [100, -3]
+    clipped = round_weights(np.array([100.0, 400.0]), 254.0, LOIHI, 8)
+    assert clipped.exponent == 0 and list(clipped.effective) == [100, 254] and clipped.n_clipped == 1
+
+
+def test_round_bias_uses_the_finest_grid_that_holds_each_value():
+    values = np.array([5.0, 4095.0, 4097.0, -9001.0, 1e9])
+    assert list(round_bias(values, LOIHI)) == [5, 4095, 4096, -9000, 4095 << 7]
+    assert list(round_bias(np.array([100.0]), LOIHI, unit_bits=6)) == [128]
+
+
+def test_quantize_searches_a_scale_that_beats_the_largest_weight():
+    rng = np.random.default_rng(1)
+    weight = rng.normal(size=(40, 30)) * 0.2
+    weight[0, 0] = 4.0
+    network = one_layer(weight, NeuronSpec(beta=0.9), 30)
+    x = spikes(rng, 8, 20, 30, chance=0.2)
+    wanted = simulate(network, x).output
+    searched = quantize(network, LOIHI, x, Options(weight_bits=4))
+    plain = quantize(network, LOIHI, None, Options(weight_bits=4))
+    distance = [spike_distance(simulate(q.network, x).output, wanted) for q in (searched, plain)]
+    assert distance[0] < distance[1] / 2
+    assert searched.table[0]["clipped_weights"] >= 1 and plain.table[0]["clipped_weights"] == 0
+
+
+def test_quantize_keeps_a_current_from_overflowing_under_any_input():
+    rng = np.random.default_rng(2)
+    network = one_layer(rng.uniform(0, 1, (5, 300)), NeuronSpec(threshold=50.0, beta=0.5), 300)
+    quantized = quantize(network, LOIHI, None, Options())
+    everything = np.ones((1, 3, 300))
+    run = simulate(quantized.network, everything, record="all")
+    assert run.states["a"]["u"].min() > 0 and run.output.all()
+
+
+def test_quantize_gives_connections_of_unlike_size_exponents_of_their_own():
+    rng = np.random.default_rng(3)
+    network = Network.from_arrays(
+        {"a": (NeuronSpec(beta=0.5), 4)},
+        [Dense("in", "a", rng.normal(size=(4, 6))), Dense("a", "a", rng.normal(size=(4, 4)) / 30)],
+        {"in": 6},
+    )
+    quantized = quantize(network, LOIHI, spikes(rng, 4, 10, 6), Options())
+    big, small = quantized.network.connections
+    assert big.exponent > small.exponent and quantized.table[0]["exponents"] == [big.exponent, small.exponent]
+    assert quantized.table[0]["weight_error_rms"] < 0.01
+
+
+def test_quantize_keeps_per_neuron_thresholds_and_decays():
+    spec = NeuronSpec(threshold=np.array([1.0, 2.0, 4.0]), beta=np.array([0.5, 0.75, 1.0]))
+    quantized = quantize(one_layer(np.ones((3, 2)), spec), TINY, None, Options())
+    fixed = quantized.network.node("a").neuron
+    np.testing.assert_array_equal(fixed.threshold, quantized.table[0]["scale"] * np.array([1, 2, 4]))
+    np.testing.assert_array_equal(fixed.decay_v, [2048, 1024, 0])
+    assert quantized.table[0]["threshold_float"] == [1.0, 4.0]
+
+
+def test_quantize_scales_a_readout_for_precision_and_states_its_unit():
+    rng = np.random.default_rng(4)
+    network = one_layer(rng.normal(size=(3, 20)), NeuronSpec(fires=False, beta=0.9, reset="none"), 20)
+    x = spikes(rng, 4, 15, 20)
+    quantized = quantize(network, LOIHI, x, Options())
+    scale = quantized.table[0]["scale"]
+    wanted, got = simulate(network, x).output, simulate(quantized.network, x).output / scale
+    assert np.abs(wanted - got).max() < 0.02 * np.abs(wanted).max()
+    assert scale * np.abs(wanted).max() > 1 << 20
+    assert quantized.network.node("a").neuron.reset == "zero" and quantized.table[0]["threshold_int"] is None
+    assert_on_grid(quantized.network, LOIHI)
+
+
+def test_dynamics_reports_the_error_of_a_time_constant():
+    d = dynamics(one_layer(np.ones((1, 2)), NeuronSpec(beta=0.999)), "a", TINY)
+    assert d.decay_v == 4 and d.decay_u == 4096
+    tau, chip_tau = -1 / np.log(np.float32(0.999).astype(float)), -1 / np.log(1 - 4 / 4096)
+    assert d.tau_error_percent == pytest.approx(100 * (chip_tau / tau - 1))
+
+
+def test_dynamics_lets_a_current_decay_at_least_as_fast_as_the_chip_does():
+    network = one_layer(np.ones((1, 2)), NeuronSpec(alpha=1.0))
+    assert dynamics(network, "a", LOIHI).decay_u == 1 and dynamics(network, "a", TINY).decay_u == 0
+
+
+def test_quantize_warns_of_a_leak_finer_than_the_chips():
+    quantized = quantize(one_layer(np.ones((1, 2)), NeuronSpec(beta=0.99999)), TINY, None, Options())
+    assert quantized.table[0]["tau_error_percent"] is None
+    assert quantized.warnings == [
+        "layer 'a': a leak is finer than the chip's decay of 12 bits, which cannot tell it from none or from a full one"
+    ]
+
+
+def test_quantize_warns_of_a_layer_that_dies_on_the_chip():
+    weight = np.array([[100.0, 0.0], [0.0, 0.3]])
+    network = Network.from_arrays(
+        {"a": NeuronSpec(threshold=np.array([1e6, 1.0]))}, [Dense("in", "a", weight)], {"in": 2}
+    )
+    x = np.zeros((2, 8, 2))
+    x[:, :, 1] = 1
+    quantized = quantize(network, TINY, x, Options())
+    assert quantized.warnings == [
+        "layer 'a' is dead on the chip: no spike in the calibration samples, 4 in float; "
+        "give it more weight bits, or train it with weights of more equal size"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "warning"),
+    [
+        (
+            NeuronSpec(threshold=1e3),
+            "layer 'a' is dead: no spike in the calibration samples; lower its threshold or train it longer",
+        ),
+        (
+            NeuronSpec(threshold=np.array([0.5, 0.5, 0.5, 0.5])),
+            "layer 'a' is saturated: 100 % of its neurons and steps fire in the calibration samples; "
+            "raise its threshold or scale its input down",
+        ),
+        (
+            NeuronSpec(threshold=np.array([0.5, 3.5, 3.5, 3.5])),
+            "layer 'a': 1 of 4 neurons fire in every step of the calibration samples; they carry nothing",
+        ),
+    ],
+)
+def test_quantize_warns_of_layers_that_say_nothing(spec, warning):
+    quantized = quantize(one_layer(np.ones((4, 2)) / 2, spec), TINY, np.ones((2, 6, 2)), Options())
+    assert quantized.warnings == [warning]
+
+
+def test_quantize_keeps_a_fixed_point_network_as_it_is():
+    network = dense_net(4, 3, 2, spec=FIXED)
+    quantized = quantize(network, LOIHI, np.ones((1, 5, 4)), Options(weight_bits=4))
+    assert quantized.network is network
+    assert [row["layer"] for row in quantized.table] == ["fc1", "fc2"]
+    row = quantized.table[0]
+    assert tuple(row) == COLUMNS and row["scale"] == 1.0 and row["threshold_int"] == 64 and row["rate_float"] is None
+    assert quantized.warnings[0] == "weight_bits=4 has no effect: the network is already in integers"
+
+
+def test_quantize_is_the_same_twice():
+    rng = np.random.default_rng(5)
+    network = one_layer(rng.normal(size=(6, 9)), NeuronSpec(beta=0.9), 9)
+    x = spikes(rng, 3, 8, 9)
+    assert quantize(network, LOIHI, x, Options()).network.hash == quantize(network, LOIHI, x, Options()).network.hash
+
+
+def test_choose_tries_the_exact_power_of_two():
+    layer = describe(one_layer([[0.75, -0.125]], NeuronSpec()), "a", TINY, None)
+    scaled, _ = choose(layer, TINY, None)
+    assert np.log2(scaled.scale) % 1 == 0 and scale_layer(layer, TINY, scaled.scale).weights[0].n_clipped == 0
+
+
+def test_quantize_refuses_a_leak_that_grows():
+    with pytest.raises(ModelError) as error:
+        quantize(one_layer(np.ones((1, 2)), NeuronSpec(beta=1.25)), TINY, None, Options())
+    assert str(error.value) == (
+        "layer 'a': beta = 1.25 is outside 0..1, and a chip's state can only decay; "
+        "train it with a leak between 0 and 1"
+    )
+
+
+def test_quantize_refuses_a_gain_that_differs_inside_a_channel():
+    spec = NeuronSpec(gain=np.arange(1.0, 10.0).reshape(1, 3, 3))
+    network = Network.from_arrays({"a": spec}, [Conv2d("in", "a", np.ones((1, 1, 1, 1)))], {"in": (1, 3, 3)})
+    with pytest.raises(ModelError) as error:
+        quantize(network, TINY, None, Options())
+    assert str(error.value) == (
+        "layer 'a': its gain differs inside a channel, which the convolution from 'in' cannot take up; "
+        "give one gain for each channel"
+    )
+
+
+@pytest.mark.parametrize("bits", [1, 9])
+def test_quantize_refuses_weight_bits_that_the_chip_lacks(bits):
+    with pytest.raises(OptionError) as error:
+        quantize(one_layer(np.ones((1, 2)), NeuronSpec()), LOIHI, None, Options(weight_bits=bits))
+    assert str(error.value) == f"weight_bits={bits} is outside 2..8, what loihi1 holds with a sign"
+
+
+def test_quantize_refuses_real_valued_calibration():
+    with pytest.raises(ModelError) as error:
+        quantize(one_layer(np.ones((1, 2)), NeuronSpec()), LOIHI, np.full((1, 2, 2), 0.5), Options())
+    assert str(error.value) == (
+        "input 'in' has the value 0.5, but the integer program takes whole numbers; "
+        "encode real values into spikes first (for example Bernoulli rate coding)"
+    )
