@@ -26,9 +26,9 @@ def encode(manifest: dict, arrays: dict[str, np.ndarray]) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         entries = [("manifest.json", json.dumps(manifest, sort_keys=True, indent=1).encode())]
         for name in sorted(arrays):
-            body = io.BytesIO()
-            np.lib.format.write_array(body, np.ascontiguousarray(arrays[name]), allow_pickle=False)
-            entries.append((f"{name}.npy", body.getvalue()))
+            array = io.BytesIO()
+            np.lib.format.write_array(array, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+            entries.append((f"{name}.npy", array.getvalue()))
         for name, body in entries:
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), body, zipfile.ZIP_DEFLATED)
         archive.comment = b"0" * DIGEST_BYTES

@@ -94,7 +94,7 @@ class NeuronCapability:
     strict: list[bool] = field(default_factory=lambda: [True])  # true: fires at v > threshold; false: at v >= threshold
     spikes: list[str] = field(default_factory=lambda: ["binary"])  # kinds of spike that a message carries
     bias: bool = True  # whether a neuron has a constant input
-    v_min: str = "none"  # "none": no clamp; "zero": every membrane is clamped at 0; "any": at a value of the neuron's own
+    v_min: str = "none"  # "none": no clamp; "zero": every membrane is clamped at 0; "any": at any value
     delay_max_steps: int = 0  # beyond the one step of the pipeline
     refractory_max_steps: int = 1  # 1: no step after the spike is lost
     threshold_bits: int = 23  # of the threshold's mantissa
@@ -170,7 +170,8 @@ class Chip:
         if path.suffix != ".toml" and str(name_or_path) == path.name:
             path = HWMODELS / f"{name_or_path}.toml"
             if not path.is_file():
-                raise ChipError(unknown_choice("chip", name_or_path, cls.names()) + ", or give the path of a .toml file")
+                known = unknown_choice("chip", name_or_path, cls.names())
+                raise ChipError(f"{known}, or give the path of a .toml file")
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, ValueError) as e:
@@ -203,7 +204,7 @@ class Chip:
         sources = table.get("sources", {})
         if not isinstance(sources, dict) or not all(isinstance(v, str) and v.strip() for v in sources.values()):
             raise ChipError(
-                f'{where}: sources: expected texts, like noc = "..." for a section or "noc.cycle_ns" = "..." (in quotes)'
+                f'{where}: sources: expected texts, like noc = "..." for a section or "noc.rows" = "..." (in quotes)'
             )
         sections = {s: read_section(kind, table.get(s, {}), s, where) for s, kind in SECTIONS.items()}
         chip = cls(table["name"], table.get("description", ""), **sections, sources=dict(sources))
@@ -216,7 +217,7 @@ class Chip:
         return sorted(p.stem for p in HWMODELS.glob("*.toml"))
 
     def replace(self, changes: dict[str, Any]) -> "Chip":
-        """A copy with keys like `"noc.buffer_flits"` overridden (None: without it); checked like a file, source noted."""
+        """A copy with keys like `"noc.buffer_flits"` overridden (None: left out); checked like a file."""
         table = self.to_dict()
         for key, value in changes.items():
             if key not in KEYS:

@@ -4,7 +4,7 @@ A connection's `delay` is its aligned delay D in steps; None means 1 for a layer
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -27,7 +27,11 @@ class Connection:
     target: str
     has_weight: ClassVar[bool] = True
 
-    def replace(self, **changes) -> "Connection":
+    if TYPE_CHECKING:  # fields that only some kinds have: weight, bias, delay, ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def replace(self, **changes) -> Self:
         """A copy with some fields changed."""
         return replace(self, **changes)
 
@@ -129,7 +133,9 @@ class Conv2d(Connection):
 
     def geometry(self, shape: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """(C, H, W) of the source (a node of `shape`) as the kernel sees it, and (C, H, W) of the output."""
-        return tuple(self.source_shape or shape), self.output_shape(shape)
+        output = self.output_shape(shape)
+        channels, rows, columns = self.source_shape or shape
+        return (channels, rows, columns), output
 
     def output_shape(self, shape):
         weight = np.asarray(self.weight)
@@ -213,10 +219,10 @@ class Pool2d(Connection):
 
 @dataclass(frozen=True, eq=False)
 class Scale(Connection):
-    """Element by element `scale * x + shift`; both scalars, per channel `[C]`, or of the source's shape. 1 and 0: identity."""
+    """Element by element `scale * x + shift`; both scalars, per channel `[C]`, or of the source's shape."""
 
-    scale: object = 1.0
-    shift: object = 0.0
+    scale: Any = 1.0
+    shift: Any = 0.0
     delay: int | None = None
     has_weight: ClassVar[bool] = False
 
@@ -267,6 +273,4 @@ class Sparse(Connection):
 def window_count(size, kernel, stride, padding, dilation) -> tuple[int, int]:
     """Rows and columns of a convolution's output: floor((n + 2p - d*(k-1) - 1)/s) + 1 per axis."""
     stride, padding, dilation = pair(stride), pair(padding), pair(dilation)
-    return tuple(
-        (size[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1 for a in (0, 1)
-    )
+    return tuple((size[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1 for a in (0, 1))

@@ -39,7 +39,8 @@ class Mapping:
         if layer not in self.core_of or not 0 <= neuron < len(self.core_of[layer]):
             raise ModelError(f"there is no neuron {neuron} in a layer {layer!r}; layers: {', '.join(self.core_of)}")
         core = int(self.core_of[layer][neuron])
-        return core, tuple(int(v) for v in self.site_of[core])
+        x, y, port = map(int, self.site_of[core])
+        return core, (x, y, port)
 
     def who(self, core: int) -> dict[str, np.ndarray]:
         """Neurons of each layer that lie on a logical core, flat indices."""
@@ -63,6 +64,7 @@ class Mapping:
         outside = np.flatnonzero(((self.site_of < 0) | (self.site_of >= bound)).any(1))
         if len(outside):
             core = int(outside[0])
-            raise ModelError(f"mapping: core {core} is at site {tuple(map(int, self.site_of[core]))}, outside {chip.name}")
+            site = tuple(map(int, self.site_of[core]))
+            raise ModelError(f"mapping: core {core} is at site {site}, outside {chip.name}")
         if len(np.unique(self.site_of, axis=0)) < self.n_cores:
             raise ModelError("mapping: two cores share one site; give every core a site of its own")

@@ -52,7 +52,8 @@ class Network:
         for name, value in layers.items():
             spec, shape = value if isinstance(value, tuple) else (value, None)
             if not isinstance(spec, NeuronSpec) and spec is not None:
-                raise ModelError(f"layer {name!r}: expected a NeuronSpec or (NeuronSpec, shape), got {type(spec).__name__}")
+                kind = type(spec).__name__
+                raise ModelError(f"layer {name!r}: expected a NeuronSpec or (NeuronSpec, shape), got {kind}")
             specs[name] = spec
             if shape is not None:
                 shapes[name] = _shape(name, shape)
@@ -104,7 +105,7 @@ class Network:
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
-        """Layers that feed nothing but themselves: what `run.output` shows. All layers of a closed loop if there is none."""
+        """Layers that feed nothing but themselves: what `run.output` shows; the last layer if there is none."""
         feeding = {c.source for c in self.connections if c.source != c.target}
         return tuple(n for n in self.layers if n not in feeding) or self.layers[-1:]
 
@@ -122,7 +123,7 @@ class Network:
 
     @cached_property
     def offsets(self) -> dict[str, int]:
-        """Index of the first input line or neuron of every input and layer in one flat numbering: inputs, then layers."""
+        """Index of the first line or neuron of every input and layer in one flat numbering: inputs, then layers."""
         offsets, total = {}, 0
         for name in (*self.inputs, *self.layers):
             offsets[name] = total
@@ -166,7 +167,8 @@ class Network:
         fixed = {node.name: node.neuron.fixed is not None for node in self.nodes.values() if node.neuron is not None}
         if len(set(fixed.values())) > 1:
             names = [next(n for n, f in fixed.items() if f is kind) for kind in (True, False)]
-            raise ModelError(f"layer {names[0]!r} is fixed-point but {names[1]!r} is float; use one kind for all layers")
+            a, b = names
+            raise ModelError(f"layer {a!r} is fixed-point but {b!r} is float; use one kind for all layers")
         for c in self.connections if any(fixed.values()) else ():
             if not c.is_integer:
                 raise ModelError(

@@ -1,6 +1,7 @@
 """NeuronSpec: one explicit description of how a neuron updates, float or fixed-point (DESIGN 4)."""
 
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class FixedPoint:
 
 @dataclass(frozen=True, eq=False)
 class NeuronSpec:
-    """How one layer's neurons update in a step. Every number is a scalar or an array that broadcasts to the layer's shape.
+    """How one layer's neurons update in a step. Every number is a scalar or broadcasts to the layer's shape.
 
     Order in a step: synaptic input x (connection biases included; recurrent spikes are those of t-1) ->
     current -> membrane -> fire -> reset -> `v_min` clamp. While a neuron is refractory
@@ -45,30 +46,30 @@ class NeuronSpec:
       `both` (subtract only): at the leak with the count before the update, then by the difference after it.
     """
 
-    threshold: object = 1.0
+    threshold: Any = 1.0
     strict: bool = True
     spikes: str = "binary"
     fires: bool = True
     reset: str = "zero"
-    reset_value: object = 0.0
+    reset_value: Any = 0.0
     reset_timing: str = "now"
-    refractory: object = 0
-    v_min: object = None
-    bias: object = 0.0
+    refractory: Any = 0
+    v_min: Any = None
+    bias: Any = 0.0
     membrane: str = "linear"
-    beta: object = 1.0
-    gain: object = 1.0
-    leak: object = 0.0
-    k: object = 0.0
-    v_leak: object = 0.0
-    r: object = 1.0
-    alpha: object = None
-    w_in: object = 1.0
+    beta: Any = 1.0
+    gain: Any = 1.0
+    leak: Any = 0.0
+    k: Any = 0.0
+    v_leak: Any = 0.0
+    r: Any = 1.0
+    alpha: Any = None
+    w_in: Any = 1.0
     current_order: str = "decay_then_add"
     fixed: FixedPoint | None = None
-    decay_u: object = field(default=None)
-    decay_v: object = field(default=0)
-    bias_u: object = field(default=0)
+    decay_u: Any = field(default=None)
+    decay_v: Any = field(default=0)
+    bias_u: Any = field(default=0)
 
     NUMBERS = ("threshold", "reset_value", "refractory", "v_min", "bias", "beta", "gain", "leak", "k", "v_leak", "r",
                "alpha", "w_in", "decay_u", "decay_v", "bias_u")  # fmt: skip
@@ -117,9 +118,9 @@ class NeuronSpec:
             ) from None
         if not np.isfinite(array).all():
             raise ModelError(f"layer {layer!r}: {name} has NaN or infinite values; give finite numbers")
-        if (self.fixed is not None and name in self.FIXED_NUMBERS) or name == "refractory":
-            if (array != np.trunc(array)).any():
-                raise ModelError(f"layer {layer!r}: {name} of a fixed-point layer must be whole numbers")
+        whole = name == "refractory" or (self.fixed is not None and name in self.FIXED_NUMBERS)
+        if whole and (array != np.trunc(array)).any():
+            raise ModelError(f"layer {layer!r}: {name} of a fixed-point layer must be whole numbers")
 
     def _verify_ranges(self, layer: str) -> None:
         if np.min(self.refractory) < 0:

@@ -1,7 +1,8 @@
-"""Program: what a chip is loaded with. A fixed-point network with effective weights, its schedule, mapping and axons."""
+"""Program: what a chip is loaded with: a fixed-point network with effective weights, its schedule, mapping, axons."""
 
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from nwcompile.ir.schedule import Schedule
 SCHEMA = 1
 DENSE, SPARSE, CONV = 0, 1, 2
 SYNAPSE_KINDS = ("dense", "sparse", "conv")
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (connections.Dense, connections.Conv2d, connections.Sparse)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +94,9 @@ class Program:
             "network_hash": self.network.hash,
             "inputs": [[n.name, list(n.shape)] for n in self.network.inputs.values()],
             "nodes": [[n.name, list(n.shape), pack.neuron(n)] for n in self.network.nodes.values()],
-            "connections": [pack.fields(f"connection{i}", c.canonical()) for i, c in enumerate(self.network.connections)],
+            "connections": [
+                pack.fields(f"connection{i}", c.canonical()) for i, c in enumerate(self.network.connections)
+            ],
             "schedule": {**asdict(self.schedule), "delay": list(self.schedule.delay)},
             "mapping_note": {str(k): v for k, v in self.mapping.note.items()},
         }
@@ -189,7 +193,7 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
     edges = []
     for table in manifest["connections"]:
         table = values(table)
-        kind = {"Dense": connections.Dense, "Conv2d": connections.Conv2d, "Sparse": connections.Sparse}[table.pop("kind")]
+        kind = KINDS[table.pop("kind")]
         edges.append(kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}))
     network = Network(inputs, nodes, tuple(edges))
     table = manifest["schedule"]

@@ -118,8 +118,8 @@ def test_chip_ticks_divide_both_clocks():
         (edited("columns = 2", "columns = 0"), "mine.toml: noc.columns: 0 must be above 0"),
         (edited("rows = 1", "rows = 1025"), "mine.toml: noc.rows: 1025 is above the largest supported, 1024"),
         (
-            edited("rows = 1", "rows = 1024\ncores_per_router = 64").replace("columns = 2", "columns = 1024"),
-            "mine.toml: noc: 67108864 cores are above the largest supported, 1048576",
+            edited("rows = 1", "rows = 1024\ncores_per_router = 32").replace("columns = 2", "columns = 1024"),
+            "mine.toml: noc: 33554432 cores are above the largest supported, 1048576",
         ),
         (
             edited("max_neurons = 8", "max_neurons = [8, 8, 8]"),
@@ -142,7 +142,7 @@ def test_chip_ticks_divide_both_clocks():
         ),
         (
             MINIMAL + 'cost = " "\n',
-            'mine.toml: sources: expected texts, like noc = "..." for a section or "noc.cycle_ns" = "..." (in quotes)',
+            'mine.toml: sources: expected texts, like noc = "..." for a section or "noc.rows" = "..." (in quotes)',
         ),
         (
             MINIMAL + 'cost = "a test"\n[cost]\nbarrier_cycles = { 2 = 10 }\n',
