@@ -1,0 +1,139 @@
+"""The files of a report: report.json with its keys and figures, report.html beside it, and what is refused."""
+
+import json
+import os
+
+import pytest
+
+import nwcompile as nw
+from nwcompile.errors import ArtifactError, ModelError
+from nwcompile.report.collect import collect
+from nwcompile.sim.crosscheck import Crosscheck, Difference
+from tests.chips import small_chip
+from tests.report.programs import chip_without, run_of, three_cores
+
+KEYS = [
+    "verdict", "report_schema", "fits", "chip", "run", "fit", "time", "bottleneck", "advice", "steps", "floorline",
+    "energy", "events_per_sample", "layers", "cores", "links", "accuracy", "crosscheck", "warnings", "provenance",
+]  # fmt: skip
+
+
+def test_report_writes_both_files(tmp_path):
+    program = three_cores(calibrated=True)
+    doc = nw.report(program, run_of(program), tmp_path / "new" / "report", accuracy={"float": 0.9, "chip": 0.8})
+    assert sorted(p.name for p in (tmp_path / "new" / "report").iterdir()) == ["report.html", "report.json"]
+    written = json.loads((tmp_path / "new" / "report" / "report.json").read_text())
+    assert written == json.loads(json.dumps(doc))
+    assert list(written) == KEYS
+    assert written["report_schema"] == 1
+
+
+def test_report_figures_equal_a_hand_count():
+    program = three_cores(calibrated=True)
+    doc = collect(program, run_of(program), 0.8)
+    assert doc["run"] == {"backend": "cycle", "device": "cpu", "window": "aligned", "n_samples": 2,
+                          "n_hardware_steps": 4, "n_dropped": 0}  # fmt: skip
+    assert doc["fit"][2] == {
+        "resource": "in_axons", "unit": "axons", "core": 2, "used": 6, "limit": 256, "percent": 100 * 6 / 256,
+        "total_used": 14, "total_limit": 3072, "total_percent": 100 * 14 / 3072,
+    }  # fmt: skip
+    assert doc["time"]["source"] == "measured"
+    assert doc["steps"]["bound_us"] == pytest.approx([1.0725, 1.15, 1.15, 1.08])
+    assert doc["steps"]["predicted_us"] == doc["steps"]["bound_us"]
+    assert doc["steps"]["max_synops"] == [7.5, 12, 12, 0]
+    assert all(b <= m for b, m in zip(doc["steps"]["bound_us"], doc["steps"]["measured_us"], strict=True))
+    assert doc["time"]["step_us"] == pytest.approx(sum(doc["steps"]["measured_us"]) / 4)
+    assert doc["time"]["samples_per_second"] == pytest.approx(1e6 / sum(doc["steps"]["measured_us"]))
+    assert doc["time"]["tightness_percent"] == pytest.approx(
+        100 * sum(doc["steps"]["bound_us"]) / sum(doc["steps"]["measured_us"])
+    )
+    assert doc["floorline"] == pytest.approx(
+        {"barrier_us": 1.0, "floor_us": 1.018, "us_per_synop": (4 * 54 + 22) / 54e3}
+    )
+    assert doc["energy"]["by_kind_pj_per_sample"]["visit_pj"] == pytest.approx(32 * 51.2)
+    assert doc["energy"]["sample_nj"] == pytest.approx(sum(
+        doc["energy"]["by_kind_pj_per_sample"].values()) / 2 / 1000)  # fmt: skip
+    assert doc["accuracy"] == {"chip": 0.8}
+    assert doc["layers"][0] == {
+        "layer": "fc1", "neurons": 6, "n_cores": 2, "cores": [0, 1], "binding_resource": "neurons",
+        "binding_percent": 100 * 3 / 64, "spikes_per_step": 6.0, "synops_per_step": 15.0,
+        "time_percent": doc["time"]["share_percent"]["fc1"], "quantization": None,
+    }  # fmt: skip
+    assert doc["cores"][2] == {
+        "core": 2, "x": 1, "y": 0, "port": 0, "layers": {"out": 2}, "neurons": 2, "in_axons": 6, "out_axons": 0,
+        "synapse_bits": 384, "synops_per_step": 6.0, "busy_us_per_step": pytest.approx(0.075), "note": None,
+    }  # fmt: skip
+    flits = {(link["x"], link["y"], link["kind"]): link["flits_per_step"] for link in doc["links"]}
+    assert flits == {(0, 0, "E"): 3, (0, 0, "port 0 inject"): 1.5, (0, 0, "port 1 inject"): 1.5,
+                     (1, 0, "port 0 eject"): 3}  # fmt: skip
+
+
+def test_report_says_where_it_comes_from():
+    program = three_cores(version="0.1.0", seed=7, options={"placer": "anneal"})
+    provenance = collect(program, run_of(program))["provenance"]
+    assert provenance == {
+        "reported_by": f"nwcompile {nw.__version__}", "version": "0.1.0", "seed": 7, "options": {"placer": "anneal"},
+        "backend": "cycle", "device": "cpu", "chip": "small", "chip_hash": program.chip.hash,
+        "network_hash": program.network.hash, "program_hash": program.hash,
+    }  # fmt: skip
+
+
+def test_report_of_a_run_without_times_shows_the_bound_only():
+    doc = collect(three_cores(), run_of(three_cores(), "reference"))
+    assert doc["time"]["source"] == "bound"
+    assert doc["time"]["tightness_percent"] is None
+    assert list(doc["time"]["rows"]) == ["bound"]
+    assert doc["steps"]["measured_us"] is None
+    assert len(doc["links"]) == 4
+
+
+def test_report_of_a_chip_without_costs_gives_no_times_and_no_energies():
+    program = three_cores(chip_without("cost.spike_cycles", "energy.visit_pj"))
+    doc = collect(program, run_of(program))
+    for key in ("time", "bottleneck", "advice", "floorline", "energy"):
+        assert doc[key] is None
+    assert doc["steps"]["bound_us"] is doc["steps"]["bottleneck"] is None
+    assert doc["cores"][0]["busy_us_per_step"] is doc["layers"][0]["time_percent"] is None
+    assert doc["cores"][0]["synops_per_step"] == 3.75
+
+
+def test_report_keeps_the_quantization_of_each_layer():
+    rows = [{"layer": "out", "bits": 8, "weight_error_rms": 0.0041, "spike_agreement_percent": 99.1}]
+    layers = collect(three_cores(quantization=rows), run_of(three_cores()))["layers"]
+    assert [row["quantization"] for row in layers] == [
+        None, {"bits": 8, "weight_error_rms": 0.0041, "spike_agreement_percent": 99.1}
+    ]  # fmt: skip
+
+
+def test_report_quotes_the_crosscheck():
+    first = Difference("v", 3, 0, "fc1", 5, 1, {"reference": 4, "cycle": 5})
+    doc = collect(
+        three_cores(), run_of(three_cores()), crosscheck=Crosscheck(False, ("reference", "cycle"), 2, 99, first)
+    )
+    assert doc["crosscheck"]["agree"] is False
+    assert doc["crosscheck"]["first_difference"] == str(first)
+    assert doc["crosscheck"]["text"].startswith("reference, cycle disagree first at step 3, layer fc1, neuron 5")
+
+
+def test_report_of_another_programs_run_is_refused():
+    program = three_cores()
+    with pytest.raises(ModelError) as e:
+        collect(program, nw.simulate(program.network, [[[1, 0, 0, 0]]]))
+    assert str(e.value) == "the run is not one of this program of 3 cores; simulate the program and report that"
+
+
+def test_report_into_a_folder_that_cannot_be_made_leaves_nothing(tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(ArtifactError) as e:
+        nw.report(three_cores(), run_of(three_cores()), tmp_path / "taken")
+    assert str(e.value).startswith(f"{tmp_path / 'taken' / 'report.json'} cannot be written: ")
+    assert str(e.value).endswith("; choose a folder you may write to")
+    assert os.listdir(tmp_path) == ["taken"]
+    assert (tmp_path / "taken").read_text() == "a file"
+
+
+def test_report_is_the_same_every_time(tmp_path):
+    for name in ("a", "b"):
+        nw.report(three_cores(small_chip()), run_of(three_cores()), tmp_path / name)
+    for file in ("report.json", "report.html"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()

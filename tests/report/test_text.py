@@ -1,0 +1,131 @@
+"""How figures are written, the verdict sentence word for word, and the terminal's tables."""
+
+import pytest
+
+from nwcompile.ir.activity import Activity
+from nwcompile.report.collect import collect
+from nwcompile.report.text import (
+    bottleneck,
+    grouped,
+    improved,
+    layer_table,
+    number,
+    percent,
+    render_text,
+    stage_line,
+    verdict,
+)
+from tests.chips import small_chip
+from tests.report.programs import chip_without, run_of, three_cores
+
+
+@pytest.mark.parametrize(
+    ("x", "text"),
+    [
+        (0, "0"),
+        (9.2149, "9.21"),
+        (92.149, "92.1"),
+        (921.49, "921"),
+        (999.6, "1000"),
+        (17904.4, "17904"),
+        (1 / 3, "0.333"),
+    ],
+)
+def test_number_has_three_digits_or_is_whole(x, text):
+    assert number(x) == text
+
+
+def test_grouped_sets_thousands_apart():
+    assert [grouped(x) for x in (999, 1000, 41210, 1234567.8, -4200, 0.5)] == [
+        "999", "1 000", "41 210", "1 234 568", "-4 200", "0.5"
+    ]  # fmt: skip
+
+
+def test_percent_of_nothing_is_a_dash():
+    assert [percent(x) for x in (62.54, None)] == ["62.5 %", "–"]
+
+
+def test_verdict_of_a_measured_run():
+    chip = small_chip(cost__barrier_cycles={"1": 10, "2": 20}, cost__synop_dense_cycles=40)
+    program = three_cores(chip)
+    doc = collect(program, run_of(program), {"float": 0.93, "chip": 0.925})
+    # two samples: 2 x 20 + (5 x 16 + 5 + 15 x 40), then 2 x 20 + (12 x 16 + 12 + 24 x 40) and what the network adds
+    assert run_of(program).step_cycles.tolist() == [725, 1204 + 108, 1204 + 108, 200]
+    assert doc["verdict"] == (
+        "fits small: 3 of 12 cores; 0.444 us a step (memory-bound: out on core 2, receive); 6.38 nJ a sample; "
+        "accuracy 93.0 % -> 92.5 %; do: spread out over 2 cores instead of 1 (n_cores=4): about 1.5x shorter step"
+    )
+
+
+def test_verdict_without_measured_times_gives_the_bound():
+    chip = small_chip(cost__barrier_cycles={"1": 10, "2": 20}, cost__synop_dense_cycles=40)
+    program = three_cores(chip)
+    doc = collect(program, run_of(program, "reference"), 0.9)
+    assert doc["verdict"].startswith(
+        "fits small: 3 of 12 cores; at least 0.417 us a step (memory-bound: out on core 2, receive); "
+        "6.38 nJ a sample; accuracy 90.0 %; do: "
+    )
+
+
+def test_verdict_leaves_out_what_the_chip_does_not_give():
+    program = three_cores(chip_without("cost.word_cycles", "energy.hop_ew_pj"))
+    assert collect(program, run_of(program))["verdict"] == "fits small: 3 of 12 cores"
+
+
+def test_verdict_of_a_program_over_a_limit_says_that_it_does_not_fit():
+    program = three_cores(small_chip(core__max_in_axons=5, cost__barrier_cycles={"1": 1000}))
+    doc = collect(program, run_of(program))
+    assert not doc["fits"]
+    assert doc["verdict"].startswith("does not fit small: 3 of 12 cores; 1.14 us a step (barrier-bound); ")
+
+
+def test_verdict_names_the_link_that_bounds_the_step():
+    doc = collect(three_cores(), run_of(three_cores()))
+    link = {"kind": "traffic", "core": None, "unit": None, "layer": None, "link": "(1, 0) E", "share_percent": 60.0}
+    assert "us a step (traffic-bound: link (1, 0) E); " in verdict(doc | {"bottleneck": link})
+    assert bottleneck(link | {"kind": "barrier", "link": None}) == "barrier-bound"
+
+
+def test_terminal_shows_verdict_fit_layers_and_warnings():
+    program = three_cores(warnings=["fc1: neuron 3 never fires"])
+    lines = render_text(collect(program, run_of(program))).splitlines()
+    assert lines[0].startswith("fits small: 3 of 12 cores; ")
+    assert lines[2:] == [
+        "resource        worst core       used       limit          all cores         limit",
+        "cores           –             3 cores       of 12  25.0 %    3 cores         of 12  25.0 %",
+        "neurons         core 0      3 neurons       of 64   4.7 %  8 neurons        of 768   1.0 %",
+        "in-axons        core 2        6 axons      of 256   2.3 %   14 axons      of 3 072   0.5 %",
+        "out-axons       core 0        3 axons      of 256   1.2 %    6 axons      of 3 072   0.2 %",
+        "synapse memory  core 2       384 bits  of 131 072   0.3 %   896 bits  of 1 572 864   0.1 %",
+        "",
+        "layer  binding resource  neurons  cores  spikes/step  synops/step  of the time",
+        "fc1    neurons 4.7 %           6      2            6           15        1.6 %",
+        "out    neurons 3.1 %           2      1            2           12        8.5 %",
+        "",
+        "warning: fc1: neuron 3 never fires",
+    ]
+
+
+def test_layers_of_a_chip_without_costs_or_limits_have_dashes():
+    chip = chip_without("cost.word_cycles", "core.max_in_axons", "core.max_out_axons", "core.synapse_bits")
+    rows = layer_table(collect(three_cores(chip), run_of(three_cores(chip))))
+    assert rows[1].split() == ["fc1", "neurons", "4.7", "%", "6", "2", "6", "15", "–"]
+
+
+def test_stage_line_shows_size_seconds_and_what_improved():
+    figure = improved("hops/step", 41210, 17904)
+    assert stage_line(4, 6, "place", "132 cores", 1.8, figure) == (
+        "[4/6] place  132 cores  1.8 s  hops/step 41 210 -> 17 904"
+    )
+    assert stage_line(1, 6, "normalize", "3 layers", 0.04) == "[1/6] normalize  3 layers  0.0 s"
+
+
+def test_prediction_of_a_quiet_network_is_reported():
+    program = three_cores()
+    silent = Activity({n: run_of(program).activity.counts[n] * 0 for n in program.network.offsets}, 2)
+    run = run_of(program, "reference")
+    quiet = type(run)("prediction", "none", "aligned", 2, {}, {}, None, {k: v * 0 for k, v in run.counters.items()},
+                      activity=silent)  # fmt: skip
+    assert collect(program, quiet)["verdict"].startswith(
+        "fits small: 3 of 12 cores; at least 1 us a step (barrier-bound); "
+    )
