@@ -1,0 +1,134 @@
+"""From a recording to a Network: the last call of every layer says what feeds it, and how many steps late."""
+
+from collections import Counter
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.torch.operations import SUPPORTED
+from nwcompile.frontend.torch.symbols import (
+    Applied,
+    Constant,
+    Picked,
+    Pooled,
+    Recording,
+    Source,
+    Stacked,
+    Sum,
+    Symbol,
+    Unsupported,
+)
+from nwcompile.ir.connection import Connection, Scale, Sparse
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+
+ANY = NeuronSpec(beta=0.0, threshold=0.5, reset="zero")  # fires if any input of its window does
+READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")
+
+
+class Builder:
+    """Collects layers, junctions and connections; `taken` are names that junctions may not get."""
+
+    def __init__(self, recording: Recording, taken: set[str]):
+        self.recording = recording
+        self.now = recording.n_steps - 1
+        self.taken = set(taken)
+        self.layers: dict[str, tuple[NeuronSpec | None, tuple[int, ...]]] = {}
+        self.connections: list[Connection] = []
+        self.made: dict[tuple[Symbol, int], str] = {}  # node of a symbol that is `shift` steps late
+        self.reached: set[Applied] = set()
+
+    def add_layer(self, name: str, spec: NeuronSpec, fed: Symbol) -> None:
+        """A layer and everything that feeds it."""
+        self.layers[name] = (spec, fed.shape)
+        self._feed(fed, name, fed.shape, 0, name)
+
+    def add_readouts(self) -> None:
+        """A layer that never fires for every linear map with weights that ends in no layer."""
+        n_steps = self.recording.n_steps
+        counts = Counter(a.operation.path for a in self.recording.applied if a.operation.has_weight)
+        for applied in reversed(self.recording.applied):
+            path = applied.operation.path
+            if path not in counts or path in {a.operation.path for a in self.reached}:
+                continue
+            if counts[path] not in (1, n_steps):
+                raise ModelError(
+                    f"{path!r} ends in no layer and is called {counts[path]} times for the {n_steps} steps of the "
+                    "example; call it once with all steps, or once in every step"
+                )
+            self.add_layer(self._name(applied), READOUT, applied)
+
+    def network(self) -> Network:
+        """The network of all that was added."""
+        source = self.recording.input
+        return Network.from_arrays(self.layers, self.connections, {source.name: source.shape})
+
+    def _feed(self, symbol: Symbol, target: str, shape: tuple[int, ...], shift: int, layer: str) -> None:
+        """Connect `symbol`, `shift` steps late, into node `target` of `shape`; `layer` is named in errors."""
+        if isinstance(symbol, Sum):
+            for term in symbol.terms:
+                self._feed(term, target, shape, shift, layer)
+        elif isinstance(symbol, Stacked):
+            self._feed(symbol.steps[-1], target, shape, shift, layer)
+        elif isinstance(symbol, Picked) and symbol.is_view:
+            self._feed(symbol.sources[0], target, shape, shift - symbol.shift, layer)
+        elif isinstance(symbol, Picked):
+            for k, source in enumerate(symbol.sources):
+                name, delay = self._node(source, shift - symbol.shift, layer)
+                post = np.flatnonzero(symbol.which == k)
+                weight = np.ones(len(post), np.float32)
+                self.connections.append(Sparse(name, target, symbol.index[post], post, weight, delay))
+        elif isinstance(symbol, Applied) and (symbol.operation.reshapes or symbol.shape == shape):
+            self.reached.add(symbol)
+            self.connections.append(self._connection(symbol, target, shift, layer))
+        elif isinstance(symbol, Unsupported | Constant):
+            raise ModelError(f"layer {layer!r} is fed by {symbol.reason}; {SUPPORTED}")
+        else:
+            name, delay = self._node(symbol, shift, layer)
+            self.connections.append(Scale(name, target, delay=delay))
+
+    def _connection(self, symbol: Applied | Pooled, target: str, shift: int, layer: str) -> Connection:
+        operation, source = symbol.operation, symbol.source
+        name, delay = self._node(source, shift, layer, None if operation.reshapes else source.shape)
+        return operation.connect(name, target, delay, source.shape)
+
+    def _node(self, symbol: Symbol, shift: int, layer: str, shape: tuple[int, ...] | None = None) -> tuple[str, int]:
+        """(name, delay) of a node that has `symbol`'s value `shift` steps late, of that shape if one is asked for."""
+        if isinstance(symbol, Source) and shape in (None, symbol.shape):
+            delay = self.now - symbol.time + shift
+            if delay < 0:
+                raise ModelError(
+                    f"layer {layer!r} is fed by step t + {-delay} of {symbol.name!r}; a step may use earlier ones"
+                )
+            return symbol.name, delay
+        if isinstance(symbol, Picked) and symbol.is_view and shape is None:
+            return self._node(symbol.sources[0], shift - symbol.shift, layer)
+        if isinstance(symbol, Stacked):
+            return self._node(symbol.steps[-1], shift, layer, shape)
+        key = (symbol, shift)
+        if key not in self.made:
+            self.made[key] = self._make(symbol, shift, layer)
+        return self.made[key], 0
+
+    def _make(self, symbol: Symbol, shift: int, layer: str) -> str:
+        name = self._name(symbol)
+        if isinstance(symbol, Pooled):
+            self.layers[name] = (ANY, symbol.shape)
+            self.connections.append(self._connection(symbol, name, shift, name))
+        else:
+            self.layers[name] = (None, symbol.shape)
+            self._feed(symbol, name, symbol.shape, shift, layer)
+        return name
+
+    def _name(self, symbol: Symbol) -> str:
+        if isinstance(symbol, Applied | Pooled):
+            stem = symbol.operation.path or symbol.operation.kind.lower()
+        elif isinstance(symbol, Sum):
+            stem = "sum"
+        else:
+            stem = "view" if isinstance(symbol, Picked) and symbol.is_view else "cat"
+        name, k = stem, 1
+        while name in self.taken or name in self.layers or name == self.recording.input.name:
+            k += 1
+            name = f"{stem}/{k}"
+        return name

@@ -1,0 +1,108 @@
+"""Proof that a recorded module computes the same in every step, so that its last step stands for all."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.torch.operations import SUPPORTED
+from nwcompile.frontend.torch.symbols import (
+    Applied,
+    Call,
+    Constant,
+    Picked,
+    Pooled,
+    Recording,
+    Source,
+    Stacked,
+    Sum,
+    Symbol,
+)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One way from a source to a layer: the operations on it, and how many steps late. `delay` is -1 for constants."""
+
+    chain: tuple
+    source: str
+    delay: int
+    has_bias: bool
+    is_zero: bool = False
+
+
+def verify(recording: Recording) -> None:
+    """Raise ModelError unless all weights can be followed, and every layer is called and fed alike in every step."""
+    for path, reason in recording.refused.items():
+        raise ModelError(f"{path!r} is fed by {reason}; {SUPPORTED}")
+    for path, calls in recording.calls.items():
+        _verify_calls(path, calls, recording.n_steps)
+        if not calls[0].is_whole:
+            _verify_steps(path, [call.fed for call in calls])
+        for call in calls:
+            for stacked in _stacks(call.fed):
+                _verify_steps(path, list(stacked.steps))
+
+
+def _verify_calls(path: str, calls: list[Call], n_steps: int) -> None:
+    wanted = 1 if calls[0].is_whole else n_steps
+    if len(calls) != wanted or any(call.is_whole != calls[0].is_whole for call in calls):
+        raise ModelError(
+            f"layer {path!r} is called {len(calls)} times for the {n_steps} steps of the example; "
+            "a layer has one state: call it once with all steps, or once in every step"
+        )
+
+
+def _verify_steps(path: str, fed: list[Symbol]) -> None:
+    last = list(_terms(fed[-1], len(fed) - 1))
+    for t, symbol in enumerate(fed[:-1]):
+        now = list(_terms(symbol, t))
+        expected = Counter(term for term in last if term.delay <= t)
+        constants = [term for term in now if term.delay < 0]
+        if Counter(term for term in now if term.delay >= 0) != expected:
+            raise ModelError(
+                f"layer {path!r} is fed differently in step {t} and in the last step of the example; "
+                "from_torch needs the same computation in every step"
+            )
+        if not all(term.is_zero for term in constants):
+            raise ModelError(f"layer {path!r} is fed by a tensor that is not zero before step {t}; start from zeros")
+        for term in last:
+            missing = term.delay > t and all(term.chain != c.chain for c in constants)
+            if term.has_bias and missing:
+                raise ModelError(
+                    f"layer {path!r}: what it is sent {term.delay} steps late has a bias, which the module adds from "
+                    f"step {term.delay} on, but a chip from step 0 on; use bias=False, or start from zeros"
+                )
+
+
+def _terms(symbol: Symbol, now: int, shift: int = 0, chain: tuple = (), has_bias: bool = False) -> Iterator[Term]:
+    if isinstance(symbol, Sum):
+        for term in symbol.terms:
+            yield from _terms(term, now, shift, chain, has_bias)
+    elif isinstance(symbol, Stacked):
+        yield from _terms(symbol.steps[-1], now, shift, chain, has_bias)
+    elif isinstance(symbol, Picked):
+        for k, source in enumerate(symbol.sources):
+            moved = () if symbol.is_view else ((k, symbol.which.tobytes(), symbol.index.tobytes()),)
+            yield from _terms(source, now, shift - symbol.shift, chain + moved, has_bias)
+    elif isinstance(symbol, Applied | Pooled):
+        operation = symbol.operation
+        step = (operation.path, operation.kind)
+        yield from _terms(symbol.source, now, shift, (*chain, step), has_bias or operation.has_bias)
+    elif isinstance(symbol, Source):
+        yield Term(chain, symbol.name, now - symbol.time + shift, has_bias)
+    else:
+        yield Term(chain, symbol.reason, -1, has_bias, isinstance(symbol, Constant) and symbol.is_zero)
+
+
+def _stacks(symbol: Symbol) -> Iterator[Stacked]:
+    if isinstance(symbol, Stacked):
+        yield symbol
+    inner = (
+        symbol.terms
+        if isinstance(symbol, Sum)
+        else getattr(symbol, "sources", None) or [getattr(symbol, "source", None)]
+    )
+    for source in inner:
+        if source is not None:
+            yield from _stacks(source)

@@ -1,0 +1,136 @@
+"""Following tensor functions that only move entries: indexing, views, transposes, cat, stack, unbind, ...
+
+The function is run once more on tensors of entry numbers, and the sample, step and position of every result entry are
+read off. So one rule covers all of them, and nothing has to be guessed from shapes.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import torch
+
+from nwcompile.frontend.torch.symbols import Picked, Stacked, Symbol
+
+MOVES = frozenset(
+    ("__getitem__", "__get__", "select", "narrow", "index_select", "unbind", "chunk", "split", "split_with_sizes",
+     "tensor_split", "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
+     "permute", "transpose", "t", "swapaxes", "swapdims", "movedim", "moveaxis", "contiguous", "clone", "detach",
+     "flip", "roll", "expand", "expand_as", "repeat", "repeat_interleave", "tile", "cat", "concat", "concatenate",
+     "stack", "hstack", "vstack")
+)  # fmt: skip
+NO_STEP = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Tracked:
+    """A tensor's symbol and how samples and steps lead its axes.
+
+    `lead`: "BT" or "TB" for all steps, "M" for samples and steps merged into one axis `[B*T]`, "B" for one step.
+    """
+
+    symbol: Symbol
+    lead: str
+
+
+@dataclass(frozen=True)
+class Extent:
+    """B and T of the example."""
+
+    n_samples: int
+    n_steps: int
+
+
+def follow(func, args, kwargs, tracked: dict[int, Tracked], extent: Extent) -> list[Tracked | None] | None:
+    """What each tensor of the function's result stands for (None: not a move); None if an argument is not tracked."""
+    operands: list[Tracked] = []
+    starts = [0]
+
+    def numbered(value):
+        if isinstance(value, list | tuple):
+            return type(value)(map(numbered, value))
+        if not isinstance(value, torch.Tensor) or id(value) not in tracked:
+            return value
+        operands.append(tracked[id(value)])
+        starts.append(starts[-1] + value.numel())
+        return torch.arange(starts[-2], starts[-1]).reshape(value.shape)
+
+    if _has_untracked_number(args, tracked) or _has_untracked_number(tuple(kwargs.values()), tracked):
+        return None
+    result = func(*numbered(tuple(args)), **{name: numbered(value) for name, value in kwargs.items()})
+    outputs = result if isinstance(result, list | tuple) else [result]
+    origins = _Origins(operands, np.array(starts[:-1]), extent)
+    return [origins.read(ids.numpy()) if isinstance(ids, torch.Tensor) else None for ids in outputs]
+
+
+def _has_untracked_number(value, tracked) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_has_untracked_number(v, tracked) for v in value)
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and id(value) not in tracked
+
+
+@dataclass(frozen=True, eq=False)
+class _Origins:
+    """Where entry numbers come from: operand k has those from `starts[k]` on."""
+
+    operands: list[Tracked]
+    starts: np.ndarray
+    extent: Extent
+
+    def read(self, ids: np.ndarray) -> Tracked | None:
+        """What a result with these entry numbers stands for, or None if its entries mix samples or steps."""
+        n_samples, n_steps = self.extent.n_samples, self.extent.n_steps
+        for lead, axes in (("BT", (n_samples, n_steps)), ("TB", (n_steps, n_samples)), ("M", (n_samples * n_steps,)),
+                           ("B", (n_samples,))):  # fmt: skip
+            if ids.shape[: len(axes)] == axes and 0 not in ids.shape:
+                symbol = self._symbol(ids, lead, ids.shape[len(axes) :])
+                if symbol is not None:
+                    return Tracked(symbol, lead)
+        return None
+
+    def _symbol(self, ids: np.ndarray, lead: str, shape: tuple[int, ...]) -> Symbol | None:
+        last = self.extent.n_steps - 1
+        steps = [NO_STEP] if lead == "B" else range(last + 1)
+        first = [self._block(ids, lead, 0, t) for t in steps]
+        samples = {0: first, self.extent.n_samples - 1: [self._block(ids, lead, -1, t) for t in steps]}
+        which, _, _, index = first[-1]
+        for b, blocks in samples.items():
+            for block, reference in zip(blocks, first, strict=True):
+                if (block[1] != b).any() or (block[0] != reference[0]).any() or (block[3] != index).any():
+                    return None
+        times = np.array([[block[2].min(), block[2].max()] for block in first])
+        if (times[:, 0] != times[:, 1]).any():
+            return None
+        if lead == "B":
+            shift = 0 if times[0, 0] == NO_STEP else int(times[0, 0]) - last
+            return self._picked(which, index, shape, shift)
+        if (times[:, 0] == np.arange(last + 1)).all():
+            return self._picked(which, index, shape, 0) if all((b[0] == which).all() for b in first) else None
+        if (times == NO_STEP).all():
+            return Stacked(tuple(self._picked(block[0], index, shape, 0) for block in first), shape)
+        return None
+
+    def _block(self, ids: np.ndarray, lead: str, b: int, t: int):
+        """(operand, sample, step, position) of every entry of sample b (0 or -1) in step t, flat."""
+        n_steps = self.extent.n_steps
+        at = {"BT": (b, t), "TB": (t, b), "M": (b * n_steps + t if b == 0 else t - n_steps,), "B": (b,)}[lead]
+        ids = ids[at].reshape(-1)
+        which = np.searchsorted(self.starts, ids, side="right") - 1
+        local = ids - self.starts[which]
+        sample, step, position = np.empty((3, ids.size), np.int64)
+        for k in np.unique(which):
+            here, operand = which == k, self.operands[k]
+            rest, position[here] = np.divmod(local[here], prod(operand.symbol.shape))
+            if operand.lead == "B":
+                sample[here], step[here] = rest, NO_STEP
+            elif operand.lead == "TB":
+                step[here], sample[here] = np.divmod(rest, self.extent.n_samples)
+            else:
+                sample[here], step[here] = np.divmod(rest, n_steps)
+        return which, sample, step, position
+
+    def _picked(self, which: np.ndarray, index: np.ndarray, shape: tuple[int, ...], shift: int) -> Symbol:
+        used, which = np.unique(which, return_inverse=True)
+        sources = tuple(self.operands[k].symbol for k in used)
+        picked = Picked(sources, which.reshape(-1), index, tuple(shape), shift)
+        return sources[0] if picked.is_view and shift == 0 and sources[0].shape == picked.shape else picked

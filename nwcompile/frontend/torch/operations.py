@@ -1,0 +1,165 @@
+"""torch modules as operations between layers, and the sentence that says which ones there are."""
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.torch.symbols import Operation
+from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Pool2d, Scale, pair
+from nwcompile.nn import LIFSynapse
+
+NUMBERS = ("weight", "bias", "running_mean", "running_var")
+IDENTITIES = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.AlphaDropout)
+SHAPERS = (torch.nn.Flatten, torch.nn.Unflatten)
+SUPPORTED = (
+    "supported between nwcompile.nn layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool2d, MaxPool2d of spikes, "
+    "BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / with numbers, + and - of tensors, "
+    "indexing, views, cat, stack"
+)
+
+
+class Unfollowable(Exception):
+    """Why a module's call cannot be an operation; completes "is fed by '<path>' (<type>), ..."."""
+
+
+def operation(module: torch.nn.Module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
+    """The operation that `module` is on a tensor of `shape` per step.
+
+    `one_step`: every other axis of the tensor is one batch axis. Raises Unfollowable for what cannot be expressed,
+    ModelError for weights that are not finite.
+    """
+    for kind, make in MAKERS.items():
+        if isinstance(module, kind) and type(module).forward is kind.forward:
+            finite(module, path)
+            n_axes = AXES[kind]
+            if len(shape) not in n_axes:
+                wanted = " or ".join(
+                    "[B, N]" if n == 1 else ("[B, C, L]" if n == 2 else "[B, C, H, W]") for n in n_axes
+                )
+                raise Unfollowable(f"which is given {shape} in a step, not {wanted}")
+            if kind not in EVERY_STEP and not one_step:
+                raise Unfollowable(
+                    "which is given all steps in one tensor; merge B and T before it, or call it step by step"
+                )
+            return make(module, path)
+    raise Unfollowable("which is not supported")
+
+
+def finite(module: torch.nn.Module, path: str, names: tuple[str, ...] = NUMBERS) -> None:
+    """Raise ModelError if one of these parameters and buffers of `module` has NaN or infinite values."""
+    for name in names:
+        value = getattr(module, name, None)
+        if isinstance(value, torch.Tensor) and not value.isfinite().all():
+            raise ModelError(
+                f"{path!r} ({type(module).__name__}): {name} has NaN or infinite values; "
+                "the model is not usable, train or load it again"
+            )
+
+
+def array(tensor: torch.Tensor | None) -> np.ndarray | None:
+    """A tensor's numbers as a float32 array of their own."""
+    return None if tensor is None else tensor.detach().cpu().to(torch.float32).contiguous().numpy().copy()
+
+
+def _operation(module, path, connect, reshapes, has_weight, has_bias) -> Operation:
+    return Operation(path, type(module).__name__, connect, reshapes, has_weight, has_bias)
+
+
+def _dense(module, path) -> Operation:
+    weight = array(module.weight.T if isinstance(module, LIFSynapse) else module.weight)
+    bias = array(getattr(module, "bias", None))
+
+    def connect(source, target, delay, _shape):
+        return Dense(source, target, weight, bias, delay=delay)
+
+    return _operation(module, path, connect, True, True, bias is not None and bias.any())
+
+
+def _convolution(module, path) -> Operation:
+    if module.padding_mode != "zeros":
+        raise Unfollowable(f"whose padding_mode {module.padding_mode!r} is not supported, only 'zeros'")
+    padding = module.padding
+    if padding == "valid":
+        padding = (0,) * len(module.kernel_size)
+    elif padding == "same":
+        total = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]
+        if any(n % 2 for n in total):
+            raise Unfollowable("whose padding='same' is uneven for this kernel, which is not supported")
+        padding = tuple(n // 2 for n in total)
+    weight, bias = array(module.weight), array(module.bias)
+    geometry = {"stride": module.stride, "padding": padding, "dilation": module.dilation}
+    if weight.ndim == 3:
+        geometry = {name: value[0] for name, value in geometry.items()}
+    geometry["groups"] = module.groups
+
+    def connect(source, target, delay, shape):
+        if weight.ndim == 3:
+            return Conv1d(source, target, weight, bias, delay=delay, **geometry)
+        return Conv2d(source, target, weight, bias, delay=delay, source_shape=shape, **geometry)
+
+    return _operation(module, path, connect, weight.ndim == 4, True, bias is not None and bias.any())
+
+
+def _average(module, path) -> Operation:
+    if module.ceil_mode or module.divisor_override is not None:
+        raise Unfollowable("whose ceil_mode or divisor_override is not supported")
+    if not module.count_include_pad and any(pair(module.padding)):
+        raise Unfollowable("whose count_include_pad=False is not supported with padding")
+    return _pool(module, path, "avg")
+
+
+def _maximum(module, path) -> Operation:
+    if module.ceil_mode or module.return_indices or pair(module.dilation) != (1, 1):
+        raise Unfollowable("whose ceil_mode, return_indices or dilation is not supported")
+    return _pool(module, path, "sum")
+
+
+def _pool(module, path, kind) -> Operation:
+    kernel, stride, padding = pair(module.kernel_size), pair(module.stride), pair(module.padding)
+
+    def connect(source, target, delay, _shape):
+        return Pool2d(source, target, kernel, stride, padding, kind, delay)
+
+    return _operation(module, path, connect, False, False, False)
+
+
+def _batch_norm(module, path) -> Operation:
+    if module.running_var is None:
+        raise Unfollowable("which has no running statistics (track_running_stats=False)")
+    scale = 1 / torch.sqrt(module.running_var.detach().double() + module.eps)
+    shift = -module.running_mean.detach().double() * scale
+    if module.affine:
+        scale, shift = scale * module.weight.detach(), shift * module.weight.detach() + module.bias.detach()
+    return affine(path, type(module).__name__, array(scale), array(shift), has_weight=True)
+
+
+def affine(path: str, kind: str, scale, shift, has_weight: bool = False) -> Operation:
+    """scale * x + shift, numbers or one per channel."""
+
+    def connect(source, target, delay, _shape):
+        return Scale(source, target, scale, shift, delay)
+
+    return Operation(path, kind, connect, False, has_weight, bool(np.any(shift)))
+
+
+MAKERS = {
+    torch.nn.Linear: _dense,
+    LIFSynapse: _dense,
+    torch.nn.Conv1d: _convolution,
+    torch.nn.Conv2d: _convolution,
+    torch.nn.AvgPool2d: _average,
+    torch.nn.MaxPool2d: _maximum,
+    torch.nn.BatchNorm1d: _batch_norm,
+    torch.nn.BatchNorm2d: _batch_norm,
+}
+AXES = {
+    torch.nn.Linear: (1,),
+    LIFSynapse: (1,),
+    torch.nn.Conv1d: (2,),
+    torch.nn.Conv2d: (3,),
+    torch.nn.AvgPool2d: (3,),
+    torch.nn.MaxPool2d: (3,),
+    torch.nn.BatchNorm1d: (1, 2),
+    torch.nn.BatchNorm2d: (3,),
+}
+EVERY_STEP = (torch.nn.Linear, LIFSynapse)

@@ -1,0 +1,133 @@
+"""What a recorded tensor stands for: an expression over the input and the spikes of layers, for one step of one sample.
+
+`shape` is that of one step of one sample. A tensor that holds all steps stands for its last step.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.ir.connection import Connection
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The input, or the spikes of a neuron layer, in step `time`."""
+
+    name: str
+    shape: tuple[int, ...]
+    time: int
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A linear map: `connect(source, target, delay, source_shape)` makes its connection.
+
+    `reshapes`: the connection takes a source, and a target, of any shape of the right size.
+    """
+
+    path: str
+    kind: str
+    connect: Callable[[str, str, int, tuple[int, ...]], Connection]
+    reshapes: bool
+    has_weight: bool
+    has_bias: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """An operation on one symbol."""
+
+    operation: Operation
+    source: "Symbol"
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """A maximum over windows of spikes: a layer of stateless neurons that fire if any input of their window does."""
+
+    operation: Operation
+    source: "Symbol"
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """Two symbols of equal shape, added."""
+
+    terms: tuple["Symbol", "Symbol"]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Picked:
+    """Entries picked from symbols: entry i is entry `index[i]` of `sources[which[i]]`, all in flat C order.
+
+    `shift`: steps by which a tensor of all steps was indexed before its last step, as a number <= 0.
+    """
+
+    sources: tuple["Symbol", ...]
+    which: np.ndarray
+    index: np.ndarray
+    shape: tuple[int, ...]
+    shift: int = 0
+
+    @property
+    def is_view(self) -> bool:
+        """Whether this is one source in another shape."""
+        n = int(np.prod(self.shape))
+        return (
+            len(self.sources) == 1 and n == int(np.prod(self.sources[0].shape)) and (self.index == np.arange(n)).all()
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked:
+    """All steps in one tensor, put together from the symbols of every step."""
+
+    steps: tuple["Symbol", ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A tensor that depends on neither the input nor a layer."""
+
+    shape: tuple[int, ...]
+    is_zero: bool
+    reason = "a tensor that comes neither from the input nor from a layer"
+
+
+@dataclass(frozen=True, eq=False)
+class Unsupported:
+    """What cannot be followed; `reason` completes "is fed by ..."."""
+
+    reason: str
+    shape: tuple[int, ...] = ()
+
+
+Symbol = Source | Applied | Pooled | Sum | Picked | Stacked | Constant | Unsupported
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of a neuron layer: what it was fed, and whether with all steps at once."""
+
+    fed: Symbol
+    is_whole: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What running a module once on the example showed. `calls[layer]` are in order of time.
+
+    `refused`: modules with weights that are fed what cannot be followed, and the reason.
+    """
+
+    input: Source
+    n_steps: int
+    calls: dict[str, list[Call]]
+    applied: list[Applied]
+    refused: dict[str, str]
