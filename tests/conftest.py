@@ -15,7 +15,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
 
 @pytest.fixture(scope="session")
 def reference() -> Path:
-    """Results that nobody on this project wrote: tests skip where they are absent, and fail where they are absent in CI."""
+    """Results that nobody on this project wrote; where they are absent, tests skip, and in CI fail."""
     if not REFERENCE.is_dir():
         text = f"no reference data in {REFERENCE}; set NWCOMPILE_REFERENCE"
         if os.environ.get("CI"):

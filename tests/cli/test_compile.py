@@ -77,7 +77,8 @@ def test_cli_compile_that_does_not_fit_returns_1_and_writes_nothing(command, mod
         ),
         ("compile toy:make --chip tiny -o data.npz/build", "-o data.npz/build: data.npz is not a folder; "
          "choose a folder you may write to"),
-        ("compile bad.nir --chip tiny --dialect nir --dt 1e-4 -o build", "NIR file bad.nir: this is not an HDF5 file; write the model with nir.write"),
+        ("compile bad.nir --chip tiny --dialect nir --dt 1e-4 -o build",
+         "NIR file bad.nir: this is not an HDF5 file; write the model with nir.write"),
     ],
 )  # fmt: skip
 def test_cli_wrong_compile_is_one_sentence_and_writes_nothing(command, model, folder, line, text):
