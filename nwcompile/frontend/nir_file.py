@@ -8,11 +8,13 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
 from nwcompile.errors import ModelError, NwWarning
+from nwcompile.frontend.hdf5 import read_hdf5
 
 NEURONS = {
     "I": ("r",),
@@ -40,10 +42,6 @@ PARAMETERS = {
 }
 WEIGHT_DIMENSIONS = {"Linear": 2, "Affine": 2, "Conv1d": 3, "Conv2d": 4}
 OPTIONAL = ("bias", "v_reset", "w_in", "input_type", "input_shape")
-DEEPEST = 16
-MOST_ITEMS = 1_000_000
-LARGEST_RATIO = 1100  # gzip packs 1032 to 1 at best
-SMALL_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,55 +85,14 @@ def read_graph(source) -> NirGraph:
     Raises ModelError for a file that is missing, not HDF5, damaged or larger than it can be, and for node types,
     parameters and edges that cannot be used.
     """
-    tree = source.to_dict() if hasattr(source, "to_dict") else _read_tree(Path(source))
+    if hasattr(source, "to_dict"):
+        return _flatten(source.to_dict(), "")
+    if not isinstance(source, str | PathLike):
+        raise ModelError(f"from_nir takes the path of a NIR file or a nir.NIRGraph, not {type(source).__name__}")
+    tree = read_hdf5(Path(source), "NIR").get("node")
+    if not isinstance(tree, dict):
+        raise ModelError(f"NIR file {source}: the HDF5 file has no group 'node'; write the model with nir.write")
     return _flatten(tree, "")
-
-
-def _read_tree(path: Path) -> dict:
-    import h5py
-
-    if not path.exists():
-        raise ModelError(f"NIR file {path}: there is no such file")
-    if not path.is_file() or not h5py.is_hdf5(path):
-        raise ModelError(f"NIR file {path}: this is not an HDF5 file; write the model with nir.write")
-    try:
-        with h5py.File(path, "r") as file:
-            if not isinstance(file.get("node"), h5py.Group):
-                raise ModelError(f"NIR file {path}: the HDF5 file has no group 'node'; write the model with nir.write")
-            budget = {"bytes": max(SMALL_BYTES, LARGEST_RATIO * path.stat().st_size), "items": MOST_ITEMS}
-            return _read_group(path, file["node"], budget, 0)
-    except ModelError:
-        raise
-    except Exception as error:  # h5py raises a dozen types for damaged files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(f"NIR file {path}: damaged or truncated ({reason}); copy or write it again") from None
-
-
-def _read_group(path: Path, group, budget: dict, depth: int) -> dict:
-    """Groups as dicts and datasets as arrays, within a budget of bytes and items; links to elsewhere are refused."""
-    import h5py
-
-    tree = {}
-    for name in group:
-        budget["items"] -= 1
-        if depth > DEEPEST or budget["items"] < 0:
-            raise ModelError(f"NIR file {path}: nested deeper than {DEEPEST} or more than {MOST_ITEMS} items")
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            raise ModelError(f"NIR file {path}: {group.name}/{name} is a link out of the file; such links are not read")
-        item = group[name]
-        if isinstance(item, h5py.Group):
-            tree[name] = _read_group(path, item, budget, depth + 1)
-            continue
-        if item.external or item.is_virtual:
-            raise ModelError(f"NIR file {path}: {item.name} keeps its data in another file; such data are not read")
-        budget["bytes"] -= item.nbytes
-        if budget["bytes"] < 0:
-            raise ModelError(
-                f"NIR file {path}: {item.name} declares {item.nbytes} bytes, more than a file of "
-                f"{path.stat().st_size} bytes can hold; write it again"
-            )
-        tree[name] = item[()]
-    return tree
 
 
 def _flatten(tree: Mapping, prefix: str) -> NirGraph:
