@@ -66,14 +66,10 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
     units: dict[str, tuple[str, ...]]
     units = {"shared": SEND + RECEIVE} if chip.cost.units == "shared" else {"send": SEND, "receive": RECEIVE}
     n_barriers = n_samples * program.schedule.period
-    busiest = link_busy(chip, link_flits).max(1, initial=0)
-    return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles))
-
-
-def link_busy(chip: Chip, link_flits: np.ndarray) -> np.ndarray:
-    """int64[H, link]: core cycles that each link is busy, rounded down so that they stay a bound."""
     core_ticks, noc_ticks = chip.ticks
-    return link_flits.astype(np.int64) * (chip.noc.link_cycles_per_flit * noc_ticks) // core_ticks
+    flits = link_flits.max(1, initial=0).astype(np.int64)
+    busiest = flits * (chip.noc.link_cycles_per_flit * noc_ticks) // core_ticks  # rounded down: it stays a bound
+    return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles))
 
 
 def link_place(chip: Chip, link: int) -> tuple[int, int, str]:
