@@ -1,0 +1,172 @@
+"""The whole compiler: what goes in comes out as a program that spikes alike, the same every time."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from nwcompile.errors import FitError, ModelError
+from nwcompile.flow import NO_CALIBRATION, compile
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Conv2d, Dense, Pool2d, Scale
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.ir.program import Program
+from nwcompile.sim import simulate
+
+SPEC = NeuronSpec(threshold=1.0, beta=0.5)
+STAGES = ["estimate", "normalize", "schedule", "quantize", "calibrate", "partition", "place", "check", "emit"]
+
+
+def dyadic(rng, *shape):
+    return rng.integers(-4, 5, shape).astype(np.float32) / 8
+
+
+def image_net() -> Network:
+    """A convolution with batch norm and pooling, a skip, and a recurrent layer; dyadic throughout."""
+    rng = np.random.default_rng(0)
+    return Network.from_arrays(
+        {"bn": (None, (2, 4, 4)), "conv": (SPEC, (2, 4, 4)), "pool": (None, (2, 2, 2)), "fc": SPEC, "out": SPEC},
+        [Conv2d("in", "bn", dyadic(rng, 2, 1, 3, 3), padding=1, bias=dyadic(rng, 2)),
+         Scale("bn", "conv", scale=np.array([1.0, 0.5]), shift=np.array([0.25, 0.0])),
+         Pool2d("conv", "pool", 2), Dense("pool", "fc", dyadic(rng, 6, 8)), Dense("fc", "fc", dyadic(rng, 6, 6)),
+         Dense("fc", "out", dyadic(rng, 3, 6)), Dense("conv", "out", dyadic(rng, 3, 32))],
+        {"in": (1, 4, 4)},
+    )  # fmt: skip
+
+
+def spikes(seed, *shape):
+    return (np.random.default_rng(seed).random(shape) < 0.4).astype(np.float32)
+
+
+X = spikes(1, 4, 6, 1, 4, 4)
+
+
+@pytest.mark.parametrize("execution", ["pipelined", "phased"])
+def test_compile_gives_a_program_that_spikes_like_the_float_network(execution):
+    network = image_net()
+    program = compile(network, "tiny", X, Options(execution=execution))
+    wanted, got = simulate(network, X), simulate(program, X)
+    for name in network.layers:
+        np.testing.assert_array_equal(wanted.spikes[name], got.spikes[name])
+    assert program.schedule.execution == execution
+    assert {row["layer"]: row["spike_agreement_percent"] for row in program.manifest["quantization"]} == {
+        "conv": 100.0, "fc": 100.0, "out": 100.0,
+    }  # fmt: skip
+
+
+def test_compile_reports_each_stage_in_order_with_its_value():
+    seen = []
+    program = compile(image_net(), "tiny", X, on_stage=lambda *stage: seen.append(stage))
+    assert [name for name, _, _ in seen] == STAGES
+    assert seen[-1][1] is program and all(seconds >= 0 for _, _, seconds in seen)
+
+
+def test_compile_counts_the_activity_of_the_fixed_point_network():
+    program = compile(image_net(), "tiny", X)
+    run = simulate(program, X)
+    for name in ("in", *program.network.layers):
+        np.testing.assert_array_equal(program.activity.counts[name], run.activity.counts[name])
+    assert program.activity.n_samples == 4
+    assert sum(int(u.sum()) for u in program.activity.updates.values()) == run.counters["neuron_updates"].sum()
+
+
+def test_compile_without_calibration_says_what_it_assumes():
+    program = compile(image_net(), "tiny")
+    assert program.warnings == [NO_CALIBRATION]
+    assert NO_CALIBRATION == (
+        "no calibration samples: scales follow the largest weights, and the mapping takes every neuron to spike in "
+        "10 % of its steps; give calibration samples for closer spikes and a faster mapping"
+    )
+    assert (program.activity.counts["fc"] == 10).all()
+
+
+def test_compile_writes_a_manifest_that_survives_saving(tmp_path):
+    program = compile(image_net(), "tiny", X, Options(seed=3))
+    program.save(tmp_path / "net.nwc")
+    again = Program.load(tmp_path / "net.nwc")
+    assert again.manifest == program.manifest and again.hash == program.hash
+    assert again.manifest["tool"] == "nwcompile" and again.manifest["seed"] == 3
+    assert again.manifest["options"]["partitioner"] == "metis"
+    assert set(again.output_scale) == {"conv", "fc", "out"}
+
+
+def test_compile_keeps_a_mapping_made_elsewhere():
+    mapping = Mapping.from_arrays(
+        {"conv": np.zeros(32, int), "fc": np.ones(6, int), "out": np.full(3, 2)}, [[1, 1, 0], [0, 0, 0], [1, 0, 0]]
+    )
+    seen = []
+    program = compile(image_net(), "tiny", X, mapping=mapping, on_stage=lambda name, *_: seen.append(name))
+    assert program.mapping is mapping and "place" not in seen and "partition" not in seen
+
+
+def test_compile_takes_a_chip_or_a_name_and_a_dict_of_inputs():
+    by_name = compile(image_net(), "tiny", {"in": X})
+    assert by_name.hash == compile(image_net(), Chip.load("tiny"), X).hash
+
+
+def test_compile_takes_a_fixed_point_network_as_it_is():
+    spec = NeuronSpec(threshold=128, fixed=FixedPoint(), decay_v=1024)
+    weight = np.array([[3, -2], [1, 4]])
+    network = Network.from_arrays({"a": spec}, [Dense("in", "a", weight)], {"in": 2})
+    x = spikes(2, 3, 8, 2)
+    program = compile(network, "tiny", x)
+    np.testing.assert_array_equal(simulate(program, x).output, simulate(network, x).output)
+    np.testing.assert_array_equal(program.network.connections[0].weight, weight)
+
+
+def test_compile_gives_the_same_program_whatever_the_hash_seed_and_the_thread_count():
+    code = "from tests.test_flow import *; print(compile(image_net(), 'tiny', X, Options(seed=5)).hash)"
+    hashes = set()
+    for seed, threads in (("0", "1"), ("7", "2")):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+        run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+        hashes.add(run.stdout.strip())
+    assert len(hashes) == 1
+
+
+def test_compile_refuses_what_is_no_network():
+    with pytest.raises(ModelError) as error:
+        compile([1, 2], "tiny")
+    assert str(error.value) == ("compile takes a Network, not list; make one with nw.from_torch(module, example_input)")
+
+
+@pytest.mark.parametrize(
+    ("calibration", "text"),
+    [
+        (X[:, 0], "input 'in' must be [B, T, 1, 4, 4], got shape [4, 1, 4, 4] (is the time axis missing?)"),
+        (X * np.nan, "input 'in' has NaN or infinite values; clean the data first"),
+        ({"image": X}, "there is no input 'image'; inputs: in"),
+        (
+            X * 0.3,
+            "input 'in' has the value 0.3, but the integer program takes whole numbers; "
+            "encode real values into spikes first (for example Bernoulli rate coding)",
+        ),
+    ],
+)
+def test_compile_refuses_unusable_calibration_before_any_work(calibration, text):
+    seen = []
+    with pytest.raises(ModelError) as error:
+        compile(image_net(), "tiny", calibration, on_stage=lambda name, *_: seen.append(name))
+    assert str(error.value) == text and not seen
+
+
+def test_compile_refuses_graded_input_on_a_chip_of_binary_spikes():
+    with pytest.raises(ModelError) as error:
+        compile(image_net(), "loihi1", X * 3)
+    assert str(error.value) == (
+        "input 'in' has values 0..3, but loihi1 takes spikes 0..1; "
+        "encode graded values into spikes, or choose a chip whose neuron.spikes has 'multi'"
+    )
+
+
+def test_compile_tells_of_a_reset_that_the_chip_lacks_before_any_work():
+    network = Network.from_arrays({"a": SPEC.replace(reset="subtract")}, [Dense("in", "a", np.eye(2))], {"in": 2})
+    seen = []
+    with pytest.raises(FitError) as error:
+        compile(network, "loihi1", on_stage=lambda name, *_: seen.append(name))
+    assert [v.what for v in error.value.violations] == ["reset"] and not seen
