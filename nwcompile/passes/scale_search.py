@@ -16,7 +16,7 @@ from nwcompile.passes.scaled_layer import Direct, Layer, Scaled, scale_layer, we
 from nwcompile.sim.linear import apply
 from nwcompile.sim.sequence import record
 
-CLIPS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 1.1, 1.2, 1.35, 1.5)  # weight range kept / largest weight
+CLIPS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 1.1, 1.25, 1.5)  # weight range kept, over the largest weight
 PEAK_MARGIN = 4.0  # how much further than in the calibration samples a current may go before it overflows
 MEMBRANE_MARGIN = 2.0  # the same for a membrane, which saturates harmlessly
 LONGEST_MEMORY = 64  # steps a readout without leak is taken to add up where there are no calibration samples
