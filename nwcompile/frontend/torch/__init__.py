@@ -9,7 +9,7 @@ import torch
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import verify
-from nwcompile.frontend.torch.operations import SUPPORTED, array, finite
+from nwcompile.frontend.torch.operations import SUPPORTED, array, verify_finite
 from nwcompile.frontend.torch.record import Recorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
 from nwcompile.ir.connection import Dense
@@ -37,6 +37,7 @@ def from_torch(module: torch.nn.Module, example_input) -> Network:
     state cleared. Raises ModelError for what cannot be followed, weights that are not finite, or an unusable example.
     """
     x = _example(module, example_input)
+    verify_finite(module)
     found: list[Network] = []
     refused: list[ModelError] = []
     failed: list[RunFailed] = []
@@ -110,15 +111,14 @@ def _build(recording: Recording, modules: dict[str, torch.nn.Module]) -> Network
     builder = Builder(recording, {layer_name(path) for path in recording.calls})
     for path, calls in recording.calls.items():
         name, layer, fed = layer_name(path), modules[path], calls[-1].fed
-        builder.add_layer(name, _neuron(layer, path, fed.shape), fed)
+        builder.add_layer(name, _neuron(layer, fed.shape), fed)
         if layer.layer_topology == "RC":
             builder.connections.append(Dense(name, name, array(layer.w_rec.T), delay=1))
     builder.add_readouts()
     return builder.network()
 
 
-def _neuron(layer: LIFLayer, path: str, shape: tuple[int, ...]) -> NeuronSpec:
-    finite(layer, path, ("thresholds", "w_rec", "beta"))
+def _neuron(layer: LIFLayer, shape: tuple[int, ...]) -> NeuronSpec:
     numbers = {}
     for name, values in (("beta", array(layer.beta)), ("threshold", array(layer.thresholds))):
         numbers[name] = float(values[0]) if (values == values[0]).all() else values.reshape(shape)

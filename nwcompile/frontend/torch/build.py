@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operations import SUPPORTED
+from nwcompile.frontend.torch.operations import not_followed
 from nwcompile.frontend.torch.symbols import (
     Applied,
     Constant,
@@ -82,7 +82,7 @@ class Builder:
             self.reached.add(symbol)
             self.connections.append(self._connection(symbol, target, shift, layer))
         elif isinstance(symbol, Unsupported | Constant):
-            raise ModelError(f"layer {layer!r} is fed by {symbol.reason}; {SUPPORTED}")
+            raise not_followed(layer, symbol)
         else:
             name, delay = self._node(symbol, shift, layer)
             self.connections.append(Scale(name, target, delay=delay))
@@ -126,7 +126,7 @@ class Builder:
         elif isinstance(symbol, Sum):
             stem = "sum"
         else:
-            stem = "view" if isinstance(symbol, Picked) and symbol.is_view else "cat"
+            stem = "cat" if isinstance(symbol, Picked) and len(symbol.sources) > 1 else "view"
         name, k = stem, 1
         while name in self.taken or name in self.layers or name == self.recording.input.name:
             k += 1

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.operations import SUPPORTED
+from nwcompile.frontend.torch.operations import SUPPORTED, not_followed
 from nwcompile.frontend.torch.symbols import (
     Applied,
     Call,
@@ -17,16 +17,17 @@ from nwcompile.frontend.torch.symbols import (
     Stacked,
     Sum,
     Symbol,
+    Unsupported,
 )
 
 
 @dataclass(frozen=True)
 class Term:
-    """One way from a source to a layer: the operations on it, and how many steps late. `delay` is -1 for constants."""
+    """One way from a source to a layer: the operations on it, and how many steps late; `delay` is None for constants."""
 
     chain: tuple
     source: str
-    delay: int
+    delay: int | None
     has_bias: bool
     is_zero: bool = False
 
@@ -36,6 +37,9 @@ def verify(recording: Recording) -> None:
     for path, reason in recording.refused.items():
         raise ModelError(f"{path!r} is fed by {reason}; {SUPPORTED}")
     for path, calls in recording.calls.items():
+        for symbol in _ends(calls[-1].fed):
+            if isinstance(symbol, Constant | Unsupported):
+                raise not_followed(path, symbol)
         _verify_calls(path, calls, recording.n_steps)
         if not calls[0].is_whole:
             _verify_steps(path, [call.fed for call in calls])
@@ -58,8 +62,8 @@ def _verify_steps(path: str, fed: list[Symbol]) -> None:
     for t, symbol in enumerate(fed[:-1]):
         now = list(_terms(symbol, t))
         expected = Counter(term for term in last if term.delay <= t)
-        constants = [term for term in now if term.delay < 0]
-        if Counter(term for term in now if term.delay >= 0) != expected:
+        constants = [term for term in now if term.delay is None]
+        if Counter(term for term in now if term.delay is not None) != expected:
             raise ModelError(
                 f"layer {path!r} is fed differently in step {t} and in the last step of the example; "
                 "from_torch needs the same computation in every step"
@@ -69,8 +73,9 @@ def _verify_steps(path: str, fed: list[Symbol]) -> None:
         for term in last:
             missing = term.delay > t and all(term.chain != c.chain for c in constants)
             if term.has_bias and missing:
+                late = f"{term.delay} step{'s' if term.delay > 1 else ''} late"
                 raise ModelError(
-                    f"layer {path!r}: what it is sent {term.delay} steps late has a bias, which the module adds from "
+                    f"layer {path!r}: what it is sent {late} has a bias, which the module adds from "
                     f"step {term.delay} on, but a chip from step 0 on; use bias=False, or start from zeros"
                 )
 
@@ -92,17 +97,30 @@ def _terms(symbol: Symbol, now: int, shift: int = 0, chain: tuple = (), has_bias
     elif isinstance(symbol, Source):
         yield Term(chain, symbol.name, now - symbol.time + shift, has_bias)
     else:
-        yield Term(chain, symbol.reason, -1, has_bias, isinstance(symbol, Constant) and symbol.is_zero)
+        yield Term(chain, symbol.reason, None, has_bias, isinstance(symbol, Constant) and symbol.is_zero)
+
+
+def _ends(symbol: Symbol) -> Iterator[Symbol]:
+    inner = _inner(symbol)
+    if not inner:
+        yield symbol
+    for source in inner:
+        yield from _ends(source)
 
 
 def _stacks(symbol: Symbol) -> Iterator[Stacked]:
     if isinstance(symbol, Stacked):
         yield symbol
-    inner = (
-        symbol.terms
-        if isinstance(symbol, Sum)
-        else getattr(symbol, "sources", None) or [getattr(symbol, "source", None)]
-    )
-    for source in inner:
-        if source is not None:
-            yield from _stacks(source)
+    for source in _inner(symbol):
+        yield from _stacks(source)
+
+
+def _inner(symbol: Symbol) -> tuple[Symbol, ...]:
+    """The symbols that this one is made of."""
+    if isinstance(symbol, Sum):
+        return symbol.terms
+    if isinstance(symbol, Picked):
+        return symbol.sources
+    if isinstance(symbol, Stacked):
+        return symbol.steps[-1:]
+    return (symbol.source,) if isinstance(symbol, Applied | Pooled) else ()

@@ -130,7 +130,15 @@ class _Origins:
         return which, sample, step, position
 
     def _picked(self, which: np.ndarray, index: np.ndarray, shape: tuple[int, ...], shift: int) -> Symbol:
-        used, which = np.unique(which, return_inverse=True)
-        sources = tuple(self.operands[k].symbol for k in used)
-        picked = Picked(sources, which.reshape(-1), index, tuple(shape), shift)
-        return sources[0] if picked.is_view and shift == 0 and sources[0].shape == picked.shape else picked
+        sources: dict[Symbol, int] = {}  # in order of first use
+        picks = np.empty((2, index.size), np.int64)
+        for k in np.unique(which):
+            here, symbol = which == k, self.operands[k].symbol
+            if isinstance(symbol, Picked) and symbol.shift == 0:
+                inner = [sources.setdefault(s, len(sources)) for s in symbol.sources]
+                picks[:, here] = np.array(inner)[symbol.which[index[here]]], symbol.index[index[here]]
+            else:
+                picks[0, here], picks[1, here] = sources.setdefault(symbol, len(sources)), index[here]
+        picked = Picked(tuple(sources), *picks, tuple(shape), shift)
+        only = picked.sources[0]
+        return only if picked.is_view and shift == 0 and only.shape == picked.shape else picked

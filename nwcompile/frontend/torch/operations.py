@@ -4,11 +4,11 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.symbols import Operation
+from nwcompile.frontend.torch.symbols import Constant, Operation, Unsupported
 from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Pool2d, Scale, pair
 from nwcompile.nn import LIFSynapse
 
-NUMBERS = ("weight", "bias", "running_mean", "running_var")
+NUMBERS = ("weight", "bias", "running_mean", "running_var", "thresholds", "beta", "w_rec")
 IDENTITIES = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.AlphaDropout)
 SHAPERS = (torch.nn.Flatten, torch.nn.Unflatten)
 SUPPORTED = (
@@ -25,12 +25,10 @@ class Unfollowable(Exception):
 def operation(module: torch.nn.Module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
     """The operation that `module` is on a tensor of `shape` per step.
 
-    `one_step`: every other axis of the tensor is one batch axis. Raises Unfollowable for what cannot be expressed,
-    ModelError for weights that are not finite.
+    `one_step`: every other axis of the tensor is one batch axis. Raises Unfollowable for what cannot be expressed.
     """
     for kind, make in MAKERS.items():
         if isinstance(module, kind) and type(module).forward is kind.forward:
-            finite(module, path)
             n_axes = AXES[kind]
             if len(shape) not in n_axes:
                 wanted = " or ".join(
@@ -45,15 +43,21 @@ def operation(module: torch.nn.Module, path: str, shape: tuple[int, ...], one_st
     raise Unfollowable("which is not supported")
 
 
-def finite(module: torch.nn.Module, path: str, names: tuple[str, ...] = NUMBERS) -> None:
-    """Raise ModelError if one of these parameters and buffers of `module` has NaN or infinite values."""
-    for name in names:
-        value = getattr(module, name, None)
-        if isinstance(value, torch.Tensor) and not value.isfinite().all():
-            raise ModelError(
-                f"{path!r} ({type(module).__name__}): {name} has NaN or infinite values; "
-                "the model is not usable, train or load it again"
-            )
+def verify_finite(module: torch.nn.Module) -> None:
+    """Raise ModelError if a number that `module` or one of its parts computes with is NaN or infinite."""
+    for path, part in module.named_modules():
+        for name in NUMBERS:
+            value = getattr(part, name, None)
+            if isinstance(value, torch.Tensor) and not value.isfinite().all():
+                raise ModelError(
+                    f"{path!r} ({type(part).__name__}): {name} has NaN or infinite values; "
+                    "the model is not usable, train or load it again"
+                )
+
+
+def not_followed(layer: str, symbol: Unsupported | Constant) -> ModelError:
+    """The error for a layer that is fed by that."""
+    return ModelError(f"layer {layer!r} is fed by {symbol.reason}; {SUPPORTED}")
 
 
 def array(tensor: torch.Tensor | None) -> np.ndarray | None:

@@ -106,7 +106,8 @@ class Recorder(TorchFunctionMode):
         known = self.tracked.get(id(tensor))
         if known is not None:
             return known
-        return Tracked(Constant(tuple(tensor.shape[1:]), not tensor.count_nonzero()), "B")
+        whole = not self.one_step and tuple(tensor.shape[:2]) == tuple(self.x.shape[:2])
+        return Tracked(Constant(tuple(tensor.shape[1 + whole :]), not tensor.count_nonzero()), "BT" if whole else "B")
 
     def _called(self, module, path: str, args, result) -> None:
         kind = type(module).__name__

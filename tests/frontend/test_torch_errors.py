@@ -1,0 +1,224 @@
+"""What from_torch cannot follow, word for word."""
+
+import pytest
+import torch
+
+import nwcompile as nw
+from nwcompile import nn
+from nwcompile.errors import ModelError
+
+
+def lif(n):
+    return nn.LIFLayer(n, 4e-3, 0.75, "subtraction", 1e-3)
+
+
+def spikes(*shape):
+    return (torch.rand(*shape, generator=torch.Generator().manual_seed(0)) < 0.5).float()
+
+
+SUPPORTED = (
+    "supported between nwcompile.nn layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool2d, MaxPool2d of spikes, "
+    "BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / with numbers, + and - of tensors, "
+    "indexing, views, cat, stack"
+)
+
+
+def sequential(*parts):
+    return torch.nn.Sequential(*parts, lif(4))
+
+
+def module_of(forward, **parts):
+    """A module with these parts and this forward(self, x)."""
+    module = type("Net", (torch.nn.Module,), {"forward": forward})()
+    for name, part in parts.items():
+        setattr(module, name, part)
+    return module
+
+
+def broken(value):
+    module = torch.nn.Linear(8, 4)
+    module.weight.data[1, 2] = value
+    return module
+
+
+def membrane(self, x):
+    return self.lif2(self.lif(self.fc(x))[1])
+
+
+def mean_rate(self, x):
+    return self.head(self.lif(self.fc(x))[0].mean(1))
+
+
+def twice(self, x):
+    return self.lif(self.lif(self.fc(x))[0])
+
+
+def by_item(self, x):
+    y = torch.zeros(len(x), x.shape[1], 4)
+    for t in range(x.shape[1]):
+        y[:, t] = self.fc(x[:, t])
+    return self.lif(y)
+
+
+def first_step_only(self, x):
+    return torch.stack([self.lif(self.fc(x[:, t]) if t == 0 else self.back(x[:, t]))[0] for t in range(x.shape[1])], 1)
+
+
+def biased_feedback(self, x):
+    s, result = None, []
+    for x_t in x.unbind(1):
+        s = self.lif(self.fc(x_t) if s is None else self.fc(x_t) + self.back(s))[0]
+        result.append(s)
+    return torch.stack(result, 1)
+
+
+def started(self, x):
+    s = torch.ones(len(x), 4)
+    for x_t in x.unbind(1):
+        s = self.lif(self.fc(x_t) + self.back(s))[0]
+    return s
+
+
+ERRORS = [
+    (
+        lambda: sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()),
+        f"layer '2' is fed by '1' (ReLU), which is not supported; {SUPPORTED}",
+    ),
+    (
+        lambda: sequential(torch.nn.LSTM(8, 4, batch_first=True)),
+        f"layer '1' is fed by '0' (LSTM), which is not supported; {SUPPORTED}",
+    ),
+    (
+        lambda: sequential(torch.nn.Linear(8, 4), torch.nn.Sigmoid(), torch.nn.Linear(4, 4)),
+        f"'2' is fed by '1' (Sigmoid), which is not supported; {SUPPORTED}",
+    ),
+    (
+        lambda: module_of(lambda self, x: self.lif(torch.tanh(self.fc(x))), fc=torch.nn.Linear(8, 4), lif=lif(4)),
+        f"layer 'lif' is fed by torch function 'tanh' in forward, which is not supported here; {SUPPORTED}",
+    ),
+    (
+        lambda: module_of(membrane, fc=torch.nn.Linear(8, 4), lif=lif(4), lif2=lif(4)),
+        f"layer 'lif2' is fed by the membrane of layer 'lif'; only its spikes can be sent; {SUPPORTED}",
+    ),
+    (
+        lambda: module_of(lambda self, x: self.lif(self.fc(torch.ones_like(x))), fc=torch.nn.Linear(8, 4), lif=lif(4)),
+        f"'fc' is fed by torch function 'ones_like' in forward, which is not supported here; {SUPPORTED}",
+    ),
+    (
+        lambda: module_of(lambda self, x: self.lif(self.fc(torch.ones(x.shape))), fc=torch.nn.Linear(8, 4), lif=lif(4)),
+        f"layer 'lif' is fed by a tensor that comes neither from the input nor from a layer; {SUPPORTED}",
+    ),
+    (
+        lambda: module_of(by_item, fc=torch.nn.Linear(8, 4), lif=lif(4)),
+        f"layer 'lif' is fed by a tensor that is filled by item assignment; use torch.stack or torch.cat; {SUPPORTED}",
+    ),
+    (
+        lambda: module_of(mean_rate, fc=torch.nn.Linear(8, 4), lif=lif(4), head=torch.nn.Linear(4, 2)),
+        f"'head' is fed by torch function 'mean' in forward, which is not supported here; {SUPPORTED}",
+    ),
+    (
+        lambda: module_of(twice, fc=torch.nn.Linear(8, 4), lif=lif(4)),
+        "layer 'lif' is called 2 times for the 3 steps of the example; "
+        "a layer has one state: call it once with all steps, or once in every step",
+    ),
+    (
+        lambda: module_of(first_step_only, fc=torch.nn.Linear(8, 4), back=torch.nn.Linear(8, 4), lif=lif(4)),
+        "layer 'lif' is fed differently in step 0 and in the last step of the example; "
+        "from_torch needs the same computation in every step",
+    ),
+    (
+        lambda: module_of(biased_feedback, fc=torch.nn.Linear(8, 4), back=torch.nn.Linear(4, 4), lif=lif(4)),
+        "layer 'lif': what it is sent 1 step late has a bias, which the module adds from step 1 on, but a chip from "
+        "step 0 on; use bias=False, or start from zeros",
+    ),
+    (
+        lambda: module_of(started, fc=torch.nn.Linear(8, 4), back=torch.nn.Linear(4, 4), lif=lif(4)),
+        "layer 'lif' is fed by a tensor that is not zero before step 0; start from zeros",
+    ),
+    (
+        lambda: torch.nn.Linear(8, 4),
+        "Linear has no spiking layer that is called on the example; it needs at least one nwcompile.nn.LIFLayer",
+    ),
+    (
+        lambda: sequential(broken(float("nan"))),
+        "'0' (Linear): weight has NaN or infinite values; the model is not usable, train or load it again",
+    ),
+    (
+        lambda: sequential(broken(float("inf"))),
+        "'0' (Linear): weight has NaN or infinite values; the model is not usable, train or load it again",
+    ),
+    (
+        lambda: torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.BatchNorm1d(4, track_running_stats=False), lif(4)),
+        "layer '2' is fed by '1' (BatchNorm1d), which has no running statistics (track_running_stats=False); "
+        f"{SUPPORTED}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "text"), ERRORS)
+def test_from_torch_names_what_it_cannot_follow(make, text):
+    torch.manual_seed(0)
+    with pytest.raises(ModelError) as error:
+        nw.from_torch(make(), spikes(2, 3, 8))
+    assert str(error.value) == text
+
+
+IMAGE_ERRORS = [
+    (
+        lambda: nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.MaxPool2d(2), lif(8)),
+        "layer '2' is fed by '1' (MaxPool2d) of currents; a maximum is supported of spikes only, after a layer; "
+        f"{SUPPORTED}",
+    ),
+    (
+        lambda: nn.Sequential(torch.nn.AvgPool2d(4, ceil_mode=True), lif(4)),
+        f"layer '1' is fed by '0' (AvgPool2d), whose ceil_mode or divisor_override is not supported; {SUPPORTED}",
+    ),
+    (
+        lambda: nn.Sequential(torch.nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"), lif(72)),
+        f"layer '1' is fed by '0' (Conv2d), whose padding_mode 'circular' is not supported, only 'zeros'; {SUPPORTED}",
+    ),
+    (
+        lambda: nn.Sequential(torch.nn.Linear(6, 4), lif(24)),
+        f"layer '1' is fed by '0' (Linear), which is given (1, 6, 6) in a step, not [B, N]; {SUPPORTED}",
+    ),
+    (
+        lambda: nn.Sequential(torch.nn.InstanceNorm2d(1), lif(36)),
+        f"layer '1' is fed by '0' (InstanceNorm2d), which is not supported; {SUPPORTED}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "text"), IMAGE_ERRORS)
+def test_from_torch_names_image_operations_it_cannot_follow(make, text):
+    with pytest.raises(ModelError) as error:
+        nw.from_torch(make(), spikes(2, 3, 1, 6, 6))
+    assert str(error.value) == text
+
+
+@pytest.mark.parametrize(
+    ("example", "text"),
+    [
+        (spikes(2, 8), "example_input must be [B, T, *shape], got shape [2, 8]"),
+        (spikes(2, 0, 8), "example_input must be [B, T, *shape], got shape [2, 0, 8]"),
+        (
+            torch.full((2, 3, 8), float("nan")),
+            "example_input has NaN, infinite or complex values; give real, finite numbers",
+        ),
+        (
+            spikes(2, 3, 9),
+            "Sequential cannot be run on example_input of shape [2, 3, 9]: with all steps, RuntimeError: mat1 and mat2 "
+            "shapes cannot be multiplied (6x9 and 8x4); step by step, RuntimeError: mat1 and mat2 shapes cannot be "
+            "multiplied (2x9 and 8x4); example_input must be [B, T, *shape] as the module takes it",
+        ),
+    ],
+)
+def test_from_torch_names_an_unusable_example(example, text):
+    with pytest.raises(ModelError) as error:
+        nw.from_torch(sequential(torch.nn.Linear(8, 4)), example)
+    assert str(error.value) == text
+
+
+def test_from_torch_takes_modules_only():
+    with pytest.raises(ModelError) as error:
+        nw.from_torch("net.pt", spikes(2, 3, 8))
+    assert str(error.value) == "from_torch takes a torch.nn.Module, not str"
