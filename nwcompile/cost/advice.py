@@ -89,7 +89,7 @@ def _even(program: Program, done: Work, layer: str) -> Iterator[tuple[str, Work,
     cycles = {e: c.astype(np.float64) for e, c in done.cycles.items()}
     for c in cycles.values():
         c[:, cores] = c[:, cores].mean(1, keepdims=True)
-    yield f"deal the work of {layer} evenly over its {len(cores)} cores", replace(done, cycles=cycles), 1.0
+    yield f"deal the work of layer {layer} evenly over its {len(cores)} cores", replace(done, cycles=cycles), 1.0
 
 
 def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iterator[tuple[str, Work, float]]:
@@ -115,8 +115,8 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
     n_routers = chip.noc.columns * chip.noc.rows
     tiles = min(n_routers, mapping.n_tiles + -(-more // chip.noc.cores_per_router))
     after = replace(done, cycles=cycles, barrier_cycles=_barrier(program, done, tiles))
-    change = f"spread {layer} over {len(cores) + more} cores instead of {len(cores)} (n_cores={mapping.n_cores + more})"
-    yield change, after, 1.0
+    change = f"spread layer {layer} over {len(cores) + more} cores instead of {len(cores)}"
+    yield f"{change} (n_cores={mapping.n_cores + more})", after, 1.0
 
 
 def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) -> Iterator[tuple[str, Work, float]]:
@@ -131,7 +131,7 @@ def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) 
     for event in () if is_input else ("spike", "message_out"):
         cycles[event] = cycles[event] * (1 - share.send[source - n_inputs] / 2)
     on_links = 0 if is_input else share.messages[source].sum() / max(share.messages[n_inputs:].sum(), 1)
-    change = f"encode {name} with half the spikes" if is_input else f"train {name} to half its spikes"
+    change = f"encode input {name} with half the spikes" if is_input else f"train layer {name} to half its spikes"
     yield change, replace(done, cycles=cycles, link_cycles=done.link_cycles * (1 - on_links / 2)), MODEL_CHANGE_PENALTY
 
 

@@ -15,7 +15,6 @@ from nwcompile.cost.work import FILLS, Work, work
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
 
-NETWORK = "network"
 BARRIER = "barrier"
 
 
@@ -40,8 +39,8 @@ class Floorline:
     """The bound of every hardware step and its causes; cycles are core cycles, summed over `n_samples` samples.
 
     `work` holds the busy cycles by event, unit and core; `link` int64[H] the busiest link of each step (-1: no flit);
-    `bottlenecks` one for each step, `bottleneck` the one of all steps together; `time_share` the part of the bound in
-    which each layer's work, the `network` (links) or the `barrier` fills the step; `advice` the change worth most.
+    `bottlenecks` one for each step, `bottleneck` the one of all steps together; `time_share` the part of the bound that
+    each layer's work fills, `link_share` the links, `barrier_share` the barrier; `advice` the change worth most.
     For the plot, of one sample: `floor_cycles` is the barrier and the compute of the busiest core in the idlest step,
     `cycles_per_synop` the mean cost of a synaptic operation, its memory words included.
     """
@@ -53,6 +52,8 @@ class Floorline:
     bottlenecks: tuple[Bottleneck, ...]
     bottleneck: Bottleneck
     time_share: dict[str, float]
+    link_share: float
+    barrier_share: float
     advice: Advice
     floor_cycles: float
     cycles_per_synop: float
@@ -97,7 +98,7 @@ def floorline(
     steps = tuple(_or_barrier(done, _busiest(done, share, link, critical, h), h) for h in each)
     return Floorline(
         done, link, n_samples, program.chip.core.cycle_ns, steps, _or_barrier(done, busiest, every),
-        _time_share(done, share, critical), advise(program, done, share, busiest), _floor(done) / n_samples,
+        *_time_share(done, share, critical), advise(program, done, share, busiest), _floor(done) / n_samples,
         float(_total(done, "memory").sum() / max(counters["synops"].sum(), 1)),
     )  # fmt: skip
 
@@ -156,16 +157,16 @@ def _or_barrier(done: Work, busiest: Bottleneck, steps: np.ndarray) -> Bottlenec
     return Bottleneck(BARRIER, share=barrier / max(bound, 1)) if 2 * barrier >= bound else busiest
 
 
-def _time_share(done: Work, share: LayerShare, critical) -> dict[str, float]:
-    """Part of the whole bound that each layer fills on the busiest cores; the links and the barrier for themselves."""
+def _time_share(done: Work, share: LayerShare, critical) -> tuple[dict[str, float], float, float]:
+    """Part of the whole bound that each layer fills on the busiest cores, that of the links, that of the barrier."""
     total = max(float(done.bound_cycles.sum()), 1.0)
-    table = np.zeros(len(share.layers))
+    layers = np.zeros(len(share.layers))
     names = tuple(done.units)
     links = 0
     for h, (unit, core, by_link) in enumerate(zip(*critical, strict=True)):
         if by_link:
             links += done.link_cycles[h]
-            continue
-        table += sum(done.cycles[e][h, core] * share.of(e)[:, core] for e in done.units[names[unit]])
-    spent = {name: float(part) / total for name, part in zip(share.layers, table, strict=True)}
-    return {**spent, NETWORK: float(links) / total, BARRIER: done.barrier_cycles * len(done.bound_cycles) / total}
+        else:
+            layers += sum(done.cycles[e][h, core] * share.of(e)[:, core] for e in done.units[names[unit]])
+    table = {name: float(part) / total for name, part in zip(share.layers, layers, strict=True)}
+    return table, float(links) / total, done.barrier_cycles * len(done.bound_cycles) / total

@@ -76,7 +76,7 @@ def _time(s: Summary) -> dict | None:
     tightness = None if s.tightness is None else 100 * s.tightness
     return {"source": source, **rows[source], "samples_per_second": s.samples_per_second, "rows": rows,
             "tightness_percent": tightness,
-            "share_percent": {name: 100 * part for name, part in s.bound.time_share.items()}}  # fmt: skip
+            "barrier_percent": 100 * s.bound.barrier_share, "links_percent": 100 * s.bound.link_share}  # fmt: skip
 
 
 def _bottleneck(b: Bottleneck, chip: Chip) -> dict:

@@ -1,7 +1,5 @@
 """HTML: the content of report.json as one self-contained page: inline style and drawings, nothing from the network."""
 
-import json
-
 from nwcompile.report import tables
 from nwcompile.report.maps import core_map, link_map
 from nwcompile.report.markup import Markup, tag
@@ -180,6 +178,8 @@ def _warnings(doc: dict) -> Markup:
 def _provenance(doc: dict) -> Markup:
     rows = []
     for key, value in doc["provenance"].items():
-        text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        if isinstance(value, dict):
+            value = ", ".join(f"{k} {v}" for k, v in value.items() if v is not None)
+        text = str(value)
         rows += [tag("dt", key.replace("_", " ")), tag("dd", tag("code", text) if key.endswith("hash") else text)]
     return _card("whole", "Provenance", None, tag("dl", *rows))

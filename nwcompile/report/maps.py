@@ -11,7 +11,7 @@ LARGEST_PITCH, SMALLEST_PITCH = 76, 3
 LABELLED_PITCH = 44
 HEAT = ((0.0, (254, 243, 199)), (0.25, (253, 202, 96)), (0.5, (245, 142, 50)), (0.75, (213, 74, 36)),
         (1.0, (127, 29, 29)))  # fmt: skip
-DARK_FROM = 0.6
+DARK_FROM = 0.5
 DIRECTIONS = {"E": (1, 0), "W": (-1, 0), "N": (0, 1), "S": (0, -1)}
 
 

@@ -8,6 +8,8 @@ KINDS = {
     "message_in": "messages in", "synop_dense": "synops, dense", "synop_sparse": "synops, sparse",
     "synop_conv": "synops, convolution", "hop_ew": "hops, east-west", "hop_ns": "hops, north-south",
 }  # fmt: skip
+LAYERS = ("#d9480f", "#e8912d", "#2b8a8a", "#1c6fd1", "#8c5cc9", "#b0567e", "#5c940d", "#a0522d")
+LINKS, BARRIER = "#364fc7", "#aab2bc"
 ROWS = {"measured": "measured by the cycle backend", "bound": "bound of this run (floorline)",
         "predicted": "predicted from calibration"}  # fmt: skip
 
@@ -105,21 +107,15 @@ def time_table(doc: dict) -> Markup:
 
 
 def time_shares(doc: dict) -> Markup:
-    """What the step time is spent on: a stacked bar and its legend."""
-    shares = doc["time"]["share_percent"]
-    palette = ("#d9480f", "#e8912d", "#2b8a8a", "#1c6fd1", "#8c5cc9", "#b0567e", "#5c940d", "#a0522d")
-    names = list(shares)
-    colours = {name: palette[i % len(palette)] for i, name in enumerate(names[:-2])}
-    colours |= {names[-2]: "#364fc7", names[-1]: "#aab2bc"}
-    shown = [name for name in names if shares[name] > 0]
-    bars = [
-        tag("i", style=f"width:{shares[n]:.2f}%;background:{colours[n]}", title=f"{n}: {percent(shares[n])}")
-        for n in shown
-    ]
-    marks = [
-        tag("span", tag("i", class_="mark", style=f"background:{colours[n]}"), f"{n} {percent(shares[n])}")
-        for n in shown
-    ]
+    """What the step time is spent on, layers, links and barrier: a stacked bar and its legend."""
+    parts = [(f"layer {r['layer']}", r["time_percent"], LAYERS[i % len(LAYERS)]) for i, r in enumerate(doc["layers"])]
+    parts += [("links", doc["time"]["links_percent"], LINKS), ("barrier", doc["time"]["barrier_percent"], BARRIER)]
+    bars, marks = [], []
+    for name, part, colour in parts:
+        if part > 0:
+            about = f"{name}: {percent(part)}"
+            bars.append(tag("i", style=f"width:{part:.2f}%;background:{colour}", title=about))
+            marks.append(tag("span", tag("i", class_="mark", style=f"background:{colour}"), about))
     return join([tag("div", *bars, class_="stack"), tag("div", *marks, class_="legend")])
 
 

@@ -75,7 +75,7 @@ def test_floorline_counts_the_busiest_link_in_core_cycles():
     assert line.bound_cycles.tolist() == [1000, 1000 + 4001 * 3 // 4]
     assert line.link.tolist() == [-1, 0]
     assert line.bottlenecks[1] == Bottleneck("traffic", link=0, share=3000 / 4000)
-    assert line.time_share["network"] == pytest.approx(3000 / 5000)
+    assert line.link_share == pytest.approx(3000 / 5000)
 
 
 def test_floorline_of_phased_execution_pays_a_barrier_for_every_phase():
@@ -124,11 +124,10 @@ def test_bottleneck_names_the_layer_with_most_of_a_core_that_two_layers_share():
 
 def test_time_share_accounts_for_the_whole_bound():
     chip = small_chip()
-    share = floorline(three_core_program(chip), BUSY, no_flits(chip), 2).time_share
-    assert list(share) == ["fc1", "fc2", "network", "barrier"]
-    assert share["barrier"] == pytest.approx(4000 / 4405)
-    assert share["fc1"] == pytest.approx(405 / 4405)
-    assert sum(share.values()) == pytest.approx(1)
+    line = floorline(three_core_program(chip), BUSY, no_flits(chip), 2)
+    assert line.barrier_share == pytest.approx(4000 / 4405)
+    assert line.time_share == pytest.approx({"fc1": 405 / 4405, "fc2": 0})
+    assert line.link_share == 0
 
 
 def test_floorline_equals_the_simple_timing_model_of_sanafe(reference):
@@ -163,20 +162,20 @@ def advice(given, cores=((0, 0, 0, 1, 1, 1), (2, 2)), flits=None, **overrides):
 def test_advice_for_a_memory_bound_layer_is_to_spread_it():
     # 20,000 cycles of synops on each core of fc1: 2 x 1000 + 20000 -> 2 x 1000 + 10000, one step without work
     got = advice({"synops_dense": [[0, 0, 0], [5000, 5000, 0]]})
-    assert got == Advice("spread fc1 over 4 cores instead of 2 (n_cores=5)", pytest.approx(22000 / 12000))
-    assert str(got) == "spread fc1 over 4 cores instead of 2 (n_cores=5): about 1.8x shorter step"
+    assert got == Advice("spread layer fc1 over 4 cores instead of 2 (n_cores=5)", pytest.approx(22000 / 12000))
+    assert str(got) == "spread layer fc1 over 4 cores instead of 2 (n_cores=5): about 1.8x shorter step"
 
 
 def test_advice_for_uneven_cores_is_to_even_them_out():
     got = advice({"synops_dense": [[0, 0, 0], [9000, 1000, 0]]}, noc__rows=1, noc__cores_per_router=1)
-    assert got == Advice("deal the work of fc1 evenly over its 2 cores", pytest.approx(38000 / 22000))
+    assert got == Advice("deal the work of layer fc1 evenly over its 2 cores", pytest.approx(38000 / 22000))
 
 
 def test_advice_without_a_free_core_is_to_send_less():
     got = advice({"synops_dense": [[0, 0, 0], [5000, 5000, 0]]}, noc__rows=1, noc__cores_per_router=1)
-    assert got == Advice("encode in with half the spikes", pytest.approx(22000 / 12000))
+    assert got == Advice("encode input in with half the spikes", pytest.approx(22000 / 12000))
     got = advice({"messages_out": [[0, 0, 0], [4000, 4000, 0]]}, noc__rows=1, noc__cores_per_router=1)
-    assert got == Advice("train fc1 to half its spikes", pytest.approx(22000 / 12000))
+    assert got == Advice("train layer fc1 to half its spikes", pytest.approx(22000 / 12000))
 
 
 def test_advice_for_a_barrier_bound_step_is_fewer_tiles_or_fewer_steps():

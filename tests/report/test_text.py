@@ -53,7 +53,7 @@ def test_verdict_of_a_measured_run():
     assert run_of(program).step_cycles.tolist() == [725, 1204 + 108, 1204 + 108, 200]
     assert doc["verdict"] == (
         "fits small: 3 of 12 cores; 0.444 us a step (memory-bound: out on core 2, receive); 6.38 nJ a sample; "
-        "accuracy 93.0 % -> 92.5 %; do: spread out over 2 cores instead of 1 (n_cores=4): about 1.5x shorter step"
+        "accuracy 93.0 % -> 92.5 %; do: spread layer out over 2 cores instead of 1 (n_cores=4): about 1.5x shorter step"
     )
 
 
