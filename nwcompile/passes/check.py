@@ -29,9 +29,7 @@ def check(network: Network, chip: Chip, schedule: Schedule, mapping: Mapping) ->
     """
     if not network.is_fixed:
         raise ModelError("only a fixed-point network can be checked; quantize it first")
-    violations = _layer_violations(network, chip)
-    violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
-    violations += capability.delay_violations(network, schedule, chip)
+    violations = unmapped_violations(network, chip, schedule)
     if mapping.n_cores > chip.n_cores:
         violations.append(too_many_cores(network, chip, mapping.n_cores))
     else:
@@ -56,15 +54,26 @@ def estimate(network: Network, chip: Chip) -> None:
         violations.append(Violation("neurons", f"network -> {chip.name}", n_neurons, room,
                                     f"make {_largest(network)} smaller or raise noc.columns"))  # fmt: skip
     joining = _joining(network)
-    bits = [_least_bits(network, c, chip) for c in joining]
+    bits: dict[tuple[str, str], int] = {}
+    for c in joining:  # parallel connections may become one
+        ends = c.source, c.target
+        bits[ends] = max(bits.get(ends, 0), _least_bits(network, c, chip))
+    n_bits = sum(bits.values())
     room = capacity.NO_LIMIT if chip.limit("synapse_bits") is None else int(chip.limit("synapse_bits").sum())
-    if sum(bits) > room:
-        most = joining[bits.index(max(bits))]
-        advice = f"make {most.source} -> {most.target} smaller, use fewer weight bits or raise core.synapse_bits"
-        violations.append(Violation(WORDS["synapse_bits"], f"network -> {chip.name}", sum(bits), room, advice))
+    if n_bits > room:
+        most = " -> ".join(max(bits, key=lambda ends: bits[ends]))
+        advice = f"make {most} smaller, use fewer weight bits or raise core.synapse_bits"
+        violations.append(Violation(WORDS["synapse_bits"], f"network -> {chip.name}", n_bits, room, advice))
     violations += [v for c in joining for v in _fan_in_violations(network, c, chip)]
     if violations:
         raise FitError(chip.name, violations)
+
+
+def unmapped_violations(network: Network, chip: Chip, schedule: Schedule) -> list[Violation]:
+    """What a fixed-point network asks of neurons, weights and delays and the chip lacks, wherever it is mapped."""
+    violations = _layer_violations(network, chip)
+    violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
+    return violations + list(capability.delay_violations(network, schedule, chip))
 
 
 def too_many_cores(network: Network, chip: Chip, n_cores: int) -> Violation:

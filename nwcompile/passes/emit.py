@@ -7,7 +7,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection
+from nwcompile.ir.connection import Connection, Conv2d, pair
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
@@ -50,4 +50,8 @@ def _effective(connection: Connection, limit: int) -> Connection:
     weight = effective_weight(connection.weight, connection.exponent, limit)
     low, high = weight.min(initial=0), weight.max(initial=0)
     dtype = next(t for t in WEIGHT_TYPES if np.iinfo(t).min <= low and high <= np.iinfo(t).max)
-    return connection.replace(weight=weight.astype(dtype), exponent=0, bias=None)
+    plain = {}
+    if isinstance(connection, Conv2d):  # plain pairs of ints, as the file's JSON holds them
+        plain = {name: pair(getattr(connection, name)) for name in ("stride", "padding", "dilation")}
+        plain["source_shape"] = connection.source_shape and tuple(int(n) for n in connection.source_shape)
+    return connection.replace(weight=weight.astype(dtype), exponent=0, bias=None, **plain)

@@ -73,8 +73,8 @@ def mixed_net(seed: int) -> Network:
     rng = np.random.default_rng(seed)
     groups = int(rng.choice([1, 2]))
     conv = Conv2d(
-        "in", "a", integers((4, 2 // groups, 3, 2), seed), stride=(int(rng.integers(1, 3)), 1),
-        padding=(int(rng.integers(0, 3)), 1), dilation=(1, int(rng.integers(1, 3))), groups=groups, weight_bits=4,
+        "in", "a", integers((4, 2 // groups, 3, 2), seed), stride=tuple(rng.integers(1, 3, 2)),
+        padding=tuple(rng.integers(0, 3, 2)), dilation=tuple(rng.integers(1, 3, 2)), groups=groups, weight_bits=4,
     )  # fmt: skip
     n = int(np.prod(conv.output_shape((2, 7, 6))))
     edges = [

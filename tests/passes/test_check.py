@@ -255,6 +255,12 @@ def test_estimate_stores_a_shared_kernel_once_and_forgives_strictness():
         estimate(network, chip.replace({"core.synapse_bits": [11, *[12] * 11]}))
 
 
+def test_estimate_promises_nothing_about_parallel_connections():
+    edges = [Dense("in", "a", np.ones((10, 10), np.float32)) for _ in range(2)]
+    network = Network.from_arrays({"a": NeuronSpec()}, edges, {"in": (10,)})
+    estimate(network, small_chip(core__synapse_bits=[800, *[1] * 11]))
+
+
 def test_estimate_finds_the_bias_of_a_connection():
     edge = Dense("in", "a", np.ones((2, 2), np.float32), np.ones(2, np.float32))
     network = Network.from_arrays({"a": NeuronSpec()}, [edge], {"in": (2,)})
