@@ -166,6 +166,12 @@ def test_advice_for_a_memory_bound_layer_is_to_spread_it():
     assert str(got) == "spread layer fc1 over 4 cores instead of 2 (n_cores=5): about 1.8x shorter step"
 
 
+def test_advice_counts_the_messages_that_spreading_adds():
+    # fc1 sends all it has to fc2: on two cores instead of one, fc2 would make core 0 send 4000 messages, not 2000
+    got = advice({"synops_dense": [[0, 0, 0], [0, 0, 5000]], "messages_out": [[0, 0, 0], [2000, 0, 0]]})
+    assert got == Advice("train layer fc1 to half its spikes", pytest.approx(22000 / 12000))
+
+
 def test_advice_for_uneven_cores_is_to_even_them_out():
     got = advice({"synops_dense": [[0, 0, 0], [9000, 1000, 0]]}, noc__rows=1, noc__cores_per_router=1)
     assert got == Advice("deal the work of layer fc1 evenly over its 2 cores", pytest.approx(38000 / 22000))

@@ -13,7 +13,7 @@ from nwcompile.passes.emit import emit
 from nwcompile.passes.schedule import schedule
 from nwcompile.report.collect import collect
 from nwcompile.report.html import render_html
-from nwcompile.report.maps import HEAT, core_map, heat, link_map
+from nwcompile.report.maps import HEAT, Grid, core_map, heat, link_map
 from nwcompile.report.markup import Markup, tag
 from nwcompile.report.plots import Axis, floorline_plot, step_plot
 from nwcompile.sim import simulate
@@ -130,6 +130,12 @@ def test_core_map_shows_each_core_once_at_its_site():
     assert titles[2][1:3] == ["out: 2 neurons", "busy 0.075 us a step"]
     assert rects[0].get("fill") == rects[1].get("fill") == heat(1)
     assert float(rects[1].get("x")) > float(rects[0].get("x")) and float(rects[2].get("x")) > float(rects[1].get("x"))
+
+
+def test_maps_have_north_at_the_top():
+    grid = Grid({"columns": 3, "rows": 2, "cores_per_router": 1})
+    (west, south), (east, north) = grid.centre(0, 0), grid.centre(2, 1)
+    assert west < east and north < south
 
 
 def test_link_map_draws_links_with_their_flits():
