@@ -95,10 +95,12 @@ def neuron_spec(
     remarks: list[str] = []
     sizes = {key: np.shape(value) for key, value in node.values.items()}
     try:
-        np.broadcast_shapes(*sizes.values())
+        made_for = np.broadcast_shapes(*sizes.values())
     except ValueError:
         stated = ", ".join(f"{key} {size}" for key, size in sizes.items())
         raise node.fail(f"parameters differ in shape: {stated}; give all the layer's shape") from None
+    if prod(made_for) not in (1, prod(shape)):
+        raise node.fail(f"shape {made_for} of its parameters does not fit its input of shape {shape}")
     node, given = _from_start(node, dialect, given, remarks)
     if node.kind == "Threshold":
         fields = {"threshold": node.numbers("threshold"), "strict": dialect.strict, "beta": 0.0, "reset": "none"}
@@ -274,5 +276,5 @@ def _per_neuron(node: NirNode, key: str, value, shape: tuple[int, ...]):
     if value.size and (value == value.flat[0]).all():
         return float(value.flat[0])
     if value.size != prod(shape):
-        raise node.fail(f"{key} has shape {value.shape}, but the layer has shape {shape}")
+        raise node.fail(f"{key} of shape {value.shape} does not fit the layer's shape {shape}")
     return value.reshape(shape).astype(np.float32)

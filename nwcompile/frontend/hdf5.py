@@ -30,9 +30,11 @@ def read_hdf5(path: Path, kind: str, seconds: float = SECONDS) -> dict:
     from nwcompile.errors import ModelError
 
     where = f"{kind} file {path}"
+    n_bytes, start = 0, b""
     try:
-        n_bytes = path.stat().st_size
-        start = path.open("rb").read(8) if path.is_file() else b""
+        if path.is_file() or not path.exists():
+            with path.open("rb") as file:
+                n_bytes, start = path.stat().st_size, file.read(8)
     except FileNotFoundError:
         raise ModelError(f"{where}: there is no such file") from None
     except OSError as error:

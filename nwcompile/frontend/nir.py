@@ -56,14 +56,15 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     given = _overrides(neuron or {}, graph, dialect)
     specs: dict[str, NeuronSpec] = {}
     said: dict[str, list[str]] = {}
-    for node in neurons:
-        specs[node.name], remarks = neuron_spec(node, shapes[node.name], spoken, dt, given[node.name])
-        for remark in remarks:
-            said.setdefault(remark, []).append(repr(node.name))
+    with np.errstate(all="ignore"):  # what comes out infinite is refused by Network.verify, which names it
+        for node in neurons:
+            specs[node.name], remarks = neuron_spec(node, shapes[node.name], spoken, dt, given[node.name])
+            for remark in remarks:
+                said.setdefault(remark, []).append(repr(node.name))
+        layers, connections = wire(graph, shapes, specs, late, step)
     for remark, names in said.items():
         message = f"dialect {dialect!r}, NIR node{'s' * (len(names) > 1)} {', '.join(names)}: {remark}"
         warnings.warn(message, NwWarning, stacklevel=2)
-    layers, connections = wire(graph, shapes, specs, late, step)
     inputs = {name: shapes[name] for name in shapes if graph.nodes[name].kind == "Input"}
     return Network.from_arrays(layers, connections, inputs)
 

@@ -10,7 +10,8 @@ def late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, 
     """Edges that lead back to where their cycle is entered: frameworks feed them the values of the step before.
 
     `delays` names the Delay nodes of a step or more; a cycle through one has its delay already. Raises ModelError for
-    nodes that no Input reaches, and where a cycle is entered at several nodes, so that the late edge is not defined.
+    nodes that no Input reaches, for a cycle without a neuron layer, and where a cycle is entered at several nodes, so
+    that the late edge is not defined.
     """
     import networkx
 
@@ -24,6 +25,10 @@ def late_edges(graph: NirGraph, delays: frozenset[str]) -> frozenset[tuple[str, 
     lost = sorted(set(graph.nodes) - networkx.descendants(flow, ROOT))
     if lost:
         raise ModelError(f"NIR nodes {', '.join(map(repr, lost))}: no Input reaches them; connect or remove them")
+    silent = networkx.DiGraph([e for e in graph.edges if not any(graph.nodes[n].kind in NEURONS for n in e)])
+    if not networkx.is_directed_acyclic_graph(silent):
+        names = ", ".join(repr(a) for a, _ in networkx.find_cycle(silent))
+        raise ModelError(f"NIR graph: the cycle through {names} has no neuron layer; only spikes can be fed back")
     above = networkx.immediate_dominators(flow, ROOT)
     cycles = [c for c in networkx.strongly_connected_components(flow) if len(c) > 1 or flow.has_edge(*c, *c)]
     late = frozenset((a, b) for cycle in cycles for a, b in flow.subgraph(cycle).edges if _is_above(above, b, a))

@@ -1,0 +1,217 @@
+"""What each dialect makes of a NIR neuron node, field by field, and what it says about what it assumed."""
+
+import warnings
+
+import nir
+import numpy as np
+import pytest
+from frontend.graphs import cuba, graph, if_node, inputs, lif, linear, one_layer, outputs
+
+from nwcompile.errors import ModelError, NwWarning
+from nwcompile.frontend.nir import from_nir
+from nwcompile.ir.neuron import NeuronSpec
+
+E1 = float(np.exp(-0.1))
+
+
+def spec(neuron, dialect: str, dt: float | None = 1e-4, **given) -> NeuronSpec:
+    """The NeuronSpec of a one-layer graph, warnings left out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NwWarning)
+        return from_nir(one_layer(neuron), dt=dt, dialect=dialect, neuron=given).node("n").neuron
+
+
+def said(neuron, dialect: str, dt: float | None = 1e-4, **given) -> list[str]:
+    """The warnings of importing a one-layer graph."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        from_nir(one_layer(neuron), dt=dt, dialect=dialect, neuron=given)
+    assert all(w.category is NwWarning for w in caught)
+    return [str(w.message) for w in caught]
+
+
+def refused(neuron, dialect="snntorch", dt=1e-4, **given) -> str:
+    with pytest.raises(ModelError) as caught:
+        from_nir(one_layer(neuron), dt=dt, dialect=dialect, neuron=given)
+    return str(caught.value)
+
+
+LEAKY = lif(3)
+CASES = [
+    ("snntorch", LEAKY, {"beta": 0.9, "gain": 1.0, "strict": True, "reset": "subtract", "reset_timing": "next"}),
+    ("snntorch", cuba(3), {"alpha": 0.5, "w_in": 1.0, "beta": 0.75, "gain": 1.0, "current_order": "decay_then_add"}),
+    ("snntorch", if_node(3), {"beta": 1.0, "gain": 1.0}),
+    ("norse", lif(3, r=1.0), {"membrane": "euler", "k": 0.1, "r": 1.0, "strict": True, "reset": "zero"}),
+    ("norse", lif(3, r=1.0, v_reset=-0.5), {"reset": "value", "reset_value": -0.5}),
+    ("norse", cuba(3, r=1.0, w_in=1.0), {"membrane": "euler", "alpha": 0.5, "w_in": 0.5, "k": 0.25}),
+    ("norse", lif(3, tau=1e-7, r=1.0), {"membrane": "euler", "k": 0.1}),
+    ("norse", cuba(3, tau_syn=2e-8, tau_mem=1e-7, r=1.0, w_in=1.0),
+     {"alpha": 0.5, "w_in": 1.0, "k": 0.1, "current_order": "add_use_decay"}),
+    ("norse", lif(3, r=1.0, v_leak=0.2), {"v_leak": 0.0, "threshold": 0.8, "reset": "value", "reset_value": -0.2}),
+    ("spikingjelly", if_node(3, r=1e4), {"beta": 1.0, "gain": 1.0, "strict": False, "reset": "zero"}),
+    ("spikingjelly", lif(3, r=1.0), {"membrane": "euler", "k": 0.1, "strict": False}),
+    ("spikingjelly", LEAKY, {"membrane": "linear", "beta": 0.9, "gain": 1.0, "strict": False, "reset": "zero"}),
+    ("spikingjelly", lif(3, r=1.0, v_leak=0.3, v_reset=0.3), {"threshold": 0.7, "v_leak": 0.0, "reset": "zero"}),
+    ("spikingjelly", cuba(3), {"alpha": 0.5, "w_in": 1.0, "beta": 0.75, "gain": 1.0, "strict": False}),
+    ("rockpool", lif(3, r=10 * E1), {"beta": E1, "gain": 1.0, "spikes": "multi", "strict": False, "reset": "subtract"}),
+    ("rockpool", cuba(3, tau_syn=1e-3, tau_mem=1e-3, r=10 * E1, w_in=1.0),
+     {"alpha": E1, "w_in": 1.0, "beta": E1, "gain": 1.0, "current_order": "add_then_decay"}),
+    ("lava", cuba(3), {"alpha": 0.5, "beta": 0.75, "strict": True, "reset": "zero", "current_order": "decay_then_add"}),
+    ("nir", lif(3, r=2.0, v_leak=0.5), {"beta": 0.9, "gain": 0.2, "leak": 0.05, "strict": True, "reset": "zero"}),
+    ("nir", cuba(3), {"alpha": 0.5, "w_in": 1.0, "beta": 0.75, "gain": 1.0}),
+    ("nir", if_node(3, r=500.0), {"beta": 1.0, "gain": 0.05}),
+    ("nir", nir.I(np.full(3, 500.0)), {"fires": False, "beta": 1.0, "gain": 0.05, "reset": "none"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect, neuron, fields", CASES)
+def test_dialect_gives_fields(dialect, neuron, fields):
+    found = spec(neuron, dialect)
+    for key, value in fields.items():
+        assert getattr(found, key) == (value if isinstance(value, str | bool) else pytest.approx(value, abs=1e-7)), key
+
+
+def test_sinabs_counts_steps_and_normalises_its_input():
+    leaky = lif(3, tau=10.0, r=1.0)
+    for dt in (None, 1.0):
+        found = spec(leaky, "sinabs", dt)
+        assert found.beta == pytest.approx(E1)
+        assert np.float32(found.gain) == np.float32(1) - np.float32(E1)
+        assert (found.spikes, found.strict, found.reset, found.v_min) == ("multi", False, "subtract", None)
+    assert spec(leaky, "sinabs", 1.0, norm_input=False).gain == 1.0
+    assert spec(if_node(3, v_threshold=0.5), "sinabs", None).v_min == -0.5
+    assert spec(if_node(3), "sinabs", None, v_min=None, spikes="binary").v_min is None
+
+
+def test_snntorch_default_reset_is_assumed_aloud():
+    text = "dialect 'snntorch', NIR node 'n': {}assumed, which NIR files do not hold; state it with neuron={{...}}"
+    assert said(LEAKY, "snntorch") == [text.format("reset='subtract', reset_timing='next' ")]
+    assert said(LEAKY, "snntorch", reset="subtract") == [text.format("reset_timing='next' ")]
+    assert said(LEAKY, "snntorch", reset="subtract", reset_timing="both") == []
+    assert said(LEAKY, "snntorch", reset="zero") == said(LEAKY, "snntorch", reset="none") == []
+
+
+def test_snntorch_reset_to_zero_acts_at_once():
+    assert spec(LEAKY, "snntorch", reset="zero").reset_timing == "now"
+    assert spec(LEAKY, "snntorch", reset="subtract").reset_timing == "next"
+
+
+def test_sinabs_defaults_are_assumed_aloud():
+    text = "dialect 'sinabs', NIR node 'n': {} assumed, which NIR files do not hold; state it with neuron={{...}}"
+    assert said(if_node(3), "sinabs", None) == [text.format("spikes='multi', reset='subtract', v_min=-1.0")]
+    assert said(lif(3, tau=9.0, r=1.0), "sinabs", None, spikes="binary", reset="subtract") == [
+        text.format("norm_input=True")
+    ]
+
+
+@pytest.mark.parametrize(
+    "dialect, neuron, text",
+    [
+        ("snntorch", lif(3, r=1.0),
+         "r is 1, not tau/dt for dt=0.0001, as the dialect writes it; used as the file says"),
+        ("spikingjelly", lif(3, r=3.0),
+         "r is 3, not 1 or tau/dt for dt=0.0001, as the dialect writes it; used as the file says"),
+        ("norse", LEAKY, "r is 10, not 1 for dt=0.0001, as the dialect writes it; used as the file says"),
+        ("rockpool", LEAKY,
+         "r is 10, not tau*exp(-dt/tau)/dt for dt=0.0001, as the dialect writes it; used as the file says"),
+        ("snntorch", lif(3, v_leak=0.5), "v_leak is not 0, as the dialect has it; used as the file says"),
+        ("snntorch", lif(3, v_reset=0.5),
+         "v_reset is not 0, but the dialect never resets to a value; reset='value' used, as the file says"),
+        ("norse", if_node(3, r=3.0), "r is 3, neither 1 nor 1/dt, as the dialect writes it; used as the file says"),
+        ("nir", if_node(3), "r is 1: taken as a gain of 1 a step, as exporters mean it, not as r*dt = 0.0001"),
+        ("spikingjelly", if_node(3, r=1e4, v_reset=0.25),
+         "v starts at v_reset 0.25; threshold, reset and states are relative to it"),
+    ],
+)  # fmt: skip
+def test_contradiction_is_said(dialect, neuron, text):
+    assert f"dialect '{dialect}', NIR node 'n': {text}" in said(neuron, dialect)
+
+
+def test_norse_export_with_its_time_constants_is_said():
+    assert said(lif(3, tau=1e-7, r=1.0), "norse") == [
+        "NIR node 'n': a time constant below dt=0.0001; norse's exporter writes dt / tau_inv for 1 / tau_inv, so every "
+        "time constant of the file is divided by dt"
+    ]
+
+
+def test_time_step_other_than_steps_is_said_for_sinabs():
+    found = said(lif(3, tau=1e-2, r=1.0), "sinabs", 1e-3, spikes="binary", reset="subtract", norm_input=True)
+    assert found == ["dialect 'sinabs' counts time constants in steps (dt=1); they are read with dt=0.001"]
+
+
+def test_one_warning_names_all_nodes_it_is_about():
+    g = graph("input > f > a > g > b > output",
+              input=inputs(2), f=linear(3, 2), a=lif(3), g=linear(3, 3), b=lif(3), output=outputs(3))  # fmt: skip
+    with pytest.warns(NwWarning) as caught:
+        from_nir(g, dt=1e-4, dialect="snntorch")
+    assert [str(w.message).split(":")[0] for w in caught] == ["dialect 'snntorch', NIR nodes 'a', 'b'"]
+
+
+def test_snntorch_beta_of_one_has_infinite_constants():
+    found = spec(lif(3, tau=np.inf, r=np.inf), "snntorch", reset="zero")
+    assert (found.beta, found.gain, found.leak) == (1.0, 1.0, 0.0)
+
+
+def test_override_of_all_neurons_and_of_one():
+    g = graph("input > f > a > g > b > t > output", input=inputs(2), f=linear(3, 2), a=lif(3), g=linear(3, 3), b=lif(3),
+              t=nir.Threshold(np.full(3, 0.5)), output=outputs(3))  # fmt: skip
+    given = {"reset": "zero", "refractory": 2, "b": {"threshold": 3.0, "reset": "none"}}
+    network = from_nir(g, dt=1e-4, dialect="snntorch", neuron=given)
+    a, b, t = (network.node(n).neuron for n in "abt")
+    assert (a.reset, a.refractory, a.threshold) == ("zero", 2, 1.0)
+    assert (b.reset, b.refractory, b.threshold) == ("none", 2, 3.0)
+    assert (t.reset, t.refractory) == ("none", 0)
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        ({"rest": "zero"}, "unknown neuron field 'rest'; choose one of: reset, alpha, beta, "),
+        ({"m": {"reset": "zero"}}, "unknown neuron node 'm'; choose one of: n"),
+        ({"reset": "hard"}, "layer 'n': unknown reset 'hard'; choose one of: none, subtract, value, zero"),
+        ({"strict": "yes"}, "neuron field strict='yes' must be True or False"),
+        ({"norm_input": True}, "neuron field norm_input belongs to dialect 'sinabs', not 'snntorch'; leave it out"),
+        ({"fixed": None}, "unknown neuron field 'fixed'; choose one of: "),
+    ],
+)
+def test_override_that_is_unknown_is_a_model_error(given, text):
+    assert refused(LEAKY, **given).startswith(text)
+
+
+def test_overrides_that_are_no_dict_are_a_model_error():
+    with pytest.raises(ModelError) as caught:
+        from_nir(one_layer(LEAKY), dt=1e-4, dialect="nir", neuron="zero")
+    assert str(caught.value) == "neuron='zero' must be a dict of NeuronSpec fields, or of such dicts by node name"
+
+
+def test_missing_or_unknown_dialect_names_the_choices():
+    assert refused(LEAKY, dialect=None) == (
+        "from_nir needs dialect=, because NIR files do not say how neurons are discretised, fire and reset; "
+        "choose one of: lava, nir, norse, rockpool, sinabs, snntorch, spikingjelly"
+    )
+    assert refused(LEAKY, dialect="snn-torch") == (
+        "unknown dialect 'snn-torch'; choose one of: snntorch, lava, nir, norse, rockpool, sinabs, spikingjelly"
+    )
+
+
+@pytest.mark.parametrize("neuron", [LEAKY, cuba(3), if_node(3, r=1e4)])
+def test_missing_time_step_names_the_node_and_what_frameworks_write(neuron):
+    assert refused(neuron, dt=None) == (
+        f"NIR node 'n' ({type(neuron).__name__}): needs the time step; give dt= in the unit of the file's time "
+        "constants (snntorch and spikingjelly write dt=1e-4, norse 1e-3, rockpool its own, sinabs counts steps: dt=1.0)"
+    )
+
+
+def test_time_step_is_not_needed_where_nothing_depends_on_it():
+    assert spec(if_node(3), "snntorch", None).gain == 1.0
+
+
+@pytest.mark.parametrize("dt", [0, -1e-4, np.nan, "1e-4", True])
+def test_time_step_that_is_no_positive_number_is_a_model_error(dt):
+    assert refused(LEAKY, dt=dt) == f"dt={dt!r} must be a number above 0, in the unit of the file's time constants"
+
+
+def test_start_away_from_zero_cannot_be_subtracted_from():
+    assert refused(if_node(3, r=1e4, v_reset=0.25), "spikingjelly", reset="subtract") == (
+        "NIR node 'n' (IF): reset 'subtract' is not supported where v starts at v_reset 0.25, not 0"
+    )

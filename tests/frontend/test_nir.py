@@ -1,0 +1,437 @@
+"""NIR graphs become networks: structure, shapes, recurrence, and errors that name the node."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import h5py
+import nir
+import numpy as np
+import pytest
+from frontend.graphs import conv, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
+
+from nwcompile.errors import ModelError, NwWarning
+from nwcompile.frontend.hdf5 import read_hdf5
+from nwcompile.frontend.nir import from_nir
+from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
+from nwcompile.sim import simulate
+
+ZERO = {"dt": 1e-4, "dialect": "snntorch", "neuron": {"reset": "zero"}}
+
+
+def edges(network):
+    """(source, target, kind, delay) of every connection."""
+    return [(c.source, c.target, type(c), c.aligned_delay) for c in network.connections]
+
+
+def error(source, **options) -> str:
+    with pytest.raises(ModelError) as caught:
+        from_nir(source, **{**ZERO, **options})
+    return str(caught.value)
+
+
+def test_file_and_graph_give_the_same_network(tmp_path):
+    g = one_layer(lif(3))
+    nir.write(tmp_path / "a.nir", g)
+    network = from_nir(tmp_path / "a.nir", **ZERO)
+    assert network.hash == from_nir(str(tmp_path / "a.nir"), **ZERO).hash == from_nir(g, **ZERO).hash
+    assert network.layers == ("n",)
+    assert network.inputs["input"].shape == (2,)
+
+
+def test_one_operation_between_layers_is_one_connection():
+    g = graph(
+        "input > 0 > 1 > 10 > 2 > output",
+        **{"input": inputs(4), "0": linear(3, 4), "1": lif(3), "10": linear(2, 3), "2": lif(2), "output": outputs(2)},
+    )
+    network = from_nir(g, **ZERO)
+    assert network.layers == ("1", "2")
+    assert edges(network) == [("input", "1", Dense, 0), ("1", "2", Dense, 0)]
+    assert np.array_equal(network.connections[1].weight, g.nodes["10"].weight)
+
+
+def test_chain_of_operations_has_junctions_between():
+    g = graph(
+        "input > c > lif > pool > d > out > output",
+        type_check=False,
+        input=inputs(1, 6, 6),
+        c=conv(weights(2, 1, 3, 3), input_shape=(6, 6)),
+        lif=lif(2, 4, 4),
+        pool=nir.AvgPool2d(np.array(2), np.array(2), np.array([0, 0])),
+        d=conv(weights(3, 2, 2, 2), input_shape=(2, 2)),
+        out=lif(3, 1, 1),
+        output=outputs(3, 1, 1),
+    )
+    network = from_nir(g, **ZERO)
+    expected = [("input", "lif", Conv2d, 0), ("lif", "pool", Pool2d, 0), ("pool", "out", Conv2d, 0)]
+    assert edges(network) == expected
+    assert network.node("pool").neuron is None
+    assert network.node("pool").shape == (2, 2, 2)
+
+
+def test_flat_recurrence_acts_one_step_late():
+    g = graph(
+        "input > fc > r.lif > output, r.lif > r.w > r.lif",
+        **{"input": inputs(2), "fc": linear(3, 2), "r.lif": lif(3), "r.w": linear(3, 3), "output": outputs(3)},
+    )
+    network = from_nir(g, **ZERO)
+    assert edges(network) == [("input", "r.lif", Dense, 0), ("r.lif", "r.lif", Dense, 1)]
+
+
+def nested(tmp_path, inner_name="lif"):
+    """A file with a nested graph `r`, as nir 0.2.0 wrote it; `inner_name` is what its edges call the neuron."""
+    nir.write(tmp_path / "n.nir", one_layer(lif(3)))
+    with h5py.File(tmp_path / "n.nir", "r+") as f:
+        nodes = f["node/nodes"]
+        f.move("node/nodes/n", "node/nodes/r/nodes/lif")
+        nodes["r/type"] = "NIRGraph"
+        for name, kind in (("input", "Input"), ("output", "Output")):
+            nodes[f"r/nodes/{name}/type"], nodes[f"r/nodes/{name}/shape"] = kind, [3]
+        nodes["r/nodes/w/type"], nodes["r/nodes/w/weight"] = "Linear", weights(3, 3)
+        text = h5py.string_dtype()
+        pairs = [("input", inner_name), (inner_name, "w"), ("w", inner_name), (inner_name, "output")]
+        nodes["r"].create_dataset("edges", data=np.array(pairs, object), dtype=text)
+        del f["node/edges"]
+        outer = [("input", "fc"), ("fc", "r"), ("r", "output")]
+        f["node"].create_dataset("edges", data=np.array(outer, object), dtype=text)
+    return tmp_path / "n.nir"
+
+
+def test_nested_graph_is_flattened(tmp_path):
+    network = from_nir(nested(tmp_path), **ZERO)
+    assert edges(network) == [("input", "r.lif", Dense, 0), ("r.lif", "r.lif", Dense, 1)]
+
+
+def test_edges_that_miss_the_only_unused_node_mean_it(tmp_path):
+    with pytest.warns(NwWarning) as caught:
+        network = from_nir(nested(tmp_path, "cell"), **ZERO)
+    assert str(caught[0].message) == (
+        "NIR graph 'r': edges name 'r.cell', which is no node; taken as 'r.lif', the one node without edges"
+    )
+    assert network.layers == ("r.lif",)
+
+
+def test_feedback_over_layers_is_late_where_its_cycle_is_entered():
+    g = graph(
+        "input > f > a > g > b > output, b > back > a",
+        input=inputs(2), f=linear(3, 2), a=lif(3), g=linear(4, 3), b=lif(4), back=linear(3, 4), output=outputs(4),
+    )  # fmt: skip
+    delays = {(source, target): delay for source, target, _, delay in edges(from_nir(g, **ZERO))}
+    assert delays == {("input", "a"): 0, ("a", "b"): 0, ("b", "a"): 1}
+
+
+def test_feedback_into_shared_weights_meets_the_input_in_a_junction():
+    g = graph("input > fc > n > output, n > fc", input=inputs(3), fc=linear(3, 3), n=lif(3), output=outputs(3))
+    network = from_nir(g, **ZERO)
+    assert edges(network) == [("input", "fc.sum", Scale, 0), ("n", "fc.sum", Scale, 1), ("fc.sum", "n", Dense, 0)]
+
+
+def test_delay_node_in_a_cycle_is_the_only_delay():
+    g = graph(
+        "input > fc > n > output, n > w > d > n",
+        input=inputs(3), fc=linear(3, 3), n=lif(3), w=linear(3, 3), d=nir.Delay(np.full(3, 2e-4)), output=outputs(3),
+    )  # fmt: skip
+    assert edges(from_nir(g, **ZERO)) == [("input", "n", Dense, 0), ("w", "n", Scale, 2), ("n", "w", Dense, 0)]
+
+
+def test_delays_per_neuron_are_lines_of_their_own():
+    g = graph(
+        "input > d > n > output", input=inputs(3), d=nir.Delay(np.array([0, 1e-4, 0])), n=lif(3), output=outputs(3)
+    )
+    network = from_nir(g, **ZERO)
+    assert [(type(c), c.delay, c.pre.tolist(), c.post.tolist()) for c in network.connections] == [
+        (Sparse, 0, [0, 2], [0, 2]), (Sparse, 1, [1], [1]),
+    ]  # fmt: skip
+
+
+def test_several_edges_into_a_layer_add_up():
+    g = graph(
+        "input > a > n > output, input > b > n",
+        input=inputs(2),
+        a=linear(3, 2),
+        b=linear(3, 2),
+        n=lif(3),
+        output=outputs(3),
+    )
+    x = np.ones((1, 5, 2), np.float32)
+    run = simulate(from_nir(g, **ZERO), x, record="all")
+    w = g.nodes["a"].weight + g.nodes["b"].weight
+    both = graph("input > a > n > output", input=inputs(2), a=nir.Linear(w), n=lif(3), output=outputs(3))
+    np.testing.assert_allclose(
+        run.states["n"]["v"], simulate(from_nir(both, **ZERO), x, record="all").states["n"]["v"], 1e-5
+    )
+
+
+def test_operation_with_two_readers_is_computed_once():
+    g = graph("input > f > a > g > b > output, f > b",
+              input=inputs(2), f=linear(3, 2), a=lif(3), g=linear(3, 3), b=lif(3), output=outputs(3))  # fmt: skip
+    kinds = edges(from_nir(g, **ZERO))
+    assert kinds.count(("input", "f", Dense, 0)) == 1
+    assert ("f", "a", Scale, 0) in kinds and ("f", "b", Scale, 0) in kinds
+
+
+def test_layers_are_in_the_order_of_computation_not_of_names():
+    chain = {"9": lif(2), "10": linear(2, 2), "2": lif(2), "1": linear(2, 2), "0": lif(2)}
+    g = graph("in > w > 9 > 10 > 2 > 1 > 0 > out", **{"in": inputs(2), "w": linear(2, 2), "out": outputs(2)}, **chain)
+    assert from_nir(g, **ZERO).layers == ("9", "2", "0")
+
+
+@pytest.mark.parametrize("shape", [(5, 2), (1, 2), (1, 1, 2)])
+def test_batch_dimension_of_the_input_is_dropped(shape):
+    g = graph("input > fc > n > output", type_check=False,
+              input=inputs(*shape), fc=linear(3, 2), n=lif(3), output=outputs(1, 3))  # fmt: skip
+    with pytest.warns(NwWarning) as caught:
+        network = from_nir(g, **ZERO)
+    assert network.inputs["input"].shape == (2,)
+    assert str(caught[0].message) == (f"NIR node 'input' (Input): shape {shape} read as (2,), the rest as a batch size")
+
+
+def test_scalar_parameters_hold_for_every_neuron():
+    g = graph("input > fc > n > output", type_check=False, input=inputs(2), fc=linear(3, 2), n=lif(), output=outputs(3))
+    network = from_nir(g, **ZERO)
+    assert network.node("n").shape == (3,)
+    assert network.node("n").neuron.beta == pytest.approx(0.9)
+
+
+def test_parameters_per_neuron_stay_per_neuron():
+    taus = np.array([1e-3, 2e-3, 4e-3])
+    n = nir.LIF(tau=taus, r=taus / 1e-4, v_leak=np.zeros(3), v_threshold=np.ones(3))
+    spec = from_nir(one_layer(n), **ZERO).node("n").neuron
+    assert np.array_equal(spec.beta, (1 - 1e-4 / taus).astype(np.float32))
+    assert spec.gain == 1.0
+
+
+def test_convolution_shapes_are_computed_whatever_the_file_says():
+    c = conv(weights(6, 2, 3, 5), groups=2, input_shape=(99, 99))
+    g = graph("input > c > n > output", type_check=False,
+              input=inputs(4, 10, 12), c=c, n=lif(6, 8, 8), output=outputs(6, 8, 10))  # fmt: skip
+    network = from_nir(g, **ZERO)
+    assert network.node("n").shape == (6, 8, 8)
+    assert network.connections[0].groups == 2
+
+
+def test_conv_without_input_shape_and_with_same_padding():
+    g = graph("input > c > n > output", type_check=False, input=inputs(1, 5, 7),
+              c=conv(weights(2, 1, 3, 5), padding="same"), n=lif(), output=outputs(2, 5, 7))  # fmt: skip
+    network = from_nir(g, **ZERO)
+    assert network.node("n").shape == (2, 5, 7)
+    assert network.connections[0].padding == (1, 2)
+
+
+def test_conv1d_is_read():
+    c = nir.Conv1d(8, weights(3, 2, 3), np.array([2]), 1, 1, 1, np.zeros(3))
+    g = graph("input > c > n > output", type_check=False, input=inputs(2, 8), c=c, n=lif(3, 4), output=outputs(3, 4))
+    network = from_nir(g, **ZERO)
+    assert edges(network) == [("input", "n", Conv1d, 0)]
+    assert (network.connections[0].stride, network.connections[0].padding) == (2, 1)
+
+
+def test_flatten_before_weights_is_no_junction():
+    flat = nir.Flatten({"input": np.array([2, 3, 3])}, 0)
+    g = graph("input > s > f > w > n > output", type_check=False, input=inputs(2, 3, 3), s=if_node(2, 3, 3), f=flat,
+              w=linear(4, 18), n=if_node(4), output=outputs(4))  # fmt: skip
+    assert edges(from_nir(g, **ZERO)) == [("input", "s", Scale, 0), ("s", "n", Dense, 0)]
+
+
+def test_flatten_between_operations_reshapes():
+    flat = nir.Flatten({"input": np.array([2, 3, 3])}, 1)
+    c = nir.Conv1d(9, weights(3, 2, 3), 1, 0, 1, 1, np.zeros(3))
+    g = graph("input > f > c > n > output", type_check=False,
+              input=inputs(2, 3, 3), f=flat, c=c, n=if_node(3, 7), output=outputs(3, 7))  # fmt: skip
+    network = from_nir(g, **ZERO)
+    assert network.node("f").shape == (2, 9)
+    assert simulate(network, np.ones((1, 3, 2, 3, 3))).output.shape == (1, 3, 3, 7)
+
+
+def test_scale_is_per_element():
+    g = graph(
+        "input > s > n > output", input=inputs(3), s=nir.Scale(np.array([1.0, 2, 3])), n=if_node(3), output=outputs(3)
+    )
+    assert from_nir(g, **ZERO).connections[0].scale.tolist() == [1, 2, 3]
+
+
+def test_weights_before_the_output_are_a_readout():
+    g = graph(
+        "input > f > n > w > output", input=inputs(2), f=linear(3, 2), n=lif(3), w=linear(2, 3), output=outputs(2)
+    )
+    network = from_nir(g, **ZERO)
+    run = simulate(network, np.ones((1, 6, 2)))
+    assert network.layers == ("n", "output")
+    np.testing.assert_array_equal(run.output[0], run.spikes["n"][0].astype(np.float32) @ g.nodes["w"].weight.T)
+
+
+def test_leaky_integrator_at_the_output_gives_its_membrane():
+    li = nir.LI(np.full(2, 4e-4), np.full(2, 4.0), np.zeros(2))
+    g = graph("input > li > output", input=inputs(2), li=li, output=outputs(2))
+    run = simulate(from_nir(g, **ZERO), np.ones((1, 3, 2)))
+    np.testing.assert_allclose(run.output[0, :, 0], [1, 1.75, 2.3125])
+
+
+def test_threshold_node_is_a_stateless_comparison():
+    g = graph("input > t > output", input=inputs(2), t=nir.Threshold(np.array([0.5, 1.0])), output=outputs(2))
+    x = np.array([[[0.5, 2], [0.6, 1.0], [0, 0]]])
+    assert simulate(from_nir(g, **ZERO), x).output[0].tolist() == [[0, 1], [1, 0], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    "build, text",
+    [
+        (lambda: graph("input > a > output, input > b > output, b > a, a > b",
+                       input=inputs(2), a=if_node(2), b=if_node(2), output=outputs(2)),
+         "NIR graph: the cycle through 'a', 'b' is entered at more than one node, so which of its edges acts one "
+         "step late is not defined; put a Delay node of one step (delay=dt) into the cycle"),
+        (lambda: graph("input > v > n > output, v > w > v", type_check=False,
+                       input=inputs(2), v=linear(2, 2), w=linear(2, 2), n=if_node(2), output=outputs(2)),
+         "NIR graph: the cycle through 'v', 'w' has no neuron layer; only spikes can be fed back"),
+        (lambda: graph("input > a > o1, a > o2", input=inputs(2), a=if_node(2), o1=outputs(2), o2=outputs(2)),
+         "NIR graph: it has 2 Output nodes, 'o1', 'o2'; keep one of them"),
+        (lambda: graph("a > w > b > output", type_check=False,
+                       a=if_node(2), w=linear(2, 2), b=if_node(2), output=outputs(2)),
+         "NIR graph: it has no Input node; add one before the first weights"),
+        (lambda: graph("input > n > output, n > w", type_check=False,
+                       input=inputs(2), n=if_node(2), w=linear(2, 2), output=outputs(2)),
+         "NIR node 'w' (Linear): it leads nowhere; connect it to an Output or remove it"),
+        (lambda: graph("input > a > output, b > w > b", type_check=False,
+                       input=inputs(2), a=if_node(2), b=if_node(2), w=linear(2, 2), output=outputs(2)),
+         "NIR nodes 'b', 'w': no Input reaches them; connect or remove them"),
+        (lambda: graph("input > li > w > n > output", type_check=False, input=inputs(2), w=linear(2, 2),
+                       li=nir.LI(np.full(2, 1e-3), np.ones(2), np.zeros(2)), n=if_node(2), output=outputs(2)),
+         "NIR node 'li' (LI): it gives its membrane value to 'w', but only spikes can be sent on; "
+         "supported: a path to the Output alone, or IF, LIF, CubaLIF in its place"),
+        (lambda: graph("input > w > n > output", type_check=False,
+                       input=inputs(2), w=linear(3, 2), n=lif(4), output=outputs(4)),
+         None),
+        (lambda: graph("input > a > w > n > output", type_check=False,
+                       input=inputs(2), a=if_node(2), w=linear(3, 5), n=lif(3), output=outputs(3)),
+         "connection 'a' -> 'w': weight (3, 5) takes 5 inputs, 'a' has (2,)"),
+        (lambda: graph("input > c > n > output", type_check=False, input=inputs(1, 4, 4),
+                       c=conv(weights(1, 1, 2, 2), padding="same"), n=lif(), output=outputs(1)),
+         "NIR node 'c' (Conv2d): padding 'same' of the even kernel (2, 2) is unequal on two sides; use an odd kernel"),
+        (lambda: graph("input > d > n > output",
+                       input=inputs(2), d=nir.Delay(np.full(2, 2.5e-4)), n=if_node(2), output=outputs(2)),
+         "NIR node 'd' (Delay): delay 0.00025 is 2.5 steps of dt=0.0001; it must be a whole number of steps >= 0"),
+        (lambda: graph("input > n > output", type_check=False, input=inputs(-2), n=if_node(), output=outputs(2)),
+         "NIR node 'input' (Input): shape [-2.0] must be whole numbers >= 1"),
+    ],
+    ids=["cycle", "no neuron", "outputs", "no input", "dead end", "island", "membrane", "per neuron", "chain", "same",
+         "delay", "shape"],
+)  # fmt: skip
+def test_unusable_graph_is_a_model_error(build, text):
+    found = error(build())
+    assert found == (text or "NIR node 'n' (LIF): shape (4,) of its parameters does not fit its input of shape (3,)")
+
+
+def broken(tmp_path, change):
+    """A file whose HDF5 tree was changed by hand."""
+    nir.write(tmp_path / "b.nir", one_layer(lif(3)))
+    with h5py.File(tmp_path / "b.nir", "r+") as f:
+        change(f, f["node/nodes"])
+    return tmp_path / "b.nir"
+
+
+def replaced(nodes, name, value):
+    del nodes[name]
+    nodes[name] = value
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        (lambda f, n: replaced(n, "fc/weight", np.full((3, 2), np.nan)),
+         "NIR node 'fc' (Linear): weight has NaN or infinite values; the model is not usable, train or export it "
+         "again"),
+        (lambda f, n: replaced(n, "n/type", "AdLIF"),
+         "NIR node 'n': type 'AdLIF' is not supported; supported: Affine, AvgPool2d, Conv1d, Conv2d, CubaLI, CubaLIF, "
+         "Delay, Flatten, I, IF, Input, LI, LIF, Linear, Output, Scale, SumPool2d, Threshold, NIRGraph"),
+        (lambda f, n: n["n"].__delitem__("tau"),
+         "NIR node 'n' (LIF): parameter 'tau' is missing; write the file again with nir.write"),
+        (lambda f, n: replaced(n, "n/tau", np.array([1e-3, 1e-3])),
+         "NIR node 'n' (LIF): parameters differ in shape: r (3,), tau (2,), v_leak (3,), v_reset (3,), v_threshold "
+         "(3,); give all the layer's shape"),
+        (lambda f, n: replaced(n, "n/tau", "long"), "NIR node 'n' (LIF): tau is the text 'long'; it must be numbers"),
+        (lambda f, n: replaced(n, "n/tau", np.full(3, -1.0)),
+         "NIR node 'n' (LIF): tau is -1; a time constant must be above 0"),
+        (lambda f, n: replaced(n, "n/tau", np.full(3, 1e-5)),
+         "NIR node 'n' (LIF): tau 1e-05 is below dt 0.0001, which is unstable; give dt in the unit of the file's tau"),
+        (lambda f, n: replaced(n, "fc/weight", np.ones(4)),
+         "NIR node 'fc' (Linear): weight has shape (4,); it must have 2 dimensions"),
+        (lambda f, n: f.move("node/nodes/fc", "node/nodes/gc"),
+         None),
+        (lambda f, n: n.__delitem__("fc"),
+         "NIR graph: edge 'input' -> 'fc' names 'fc', which is no node; nodes: input, n, output"),
+        (lambda f, n: replaced(f, "node/edges", np.array([["input", "fc"]] * 2, "S9")),
+         "NIR graph: edge 'input' -> 'fc' is given twice; give it once"),
+        (lambda f, n: replaced(f, "node/edges", np.ones(3)),
+         "NIR graph: edges must be pairs of node names; write the file again with nir.write"),
+        (lambda f, n: f.move("node", "other"),
+         "NIR file b.nir: the HDF5 file has no group 'node'; write the model with nir.write"),
+        (lambda f, n: n.__setitem__("x", h5py.ExternalLink("/etc/passwd", "/")),
+         "NIR file b.nir: /node/nodes/x is a link to elsewhere; such links are not read"),
+        (lambda f, n: n["fc"].create_dataset("big", (1 << 40,), "f8", chunks=(1 << 16,)),
+         None),
+    ],
+    ids=["nan", "type", "missing", "shapes", "text", "negative", "unstable", "weight", "renamed", "dangling", "twice",
+         "edges", "no node", "link", "huge"],
+)  # fmt: skip
+def test_unusable_file_is_a_model_error(tmp_path, monkeypatch, change, text, request):
+    broken(tmp_path, change)
+    monkeypatch.chdir(tmp_path)
+    case = request.node.callspec.id
+    if case == "renamed":
+        with pytest.warns(NwWarning, match="taken as 'gc', the one node without edges"):
+            from_nir("b.nir", **ZERO)
+    elif case == "huge":
+        assert error("b.nir").startswith(
+            "NIR file b.nir: /node/nodes/fc/big declares 8796093022208 bytes, more than a file of "
+        )
+    else:
+        assert error("b.nir") == text
+
+
+def test_file_that_is_missing_or_not_hdf5_is_a_model_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.nir").write_text("weights: 1")
+    (tmp_path / "empty.nir").write_bytes(b"")
+    assert error("none.nir") == "NIR file none.nir: there is no such file"
+    for name in ("text.nir", "empty.nir", "."):
+        assert error(name) == f"NIR file {name}: this is not an HDF5 file; give a file that its framework exported"
+    assert error(3) == "from_nir takes the path of a NIR file or a nir.NIRGraph, not int"
+
+
+def test_truncated_file_is_a_model_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nir.write("a.nir", one_layer(lif(3)))
+    data = (tmp_path / "a.nir").read_bytes()
+    for n in (9, 100, 2000, len(data) - 1):
+        (tmp_path / "a.nir").write_bytes(data[:n])
+        assert error("a.nir").startswith("NIR file a.nir: damaged or truncated (")
+        assert error("a.nir").endswith("); copy or write it again")
+
+
+def test_reading_that_hangs_is_ended(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nir.write("a.nir", one_layer(lif(3)))
+    with pytest.raises(ModelError) as caught:
+        read_hdf5(Path("a.nir"), "NIR", seconds=0.001)
+    assert "NIR file a.nir: damaged (reading it took over " in str(caught.value)
+
+
+def test_parameter_that_is_unknown_is_said(tmp_path):
+    path = broken(tmp_path, lambda f, n: n.__setitem__("n/adaptation", np.ones(3)))
+    with pytest.warns(NwWarning) as caught:
+        from_nir(path, **ZERO)
+    assert str(caught[0].message) == "NIR node 'n' (LIF): adaptation is no parameter of it and is not used"
+
+
+def test_import_loads_no_framework():
+    heavy = "('torch', 'nir', 'h5py', 'networkx')"
+    loaded = f"import sys, nwcompile.frontend.nir; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_reading_leaves_no_warning_where_all_is_said():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_nir(one_layer(lif(3)), **ZERO)
