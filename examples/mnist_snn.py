@@ -7,6 +7,7 @@ the output neuron with the most spikes over all steps; of neurons that tie, the 
 On the command line: MODEL = examples.mnist_snn:trained
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -60,9 +61,11 @@ def network(seed: int = 0) -> nn.Sequential:
     lif = {"taus": TAU_S, "thresholds": 1.0, "reset_mechanism": "zero", "dt": STEP_S, "surrogate": "atan"}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return nn.Sequential(
-            torch.nn.Linear(784, 128), nn.LIFLayer(128, **lif), torch.nn.Linear(128, 10), nn.LIFLayer(10, **lif)
-        )
+        layers = {
+            "fc1": torch.nn.Linear(784, 128), "hidden": nn.LIFLayer(128, **lif),
+            "fc2": torch.nn.Linear(128, 10), "output": nn.LIFLayer(10, **lif),
+        }  # fmt: skip
+        return nn.Sequential(OrderedDict(layers))
 
 
 def train(data: Digits, seed: int = 0, n_epochs: int = 10, on_epoch: Callable | None = None) -> nn.Sequential:
