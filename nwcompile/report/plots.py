@@ -123,7 +123,7 @@ def step_plot(doc: dict) -> Markup:
     x.high = float(max(n - 1, 1))
     y = Axis([v for values in series.values() for v in values], HEIGHT - BOTTOM, TOP, log=False)
     marks = [
-        tag("path", d=f"M{x.start} {y.at(b):.1f}H{x.end}", class_="barrier") for b in [doc["floorline"]["barrier_us"]]
+        tag("path", d=f"M{x.start} {y.at(b):.1f}H{x.end}", class_="floor") for b in [doc["floorline"]["barrier_us"]]
     ]
     for name, values in series.items():
         d = "M" + "L".join(f"{x.at(h):.1f} {y.at(v):.1f}" for h, v in _some(values))

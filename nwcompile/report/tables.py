@@ -9,6 +9,7 @@ KINDS = {
     "synop_conv": "synops, convolution", "hop_ew": "hops, east-west", "hop_ns": "hops, north-south",
 }  # fmt: skip
 LAYERS = ("#d9480f", "#e8912d", "#2b8a8a", "#1c6fd1", "#8c5cc9", "#b0567e", "#5c940d", "#a0522d")
+NO_BREAK = "\u00a0"
 LINKS, BARRIER = "#364fc7", "#aab2bc"
 ROWS = {"measured": "measured by the cycle backend", "bound": "bound of this run (floorline)",
         "predicted": "predicted from calibration"}  # fmt: skip
@@ -34,7 +35,7 @@ def bar(share_percent: float | None, kind: str = "") -> Markup | None:
         return None
     full = " full" if kind == "" and share_percent > 100 else ""
     fill = tag("i", style=f"width:{min(max(share_percent, 0.0), 100.0):.1f}%")
-    return tag("span", tag("span", fill, class_=f"bar {kind}{full}".strip()), percent(share_percent))
+    return tag("span", tag("span", fill, class_=f"bar {kind}{full}".strip()), tag("span", percent(share_percent)))
 
 
 def fit_table(doc: dict) -> Markup:
@@ -64,8 +65,8 @@ def layer_table(doc: dict) -> Markup:
         cores = f"{r['n_cores']} core{'s' if r['n_cores'] != 1 else ''}"
         error = q.get("weight_error_rms")
         rows.append([
-            r["layer"], f"{grouped(r['neurons'])} neurons", tag("span", cores, title=_listed(r["cores"])), binding(r),
-            f"{grouped(r['spikes_per_step'])} spikes", f"{grouped(r['synops_per_step'])} synops",
+            r["layer"], _with(r["neurons"], "neurons"), tag("span", cores, title=_listed(r["cores"])), binding(r),
+            _with(r["spikes_per_step"], "spikes"), _with(r["synops_per_step"], "synops"),
             _or_none(q.get("bits"), "{} bits"), None if error is None else percent(100 * error),
             _or_none(q.get("spike_agreement_percent"), "{:.1f} %"), bar(r["time_percent"], "time"),
         ])  # fmt: skip
@@ -79,11 +80,11 @@ def energy_table(doc: dict) -> Markup:
     total = kinds.pop("total")
     columns = [("event", "name"), ("energy a sample", "right"), ("of all", "right")]
     rows: list[list[object]] = [
-        [KINDS[kind], f"{grouped(pj / 1000)} nJ", bar(100 * pj / total if total else 0.0, "energy")]
+        [KINDS[kind], _with(pj / 1000, "nJ"), bar(100 * pj / total if total else 0.0, "energy")]
         for kind, pj in sorted(kinds.items(), key=lambda item: -item[1])
         if pj > 0
     ]
-    return table(columns, [*rows, ["all events", f"{grouped(total / 1000)} nJ", None]])
+    return table(columns, [*rows, ["all events", _with(total / 1000, "nJ"), None]])
 
 
 def time_table(doc: dict) -> Markup:
@@ -120,7 +121,8 @@ def time_shares(doc: dict) -> Markup:
 
 
 def _with(amount: float, unit: str) -> str:
-    return f"{grouped(amount)} {unit}"
+    """A figure and its unit; a line may end between them, not inside the figure."""
+    return f"{grouped(amount).replace(' ', NO_BREAK)} {unit}"
 
 
 def _limit(limit: int | None, unit: str) -> str:

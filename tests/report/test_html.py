@@ -105,7 +105,7 @@ def test_every_figure_of_the_tables_has_a_unit():
     for cell in re.findall(r'<td data-label="[^"]*">(.*?)</td>', text):
         words = re.sub(r"<[^>]*>", "", cell)
         assert words == "" or re.fullmatch(
-            r"[\d .]+ ?(%|us|nJ|bits|axons|neurons|cores?|spikes|synops)|no limit", words
+            r"[\d\s.]+(%|us|nJ|bits|axons|neurons|cores?|spikes|synops)|no limit", words
         ), cell
 
 
