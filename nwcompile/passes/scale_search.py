@@ -12,14 +12,15 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Sparse
 from nwcompile.passes import number_grid as grid
+from nwcompile.passes.fold import forward, linear_map
 from nwcompile.passes.scaled_layer import Direct, Layer, Scaled, scale_layer, weight_error
-from nwcompile.sim.linear import apply
 from nwcompile.sim.sequence import record
 
 CLIPS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 1.1, 1.25, 1.5)  # weight range kept, over the largest weight
 PEAK_MARGIN = 4.0  # how much further than in the calibration samples a current may go before it overflows
 MEMBRANE_MARGIN = 2.0  # the same for a membrane, which saturates harmlessly
 LONGEST_MEMORY = 64  # steps a readout without leak is taken to add up where there are no calibration samples
+CHUNK = 1 << 23  # numbers that the search for a peak holds at once
 MEMORY = 0.8  # per step, of the filter under which spike trains are compared
 
 
@@ -82,15 +83,20 @@ def largest_scale(layer: Layer, chip: Chip, evidence: Evidence | None) -> float:
 def peak_current(layer: Layer, spikes: tuple[np.ndarray, ...]) -> float:
     """The largest magnitude of u in the float layer, for spikes [B, T, *source] of each connection."""
     d, shape, peak = layer.dynamics, layer.node.shape, 0.0
-    for sample in zip(*spikes, strict=True):
-        drive = np.zeros((len(sample[0]), *shape), np.float32)
-        for c, s in zip(layer.connections, sample, strict=True):
-            late = np.zeros(s.shape, np.float32)
-            late[c.aligned_delay :] = s[: len(s) - c.aligned_delay] if c.aligned_delay < len(s) else 0
-            drive += apply(c, late, shape)
-        u = np.zeros(shape)
-        for step in d.factor * drive:
-            u = d.keep_u * u + step
+    pairs = zip(layer.connections, layer.sources, strict=True)
+    maps = [linear_map(c, source.shape, shape) for c, source in pairs]
+    n_samples, n_steps = spikes[0].shape[:2] if spikes else (1, LONGEST_MEMORY)
+    size = max(1, CHUNK // (n_steps * max(node.n_neurons for node in (layer.node, *layer.sources))))
+    for start in range(0, n_samples, size):
+        n = min(size, n_samples - start)
+        drive = np.zeros((n, n_steps, layer.node.n_neurons))
+        for c, m, s in zip(layer.connections, maps, spikes, strict=True):
+            late = s[start : start + n, : max(n_steps - c.aligned_delay, 0)]
+            sums = forward(m, late.reshape(n * late.shape[1], -1).astype(np.float64))
+            drive[:, n_steps - late.shape[1] :] += sums.reshape(n, late.shape[1], -1)
+        u = np.zeros((n, *shape))
+        for t in range(n_steps):
+            u = d.keep_u * u + d.factor * drive[:, t].reshape(n, *shape) + d.constant_u
             peak = max(peak, float(np.abs(u).max()))
     return peak
 
