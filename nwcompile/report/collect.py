@@ -44,12 +44,19 @@ def collect(program: Program, run: Run, accuracy=None, crosscheck=None) -> dict[
         "layers": _layers(program, s),
         "cores": _cores(program, s),
         "links": _links(program, s),
-        "accuracy": accuracy if accuracy is None or isinstance(accuracy, dict) else {"chip": float(accuracy)},
+        "accuracy": _accuracy(accuracy),
         "crosscheck": None if crosscheck is None else _crosscheck(crosscheck),
         "warnings": list(program.warnings),
         "provenance": _provenance(program, run),
     }  # fmt: skip
     return {"verdict": verdict(doc), **doc}
+
+
+def _accuracy(given) -> dict[str, float] | None:
+    if given is None:
+        return None
+    table = given if isinstance(given, dict) else {"chip": given}
+    return {name: float(value) for name, value in table.items() if value is not None}
 
 
 def _fit_row(row) -> dict:

@@ -3,6 +3,7 @@
 import json
 import os
 
+import numpy as np
 import pytest
 
 import nwcompile as nw
@@ -20,7 +21,9 @@ KEYS = [
 
 def test_report_writes_both_files(tmp_path):
     program = three_cores(calibrated=True)
-    doc = nw.report(program, run_of(program), tmp_path / "new" / "report", accuracy={"float": 0.9, "chip": 0.8})
+    accuracy = {"float": None, "chip": np.float32(0.75)}
+    doc = nw.report(program, run_of(program), tmp_path / "new" / "report", accuracy=accuracy)
+    assert doc["accuracy"] == {"chip": 0.75}
     assert sorted(p.name for p in (tmp_path / "new" / "report").iterdir()) == ["report.html", "report.json"]
     written = json.loads((tmp_path / "new" / "report" / "report.json").read_text())
     assert written == json.loads(json.dumps(doc))
