@@ -61,8 +61,8 @@ def estimate(network: Network, chip: Chip) -> None:
     n_bits = sum(bits.values())
     room = capacity.NO_LIMIT if chip.limit("synapse_bits") is None else int(chip.limit("synapse_bits").sum())
     if n_bits > room:
-        most = " -> ".join(max(bits, key=lambda ends: bits[ends]))
-        advice = f"make {most} smaller, use fewer weight bits or raise core.synapse_bits"
+        source, target = max(bits, key=lambda ends: bits[ends])
+        advice = f"make {source} -> {target} smaller, use fewer weight bits or raise core.synapse_bits"
         violations.append(Violation(WORDS["synapse_bits"], f"network -> {chip.name}", n_bits, room, advice))
     violations += [v for c in joining for v in _fan_in_violations(network, c, chip)]
     if violations:

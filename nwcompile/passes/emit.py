@@ -50,7 +50,7 @@ def _effective(connection: Connection, limit: int) -> Connection:
     weight = effective_weight(connection.weight, connection.exponent, limit)
     low, high = weight.min(initial=0), weight.max(initial=0)
     dtype = next(t for t in WEIGHT_TYPES if np.iinfo(t).min <= low and high <= np.iinfo(t).max)
-    plain = {}
+    plain: dict = {}
     if isinstance(connection, Conv2d):  # plain pairs of ints, as the file's JSON holds them
         plain = {name: pair(getattr(connection, name)) for name in ("stride", "padding", "dilation")}
         plain["source_shape"] = connection.source_shape and tuple(int(n) for n in connection.source_shape)

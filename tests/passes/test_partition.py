@@ -18,9 +18,10 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes import capacity
 from nwcompile.passes.check import capacity_violations, check
+from nwcompile.passes.metis import _graph as graph_of
 from nwcompile.passes.partition import PARTITIONERS, match_sites, partition
 from tests.chips import small_chip
-from tests.cost.test_traffic import mixed_net
+from tests.cost.test_traffic import mixed_net, synapses
 from tests.nets import FIXED, conv_net, dense_net, feed_forward, integers
 
 METHODS = sorted(PARTITIONERS)
@@ -165,6 +166,21 @@ def test_metis_weighs_edges_by_spikes():
         ]
         cut = {int(i) for i in pre if core[i] != core[(i + 1) % 4]}
         assert cut == set(quiet)
+
+
+def test_metis_graph_joins_both_ends_of_every_synapse():
+    network, rng = mixed_net(4), np.random.default_rng(4)
+    counts = {n: rng.poisson(0.7, (3, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
+    start, other, weight = graph_of(network, Activity(counts, 1))
+    found = {(v, int(other[i])): int(weight[i]) for v in range(len(start) - 1) for i in range(start[v], start[v + 1])}
+    assert len(found) == len(other)
+    expected = {}
+    for c in network.connections:
+        for pre, post in synapses(network, c):
+            a, b = network.offsets[c.source] + pre, network.offsets[c.target] + post
+            for ends in ((a, b), (b, a)) if a != b else ():
+                expected[ends] = expected.get(ends, 0) + max(1, int(counts[c.source][:, pre].sum()))
+    assert found == expected
 
 
 def test_metis_refuses_more_synapses_than_it_can_hold():
