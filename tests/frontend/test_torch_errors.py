@@ -102,7 +102,7 @@ ERRORS = [
     ),
     (
         lambda: module_of(lambda self, x: self.lif(self.fc(torch.ones_like(x))), fc=torch.nn.Linear(8, 4), lif=lif(4)),
-        f"'fc' is fed by torch function 'ones_like' in forward, which is not supported here; {SUPPORTED}",
+        f"layer 'lif' is fed by a tensor that comes neither from the input nor from a layer; {SUPPORTED}",
     ),
     (
         lambda: module_of(lambda self, x: self.lif(self.fc(torch.ones(x.shape))), fc=torch.nn.Linear(8, 4), lif=lif(4)),
@@ -142,6 +142,10 @@ ERRORS = [
     (
         lambda: sequential(broken(float("nan"))),
         "'0' (Linear): weight has NaN or infinite values; the model is not usable, train or load it again",
+    ),
+    (
+        lambda: nn.LIFLayer(8).requires_grad_(False).apply(lambda m: m.thresholds.fill_(float("nan"))),
+        "LIFLayer: thresholds has NaN or infinite values; the model is not usable, train or load it again",
     ),
     (
         lambda: sequential(broken(float("inf"))),

@@ -23,7 +23,7 @@ from nwcompile.frontend.torch.symbols import (
 
 @dataclass(frozen=True)
 class Term:
-    """One way from a source to a layer: the operations on it, and how many steps late; `delay` is None for constants."""
+    """One way from a source to a layer: the operations on it, and the steps it is late (None: a constant)."""
 
     chain: tuple
     source: str

@@ -53,14 +53,14 @@ def follow(func, args, kwargs, tracked: dict[int, Tracked], extent: Extent) -> l
             return value
         operands.append(tracked[id(value)])
         starts.append(starts[-1] + value.numel())
-        return torch.arange(starts[-2], starts[-1]).reshape(value.shape)
+        return torch.arange(starts[-2], starts[-1], device=value.device).reshape(value.shape)
 
     if _has_untracked_number(args, tracked) or _has_untracked_number(tuple(kwargs.values()), tracked):
         return None
     result = func(*numbered(tuple(args)), **{name: numbered(value) for name, value in kwargs.items()})
     outputs = result if isinstance(result, list | tuple) else [result]
     origins = _Origins(operands, np.array(starts[:-1]), extent)
-    return [origins.read(ids.numpy()) if isinstance(ids, torch.Tensor) else None for ids in outputs]
+    return [origins.read(ids.cpu().numpy()) if isinstance(ids, torch.Tensor) else None for ids in outputs]
 
 
 def _has_untracked_number(value, tracked) -> bool:

@@ -49,8 +49,9 @@ def verify_finite(module: torch.nn.Module) -> None:
         for name in NUMBERS:
             value = getattr(part, name, None)
             if isinstance(value, torch.Tensor) and not value.isfinite().all():
+                kind = type(part).__name__
                 raise ModelError(
-                    f"{path!r} ({type(part).__name__}): {name} has NaN or infinite values; "
+                    f"{f'{path!r} ({kind})' if path else kind}: {name} has NaN or infinite values; "
                     "the model is not usable, train or load it again"
                 )
 

@@ -27,6 +27,19 @@ CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 CASTS = frozenset(
     ("to", "float", "double", "half", "bfloat16", "type", "type_as", "cpu", "cuda", "requires_grad_", "dropout")
 )
+CREATES = frozenset(
+    (
+        "zeros_like",
+        "ones_like",
+        "empty_like",
+        "full_like",
+        "new_zeros",
+        "new_ones",
+        "new_empty",
+        "new_full",
+        "new_tensor",
+    )
+)
 
 
 class Recorder(TorchFunctionMode):
@@ -183,7 +196,7 @@ class Recorder(TorchFunctionMode):
         name, tensors = func.__name__, [t for t in _tensors((args, tuple(kwargs.values()))) if id(t) in self.tracked]
         if name == "__setitem__":
             self._refuse(args[0], "a tensor that is filled by item assignment; use torch.stack or torch.cat")
-        if not tensors or not _tensors(result):
+        if not tensors or not _tensors(result) or name in CREATES:
             return
         for tensor in tensors:
             if isinstance(self._of(tensor).symbol, Unsupported):
