@@ -1,8 +1,6 @@
 """Axons, resources and event counts, against a list of every synapse written out by hand."""
 
 import csv
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +19,6 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.emit import emit
 from tests.chips import small_chip
 from tests.nets import FIXED, conv_net, dense_net, feed_forward, integers, sparse_edge
-
-REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE", Path(__file__).parents[3] / "shared" / "reference"))
 
 
 def synapses(network, c):
@@ -228,10 +224,9 @@ def test_link_flits_go_along_x_first():
     assert {int(link): int(flits[0, link]) for link in np.flatnonzero(flits[0])} == used
 
 
-@pytest.mark.skipif(not REFERENCE.is_dir(), reason="reference data not there; set NWCOMPILE_REFERENCE")
-def test_count_events_agrees_with_sanafe_on_rand1024():
-    data = np.load(REFERENCE / "sanafe" / "rand1024_c16.npz")
-    with (REFERENCE / "sanafe" / "rand1024_c16_simple.csv").open() as stream:
+def test_count_events_agrees_with_sanafe_on_rand1024(reference):
+    data = np.load(reference / "sanafe" / "rand1024_c16.npz")
+    with (reference / "sanafe" / "rand1024_c16_simple.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     edge = Sparse("a", "a", data["src"], data["dst"], data["w"])
     network = Network.from_arrays({"a": (FIXED, (1024,))}, [edge], {})
