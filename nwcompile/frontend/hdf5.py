@@ -4,8 +4,10 @@ The child opens the file under limits of time and memory and writes what it read
 nothing is unpickled. It runs this very file, and imports nothing of nwcompile.
 """
 
+import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ SECONDS = 10.0
 BYTES_PER_SECOND = 10_000_000
 LARGEST_RATIO = 1100  # gzip packs 1032 to 1 at best
 SMALL_BYTES = 1 << 28
-CHILD_BYTES = 1 << 31
+CHILD_BYTES = 1 << 33
 DEEPEST = 16
 MOST_ITEMS = 1_000_000
 
@@ -43,8 +45,9 @@ def read_hdf5(path: Path, kind: str, seconds: float = SECONDS) -> dict:
         raise ModelError(f"{where}: this is not an HDF5 file; give a file that its framework exported")
     limit = seconds + n_bytes / BYTES_PER_SECOND
     command = [sys.executable, "-P", __file__, str(path.resolve()), str(int(limit) + 1)]
+    one_thread = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, env=one_thread)
     except subprocess.TimeoutExpired:
         raise ModelError(f"{where}: damaged (reading it took over {limit:g} s); copy or write it again") from None
     stream = io.BytesIO(done.stdout)
@@ -99,10 +102,10 @@ def _limit(seconds: int) -> None:
         import resource
     except ImportError:  # not on Unix: the parent's time limit stands alone
         return
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    most = CHILD_BYTES + 4 * LARGEST_RATIO * Path(sys.argv[1]).stat().st_size
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    n_bytes = CHILD_BYTES + 4 * LARGEST_RATIO * Path(sys.argv[1]).stat().st_size
+    for kind, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, n_bytes)):
+        with contextlib.suppress(ValueError, OSError):  # a lower limit stands already
+            resource.setrlimit(kind, (most, most))
 
 
 def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:

@@ -5,7 +5,7 @@ convolution types), so the HDF5 tree is read directly; the format is in the nir 
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -71,12 +71,19 @@ class NirGraph:
     @cached_property
     def before(self) -> dict[str, list[str]]:
         """Names of the nodes with an edge to each node."""
-        return {name: [a for a, b in self.edges if b == name] for name in self.nodes}
+        return _grouped(self.nodes, [(b, a) for a, b in self.edges])
 
     @cached_property
     def after(self) -> dict[str, list[str]]:
         """Names of the nodes to which each node has an edge."""
-        return {name: [b for a, b in self.edges if a == name] for name in self.nodes}
+        return _grouped(self.nodes, self.edges)
+
+
+def _grouped(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {name: [] for name in names}
+    for name, other in pairs:
+        groups[name].append(other)
+    return groups
 
 
 def read_graph(source) -> NirGraph:
@@ -98,8 +105,8 @@ def read_graph(source) -> NirGraph:
 def _flatten(tree: Mapping, prefix: str) -> NirGraph:
     """The graph with nested graphs spliced in: their nodes are named `outer.inner`, their Input and Output go."""
     where = f"NIR graph {prefix[:-1]!r}" if prefix else "NIR graph"
-    if _text(tree.get("type")) != "NIRGraph" or not isinstance(tree.get("nodes"), Mapping):
-        raise ModelError(f"{where}: expected a NIRGraph with nodes, found type {_text(tree.get('type'))!r}")
+    if _kind(tree) != "NIRGraph" or not isinstance(tree.get("nodes"), Mapping):
+        raise ModelError(f"{where}: expected a NIRGraph with nodes, found type {_kind(tree)!r}")
     items = {prefix + str(name): item for name, item in tree["nodes"].items()}
     edges = _named(where, [(prefix + a, prefix + b) for a, b in _edges(tree.get("edges", ()), where)], items)
     nodes: dict[str, NirNode] = {}
@@ -107,29 +114,32 @@ def _flatten(tree: Mapping, prefix: str) -> NirGraph:
         if not isinstance(item, Mapping):
             raise ModelError(f"NIR node {name!r}: this is a value, not a node")
         inner = None
-        if _text(item.get("type")) == "NIRGraph":
+        if _kind(item) == "NIRGraph":
             inner = _flatten(item, name + ".")
             edges = _splice(name, edges, inner)
         for node in _inside(inner) if inner else (_node(name, item),):
             if node.name in nodes:
                 raise ModelError(f"{where}: two nodes are named {node.name!r}; give each its own name")
             nodes[node.name] = node
-    for k, (a, b) in enumerate(edges):
+    seen = set()
+    for a, b in edges:
         if a not in nodes or b not in nodes:
             raise ModelError(
                 f"{where}: edge {a!r} -> {b!r} names {b if a in nodes else a!r}, which is no node; "
                 f"nodes: {', '.join(nodes)}"
             )
-        if (a, b) in edges[:k]:
+        if (a, b) in seen:
             raise ModelError(f"{where}: edge {a!r} -> {b!r} is given twice; give it once")
+        seen.add((a, b))
     return NirGraph(nodes, tuple(edges))
 
 
 def _named(where: str, edges: list, items: Mapping) -> list:
     """The edges, where the only unknown name stands for the only node without edges (paper files of nir 0.2.0)."""
     ends = {end for edge in edges for end in edge}
-    unknown = sorted(end for end in ends if not any(end == n or end.startswith(n + ".") for n in items))
-    unused = sorted(n for n in items if not any(end == n or end.startswith(n + ".") for end in ends))
+    owners = {end: next((n for n in _outward(end) if n in items), None) for end in ends}
+    unknown = sorted(end for end, owner in owners.items() if owner is None)
+    unused = sorted(set(items) - set(owners.values()))
     if len(unknown) != 1 or len(unused) != 1:
         return edges
     message = (
@@ -138,6 +148,13 @@ def _named(where: str, edges: list, items: Mapping) -> list:
     warnings.warn(message, NwWarning, stacklevel=2)
     rename = {unknown[0]: unused[0]}
     return [(rename.get(a, a), rename.get(b, b)) for a, b in edges]
+
+
+def _outward(name: str) -> Iterable[str]:
+    """The name, then the names of the graphs that may hold it: a.b.c, a.b, a."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
 
 
 def _ends(graph: NirGraph) -> list[str]:
@@ -167,7 +184,7 @@ def _splice(name: str, edges: list, inner: NirGraph) -> list:
 
 
 def _node(name: str, item: Mapping) -> NirNode:
-    kind = _text(item.get("type"))
+    kind = _kind(item)
     if kind not in PARAMETERS:
         raise ModelError(
             f"NIR node {name!r}: type {kind!r} is not supported; supported: {', '.join(sorted(PARAMETERS))}, NIRGraph"
@@ -189,6 +206,8 @@ def _node(name: str, item: Mapping) -> NirNode:
                 raise node.fail(f"{key} is the text {value!r}; it must be numbers")
         elif not np.issubdtype(value.dtype, np.number) or np.issubdtype(value.dtype, np.complexfloating):
             raise node.fail(f"{key} is of type {value.dtype}; it must be real numbers")
+        elif not value.size:
+            raise node.fail(f"{key} has shape {value.shape}, so no values; export the model again")
         elif np.isnan(value).any() or (kind not in NEURONS and not np.isfinite(value).all()):
             raise node.fail(f"{key} has NaN or infinite values; the model is not usable, train or export it again")
     n_dimensions = WEIGHT_DIMENSIONS.get(kind)
@@ -215,8 +234,16 @@ def _text(value):
     return value.decode("utf8", "replace") if isinstance(value, bytes) else value
 
 
+def _kind(item: Mapping) -> str:
+    """The type of a node as text, whatever stands there."""
+    kind = _text(item.get("type"))
+    return kind if isinstance(kind, str) else type(kind).__name__
+
+
 def _edges(value, where: str) -> list[tuple[str, str]]:
-    edges = [tuple(_text(end) for end in edge) if np.ndim(edge) == 1 else () for edge in value]
+    pairs = list(value) if isinstance(value, list | tuple) or np.ndim(value) else [value]
+    pairs = [pair if isinstance(pair, list | tuple | np.ndarray) and np.size(pair) == 2 else () for pair in pairs]
+    edges = [tuple(_text(end) for end in pair) for pair in pairs]
     if any(len(edge) != 2 or not all(isinstance(end, str) for end in edge) for edge in edges):
         raise ModelError(f"{where}: edges must be pairs of node names; write the file again with nir.write")
     return edges

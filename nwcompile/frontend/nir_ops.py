@@ -9,6 +9,7 @@ from nwcompile.frontend.nir_file import NirNode
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
 
 WHOLE = 1e-3  # a delay this near to a whole number of steps is one
+LARGEST = 65535  # stride, padding, kernel: more is no network but a damaged file
 
 
 def output_shape(node: NirNode, source: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -17,7 +18,7 @@ def output_shape(node: NirNode, source: str, shape: tuple[int, ...]) -> tuple[in
     Computed from the weights: the shapes that the nir package writes are wrong for non-square kernels and groups.
     """
     if node.kind == "Flatten":
-        first, last = (int(node.numbers(key)) for key in ("start_dim", "end_dim"))
+        first, last = (_whole(node, key, -len(shape))[0] for key in ("start_dim", "end_dim"))
         first, last = (max(0, d + len(shape) if d < 0 else d) for d in (first, last))
         if first >= len(shape) or last < first:
             return shape
@@ -88,10 +89,9 @@ def _reshaped(node: NirNode, key: str, values: np.ndarray, shape: tuple[int, ...
 def _whole(node: NirNode, key: str, least: int) -> list[int]:
     """Parameter `key` as a list of whole numbers."""
     value = node.values[key]
-    if isinstance(value, str) or value.size == 0 or (value != np.trunc(value)).any() or value.min() < least:
-        raise node.fail(
-            f"{key} is {value if isinstance(value, str) else value.tolist()}; it must be whole numbers >= {least}"
-        )
+    if isinstance(value, str) or (value != np.trunc(value)).any() or value.min() < least or value.max() > LARGEST:
+        found = repr(value) if isinstance(value, str) else value.tolist()
+        raise node.fail(f"{key} is {found}; it must be whole numbers from {least} to {LARGEST}")
     return [int(v) for v in value.reshape(-1)]
 
 

@@ -152,6 +152,12 @@ def test_snntorch_beta_of_one_has_infinite_constants():
     assert (found.beta, found.gain, found.leak) == (1.0, 1.0, 0.0)
 
 
+def test_gain_is_one_whatever_float32_made_of_the_constants():
+    n = lif(3, tau=np.float32(0.0009999996982514858), r=np.float32(9.99999713897705))
+    assert spec(n, "snntorch").gain == 1.0
+    assert np.float32(spec(n, "snntorch").beta) == np.float32(0.9)
+
+
 def test_override_of_all_neurons_and_of_one():
     g = graph("input > f > a > g > b > t > output", input=inputs(2), f=linear(3, 2), a=lif(3), g=linear(3, 3), b=lif(3),
               t=nir.Threshold(np.full(3, 0.5)), output=outputs(3))  # fmt: skip

@@ -77,6 +77,16 @@ def test_single_neuron_equals_its_trace(reference, framework):
     assert np.abs(run.states[layer]["v"][0, :, 0] - v).max() < 3e-8
 
 
+def test_lava_dialect_equals_lava_but_for_its_step_of_delay(reference):
+    folder = reference / "nir" / "01_lif"
+    network = imported(folder / "lif_norse.nir", dt=1e-4, dialect="lava")
+    x, v, s = np.loadtxt(folder / "lif_lava_cpu_float.csv", delimiter=",").T
+    run = simulate(network, x[None, :, None], record="all")
+    (layer,) = network.layers
+    assert np.array_equal(run.spikes[layer][0, :-1, 0], s[1:])
+    assert np.abs(run.states[layer]["v"][0, :-1, 0] - v[1:]).max() < 3e-8
+
+
 def test_convolutional_network_answers_as_published(reference):
     folder = reference / "nir" / "02_cnn"
     events = np.fromfile(folder / "tonic_sample_nmnist.bin", np.uint8).reshape(-1, 5).astype(np.int64)
