@@ -193,7 +193,7 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _function(self, func, args, kwargs, result) -> None:
-        name, tensors = func.__name__, [t for t in _tensors((args, tuple(kwargs.values()))) if id(t) in self.tracked]
+        name, tensors = getattr(func, "__name__", repr(func)), [t for t in _tensors((args, tuple(kwargs.values()))) if id(t) in self.tracked]
         if name == "__setitem__":
             self._refuse(args[0], "a tensor that is filled by item assignment; use torch.stack or torch.cat")
         if not tensors or not _tensors(result) or name in CREATES:
@@ -205,7 +205,7 @@ class Recorder(TorchFunctionMode):
         where = f"{self.containers[-1]!r}" if self.containers[-1] else "forward"
         reason = f"torch function {name!r} in {where}, which is not supported here"
         if name in CASTS and isinstance(result, torch.Tensor):
-            self._cast(args[0], result, reason)
+            self._cast(tensors[0], result, reason)
         elif name in MOVES:
             self._moved(func, args, kwargs, result, reason)
         elif is_linear(name):
