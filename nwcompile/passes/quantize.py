@@ -16,7 +16,8 @@ from nwcompile.sim import simulate
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence import record
 
-LARGEST_SEARCH = 2e9  # synaptic sums of one candidate scale over the samples that are searched
+LARGEST_SEARCH = 5e8  # synaptic sums of one candidate scale, over all samples that are searched
+FEWEST_SAMPLES = 4
 UPDATE_SUMS = 10  # synaptic sums that one neuron update costs as much as
 SATURATED = 0.95  # share of neurons and steps that fire
 ALWAYS_ON = 0.05  # share of neurons that fire in every step
@@ -104,7 +105,7 @@ class _Samples:
 
 
 def _searched(network: Network, x: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """As many samples, evenly spread, as the search has time for; at least one."""
+    """As many samples, evenly spread, as the search has time for."""
     if not x:
         return x
     n_samples, n_steps = next(iter(x.values())).shape[:2]
@@ -113,7 +114,7 @@ def _searched(network: Network, x: dict[str, np.ndarray]) -> dict[str, np.ndarra
         if isinstance(c, Direct):
             places = prod(c.output_shape(network.node(c.source).shape)[1:]) if isinstance(c, Conv2d) else 1
             work += np.size(c.weight) * places
-    n_kept = int(max(1, min(n_samples, LARGEST_SEARCH // (work * n_steps))))
+    n_kept = min(n_samples, max(FEWEST_SAMPLES, int(LARGEST_SEARCH // (work * n_steps))))
     kept = np.linspace(0, n_samples - 1, n_kept).astype(int)
     return {name: array[kept] for name, array in x.items()}
 
