@@ -136,8 +136,8 @@ def _row(layer: Layer, scaled: Scaled) -> dict:
     change = None
     if neuron.strict != spec.strict and spec.fires:
         sign = {True: ">", False: ">="}
-        threshold = np.min(scaled.scale * np.asarray(spec.threshold, np.float64))
-        change = f"v {sign[spec.strict]} {threshold:.6g} became v {sign[neuron.strict]} {np.asarray(neuron.threshold).min()}"
+        threshold = scaled.scale * np.min(spec.threshold)
+        change = f"v {sign[spec.strict]} {threshold:.6g} became v {sign[neuron.strict]} {np.min(neuron.threshold)}"
     return dict.fromkeys(COLUMNS) | {
         "layer": layer.node.name,
         "bits": max(layer.bits, default=None),
@@ -154,7 +154,7 @@ def _row(layer: Layer, scaled: Scaled) -> dict:
 
 def _range(value):
     """A number, or [least, largest] where neurons differ."""
-    low, high = np.asarray(value).min().item(), np.asarray(value).max().item()
+    low, high = np.min(value).item(), np.max(value).item()
     return low if low == high else [low, high]
 
 

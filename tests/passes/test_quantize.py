@@ -48,7 +48,8 @@ def assert_same_spikes(network, chip, x):
 
 def assert_on_grid(network, chip):
     for name in network.layers:
-        assert not list(neuron_violations(network.node(name), chip, has_bias=True))
+        spec = network.node(name).neuron
+        assert not list(neuron_violations(network.node(name), chip, bool(np.any(spec.bias) or np.any(spec.bias_u))))
     for c in network.connections:
         assert not list(weight_violations(c, chip))
 
@@ -327,3 +328,23 @@ def test_quantize_refuses_real_valued_calibration():
         "input 'in' has the value 0.5, but the integer program takes whole numbers; "
         "encode real values into spikes first (for example Bernoulli rate coding)"
     )
+
+
+def test_quantize_warns_of_weights_that_all_become_zero():
+    quantized = quantize(one_layer(np.ones((1, 2)), NeuronSpec(threshold=1e9)), TINY, None, Options())
+    assert quantized.warnings == [
+        "layer 'a': every weight is 0 after rounding, because its biases, threshold or currents are so much larger; "
+        "scale its input or take a chip with wider states"
+    ]
+
+
+def test_quantize_fills_the_weights_of_a_chip_without_exponents():
+    rng = np.random.default_rng(6)
+    spec = NeuronSpec(strict=False, reset="subtract", v_min=0.0, beta=0.9)
+    network = one_layer(rng.normal(size=(8, 30)) * 0.3, spec, 30)
+    h1v2 = Chip.load("h1v2")
+    quantized = quantize(network, h1v2, spikes(rng, 6, 30, 30, chance=0.3), Options())
+    assert_on_grid(quantized.network, h1v2)
+    weight = quantized.network.connections[0].weight
+    assert np.abs(weight).max() >= 15 and quantized.table[0]["exponents"] == [0]
+    assert quantized.table[0]["spike_agreement_percent"] > 60
