@@ -46,5 +46,11 @@ class Activity:
         """Raise ModelError unless every layer and input of `network` has counts of its size."""
         for name in (*network.inputs, *network.layers):
             n = network.node(name).n_neurons
-            if name not in self.counts or self.counts[name].shape[1:] != (n,):
-                raise ModelError(f"activity of {name!r} is missing or not of shape [T, {n}]")
+            for kind, arrays in (("counts", self.counts), ("updates", self.updates)):
+                if name not in arrays and (kind == "updates"):
+                    continue
+                array = arrays.get(name)
+                if array is None or array.shape != (self.n_steps, n) or array.dtype.kind not in "iu" or array.min() < 0:
+                    raise ModelError(f"activity: {kind} of {name!r} are missing, negative or not of shape [T, {n}]")
+        if not isinstance(self.n_samples, int) or self.n_samples < 1:
+            raise ModelError(f"activity: n_samples={self.n_samples!r} must be a whole number >= 1")

@@ -56,12 +56,25 @@ class Connection:
     def fail(self, text: str) -> ModelError:
         return ModelError(f"connection {self.source!r} -> {self.target!r}: {text}")
 
+    def verify_window(self, **least: int) -> None:
+        """Raise ModelError unless each of these fields is one whole number, or two, not below its least."""
+        for name, low in least.items():
+            value = getattr(self, name)
+            numbers = np.asarray(value)
+            whole = np.issubdtype(numbers.dtype, np.integer) or np.issubdtype(numbers.dtype, np.floating)
+            if not whole or numbers.size not in (1, 2) or (numbers != np.trunc(numbers)).any() or numbers.min() < low:
+                raise self.fail(f"{name}={value!r} must be whole numbers >= {low}")
+
     def verify(self, source_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> None:
         """Raise ModelError unless the numbers are finite and the shapes of both ends fit."""
-        if self.delay is not None and (self.delay != int(self.delay) or self.delay < 0):
-            raise self.fail(f"delay {self.delay} must be a whole number of steps >= 0")
+        steps = self.delay
+        if steps is not None and not (isinstance(steps, int | float | np.number) and steps >= 0 and steps % 1 == 0):
+            raise self.fail(f"delay {steps} must be a whole number of steps >= 0")
         for name in ("weight", "bias", "scale", "shift"):
             value = getattr(self, name, None)
+            kind = np.asarray(0 if value is None else value).dtype
+            if kind.kind not in "biuf":
+                raise self.fail(f"{name} of dtype {kind} must be an array of numbers")
             if value is not None and not np.isfinite(np.asarray(value, np.float64)).all():
                 raise self.fail(f"{name} has NaN or infinite values; the model is not usable, train or load it again")
         if getattr(self, "sign_mode", "mixed") not in SIGN_MODES:
@@ -145,6 +158,7 @@ class Conv2d(Connection):
 
     def output_shape(self, shape):
         weight = np.asarray(self.weight)
+        self.verify_window(stride=1, dilation=1, padding=0, groups=1)
         if self.source_shape is not None:
             if int(np.prod(shape)) != int(np.prod(self.source_shape)):
                 raise self.fail(f"source_shape {tuple(self.source_shape)} does not hold the source {tuple(shape)}")
@@ -188,6 +202,7 @@ class Conv1d(Connection):
     def output_shape(self, shape):
         if np.ndim(self.weight) != 3 or len(shape) != 2:
             raise self.fail(f"a 1-D convolution of weight {np.shape(self.weight)} needs a source [C, L], not {shape}")
+        self.verify_window(stride=1, dilation=1, padding=0, groups=1)
         channels, _, length = self.as_conv2d(shape).output_shape(shape)
         return (channels, length)
 
@@ -220,6 +235,7 @@ class Pool2d(Connection):
             raise self.fail(f"2-D pooling needs a source [C, H, W], not {shape}")
         if self.kind not in ("sum", "avg"):
             raise self.fail(f"pooling kind {self.kind!r} is none of avg, sum")
+        self.verify_window(kernel=1, padding=0, **({} if self.stride is None else {"stride": 1}))
         stride = self.kernel if self.stride is None else self.stride
         size = window_count(shape[1:], pair(self.kernel), stride, self.padding, 1)
         if min(size) < 1:
@@ -267,6 +283,9 @@ class Sparse(Connection):
 
     def output_shape(self, shape):
         pre, post, weight = np.asarray(self.pre), np.asarray(self.post), np.asarray(self.weight)
+        for name, ends in (("pre", pre), ("post", post)):
+            if ends.size and ends.dtype.kind not in "iu":
+                raise self.fail(f"{name} of dtype {ends.dtype} must be whole numbers")
         if not (pre.shape == post.shape == weight.shape and pre.ndim == 1):
             raise self.fail(f"pre {pre.shape}, post {post.shape} and weight {weight.shape} must be equal 1-D lengths")
         if pre.size and (pre.min() < 0 or pre.max() >= int(np.prod(shape))):

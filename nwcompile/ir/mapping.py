@@ -20,9 +20,15 @@ class Mapping:
 
     @classmethod
     def from_arrays(cls, core_of: dict, site_of) -> "Mapping":
-        """A mapping made elsewhere: logical core of every neuron of every layer, and (x, y, port) of every core."""
-        core_of = {name: np.asarray(cores, np.int32).reshape(-1) for name, cores in core_of.items()}
-        return cls(core_of, np.asarray(site_of, np.int32).reshape(-1, 3))
+        """A mapping made elsewhere: logical core of every neuron of every layer, and (x, y, port) of every core.
+
+        Raises ModelError unless all are whole numbers and every core has three; `verify` says the rest.
+        """
+        sites = _whole("site_of", site_of)
+        if sites.size % 3 or sites.shape[-1:] != (3,):
+            raise ModelError(f"mapping: site_of of shape {sites.shape} must be [core, 3], (x, y, port) of every core")
+        cores = {name: _whole(f"core_of[{name!r}]", of).reshape(-1) for name, of in core_of.items()}
+        return cls(cores, sites.reshape(-1, 3))
 
     @property
     def n_cores(self) -> int:
@@ -57,6 +63,8 @@ class Mapping:
                 raise ModelError(f"mapping: layer {name!r} needs the cores of its {n} neurons, got {np.shape(cores)}")
             if n and (cores.min() < 0 or cores.max() >= self.n_cores):
                 raise ModelError(f"mapping: layer {name!r} names core {cores.max()}; site_of has {self.n_cores} cores")
+        if self.site_of.ndim != 2 or any(a.dtype.kind != "i" for a in (self.site_of, *self.core_of.values())):
+            raise ModelError("mapping: cores and sites must be whole numbers, sites of shape [core, 3]")
         extra = set(self.core_of) - set(network.layers)
         if extra:
             raise ModelError(f"mapping: there is no layer {sorted(extra)[0]!r}; layers: {', '.join(network.layers)}")
@@ -68,3 +76,12 @@ class Mapping:
             raise ModelError(f"mapping: core {core} is at site {site}, outside {chip.name}")
         if len(np.unique(self.site_of, axis=0)) < self.n_cores:
             raise ModelError("mapping: two cores share one site; give every core a site of its own")
+
+
+def _whole(name: str, value) -> np.ndarray:
+    array = np.asarray(value)
+    if array.size and (array.dtype.kind not in "iu" or array.min() < -1 or array.max() >= 1 << 31):
+        raise ModelError(
+            f"mapping: {name} must be whole numbers, got {array.dtype} {array.reshape(-1)[:3].tolist()}..."
+        )
+    return array.astype(np.int32)

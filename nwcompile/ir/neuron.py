@@ -1,7 +1,7 @@
 """NeuronSpec: one explicit description of how a neuron updates, float or fixed-point (DESIGN 4)."""
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,17 @@ class FixedPoint:
     decay_bits: int = 12
     shift_bits: int = 6
     overflow: str = "wrap"
+
+    WIDTHS: ClassVar = {"state_bits": (2, 32), "decay_bits": (1, 16), "shift_bits": (0, 16)}
+
+    def verify(self, layer: str) -> None:
+        """Raise ModelError, naming the layer, unless the widths are whole numbers that the kernels can hold."""
+        if self.overflow not in OVERFLOWS:
+            raise ModelError(f"layer {layer!r}: {unknown_choice('overflow', self.overflow, OVERFLOWS)}")
+        for name, (low, high) in self.WIDTHS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise ModelError(f"layer {layer!r}: {name}={value!r} must be a whole number {low}..{high}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +84,11 @@ class NeuronSpec:
 
     NUMBERS = ("threshold", "reset_value", "refractory", "v_min", "bias", "beta", "gain", "leak", "k", "v_leak", "r",
                "alpha", "w_in", "decay_u", "decay_v", "bias_u")  # fmt: skip
+    MAY_BE_NONE = ("v_min", "alpha", "decay_u")
     FIXED_NUMBERS = ("threshold", "reset_value", "refractory", "v_min", "bias", "decay_u", "decay_v", "bias_u")
 
     def __post_init__(self):
-        if self.fixed is not None and self.decay_u is None:
+        if self.fixed is not None and self.decay_u is None and self.fixed.decay_bits in range(32):
             object.__setattr__(self, "decay_u", 1 << self.fixed.decay_bits)
 
     def replace(self, **changes) -> "NeuronSpec":
@@ -99,20 +111,25 @@ class NeuronSpec:
         ):
             if value not in choices:
                 raise ModelError(f"layer {layer!r}: {unknown_choice(name, value, choices)}")
-        if self.fixed is not None and self.fixed.overflow not in OVERFLOWS:
-            raise ModelError(f"layer {layer!r}: {unknown_choice('overflow', self.fixed.overflow, OVERFLOWS)}")
+        for name in ("strict", "fires"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise ModelError(f"layer {layer!r}: {name}={getattr(self, name)!r} must be True or False")
+        if self.fixed is not None:
+            self.fixed.verify(layer)
         for name in self.NUMBERS:
             self._verify_number(layer, name, shape)
         self._verify_ranges(layer)
 
     def _verify_number(self, layer: str, name: str, shape: tuple[int, ...]) -> None:
         value = getattr(self, name)
-        if value is None:
+        if value is None and name in self.MAY_BE_NONE:
             return
         try:
             array = np.asarray(value, np.float64)
             np.broadcast_to(array, shape)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
+            if np.ndim(value) == 0:
+                raise ModelError(f"layer {layer!r}: {name}={value!r} must be a number") from None
             raise ModelError(
                 f"layer {layer!r}: {name} of shape {np.shape(value)} does not broadcast to the layer's shape {shape}"
             ) from None

@@ -133,7 +133,7 @@ class Program:
         try:
             program = _unpack(manifest, arrays)
             program.verify()
-        except (KeyError, TypeError, ValueError, AttributeError, NwError) as e:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, NwError) as e:
             raise ArtifactError(f"{path}: content is not consistent ({e}); compile the network again") from None
         return program
 
@@ -141,20 +141,25 @@ class Program:
         """Raise an NwError unless the parts fit each other."""
         self.network.verify()
         self.mapping.verify(self.network, self.chip)
+        self.schedule.verify(self.network)
+        if self.activity is not None:
+            self.activity.verify(self.network)
         n_sources = sum(self.network.node(n).n_neurons for n in self.network.offsets)
         axons = self.axons
+        tables = [getattr(axons, f.name) for f in fields(Axons)]
         whole = (
-            axons.offset.shape == (n_sources + 1,)
+            all(table.dtype.kind == "i" and (table.size == 0 or table.min() >= 0) for table in tables)
+            and axons.offset.shape == (n_sources + 1,)
             and axons.offset[0] == 0
             and axons.offset[-1] == axons.n_axons
             and (np.diff(axons.offset) >= 0).all()
-            and (axons.n_axons == 0 or (axons.core.min() >= 0 and axons.core.max() < self.mapping.n_cores))
+            and (axons.n_axons == 0 or axons.core.max() < self.mapping.n_cores)
             and axons.synops.shape == (axons.n_axons, len(SYNAPSE_KINDS))
-            and len(self.schedule.delay) == len(self.network.connections)
-            and min(self.schedule.delay, default=1) >= 1
+            and axons.words.shape == axons.row_bits.shape == axons.core.shape == (axons.n_axons,)
+            and axons.kernel_bits.shape == (self.mapping.n_cores,)
         )
         if not whole:
-            raise ArtifactError("the axon table or the schedule does not fit the network; compile it again")
+            raise ArtifactError("the axon table does not fit the network; compile it again")
 
 
 class _Pack:

@@ -8,6 +8,11 @@ micro-step m acts on its target in micro-step `m + delay`, delay >= 1.
 
 from dataclasses import dataclass
 
+from nwcompile.errors import ModelError
+from nwcompile.ir.network import Network
+
+LARGEST_DELAY = 1 << 20
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -22,6 +27,16 @@ class Schedule:
     def depth(self) -> int:
         """Hardware steps after step T-1 in which some layer still works."""
         return max(self.offset.values(), default=0) if self.period == 1 else 0
+
+    def verify(self, network: Network) -> None:
+        """Raise ModelError unless every layer, input and connection has its whole, possible number of micro-steps."""
+        numbers = [self.period, *self.offset.values(), *self.delay]
+        whole = all(type(n) is int and 0 <= n <= LARGEST_DELAY for n in numbers)
+        fits = set(self.offset) == set(network.offsets)
+        if not whole or not fits or len(self.delay) != len(network.connections) or min(self.delay, default=1) < 1:
+            raise ModelError("the schedule is not one of this network; schedule it again")
+        if self.period < 1 or (self.period > 1 and max(self.offset.values(), default=0) >= self.period):
+            raise ModelError(f"the schedule's period {self.period} does not hold its phases; schedule it again")
 
     def n_hardware_steps(self, n_steps: int, window: str = "aligned") -> int:
         """H for T aligned steps: T + depth, or just T in the `hardware` window."""

@@ -1,0 +1,163 @@
+"""Networks: shapes and order that follow from the connections, and what is refused, word for word."""
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.errors import ModelError
+
+SPEC = nw.NeuronSpec()
+FIXED = nw.NeuronSpec(threshold=64, fixed=nw.FixedPoint())
+ONES = np.ones((2, 16), np.float32)
+KERNEL = np.ones((2, 1, 3, 3), np.float32)
+PRE, POST = np.array([0, 1]), np.array([0, 0])
+
+
+def build(connection, spec=SPEC, shape=None):
+    layers = {"a": spec if shape is None else (spec, shape)}
+    return nw.Network.from_arrays(layers, [connection], {"in": (1, 4, 4)})
+
+
+def test_network_shapes_follow_from_the_connections():
+    network = nw.Network.from_arrays(
+        {"conv": SPEC, "pool": (None, (2, 2, 2)), "out": SPEC},
+        [
+            nw.Conv2d("in", "conv", KERNEL, padding=1),
+            nw.Pool2d("conv", "pool", 2),
+            nw.Dense("pool", "out", ONES[:, :8]),
+        ],
+        {"in": (1, 4, 4)},
+    )
+    assert {name: network.node(name).shape for name in network.layers} == {"conv": (2, 4, 4), "out": (2,)}
+    assert network.outputs == ("out",) and network.offsets == {"in": 0, "conv": 16, "out": 48}
+    assert set(network.graph.edges(keys=False)) == {("in", "conv"), ("conv", "pool"), ("pool", "out")}
+
+
+def test_network_order_is_topological_and_recurrence_has_a_delay():
+    w = np.eye(2, dtype=np.float32)
+    network = nw.Network.from_arrays(
+        {"b": (SPEC, 2), "a": (SPEC, 2)},
+        [nw.Dense("a", "b", w), nw.Dense("in", "a", w), nw.Dense("b", "b", w), nw.Dense("b", "a", w, delay=1)],
+        {"in": 2},
+    )
+    assert network.layers == ("a", "b")
+    assert [c.aligned_delay for c in network.connections] == [0, 0, 1, 1]
+
+
+def test_network_hash_changes_with_a_weight():
+    weight = ONES.copy()
+    first = build(nw.Dense("in", "a", weight)).hash
+    weight[1, 3] += 1
+    assert build(nw.Dense("in", "a", weight)).hash != first == build(nw.Dense("in", "a", ONES)).hash
+
+
+@pytest.mark.parametrize(
+    "connection, text",
+    [
+        (nw.Conv2d("in", "a", KERNEL, stride=0), "stride=0 must be whole numbers >= 1"),
+        (nw.Conv2d("in", "a", KERNEL, padding="same"), "padding='same' must be whole numbers >= 0"),
+        (nw.Conv2d("in", "a", KERNEL, dilation=(1, -1)), "dilation=(1, -1) must be whole numbers >= 1"),
+        (nw.Conv2d("in", "a", KERNEL, groups=0), "groups=0 must be whole numbers >= 1"),
+        (nw.Conv2d("in", "a", KERNEL, stride=1.5), "stride=1.5 must be whole numbers >= 1"),
+        (nw.Conv2d("in", "a", KERNEL, dilation=2), "kernel (3, 3) is larger than the padded source (4, 4)"),
+        (nw.Pool2d("in", "a", 0), "kernel=0 must be whole numbers >= 1"),
+        (nw.Pool2d("in", "a", 2, kind="mean"), "pooling kind 'mean' is none of avg, sum"),
+        (nw.Dense("in", "a", ONES, delay=1.5), "delay 1.5 must be a whole number of steps >= 0"),
+        (nw.Dense("in", "a", ONES, delay="x"), "delay x must be a whole number of steps >= 0"),
+        (nw.Dense("in", "a", ONES, delay=-1), "delay -1 must be a whole number of steps >= 0"),
+        (nw.Dense("in", "a", ONES[:, :3]), "weight (2, 3) takes 3 inputs, 'in' has (1, 4, 4)"),
+        (nw.Dense("in", "a", ONES[0]), "a dense weight is [n_target, n_source], not of shape (16,)"),
+        (nw.Dense("in", "a", np.full((2, 16), "x")), "weight of dtype <U1 must be an array of numbers"),
+        (
+            nw.Dense("in", "a", ONES * np.nan),
+            "weight has NaN or infinite values; the model is not usable, train or load it again",
+        ),
+        (
+            nw.Dense("in", "a", ONES, bias=[1, np.inf]),
+            "bias has NaN or infinite values; the model is not usable, train or load it again",
+        ),
+        (nw.Dense("in", "a", ONES, bias=[1, 2, 3]), "bias of shape (3,) does not fit the target's shape (2,)"),
+        (nw.Dense("in", "a", ONES, sign_mode="both"), "sign_mode 'both' is none of mixed, exc, inh"),
+        (nw.Dense("in", "b", ONES), "there is no layer or input 'b'"),
+        (nw.Sparse("in", "a", PRE, POST, np.ones(3)), "pre (2,), post (2,) and weight (3,) must be equal 1-D lengths"),
+        (nw.Sparse("in", "a", PRE + 15, POST, np.ones(2)), "pre index 16 is outside the 16 neurons of 'in'"),
+        (nw.Sparse("in", "a", PRE, POST + 2, np.ones(2)), "post index 2 is outside the neurons of 'a' (2,)"),
+        (nw.Sparse("in", "a", PRE * 0.5, POST, np.ones(2)), "pre of dtype float64 must be whole numbers"),
+    ],
+)
+def test_network_wrong_connection_is_refused_with_its_ends(connection, text):
+    with pytest.raises(ModelError) as caught:
+        build(connection, shape=(2,))
+    assert str(caught.value) == f"connection 'in' -> {connection.target!r}: {text}"
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        ({"reset": "zeor"}, "unknown reset 'zeor'; choose one of: zero, none, subtract, value"),
+        ({"threshold": np.nan}, "threshold has NaN or infinite values; give finite numbers"),
+        ({"threshold": "a"}, "threshold='a' must be a number"),
+        ({"threshold": [1, 2, 3]}, "threshold of shape (3,) does not broadcast to the layer's shape (2,)"),
+        ({"strict": 1}, "strict=1 must be True or False"),
+        ({"refractory": -1}, "refractory -1 is negative; give steps >= 0"),
+        ({"spikes": "multi", "threshold": 0}, "spikes='multi' needs a threshold above 0"),
+        ({"reset_timing": "both"}, "reset_timing='both' needs reset='subtract', not 'zero'"),
+    ],
+)
+def test_network_wrong_neuron_is_refused_with_its_layer(change, text):
+    with pytest.raises(ModelError) as caught:
+        build(nw.Dense("in", "a", ONES), SPEC.replace(**change))
+    assert str(caught.value) == f"layer 'a': {text}"
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        ({"fixed": nw.FixedPoint(state_bits=99)}, "state_bits=99 must be a whole number 2..32"),
+        ({"fixed": nw.FixedPoint(overflow="crash")}, "unknown overflow 'crash'; choose one of: saturate, wrap"),
+        ({"threshold": 1.5}, "threshold of a fixed-point layer must be whole numbers"),
+        ({"decay_v": 4097}, "decay_v 4097..4097 is outside 0..4096"),
+    ],
+)
+def test_network_wrong_fixed_point_neuron_is_refused(change, text):
+    with pytest.raises(ModelError) as caught:
+        build(nw.Dense("in", "a", ONES.astype(np.int8)), FIXED.replace(**change))
+    assert str(caught.value) == f"layer 'a': {text}"
+
+
+def test_network_fixed_point_needs_integer_weights():
+    with pytest.raises(ModelError) as caught:
+        build(nw.Dense("in", "a", ONES), FIXED)
+    assert str(caught.value) == (
+        "connection 'in' -> 'a': a fixed-point network needs integer weights in a Dense, Conv1d, Conv2d or Sparse "
+        "connection"
+    )
+
+
+def test_network_cycle_without_delay_names_its_layers():
+    w = np.eye(2, dtype=np.float32)
+    with pytest.raises(ModelError) as caught:
+        nw.Network.from_arrays({"a": (SPEC, 2), "b": (SPEC, 2)}, [nw.Dense("a", "b", w), nw.Dense("b", "a", w)])
+    assert str(caught.value) == "cycle without delay through 'a', 'b'; give one connection of the cycle delay=1"
+
+
+@pytest.mark.parametrize(
+    "layers, inputs, text",
+    [
+        ({"a": SPEC}, {}, "layer 'a': no connection tells its shape; give (NeuronSpec, shape)"),
+        ({"a": (SPEC, 0)}, {}, "'a': shape (0,) must be whole numbers >= 1"),
+        ({"a": (SPEC, 2)}, {"a": 2}, "name 'a' is used by an input and a layer; give each its own name"),
+        ({"a": (None, 2)}, {}, "the network has no neuron layer; it needs at least one"),
+        ({"a": ("LIF", 2)}, {}, "layer 'a': expected a NeuronSpec or (NeuronSpec, shape), got str"),
+        (
+            {"a": (SPEC, (1 << 20, 1 << 20))},
+            {},
+            "'a': shape (1048576, 1048576) has 1099511627776 neurons; the limit is 2147483647",
+        ),
+    ],
+)
+def test_network_wrong_layers_are_refused(layers, inputs, text):
+    with pytest.raises(ModelError) as caught:
+        nw.Network.from_arrays(layers, [], inputs)
+    assert str(caught.value) == text

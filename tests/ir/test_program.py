@@ -1,0 +1,99 @@
+"""Programs and mappings: saved and loaded unchanged, and refused when they do not fit together."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from nets import conv_net, dense_net, feed_forward
+
+import nwcompile as nw
+from nwcompile.errors import ArtifactError, ModelError
+from nwcompile.ir import artifact
+from nwcompile.ir.activity import Activity
+from nwcompile.passes.emit import emit
+
+
+def program(network=None) -> nw.Program:
+    network = network or dense_net(5, 4, 3, recurrent=True)
+    cores = {name: np.arange(network.node(name).n_neurons) % 2 for name in network.layers}
+    mapping = nw.Mapping.from_arrays(cores, [[0, 0, 0], [1, 0, 0]])
+    chip = nw.Chip.load("tiny").replace({"core.max_neurons": 1000})
+    return emit(network, feed_forward(network), mapping, chip, Activity.uniform(network), {"warnings": ["one"]})
+
+
+@pytest.mark.parametrize("network", [dense_net(5, 4, 3, recurrent=True), conv_net(stride=2, padding=1)])
+def test_program_comes_back_as_it_was_saved(network, tmp_path):
+    made = program(network)
+    made.save(tmp_path / "net.nwc")
+    loaded = nw.Program.load(tmp_path / "net.nwc")
+    assert loaded.data == made.data and loaded.hash == made.hash and loaded.warnings == ["one"]
+    assert loaded.network.hash == made.network.hash and loaded.chip == made.chip
+    x = np.random.default_rng(0).integers(0, 2, (2, 6, *network.node("in").shape))
+    assert np.array_equal(nw.simulate(loaded, x).output, nw.simulate(made, x).output)
+
+
+def test_program_of_another_schema_is_refused(tmp_path):
+    manifest, arrays = artifact.decode(program().data, "net")
+    path = tmp_path / "net.nwc"
+    path.write_bytes(artifact.encode({**manifest, "schema": 99}, arrays))
+    with pytest.raises(ArtifactError) as caught:
+        nw.Program.load(path)
+    assert str(caught.value) == f"{path}: schema 99 is not 1, the one this version reads; compile again"
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        ({"axons_core": np.full(32, 7, np.int32)}, "the axon table does not fit the network; compile it again"),
+        ({"axons_words": np.full(3, 1, np.int32)}, "the axon table does not fit the network; compile it again"),
+        ({"core_of0": np.array([0, 1, 2, 0], np.int32)}, "mapping: layer 'fc1' names core 2; site_of has 2 cores"),
+        ({"site_of": np.zeros((2, 3), np.int32)}, "mapping: two cores share one site; give every core a site of its own"),
+        ({"activity0": np.zeros((10, 4), np.int32)},
+         "activity: counts of 'in' are missing, negative or not of shape [T, 5]"),
+    ],
+)  # fmt: skip
+def test_program_whose_parts_do_not_fit_is_refused(change, text, tmp_path):
+    manifest, arrays = artifact.decode(program().data, "net")
+    path = tmp_path / "net.nwc"
+    path.write_bytes(artifact.encode(manifest, {**arrays, **change}))
+    with pytest.raises(ArtifactError) as caught:
+        nw.Program.load(path)
+    assert str(caught.value) == f"{path}: content is not consistent ({text}); compile the network again"
+
+
+def test_program_that_is_no_archive_is_refused(tmp_path):
+    path = tmp_path / "net.nwc"
+    path.write_text("hello")
+    with pytest.raises(ArtifactError) as caught:
+        nw.Program.load(path)
+    assert str(caught.value) == (f"{path}: not a .nwc file; make one with `nwcompile compile MODEL --chip NAME -o DIR`")
+
+
+def test_program_schedule_must_be_that_of_its_network():
+    made = program()
+    with pytest.raises(ModelError, match="the schedule is not one of this network; schedule it again"):
+        replace(made, schedule=replace(made.schedule, delay=(0, 1, 1, 1))).verify()
+    with pytest.raises(ModelError, match="the schedule's period 2 does not hold its phases; schedule it again"):
+        replace(made, schedule=replace(made.schedule, period=2)).verify()
+
+
+@pytest.mark.parametrize(
+    "core_of, site_of, text",
+    [
+        ([0.5], [[0, 0, 0]], "mapping: core_of['a'] must be whole numbers, got float64 [0.5]..."),
+        (["x"], [[0, 0, 0]], "mapping: core_of['a'] must be whole numbers, got <U1 ['x']..."),
+        ([0], [[0, 0]], "mapping: site_of of shape (1, 2) must be [core, 3], (x, y, port) of every core"),
+        ([0], [[0, 0, 1 << 40]], "mapping: site_of must be whole numbers, got int64 [0, 0, 1099511627776]..."),
+    ],
+)
+def test_mapping_from_arrays_refuses_what_is_no_core_or_site(core_of, site_of, text):
+    with pytest.raises(ModelError) as caught:
+        nw.Mapping.from_arrays({"a": core_of}, site_of)
+    assert str(caught.value) == text
+
+
+def test_mapping_says_where_and_who():
+    mapping = nw.Mapping.from_arrays({"a": [0, 1, 1]}, [[0, 0, 0], [1, 0, 2]])
+    assert mapping.where("a", 2) == (1, (1, 0, 2)) and mapping.who(1)["a"].tolist() == [1, 2]
+    with pytest.raises(ModelError, match="there is no neuron 3 in a layer 'a'; layers: a"):
+        mapping.where("a", 3)
