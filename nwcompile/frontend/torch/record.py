@@ -193,7 +193,8 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _function(self, func, args, kwargs, result) -> None:
-        name, tensors = getattr(func, "__name__", repr(func)), [t for t in _tensors((args, tuple(kwargs.values()))) if id(t) in self.tracked]
+        name = getattr(func, "__name__", repr(func))
+        tensors = [t for t in _tensors((args, tuple(kwargs.values()))) if id(t) in self.tracked]
         if name == "__setitem__":
             self._refuse(args[0], "a tensor that is filled by item assignment; use torch.stack or torch.cat")
         if not tensors or not _tensors(result) or name in CREATES:
