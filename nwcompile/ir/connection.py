@@ -68,7 +68,9 @@ class Connection:
     def verify(self, source_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> None:
         """Raise ModelError unless the numbers are finite and the shapes of both ends fit."""
         steps = self.delay
-        if steps is not None and not (isinstance(steps, int | float | np.number) and steps >= 0 and steps % 1 == 0):
+        if steps is not None and not (
+            isinstance(steps, int | float | np.number) and 0 <= steps < 1 << 31 and int(steps) == steps
+        ):
             raise self.fail(f"delay {steps} must be a whole number of steps >= 0")
         for name in ("weight", "bias", "scale", "shift"):
             value = getattr(self, name, None)
