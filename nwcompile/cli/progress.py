@@ -44,7 +44,11 @@ class Progress:
             bits = sorted({row["bits"] for row in value.table})
             return f"{'/'.join(map(str, bits))}-bit weights"
         if isinstance(value, Activity):
-            return f"{count(value.n_samples, 'sample')} of {count(value.n_steps, 'step')}"
+            return (
+                f"{count(value.n_samples, 'sample')} of {count(value.n_steps, 'step')}"
+                if value.updates
+                else "no samples"
+            )
         if isinstance(value, Mapping):
             return f"{count(value.n_cores, 'core')} on {count(value.n_tiles, 'tile')}"
         return count(value.axons.n_axons, "axon") if isinstance(value, Program) else ""
@@ -62,7 +66,7 @@ class Progress:
         if name == "calibrate":
             layers = self.seen["quantize"].network.layers
             rate = float(np.mean(np.concatenate([value.rate(layer) for layer in layers])))
-            return f"{100 * rate:.1f} % of neurons a step"
+            return f"{'' if value.updates else 'assumed '}{100 * rate:.1f} % of neurons a step"
         if name == "place":
             cost = [self._hops(mapping) for mapping in (self.seen["partition"], value)]
             return improved("hops a step and sample", *cost)
