@@ -1,10 +1,15 @@
 """The documentation says what the code does."""
 
 import importlib.util
+import re
 import tomllib
 from pathlib import Path
 
+import numpy as np
+from nets import conv_net
+
 import nwcompile as nw
+from nwcompile.ir import artifact
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -20,3 +25,12 @@ def test_docs_chip_file_example_is_a_chip():
     text = (DOCS / "chip-file.md").read_text().split("```toml\n")[1].split("```")[0]
     chip = nw.Chip.from_dict(tomllib.loads(text))
     assert chip.source_of("core.max_neurons") == "measured on our board"
+
+
+def test_docs_artifact_page_names_every_key_and_array():
+    page = (DOCS / "artifact.md").read_text()
+    x = np.zeros((1, 3, 2, 6, 5), np.int8)
+    manifest, arrays = artifact.decode(nw.compile(conv_net(), "tiny", x).data, "net")
+    assert [key for key in manifest if f"`{key}`" not in page] == []
+    named = [re.sub(r"<.*?>", r"\\w+", name) for name in re.findall(r"`(\w[\w<>]*)`", page)]
+    assert [name for name in arrays if not any(re.fullmatch(pattern, name) for pattern in named)] == []

@@ -58,6 +58,15 @@ def test_cli_simulate_text_names_units(command, folder):
     assert "hardware step: mean " in out and " us (of 7 steps)" in out and " nJ a sample" in out
 
 
+def test_cli_data_may_name_its_inputs(command, folder):
+    data = np.load("data.npz")
+    np.savez("named.npz", **{"in": data["x"], "y": data["y"]})
+    np.save("plain.npy", data["x"])
+    results = [command(f"simulate net.nwc --samples 2 --json --input {file}")[1] for file in ("data.npz", "named.npz")]
+    assert results[0] == results[1] and json.loads(results[0])["n_samples"] == 2
+    assert command("simulate net.nwc --samples 2 --json --input plain.npy")[1] == results[0]
+
+
 def test_cli_set_changes_the_costs_of_a_program(command, folder):
     slow = json.loads(command("simulate net.nwc --input data.npz --json --set cost.visit_cycles=1000")[1])
     fast = json.loads(command("simulate net.nwc --input data.npz --json")[1])
