@@ -4,14 +4,14 @@ from collections.abc import Callable
 from time import perf_counter
 
 from nwcompile import __version__
-from nwcompile.errors import ModelError
+from nwcompile.errors import FitError, ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
-from nwcompile.passes.check import check, estimate
+from nwcompile.passes.check import check, estimate, unmapped_violations
 from nwcompile.passes.emit import emit
 from nwcompile.passes.normalize import normalize
 from nwcompile.passes.partition import partition
@@ -60,7 +60,10 @@ def compile(
     fixed = quantized.network
     activity = stage("calibrate", _activity, fixed, x)
     if mapping is None:
-        mapping = stage("partition", partition, fixed, chip, activity, options)
+        try:
+            mapping = stage("partition", partition, fixed, chip, activity, options)
+        except FitError as e:
+            raise FitError(chip.name, [*unmapped_violations(fixed, chip, timing), *e.violations]) from None
         mapping = stage("place", place, mapping, fixed, chip, activity, options)
     stage("check", check, fixed, chip, timing, mapping)
     return stage("emit", emit, fixed, timing, mapping, chip, activity, _manifest(options, quantized, x))

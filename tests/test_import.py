@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from statistics import median
 
 import pytest
 
@@ -18,11 +17,6 @@ def python(code: str) -> str:
 def test_package_import_loads_no_heavy_library():
     loaded = json.loads(python("import sys, json, nwcompile; dir(nwcompile); print(json.dumps(sorted(sys.modules)))"))
     assert {"torch", "numba", "triton", "networkx", "numpy", "scipy"} & set(loaded) == set()
-
-
-def test_package_import_is_cheap():
-    code = "import time; t = time.perf_counter(); import nwcompile; print(time.perf_counter() - t)"
-    assert median(float(python(code)) for _ in range(3)) < 0.3
 
 
 def test_package_chip_needs_neither_torch_nor_numba():

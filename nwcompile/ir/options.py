@@ -8,7 +8,7 @@ from nwcompile.errors import OptionError, unknown_choice
 EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic")
 MULTICASTS = ("unicast",)
-ON_MULTI_SPIKE = ("refuse", "graded")
+ON_MULTI_SPIKE = ("refuse",)
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,8 @@ class Options:
     `optimise` is what placement minimises: NoC `time` (hop cycles), `energy` (hop pJ) or `traffic` (hops), weighted
     by messages. `n_cores` spreads the network over that many cores instead of the fewest that hold it.
     `time_budget_s` lets the placer go on improving that long (then the result depends on the machine's speed).
+    `multicast` and `on_multi_spike` say what is done for several destinations, one message each, and with neurons that
+    fire several spikes a step on a chip whose spikes are binary: they are refused.
     """
 
     seed: int = 0
