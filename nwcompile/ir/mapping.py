@@ -80,8 +80,8 @@ class Mapping:
 
 def _whole(name: str, value) -> np.ndarray:
     array = np.asarray(value)
-    if array.size and (array.dtype.kind not in "iu" or array.min() < -1 or array.max() >= 1 << 31):
-        raise ModelError(
-            f"mapping: {name} must be whole numbers, got {array.dtype} {array.reshape(-1)[:3].tolist()}..."
-        )
+    whole = array.dtype.kind in "iuf" and (array == np.trunc(array)).all()
+    if array.size and not (whole and array.min() >= -1 and array.max() < 1 << 31):
+        some = array.reshape(-1)[:3].tolist()
+        raise ModelError(f"mapping: {name} must be whole numbers, got {array.dtype} {some}...")
     return array.astype(np.int32)
