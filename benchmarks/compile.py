@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.record import save  # noqa: E402
+from benchmarks.record import save
 
 HEAVY = ("torch", "numba", "triton", "networkx")
 

