@@ -1,6 +1,6 @@
 """More cores, shorter steps, until messages and the barrier rule: the demo network on 1 to 64 cores of Loihi 1.
 
-Prints, for each number of cores, the floorline bound predicted from calibration and the time the cycle backend measures.
+Prints, for each number of cores, the step time predicted from calibration and the one the cycle backend measures.
 """
 
 import sys

@@ -31,6 +31,13 @@ class Connection:
 
         def __getattr__(self, name: str) -> Any: ...
 
+    def __post_init__(self):
+        for name in ("weight", "bias", "pre", "post"):
+            value = getattr(self, name, None)
+            if value is not None and not isinstance(value, np.ndarray):
+                value = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+                object.__setattr__(self, name, value)
+
     def replace(self, **changes) -> Self:
         """A copy with some fields changed."""
         return replace(self, **changes)

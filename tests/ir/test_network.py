@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import nwcompile as nw
 from nwcompile.errors import ModelError
@@ -161,3 +162,10 @@ def test_network_wrong_layers_are_refused(layers, inputs, text):
     with pytest.raises(ModelError) as caught:
         nw.Network.from_arrays(layers, [], inputs)
     assert str(caught.value) == text
+
+
+def test_connection_takes_lists_and_tensors_as_arrays():
+    sparse = nw.Sparse("in", "a", [0, 1], [1, 0], [2, -3])
+    assert sparse.pre.dtype == sparse.weight.dtype == np.int64 and sparse.is_integer
+    dense = nw.Dense("in", "a", torch.ones(2, 3, requires_grad=True), bias=[1.0, 2.0])
+    assert dense.weight.dtype == np.float32 and dense.bias.shape == (2,)
