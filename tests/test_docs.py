@@ -6,10 +6,10 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
-from nets import conv_net
 
 import nwcompile as nw
 from nwcompile.ir import artifact
+from tests.nets import conv_net
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 

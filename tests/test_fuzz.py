@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nets import dense_net, feed_forward
-from random_programs import inputs, programs
 
 from nwcompile.errors import ArtifactError, ChipError
 from nwcompile.ir import artifact
@@ -18,6 +16,8 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.program import Program
 from nwcompile.passes.emit import emit
 from nwcompile.sim.crosscheck import crosscheck
+from tests.nets import dense_net, feed_forward
+from tests.random_programs import inputs, programs
 
 pytestmark = pytest.mark.long
 PATIENT = settings(suppress_health_check=list(HealthCheck))

@@ -1,19 +1,13 @@
 """Advice: the one change that shortens the step most, by the floorline's own formula."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nwcompile.cost.layers import LayerShare
-from nwcompile.cost.work import FILLS, Work
+from nwcompile.cost.work import FILLS, Bottleneck, Work
 from nwcompile.ir.program import Program
-
-if TYPE_CHECKING:
-    from nwcompile.cost.floorline import Bottleneck
 
 WORTH_SAYING = 1.05
 # A change of the mapping costs less than one of the model: it wins unless its gain is this many times smaller.

@@ -11,27 +11,11 @@ import numpy as np
 
 from nwcompile.cost.advice import Advice, advise
 from nwcompile.cost.layers import LayerShare, layer_share
-from nwcompile.cost.work import FILLS, Work, work
+from nwcompile.cost.work import FILLS, Bottleneck, Work, work
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
 
 BARRIER = "barrier"
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """What limits one hardware step, or all of them: `kind` is memory, compute, traffic or barrier.
-
-    `core`, `unit` (send, receive or shared) and the `layer` with most of the unit's work, or the `link` where a link is
-    busier than any unit; all None for the barrier. `share`: the part of the bound that the named kind fills, 0..1.
-    """
-
-    kind: str
-    core: int | None = None
-    unit: str | None = None
-    layer: str | None = None
-    link: int | None = None
-    share: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

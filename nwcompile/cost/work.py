@@ -35,6 +35,22 @@ FILLS = {  # what a unit is bound by when these events take most of it; making a
 DIRECTIONS = ("E", "W", "N", "S")
 
 
+@dataclass(frozen=True)
+class Bottleneck:
+    """What limits one hardware step, or all of them: `kind` is memory, compute, traffic or barrier.
+
+    `core`, `unit` (send, receive or shared) and the `layer` with most of the unit's work, or the `link` where a link is
+    busier than any unit; all None for the barrier. `share`: the part of the bound that the named kind fills, 0..1.
+    """
+
+    kind: str
+    core: int | None = None
+    unit: str | None = None
+    layer: str | None = None
+    link: int | None = None
+    share: float = 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Work:
     """Busy core cycles, summed over samples: `cycles[event]` [H, core], and `link_cycles` [H] of the busiest link.

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from nwcompile import __version__
-from nwcompile.cost.floorline import Bottleneck, Floorline
+from nwcompile.cost.floorline import Floorline
 from nwcompile.cost.summary import Summary, summarise
-from nwcompile.cost.work import link_name, link_place
+from nwcompile.cost.work import Bottleneck, link_name, link_place
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run

@@ -4,13 +4,13 @@ import sys
 
 import numpy as np
 import pytest
-from nets import dense_net, feed_forward
 
 from nwcompile import cli
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
 from nwcompile.passes.emit import emit
+from tests.nets import dense_net, feed_forward
 
 MANIFEST = {"tool_version": "0.1.0", "options": {}, "quantization": [], "warnings": []}
 

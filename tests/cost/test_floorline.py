@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from nwcompile.cost.advice import Advice
-from nwcompile.cost.floorline import Bottleneck, floorline, tightness
+from nwcompile.cost.floorline import floorline, tightness
 from nwcompile.cost.layers import synops_into
 from nwcompile.cost.traffic import build_axons, count_events, flat_cores, link_flits
-from nwcompile.cost.work import link_name
+from nwcompile.cost.work import Bottleneck, link_name
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping

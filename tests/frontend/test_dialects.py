@@ -5,11 +5,11 @@ import warnings
 import nir
 import numpy as np
 import pytest
-from frontend.graphs import cuba, graph, if_node, inputs, lif, linear, one_layer, outputs
 
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.nir import from_nir
 from nwcompile.ir.neuron import NeuronSpec
+from tests.frontend.graphs import cuba, graph, if_node, inputs, lif, linear, one_layer, outputs
 
 E1 = float(np.exp(-0.1))
 

@@ -9,13 +9,13 @@ import h5py
 import nir
 import numpy as np
 import pytest
-from frontend.graphs import conv, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
 
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.hdf5 import read_hdf5
 from nwcompile.frontend.nir import from_nir
 from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
 from nwcompile.sim import simulate
+from tests.frontend.graphs import conv, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
 
 ZERO = {"dt": 1e-4, "dialect": "snntorch", "neuron": {"reset": "zero"}}
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from nets import conv_net, dense_net, feed_forward
 
 import nwcompile as nw
 from nwcompile.errors import ArtifactError, ModelError
 from nwcompile.ir import artifact
 from nwcompile.ir.activity import Activity
 from nwcompile.passes.emit import emit
+from tests.nets import conv_net, dense_net, feed_forward
 
 
 def program(network=None) -> nw.Program:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_programs import inputs, programs
 
 from nwcompile.cost.traffic import link_flits
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
+from tests.random_programs import inputs, programs
 
 EXAMPLES = settings(
     max_examples=60,

@@ -4,9 +4,9 @@ import csv
 
 import numpy as np
 import pytest
-from cost.sanafe import random_net
 
 from nwcompile.sim import BACKENDS, simulate
+from tests.cost.sanafe import random_net
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
