@@ -9,11 +9,11 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import REFERENCE
 
 from nwcompile.errors import NwWarning
 from nwcompile.frontend.nir import from_nir
 from nwcompile.sim import simulate
+from tests.conftest import REFERENCE
 
 CASES = sorted(path.stem for path in (REFERENCE / "frameworks").glob("*.nir")) or ["no case"]
 

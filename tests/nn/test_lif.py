@@ -3,11 +3,11 @@ import pickle
 
 import pytest
 import torch
-from nn.naive import lif
 
 from nwcompile import nn
 from nwcompile.errors import BackendError, ModelError, OptionError
 from nwcompile.nn.surrogate import fast_sigmoid
+from tests.nn.naive import lif
 
 
 def random(*shape, seed=0):

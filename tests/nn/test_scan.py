@@ -1,9 +1,9 @@
 import pytest
 import torch
-from nn.naive import lif
 
 from nwcompile.nn.scan import Neurons, recurrent_scan, scan, scan_loop
 from nwcompile.nn.surrogate import SURROGATES, atan
+from tests.nn.naive import lif
 
 RESETS = ("subtraction", "zero", "none")
 
