@@ -172,8 +172,8 @@ def _drive(c: Connection, source: np.ndarray, drive, touched, shape: tuple[int, 
         else:
             sums = _convolve_float64(c, images, c.weight).astype(np.int64)
         drive += sums.reshape(drive.shape)
-        ones = np.ones((c.groups, *np.shape(c.weight)[1:]))
-        reached = _convolve_float64(c, images != 0, ones) > 0
+        events = (images != 0).reshape(len(images), c.groups, -1, *images.shape[2:]).any(2)
+        reached = _convolve_float64(c, events, np.ones((c.groups, 1, *np.shape(c.weight)[2:]))) > 0
         touched |= np.repeat(reached, len(c.weight) // c.groups, axis=1).reshape(touched.shape).astype(np.uint8)
     else:
         row, post, order = tables.csr(c, flat.shape[2])
