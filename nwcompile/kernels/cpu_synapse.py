@@ -24,7 +24,7 @@ class Synapses(NamedTuple):
     row_first: np.ndarray  # int64[connection]: sparse, into `row`
     geometry: np.ndarray  # int64[connection, 16]: C H W, Co Ho Wo, per_in per_out, kh kw, sh sw, ph pw, dh dw
     row: np.ndarray  # int64[...]: row starts of sparse connections, into `post`
-    post: np.ndarray  # int32[...]: target neuron of each sparse synapse, within its node
+    post: np.ndarray  # int32[...]: target neuron of each sparse synapse, within its node; in a row, sorted by core
     weight: np.ndarray  # int32[...]: dense [source, target], sparse by row, convolution [Co, Ci/g, kh, kw]
 
 
@@ -64,13 +64,29 @@ def deliver(c, members, core, source, payload, now, acc, events):
                     events[slot, first + j] = 1
         elif c.kind[e] == SPARSE:
             base = c.weight_first[e] - c.row[c.row_first[e]]
-            for q in range(c.row[c.row_first[e] + local], c.row[c.row_first[e] + local + 1]):
+            start, end = c.row[c.row_first[e] + local], c.row[c.row_first[e] + local + 1]
+            if core >= 0:
+                start = first_on_core(c, members, first, start, end, core)
+            for q in range(start, end):
                 j = first + c.post[q]
-                if core < 0 or members.core_of[j] == core:
-                    acc[slot, j] += c.weight[base + q] * payload
-                    events[slot, j] = 1
+                if core >= 0 and members.core_of[j] != core:
+                    break
+                acc[slot, j] += c.weight[base + q] * payload
+                events[slot, j] = 1
         else:
             _deliver_taps(c, members, core, e, local, payload, first, acc[slot], events[slot])
+
+
+@kernel
+def first_on_core(c, members, first, start, end, core):
+    """First of the synapses start..end-1 of a sparse row, sorted by core, whose target is on `core` or a later one."""
+    while start < end:
+        middle = (start + end) // 2
+        if members.core_of[first + c.post[middle]] < core:
+            start = middle + 1
+        else:
+            end = middle
+    return start
 
 
 @kernel

@@ -51,7 +51,7 @@ class Crosscheck:
 
 def crosscheck(program: Program, x=None, against=BACKENDS, window="aligned", steps=None) -> Crosscheck:
     """Compare spikes, all states and all integer counters of the backends in `against`, the first being the measure."""
-    against = tuple(against)
+    against = (against,) if isinstance(against, str) else tuple(against)
     for name in against:
         if name not in BACKENDS:
             raise BackendError(unknown_choice("backend", name, BACKENDS))

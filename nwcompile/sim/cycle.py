@@ -73,7 +73,7 @@ class _ChipRun:
                                                 cost.message_out_cycles)]  # fmt: skip
         self.costs = Costs(*ticks, cost.units == "shared")
         self.neurons = tables.neurons(network, network.layers)
-        self.synapses = tables.synapses(network, program.schedule.delay)
+        self.synapses = tables.synapses(network, program.schedule.delay, program.mapping)
         self.members = tables.members(network, program.mapping, program.core_of)
         n_inputs = int(np.count_nonzero(program.core_of < 0))
         offset = [np.full(network.node(n).n_neurons, program.schedule.offset[n]) for n in network.layers]

@@ -7,6 +7,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 
 LARGEST_SPIKE = (1 << 23) - 1
+LARGEST_STEPS = (1 << 31) - 1
 
 
 def prepare(network: Network, x, steps: int | None, chip: Chip | None = None) -> tuple[dict[str, np.ndarray], int, int]:
@@ -16,8 +17,9 @@ def prepare(network: Network, x, steps: int | None, chip: Chip | None = None) ->
     (B = 1; an input that is absent stays silent). Raises ModelError for wrong names, shapes, dtypes or values.
     """
     given = _by_name(network, x)
-    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1):
-        raise ModelError(f"steps={steps!r} must be a whole number >= 1")
+    whole = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
+    if steps is not None and not (whole and 1 <= steps <= LARGEST_STEPS):
+        raise ModelError(f"steps={steps!r} must be a whole number from 1 to {LARGEST_STEPS}")
     if not given:
         if steps is None:
             raise ModelError("no input: give x of shape [B, T, *shape], or x=None with steps=N")
@@ -56,13 +58,14 @@ def _by_name(network: Network, x) -> dict:
 
 def _array(network: Network, name: str, value, chip: Chip | None) -> np.ndarray:
     shape = network.inputs[name].shape
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
-    array = np.asarray(value)
     expected = f"[B, T, {', '.join(map(str, shape))}]"
+    try:
+        array = np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise ModelError(f"input {name!r} must be numbers of shape {expected}: {e}") from None
     if array.dtype == bool:
         array = array.astype(np.int8)
-    if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
+    if array.dtype.kind not in "iuf":
         raise ModelError(f"input {name!r} of dtype {array.dtype} must be numbers of shape {expected}")
     if array.shape[2:] != shape or array.ndim != len(shape) + 2 or 0 in array.shape[:2]:
         hint = ""
@@ -80,7 +83,7 @@ def _whole(name: str, array: np.ndarray, chip: Chip | None) -> None:
     if np.issubdtype(array.dtype, np.floating) and (array != np.trunc(array)).any():
         value = array[array != np.trunc(array)].flat[0]
         raise ModelError(
-            f"input {name!r} has the value {value:g}, but the integer program takes whole numbers; "
+            f"input {name!r} has the value {value}, but the integer program takes whole numbers; "
             "encode real values into spikes first (for example Bernoulli rate coding)"
         )
     low, high = int(array.min()), int(array.max())

@@ -42,8 +42,11 @@ def scratch(n: int) -> States:
     return States(np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, LONG_AGO))
 
 
-def synapses(network: Network, delays) -> Synapses:
-    """All connections of an effective network, with `delays[i]` in the steps the caller counts."""
+def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synapses:
+    """All connections of an effective network, with `delays[i]` in the steps the caller counts.
+
+    With a mapping, the rows of sparse connections are sorted by the core of their targets.
+    """
     names = list(network.offsets)
     index = {name: i for i, name in enumerate(names)}
     sizes = [network.node(name).n_neurons for name in names]
@@ -51,7 +54,8 @@ def synapses(network: Network, delays) -> Synapses:
     kinds, weights, rows, posts = [], [], [], []
     weight_first, row_first, geometry = [], [], []
     for c in network.connections:
-        kind, weight, row, post = _connection(network, c)
+        cores = None if mapping is None else mapping.core_of[c.target]
+        kind, weight, row, post = _connection(network, c, cores)
         weight_first.append(sum(map(len, weights)))
         row_first.append(sum(map(len, rows)))
         rows.append(row + sum(map(len, posts)))
@@ -80,7 +84,7 @@ def _joined(parts, dtype) -> np.ndarray:
     return np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype, copy=False)
 
 
-def _connection(network: Network, c):
+def _connection(network: Network, c, cores):
     """Kind, flat weights, row starts and posts of one connection."""
     nothing = np.zeros(0, np.int64)
     weight = np.asarray(c.weight)
@@ -90,13 +94,16 @@ def _connection(network: Network, c):
         return DENSE, np.ascontiguousarray(weight.T).reshape(-1).astype(np.int32), nothing, nothing
     if isinstance(c, Conv2d):
         return CONV, weight.reshape(-1).astype(np.int32), nothing, nothing
-    row, post, order = csr(c, network.node(c.source).n_neurons)
+    row, post, order = csr(c, network.node(c.source).n_neurons, cores)
     return SPARSE, weight[order].astype(np.int32), row, post
 
 
-def csr(c, n_source: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row starts int64[source + 1], targets int32[synapse] and the order of a Sparse connection by source."""
-    order = np.argsort(c.pre, kind="stable")
+def csr(c, n_source: int, cores: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row starts int64[source + 1], targets int32[synapse] and the order of a Sparse connection by source.
+
+    In a row synapses stand as given, or by the core of their target, `cores` int32[target].
+    """
+    order = np.argsort(c.pre, kind="stable") if cores is None else np.lexsort((cores[c.post], c.pre))
     row = np.concatenate([[0], np.cumsum(np.bincount(c.pre, minlength=n_source))]).astype(np.int64)
     return row, np.asarray(c.post)[order].astype(np.int32), order
 
