@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from nwcompile import __version__
-from nwcompile.errors import FitError, ModelError
+from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
@@ -52,7 +52,7 @@ def compile(
             on_stage(name, value, perf_counter() - start)
         return value
 
-    network, chip, x = _verified(network, chip, calibration)
+    network, chip, x = _verified(network, chip, calibration, options, mapping)
     stage("estimate", estimate, network, chip)
     normal = stage("normalize", normalize, network)
     timing = stage("schedule", schedule, normal, options.execution)
@@ -69,11 +69,15 @@ def compile(
     return stage("emit", emit, fixed, timing, mapping, chip, activity, _manifest(options, quantized, x))
 
 
-def _verified(network, chip, calibration) -> tuple[Network, Chip, dict | None]:
+def _verified(network, chip, calibration, options, mapping) -> tuple[Network, Chip, dict | None]:
     if not isinstance(network, Network):
         raise ModelError(
             f"compile takes a Network, not {type(network).__name__}; make one with nw.from_torch(module, example_input)"
         )
+    if not isinstance(options, Options):
+        raise OptionError(f"options must be an nw.Options(...), not {type(options).__name__}")
+    if mapping is not None and not isinstance(mapping, Mapping):
+        raise ModelError(f"mapping must be an nw.Mapping, not {type(mapping).__name__}; see nw.Mapping.from_arrays")
     network.verify()
     chip = chip if isinstance(chip, Chip) else Chip.load(chip)
     return network, chip, None if calibration is None else prepare(network, calibration, None, chip)[0]

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from nwcompile.errors import FitError, ModelError
+from nwcompile.errors import ChipError, FitError, ModelError, OptionError
 from nwcompile.flow import NO_CALIBRATION, compile
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Pool2d, Scale
@@ -181,3 +181,26 @@ def test_compile_lists_what_no_mapping_and_what_no_neuron_can_do_together():
         compile(network, chip)
     kinds = [violation.what for violation in error.value.violations]
     assert kinds[0] == "delay steps" and "fan-out axons" in kinds
+
+
+@pytest.mark.parametrize(
+    "given, kind, text",
+    [
+        ({"chip": None}, ChipError, "a chip is a shipped name or the path of a .toml file, not NoneType"),
+        ({"options": {"seed": 1}}, OptionError, "options must be an nw.Options(...), not dict"),
+        ({"mapping": {}}, ModelError, "mapping must be an nw.Mapping, not dict; see nw.Mapping.from_arrays"),
+        ({"options": Options(partitioner=lambda *_: None)}, ModelError,
+         "partitioner: gave NoneType, not the core of every neuron as {layer: int[n]}"),
+        ({"options": Options(placer=lambda *_: None)}, ModelError, "placer: gave NoneType, not a Mapping"),
+    ],
+)  # fmt: skip
+def test_compile_refuses_arguments_of_another_kind(given, kind, text):
+    with pytest.raises(kind) as error:
+        compile(**{"network": image_net(), "chip": "tiny", **given})
+    assert str(error.value) == text
+
+
+def test_mapping_from_arrays_takes_a_table_of_layers():
+    with pytest.raises(ModelError) as error:
+        Mapping.from_arrays([0, 1], [[0, 0, 0]])
+    assert str(error.value) == "mapping: core_of must be {layer: core of each neuron}, not list"

@@ -10,6 +10,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from math import gcd
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,8 @@ class Chip:
     @classmethod
     def load(cls, name_or_path) -> "Chip":
         """The shipped chip of that name, or the one in that TOML file; raises ChipError."""
+        if not isinstance(name_or_path, str | PathLike):
+            raise ChipError(f"a chip is a shipped name or the path of a .toml file, not {type(name_or_path).__name__}")
         path = Path(name_or_path)
         if path.suffix != ".toml" and str(name_or_path) == path.name:
             path = HWMODELS / f"{name_or_path}.toml"

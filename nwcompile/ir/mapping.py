@@ -24,6 +24,8 @@ class Mapping:
 
         Raises ModelError unless all are whole numbers and every core has three; `verify` says the rest.
         """
+        if not isinstance(core_of, dict):
+            raise ModelError(f"mapping: core_of must be {{layer: core of each neuron}}, not {type(core_of).__name__}")
         sites = _whole("site_of", site_of)
         if sites.size % 3 or sites.shape[-1:] != (3,):
             raise ModelError(f"mapping: site_of of shape {sites.shape} must be [core, 3], (x, y, port) of every core")

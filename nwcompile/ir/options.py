@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
+from numbers import Integral, Real
 
 from nwcompile.errors import OptionError, unknown_choice
 
@@ -9,6 +11,7 @@ EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic")
 MULTICASTS = ("unicast",)
 ON_MULTI_SPIKE = ("refuse",)
+LARGEST = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,16 @@ class Options:
                               ("on_multi_spike", ON_MULTI_SPIKE)):  # fmt: skip
             if getattr(self, name) not in choices:
                 raise OptionError(unknown_choice(name, getattr(self, name), choices))
-        for name, low in (("seed", 0), ("weight_bits", 1), ("n_cores", 1), ("time_budget_s", 0)):
+        for name, low in (("seed", 0), ("weight_bits", 1), ("n_cores", 1)):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < low):
-                raise OptionError(f"{name}={value!r} must be a number >= {low}")
+            if value is None and name != "seed":
+                continue
+            if isinstance(value, bool) or not isinstance(value, Integral) or not low <= value <= LARGEST:
+                raise OptionError(f"{name}={value!r} must be a whole number from {low} to {LARGEST}")
+            object.__setattr__(self, name, int(value))
+        budget = self.time_budget_s
+        if budget is not None and (isinstance(budget, bool) or not isinstance(budget, Real) or not 0 <= budget < inf):
+            raise OptionError(f"time_budget_s={budget!r} must be a number of seconds, 0 or more")
 
     def to_dict(self) -> dict:
         """Plain values for the manifest; a callable is named."""

@@ -96,6 +96,10 @@ def match_sites(used: np.ndarray, limits: np.ndarray) -> np.ndarray | None:
 
 def _flat(network: Network, core_of: dict[str, np.ndarray]) -> np.ndarray:
     """int64[neuron] from a partitioner's answer, or ModelError naming the layer that is wrong."""
+    if not isinstance(core_of, dict):
+        raise ModelError(
+            f"partitioner: gave {type(core_of).__name__}, not the core of every neuron as {{layer: int[n]}}"
+        )
     for name in network.layers:
         cores, n = np.asarray(core_of.get(name, ())), network.node(name).n_neurons
         if cores.shape != (n,) or not np.issubdtype(cores.dtype, np.integer) or cores.min() < 0:

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from nwcompile.cost.traffic import build_axons, core_pairs, flat_cores, pair_messages, resources
-from nwcompile.errors import OptionError, unknown_choice
+from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
@@ -33,6 +33,8 @@ def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
     mapping.verify(network, chip)
     activity.verify(network)
     placed = method(mapping, network, chip, activity, options)
+    if not isinstance(placed, Mapping):
+        raise ModelError(f"placer: gave {type(placed).__name__}, not a Mapping")
     placed.verify(network, chip)
     return placed
 
@@ -48,7 +50,7 @@ def anneal(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     A move swaps the sites of two cores or takes a core to a free site; sites are exchanged only where both hold what
     comes. Kirkpatrick et al., Science 220, 1983; used for placement on chips by SNEAP (Li et al., GLSVLSI'20,
     arXiv 2004.01639). The same seed gives the same sites, unless `options.time_budget_s` is set: then annealing is
-    repeated from the best sites until the time is up. An interrupt (Ctrl-C) ends it with the best sites so far.
+    repeated from the best sites until the time is up, or until an interrupt (Ctrl-C).
     """
     weights = hop_weights(chip, options.optimise)
     ground = _ground(mapping, network, chip, activity, weights)
@@ -59,7 +61,8 @@ def anneal(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
             if deadline is not None and time.monotonic() >= deadline:
                 break
     except KeyboardInterrupt:
-        pass
+        if deadline is None:
+            raise
     return Mapping(mapping.core_of, chip.sites[best], mapping.note)
 
 

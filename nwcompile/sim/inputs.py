@@ -83,7 +83,7 @@ def _whole(name: str, array: np.ndarray, chip: Chip | None) -> None:
     if np.issubdtype(array.dtype, np.floating) and (array != np.trunc(array)).any():
         value = array[array != np.trunc(array)].flat[0]
         raise ModelError(
-            f"input {name!r} has the value {value}, but the integer program takes whole numbers; "
+            f"input {name!r} has the value {value!s}, but the integer program takes whole numbers; "
             "encode real values into spikes first (for example Bernoulli rate coding)"
         )
     low, high = int(array.min()), int(array.max())

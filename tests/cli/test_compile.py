@@ -70,7 +70,10 @@ def test_cli_compile_that_does_not_fit_returns_1_and_writes_nothing(command, mod
             "compile: argument --placer: unknown placer 'aneal'; choose one of: anneal, row-major",
         ),
         ("compile toy:make --chip tiny", "compile: the following arguments are required: -o/--output"),
-        ("compile toy:make --chip tiny --seed -1 -o build", "seed=-1 must be a number >= 0"),
+        (
+            "compile toy:make --chip tiny --seed -1 -o build",
+            "seed=-1 must be a whole number from 0 to 9223372036854775807",
+        ),
         (
             "compile toy:make --chip tiny --dt 0.1 -o build",
             "--dt, --dialect and --neuron say how to read a .nir file; a factory's module says it itself",

@@ -41,7 +41,7 @@ import pytest
             "simulate net.nwc --steps 3 --window hard",
             "simulate: argument --window: unknown window 'hard'; choose one of: hardware, aligned",
         ),
-        ("simulate net.nwc --steps 0", "steps=0 must be a whole number >= 1"),
+        ("simulate net.nwc --steps 0", "steps=0 must be a whole number from 1 to 2147483647"),
         ("simulate net.nwc --input none.npz", "none.npz: cannot be read: No such file or directory"),
         ("simulate net.nwc --input net.nwc", "net.nwc: expected a .npz or .npy file of shape [B, T, *shape]"),
         ("simulate net.nwc --input data.npz --samples 0", "--samples 0 must be 1 or more"),

@@ -1,0 +1,44 @@
+"""Options: what is refused, word for word."""
+
+import json
+
+import numpy as np
+import pytest
+
+from nwcompile.errors import OptionError
+from nwcompile.ir.options import Options
+
+LARGEST = 9223372036854775807
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        ({"seed": -1}, f"seed=-1 must be a whole number from 0 to {LARGEST}"),
+        ({"seed": 1 << 64}, f"seed=18446744073709551616 must be a whole number from 0 to {LARGEST}"),
+        ({"seed": 1.5}, f"seed=1.5 must be a whole number from 0 to {LARGEST}"),
+        ({"seed": None}, f"seed=None must be a whole number from 0 to {LARGEST}"),
+        ({"seed": True}, f"seed=True must be a whole number from 0 to {LARGEST}"),
+        ({"weight_bits": 3.5}, f"weight_bits=3.5 must be a whole number from 1 to {LARGEST}"),
+        ({"n_cores": 0}, f"n_cores=0 must be a whole number from 1 to {LARGEST}"),
+        ({"n_cores": "2"}, f"n_cores='2' must be a whole number from 1 to {LARGEST}"),
+        ({"time_budget_s": -1}, "time_budget_s=-1 must be a number of seconds, 0 or more"),
+        ({"time_budget_s": float("nan")}, "time_budget_s=nan must be a number of seconds, 0 or more"),
+        ({"time_budget_s": float("inf")}, "time_budget_s=inf must be a number of seconds, 0 or more"),
+        ({"time_budget_s": "1"}, "time_budget_s='1' must be a number of seconds, 0 or more"),
+        ({"execution": "phasd"}, "unknown execution 'phasd'; choose one of: phased, pipelined"),
+        ({"optimise": None}, "unknown optimise 'None'; choose one of: energy, time, traffic"),
+        ({"multicast": "tree"}, "unknown multicast 'tree'; choose one of: unicast"),
+        ({"on_multi_spike": "graded"}, "unknown on_multi_spike 'graded'; choose one of: refuse"),
+    ],
+)
+def test_options_refuse_in_one_sentence(given, text):
+    with pytest.raises(OptionError) as error:
+        Options(**given)
+    assert str(error.value) == text
+
+
+def test_options_take_whole_numbers_of_numpy_and_are_json():
+    options = Options(seed=np.int64(3), weight_bits=np.uint8(8), n_cores=np.int32(2))
+    assert options == Options(seed=3, weight_bits=8, n_cores=2)
+    assert json.loads(json.dumps(options.to_dict())) == options.to_dict()
