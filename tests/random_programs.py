@@ -76,7 +76,7 @@ def networks(draw) -> Network:
     if len(names) > 1 and draw(st.booleans()):
         first, last = names[0], names[-1]
         edges.append(_edge(draw, weights, rng, last, first, sizes[last], sizes[first], draw(st.integers(4, 6))))
-    return Network.from_arrays(layers, edges, inputs)
+    return Network.from_arrays({name: layers[name] for name in draw(st.permutations(names))}, edges, inputs)
 
 
 def _edge(draw, weights, rng, source, target, n_source, n_target, delay):

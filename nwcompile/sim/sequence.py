@@ -96,8 +96,9 @@ class _Group:
         self.neurons = tables.neurons(network, names)
         if is_loop:
             inner = tuple(c for c, _, within in edges if within)
+            nodes = {name: network.node(name) for name in network.layers}  # in this order: fewer edges keep its numbers
             self.inner = tables.synapses(
-                Network(network.inputs, network.nodes, inner), [delay for _, delay, within in edges if within]
+                Network(network.inputs, nodes, inner), [delay for _, delay, within in edges if within]
             )
             first = network.offsets
             self.flat = np.concatenate([np.arange(n.n_neurons) + first[n.name] for n in self.nodes]).astype(np.int64)

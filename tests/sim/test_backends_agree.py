@@ -6,8 +6,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nwcompile.cost.traffic import link_flits
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.network import Network
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
+from nwcompile.sim.sequence import record
+from tests.nets import FIXED
 from tests.random_programs import inputs, programs
 
 EXAMPLES = settings(
@@ -49,3 +53,14 @@ def test_cycle_results_do_not_depend_on_how_samples_are_batched(data):
     whole = simulate(program, x, "cycle")
     parts = [simulate(program, x[b : b + 1], "cycle") for b in range(len(x))]
     assert np.array_equal(whole.step_cycles, sum(p.step_cycles for p in parts))
+
+
+def test_recurrent_layer_named_after_the_layers_that_it_feeds():
+    weight = np.array([[7]], np.int8)
+    edges = [Dense("in", "first", weight), Dense("first", "first", weight), Dense("first", "second", weight)]
+    network = Network.from_arrays({"second": (FIXED, 1), "first": (FIXED, 1)}, edges, {"in": 1})
+    x = np.ones((1, 4, 1), np.int8)
+    spikes = record(network, x)[1]
+    assert spikes["first"].any()
+    for name, wanted in simulate(network, x).spikes.items():
+        assert np.array_equal(spikes[name], wanted)
