@@ -55,9 +55,9 @@ def test_cycle_results_do_not_depend_on_how_samples_are_batched(data):
     assert np.array_equal(whole.step_cycles, sum(p.step_cycles for p in parts))
 
 
-def test_recurrent_layer_named_after_the_layers_that_it_feeds():
+def test_recurrent_layer_given_after_the_layer_that_it_feeds():
     weight = np.array([[7]], np.int8)
-    edges = [Dense("in", "first", weight), Dense("first", "first", weight), Dense("first", "second", weight)]
+    edges = [Dense("in", "first", weight), Dense("first", "first", -weight), Dense("first", "second", weight)]
     network = Network.from_arrays({"second": (FIXED, 1), "first": (FIXED, 1)}, edges, {"in": 1})
     x = np.ones((1, 4, 1), np.int8)
     spikes = record(network, x)[1]
