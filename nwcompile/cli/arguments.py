@@ -27,11 +27,15 @@ def parse(verb: str, description: str, argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", type=_setting,
                         help="override a key of the chip file, like noc.buffer_flits=4")  # fmt: skip
     PARSERS[verb](parser)
-    args, extra = parser.parse_known_args(argv)
     flags = [flag for action in parser._actions for flag in action.option_strings]
+    for word in argv:
+        flag = word.partition("=")[0]
+        if word.startswith("--") and flag not in flags:
+            raise OptionError(f"{verb}: {unknown_choice('flag', flag, flags)}")
+    args, extra = parser.parse_known_args(argv)
     for word in extra:
         if word.startswith("-"):
-            raise OptionError(f"{verb}: {unknown_choice('flag', word.partition('=')[0], flags)}")
+            raise OptionError(f"{verb}: {unknown_choice('flag', word, flags)}")
         raise OptionError(f"{verb}: unexpected argument {word!r}")
     args.set = dict(args.set)
     return args

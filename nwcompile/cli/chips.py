@@ -12,6 +12,8 @@ def run(args: Namespace) -> int:
     if args.action == "list":
         if args.chip is not None:
             raise OptionError(f"chips list: unexpected argument {args.chip!r}; `chips show {args.chip}` shows one chip")
+        if args.set:
+            raise OptionError("--set changes one chip; `chips show NAME --set KEY=VALUE` shows it")
         _list(args)
     else:
         if args.chip is None:

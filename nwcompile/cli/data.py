@@ -45,6 +45,9 @@ def read_data(path: str) -> Data:
         raise ModelError(f"{path}: expected a .npz or .npy file of shape [B, T, *shape]")
     try:
         with open(path, "rb") as stream:
+            if not stream.read(6).startswith((b"PK", b"\x93NUMPY")):
+                raise ValueError("neither written by numpy.savez nor by numpy.save")
+            stream.seek(0)
             loaded = np.load(stream, allow_pickle=False)
             arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except Exception as e:  # a damaged zip or array header raises many kinds
@@ -54,10 +57,14 @@ def read_data(path: str) -> Data:
     if not arrays:
         raise ModelError(f"{path}: holds no samples; store them under the key x, as [B, T, *shape]")
     for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise ModelError(f"{path}: {name} is not an array; write the file with numpy.savez")
         if array.ndim < 2:
             raise ModelError(f"{path}: {name} of shape {list(array.shape)} must be [B, T, *shape]")
     if y is not None and (y.ndim != 1 or any(len(y) != len(a) for a in arrays.values())):
         raise ModelError(f"{path}: labels y of shape {list(y.shape)} must be one for each sample")
+    if y is not None and (y.dtype.kind not in "biuf" or (y != np.trunc(y)).any()):
+        raise ModelError(f"{path}: labels y must be whole numbers, each the index of an output neuron")
     return Data(arrays["x"] if set(arrays) == {"x"} else arrays, y)
 
 

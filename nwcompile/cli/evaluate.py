@@ -4,11 +4,13 @@ from argparse import Namespace
 
 import numpy as np
 
+from nwcompile.cli.arguments import options_of
 from nwcompile.cli.compile import compiled
 from nwcompile.cli.data import Data, data_of
-from nwcompile.cli.load import network_of, program_of
+from nwcompile.cli.load import network_of, no_nir_flags, program_of
 from nwcompile.cli.text import as_json, table
 from nwcompile.errors import ModelError, OptionError
+from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
 from nwcompile.sim import simulate
 
@@ -18,8 +20,7 @@ def run(args: Namespace) -> int:
     if data.y is None:
         raise ModelError(f"{args.input or 'no input'}: no labels; evaluate needs them under the key y of a .npz file")
     is_program = args.model.endswith(".nwc")
-    if is_program and args.chip is not None:
-        raise OptionError("--chip: a .nwc program has its chip; change keys with --set, or compile the model again")
+    _no_idle_flags(args, is_program)
     model = args.model_of if is_program else args.model
     result: dict[str, float] = {}
     if model is not None:
@@ -38,6 +39,21 @@ def run(args: Namespace) -> int:
     return 0
 
 
+def _no_idle_flags(args: Namespace, is_program: bool) -> None:
+    """Raise OptionError for flags that would change nothing."""
+    if is_program and args.chip is not None:
+        raise OptionError("--chip: a .nwc program has its chip; change keys with --set, or compile the model again")
+    if is_program and args.model_of is None:
+        no_nir_flags(args, "name it with --model")
+    if not is_program and args.model_of is not None:
+        raise OptionError(f"--model: the float model of a .nwc program; {args.model} is a model itself")
+    compiling = args.calibration is not None or options_of(args) != Options()
+    if is_program and compiling:
+        raise OptionError(f"{args.model} is compiled already; give --calibration and the compiler's options to compile")
+    if not is_program and args.chip is None and (compiling or args.set or args.backend or args.device != "cpu"):
+        raise OptionError("without --chip only the float model runs, on the CPU; leave out the flags of a program")
+
+
 def accuracy(result: Run, labels: np.ndarray) -> float:
     """Part of the samples whose label is the output neuron with the largest sum over all steps, 0..1.
 
@@ -46,6 +62,11 @@ def accuracy(result: Run, labels: np.ndarray) -> float:
     if isinstance(result.output, dict):
         raise ModelError(f"accuracy needs one output layer; this network has {', '.join(result.output)}")
     total = result.output.reshape(*result.output.shape[:2], -1).sum(1)
+    if labels.min() < 0 or labels.max() >= total.shape[1]:
+        raise ModelError(
+            f"labels y are {labels.min()}..{labels.max()}, but the output has {total.shape[1]} neurons, "
+            f"0..{total.shape[1] - 1}"
+        )
     return float(np.mean(total.argmax(1) == labels))
 
 

@@ -42,16 +42,16 @@ def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) ->
     if Path(spec).suffix == ".nir":
         from nwcompile.frontend.nir import from_nir
 
-        given = {"dt": args.dt, "dialect": args.dialect, "neuron": dict(args.neuron)}
-        return from_nir(spec, **{name: value for name, value in given.items() if value})
-    if ":" not in spec:
-        raise OptionError(f"{spec}: expected a .nir file or package.module:factory")
-    if args.dt is not None or args.dialect is not None or args.neuron:
-        raise OptionError("--dt, --dialect and --neuron say how to read a .nir file; a factory's module says it itself")
+        given = {"dt": args.dt, "dialect": args.dialect, "neuron": dict(args.neuron) or None}
+        return from_nir(spec, **{name: value for name, value in given.items() if value is not None})
+    no_nir_flags(args, "a factory's module says it itself")
     made = _call(spec, _factory(spec))
     if isinstance(made, Network):
         return made
     module, example = made if isinstance(made, tuple) and len(made) == 2 else (made, example)
+    if not callable(module):
+        kind = type(module).__name__
+        raise ModelError(f"{spec}: gave {kind}, not a torch module, (module, example input), or a Network")
     if example is None:
         raise ModelError(f"{spec}: gives a module without an example input; return (module, example input)")
     from nwcompile.frontend.torch import from_torch
@@ -59,8 +59,16 @@ def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) ->
     return from_torch(module, example)
 
 
+def no_nir_flags(args: Namespace, reason: str) -> None:
+    """Raise OptionError if a flag was given that only a .nir file needs."""
+    if args.dt is not None or args.dialect is not None or args.neuron:
+        raise OptionError(f"--dt, --dialect and --neuron say how to read a .nir file; {reason}")
+
+
 def writable(folder: str) -> Path:
     """That folder, if it exists or can be made, before any work is done; raises OptionError."""
+    if not folder:
+        raise OptionError("-o: the name of the folder is empty")
     path = Path(folder)
     existing = next(p for p in (path, *path.absolute().parents) if p.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
@@ -69,8 +77,21 @@ def writable(folder: str) -> Path:
     return path
 
 
+def writable_file(file: str) -> Path:
+    """That file, if it exists or can be made, before any work is done; raises OptionError."""
+    path = Path(file)
+    if path.is_dir():
+        raise OptionError(f"-o {file}: is a folder; give the name of a file in it")
+    return writable(str(path.parent)) / path.name
+
+
 def _factory(spec: str) -> Callable:
     name, _, attribute = spec.partition(":")
+    if name.endswith(".py"):
+        dotted = ".".join(Path(name).with_suffix("").parts)
+        raise OptionError(f"{spec}: give the module's name, not its file: {dotted}:{attribute}")
+    if not all(word.isidentifier() for word in (*name.split("."), attribute)):
+        raise OptionError(f"{spec or repr(spec)}: expected a .nir file or package.module:factory")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

@@ -6,8 +6,9 @@ from argparse import Namespace
 import numpy as np
 
 from nwcompile.cli.data import data_of
-from nwcompile.cli.load import network_of, program_of
+from nwcompile.cli.load import network_of, no_nir_flags, program_of, writable_file
 from nwcompile.cli.text import as_json, count, table
+from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
@@ -15,18 +16,23 @@ from nwcompile.sim import simulate
 
 
 def run(args: Namespace) -> int:
+    file = None if args.output is None else writable_file(args.output)
     data = data_of(args)
     program = args.model.endswith(".nwc")
+    if program:
+        no_nir_flags(args, f"{args.model} is a program")
+    elif args.set:
+        raise OptionError("--set changes a chip, and a float network has none; compile it first")
     model = program_of(args.model, args.set) if program else network_of(args.model, args, data.example)
     backend = args.backend or ("cycle" if program else "reference")
     result = simulate(model, data.x, backend, args.device, args.window, args.record, args.steps)
-    if args.output:
-        artifact.write_bytes(args.output, _npz(result))
+    if file is not None:
+        artifact.write_bytes(file, _npz(result))
     if args.json:
         print(as_json({**summary(result), "output": args.output}))
     else:
         print(_text(result, model))
-        if args.output:
+        if file is not None:
             print(f"\nwritten: {args.output}")
     return 0
 

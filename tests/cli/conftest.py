@@ -55,6 +55,9 @@ def broken():
 def leaves():
     raise SystemExit(3)
 
+def nothing():
+    pass
+
 number = 3
 """
 

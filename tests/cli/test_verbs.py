@@ -77,7 +77,7 @@ def test_cli_unwritable_output_leaves_nothing(command, folder):
     (folder / "file").write_text("")
     code, out, err = command("simulate net.nwc --steps 3 -o file/run.npz")
     assert (code, out) == (2, "")
-    assert err == ("nwcompile: error: file/run.npz cannot be written: File exists; choose a folder you may write to\n")
+    assert err == ("nwcompile: error: -o file: file is not a folder; choose a folder you may write to\n")
     assert sorted(p.name for p in folder.iterdir()) == ["data.npz", "file", "net.nwc"]
 
 

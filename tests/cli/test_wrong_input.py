@@ -1,9 +1,19 @@
 """One sentence for every wrong input, and nothing half-written."""
 
+import io
 import json
+import pickle
+import zipfile
 
 import numpy as np
 import pytest
+
+
+def zip_of_text() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("x.txt", "hello")
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -22,6 +32,7 @@ import pytest
         ),
         ("chips list --jsn", "chips: unknown flag '--jsn'; choose one of: --json, --help, --set, -h"),
         ("chips list tiny", "chips list: unexpected argument 'tiny'; `chips show tiny` shows one chip"),
+        ("chips list --set noc.rows=3", "--set changes one chip; `chips show NAME --set KEY=VALUE` shows it"),
         ("chips show tiny x", "chips: unexpected argument 'x'"),
         ("chips show tiny --set noc.rows", "chips: argument --set: expected KEY=VALUE, got 'noc.rows'"),
         ("chips show tiny --set noc.row=3", "tiny: noc.row: unknown key (did you mean 'noc.rows'?)"),
@@ -49,7 +60,16 @@ import pytest
             "simulate net.nwc --steps 3 --set core.max_neurons=4",
             "--set core.max_neurons: this key is fixed when compiling; give it to `nwcompile compile`",
         ),
+        ("simulate net.nwc --steps 3 --dt 1",
+         "--dt, --dialect and --neuron say how to read a .nir file; net.nwc is a program"),
+        ("simulate net.nwc --steps 3 -o .", "-o .: is a folder; give the name of a file in it"),
         ("simulate net.txt --steps 3", "net.txt: expected a .nir file or package.module:factory"),
+        ("simulate :make --steps 3", ":make: expected a .nir file or package.module:factory"),
+        ("simulate toy: --steps 3", "toy:: expected a .nir file or package.module:factory"),
+        ("simulate my/toy.py:make --steps 3",
+         "my/toy.py:make: give the module's name, not its file: my.toy:make"),
+        ("simulate none.nir --steps 3 --dt 0 --dialect nir",
+         "dt=0.0 must be a number above 0, in the unit of the file's time constants"),
         (
             "simulate nowhere:make --steps 3",
             "nowhere:make: importing nowhere failed: ModuleNotFoundError: No module named 'nowhere'",
@@ -63,12 +83,28 @@ import pytest
             "evaluate net.nwc --input data.npz --chip tiny",
             "--chip: a .nwc program has its chip; change keys with --set, or compile the model again",
         ),
+        ("evaluate net.nwc --input data.npz --dt 1",
+         "--dt, --dialect and --neuron say how to read a .nir file; name it with --model"),
+        ("evaluate net.nwc --input data.npz --seed 3",
+         "net.nwc is compiled already; give --calibration and the compiler's options to compile"),
+        ("evaluate toy:make --input data.npz --model toy:make",
+         "--model: the float model of a .nwc program; toy:make is a model itself"),
+        ("evaluate toy:make --input data.npz --device cuda",
+         "without --chip only the float model runs, on the CPU; leave out the flags of a program"),
+        ("report net.nwc --steps 3 -o build --model toy:make",
+         "--model: its accuracy needs labels; give them under the key y of the file of --input"),
+        ("report net.nwc --steps 3 -o build --neuron reset=zero",
+         "--dt, --dialect and --neuron say how to read a .nir file; name it with --model"),
+        ("compile toy:make --chp tiny -o build",
+         "compile: unknown flag '--chp'; choose one of: --chip, --calibration, --cores, --dialect, --dt, --execution, "
+         "--help, --json, --multicast, --neuron, --on-multi-spike, --optimise, --output, --partitioner, --placer, "
+         "--seed, --set, --time-budget, --weight-bits, -h, -o"),
         (
             "report net.nwc --steps 3 -o net.nwc",
             "-o net.nwc: net.nwc is not a folder; choose a folder you may write to",
         ),
     ],
-)
+)  # fmt: skip
 def test_cli_wrong_usage_is_one_sentence(command, folder, line, text):
     code, out, err = command(line)
     assert (code, out) == (2, "")
@@ -117,6 +153,35 @@ def test_cli_unusable_data_is_one_sentence(command, folder, array, text):
     assert command("simulate net.nwc --input bad.npz") == (2, "", f"nwcompile: error: {text}\n")
 
 
+@pytest.mark.parametrize(
+    "name, content, text",
+    [
+        ("bad.npy", b"", "bad.npy: cannot be read: ValueError: neither written by numpy.savez nor by numpy.save"),
+        ("bad.npz", pickle.dumps(3),
+         "bad.npz: cannot be read: ValueError: neither written by numpy.savez nor by numpy.save"),
+        ("bad.npz", zip_of_text(), "bad.npz: x.txt is not an array; write the file with numpy.savez"),
+    ],
+)  # fmt: skip
+def test_cli_file_that_holds_no_arrays_is_one_sentence(command, folder, name, content, text):
+    (folder / name).write_bytes(content)
+    assert command(f"simulate net.nwc --input {name}") == (2, "", f"nwcompile: error: {text}\n")
+
+
+@pytest.mark.parametrize(
+    "labels, text",
+    [
+        ([0, 1, 4], "labels y are 0..4, but the output has 4 neurons, 0..3"),
+        ([0, -1, 3], "labels y are -1..3, but the output has 4 neurons, 0..3"),
+        ([0, 0.5, 3], "bad.npz: labels y must be whole numbers, each the index of an output neuron"),
+        ([0, np.nan, 3], "bad.npz: labels y must be whole numbers, each the index of an output neuron"),
+        (["a", "b", "c"], "bad.npz: labels y must be whole numbers, each the index of an output neuron"),
+    ],
+)
+def test_cli_unusable_labels_are_one_sentence(command, folder, labels, text):
+    np.savez("bad.npz", x=np.load("data.npz")["x"], y=np.array(labels))
+    assert command("evaluate net.nwc --input bad.npz") == (2, "", f"nwcompile: error: {text}\n")
+
+
 def test_cli_file_that_is_not_an_archive_is_refused(command, folder):
     (folder / "bad.npz").write_bytes(b"PK\x03\x04 not a zip")
     code, out, err = command("simulate net.nwc --input bad.npz")
@@ -128,8 +193,9 @@ def test_cli_file_that_is_not_an_archive_is_refused(command, folder):
     [
         ("broken", "toy:broken: raised ZeroDivisionError: division by zero (toy.py, line 11)"),
         ("leaves", "toy:leaves: raised SystemExit: 3 (toy.py, line 14)"),
-        ("mak", "toy:mak: there is no function 'mak' in toy; functions: make, broken, leaves"),
-        ("number", "toy:number: there is no function 'number' in toy; functions: broken, leaves, make"),
+        ("mak", "toy:mak: there is no function 'mak' in toy; functions: make, broken, leaves, nothing"),
+        ("nothing", "toy:nothing: gave NoneType, not a torch module, (module, example input), or a Network"),
+        ("number", "toy:number: there is no function 'number' in toy; functions: broken, leaves, make, nothing"),
     ],
 )
 def test_cli_broken_factory_is_one_sentence(command, model, factory, text):
