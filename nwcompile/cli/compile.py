@@ -13,9 +13,11 @@ from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.traffic import count_events, link_flits
 from nwcompile.flow import compile
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report import report
+from nwcompile.report import files
+from nwcompile.report.collect import collect
 from nwcompile.report.text import render_text
 
 
@@ -23,8 +25,8 @@ def run(args: Namespace) -> int:
     folder = writable(args.output)
     program = compiled(args)
     path = folder / "net.nwc"
-    program.save(path)
-    doc = report(program, predict(program), folder)
+    doc = collect(program, predict(program))
+    write_files({path: program.data, **files(doc, folder)})
     if args.json:
         made = {"program": str(path), "program_hash": program.hash, "report": str(folder / "report.json")}
         print(as_json({**made, **doc}))

@@ -4,6 +4,7 @@ The last 64 bytes (the zip's comment) are the SHA-256 of all bytes before them, 
 before anything is parsed. Arrays are read without pickle. Files are replaced in one move: never half-written.
 """
 
+import errno
 import hashlib
 import io
 import json
@@ -70,17 +71,32 @@ def read_bytes(path) -> bytes:
 
 def write_bytes(path, data: bytes) -> None:
     """Write a file in one move, or raise ArtifactError and leave what was there."""
-    path = Path(path)
-    temporary = None
+    write_files({path: data})
+
+
+def write_files(files: dict) -> None:
+    """Write every path's bytes: all are complete beside their places before the first is moved to its own.
+
+    Raises ArtifactError, naming the path, and leaves what was there.
+    """
+    whole: dict[str, Path] = {}
+    path = Path()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
-            temporary = stream.name
-            stream.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        for given, data in files.items():
+            path = Path(given)
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "there is a folder of that name")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+                whole[stream.name] = path
+                stream.write(data)
+            os.chmod(stream.name, 0o644)
+        for name, path in whole.items():
+            os.replace(name, path)
     except OSError as e:
-        raise ArtifactError(f"{path} cannot be written: {e.strerror}; choose a folder you may write to") from None
+        reason = f"{path.parent} is not a folder" if isinstance(e, FileExistsError | NotADirectoryError) else e.strerror
+        raise ArtifactError(f"{path} cannot be written: {reason}; choose a folder you may write to") from None
     finally:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
+        for name in whole:
+            if os.path.exists(name):
+                os.unlink(name)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from nwcompile.ir.artifact import write_bytes
+from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.collect import collect
@@ -19,14 +19,18 @@ def report(program: Program, run: Run, path, accuracy=None, crosscheck=None) -> 
     """Write `path`/report.json and `path`/report.html and give the content of the former.
 
     `accuracy`: that of the chip, 0..1, or {"float": ..., "chip": ...}; `crosscheck`: what `nwcompile.crosscheck` gave.
-    Raises ArtifactError if the folder cannot be written (each file is written whole or not at all) and ModelError if
+    Raises ArtifactError if the folder cannot be written (then nothing is written) and ModelError if
     `run` is not one of `program`.
     """
     doc = collect(program, run, accuracy, crosscheck)
-    page = render_html(doc)
-    write_bytes(Path(path) / "report.json", json.dumps(doc, indent=1, allow_nan=False).encode())
-    write_bytes(Path(path) / "report.html", page.encode())
+    write_files(files(doc, path))
     return doc
+
+
+def files(doc: dict, folder) -> dict[Path, bytes]:
+    """The files of a report, by path: report.json and report.html."""
+    page = json.dumps(doc, indent=1, allow_nan=False)
+    return {Path(folder) / "report.json": page.encode(), Path(folder) / "report.html": render_html(doc).encode()}
 
 
 class _Callable(ModuleType):

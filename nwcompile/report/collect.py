@@ -1,6 +1,7 @@
 """Collect: all figures of a report as plain JSON values, units in the keys. Text and HTML are made from this alone."""
 
 from dataclasses import asdict
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ from nwcompile import __version__
 from nwcompile.cost.floorline import Floorline
 from nwcompile.cost.summary import Summary, summarise
 from nwcompile.cost.work import Bottleneck, link_name, link_place
+from nwcompile.errors import ModelError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.text import verdict
+from nwcompile.sim.crosscheck import Crosscheck
 
 REPORT_SCHEMA = 1
 UNITS = {"cores": "cores", "neurons": "neurons", "in_axons": "axons", "out_axons": "axons", "synapse_bits": "bits"}
@@ -24,6 +27,9 @@ def collect(program: Program, run: Run, accuracy=None, crosscheck=None) -> dict[
     `accuracy`: a number (that of the chip) or {"float": ..., "chip": ...}, 0..1. `crosscheck`: a Crosscheck. Raises
     ModelError for a run that is not one of `program`.
     """
+    for noun, kind in ((program, Program), (run, Run), (crosscheck, Crosscheck | None)):
+        if not isinstance(noun, kind):
+            raise ModelError(f"a report takes a Program, a Run and a Crosscheck or None, not {type(noun).__name__}")
     s, chip = summarise(program, run), program.chip
     fits = all(row.limit is None or row.used <= row.limit for row in s.fits)
     doc = {
@@ -56,7 +62,20 @@ def _accuracy(given) -> dict[str, float] | None:
     if given is None:
         return None
     table = given if isinstance(given, dict) else {"chip": given}
-    return {name: float(value) for name, value in table.items() if value is not None}
+    for name in table:
+        if name not in ("float", "chip"):
+            raise ModelError(unknown_choice("accuracy", name, ("float", "chip")))
+    return {name: _part(name, value) for name, value in table.items() if value is not None}
+
+
+def _part(name: str, value) -> float:
+    try:
+        part = float(value)
+    except (TypeError, ValueError):
+        part = nan
+    if not 0 <= part <= 1:
+        raise ModelError(f"accuracy of {name} is {value!r}; give the part of samples that are right, 0..1")
+    return part
 
 
 def _fit_row(row) -> dict:

@@ -89,6 +89,19 @@ def test_cli_wrong_compile_is_one_sentence_and_writes_nothing(command, model, fo
     assert not (folder / "build").exists()
 
 
+def test_cli_compile_that_cannot_write_all_leaves_the_earlier_result(command, model, folder):
+    (folder / "build" / "report.html").mkdir(parents=True)
+    (folder / "build" / "net.nwc").write_text("earlier")
+    code, out, err = command("compile toy:make --chip tiny -o build")
+    assert (code, out) == (2, "")
+    assert err.endswith(
+        "nwcompile: error: build/report.html cannot be written: there is a folder of that name; "
+        "choose a folder you may write to\n"
+    )
+    assert sorted(path.name for path in (folder / "build").iterdir()) == ["net.nwc", "report.html"]
+    assert (folder / "build" / "net.nwc").read_text() == "earlier"
+
+
 def test_cli_compile_of_a_file_that_is_not_nir_is_one_sentence(command, folder):
     (folder / "bad.nir").write_text("not HDF5")
     code, out, err = command("compile bad.nir --chip tiny --dialect nir --dt 1e-4 -o build")

@@ -125,12 +125,46 @@ def test_report_of_another_programs_run_is_refused():
     assert str(e.value) == "the run is not one of this program of 3 cores; simulate the program and report that"
 
 
+@pytest.mark.parametrize(
+    "accuracy, text",
+    [
+        (91, "accuracy of chip is 91; give the part of samples that are right, 0..1"),
+        (float("nan"), "accuracy of chip is nan; give the part of samples that are right, 0..1"),
+        ({"float": "high"}, "accuracy of float is 'high'; give the part of samples that are right, 0..1"),
+        ({"flaot": 0.9}, "unknown accuracy 'flaot'; choose one of: float, chip"),
+    ],
+)
+def test_report_refuses_an_accuracy_that_is_none(accuracy, text):
+    with pytest.raises(ModelError) as e:
+        collect(three_cores(), run_of(three_cores()), accuracy)
+    assert str(e.value) == text
+
+
+def test_report_refuses_nouns_of_another_kind():
+    with pytest.raises(ModelError) as e:
+        collect(run_of(three_cores()), three_cores())
+    assert str(e.value) == "a report takes a Program, a Run and a Crosscheck or None, not Run"
+
+
+@pytest.mark.parametrize("taken", ["report.json", "report.html"])
+def test_report_that_finds_a_folder_in_its_way_changes_nothing(tmp_path, taken):
+    (tmp_path / taken).mkdir()
+    with pytest.raises(ArtifactError) as e:
+        nw.report(three_cores(), run_of(three_cores()), tmp_path)
+    assert str(e.value) == (
+        f"{tmp_path / taken} cannot be written: there is a folder of that name; choose a folder you may write to"
+    )
+    assert os.listdir(tmp_path) == [taken]
+
+
 def test_report_into_a_folder_that_cannot_be_made_leaves_nothing(tmp_path):
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(ArtifactError) as e:
         nw.report(three_cores(), run_of(three_cores()), tmp_path / "taken")
-    assert str(e.value).startswith(f"{tmp_path / 'taken' / 'report.json'} cannot be written: ")
-    assert str(e.value).endswith("; choose a folder you may write to")
+    assert str(e.value) == (
+        f"{tmp_path / 'taken' / 'report.json'} cannot be written: {tmp_path / 'taken'} is not a folder; "
+        "choose a folder you may write to"
+    )
     assert os.listdir(tmp_path) == ["taken"]
     assert (tmp_path / "taken").read_text() == "a file"
 
