@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from nwcompile.errors import ModelError
+from nwcompile.ir.plain import plain
 
 SIGN_MODES = ("mixed", "exc", "inh")
+ARRAYS = ("weight", "bias", "scale", "shift", "pre", "post")
+WHOLE = {"exponent": (-32, 32), "weight_bits": (1, 32)}
 
 
 def pair(value) -> tuple[int, int]:
@@ -32,11 +35,15 @@ class Connection:
         def __getattr__(self, name: str) -> Any: ...
 
     def __post_init__(self):
-        for name in ("weight", "bias", "pre", "post"):
-            value = getattr(self, name, None)
-            if value is not None and not isinstance(value, np.ndarray):
-                value = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-                object.__setattr__(self, name, value)
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if not isinstance(value, np.ndarray) and (f.name in ARRAYS or not isinstance(value, tuple)):
+                value = plain(value)
+                object.__setattr__(self, f.name, value)
+            if f.name in ARRAYS and isinstance(value, list | tuple):
+                raise self.fail(f"{f.name} has rows of different lengths; give an array of numbers")
+            if f.name in ("pre", "post") and np.size(value) == 0:
+                object.__setattr__(self, f.name, np.zeros(np.shape(value), np.int64))
 
     def replace(self, **changes) -> Self:
         """A copy with some fields changed."""
@@ -50,7 +57,9 @@ class Connection:
     @property
     def is_integer(self) -> bool:
         """Whether the weights are integer mantissas."""
-        return self.has_weight and np.issubdtype(np.asarray(self.weight).dtype, np.integer)
+        return self.has_weight and (
+            np.issubdtype(np.asarray(self.weight).dtype, np.integer) or np.size(self.weight) == 0
+        )
 
     def canonical(self) -> list:
         """Field names with values, in a fixed order: what hashing and saving use."""
@@ -79,13 +88,20 @@ class Connection:
             isinstance(steps, int | float | np.number) and 0 <= steps < 1 << 31 and int(steps) == steps
         ):
             raise self.fail(f"delay {steps} must be a whole number of steps >= 0")
+        for name, (low, high) in WHOLE.items():
+            value = getattr(self, name, None)
+            if value is not None and (type(value) is not int or not low <= value <= high):
+                raise self.fail(f"{name}={value!r} must be a whole number {low}..{high}")
         for name in ("weight", "bias", "scale", "shift"):
             value = getattr(self, name, None)
             kind = np.asarray(0 if value is None else value).dtype
             if kind.kind not in "biuf":
                 raise self.fail(f"{name} of dtype {kind} must be an array of numbers")
-            if value is not None and not np.isfinite(np.asarray(value, np.float64)).all():
-                raise self.fail(f"{name} has NaN or infinite values; the model is not usable, train or load it again")
+            with np.errstate(over="ignore"):
+                if value is not None and not np.isfinite(np.asarray(value, np.float32)).all():
+                    raise self.fail(
+                        f"{name} has NaN or infinite values; the model is not usable, train or load it again"
+                    )
         if getattr(self, "sign_mode", "mixed") not in SIGN_MODES:
             raise self.fail(f"sign_mode {self.sign_mode!r} is none of {', '.join(SIGN_MODES)}")
         shape = self.output_shape(tuple(source_shape))

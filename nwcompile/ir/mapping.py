@@ -64,7 +64,8 @@ class Mapping:
             if cores is None or cores.shape != (n,):
                 raise ModelError(f"mapping: layer {name!r} needs the cores of its {n} neurons, got {np.shape(cores)}")
             if n and (cores.min() < 0 or cores.max() >= self.n_cores):
-                raise ModelError(f"mapping: layer {name!r} names core {cores.max()}; site_of has {self.n_cores} cores")
+                worst = cores.min() if cores.min() < 0 else cores.max()
+                raise ModelError(f"mapping: layer {name!r} names core {worst}; site_of has {self.n_cores} cores")
         if self.site_of.ndim != 2 or any(a.dtype.kind != "i" for a in (self.site_of, *self.core_of.values())):
             raise ModelError("mapping: cores and sites must be whole numbers, sites of shape [core, 3]")
         extra = set(self.core_of) - set(network.layers)

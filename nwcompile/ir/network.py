@@ -47,6 +47,9 @@ class Network:
         A layer without a shape gets that of the first connection into it whose output has one. Weights are float
         (float32 is what is computed) or integer mantissas; then every NeuronSpec has `fixed` set. Raises ModelError.
         """
+        for c in connections:
+            if not isinstance(c, Connection):
+                raise ModelError(f"a connection is an nw.Dense, nw.Conv2d, nw.Sparse, ..., not {type(c).__name__}")
         inputs = {name: Node(name, _shape(name, shape)) for name, shape in (inputs or {}).items()}
         specs, shapes = {}, {name: node.shape for name, node in inputs.items()}
         for name, value in layers.items():
@@ -145,6 +148,9 @@ class Network:
 
     def verify(self) -> None:
         """Raise ModelError unless names, shapes, numbers and delays are usable."""
+        for name in (*self.inputs, *self.nodes):
+            if not isinstance(name, str) or not name:
+                raise ModelError(f"name {name!r} of an input or a layer must be a text")
         both = set(self.inputs) & set(self.nodes)
         if both:
             raise ModelError(f"name {sorted(both)[0]!r} is used by an input and a layer; give each its own name")
@@ -175,6 +181,8 @@ class Network:
                     f"connection {c.source!r} -> {c.target!r}: a fixed-point network needs integer weights in a "
                     "Dense, Conv1d, Conv2d or Sparse connection"
                 )
+            if c.bias is not None and (np.asarray(c.bias) != np.trunc(c.bias)).any():
+                raise c.fail("a fixed-point network needs a bias of whole numbers")
 
     @cached_property
     def hash(self) -> str:

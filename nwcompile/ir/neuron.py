@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nwcompile.errors import ModelError, unknown_choice
+from nwcompile.ir.plain import plain
 
 RESETS = ("zero", "value", "subtract", "none")
 RESET_TIMINGS = ("now", "next", "both")
@@ -13,6 +14,8 @@ SPIKES = ("binary", "multi", "bipolar")
 MEMBRANES = ("linear", "euler")
 CURRENT_ORDERS = ("decay_then_add", "add_then_decay", "add_use_decay")
 OVERFLOWS = ("wrap", "saturate")
+LARGEST_WHOLE = 1 << 40  # magnitude of a fixed-point field, beyond any state
+LARGEST_REFRACTORY = (1 << 30) - 1
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,9 @@ class NeuronSpec:
     FIXED_NUMBERS = ("threshold", "reset_value", "refractory", "v_min", "bias", "decay_u", "decay_v", "bias_u")
 
     def __post_init__(self):
-        if self.fixed is not None and self.decay_u is None and self.fixed.decay_bits in range(32):
+        for name in (*self.NUMBERS, "strict", "fires"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
+        if isinstance(self.fixed, FixedPoint) and self.decay_u is None and self.fixed.decay_bits in range(32):
             object.__setattr__(self, "decay_u", 1 << self.fixed.decay_bits)
 
     def replace(self, **changes) -> "NeuronSpec":
@@ -109,12 +114,14 @@ class NeuronSpec:
             ("membrane", self.membrane, MEMBRANES),
             ("current_order", self.current_order, CURRENT_ORDERS),
         ):
-            if value not in choices:
+            if not isinstance(value, str) or value not in choices:
                 raise ModelError(f"layer {layer!r}: {unknown_choice(name, value, choices)}")
         for name in ("strict", "fires"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise ModelError(f"layer {layer!r}: {name}={getattr(self, name)!r} must be True or False")
         if self.fixed is not None:
+            if not isinstance(self.fixed, FixedPoint):
+                raise ModelError(f"layer {layer!r}: fixed={self.fixed!r} must be an nw.FixedPoint, or None for float")
             self.fixed.verify(layer)
         for name in self.NUMBERS:
             self._verify_number(layer, name, shape)
@@ -128,7 +135,7 @@ class NeuronSpec:
             array = np.asarray(value, np.float64)
             np.broadcast_to(array, shape)
         except (TypeError, ValueError, OverflowError):
-            if np.ndim(value) == 0:
+            if isinstance(value, list | tuple) or np.ndim(value) == 0:
                 raise ModelError(f"layer {layer!r}: {name}={value!r} must be a number") from None
             raise ModelError(
                 f"layer {layer!r}: {name} of shape {np.shape(value)} does not broadcast to the layer's shape {shape}"
@@ -138,6 +145,9 @@ class NeuronSpec:
         whole = name == "refractory" or (self.fixed is not None and name in self.FIXED_NUMBERS)
         if whole and (array != np.trunc(array)).any():
             raise ModelError(f"layer {layer!r}: {name} of a fixed-point layer must be whole numbers")
+        most = LARGEST_REFRACTORY if name == "refractory" else LARGEST_WHOLE
+        if whole and np.abs(array).max() > most:
+            raise ModelError(f"layer {layer!r}: {name} {np.abs(array).max():g} is beyond the largest supported, {most}")
 
     def _verify_ranges(self, layer: str) -> None:
         if np.min(self.refractory) < 0:

@@ -16,7 +16,7 @@ def apply(c: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.nda
     y = _sparse(c, wide, int(np.prod(target_shape))) if isinstance(c, Sparse) else _map(c, wide)
     y = y.reshape(len(x), *target_shape)
     if getattr(c, "bias", None) is not None:
-        y = y + c.bias_per_neuron(target_shape)
+        y = y + c.bias_per_neuron(target_shape).astype(x.dtype)
     return y.astype(x.dtype)
 
 
@@ -37,7 +37,7 @@ def _map(c: Connection, x: np.ndarray) -> np.ndarray:
         return c.per_neuron("scale", x.shape[1:]) * x + c.per_neuron("shift", x.shape[1:])
     if isinstance(c, Pool2d):
         return _pool(c, x)
-    weight = np.asarray(c.weight).astype(x.dtype, copy=False)
+    weight = _weight(c, x.dtype)
     if isinstance(c, Dense):
         return x.reshape(len(x), -1) @ weight.T
     if isinstance(c, Conv1d):
@@ -45,9 +45,15 @@ def _map(c: Connection, x: np.ndarray) -> np.ndarray:
     return convolve(c, x, weight)
 
 
+def _weight(c: Connection, dtype) -> np.ndarray:
+    """The weights as they are computed with, float32 in a float network, in the type that sums are taken in."""
+    number = np.float32 if np.issubdtype(dtype, np.floating) else np.int64
+    return np.asarray(c.weight).astype(number, copy=False).astype(dtype, copy=False)
+
+
 def _sparse(c: Sparse, x: np.ndarray, n_target: int) -> np.ndarray:
     out = np.zeros((n_target, len(x)), x.dtype)
-    weight = np.asarray(c.weight).astype(x.dtype, copy=False)
+    weight = _weight(c, x.dtype)
     np.add.at(out, c.post, x.reshape(len(x), -1).T[c.pre] * weight[:, None])
     return out.T
 

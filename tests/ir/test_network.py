@@ -83,6 +83,12 @@ def test_network_hash_changes_with_a_weight():
         (nw.Sparse("in", "a", PRE, POST, np.ones(3)), "pre (2,), post (2,) and weight (3,) must be equal 1-D lengths"),
         (nw.Sparse("in", "a", PRE + 15, POST, np.ones(2)), "pre index 16 is outside the 16 neurons of 'in'"),
         (nw.Sparse("in", "a", PRE, POST + 2, np.ones(2)), "post index 2 is outside the neurons of 'a' (2,)"),
+        (
+            nw.Dense("in", "a", ONES.astype(float) * 1e39),
+            "weight has NaN or infinite values; the model is not usable, train or load it again",
+        ),
+        (nw.Dense("in", "a", ONES, exponent=0.5), "exponent=0.5 must be a whole number -32..32"),
+        (nw.Dense("in", "a", ONES, weight_bits=0), "weight_bits=0 must be a whole number 1..32"),
         (nw.Sparse("in", "a", PRE * 0.5, POST, np.ones(2)), "pre of dtype float64 must be whole numbers"),
     ],
 )
@@ -100,6 +106,9 @@ def test_network_wrong_connection_is_refused_with_its_ends(connection, text):
         ({"threshold": np.nan}, "threshold has NaN or infinite values; give finite numbers"),
         ({"threshold": "a"}, "threshold='a' must be a number"),
         ({"threshold": [1, 2, 3]}, "threshold of shape (3,) does not broadcast to the layer's shape (2,)"),
+        ({"threshold": [[1], [2, 3]]}, "threshold=[[1], [2, 3]] must be a number"),
+        ({"refractory": 1 << 40}, "refractory 1.09951e+12 is beyond the largest supported, 1073741823"),
+        ({"fixed": 24}, "fixed=24 must be an nw.FixedPoint, or None for float"),
         ({"strict": 1}, "strict=1 must be True or False"),
         ({"refractory": -1}, "refractory -1 is negative; give steps >= 0"),
         ({"spikes": "multi", "threshold": 0}, "spikes='multi' needs a threshold above 0"),
@@ -118,6 +127,7 @@ def test_network_wrong_neuron_is_refused_with_its_layer(change, text):
         ({"fixed": nw.FixedPoint(state_bits=99)}, "state_bits=99 must be a whole number 2..32"),
         ({"fixed": nw.FixedPoint(overflow="crash")}, "unknown overflow 'crash'; choose one of: saturate, wrap"),
         ({"threshold": 1.5}, "threshold of a fixed-point layer must be whole numbers"),
+        ({"threshold": 1e30}, "threshold 1e+30 is beyond the largest supported, 1099511627776"),
         ({"decay_v": 4097}, "decay_v 4097..4097 is outside 0..4096"),
     ],
 )
@@ -136,6 +146,12 @@ def test_network_fixed_point_needs_integer_weights():
     )
 
 
+def test_network_fixed_point_needs_whole_biases():
+    with pytest.raises(ModelError) as caught:
+        build(nw.Dense("in", "a", ONES.astype(np.int8), bias=[1.0, 0.5]), FIXED)
+    assert str(caught.value) == "connection 'in' -> 'a': a fixed-point network needs a bias of whole numbers"
+
+
 def test_network_cycle_without_delay_names_its_layers():
     w = np.eye(2, dtype=np.float32)
     with pytest.raises(ModelError) as caught:
@@ -150,6 +166,7 @@ def test_network_cycle_without_delay_names_its_layers():
         ({"a": (SPEC, 0)}, {}, "'a': shape (0,) must be whole numbers >= 1"),
         ({"a": (SPEC, 2)}, {"a": 2}, "name 'a' is used by an input and a layer; give each its own name"),
         ({"a": (None, 2)}, {}, "the network has no neuron layer; it needs at least one"),
+        ({1: (SPEC, 2)}, {}, "name 1 of an input or a layer must be a text"),
         ({"a": ("LIF", 2)}, {}, "layer 'a': expected a NeuronSpec or (NeuronSpec, shape), got str"),
         (
             {"a": (SPEC, (1 << 20, 1 << 20))},
@@ -169,3 +186,30 @@ def test_connection_takes_lists_and_tensors_as_arrays():
     assert sparse.pre.dtype == sparse.weight.dtype == np.int64 and sparse.is_integer
     dense = nw.Dense("in", "a", torch.ones(2, 3, requires_grad=True), bias=[1.0, 2.0])
     assert dense.weight.dtype == np.float32 and dense.bias.shape == (2,)
+
+
+def test_connection_weight_of_ragged_lists_is_refused():
+    with pytest.raises(ModelError) as caught:
+        nw.Dense("in", "a", [[1, 2], [3]])
+    assert str(caught.value) == (
+        "connection 'in' -> 'a': weight has rows of different lengths; give an array of numbers"
+    )
+
+
+def test_network_of_no_connection_is_refused():
+    with pytest.raises(ModelError) as caught:
+        nw.Network.from_arrays({"a": (SPEC, 2)}, ["in"], {"in": 2})
+    assert str(caught.value) == "a connection is an nw.Dense, nw.Conv2d, nw.Sparse, ..., not str"
+
+
+def test_connection_empty_lists_are_synapses_of_any_network():
+    nothing = nw.Sparse("in", "a", [], [], [])
+    assert not nw.simulate(build(nothing, FIXED, shape=(2,)), steps=3).output.any()
+    assert not nw.simulate(build(nothing, SPEC, shape=(2,)), steps=3).output.any()
+
+
+def test_network_computes_with_float32_weights():
+    weight = np.array([[0.1, 1e-10 - 0.1]])  # in float32 their sum is 0
+    readout = nw.NeuronSpec(fires=False)
+    network = nw.Network.from_arrays({"a": readout}, [nw.Dense("in", "a", weight)], {"in": 2})
+    assert nw.simulate(network, np.ones((1, 1, 2))).output == 0

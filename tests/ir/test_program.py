@@ -10,7 +10,7 @@ from nwcompile.errors import ArtifactError, ModelError
 from nwcompile.ir import artifact
 from nwcompile.ir.activity import Activity
 from nwcompile.passes.emit import emit
-from tests.nets import conv_net, dense_net, feed_forward
+from tests.nets import FIXED, conv_net, dense_net, feed_forward
 
 
 def program(network=None) -> nw.Program:
@@ -30,6 +30,14 @@ def test_program_comes_back_as_it_was_saved(network, tmp_path):
     assert loaded.network.hash == made.network.hash and loaded.chip == made.chip
     x = np.random.default_rng(0).integers(0, 2, (2, 6, *network.node("in").shape))
     assert np.array_equal(nw.simulate(loaded, x).output, nw.simulate(made, x).output)
+
+
+def test_program_of_numpy_numbers_keeps_its_hash(tmp_path):
+    spec = FIXED.replace(threshold=(64, 128), bias=np.int64(1), strict=np.bool_(True), v_min=np.float32(-9))
+    edge = nw.Dense("in", "a", [[1, 2], [3, 4]], delay=np.int64(1), exponent=np.int8(0))
+    made = program(nw.Network.from_arrays({"a": spec}, [edge], {"in": 2}))
+    made.save(tmp_path / "net.nwc")
+    assert nw.Program.load(tmp_path / "net.nwc").hash == made.hash
 
 
 def test_program_of_another_schema_is_refused(tmp_path):
@@ -91,6 +99,13 @@ def test_mapping_from_arrays_refuses_what_is_no_core_or_site(core_of, site_of, t
     with pytest.raises(ModelError) as caught:
         nw.Mapping.from_arrays({"a": core_of}, site_of)
     assert str(caught.value) == text
+
+
+def test_mapping_negative_core_is_named():
+    mapping = nw.Mapping.from_arrays({"a": [0, -1]}, [[0, 0, 0]])
+    network = nw.Network.from_arrays({"a": (FIXED, 2)}, [])
+    with pytest.raises(ModelError, match="mapping: layer 'a' names core -1; site_of has 1 cores"):
+        mapping.verify(network, nw.Chip.load("tiny"))
 
 
 def test_mapping_says_where_and_who():
