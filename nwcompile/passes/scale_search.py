@@ -91,9 +91,9 @@ def peak_current(layer: Layer, spikes: tuple[np.ndarray, ...]) -> float:
         n = min(size, n_samples - start)
         drive = np.zeros((n, n_steps, layer.node.n_neurons))
         for c, m, s in zip(layer.connections, maps, spikes, strict=True):
-            late = s[start : start + n, : max(n_steps - c.aligned_delay, 0)]
-            sums = forward(m, late.reshape(n * late.shape[1], -1).astype(np.float64))
-            drive[:, n_steps - late.shape[1] :] += sums.reshape(n, late.shape[1], -1)
+            n_late = max(n_steps - c.aligned_delay, 0)
+            late = s[start : start + n, :n_late].reshape(n * n_late, s[0, 0].size)
+            drive[:, n_steps - n_late :] += forward(m, late.astype(np.float64)).reshape(n, n_late, drive.shape[2])
         u = np.zeros((n, *shape))
         for t in range(n_steps):
             u = d.keep_u * u + d.factor * drive[:, t].reshape(n, *shape) + d.constant_u

@@ -281,6 +281,14 @@ def test_quantize_keeps_a_fixed_point_network_as_it_is():
     assert quantized.warnings[0] == "weight_bits=4 has no effect: the network is already in integers"
 
 
+@pytest.mark.parametrize("n_steps", [1, 2, 3])
+def test_quantize_takes_samples_shorter_than_a_delay(n_steps):
+    edges = [Dense("in", "a", np.eye(3)), Dense("a", "a", np.eye(3), delay=2)]
+    network = Network.from_arrays({"a": NeuronSpec(reset="zero")}, edges, {"in": 3})
+    quantized = quantize(network, TINY, np.ones((2, n_steps, 3), np.int8), Options())
+    assert quantized.table[0]["spike_agreement_percent"] == 100
+
+
 def test_quantize_is_the_same_twice():
     rng = np.random.default_rng(5)
     network = one_layer(rng.normal(size=(6, 9)), NeuronSpec(beta=0.9), 9)
