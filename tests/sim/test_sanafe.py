@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pytest
 
+import nwcompile as nw
 from nwcompile.sim import BACKENDS, simulate
 from tests.cost.sanafe import random_net
 
@@ -26,3 +27,37 @@ def test_cycle_time_is_between_the_bound_and_sanafe_with_booksim(reference):
     bound = columns["sim_time"].sum()
     seconds = simulate(program, None, "cycle", steps=len(columns["spikes"])).seconds
     assert bound < seconds < booksim * 1.01
+
+
+def dvs_program(reference) -> nw.Program:
+    """The DVS-gesture net on its channel-major layer slices; axon limits that this mapping breaks are raised."""
+    with np.load(reference / "models" / "sanafe_dvs" / "dvs_challenge.npz") as data:
+        thresholds, pixels = data["thresholds"].astype(int), data["inputs"].reshape(1, 32, 32).astype(int)
+        kernels = [data[f"conv{i}"].transpose(3, 2, 0, 1).astype(np.int16) for i in range(1, 5)]
+        dense = data["dense1"].T.astype(np.int16)
+    chip = nw.Chip.load("loihi1").replace({
+        "weights.bits": 10, "weights.step": 1, "core.synapse_bits": 1 << 22, "core.max_in_axons": 8000,
+        "core.max_out_axons": 20000,
+    })  # fmt: skip
+    names = ["input", "conv1", "conv2", "conv3", "conv4", "dense"]
+    edges = [nw.Conv2d(names[i], names[i + 1], k, stride=1 + (i == 0), delay=1) for i, k in enumerate(kernels)]
+    edges.append(nw.Dense("conv4", "dense", dense, delay=1))
+    specs = {n: nw.NeuronSpec(threshold=64 * t, fixed=chip.fixed_point) for n, t in zip(names, thresholds, strict=True)}
+    layers = {**specs, "input": (specs["input"].replace(bias=64 * pixels), (1, 32, 32))}
+    network = nw.Network.from_arrays(layers, edges)
+    core_of, n_cores = {}, 0
+    for name, parts in zip(names, (1, 4, 16, 16, 4, 1), strict=True):
+        n = network.node(name).n_neurons
+        core_of[name] = n_cores + np.minimum(np.arange(n) // (n // parts), parts - 1)
+        n_cores += parts
+    core = np.arange(n_cores)
+    mapping = nw.Mapping.from_arrays(core_of, np.stack([core // 16, core // 4 % 4, core % 4], 1))
+    return nw.compile(network, chip, mapping=mapping)
+
+
+@pytest.mark.parametrize("backend", ["cycle", "sequence"])
+def test_dvs_net_fires_and_sends_as_in_sanafe(reference, backend):
+    run = simulate(dvs_program(reference), None, backend, steps=100)
+    assert sum(int(spikes.sum()) for spikes in run.spikes.values()) == 29_252
+    assert run.counters["synops"].sum() == 4_172_959
+    assert run.counters["messages_out"].sum() == 198_161
