@@ -5,7 +5,7 @@ from nwcompile.report.maps import core_map, link_map
 from nwcompile.report.markup import Markup, tag
 from nwcompile.report.plots import floorline_plot, step_plot
 from nwcompile.report.style import STYLE
-from nwcompile.report.text import grouped, number, percent
+from nwcompile.report.text import grouped, number, percent, unknown
 
 DOCTYPE = Markup("<!DOCTYPE html>\n")
 
@@ -17,7 +17,13 @@ def render_html(doc: dict) -> str:
     head = tag("head", tag("meta", charset="utf-8"), viewport, tag("title", name), tag("style", Markup(STYLE)))
     cores = _card("half", "Cores", _about_cores(doc), core_map(doc))
     links = _card("half", "Links", ABOUT_LINKS, link_map(doc))
-    notes = tag("div", *_crosscheck(doc), _warnings(doc), class_=f"column {'half' if doc['energy'] else 'whole'}")
+    notes = tag(
+        "div",
+        *_crosscheck(doc),
+        _warnings(doc),
+        *_unknown(doc),
+        class_=f"column {'half' if doc['energy'] else 'whole'}",
+    )
     parts = [
         _header(doc),
         _tiles(doc),
@@ -56,9 +62,8 @@ def _header(doc: dict) -> Markup:
     samples = "sample" if run["n_samples"] == 1 else "samples"
     how = "predicted, not simulated, from" if run["backend"] == "prediction" else f"{run['backend']} backend,"
     line = f"nwcompile report: {how} {grouped(run['n_samples'])} {samples} of {run['n_hardware_steps']} hardware steps"
-    return tag(
-        "header", tag("h1", line), tag("p", doc["verdict"], class_="verdict"), class_=None if doc["fits"] else "bad"
-    )
+    good = doc["fits"] and (doc["crosscheck"] is None or doc["crosscheck"]["agree"])
+    return tag("header", tag("h1", line), tag("p", doc["verdict"], class_="verdict"), class_=None if good else "bad")
 
 
 def _tiles(doc: dict) -> Markup:
@@ -173,6 +178,12 @@ def _warnings(doc: dict) -> Markup:
     if not texts:
         return _card("", "Warnings", None, tag("p", "none"))
     return _card("", "Warnings", None, tag("ul", *(tag("li", text) for text in texts), class_="warnings"))
+
+
+def _unknown(doc: dict) -> list[Markup]:
+    texts = unknown(doc)
+    items = tag("ul", *(tag("li", text) for text in texts), class_="warnings")
+    return [_card("", "Not known", None, items)] if texts else []
 
 
 def _provenance(doc: dict) -> Markup:

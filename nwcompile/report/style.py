@@ -28,7 +28,7 @@ header.bad { border-color: var(--bad); }
 .tile-card { padding: 12px 16px; }
 .tile-card b { display: block; font-size: 23px; font-weight: 640; line-height: 1.3; }
 .tile-card .of { font-size: 14px; font-weight: 500; color: var(--soft); }
-.tile-card .name, .tile-card .more { color: var(--soft); font-size: 13px; }
+.tile-card .name, .tile-card .more { color: var(--soft); font-size: 13px; overflow-wrap: anywhere; }
 ul.warnings { padding-left: 20px; }
 dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 4px 18px; margin: 0; font-size: 13.5px; }
 dt { color: var(--soft); }
@@ -87,7 +87,7 @@ svg circle.dot { stroke: #ffffff; }
 .traffic { fill: var(--traffic); background: var(--traffic); }
 .barrier { fill: var(--barrier); background: var(--barrier); }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 14px; align-items: center; margin-top: 10px; }
-.legend { color: var(--soft); font-size: 13px; }
+.legend { color: var(--soft); font-size: 13px; overflow-wrap: anywhere; }
 .legend .scale { width: 130px; height: 10px; border-radius: 5px; }
 .legend .mark { display: inline-block; width: 11px; height: 11px; border-radius: 50%; margin-right: 6px; }
 .legend .mark { vertical-align: -1px; }

@@ -122,7 +122,7 @@ def time_shares(doc: dict) -> Markup:
 
 def _with(amount: float, unit: str) -> str:
     """A figure and its unit; a line may end between them, not inside the figure."""
-    return f"{grouped(amount).replace(' ', NO_BREAK)} {unit}"
+    return f"{grouped(amount).replace(' ', NO_BREAK)} {unit.removesuffix('s') if amount == 1 else unit}"
 
 
 def _limit(limit: int | None, unit: str) -> str:

@@ -46,8 +46,14 @@ def bottleneck(b: dict) -> str:
 
 def render_text(doc: dict) -> str:
     """What the terminal shows of a report: verdict, fit table, table of the layers, warnings."""
-    warnings = ["", *(f"warning: {text}" for text in doc["warnings"])] if doc["warnings"] else []
-    return "\n".join([doc["verdict"], "", *fit_table(doc), "", *layer_table(doc), *warnings])
+    notes = [*unknown(doc), *(f"warning: {text}" for text in doc["warnings"])]
+    return "\n".join([doc["verdict"], "", *fit_table(doc), "", *layer_table(doc), *([""] if notes else []), *notes])
+
+
+def unknown(doc: dict) -> list[str]:
+    """A sentence for what the report cannot give on this chip."""
+    missing = [what for what, known in (("times", doc["time"]), ("energies", doc["energy"])) if known is None]
+    return [f"no {what}: the chip file of {doc['chip']['name']} lacks figures that they need" for what in missing]
 
 
 def fit_table(doc: dict) -> list[str]:
@@ -97,7 +103,7 @@ def resource(name: str) -> str:
 
 
 def _amount(used: int, unit: str) -> str:
-    return f"{grouped(used)} {unit}"
+    return f"{grouped(used)} {unit.removesuffix('s') if used == 1 else unit}"
 
 
 def _limit(limit: int | None) -> str:

@@ -17,7 +17,7 @@ from nwcompile.report.maps import HEAT, Grid, core_map, heat, link_map
 from nwcompile.report.markup import Markup, tag
 from nwcompile.report.plots import Axis, floorline_plot, step_plot
 from nwcompile.sim import simulate
-from nwcompile.sim.crosscheck import Crosscheck
+from nwcompile.sim.crosscheck import Crosscheck, Difference
 from tests.chips import small_chip
 from tests.nets import dense_net
 from tests.report.programs import chip_without, run_of, three_cores
@@ -90,6 +90,16 @@ def test_page_of_a_chip_without_costs_has_no_times():
         assert absent not in words
     assert not re.search(r"\d us\b", words)
     assert "coloured by its synops in a mean step" in words
+    assert "no times: the chip file of small lacks figures that they need" in words
+    assert "no energies: the chip file of small lacks figures that they need" in words
+
+
+def test_page_of_backends_that_disagree_is_marked():
+    program = three_cores()
+    first = Difference("spikes", 1, 0, "fc1", 2, 0, {"reference": 1, "cycle": 0})
+    for agree, mark in ((True, "<header>"), (False, '<header class="bad">')):
+        check = Crosscheck(agree, ("reference", "cycle"), 2, 8, None if agree else first)
+        assert mark in render_html(collect(program, run_of(program), crosscheck=check))
 
 
 def test_page_of_dropped_messages_says_so():

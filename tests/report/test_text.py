@@ -6,6 +6,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.report.collect import collect
 from nwcompile.report.text import (
     bottleneck,
+    fit_table,
     grouped,
     improved,
     layer_table,
@@ -104,6 +105,21 @@ def test_terminal_shows_verdict_fit_layers_and_warnings():
         "",
         "warning: fc1: neuron 3 never fires",
     ]
+
+
+def test_terminal_says_why_times_and_energies_are_missing():
+    program = three_cores(chip_without("cost.spike_cycles", "energy.visit_pj"))
+    assert render_text(collect(program, run_of(program))).splitlines()[-3:] == [
+        "",
+        "no times: the chip file of small lacks figures that they need",
+        "no energies: the chip file of small lacks figures that they need",
+    ]
+
+
+def test_one_of_a_thing_is_not_many():
+    doc = collect(three_cores(), run_of(three_cores()))
+    doc["fit"][0].update(used=1, total_used=1)
+    assert "  1 core  " in fit_table(doc)[1]
 
 
 def test_layers_of_a_chip_without_costs_or_limits_have_dashes():
