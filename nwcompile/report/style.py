@@ -60,7 +60,7 @@ td > span { white-space: nowrap; }
 """
 
 DRAWINGS = """
-svg { display: block; width: 100%; height: auto; }
+svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg.map { margin: 0 auto; }
 svg text { font-family: inherit; fill: var(--soft); font-size: 12px; }
 svg .middle { text-anchor: middle; }
