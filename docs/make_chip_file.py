@@ -8,7 +8,7 @@ from types import NoneType
 from typing import get_args
 
 from nwcompile.ir import chip
-from nwcompile.ir.chip_check import CHOICES, LARGEST, TYPE_TEXT
+from nwcompile.ir.chip_check import CHOICES, LARGEST, SMALLEST, TYPE_TEXT
 
 HERE = Path(__file__).parent
 HEAD = """# The chip file
@@ -86,7 +86,8 @@ def _type(key: str, annotation) -> str:
     text = " or ".join(TYPE_TEXT[kind] for kind in kinds)
     if key in CHOICES:
         text += ": " + ", ".join(f"`{word}`" for word in CHOICES[key])
-    return text + (f", at most {LARGEST[key]}" if key in LARGEST else "")
+    least = f", at least {SMALLEST[key]}" if key in SMALLEST else ""
+    return text + least + (f", at most {LARGEST[key]}" if key in LARGEST else "")
 
 
 def _default(f) -> str:

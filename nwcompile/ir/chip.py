@@ -176,7 +176,7 @@ class Chip:
                 known = unknown_choice("chip", name_or_path, cls.names())
                 raise ChipError(f"{known}, or give the path of a .toml file")
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as e:
             reason = e.strerror if isinstance(e, OSError) else "not UTF-8 text"
             raise ChipError(f"chip file {path} cannot be read: {reason}") from None
@@ -202,7 +202,7 @@ class Chip:
             if key not in table:
                 raise ChipError(f"{where}: {key}: missing key; every chip file needs it")
         for key in ("name", "description"):
-            if not isinstance(table.get(key, ""), str):
+            if not isinstance(table.get(key, ""), str) or table.get(key) == "":
                 raise ChipError(f"{where}: {key}: expected a text, got {table[key]!r}")
         sources = table.get("sources", {})
         if not isinstance(sources, dict) or not all(isinstance(v, str) and v.strip() for v in sources.values()):

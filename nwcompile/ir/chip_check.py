@@ -22,7 +22,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 MAY_BE_ZERO = {"core.block_overhead_bits", "weights.index_bits", "weights.exponent_min", "weights.exponent_max",
                "state.decay_offset", "state.shift_bits", "neuron.delay_max_steps", "neuron.refractory_max_steps",
                "neuron.threshold_shift_bits", "neuron.bias_exponent_max"}  # fmt: skip
-SMALLEST = {"weights.exponent_min": -24, "weights.exponent_max": -24}
+SMALLEST = {"weights.exponent_min": -24, "weights.exponent_max": -24,
+            "weights.bits": 2, "state.bits": 2, "neuron.bias_bits": 2}  # fmt: skip
 LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.cores_per_router": 32, "noc.virtual_channels": 16,
            "noc.buffer_flits": 4096, "noc.flits_per_message": 1024, "core.word_bits": 4096,
            "weights.bits": 16, "weights.step": 256, "weights.exponent_min": 24, "weights.exponent_max": 24,
@@ -90,7 +91,7 @@ def _check_number(key: str, number: int | float, where: str) -> None:
     if number != number or number in (float("inf"), float("-inf")):
         raise ChipError(f"{where}: {key}: {number} is not a finite number")
     if number < least or (number == 0 and not zero_ok):
-        bound = f"{least} or more" if zero_ok else "above 0"
+        bound = f"{least} or more" if zero_ok or least else "above 0"
         raise ChipError(f"{where}: {key}: {number} must be {bound}")
     if number > most:
         raise ChipError(f"{where}: {key}: {number} is above the largest supported, {most}")

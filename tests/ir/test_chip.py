@@ -115,6 +115,7 @@ def test_chip_ticks_divide_both_clocks():
             "mine.toml: neuron.reset: unknown value 'zeor'; choose one of: zero, none, subtract, value",
         ),
         (edited("max_neurons = 8", "max_neurons = -8"), "mine.toml: core.max_neurons: -8 must be above 0"),
+        (edited('name = "mine"', 'name = ""'), "mine.toml: name: expected a text, got ''"),
         (edited("columns = 2", "columns = 0"), "mine.toml: noc.columns: 0 must be above 0"),
         (edited("rows = 1", "rows = 1025"), "mine.toml: noc.rows: 1025 is above the largest supported, 1024"),
         (
@@ -209,9 +210,17 @@ def test_chip_replace_changes_the_figure_its_source_and_the_hash():
         ({"noc.buffer_flits": "four"}, "loihi1: noc.buffer_flits: expected a whole number, got 'four'"),
         ({"noc.columns": None}, "loihi1: noc.columns: expected a whole number, got None"),
         ({"core.synapse_bits": -1}, "loihi1: core.synapse_bits: -1 must be above 0"),
+        ({"weights.bits": 1}, "loihi1: weights.bits: 1 must be 2 or more"),
+        ({"state.bits": 1}, "loihi1: state.bits: 1 must be 2 or more"),
+        ({"neuron.bias_bits": 0}, "loihi1: neuron.bias_bits: 0 must be 2 or more"),
     ],
 )
 def test_chip_replace_is_checked_like_a_file(changes, expected):
     with pytest.raises(ChipError) as caught:
         Chip.load("loihi1").replace(changes)
     assert str(caught.value) == expected
+
+
+def test_chip_file_may_start_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "mine.toml").write_text(MINIMAL, encoding="utf-8-sig")
+    assert Chip.load(tmp_path / "mine.toml").name == "mine"
