@@ -202,7 +202,7 @@ class Chip:
             if key not in table:
                 raise ChipError(f"{where}: {key}: missing key; every chip file needs it")
         for key in ("name", "description"):
-            if not isinstance(table.get(key, ""), str) or table.get(key) == "":
+            if not isinstance(table.get(key, ""), str) or (key == "name" and not table[key]):
                 raise ChipError(f"{where}: {key}: expected a text, got {table[key]!r}")
         sources = table.get("sources", {})
         if not isinstance(sources, dict) or not all(isinstance(v, str) and v.strip() for v in sources.values()):

@@ -149,8 +149,8 @@ class Network:
     def verify(self) -> None:
         """Raise ModelError unless names, shapes, numbers and delays are usable."""
         for name in (*self.inputs, *self.nodes):
-            if not isinstance(name, str) or not name:
-                raise ModelError(f"name {name!r} of an input or a layer must be a text")
+            if not isinstance(name, str) or not name or not name.isprintable():
+                raise ModelError(f"name {name!r} of an input or a layer must be a text of printable characters")
         both = set(self.inputs) & set(self.nodes)
         if both:
             raise ModelError(f"name {sorted(both)[0]!r} is used by an input and a layer; give each its own name")

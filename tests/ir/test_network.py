@@ -166,7 +166,12 @@ def test_network_cycle_without_delay_names_its_layers():
         ({"a": (SPEC, 0)}, {}, "'a': shape (0,) must be whole numbers >= 1"),
         ({"a": (SPEC, 2)}, {"a": 2}, "name 'a' is used by an input and a layer; give each its own name"),
         ({"a": (None, 2)}, {}, "the network has no neuron layer; it needs at least one"),
-        ({1: (SPEC, 2)}, {}, "name 1 of an input or a layer must be a text"),
+        ({1: (SPEC, 2)}, {}, "name 1 of an input or a layer must be a text of printable characters"),
+        (
+            {"a\n\x1b[31m": (SPEC, 2)},
+            {},
+            r"name 'a\n\x1b[31m' of an input or a layer must be a text of printable characters",
+        ),
         ({"a": ("LIF", 2)}, {}, "layer 'a': expected a NeuronSpec or (NeuronSpec, shape), got str"),
         (
             {"a": (SPEC, (1 << 20, 1 << 20))},
