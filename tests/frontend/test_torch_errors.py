@@ -178,6 +178,16 @@ IMAGE_ERRORS = [
         f"layer '1' is fed by '0' (AvgPool2d), whose ceil_mode or divisor_override is not supported; {SUPPORTED}",
     ),
     (
+        lambda: nn.Sequential(
+            lif(36), torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(4, 4), lif(4)
+        ),
+        f"'3' is fed by '1' (AdaptiveAvgPool2d), which is not supported; {SUPPORTED}",
+    ),
+    (
+        lambda: nn.Sequential(torch.nn.AdaptiveAvgPool2d(2), lif(4), torch.nn.Flatten(), torch.nn.Linear(4, 4), lif(4)),
+        f"layer '1' is fed by '0' (AdaptiveAvgPool2d), which is not supported; {SUPPORTED}",
+    ),
+    (
         lambda: nn.Sequential(torch.nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"), lif(72)),
         f"layer '1' is fed by '0' (Conv2d), whose padding_mode 'circular' is not supported, only 'zeros'; {SUPPORTED}",
     ),

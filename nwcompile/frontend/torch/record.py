@@ -119,8 +119,13 @@ class Recorder(TorchFunctionMode):
         known = self.tracked.get(id(tensor))
         if known is not None:
             return known
+        shape, lead = self._by_shape(tensor)
+        return Tracked(Constant(shape, not tensor.count_nonzero()), lead)
+
+    def _by_shape(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], str]:
+        """Shape of one step, and lead, of a tensor that is not followed: as its first axes look."""
         whole = not self.one_step and tuple(tensor.shape[:2]) == tuple(self.x.shape[:2])
-        return Tracked(Constant(tuple(tensor.shape[1 + whole :]), not tensor.count_nonzero()), "BT" if whole else "B")
+        return tuple(tensor.shape[1 + whole :]), "BT" if whole else "B"
 
     def _called(self, module, path: str, args, result) -> None:
         kind = type(module).__name__
@@ -132,6 +137,8 @@ class Recorder(TorchFunctionMode):
             self._layer_called(module, path, given, result)
         elif isinstance(module, IDENTITIES):
             self._track(result, given.symbol, given.lead)
+        elif isinstance(module, SHAPERS) and isinstance(given.symbol, Unsupported):
+            self._refuse(result, given.symbol.reason)
         elif isinstance(module, SHAPERS):
             self._moved(module, args, {}, result, f"{path!r} ({kind}), which mixes steps or samples")
         else:
@@ -237,7 +244,8 @@ class Recorder(TorchFunctionMode):
     def _refuse(self, result, reason: str) -> None:
         self.refused.append(reason)
         for tensor in _tensors(result):
-            self._track(tensor, Unsupported(reason, tuple(tensor.shape[1:])), "B")
+            shape, lead = self._by_shape(tensor)
+            self._track(tensor, Unsupported(reason, shape), lead)
 
 
 def layer_name(path: str) -> str:
