@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from nwcompile.kernels.jit import compiled
 
 
 class Ground(NamedTuple):
@@ -21,7 +22,7 @@ class Ground(NamedTuple):
     fits: np.ndarray  # bool[core, kind]
 
 
-@njit(cache=True)
+@compiled()
 def distance(ground, a, b):
     """Weighted XY distance between two sites."""
     x = abs(ground.site_xy[a, 0] - ground.site_xy[b, 0])
@@ -29,7 +30,7 @@ def distance(ground, a, b):
     return ground.weight[0] * x + ground.weight[1] * y
 
 
-@njit(cache=True)
+@compiled()
 def routed_cost(ground, site_of):
     """Sum over pairs of cores of messages times weighted distance. site_of: int64[core]."""
     total = np.int64(0)
@@ -40,7 +41,7 @@ def routed_cost(ground, site_of):
     return total
 
 
-@njit(cache=True)
+@compiled()
 def swap_delta(ground, site_of, a, b, new):
     """What moving core `a` to site `new`, and core `b` there (-1: none) to a's site, adds to the cost; exact."""
     old = site_of[a]
@@ -57,7 +58,7 @@ def swap_delta(ground, site_of, a, b, new):
     return delta
 
 
-@njit(cache=True)
+@compiled()
 def _random(state):
     """Next 64 random bits of state: uint64[1] (SplitMix64, Steele et al., OOPSLA'14)."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -67,7 +68,7 @@ def _random(state):
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True)
+@compiled()
 def propose(ground, site_of, core_at, state):
     """A random legal move (core, other core or -1, new site); core -1 if the one drawn is not legal.
 
@@ -82,7 +83,7 @@ def propose(ground, site_of, core_at, state):
     return a if legal else np.int64(-1), b, new
 
 
-@njit(cache=True)
+@compiled()
 def uphill_mean(ground, site_of, core_at, state, n_moves):
     """Mean cost increase over those of `n_moves` random legal moves that make it worse; 0 if none does."""
     total = 0.0
@@ -97,7 +98,7 @@ def uphill_mean(ground, site_of, core_at, state, n_moves):
     return total / max(n, 1)
 
 
-@njit(cache=True)
+@compiled()
 def anneal(ground, site_of, core_at, state, temperature, n_moves, best):
     """Try `n_moves` random moves at one temperature (Metropolis rule), in place.
 

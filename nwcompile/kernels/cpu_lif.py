@@ -5,12 +5,13 @@ those of `beta * v + i` written in PyTorch. Loops run neurons innermost, which i
 """
 
 import numpy as np
-from numba import njit
+
+from nwcompile.kernels.jit import compiled
 
 RESET_SUBTRACTION, RESET_ZERO, RESET_NONE = 0, 1, 2
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def lif_forward(current, v0, beta, threshold, reset, spikes, mem):
     """v = beta*v + i; spike = v >= threshold; reset; `mem` is v after the reset.
 
@@ -33,7 +34,7 @@ def lif_forward(current, v0, beta, threshold, reset, spikes, mem):
                 spikes_t[n], mem_t[n], v[n] = spike, x, x
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def lif_backward(v, slope, grad_spikes, grad_mem, beta, threshold, reset, detach, grad_v, grad_v0, grad_threshold):
     """The gradient of `lif_forward`, backwards in time.
 

@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from nwcompile.kernels.jit import compiled
 
 NEURONS, IN_AXONS, OUT_AXONS, SYNAPSE_BITS, LOAD = 0, 1, 2, 3, 4
 N_RESOURCES = 5
@@ -38,7 +39,7 @@ class Core(NamedTuple):
     used: np.ndarray  # int64[resource]
 
 
-@njit(cache=True)
+@compiled()
 def add(fan, core, demand, neuron):
     """Put a neuron on the core. demand: int64[neuron, 2]: its out-axons and its load."""
     core.used[NEURONS] += 1
@@ -63,7 +64,7 @@ def add(fan, core, demand, neuron):
                     core.n_classes[fan.atoms[j]] += 1
 
 
-@njit(cache=True)
+@compiled()
 def remove(fan, core, demand, neuron):
     """Take a neuron off the core: the reverse of `add`."""
     core.used[NEURONS] -= 1
@@ -88,7 +89,7 @@ def remove(fan, core, demand, neuron):
                         core.used[IN_AXONS] -= fan.atom_size[fan.atoms[j]]
 
 
-@njit(cache=True)
+@compiled()
 def fill(fan, core, demand, neurons, limit, skip, taken):
     """Put on the core, in order, every neuron that fits; unless `skip`, stop at the first that does not.
 
@@ -107,14 +108,14 @@ def fill(fan, core, demand, neurons, limit, skip, taken):
     return n
 
 
-@njit(cache=True)
+@compiled()
 def clear(fan, core, demand, neurons):
     """Take `neurons`, int64[neuron], off the core."""
     for neuron in neurons:
         remove(fan, core, demand, neuron)
 
 
-@njit(cache=True)
+@compiled()
 def alone(fan, core, demand, neurons, used):
     """Sets used: int64[neuron, resource] to what each of `neurons` takes on a core of its own."""
     for i in range(len(neurons)):
@@ -123,7 +124,7 @@ def alone(fan, core, demand, neurons, used):
         remove(fan, core, demand, neurons[i])
 
 
-@njit(cache=True)
+@compiled()
 def count_edges(members_offset, members, target_class, offset, taps, first_source, first_target, degree):
     """Add the synapses of one connection to degree: int64[vertex] of both their ends; those onto itself are left out.
 
@@ -138,7 +139,7 @@ def count_edges(members_offset, members, target_class, offset, taps, first_sourc
                     degree[first_target + j] += 1
 
 
-@njit(cache=True)
+@compiled()
 def write_edges(members_offset, members, target_class, offset, taps, first_source, first_target, weight, cursor, edges):
     """Write what `count_edges` counted: weight: int64[source] is that of a source's synapses.
 
@@ -158,7 +159,7 @@ def write_edges(members_offset, members, target_class, offset, taps, first_sourc
                     cursor[target] += 1
 
 
-@njit(cache=True)
+@compiled()
 def merge_edges(start, edges):
     """Add up parallel edges in place: start: int64[vertex + 1] into edges: int32[end, 2]. Returns the new start."""
     n_vertices = len(start) - 1

@@ -1,10 +1,11 @@
 """Hot loops of traffic accounting: taps of a convolution, rows per core, events and link loads per step (Numba)."""
 
 import numpy as np
-from numba import njit
+
+from nwcompile.kernels.jit import compiled
 
 
-@njit(cache=True)
+@compiled()
 def conv_taps(source, output, kernel, stride, padding, dilation):
     """Source classes (group, y, x) that each output class (group, y, x) reads; taps on padding are left out.
 
@@ -35,7 +36,7 @@ def conv_taps(source, output, kernel, stride, padding, dilation):
     return offset, taps[:n].copy()
 
 
-@njit(cache=True)
+@compiled()
 def rows_of_classes(pair_core, pair_class, pair_count, offset, taps, n_source_classes):
     """Synapses per (source class, core), given how many targets of each class lie on each core.
 
@@ -66,7 +67,7 @@ def rows_of_classes(pair_core, pair_class, pair_count, offset, taps, n_source_cl
     return start, core, n_synapses
 
 
-@njit(cache=True)
+@compiled()
 def count_arrivals(count, h0, axon_offset, axon_core, axon_synops, axon_words, messages, synops, words):
     """Add what the axons of one node's sources cost at their destination cores.
 
@@ -87,7 +88,7 @@ def count_arrivals(count, h0, axon_offset, axon_core, axon_synops, axon_words, m
                     synops[kind, h0 + t, c] += n * axon_synops[a, kind]
 
 
-@njit(cache=True)
+@compiled()
 def count_departures(count, h0, core_of, axon_offset, axon_core, site, spikes, messages, hops):
     """Add the spikes, messages and hops of one layer's neurons at their own cores.
 
@@ -111,7 +112,7 @@ def count_departures(count, h0, core_of, axon_offset, axon_core, site, spikes, m
             hops[1, h0 + t, c] += n * ns
 
 
-@njit(cache=True)
+@compiled()
 def count_pairs(count, axon_offset, axon_pair, messages):
     """Add the messages that one node's sources send in a step to those of each pair of cores.
 
@@ -125,7 +126,7 @@ def count_pairs(count, axon_offset, axon_pair, messages):
                     messages[axon_pair[a]] += count[s]
 
 
-@njit(cache=True)
+@compiled()
 def route_xy(messages, pair, site, columns, rows, n_per_router, n_flits, flits):
     """Add the flits of every message to the links of its route, along x first.
 
