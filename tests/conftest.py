@@ -9,7 +9,9 @@ from hypothesis import settings
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE") or Path(__file__).resolve().parents[2] / "shared" / "reference")
 
 settings.register_profile("short", max_examples=25, deadline=None, derandomize=True)
-settings.register_profile("long", max_examples=int(os.environ.get("LONG_EXAMPLES", "500")), deadline=None)
+settings.register_profile(
+    "long", max_examples=int(os.environ.get("LONG_EXAMPLES", "500")), deadline=None, derandomize="CI" in os.environ
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
 
 
