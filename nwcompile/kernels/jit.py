@@ -5,22 +5,30 @@ memory that all threads share; that was half the time of the cycle backend. Such
 nothing, so Numba's runtime is left out (`_nrt=False`): a kernel that would need it does not compile.
 """
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 
 from numba import njit
+
+SOURCES = hashlib.sha256(b"".join(p.read_bytes() for p in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
 
 
 def compiled(**options) -> Callable:
     """Numba's `njit`, its machine code kept beside the source or in the user's cache.
 
     Where neither may be written (an installation of root's, run by a user without a home), it is made in every run.
+    Numba takes what it kept for good until the kernel's own file changes, although kernels of other files are compiled
+    into it; so the stamp that it compares is made from all of them.
     """
 
     def decorate(function: Callable):
         try:
-            return njit(cache=True, **options)(function)
+            dispatcher = njit(cache=True, **options)(function)
         except RuntimeError:
             return njit(**options)(function)
+        dispatcher._cache._cache_file._source_stamp = SOURCES
+        return dispatcher
 
     return decorate
 

@@ -1,8 +1,11 @@
-"""Kernels are compiled wherever the package lies."""
+"""Kernels are compiled wherever the package lies, and again when any of them has changed."""
+
+import runpy
 
 import pytest
 from numba import njit
 
+from nwcompile.kernels import jit
 from nwcompile.kernels.jit import compiled
 
 
@@ -12,3 +15,17 @@ def test_kernel_is_compiled_where_nothing_can_be_kept():
     with pytest.raises(RuntimeError, match="no locator available"):
         njit(cache=True)(names["twice"])
     assert compiled(nogil=True)(names["twice"])(3) == 6
+
+
+def test_kernel_is_kept_until_a_source_of_any_kernel_changes(tmp_path, monkeypatch):
+    path = tmp_path / "twice.py"
+    path.write_text("def twice(x):\n    return 2 * x\n")
+
+    def from_cache() -> int:
+        function = compiled()(runpy.run_path(str(path))["twice"])
+        assert function(3) == 6
+        return sum(function.stats.cache_hits.values())
+
+    assert [from_cache(), from_cache()] == [0, 1]
+    monkeypatch.setattr(jit, "SOURCES", "changed")
+    assert [from_cache(), from_cache()] == [0, 1]
