@@ -3,6 +3,7 @@
 Exit code 0: good; 1: does not fit or does not agree; 2: wrong usage or unusable input; 130: interrupted.
 """
 
+import io
 import json
 import os
 import sys
@@ -28,6 +29,9 @@ USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"
 def main(argv: list[str] | None = None) -> int:
     """Run one command line and return its exit code; prints one sentence instead of a traceback for bad input."""
     argv = sys.argv[1:] if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     as_json = "--json" in argv
     with warnings.catch_warnings():
         warnings.simplefilter("always", NwWarning)
@@ -44,6 +48,9 @@ def main(argv: list[str] | None = None) -> int:
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
+        except OSError as e:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _fail(NwError(f"the system refuses to read or write: {e.strerror or e}"), False)
 
 
 def _run(argv: list[str]) -> int:
@@ -60,7 +67,8 @@ def _run(argv: list[str]) -> int:
 
     args = parse(verb, VERBS[verb], rest)
     code = import_module(f"nwcompile.cli.{verb}").run(args)
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     return code
 
 

@@ -1,6 +1,9 @@
 """What the verbs that work on a program print and return."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -143,3 +146,23 @@ def test_cli_chips_list_and_show(command):
     keys = json.loads(command("chips show loihi1 --json --set noc.buffer_flits=4")[1])["keys"]
     assert keys["noc.buffer_flits"] == {"value": 4, "source": "set by the user"}
     assert all(entry["source"] for entry in keys.values())
+
+
+@pytest.mark.parametrize(
+    "redirect, code, error",
+    [
+        ("> /dev/full", 2, "nwcompile: error: the system refuses to read or write: No space left on device\n"),
+        (">&-", 0, ""),
+        ("| head -c 1", 0, ""),
+    ],
+)
+def test_cli_output_that_cannot_be_printed_gives_no_traceback(redirect, code, error):
+    line = f"set -o pipefail; {sys.executable} -m nwcompile chips show loihi1 {redirect}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, error)
+
+
+def test_cli_prints_what_the_terminal_cannot_show_as_question_marks(folder):
+    line = [sys.executable, "-m", "nwcompile", "report", "net.nwc", "--steps", "2", "-o", "build"]
+    done = subprocess.run(line, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+    assert done.returncode == 0 and b"cores           ?  " in done.stdout
