@@ -50,7 +50,8 @@ def main() -> None:
     run = nw.simulate(program, test[:N_CROSSCHECK], backend="cycle")
     doc = nw.report(program, run, args.out, accuracy=accuracy, crosscheck=check)
 
-    print(f"accuracy     float {accuracy['float']:.1%}, chip {accuracy['chip']:.1%} (1,000 test images)")
+    percent = {name: f"{100 * part:.1f} %" for name, part in accuracy.items()}
+    print(f"accuracy     float {percent['float']}, chip {percent['chip']} (1,000 test images)")
     print(f"backends     {check}")
     for line in figures(doc, run):
         print(line)
@@ -78,4 +79,8 @@ def say(what: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        say("interrupted", "nothing half-written stays")
+        sys.exit(130)
