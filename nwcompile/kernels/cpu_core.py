@@ -11,16 +11,20 @@ import numpy as np
 
 from nwcompile.kernels.cpu_noc import NEVER, look_at_router, next_node, pop, push, slot_free_at, wake_at
 from nwcompile.kernels.cpu_synapse import deliver
-from nwcompile.kernels.jit import kernel
+from nwcompile.kernels.jit import inlined, kernel
 
 SEND_NEXT, SENDING, TO_INJECT, SENT = 0, 1, 2, 3
 STALLED, DONE = 1, 0
 
 
 class AxonTable(NamedTuple):
-    """The program's axons, with what each costs in ticks and adds to the counters."""
+    """The program's axons, with what each costs in ticks and adds to the counters.
 
-    offset: np.ndarray  # int64[source + 1]
+    Numbered by destination core, then source, so that a core that works through its messages reads memory in order.
+    """
+
+    offset: np.ndarray  # int64[source + 1]: into `axon`
+    axon: np.ndarray  # int64[...]: axons of each source, by core
     core: np.ndarray  # int32[axon]: logical core
     source: np.ndarray  # int32[axon]
     counts: np.ndarray  # int64[axon, 5]: synops dense, sparse, conv, all; words
@@ -66,7 +70,7 @@ class Pipeline(NamedTuple):
     end: np.ndarray  # int64[core]: when it finished its last work
 
 
-@kernel
+@inlined
 def look_at_core(m, q, costs, axons, box, p, core, time):
     """Let a core do what it can at `time`; returns an axon whose message it starts to accumulate, or -1."""
     site = axons.site[core]
@@ -93,7 +97,7 @@ def look_at_core(m, q, costs, axons, box, p, core, time):
     return served
 
 
-@kernel
+@inlined
 def receive(m, q, is_shared, axons, box, p, core, site, time):
     """Take the next whole message of the network (then, in a shared unit, of the input lines); -1 if none is there."""
     first = (m.n_routers * m.n_ports + site) * m.n_vcs
@@ -123,7 +127,7 @@ def receive(m, q, is_shared, axons, box, p, core, site, time):
     return axon
 
 
-@kernel
+@inlined
 def inject(m, q, axons, box, p, core, site, time):
     """Put the next flit of the message into the router's buffer if there is room and the link is free."""
     node = m.n_routers + site
@@ -160,7 +164,7 @@ def inject(m, q, axons, box, p, core, site, time):
         wake_at(q.wake, node, p.inject_at[core])
 
 
-@kernel
+@inlined
 def accumulate(axons, box, synapses, members, core, axon, now, acc, events, counts):
     """Read the synapses of a message that `core` received, and count them."""
     source = axons.source[axon]
@@ -170,7 +174,7 @@ def accumulate(axons, box, synapses, members, core, axon, now, acc, events, coun
     counts[core, 5] += 1
 
 
-@kernel
+@inlined
 def serve_inputs(axons, box, p, synapses, members, core, until, now, acc, events, counts):
     """Receive the input messages whose turn comes before `until`; returns how many.
 

@@ -68,7 +68,8 @@ def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, ev
         sent[2] += 1
         ticks += costs.spike
         box.payload[j] = count
-        for a in range(axons.offset[j], axons.offset[j + 1]):
+        for k in range(axons.offset[j], axons.offset[j + 1]):
+            a = axons.axon[k]
             ticks += costs.message
             box.axon[at] = a
             box.work[at] = ticks
@@ -84,10 +85,11 @@ def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, ev
 @kernel
 def take_input(axons, box, x):
     """Line up the messages of one step's input: x int32[source], the input lines in order."""
-    for j in range(x.shape[0]):
+    for j in range(x.shape[0] - 1, -1, -1):
         if x[j] != 0:
             box.payload[j] = x[j]
-            for a in range(axons.offset[j + 1] - 1, axons.offset[j] - 1, -1):
+            for k in range(axons.offset[j], axons.offset[j + 1]):
+                a = axons.axon[k]
                 core = axons.core[a]
                 box.after[a] = box.external[core]
                 box.external[core] = a

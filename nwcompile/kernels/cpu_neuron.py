@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.jit import kernel
+from nwcompile.kernels.jit import inlined, kernel
 
 RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = 0, 1, 2, 3
 NOW, NEXT, BOTH = 0, 1, 2
@@ -67,7 +67,7 @@ def spike_count(v, threshold, strict, spikes):
     return v // threshold if spikes == MULTI else np.int64(1)
 
 
-@kernel
+@inlined
 def step(p, i, s, j, x):
     """Update neuron `p[i]` with state `s[j]` from the synaptic sum `x`; returns its spikes."""
     mode = p.mode[i]

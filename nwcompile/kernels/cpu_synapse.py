@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.kernels.cpu_neuron import step
-from nwcompile.kernels.jit import kernel
+from nwcompile.kernels.jit import inlined, kernel
 
 DENSE, SPARSE, CONV = 0, 1, 2
 
@@ -37,7 +37,7 @@ class Members(NamedTuple):
     n_cores: int
 
 
-@kernel
+@inlined
 def deliver(c, members, core, source, payload, now, acc, events):
     """Add a spike's synapses on one core (all cores where `core < 0`) to the slots in which they act.
 

@@ -34,3 +34,4 @@ def compiled(**options) -> Callable:
 
 
 kernel = compiled(nogil=True, _nrt=False)
+inlined = compiled(nogil=True, _nrt=False, forceinline=True)  # a call copies every array of a NamedTuple

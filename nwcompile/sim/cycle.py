@@ -128,7 +128,11 @@ def axon_table(program: Program) -> AxonTable:
     site = chip.site_index(site_of).astype(np.int32)
     core_at = np.full(chip.n_cores, -1, np.int32)
     core_at[site] = np.arange(len(site))
-    return AxonTable(axons.offset, axons.core, axons.source, counts, cycles * chip.ticks[0], hops, site, core_at)
+    by_core = np.lexsort((axons.source, axons.core))
+    number = np.empty(axons.n_axons, np.int64)
+    number[by_core] = np.arange(axons.n_axons)
+    rows = (axons.core, axons.source, counts, cycles * chip.ticks[0], hops)
+    return AxonTable(axons.offset, number, *(np.ascontiguousarray(row[by_core]) for row in rows), site, core_at)
 
 
 def mesh(chip: Chip) -> tuple[Mesh, int]:
