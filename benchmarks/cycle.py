@@ -73,9 +73,9 @@ print(time.perf_counter() - start)
 """
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
-        runs = [subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-                for _ in range(2)]  # fmt: skip
-    return float(runs[0].stdout) - float(runs[1].stdout)
+        command = {"args": [sys.executable, "-c", code], "env": environment, "text": True, "check": True}
+        cold, warm = (float(subprocess.run(**command, stdout=subprocess.PIPE).stdout) for _ in range(2))
+    return cold - warm
 
 
 def seconds(call):
