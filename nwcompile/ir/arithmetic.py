@@ -65,10 +65,3 @@ def mantissa_range(bits: int, chip_bits: int, chip_step: int, sign_mode: str) ->
         return -(1 << (bits - 1)) * step, ((1 << (bits - 1)) - 1) * step
     top = ((1 << bits) - 1) * step
     return (0, top) if sign_mode == "exc" else (-top, 0)
-
-
-def truncate_mantissa(raw, bits: int, chip_bits: int, chip_step: int, sign_mode: str):
-    """Raw weights truncated toward zero to the mantissa grid of `bits` (how Loihi stores a weight)."""
-    step = mantissa_step(bits, chip_bits, chip_step, sign_mode)
-    raw = np.asarray(raw, np.int64)
-    return np.sign(raw) * (np.abs(raw) // step * step)

@@ -14,7 +14,6 @@ from nwcompile.kernels.cpu_synapse import deliver
 from nwcompile.kernels.jit import inlined, kernel
 
 SEND_NEXT, SENDING, TO_INJECT, SENT = 0, 1, 2, 3
-STALLED, DONE = 1, 0
 
 
 class AxonTable(NamedTuple):

@@ -5,12 +5,19 @@ import json
 import numpy as np
 
 from nwcompile import sim
-from nwcompile.ir.arithmetic import truncate_mantissa
+from nwcompile.ir.arithmetic import mantissa_step
 from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 
 LOIHI = FixedPoint(state_bits=24, decay_bits=12, shift_bits=6, overflow="wrap")
+
+
+def truncate_mantissa(raw, bits: int, chip_bits: int, chip_step: int, sign_mode: str):
+    """Raw weights truncated toward zero to the mantissa grid of `bits` (how Loihi stores a weight)."""
+    step = mantissa_step(bits, chip_bits, chip_step, sign_mode)
+    raw = np.asarray(raw, np.int64)
+    return np.sign(raw) * (np.abs(raw) // step * step)
 
 
 def brian_case(meta: dict, data):
