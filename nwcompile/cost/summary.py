@@ -103,6 +103,7 @@ class Summary:
 def summarise(program: Program, run: Run) -> Summary:
     """The Summary of a run of `program`; raises ModelError for a run of something else."""
     n_cores = program.mapping.n_cores
+    run.verify()
     if not run.counters or run.activity is None or run.counters["synops"].shape[1] != n_cores:
         raise ModelError(f"the run is not one of this program of {n_cores} cores; simulate the program and report that")
     per_sample = 1 / run.n_samples

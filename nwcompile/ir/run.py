@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 
 COUNTERS = (
@@ -22,6 +23,7 @@ COUNTERS = (
     "hops_ew",
     "hops_ns",
 )
+SUMS = {"synops": ("synops_dense", "synops_sparse", "synops_conv"), "hops": ("hops_ew", "hops_ns")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,3 +50,29 @@ class Run:
     activity: Activity | None = None
     link_flits: np.ndarray | None = None  # int64[H, link], measured by `cycle`
     n_dropped: int = 0
+
+    def verify(self) -> None:
+        """Raise ModelError unless samples, steps and cores are the same everywhere and the counters add up."""
+        for name, spikes in self.spikes.items():
+            steps = next(iter(self.spikes.values())).shape[1]
+            if spikes.shape[:2] != (self.n_samples, steps):
+                raise ModelError(
+                    f"run: spikes of {name!r} are {list(spikes.shape)}, not [{self.n_samples}, {steps}, ...]"
+                )
+            for state, values in self.states.get(name, {}).items():
+                if values.shape != spikes.shape:
+                    raise ModelError(
+                        f"run: state {state} of {name!r} is {list(values.shape)}, its spikes {list(spikes.shape)}"
+                    )
+        if not self.counters:
+            return
+        shape = next(iter(self.counters.values())).shape
+        for counter in COUNTERS:
+            values = self.counters.get(counter)
+            if values is None or values.shape != shape or values.dtype != np.int64 or values.min(initial=0) < 0:
+                raise ModelError(f"run: counter {counter} is missing or not int64{list(shape)} of counts")
+        for total, parts in SUMS.items():
+            if not np.array_equal(self.counters[total], sum(self.counters[part] for part in parts)):
+                raise ModelError(f"run: {total} is not the sum of {', '.join(parts)}")
+        if self.step_cycles is not None and self.step_cycles.shape != shape[:1]:
+            raise ModelError(f"run: step_cycles has {len(self.step_cycles)} steps, the counters {shape[0]}")

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nwcompile.cost.floorline import floorline
 from nwcompile.cost.traffic import link_flits
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
@@ -36,6 +37,7 @@ def test_backends_agree_on_spikes_states_and_counters(window, data):
 def test_cycle_every_message_arrives_once_over_its_route(data):
     program = data.draw(programs())
     run = simulate(program, data.draw(inputs(program)), "cycle")
+    run.verify()
     counters = run.counters
     from_inputs = sum(
         int((run.activity.counts[name].sum(0) * np.diff(program.axons.offset)[first : first + n]).sum())
@@ -43,6 +45,15 @@ def test_cycle_every_message_arrives_once_over_its_route(data):
     )
     assert counters["messages_in"].sum() == counters["messages_out"].sum() + from_inputs
     assert np.array_equal(run.link_flits, link_flits(program, run.activity))
+
+
+@EXAMPLES
+@given(data=st.data())
+def test_floorline_never_exceeds_the_measured_time_of_a_step(data):
+    program = data.draw(programs())
+    run = simulate(program, data.draw(inputs(program)), "cycle")
+    bound = floorline(program, run.counters, run.link_flits, run.n_samples).bound_cycles
+    assert (bound <= run.step_cycles).all()
 
 
 @EXAMPLES
