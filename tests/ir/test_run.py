@@ -19,7 +19,8 @@ def small_run() -> nw.Run:
     ("change", "text"),
     [
         (lambda r: {"n_samples": 3}, "run: spikes of 'a' are [2, 4, 3], not [3, 4, ...]"),
-        (lambda r: {"states": {"a": {"v": np.zeros((2, 4, 2))}}}, "run: state v of 'a' is [2, 4, 2], its spikes [2, 4, 3]"),
+        (lambda r: {"states": {"a": {"v": np.zeros((2, 4, 2))}}},
+         "run: state v of 'a' is [2, 4, 2], its spikes [2, 4, 3]"),
         (lambda r: {"counters": {**r.counters, "hops": r.counters["hops"] - 1}},
          "run: counter hops is missing or not int64[5, 1] of counts"),
         (lambda r: {"counters": {**r.counters, "synops": r.counters["synops"] + 1}},
