@@ -33,6 +33,7 @@ _HOME = {
     "Sparse": "nwcompile.ir.connection",
     "compile": "nwcompile.flow",
     "crosscheck": "nwcompile.sim.crosscheck",
+    "from_lava": "nwcompile.frontend.lava",
     "from_nir": "nwcompile.frontend.nir",
     "from_torch": "nwcompile.frontend.torch",
     "simulate": "nwcompile.sim",

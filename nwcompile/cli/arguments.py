@@ -10,7 +10,10 @@ from nwcompile.ir import options as choices
 from nwcompile.ir.options import Options
 from nwcompile.sim import BACKENDS, DEVICES, RECORDS, WINDOWS
 
-MODEL = "a .nir file, or package.module:factory (it gives a torch module, (module, example input), or a Network)"
+MODEL = (
+    "a .nir file, a lava-dl .net file, or package.module:factory (it gives a torch module, (module, example input), "
+    "or a Network)"
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -132,7 +135,7 @@ def _model_flags(parser: Parser) -> None:
         "--dialect", type=_choice("dialect", DIALECTS), help=f"who wrote the .nir file: {', '.join(DIALECTS)}"
     )
     parser.add_argument("--neuron", action="append", default=[], metavar="KEY=VALUE", type=_setting,
-                        help="a NeuronSpec field that the .nir file leaves unsaid, like reset=subtract")  # fmt: skip
+                        help="a NeuronSpec field a .nir file leaves unsaid, or to change: reset=subtract")  # fmt: skip
 
 
 def _chip(parser: Parser, required: bool) -> None:

@@ -38,12 +38,18 @@ def program_of(path: str, changes: dict) -> Program:
 
 
 def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) -> Network:
-    """The network of a .nir file or of `package.module:factory`; `example` is used where the factory gives none."""
+    """The network of a .nir or .net file or of `package.module:factory`, which may need the `example`."""
     if Path(spec).suffix == ".nir":
         from nwcompile.frontend.nir import from_nir
 
         given = {"dt": args.dt, "dialect": args.dialect, "neuron": dict(args.neuron) or None}
         return from_nir(spec, **{name: value for name, value in given.items() if value is not None})
+    if Path(spec).suffix == ".net":
+        from nwcompile.frontend.lava import from_lava
+
+        if args.dt is not None or args.dialect is not None:
+            raise OptionError("--dt and --dialect say how to read a .nir file; a .net file says it itself")
+        return from_lava(spec, dict(args.neuron) or None)
     no_nir_flags(args, "a factory's module says it itself")
     made = _call(spec, _factory(spec))
     if isinstance(made, Network):
@@ -91,7 +97,7 @@ def _factory(spec: str) -> Callable:
         dotted = ".".join(Path(name).with_suffix("").parts)
         raise OptionError(f"{spec}: give the module's name, not its file: {dotted}:{attribute}")
     if not all(word.isidentifier() for word in (*name.split("."), attribute)):
-        raise OptionError(f"{spec or repr(spec)}: expected a .nir file or package.module:factory")
+        raise OptionError(f"{spec or repr(spec)}: expected a .nir or .net file, or package.module:factory")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

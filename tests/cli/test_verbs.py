@@ -11,6 +11,7 @@ import pytest
 import nwcompile as nw
 from nwcompile import cli
 from nwcompile.sim.crosscheck import Crosscheck, Difference
+from tests.frontend.lava_files import NEURON, dense, write
 
 
 def test_cli_without_arguments_lists_the_verbs(command):
@@ -166,3 +167,13 @@ def test_cli_prints_what_the_terminal_cannot_show_as_question_marks(folder):
     line = [sys.executable, "-m", "nwcompile", "report", "net.nwc", "--steps", "2", "-o", "build"]
     done = subprocess.run(line, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"})
     assert done.returncode == 0 and b"cores           ?  " in done.stdout
+
+
+def test_cli_simulate_runs_a_lava_net_with_a_field_changed(command, folder):
+    write(folder / "a.net", [dense(np.eye(6), neuron={**NEURON, "vDecay": 4096})])
+    outputs = []
+    for flags in ("", " --neuron strict=true"):
+        assert command(f"simulate a.net --input data.npz -o run.npz{flags}")[0] == 0
+        with np.load("run.npz") as run:
+            outputs.append(run["output"].any())
+    assert outputs == [True, False]  # v is at the threshold, and never above it
