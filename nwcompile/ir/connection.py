@@ -3,6 +3,7 @@
 A connection's `delay` is its aligned delay D in steps; None means 1 for a layer onto itself and 0 otherwise.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -23,7 +24,7 @@ def pair(value) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class Connection:
+class Connection(ABC):
     """What every connection has: the names of its ends and its aligned delay in steps."""
 
     source: str
@@ -65,9 +66,9 @@ class Connection:
         """Field names with values, in a fixed order: what hashing and saving use."""
         return [("kind", type(self).__name__), *((f.name, getattr(self, f.name)) for f in fields(self))]
 
+    @abstractmethod
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         """Shape this connection gives for a source of `shape`; None where any shape of the right size will do."""
-        raise NotImplementedError
 
     def fail(self, text: str) -> ModelError:
         return ModelError(f"connection {self.source!r} -> {self.target!r}: {text}")

@@ -100,6 +100,11 @@ class NeuronSpec:
         """A copy with some fields changed."""
         return replace(self, **changes)
 
+    @property
+    def spike_dtype(self) -> type:
+        """What a step's spikes are recorded as: int8, or int32 where several may be fired at once."""
+        return np.int32 if self.spikes == "multi" else np.int8
+
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Field `name` broadcast to `shape`: int64 for fixed-point and for `refractory`, else float32."""
         dtype = np.int64 if self.fixed is not None or name == "refractory" else np.float32

@@ -1,8 +1,5 @@
 """The cycle-level backend: event-driven cores and a flit-by-flit network on chip; the only one that measures time."""
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
@@ -14,6 +11,7 @@ from nwcompile.kernels.cpu_core import AxonTable, Costs, Outbox, Pipeline
 from nwcompile.kernels.cpu_cycle import Plan, Record, run_samples
 from nwcompile.kernels.cpu_noc import NEVER, Mesh, Queues
 from nwcompile.sim import tables
+from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference import finish
 
 RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in")
@@ -29,15 +27,12 @@ def run_program(program: Program, inputs: dict, n_steps: int, keep_states: bool,
     x = np.concatenate([*parts, np.zeros((n_samples, n_steps, 0), np.int32)], 2)
     chip_run = _ChipRun(program, n_steps, n_hardware, window)
     keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
-    bounds = np.linspace(0, n_samples, min(n_samples, len(os.sched_getaffinity(0))) + 1).astype(int)
-    with ThreadPoolExecutor(len(bounds) - 1) as pool:
-        records = list(pool.map(lambda k: chip_run.run(x[bounds[k] : bounds[k + 1]], keep), range(len(bounds) - 1)))
+    records = over_samples(n_samples, lambda own: chip_run.run(x[own], keep))
     spikes, states = {}, {}
     for name in network.layers:
         node = network.node(name)
         first = network.offsets[name] - x.shape[2]
-        dtype = np.int32 if node.neuron.spikes == "multi" else np.int8
-        spikes[name] = _layer([r.spikes for r in records], first, node).astype(dtype)
+        spikes[name] = _layer([r.spikes for r in records], first, node).astype(node.neuron.spike_dtype)
         if keep_states or not node.neuron.fires:
             states[name] = {s: _layer([getattr(r, s) for r in records], first, node) for s in ("u", "v")}
     received, sent = sum(r.received for r in records), sum(r.sent for r in records)

@@ -2,7 +2,11 @@
 
 import numpy as np
 
+from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair
+from nwcompile.ir.network import Network
+
+NO_LIMIT = 1 << 40
 
 
 def apply(c: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.ndarray:
@@ -20,11 +24,12 @@ def apply(c: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.nda
     return y.astype(x.dtype)
 
 
-def effective(c: Connection, limit: int):
-    """The integer weights that a chip computes with: mantissas times 2**exponent, floored and clipped to `limit`."""
-    from nwcompile.ir.arithmetic import effective_weight
-
-    return effective_weight(c.weight, c.exponent, limit)
+def effective_network(network: Network) -> Network:
+    """A fixed-point network with the weights it computes with: mantissas times 2**exponent, clipped by no chip."""
+    connections = (
+        c.replace(weight=effective_weight(c.weight, c.exponent, NO_LIMIT), exponent=0) for c in network.connections
+    )
+    return Network(network.inputs, network.nodes, tuple(connections))
 
 
 def structure(c: Connection) -> Connection:

@@ -7,18 +7,13 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.ir.run import COUNTERS, Run
-from nwcompile.sim.linear import apply, effective, structure
+from nwcompile.sim.linear import apply, effective_network, structure
 from nwcompile.sim.update import LayerState
-
-NO_LIMIT = 1 << 40
 
 
 def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool) -> Run:
     """Simulate a float or fixed network in aligned steps; `inputs[name]` is `[B, T, *shape]`."""
-    if network.is_fixed:
-        connections = tuple(c.replace(weight=effective(c, NO_LIMIT), exponent=0) for c in network.connections)
-    else:
-        connections = network.connections
+    connections = (effective_network(network) if network.is_fixed else network).connections
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     number = np.int64 if network.is_fixed else np.float32
     values = {name: x.astype(number) for name, x in inputs.items()}
@@ -126,7 +121,7 @@ class Recorder:
         for name in network.layers:
             node = network.node(name)
             shape = (n_samples, n_steps, *node.shape)
-            self.spikes[name] = np.zeros(shape, np.int32 if node.neuron.spikes == "multi" else np.int8)
+            self.spikes[name] = np.zeros(shape, node.neuron.spike_dtype)
             if name in self.names:
                 dtype = np.float32 if node.neuron.fixed is None else np.int64
                 states = LayerState.cleared(node.neuron, (1,)).named

@@ -5,8 +5,6 @@ whose whole numbers provably hold every partial sum; the neurons then scan over 
 feed each other (recurrent groups) run their time loop inside one kernel. Counters follow from the spikes.
 """
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +20,9 @@ from nwcompile.kernels.cpu_neuron import scan
 from nwcompile.kernels.cpu_synapse import scan_loop, sparse_drive
 from nwcompile.sim import tables
 from nwcompile.sim.inputs import prepare
-from nwcompile.sim.linear import convolve, effective
-from nwcompile.sim.reference import NO_LIMIT, finish
+from nwcompile.sim.linear import convolve, effective_network
+from nwcompile.sim.parallel import over_samples
+from nwcompile.sim.reference import finish
 
 CHUNK_BYTES = 1 << 28
 
@@ -44,9 +43,8 @@ def run_program(program: Program, inputs: dict, n_steps: int, keep_states: bool,
 def record(network: Network, x, steps: int | None = None) -> tuple[Activity, dict[str, np.ndarray]]:
     """Activity (with neuron updates) and spikes of a fixed-point network that has no mapping yet, aligned."""
     inputs, n_samples, n_steps = prepare(network, x, steps)
-    connections = tuple(c.replace(weight=effective(c, NO_LIMIT), exponent=0) for c in network.connections)
-    network = Network(network.inputs, network.nodes, connections)
-    spikes, _, updates = _run(network, [c.aligned_delay for c in connections], inputs, n_steps, False)
+    network = effective_network(network)
+    spikes, _, updates = _run(network, [c.aligned_delay for c in network.connections], inputs, n_steps, False)
     counts = Activity.from_spikes({**inputs, **spikes}).counts
     return Activity(counts, n_samples, updates), spikes
 
@@ -67,7 +65,7 @@ def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool
     for name in network.layers:
         node = network.node(name)
         shape = (n_samples, n_steps, *node.shape)
-        spikes[name] = np.empty(shape, np.int32 if node.neuron.spikes == "multi" else np.int8)
+        spikes[name] = np.empty(shape, node.neuron.spike_dtype)
         updates[name] = np.zeros((n_steps, node.n_neurons), np.int64)
         if keep_states or not node.neuron.fires:
             states[name] = {"u": np.empty(shape, np.int64), "v": np.empty(shape, np.int64)}
@@ -116,10 +114,9 @@ class _Group:
             for c, delay in self.outer:
                 if c.target == node.name and delay < n_steps:
                     late = sources[c.source][:, : n_steps - delay]
-                    _drive(c, late, drive[:, delay:, part], touched[:, delay:, part], node.shape)
+                    _drive(c, late, drive[:, delay:, part], touched[:, delay:, part])
             first += node.n_neurons
-        wide = any(node.neuron.spikes == "multi" for node in self.nodes)
-        out = np.empty(drive.shape, np.int32 if wide else np.int8)
+        out = np.empty(drive.shape, np.result_type(*(node.neuron.spike_dtype for node in self.nodes)))
         keep = any(name in states for name in self.names)
         u, v = (np.empty(drive.shape if keep else (0, 0, 0), np.int64) for _ in range(2))
         counts = self._scan(drive, touched, out, u, v)
@@ -135,13 +132,10 @@ class _Group:
             first += node.n_neurons
 
     def _scan(self, drive, touched, out, u, v) -> np.ndarray:
-        """Scan over time on all threads; each takes its own samples, so the result does not depend on their number."""
+        """Scan over time; returns the update counts int64[T, n]."""
         n_samples, n_steps, n = drive.shape
-        n_parts = max(1, min(n_samples, len(os.sched_getaffinity(0))))
-        bounds = np.linspace(0, n_samples, n_parts + 1).astype(int)
 
-        def part(k: int) -> np.ndarray:
-            own = slice(bounds[k], bounds[k + 1])
+        def part(own: slice) -> np.ndarray:
             counts = np.zeros((n_steps, n), np.int64)
             kept = (u[own], v[own]) if len(u) else (u, v)
             args = (drive[own], touched[own], out[own], *kept, counts, tables.scratch(n))
@@ -150,15 +144,13 @@ class _Group:
             else:
                 acc = np.zeros((self.n_slots, self.n_sources), np.int64)
                 events = np.zeros((self.n_slots, self.n_sources), np.uint8)
-                members = tables.no_members(self.network)
-                scan_loop(self.neurons, self.inner, members, self.flat, *args, acc, events)
+                scan_loop(self.neurons, self.inner, tables.NO_MEMBERS, self.flat, *args, acc, events)
             return counts
 
-        with ThreadPoolExecutor(n_parts) as pool:
-            return sum(pool.map(part, range(n_parts)))
+        return sum(over_samples(n_samples, part))
 
 
-def _drive(c: Connection, source: np.ndarray, drive, touched, shape: tuple[int, ...]) -> None:
+def _drive(c: Connection, source: np.ndarray, drive, touched) -> None:
     """Add a connection's integer input for whole sequences to `drive` [B, T, n], and mark `touched`."""
     n_samples, n_steps = source.shape[:2]
     flat = source.reshape(n_samples, n_steps, -1)

@@ -53,12 +53,14 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
     leaving = [[i for i, c in enumerate(network.connections) if c.source == name] for name in names]
     kinds, weights, rows, posts = [], [], [], []
     weight_first, row_first, geometry = [], [], []
+    n_weights = n_rows = n_posts = 0
     for c in network.connections:
         cores = None if mapping is None else mapping.core_of[c.target]
         kind, weight, row, post = _connection(network, c, cores)
-        weight_first.append(sum(map(len, weights)))
-        row_first.append(sum(map(len, rows)))
-        rows.append(row + sum(map(len, posts)))
+        weight_first.append(n_weights)
+        row_first.append(n_rows)
+        rows.append(row + n_posts)
+        n_weights, n_rows, n_posts = n_weights + len(weight), n_rows + len(row), n_posts + len(post)
         kinds.append(kind)
         weights.append(weight)
         posts.append(post)
@@ -130,6 +132,4 @@ def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
     return Members(offset, _joined(parts, np.int32), core_of.astype(np.int32), mapping.n_cores)
 
 
-def no_members(network: Network) -> Members:
-    """Members for a network without a mapping: everything is reached."""
-    return Members(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32), 0)
+NO_MEMBERS = Members(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32), 0)  # without a mapping
