@@ -103,8 +103,6 @@ def test_convolutional_network_answers_as_published(reference):
 @pytest.mark.parametrize("form", ["", "_subgraph"])
 def test_recurrent_network_equals_published_spikes(reference, form):
     folder = reference / "nir" / "03_rnn"
-    if form and not (folder / f"braille_noDelay_bias_zero{form}.nir").exists():
-        pytest.skip("the nested form of the file is not there")
     told = {"dt": 1e-4, "dialect": "snntorch", "neuron": {"reset": "zero"}}
     network = imported(folder / f"braille_noDelay_bias_zero{form}.nir", **told)
     x = np.load(folder / "braille_test0_input_recovered.npy")[None].astype(np.float32)
