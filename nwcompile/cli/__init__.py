@@ -18,9 +18,9 @@ VERBS = {
     "check": "say whether a model fits a chip, or everything that does not",
     "simulate": "run a program (or a float model) on an input",
     "evaluate": "accuracy on labelled data: float, and on the chip",
-    "crosscheck": "run a program on several backends and name the first difference",
+    "crosscheck": "run a model or program on several backends: each layer, and the first difference",
     "report": "run a program on an input and write its report",
-    "show": "what lies on the cores of a program",
+    "show": "what lies on the cores of a program or a compiled model",
     "chips": "the shipped chip models: list, show NAME",
 }
 USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"

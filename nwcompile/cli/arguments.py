@@ -9,11 +9,13 @@ from nwcompile.frontend.dialects import DIALECTS
 from nwcompile.ir import options as choices
 from nwcompile.ir.options import Options
 from nwcompile.sim import BACKENDS, DEVICES, RECORDS, WINDOWS
+from nwcompile.sim.crosscheck import AGAINST
 
 MODEL = (
     "a .nir file, a lava-dl .net file, or package.module:factory (it gives a torch module, (module, example input), "
     "or a Network)"
 )
+PROGRAM_OR_MODEL = "a .nwc program, or " + MODEL
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,8 +63,8 @@ def _compile(parser: Parser) -> None:
 
 
 def _check(parser: Parser) -> None:
-    _model(parser)
-    _chip(parser, required=True)
+    _model(parser, PROGRAM_OR_MODEL)
+    _chip(parser, required=False)
     _calibration(parser)
     _options(parser)
 
@@ -78,7 +80,7 @@ def _simulate(parser: Parser) -> None:
 
 
 def _evaluate(parser: Parser) -> None:
-    _model(parser, "a .nwc program, or " + MODEL)
+    _model(parser, PROGRAM_OR_MODEL)
     _input(parser)
     _backend(parser, "sequence")
     _chip(parser, required=False)
@@ -88,11 +90,16 @@ def _evaluate(parser: Parser) -> None:
 
 
 def _crosscheck(parser: Parser) -> None:
-    parser.add_argument("program", metavar="PROGRAM.nwc")
+    _model(parser, PROGRAM_OR_MODEL)
     _input(parser)
-    parser.add_argument("--against", nargs="+", type=_choice("backend", BACKENDS), default=BACKENDS, metavar="BACKEND",
-                        help=f"backends to compare (default: {' '.join(BACKENDS)})")  # fmt: skip
+    parser.add_argument("--against", nargs="+", type=_choices("backend", AGAINST), default=[BACKENDS],
+                        metavar="BACKEND,...", help=f"which to compare: {', '.join(AGAINST)} (float: the model before "
+                        f"it was quantized; default: {','.join(BACKENDS)})")  # fmt: skip
     parser.add_argument("--window", type=_choice("window", WINDOWS), default="aligned", help=" or ".join(WINDOWS))
+    _chip(parser, required=False)
+    _float_model(parser)
+    _calibration(parser)
+    _options(parser)
 
 
 def _report(parser: Parser) -> None:
@@ -105,7 +112,10 @@ def _report(parser: Parser) -> None:
 
 
 def _show(parser: Parser) -> None:
-    parser.add_argument("program", metavar="PROGRAM.nwc")
+    _model(parser, PROGRAM_OR_MODEL)
+    _chip(parser, required=False)
+    _calibration(parser)
+    _options(parser)
     parser.add_argument("--core", type=_whole, metavar="N", help="a logical core; without it, all cores are listed")
 
 
@@ -182,6 +192,12 @@ def _choice(kind: str, words):
         return word
 
     return check
+
+
+def _choices(kind: str, words):
+    """For one or several of the words, commas between them."""
+    check = _choice(kind, words)
+    return lambda text: tuple(check(word.strip()) for word in text.split(","))
 
 
 def _whole(text: str) -> int:

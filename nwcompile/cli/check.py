@@ -2,14 +2,16 @@
 
 from argparse import Namespace
 
-from nwcompile.cli.compile import compiled, predict
+from nwcompile.cli.compile import predict, program_for
+from nwcompile.cli.load import check_usage
 from nwcompile.cli.text import as_json
 from nwcompile.report.collect import collect
 from nwcompile.report.text import fit_table
 
 
 def run(args: Namespace) -> int:
-    program = compiled(args)
+    check_usage(args)
+    program = program_for(args)
     doc = collect(program, predict(program))
     if args.json:
         print(as_json({key: doc[key] for key in ("verdict", "fits", "chip", "fit", "layers", "warnings")}))

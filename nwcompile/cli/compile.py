@@ -6,14 +6,16 @@ import numpy as np
 
 from nwcompile.cli.arguments import options_of
 from nwcompile.cli.data import Data, read_data
-from nwcompile.cli.load import chip_of, network_of, writable
+from nwcompile.cli.load import chip_of, is_program, network_of, program_of, writable
 from nwcompile.cli.progress import Progress
 from nwcompile.cli.text import as_json
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.traffic import count_events, link_flits
+from nwcompile.errors import OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.artifact import write_files
+from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report import files
@@ -22,6 +24,8 @@ from nwcompile.report.text import render_text
 
 
 def run(args: Namespace) -> int:
+    if is_program(args.model):
+        raise OptionError(f"{args.model} is compiled already; compile its model again to change how")
     folder = writable(args.output)
     program = compiled(args)
     path = folder / "net.nwc"
@@ -35,11 +39,17 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def compiled(args: Namespace) -> Program:
-    """The program of the model, chip and options that were named; stages are shown on stderr."""
+def program_for(args: Namespace, network: Network | None = None) -> Program:
+    """The program of a .nwc file, or MODEL (its `network`, if that is read already) compiled as the flags say."""
+    return program_of(args.model, args.set) if is_program(args.model) else compiled(args, network)
+
+
+def compiled(args: Namespace, network: Network | None = None) -> Program:
+    """MODEL compiled for the chip with the options that were named; stages are shown on stderr."""
     chip, options = chip_of(args), options_of(args)
     data = Data(None) if args.calibration is None else read_data(args.calibration)
-    network = network_of(args.model, args, data.example)
+    if network is None:
+        network = network_of(args.model, args, data.example)
     return compile(network, chip, data.x, options, on_stage=Progress(network, chip, options))
 
 

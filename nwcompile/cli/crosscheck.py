@@ -1,17 +1,86 @@
-"""`nwcompile crosscheck`: do the backends agree bit for bit? Exit code 1 if not."""
+"""`nwcompile crosscheck`: do the backends agree bit for bit, and how far is the float network? Exit code 1 if not.
+
+Only backends that compute in integers can disagree; what quantizing changed is told, and is no failure.
+"""
 
 from argparse import Namespace
 from dataclasses import asdict
 
-from nwcompile.cli.data import data_of
-from nwcompile.cli.load import program_of
-from nwcompile.cli.text import as_json
-from nwcompile.sim.crosscheck import crosscheck
+import numpy as np
+
+from nwcompile.cli.compile import program_for
+from nwcompile.cli.data import Data, data_of
+from nwcompile.cli.evaluate import share_right
+from nwcompile.cli.load import check_usage, model_network
+from nwcompile.cli.text import as_json, table
+from nwcompile.errors import OptionError
+from nwcompile.ir.program import Program
+from nwcompile.sim.crosscheck import Crosscheck, crosscheck
+from nwcompile.sim.float_difference import FloatDifference
 
 
 def run(args: Namespace) -> int:
+    against = tuple(name for names in args.against for name in names)
+    if args.model_of is not None and "float" not in against:
+        raise OptionError("--model: the float model of a .nwc program; compare it with --against float,cycle")
+    check_usage(args)
     data = data_of(args)
-    program = program_of(args.program, args.set)
-    result = crosscheck(program, data.x, args.against, args.window, args.steps)
-    print(as_json(asdict(result)) if args.json else result)
+    network = model_network(args, data.example)
+    program = program_for(args, network)
+    result = crosscheck(program, data.x, against, args.window, args.steps, network if "float" in against else None)
+    accuracy = _accuracy(result.float_difference, program, data)
+    if args.json:
+        print(as_json({**_plain(result, accuracy), "chip": program.chip.name, "warnings": program.warnings}))
+    else:
+        print("\n\n".join(_text(result, program, accuracy)))
     return 0 if result.agree else 1
+
+
+def _accuracy(gap: FloatDifference | None, program: Program, data: Data) -> dict[str, float] | None:
+    """Accuracy of the float network and of the chip, where there are labels and one output layer."""
+    if gap is None or gap.answers_float is None or gap.answers_fixed is None or data.y is None:
+        return None
+    n = program.network.node(program.network.outputs[0]).n_neurons
+    answers = {"float": gap.answers_float, "chip": gap.answers_fixed}
+    return {name: share_right(np.array(given), n, data.y) for name, given in answers.items()}
+
+
+def _plain(result: Crosscheck, accuracy: dict[str, float] | None) -> dict:
+    """The result as plain values."""
+    gap = result.float_difference
+    more = {} if gap is None else {"n_alike": gap.n_alike, "accuracy": accuracy}
+    return {**asdict(result), "float_difference": None if gap is None else {**asdict(gap), **more}}
+
+
+def _text(result: Crosscheck, program: Program, accuracy: dict[str, float] | None) -> list[str]:
+    rows = []
+    for layer in result.layers:
+        first = "equal" if layer.first_difference is None else str(layer.first_difference)
+        rows.append((layer.layer, layer.n_neurons, layer.n_spikes, *layer.fired.values(), first))
+    header = ("layer", "neurons", "compared", *(f"fired ({name})" for name in result.backends), "spikes and states")
+    parts = [str(result), table(header, rows)]
+    if result.float_difference is not None:
+        parts += _float_text(result.float_difference, result.n_samples, accuracy)
+    return parts + [f"warning: {text}" for text in program.warnings]
+
+
+def _float_text(gap: FloatDifference, n_samples: int, accuracy: dict[str, float] | None) -> list[str]:
+    rows = []
+    for row in gap.layers:
+        if row.n_differing is None:
+            error = "" if row.membrane_error is None else f"{100 * row.membrane_error:.2f} % of its membrane"
+            rows.append((row.layer, row.n_neurons, "readout", "", error, "", ""))
+            continue
+        share = f"{100 * row.share_differing:.2f} %"
+        step = "none" if row.first_step is None else row.first_step
+        rates = (f"{row.rate_float:.5f}", f"{row.rate_fixed:.5f}")
+        rows.append((row.layer, row.n_neurons, *rates, row.n_differing, share, step))
+    header = ("layer", "neurons", "rate in float", f"in {gap.backend}", "spikes differing", "of those in either",
+              "first step")  # fmt: skip
+    if gap.n_alike is None:
+        answer = "answer: not compared, because there are several output layers"
+    else:
+        answer = f"answer: float and chip agree on {gap.n_alike} of {n_samples} samples"
+    if accuracy is not None:
+        answer += "; accuracy " + ", ".join(f"{name} {100 * part:.2f} %" for name, part in accuracy.items())
+    return ["float against the chip's integers (what quantizing changed):", table(header, rows), answer]

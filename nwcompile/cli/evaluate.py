@@ -5,28 +5,32 @@ from argparse import Namespace
 import numpy as np
 
 from nwcompile.cli.arguments import options_of
-from nwcompile.cli.compile import compiled
+from nwcompile.cli.compile import program_for
 from nwcompile.cli.data import Data, data_of
-from nwcompile.cli.load import network_of, no_nir_flags, program_of
+from nwcompile.cli.load import check_usage, is_program, model_network, network_of
 from nwcompile.cli.text import as_json, table
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
 from nwcompile.sim import simulate
+from nwcompile.sim.float_difference import answers
 
 
 def run(args: Namespace) -> int:
+    check_usage(args, needs_chip=False)
     data = data_of(args)
     if data.y is None:
         raise ModelError(f"{args.input or 'no input'}: no labels; evaluate needs them under the key y of a .npz file")
-    is_program = args.model.endswith(".nwc")
-    _no_idle_flags(args, is_program)
-    model = args.model_of if is_program else args.model
-    result: dict[str, float] = {}
-    if model is not None:
-        result["float"] = accuracy(simulate(network_of(model, args, data.example), data.x), data.y)
-    program = program_of(args.model, args.set) if is_program else compiled(args) if args.chip is not None else None
+    compiling = args.calibration is not None or args.set or options_of(args) != Options()
+    only_float = args.chip is None and not is_program(args.model)
+    if only_float and (compiling or args.backend or args.device != "cpu"):
+        raise OptionError("without --chip only the float model runs, on the CPU; leave out the flags of a program")
+    network = model_network(args, data.example)
+    program = None if only_float else program_for(args, network)
     backend = args.backend or "sequence"
+    result: dict[str, float] = {}
+    if network is not None:
+        result["float"] = accuracy(simulate(network, data.x), data.y)
     if program is not None:
         result["chip"] = accuracy(simulate(program, data.x, backend, args.device), data.y)
     if args.json:
@@ -39,35 +43,20 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _no_idle_flags(args: Namespace, is_program: bool) -> None:
-    """Raise OptionError for flags that would change nothing."""
-    if is_program and args.chip is not None:
-        raise OptionError("--chip: a .nwc program has its chip; change keys with --set, or compile the model again")
-    if is_program and args.model_of is None:
-        no_nir_flags(args, "name it with --model")
-    if not is_program and args.model_of is not None:
-        raise OptionError(f"--model: the float model of a .nwc program; {args.model} is a model itself")
-    compiling = args.calibration is not None or options_of(args) != Options()
-    if is_program and compiling:
-        raise OptionError(f"{args.model} is compiled already; give --calibration and the compiler's options to compile")
-    if not is_program and args.chip is None and (compiling or args.set or args.backend or args.device != "cpu"):
-        raise OptionError("without --chip only the float model runs, on the CPU; leave out the flags of a program")
-
-
 def accuracy(result: Run, labels: np.ndarray) -> float:
-    """Part of the samples whose label is the output neuron with the largest sum over all steps, 0..1.
-
-    Of a firing layer that is its spike count, of a readout its membrane. Raises ModelError for several outputs.
-    """
+    """Part of the samples whose label is the run's answer, 0..1. Raises ModelError for several outputs."""
     if isinstance(result.output, dict):
         raise ModelError(f"accuracy needs one output layer; this network has {', '.join(result.output)}")
-    total = result.output.reshape(*result.output.shape[:2], -1).sum(1)
-    if labels.min() < 0 or labels.max() >= total.shape[1]:
+    return share_right(answers(result), int(np.prod(result.output.shape[2:])), labels)
+
+
+def share_right(given: np.ndarray, n_outputs: int, labels: np.ndarray) -> float:
+    """Part of the answers that are the label, 0..1. Raises ModelError for labels that no output neuron stands for."""
+    if labels.min() < 0 or labels.max() >= n_outputs:
         raise ModelError(
-            f"labels y are {labels.min()}..{labels.max()}, but the output has {total.shape[1]} neurons, "
-            f"0..{total.shape[1] - 1}"
+            f"labels y are {labels.min()}..{labels.max()}, but the output has {n_outputs} neurons, 0..{n_outputs - 1}"
         )
-    return float(np.mean(total.argmax(1) == labels))
+    return float(np.mean(given == labels))
 
 
 def measured(args: Namespace, result: Run, data: Data) -> dict[str, float] | None:

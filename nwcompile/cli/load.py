@@ -2,6 +2,7 @@
 
 import os
 import sys
+import zipfile
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,14 +12,18 @@ from traceback import extract_tb
 
 import numpy as np
 
+from nwcompile.cli.arguments import options_of
 from nwcompile.cli.data import sentence
 from nwcompile.errors import ModelError, NwError, OptionError, nearest_first
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 
 AFTER_COMPILING = ("noc.", "cost.", "energy.", "core.cycle_ns")
 GRID = ("noc.columns", "noc.rows", "noc.cores_per_router")
+PICKLE_PROTOCOLS = (b"\2", b"\3", b"\4", b"\5")
+PICKLES = (".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
 def chip_of(args: Namespace) -> Chip:
@@ -26,9 +31,14 @@ def chip_of(args: Namespace) -> Chip:
     return Chip.load(args.chip).replace(args.set)
 
 
+def is_program(spec: str) -> bool:
+    """Whether MODEL names a program that is compiled already."""
+    return Path(spec).suffix == ".nwc"
+
+
 def program_of(path: str, changes: dict) -> Program:
     """A .nwc file, with keys of its chip changed that compiling does not depend on."""
-    if Path(path).suffix != ".nwc":
+    if not is_program(path):
         raise OptionError(f"{path}: expected a .nwc program, as `nwcompile compile` makes it")
     program = Program.load(path)
     for key in changes:
@@ -39,6 +49,7 @@ def program_of(path: str, changes: dict) -> Program:
 
 def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) -> Network:
     """The network of a .nir or .net file or of `package.module:factory`, which may need the `example`."""
+    check_kind(spec)
     if Path(spec).suffix == ".nir":
         from nwcompile.frontend.nir import from_nir
 
@@ -63,6 +74,53 @@ def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) ->
     from nwcompile.frontend.torch import from_torch
 
     return from_torch(module, example)
+
+
+def model_network(args: Namespace, example: np.ndarray | None = None) -> Network | None:
+    """The network of MODEL; where that is a program, of the --model that was named for it, or None."""
+    if is_program(args.model):
+        return None if args.model_of is None else network_of(args.model_of, args, example)
+    if args.model_of is not None:
+        raise OptionError(f"--model: the float model of a .nwc program; {args.model} is a model itself")
+    return network_of(args.model, args, example)
+
+
+def check_kind(spec: str) -> None:
+    """Raise ModelError for a pickled file, and OptionError for what names no model."""
+    if Path(spec).suffix.lower() in PICKLES or _is_pickled(Path(spec)):
+        raise ModelError(
+            f"{spec}: a pickled file; nothing is unpickled, because that runs code which the file holds; export the "
+            "model to NIR, or in Python load its weights with torch.load(path, weights_only=True) into the module and "
+            "give that to nw.from_torch"
+        )
+    name, _, attribute = spec.partition(":")
+    if name.endswith(".py"):
+        dotted = ".".join(Path(name).with_suffix("").parts)
+        raise OptionError(f"{spec}: give the module's name, not its file: {dotted}:{attribute}")
+    known = Path(spec).suffix in (".nir", ".net", ".nwc")
+    if not known and not all(word.isidentifier() for word in (*name.split("."), attribute)):
+        raise OptionError(f"{spec or repr(spec)}: expected a .nir, .net or .nwc file, or package.module:factory")
+
+
+def check_usage(args: Namespace, needs_chip: bool = True) -> None:
+    """Raise an NwError, before any work, for a chip that is missing or unknown and for flags that change nothing."""
+    if not is_program(args.model):
+        check_kind(args.model)
+        if args.chip is not None:
+            chip_of(args)
+        elif needs_chip:
+            raise OptionError(
+                f"--chip is missing: name the chip to compile {args.model} for (only a .nwc file has its own)"
+            )
+        return
+    if args.chip is not None:
+        raise OptionError("--chip: a .nwc program has its chip; change keys with --set, or compile the model again")
+    if "model_of" not in args:
+        no_nir_flags(args, f"{args.model} is a program")
+    elif args.model_of is None:
+        no_nir_flags(args, "name it with --model")
+    if args.calibration is not None or options_of(args) != Options():
+        raise OptionError(f"{args.model} is compiled already; give --calibration and the compiler's options to compile")
 
 
 def no_nir_flags(args: Namespace, reason: str) -> None:
@@ -91,13 +149,21 @@ def writable_file(file: str) -> Path:
     return writable(str(path.parent)) / path.name
 
 
+def _is_pickled(path: Path) -> bool:
+    """Whether a file begins as a pickle does, or is a zip that holds one, as torch.save writes it."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(2)
+        if start == b"PK":
+            with zipfile.ZipFile(path) as archive:
+                return any(name.endswith("data.pkl") for name in archive.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return False
+    return start[:1] == b"\x80" and start[1:] in PICKLE_PROTOCOLS
+
+
 def _factory(spec: str) -> Callable:
     name, _, attribute = spec.partition(":")
-    if name.endswith(".py"):
-        dotted = ".".join(Path(name).with_suffix("").parts)
-        raise OptionError(f"{spec}: give the module's name, not its file: {dotted}:{attribute}")
-    if not all(word.isidentifier() for word in (*name.split("."), attribute)):
-        raise OptionError(f"{spec or repr(spec)}: expected a .nir or .net file, or package.module:factory")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

@@ -1,10 +1,11 @@
-"""`nwcompile show net.nwc [--core N]`: what lies on the cores of a program."""
+"""`nwcompile show MODEL [--core N]`: what lies on the cores of a program, or of a model compiled for a chip."""
 
 from argparse import Namespace
 
 import numpy as np
 
-from nwcompile.cli.load import program_of
+from nwcompile.cli.compile import program_for
+from nwcompile.cli.load import check_usage
 from nwcompile.cli.text import as_json, count, ranges, table
 from nwcompile.cost.summary import LIMIT_OF
 from nwcompile.cost.traffic import resources
@@ -15,7 +16,8 @@ MODES = ("reset", "reset_timing", "strict", "spikes", "fires")
 
 
 def run(args: Namespace) -> int:
-    program = program_of(args.program, args.set)
+    check_usage(args)
+    program = program_for(args)
     value = cores(program) if args.core is None else core(program, args.core)
     if args.json:
         print(as_json(value))

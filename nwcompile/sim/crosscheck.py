@@ -4,10 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.errors import BackendError, unknown_choice
+from nwcompile.errors import BackendError, OptionError, unknown_choice
+from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.sim import BACKENDS, simulate
+from nwcompile.sim.float_difference import FloatDifference, check_network, float_difference
+
+AGAINST = ("float", *BACKENDS)
 
 
 @dataclass(frozen=True)
@@ -31,16 +35,35 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class LayerAgreement:
+    """One layer in all integer backends: `n_spikes` compared in each, and how many of them fired, by backend."""
+
+    layer: str
+    n_neurons: int
+    n_spikes: int
+    fired: dict[str, int]
+    first_difference: Difference | None
+
+
+@dataclass(frozen=True)
 class Crosscheck:
-    """What comparing gave. `n_compared`: spikes, states and counters looked at in each backend."""
+    """What comparing gave. `n_compared`: spikes, states and counters looked at in each backend.
+
+    `layers` has a row for each layer; `float_difference` says how far the float network is, if it was compared. That
+    difference is no disagreement: quantizing made it.
+    """
 
     agree: bool
     backends: tuple[str, ...]
     n_samples: int
     n_compared: int
     first_difference: Difference | None = None
+    layers: tuple[LayerAgreement, ...] = ()
+    float_difference: FloatDifference | None = None
 
     def __str__(self) -> str:
+        if len(self.backends) == 1:
+            return f"{self.backends[0]} ran alone on {self.n_samples} samples: no other integer backend was named"
         if self.agree:
             return (
                 f"{', '.join(self.backends)} agree bit for bit on {self.n_samples} samples "
@@ -49,54 +72,78 @@ class Crosscheck:
         return f"{', '.join(self.backends)} disagree first at {self.first_difference}"
 
 
-def crosscheck(program: Program, x=None, against=BACKENDS, window="aligned", steps=None) -> Crosscheck:
-    """Compare spikes, all states and all integer counters of the backends in `against`, the first being the measure."""
-    against = (against,) if isinstance(against, str) else tuple(against)
+def crosscheck(
+    program: Program, x=None, against=BACKENDS, window="aligned", steps=None, network: Network | None = None
+) -> Crosscheck:
+    """Compare spikes, all states and all integer counters of the backends in `against`, the first being the measure.
+
+    With "float" among them, `network` (the float Network that was compiled) runs on the same input, and how far it is
+    from the first integer backend is told beside the agreement. Raises BackendError for backends that are unknown or
+    fewer than two, OptionError and ModelError for a `network` that is missing or another one, and what `simulate`
+    raises.
+    """
+    against = tuple(dict.fromkeys((against,) if isinstance(against, str) else against))
     for name in against:
-        if name not in BACKENDS:
-            raise BackendError(unknown_choice("backend", name, BACKENDS))
-    if len(set(against)) < 2:
+        if name not in AGAINST:
+            raise BackendError(unknown_choice("backend", name, AGAINST))
+    if len(against) < 2:
         raise BackendError(f"crosscheck needs two backends or more, got {', '.join(against) or 'none'}")
-    runs = {name: simulate(program, x, name, "cpu", window, "all", steps) for name in against}
-    return compare(program, runs)
+    if "float" in against:
+        if window != "aligned":
+            raise OptionError(f"a float network has no window {window!r}; leave 'float' out, or use window='aligned'")
+        check_network(program, network)
+    elif network is not None:
+        raise OptionError("network= is compared as backend 'float'; put 'float' into `against`")
+    integer = [name for name in against if name != "float"]
+    runs = {name: simulate(program, x, name, "cpu", window, "all", steps) for name in integer}
+    wanted = simulate(network, x, steps=steps) if "float" in against else None
+    return compare(program, runs, wanted)
 
 
-def compare(program: Program, runs: dict[str, Run]) -> Crosscheck:
-    """Compare finished runs of one program on one input (recorded with `record="all"`)."""
-    first, *others = runs
-    n_compared = sum(s.size for s in runs[first].spikes.values())
-    n_compared += sum(a.size for states in runs[first].states.values() for a in states.values())
-    n_compared += sum(runs[first].counters[name].size for name in COUNTERS)
-    differences = [d for other in others if (d := _first(program, runs, first, other)) is not None]
-    found = min(differences, key=lambda d: d.step, default=None)
-    return Crosscheck(found is None, tuple(runs), runs[first].n_samples, n_compared, found)
+def compare(program: Program, runs: dict[str, Run], wanted: Run | None = None) -> Crosscheck:
+    """Compare finished runs of one program on one input (recorded with `record="all"`), and a run of its network."""
+    first = next(iter(runs.values()))
+    n_compared = sum(s.size for s in first.spikes.values())
+    n_compared += sum(a.size for states in first.states.values() for a in states.values())
+    n_compared += sum(first.counters[name].size for name in COUNTERS)
+    layers = tuple(_agreement(program, runs, name) for name in program.network.layers)
+    differences = [row.first_difference for row in layers if row.first_difference is not None]
+    found = min(differences, key=lambda d: d.step, default=None) or _counters(runs)
+    gap = None if wanted is None else float_difference(program, wanted, first)
+    return Crosscheck(found is None, tuple(runs), first.n_samples, n_compared, found, layers, gap)
 
 
-def _first(program: Program, runs: dict[str, Run], a: str, b: str) -> Difference | None:
+def _agreement(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:
+    first = next(iter(runs))
     best = None
-    for layer in program.network.layers:
-        arrays = [("spikes", runs[a].spikes[layer], runs[b].spikes[layer])]
-        arrays += [(s, runs[a].states[layer][s], runs[b].states[layer][s]) for s in runs[a].states[layer]]
-        for quantity, x, y in arrays:
-            if np.array_equal(x, y):
+    for quantity in ("spikes", *runs[first].states[layer]):
+        arrays = {name: _array(run, quantity, layer) for name, run in runs.items()}
+        for other in arrays.values():
+            if np.array_equal(arrays[first], other):
                 continue
-            where = np.argwhere((x != y).reshape(*x.shape[:2], -1))
+            where = np.argwhere((arrays[first] != other).reshape(*other.shape[:2], -1))
             sample, step, neuron = map(int, where[np.argmin(where[:, 1])])
             if best is None or step < best.step:
                 core, _ = program.mapping.where(layer, neuron)
-                values = {name: _at(runs[name], quantity, layer, sample, step, neuron) for name in runs}
+                values = {name: int(a[sample, step].reshape(-1)[neuron]) for name, a in arrays.items()}
                 best = Difference(quantity, step, sample, layer, neuron, core, values)
-    if best is not None:
-        return best
+    fired = {name: int(np.count_nonzero(run.spikes[layer])) for name, run in runs.items()}
+    n_neurons = program.network.node(layer).n_neurons
+    return LayerAgreement(layer, n_neurons, runs[first].spikes[layer].size, fired, best)
+
+
+def _array(run: Run, quantity: str, layer: str) -> np.ndarray:
+    return run.spikes[layer] if quantity == "spikes" else run.states[layer][quantity]
+
+
+def _counters(runs: dict[str, Run]) -> Difference | None:
+    """The first counter that differs, in the order of COUNTERS, of runs whose layers are equal."""
+    first = next(iter(runs))
     for name in COUNTERS:
-        x, y = runs[a].counters[name], runs[b].counters[name]
-        if not np.array_equal(x, y):
-            step, core = map(int, np.argwhere(x != y)[0])
-            values = {run: int(runs[run].counters[name][step, core]) for run in runs}
-            return Difference(name, step, None, None, None, core, values)
+        for other in runs.values():
+            x, y = runs[first].counters[name], other.counters[name]
+            if not np.array_equal(x, y):
+                step, core = map(int, np.argwhere(x != y)[0])
+                values = {run: int(runs[run].counters[name][step, core]) for run in runs}
+                return Difference(name, step, None, None, None, core, values)
     return None
-
-
-def _at(run: Run, quantity: str, layer: str, sample: int, step: int, neuron: int) -> int:
-    array = run.spikes[layer] if quantity == "spikes" else run.states[layer][quantity]
-    return int(array[sample, step].reshape(-1)[neuron])

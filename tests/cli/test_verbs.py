@@ -10,7 +10,6 @@ import pytest
 
 import nwcompile as nw
 from nwcompile import cli
-from nwcompile.sim.crosscheck import Crosscheck, Difference
 from tests.frontend.lava_files import NEURON, dense, write
 
 
@@ -83,25 +82,6 @@ def test_cli_unwritable_output_leaves_nothing(command, folder):
     assert (code, out) == (2, "")
     assert err == ("nwcompile: error: -o file: file is not a folder; choose a folder you may write to\n")
     assert sorted(p.name for p in folder.iterdir()) == ["data.npz", "file", "net.nwc"]
-
-
-def test_cli_crosscheck_agrees(command, folder):
-    code, out, _ = command("crosscheck net.nwc --input data.npz")
-    assert code == 0 and out.startswith("reference, cycle, sequence agree bit for bit on 3 samples")
-
-
-def test_cli_crosscheck_returns_1_and_the_first_difference(command, folder, monkeypatch):
-    import nwcompile.cli.crosscheck as verb
-
-    first = Difference("v", 2, 0, "fc1", 3, 0, {"reference": 5, "cycle": 6})
-    monkeypatch.setattr(verb, "crosscheck", lambda *_: Crosscheck(False, ("reference", "cycle"), 3, 99, first))
-    code, out, _ = command("crosscheck net.nwc --input data.npz")
-    assert code == 1
-    assert out == (
-        "reference, cycle disagree first at step 2, layer fc1, neuron 3, sample 0, core 0: v reference=5, cycle=6\n"
-    )
-    code, out, _ = command("crosscheck net.nwc --input data.npz --json")
-    assert code == 1 and json.loads(out)["first_difference"]["values"] == {"reference": 5, "cycle": 6}
 
 
 def test_cli_interrupt_is_one_line_and_130(command, folder, monkeypatch):

@@ -1,0 +1,124 @@
+"""How far a program is from the float network that it was made from, on the same input: rates, spikes and answers."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.errors import ModelError, OptionError
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+
+
+@dataclass(frozen=True)
+class LayerDifference:
+    """One layer in float and in fixed point, over all samples and aligned steps.
+
+    `spikes_float`, `spikes_fixed`: payloads added up; `rate_float`, `rate_fixed`: those per neuron, step and sample.
+    `n_differing` of the neurons and steps hold different spikes, first in `first_step`; `share_differing` is their
+    share, 0..1, of those in which either spikes. Of a readout only `membrane_error` is known: the root mean square of
+    the difference over that of the float membrane, None if that is 0 or the scale is unknown.
+    """
+
+    layer: str
+    n_neurons: int
+    spikes_float: int | None = None
+    spikes_fixed: int | None = None
+    rate_float: float | None = None
+    rate_fixed: float | None = None
+    n_differing: int | None = None
+    share_differing: float | None = None
+    first_step: int | None = None
+    membrane_error: float | None = None
+
+
+@dataclass(frozen=True)
+class FloatDifference:
+    """All layers, and the answer to every sample (`answers`), or None if there are several output layers.
+
+    `backend` is the integer backend that ran the program.
+    """
+
+    backend: str
+    layers: tuple[LayerDifference, ...]
+    answers_float: tuple[int, ...] | None
+    answers_fixed: tuple[int, ...] | None
+
+    @property
+    def n_alike(self) -> int | None:
+        """Number of samples that both answer alike."""
+        if self.answers_float is None or self.answers_fixed is None:
+            return None
+        return sum(a == b for a, b in zip(self.answers_float, self.answers_fixed, strict=True))
+
+
+def answers(run: Run) -> np.ndarray | None:
+    """int64[B]: the output neuron with the largest sum over all steps, the first of equals; None for several outputs.
+
+    What is summed is the spikes of an output layer that fires, or the membrane of a readout.
+    """
+    if isinstance(run.output, dict):
+        return None
+    return run.output.reshape(*run.output.shape[:2], -1).sum(1).argmax(1)
+
+
+def check_network(program: Program, network: Network | None) -> None:
+    """Raise OptionError or ModelError unless `network` is a float network with the layers of `program`."""
+    if network is None:
+        raise OptionError(
+            "'float' needs the network as it was before quantization, which a program does not hold; give it as "
+            "network=, or with --model on the command line"
+        )
+    if not isinstance(network, Network):
+        raise OptionError(f"network= takes the nw.Network that was compiled, not {type(network).__name__}")
+    if network.is_fixed:
+        raise ModelError(
+            "the network came in integers, so there is no float network to compare with; leave 'float' out of the "
+            "backends"
+        )
+    own, other = ({name: n.node(name).shape for name in n.layers} for n in (program.network, network))
+    for name in (*own, *other):
+        if own.get(name) != other.get(name):
+            raise ModelError(
+                f"the program was not made from this network: layer {name!r} has shape {_shape(own.get(name))} in the "
+                f"program and {_shape(other.get(name))} in the network; give the one that was compiled"
+            )
+
+
+def float_difference(program: Program, wanted: Run, run: Run) -> FloatDifference:
+    """Compare the float run `wanted` with a run of the program, both aligned and of one input."""
+    layers = tuple(_layer(program, name, wanted, run) for name in program.network.layers)
+    both = [None if (found := answers(r)) is None else tuple(found.tolist()) for r in (wanted, run)]
+    return FloatDifference(run.backend, layers, *both)
+
+
+def _layer(program: Program, name: str, wanted: Run, run: Run) -> LayerDifference:
+    node = program.network.node(name)
+    if not node.neuron.fires:
+        return LayerDifference(name, node.n_neurons, membrane_error=_membrane_error(program, name, wanted, run))
+    a, b = wanted.spikes[name], run.spikes[name]
+    differing = a != b
+    n_differing, n_either = np.count_nonzero(differing), np.count_nonzero((a != 0) | (b != 0))
+    sums = [int(np.abs(spikes.astype(np.int64)).sum()) for spikes in (a, b)]
+    return LayerDifference(
+        name,
+        node.n_neurons,
+        *sums,
+        *(total / a.size for total in sums),
+        n_differing,
+        n_differing / n_either if n_either else 0.0,
+        int(differing.reshape(*a.shape[:2], -1).any((0, 2)).argmax()) if n_differing else None,
+    )
+
+
+def _membrane_error(program: Program, name: str, wanted: Run, run: Run) -> float | None:
+    scale = program.output_scale.get(name)
+    expected = wanted.states[name]["v"].astype(np.float64)
+    size = float(np.sqrt(np.mean(expected**2)))
+    if not scale or not size:
+        return None
+    return float(np.sqrt(np.mean((run.states[name]["v"] / scale - expected) ** 2))) / size
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "none" if shape is None else str(list(shape))
