@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.sim import crosscheck as module
 from nwcompile.sim import BACKENDS, simulate
+from nwcompile.sim import crosscheck as module
 
 SPEC = nw.NeuronSpec(threshold=1.0, beta=0.9)
 
