@@ -17,7 +17,7 @@ def spikes(*shape):
 
 
 SUPPORTED = (
-    "supported between nwcompile.nn layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool2d, MaxPool2d of spikes, "
+    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool2d, MaxPool2d of spikes, "
     "BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / with numbers, + and - of tensors, "
     "indexing, views, cat, stack"
 )
@@ -137,7 +137,8 @@ ERRORS = [
     ),
     (
         lambda: torch.nn.Linear(8, 4),
-        "Linear has no spiking layer that is called on the example; it needs at least one nwcompile.nn.LIFLayer",
+        "Linear has no spiking layer that is called on the example; it needs at least one, "
+        "of nwcompile.nn, snnTorch, SpikingJelly, sinabs or norse",
     ),
     (
         lambda: sequential(broken(float("nan"))),

@@ -18,6 +18,7 @@ from nwcompile.frontend.torch.symbols import (
     Sum,
     Symbol,
     Unsupported,
+    WrongLayout,
 )
 
 
@@ -32,8 +33,28 @@ class Term:
     is_zero: bool = False
 
 
-def verify(recording: Recording) -> None:
-    """Raise ModelError unless all weights can be followed, and every layer is called and fed alike in every step."""
+class LayoutError(ModelError):
+    """The module's layers take their steps in another layout than they were given."""
+
+
+def verify(recording: Recording, module: str) -> None:
+    """Raise ModelError unless all weights can be followed, and every layer is called and fed alike in every step.
+
+    `module`: the class that was recorded.
+    """
+    for path, reason in recording.unknown.items():
+        raise ModelError(f"{path!r}: {reason}" if path else reason)
+    if not recording.calls:
+        raise ModelError(
+            f"{module} has no spiking layer that is called on the example; "
+            "it needs at least one, of nwcompile.nn, snnTorch, SpikingJelly, sinabs or norse"
+        )
+    for path, calls in recording.calls.items():
+        for call in calls:
+            if isinstance(call.fed, WrongLayout):
+                raise LayoutError(f"layer {path!r} is fed by {call.fed.reason}")
+            if call.fault is not None:
+                raise ModelError(f"layer {path!r} {call.fault}")
     for path, reason in recording.refused.items():
         raise ModelError(f"{path!r} is fed by {reason}; {SUPPORTED}")
     for path, calls in recording.calls.items():
@@ -92,7 +113,7 @@ def _terms(symbol: Symbol, now: int, shift: int = 0, chain: tuple = (), has_bias
             yield from _terms(source, now, shift - symbol.shift, chain + moved, has_bias)
     elif isinstance(symbol, Applied | Pooled):
         operation = symbol.operation
-        step = (operation.path, operation.kind)
+        step = (operation.path, operation.kind, operation.digest)
         yield from _terms(symbol.source, now, shift, (*chain, step), has_bias or operation.has_bias)
     elif isinstance(symbol, Source):
         yield Term(chain, symbol.name, now - symbol.time + shift, has_bias)

@@ -26,7 +26,7 @@ NO_STEP = -1
 class Tracked:
     """A tensor's symbol and how samples and steps lead its axes.
 
-    `lead`: "BT" or "TB" for all steps, "M" for samples and steps merged into one axis `[B*T]`, "B" for one step.
+    `lead`: "BT" or "TB" for all steps, "B*T" or "T*B" where they are merged into one axis, "B" for one step.
     """
 
     symbol: Symbol
@@ -39,6 +39,12 @@ class Extent:
 
     n_samples: int
     n_steps: int
+
+    @property
+    def axes(self) -> dict[str, tuple[int, ...]]:
+        """Sizes of the axes that every lead stands for."""
+        b, t = self.n_samples, self.n_steps
+        return {"BT": (b, t), "TB": (t, b), "B*T": (b * t,), "T*B": (t * b,), "B": (b,)}
 
 
 def follow(func, args, kwargs, tracked: dict[int, Tracked], extent: Extent) -> list[Tracked | None] | None:
@@ -79,9 +85,7 @@ class _Origins:
 
     def read(self, ids: np.ndarray) -> Tracked | None:
         """What a result with these entry numbers stands for, or None if its entries mix samples or steps."""
-        n_samples, n_steps = self.extent.n_samples, self.extent.n_steps
-        for lead, axes in (("BT", (n_samples, n_steps)), ("TB", (n_steps, n_samples)), ("M", (n_samples * n_steps,)),
-                           ("B", (n_samples,))):  # fmt: skip
+        for lead, axes in self.extent.axes.items():
             if ids.shape[: len(axes)] == axes and 0 not in ids.shape:
                 symbol = self._symbol(ids, lead, ids.shape[len(axes) :])
                 if symbol is not None:
@@ -112,8 +116,9 @@ class _Origins:
 
     def _block(self, ids: np.ndarray, lead: str, b: int, t: int):
         """(operand, sample, step, position) of every entry of sample b (0 or -1) in step t, flat."""
-        n_steps = self.extent.n_steps
-        at = {"BT": (b, t), "TB": (t, b), "M": (b * n_steps + t if b == 0 else t - n_steps,), "B": (b,)}[lead]
+        n_samples, n_steps = self.extent.n_samples, self.extent.n_steps
+        b %= n_samples
+        at = {"BT": (b, t), "TB": (t, b), "B*T": (b * n_steps + t,), "T*B": (t * n_samples + b,), "B": (b,)}[lead]
         ids = ids[at].reshape(-1)
         which = np.searchsorted(self.starts, ids, side="right") - 1
         local = ids - self.starts[which]
@@ -123,8 +128,8 @@ class _Origins:
             rest, position[here] = np.divmod(local[here], prod(operand.symbol.shape))
             if operand.lead == "B":
                 sample[here], step[here] = rest, NO_STEP
-            elif operand.lead == "TB":
-                step[here], sample[here] = np.divmod(rest, self.extent.n_samples)
+            elif operand.lead in ("TB", "T*B"):
+                step[here], sample[here] = np.divmod(rest, n_samples)
             else:
                 sample[here], step[here] = np.divmod(rest, n_steps)
         return which, sample, step, position

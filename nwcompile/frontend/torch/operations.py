@@ -12,7 +12,7 @@ NUMBERS = ("weight", "bias", "running_mean", "running_var", "thresholds", "beta"
 IDENTITIES = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.AlphaDropout)
 SHAPERS = (torch.nn.Flatten, torch.nn.Unflatten)
 SUPPORTED = (
-    "supported between nwcompile.nn layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool2d, MaxPool2d of spikes, "
+    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool2d, MaxPool2d of spikes, "
     "BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / with numbers, + and - of tensors, "
     "indexing, views, cat, stack"
 )
@@ -27,20 +27,20 @@ def operation(module: torch.nn.Module, path: str, shape: tuple[int, ...], one_st
 
     `one_step`: every other axis of the tensor is one batch axis. Raises Unfollowable for what cannot be expressed.
     """
-    for kind, make in MAKERS.items():
+    for kind in MAKERS:
         if isinstance(module, kind) and type(module).forward is kind.forward:
-            n_axes = AXES[kind]
-            if len(shape) not in n_axes:
-                wanted = " or ".join(
-                    "[B, N]" if n == 1 else ("[B, C, L]" if n == 2 else "[B, C, H, W]") for n in n_axes
-                )
-                raise Unfollowable(f"which is given {shape} in a step, not {wanted}")
-            if kind not in EVERY_STEP and not one_step:
-                raise Unfollowable(
-                    "which is given all steps in one tensor; merge B and T before it, or call it step by step"
-                )
-            return make(module, path)
+            return made(kind, module, path, shape, one_step)
     raise Unfollowable("which is not supported")
+
+
+def made(kind: type, module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
+    """The operation of a module of class `kind`, or of anything with the attributes of one."""
+    if len(shape) not in AXES[kind]:
+        wanted = " or ".join(WANTED[n] for n in AXES[kind])
+        raise Unfollowable(f"which is given {shape} in a step, not {wanted}")
+    if kind not in EVERY_STEP and not one_step:
+        raise Unfollowable("which is given all steps in one tensor; merge B and T before it, or call it step by step")
+    return MAKERS[kind](module, path)
 
 
 def verify_finite(module: torch.nn.Module) -> None:
@@ -167,4 +167,5 @@ AXES = {
     torch.nn.BatchNorm1d: (1, 2),
     torch.nn.BatchNorm2d: (3,),
 }
+WANTED = {1: "[B, N]", 2: "[B, C, L]", 3: "[B, C, H, W]"}
 EVERY_STEP = (torch.nn.Linear, LIFSynapse)

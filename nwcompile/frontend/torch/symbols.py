@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
+from nwcompile.frontend.torch.kind import Kind
 from nwcompile.ir.connection import Connection
 
 
@@ -33,6 +35,7 @@ class Operation:
     reshapes: bool
     has_weight: bool
     has_bias: bool
+    digest: bytes = b""  # of the numbers, where they are not those of the module at `path`
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,26 +111,44 @@ class Unsupported:
     shape: tuple[int, ...] = ()
 
 
+class WrongLayout(Unsupported):
+    """A tensor whose axes do not begin as the layer that it is fed to takes them."""
+
+
+@dataclass(frozen=True, eq=False)
+class State(Unsupported):
+    """A state of a neuron layer after step `time`, which only the layer itself may be given, in the next step."""
+
+    layer: str = ""
+    time: int = 0
+
+
 Symbol = Source | Applied | Pooled | Sum | Picked | Stacked | Constant | Unsupported
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of a neuron layer: what it was fed, and whether with all steps at once."""
+    """One call of a neuron layer: what it was fed, whether with all steps at once, and what is wrong with it."""
 
     fed: Symbol
     is_whole: bool
+    fault: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
     """What running a module once on the example showed. `calls[layer]` are in order of time.
 
-    `refused`: modules with weights that are fed what cannot be followed, and the reason.
+    `kinds[layer]`: how its module is read. `refused`: modules with weights that are fed what cannot be followed, and
+    the reason. `unknown`: neuron modules of a framework that cannot be read, and the reason. `spikes[layer]`: what the
+    layer gave, `[B, T, *shape]`.
     """
 
     input: Source
     n_steps: int
     calls: dict[str, list[Call]]
+    kinds: dict[str, Kind]
     applied: list[Applied]
     refused: dict[str, str]
+    unknown: dict[str, str]
+    spikes: dict[str, torch.Tensor]

@@ -1,0 +1,35 @@
+"""Do the imported network's layers spike as the module's did on the example?"""
+
+import warnings
+
+import numpy as np
+import torch
+
+from nwcompile.errors import NwWarning
+from nwcompile.ir.network import Network
+from nwcompile.sim import simulate
+
+MOST_SAMPLES = 2
+
+
+def compare_spikes(network: Network, x: torch.Tensor, spikes: dict[str, torch.Tensor]) -> None:
+    """Warn with NwWarning of the first layer whose spikes differ, and the first step and neuron.
+
+    `x` is `[B, T, *shape]` and `spikes[layer]` `[B, T, *shape]`; the first 2 samples are compared.
+    """
+    run = simulate(network, x[:MOST_SAMPLES].cpu().numpy())
+    for layer in network.layers:
+        if layer not in spikes:
+            continue
+        expected = spikes[layer][:MOST_SAMPLES].cpu().numpy().reshape(*run.spikes[layer].shape[:2], -1)
+        got = run.spikes[layer].reshape(expected.shape)
+        if (got != expected).any():
+            where = np.argwhere(got != expected)
+            sample, step, neuron = where[np.argmin(where[:, 1])]
+            message = (
+                f"layer {layer!r} spikes otherwise than the module on the example: {len(where)} of {got.size} entries, "
+                f"first in step {step}, sample {sample}, neuron {neuron}: {expected[sample, step, neuron]:g} in the "
+                f"module, {got[sample, step, neuron]} in the network"
+            )
+            warnings.warn(message, NwWarning, stacklevel=3)
+            return

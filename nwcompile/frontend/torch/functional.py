@@ -1,0 +1,96 @@
+"""torch functions that do what a module does, with weights as arguments: `F.linear`, `F.conv2d`, `x @ w`, ..."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import torch
+
+from nwcompile.frontend.torch.operations import Unfollowable, made
+from nwcompile.frontend.torch.symbols import Operation
+
+
+@dataclass(frozen=True)
+class Function:
+    """A torch function: the module class it stands for, its parameters with defaults, and their module attributes."""
+
+    kind: type
+    parameters: dict
+    attributes: Callable[[dict], dict]
+
+
+def _convolution(given: dict) -> dict:
+    n_axes = given["weight"].ndim - 2
+    wide = {name: _wide(given[name], n_axes) for name in ("stride", "padding", "dilation")}
+    return {**wide, "kernel_size": tuple(given["weight"].shape[2:]), "padding_mode": "zeros"}
+
+
+def _pool(given: dict) -> dict:
+    stride = given["stride"]
+    return {"stride": given["kernel_size"] if stride is None or stride == () or stride == [] else stride}
+
+
+def _batch_norm(given: dict) -> dict:
+    if given["training"]:
+        raise Unfollowable("which takes the statistics of the batch (training=True); import the module in eval mode")
+    return {"affine": given["weight"] is not None}
+
+
+def _product(given: dict) -> dict:
+    weight = given["weight"]
+    if not isinstance(weight, torch.Tensor) or weight.ndim != 2:
+        raise Unfollowable("of which the second factor is not a weight [n_in, n_out]")
+    return {"weight": weight.T, "bias": None}
+
+
+def _wide(value, n_axes: int):
+    if isinstance(value, str):
+        return value
+    values = tuple(value) if isinstance(value, list | tuple) else (value,)
+    return values * n_axes if len(values) == 1 else values
+
+
+CONVOLUTION = {"input": None, "weight": None, "bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+AVERAGE = {"input": None, "kernel_size": None, "stride": None, "padding": 0, "ceil_mode": False,
+           "count_include_pad": True, "divisor_override": None}  # fmt: skip
+MAXIMUM = {"input": None, "kernel_size": None, "stride": None, "padding": 0, "dilation": 1, "ceil_mode": False,
+           "return_indices": False}  # fmt: skip
+NORM = {"input": None, "running_mean": None, "running_var": None, "weight": None, "bias": None, "training": False,
+        "momentum": 0.1, "eps": 1e-5}  # fmt: skip
+PRODUCT = Function(torch.nn.Linear, {"input": None, "weight": None}, _product)
+FUNCTIONS = {
+    "linear": Function(torch.nn.Linear, {"input": None, "weight": None, "bias": None}, lambda given: {}),
+    "matmul": PRODUCT,
+    "mm": PRODUCT,
+    "__matmul__": PRODUCT,
+    "conv1d": Function(torch.nn.Conv1d, CONVOLUTION, _convolution),
+    "conv2d": Function(torch.nn.Conv2d, CONVOLUTION, _convolution),
+    "avg_pool2d": Function(torch.nn.AvgPool2d, AVERAGE, _pool),
+    "max_pool2d": Function(torch.nn.MaxPool2d, MAXIMUM, _pool),
+    "batch_norm": Function(torch.nn.BatchNorm2d, NORM, _batch_norm),
+}
+
+
+def arguments(name: str, args, kwargs) -> dict:
+    """The call's arguments by name, with defaults."""
+    parameters = FUNCTIONS[name].parameters
+    given = {**parameters, **dict(zip(parameters, args, strict=False)), **kwargs}
+    if "other" in given or "mat2" in given:
+        given["weight"] = given.pop("other", None) if "other" in given else given.pop("mat2")
+    return given
+
+
+def operation_of(name: str, given: dict, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
+    """The operation that the call is on a tensor of `shape` per step; `one_step` as in `operations.operation`."""
+    function = FUNCTIONS[name]
+    module = SimpleNamespace(**{**given, **function.attributes(given)})
+    kind = function.kind
+    if kind is torch.nn.BatchNorm2d and len(shape) < 3:
+        kind = torch.nn.BatchNorm1d
+    done = made(kind, module, path, shape, one_step)
+    digest = hashlib.sha1(usedforsecurity=False)
+    for value in given.values():
+        if isinstance(value, torch.Tensor) and value is not given["input"]:
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return replace(done, kind=name, digest=digest.digest())

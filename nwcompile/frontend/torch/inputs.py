@@ -1,0 +1,58 @@
+"""How a module is given the example: all steps in the layout that is asked for, or one step after the other."""
+
+import inspect
+
+import torch
+
+from nwcompile.errors import ModelError, unknown_choice
+
+LAYOUTS = ("BT", "TB")
+
+
+def layout_of(text) -> str:
+    """ "BT" or "TB" of a layout such as "BT", "TB", "[B, T]" or "[T, B]". Raises ModelError."""
+    letters = "".join(c for c in text.upper() if c.isalpha()) if isinstance(text, str) else text
+    if letters not in LAYOUTS:
+        raise ModelError(unknown_choice("layout", text, LAYOUTS))
+    return letters
+
+
+def example_of(module: torch.nn.Module, example_input, layout: str) -> torch.Tensor:
+    """The example `[B, T, *shape]`, float32, on the module's device, of 2 samples and 2 steps at least."""
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}")
+    axes = "[B, T, *shape]" if layout == "BT" else "[T, B, *shape]"
+    try:
+        x = torch.as_tensor(example_input)
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise ModelError(f"example_input must be numbers {axes}: {e}") from None
+    if x.ndim < 3 or 0 in x.shape:
+        raise ModelError(f"example_input must be {axes}, got shape {list(x.shape)}")
+    if x.is_complex() or (x.is_floating_point() and not x.isfinite().all()):
+        raise ModelError("example_input has NaN, infinite or complex values; give real, finite numbers")
+    parameter = next(module.parameters(), torch.empty(0))
+    x = x.detach().to(parameter.device, parameter.dtype if parameter.is_floating_point() else torch.float32)
+    x = x.transpose(0, 1).contiguous() if layout == "TB" else x
+    for axis in (0, 1):
+        x = torch.cat([x, x], axis) if x.shape[axis] == 1 else x
+    return x
+
+
+class Stepwise:
+    """Calls a module with one step after the other.
+
+    Where its forward takes more than the input and gives a tuple, what follows the first entry is handed back to it in
+    the next step, as the state.
+    """
+
+    def __init__(self, module: torch.nn.Module):
+        self.module, self.states = module, ()
+        parameters = list(inspect.signature(module.forward).parameters.values())[1:]
+        self.places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        self.missing = (None,) * sum(p.default is p.empty for p in self.places)
+
+    def call(self, x: torch.Tensor) -> None:
+        """Run one step `[B, *shape]`."""
+        result = self.module(x, *(self.states or self.missing))
+        if self.places and isinstance(result, tuple) and 1 < len(result) <= len(self.places) + 1:
+            self.states = result[1:]

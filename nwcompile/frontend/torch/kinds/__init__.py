@@ -1,0 +1,38 @@
+"""Neuron modules of the frameworks, known by where they are defined: no framework is imported."""
+
+import torch
+
+from nwcompile.frontend.torch.kind import Kind
+from nwcompile.frontend.torch.kinds import norse, own, sinabs, snntorch, spikingjelly
+
+FRAMEWORKS = (own, snntorch, spikingjelly, sinabs, norse)
+KINDS = {(kind.package, kind.name): kind for framework in FRAMEWORKS for kind in framework.KINDS}
+NEURON_MODULES = (
+    "snntorch._neurons",
+    "spikingjelly.activation_based.neuron",
+    "sinabs.layers.stateful_layer",
+    "norse.torch.module.snn",
+    "norse.torch.module.leaky_integrator",
+)
+
+
+def kind_of(module: torch.nn.Module) -> Kind | None:
+    """How the calls of `module` are read; None for what is no neuron module that is known."""
+    for cls in type(module).__mro__:
+        kind = KINDS.get((cls.__module__.partition(".")[0], cls.__name__))
+        if kind is not None:
+            return kind if type(module).forward is cls.forward else None
+    return None
+
+
+def is_foreign_neuron(module: torch.nn.Module) -> bool:
+    """Whether `module` is a neuron of a framework, known or not."""
+    return any(cls.__module__.startswith(NEURON_MODULES) for cls in type(module).__mro__)
+
+
+def stated(module: torch.nn.Module) -> str:
+    """A foreign neuron's class, and the classes of its framework that are supported."""
+    package = next(cls.__module__ for cls in type(module).__mro__ if cls.__module__.startswith(NEURON_MODULES))
+    package = package.partition(".")[0]
+    names = [name for framework, name in KINDS if framework == package]
+    return f"{type(module).__name__} is not supported; supported neurons of {package}: {', '.join(names) or 'none'}"

@@ -1,0 +1,22 @@
+"""Layers of nwcompile.nn."""
+
+from nwcompile.frontend.torch.kind import Kind, Neurons, numbers
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.neuron import NeuronSpec
+
+RESETS = {"subtraction": "subtract", "zero": "zero", "none": "none"}
+
+
+def _read(module, layer, shape) -> Neurons:
+    per_neuron = {
+        "beta": numbers(module, layer, "taus", module.beta.reshape(shape), shape),
+        "threshold": numbers(module, layer, "thresholds", module.thresholds.reshape(shape), shape),
+    }
+    spec = NeuronSpec(strict=False, reset=RESETS[module.reset_mechanism], **per_neuron)
+    if module.layer_topology != "RC":
+        return Neurons(spec)
+    weight = module.w_rec.detach().cpu().T.contiguous().numpy().copy()
+    return Neurons(spec, (Dense(layer, layer, weight, delay=1),))
+
+
+KINDS = (Kind("nwcompile", "LIFLayer", _read, lambda module: ("BT", "B")),)

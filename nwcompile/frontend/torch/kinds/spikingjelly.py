@@ -1,0 +1,3 @@
+"""spikingjelly."""
+
+KINDS = ()

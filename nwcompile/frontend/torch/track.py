@@ -1,0 +1,197 @@
+"""Following tensors through the torch functions that are called between modules."""
+
+from itertools import repeat
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from nwcompile.frontend.torch.functional import FUNCTIONS, arguments, operation_of
+from nwcompile.frontend.torch.linear import is_linear, linear
+from nwcompile.frontend.torch.moves import MOVES, Extent, Tracked, follow
+from nwcompile.frontend.torch.operations import Unfollowable
+from nwcompile.frontend.torch.symbols import (
+    Applied,
+    Constant,
+    Operation,
+    Picked,
+    Pooled,
+    Source,
+    Stacked,
+    State,
+    Symbol,
+    Unsupported,
+)
+
+CASTS = frozenset(
+    ("to", "float", "double", "half", "bfloat16", "type", "type_as", "cpu", "cuda", "requires_grad_", "dropout")
+)
+CREATES = frozenset(
+    (
+        "zeros_like",
+        "ones_like",
+        "empty_like",
+        "full_like",
+        "new_zeros",
+        "new_ones",
+        "new_empty",
+        "new_full",
+        "new_tensor",
+    )
+)
+KEEPS_STATE = frozenset(("detach", "detach_", "clone", "contiguous", "requires_grad_", "__get__", "to", "float"))
+
+
+class Tracker(TorchFunctionMode):
+    """Knows what tensors stand for, by their ids, and keeps that up to date through torch functions."""
+
+    def __init__(self, extent: Extent, lead: str, input_name: str):
+        """`lead`: what the axes of the module's input begin with."""
+        super().__init__()
+        self.extent, self.lead, self.input_name = extent, lead, input_name
+        self.input_is_spikes = False
+        self.tracked: dict[int, Tracked] = {}
+        self.alive: list[torch.Tensor] = []  # ids of tensors stay theirs as long as they live
+        self.applied: list[Applied] = []
+        self.refused: list[str] = []
+        self.depth = 0  # of leaf modules being run, whose insides are not followed
+        self.containers: list[tuple[str, torch.nn.Module | None]] = [("", None)]  # being run and followed inside
+
+    def quietly(self, action):
+        """What `action()` gives, with torch functions not followed."""
+        self.depth += 1
+        try:
+            return action()
+        finally:
+            self.depth -= 1
+
+    def track(self, tensor: torch.Tensor, symbol: Symbol, lead: str) -> None:
+        self.tracked[id(tensor)] = Tracked(symbol, lead)
+        self.alive.append(tensor)
+
+    def known(self, tensor: torch.Tensor) -> Tracked:
+        """What a tensor stands for."""
+        known = self.tracked.get(id(tensor))
+        if known is not None:
+            return known
+        shape, lead = self.by_shape(tensor)
+        return Tracked(Constant(shape, not tensor.count_nonzero()), lead)
+
+    def by_shape(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], str]:
+        """Shape of one step, and lead, of a tensor that is not followed: as its first axes look."""
+        axes = self.extent.axes[self.lead]
+        lead = self.lead if tuple(tensor.shape[: len(axes)]) == axes else "B"
+        return tuple(tensor.shape[len(self.extent.axes[lead]) :]), lead
+
+    def refuse(self, result, reason: str) -> None:
+        """Whatever tensors are in `result` cannot be followed."""
+        self.refused.append(reason)
+        for tensor in tensors_in(result):
+            shape, lead = self.by_shape(tensor)
+            self.track(tensor, Unsupported(reason, shape), lead)
+
+    def is_spikes(self, symbol: Symbol) -> bool:
+        """Whether a tensor is certain to hold spikes, 0 or 1."""
+        if isinstance(symbol, Source):
+            return symbol.name != self.input_name or self.input_is_spikes
+        if isinstance(symbol, Picked):
+            return all(map(self.is_spikes, symbol.sources))
+        return isinstance(symbol, Pooled) or (isinstance(symbol, Stacked) and all(map(self.is_spikes, symbol.steps)))
+
+    def operated(self, done: Operation, given: Tracked, result: torch.Tensor) -> None:
+        """`result` is what the operation gives of `given`."""
+        shape = tuple(result.shape[len(self.extent.axes[given.lead]) :])
+        if done.kind in ("MaxPool2d", "max_pool2d"):
+            if self.is_spikes(given.symbol):
+                self.track(result, Pooled(done, given.symbol, shape), given.lead)
+            else:
+                self.refuse(
+                    result,
+                    f"{done.path!r} ({done.kind}) of currents; a maximum is supported of spikes only, after a layer",
+                )
+            return
+        applied = Applied(done, given.symbol, shape)
+        self.applied.append(applied)
+        self.track(result, applied, given.lead)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if self.depth == 0:
+            self.quietly(lambda: self._function(func, args, kwargs, result))
+        return result
+
+    def _function(self, func, args, kwargs, result) -> None:
+        name = getattr(func, "__name__", repr(func))
+        tensors = [t for t in tensors_in((args, tuple(kwargs.values()))) if id(t) in self.tracked]
+        if name == "__setitem__":
+            self.refuse(args[0], "a tensor that is filled by item assignment; use torch.stack or torch.cat")
+        if not tensors or not tensors_in(result) or name in CREATES:
+            return
+        for tensor in tensors:
+            symbol = self.known(tensor).symbol
+            if isinstance(symbol, State) and name in KEEPS_STATE and tensor.shape == getattr(result, "shape", None):
+                self.track(result, symbol, self.known(tensor).lead)
+                return
+            if isinstance(symbol, Unsupported):
+                self.refuse(result, symbol.reason)
+                return
+        where = f"{self.containers[-1][0]!r}" if self.containers[-1][0] else "forward"
+        reason = f"torch function {name!r} in {where}, which is not supported here"
+        if name in CASTS and isinstance(result, torch.Tensor):
+            self._cast(tensors[0], result, reason)
+        elif name in MOVES:
+            self.moved(func, args, kwargs, result, reason)
+        elif is_linear(name):
+            known = linear(name, args, kwargs, self.known, self._path(name)) or Tracked(Unsupported(reason), "B")
+            self.track(result, known.symbol, known.lead)
+        elif name in FUNCTIONS:
+            self._weighed(name, args, kwargs, result, reason)
+        else:
+            self.refuse(result, reason)
+
+    def _weighed(self, name: str, args, kwargs, result, reason: str) -> None:
+        """A function with weights of its own, or a pooling."""
+        given = arguments(name, args, kwargs)
+        others = [v for k, v in given.items() if k != "input" and isinstance(v, torch.Tensor)]
+        if id(given.get("input")) not in self.tracked or any(id(t) in self.tracked for t in others):
+            self.refuse(result, reason)
+            return
+        known = self.known(given["input"])
+        path, module = self.containers[-1]
+        if not isinstance(module, FUNCTIONS[name].kind):
+            path = self._path(name)
+        try:
+            done = operation_of(name, given, path, known.symbol.shape, known.lead in ("B", "B*T", "T*B"))
+        except Unfollowable as e:
+            self.refuse(result, f"torch function {name!r}, {e}")
+            return
+        self.operated(done, known, result)
+
+    def _cast(self, given, result, reason) -> None:
+        known = self.tracked.get(id(given))
+        same = known is not None and given.shape == result.shape and torch.equal(given.to(result.dtype), result)
+        if same and (result.is_floating_point() or self.is_spikes(known.symbol)):
+            self.track(result, known.symbol, known.lead)
+        else:
+            self.refuse(result, reason)
+
+    def moved(self, func, args, kwargs, result, reason) -> None:
+        """`result` is entries of the arguments, moved by `func`."""
+        found = follow(func, args, kwargs, self.tracked, self.extent)
+        for tensor, known in zip(tensors_in(result), found or repeat(None), strict=False):
+            if known is None:
+                self.refuse(tensor, reason)
+            else:
+                self.track(tensor, known.symbol, known.lead)
+
+    def _path(self, name: str) -> str:
+        return ".".join(filter(None, (self.containers[-1][0], name.strip("_"))))
+
+
+def tensors_in(value) -> list[torch.Tensor]:
+    """All tensors in nested lists, tuples and dicts, in their order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return [t for v in value for t in tensors_in(v)] if isinstance(value, list | tuple) else []
