@@ -8,12 +8,14 @@ import warnings
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import fields
+from os import PathLike
 
 import numpy as np
 
 from nwcompile.errors import ModelError, NwWarning, unknown_choice
 from nwcompile.frontend.dialects import DIALECTS, dialect_of, neuron_spec
-from nwcompile.frontend.nir_file import NEURONS, NirGraph, NirNode, read_graph
+from nwcompile.frontend.nir_file import NEURONS, NirGraph, NirNode, flat_graph, read_tree
+from nwcompile.frontend.nir_noted import has_notes, noted_network
 from nwcompile.frontend.nir_ops import delay_steps, output_shape, takes
 from nwcompile.frontend.nir_order import late_edges
 from nwcompile.frontend.nir_wiring import check_ends, wire
@@ -42,7 +44,17 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     naming the node; warns with NwWarning what is assumed and what contradicts the dialect.
     """
     _check_choices(dt, dialect, neuron)
-    graph = read_graph(path)
+    tree = read_tree(path)
+    if has_notes(tree):
+        network = _as_noted(tree, _named(path), dt, dialect, neuron or {})
+        if network is not None:
+            return network
+    if dialect is None:
+        raise ModelError(
+            "from_nir needs dialect=, because NIR files do not say how neurons are discretised, fire and reset; "
+            f"choose one of: {', '.join(sorted(DIALECTS))}"
+        )
+    graph = flat_graph(tree)
     check_ends(graph)
     neurons = [node for node in graph.nodes.values() if node.kind in NEURONS]
     spoken = dialect_of(dialect, neurons, dt)
@@ -53,7 +65,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     delays = [node for node in graph.nodes.values() if node.kind == "Delay" and delay_steps(node, step).min() > 0]
     late = late_edges(graph, frozenset(node.name for node in delays))
     shapes = _shapes(graph)
-    given = _overrides(neuron or {}, graph, dialect)
+    given = _overrides(neuron or {}, {node.name: node.kind for node in neurons}, dialect)
     specs: dict[str, NeuronSpec] = {}
     said: dict[str, list[str]] = {}
     with np.errstate(all="ignore"):  # what comes out infinite is refused by Network.verify, which names it
@@ -70,12 +82,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
 
 
 def _check_choices(dt, dialect, neuron) -> None:
-    if dialect is None:
-        raise ModelError(
-            "from_nir needs dialect=, because NIR files do not say how neurons are discretised, fire and reset; "
-            f"choose one of: {', '.join(sorted(DIALECTS))}"
-        )
-    if dialect not in DIALECTS:
+    if dialect is not None and dialect not in DIALECTS:
         raise ModelError(unknown_choice("dialect", dialect, DIALECTS))
     if dt is not None:
         number = not isinstance(dt, bool) and isinstance(dt, int | float | np.integer | np.floating)
@@ -85,14 +92,45 @@ def _check_choices(dt, dialect, neuron) -> None:
         raise ModelError(f"neuron={neuron!r} must be a dict of NeuronSpec fields, or of such dicts by node name")
 
 
-def _overrides(neuron: Mapping, graph: NirGraph, dialect: str) -> dict[str, dict]:
+def _named(path) -> str:
+    return f"NIR file {path}" if isinstance(path, str | PathLike) else "NIR graph"
+
+
+def _as_noted(tree: Mapping, where: str, dt, dialect, neuron: Mapping) -> Network | None:
+    """The network of a file that to_nir wrote, as it noted it; None, with a warning, where only a dialect can read it.
+
+    Parameters that somebody changed count: the notes are used as long as they agree with them.
+    """
+    try:
+        network, kinds, noted_dt = noted_network(tree)
+    except ModelError as error:
+        if dialect is None:
+            advice = "to read its parameters alone, give dialect= and dt="
+            raise ModelError(f"{where}: to_nir wrote it, but {error}; {advice}") from None
+        message = f"{where}: to_nir wrote it, but {error}; its parameters are read with dialect {dialect!r}"
+        warnings.warn(message, NwWarning, stacklevel=3)
+        return None
+    if dialect is not None or dt not in (None, noted_dt):
+        message = (
+            f"{where}: to_nir wrote it and noted its neurons exactly; dialect= and dt= are not needed and not used"
+        )
+        warnings.warn(message, NwWarning, stacklevel=3)
+    given = _overrides(neuron, {name: kind for name, kind in kinds.items() if kind in NEURONS}, dialect)
+    layers = {}
+    for name, node in network.nodes.items():
+        fields = {key: value for key, value in given.get(name, {}).items() if key != "norm_input"}
+        layers[name] = (node.neuron.replace(**fields) if fields else node.neuron, node.shape)
+    inputs = {name: node.shape for name, node in network.inputs.items()}
+    return Network.from_arrays(layers, network.connections, inputs)
+
+
+def _overrides(neuron: Mapping, kinds: Mapping[str, str], dialect: str | None) -> dict[str, dict]:
     """What `neuron=` gives for every neuron node: fields for all spiking nodes, then those of the node by name."""
     common = {key: value for key, value in neuron.items() if not isinstance(value, Mapping)}
-    names = [node.name for node in graph.nodes.values() if node.kind in NEURONS]
     for name in neuron:
-        if name not in common and name not in names:
-            raise ModelError(unknown_choice("neuron node", name, names))
-    given = {n: {**(common if graph.nodes[n].kind in SPIKING else {}), **neuron.get(n, {})} for n in names}
+        if name not in common and name not in kinds:
+            raise ModelError(unknown_choice("neuron node", name, kinds))
+    given = {n: {**(common if kind in SPIKING else {}), **neuron.get(n, {})} for n, kind in kinds.items()}
     for values in (common, *given.values()):
         for key, value in values.items():
             if key not in OVERRIDES:

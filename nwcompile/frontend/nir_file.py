@@ -86,19 +86,23 @@ def _grouped(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict[str
     return groups
 
 
-def read_graph(source) -> NirGraph:
-    """The graph in the NIR file at the path `source`, or in a `nir.NIRGraph`.
+def read_tree(source) -> dict:
+    """The nodes, as they are stored, of the NIR file at the path `source`, or of a `nir.NIRGraph`.
 
-    Raises ModelError for a file that is missing, not HDF5, damaged or larger than it can be, and for node types,
-    parameters and edges that cannot be used.
+    Raises ModelError for a file that is missing, not HDF5, damaged or larger than it can be.
     """
     if hasattr(source, "to_dict"):
-        return _flatten(source.to_dict(), "")
+        return source.to_dict()
     if not isinstance(source, str | PathLike):
         raise ModelError(f"from_nir takes the path of a NIR file or a nir.NIRGraph, not {type(source).__name__}")
     tree = read_hdf5(Path(source), "NIR").get("node")
     if not isinstance(tree, dict):
         raise ModelError(f"NIR file {source}: the HDF5 file has no group 'node'; write the model with nir.write")
+    return tree
+
+
+def flat_graph(tree: Mapping) -> NirGraph:
+    """The graph of a tree; raises ModelError for node types, parameters and edges that cannot be used."""
     return _flatten(tree, "")
 
 

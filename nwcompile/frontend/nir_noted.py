@@ -1,0 +1,83 @@
+"""Reads a NIR file that to_nir wrote back to the network it was made from, if its parameters still are those."""
+
+import json
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.nir_notes import KEY, noted, read
+from nwcompile.frontend.nir_tree import FORMAT, nir_tree
+from nwcompile.ir import connection
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+
+UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, StopIteration)
+KINDS = {kind.__name__: kind for kind in connection.Connection.__subclasses__()}
+
+
+def has_notes(tree: Mapping) -> bool:
+    """Whether to_nir wrote the graph of that HDF5 tree."""
+    return isinstance(tree.get("metadata"), Mapping) and KEY in tree["metadata"]
+
+
+def noted_network(tree: Mapping) -> tuple[Network, dict[str, str], float]:
+    """The network of a tree with notes, the type of NIR node that each of its layers is, and dt.
+
+    Raises ModelError where the notes cannot be read or do not agree with the types, parameters and edges beside them.
+    """
+    try:
+        head = json.loads(str(tree["metadata"][KEY]))
+        if head["format"] != FORMAT:
+            raise ModelError(f"its notes are of format {head['format']!r}, this version reads {FORMAT}")
+        network = _network(tree["nodes"], head)
+        dt = float(head["dt"])
+    except UNREADABLE as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"its notes cannot be read ({type(error).__name__}: {error})") from None
+    changed = _changed(tree, network, dt)
+    if changed:
+        raise ModelError(f"{changed} changed after it was written, so its notes do not hold")
+    kinds = {name: str(tree["nodes"][place]["type"]) for place, name, _ in head["nodes"]}
+    return network, kinds, dt
+
+
+def _network(nodes: Mapping, head: Mapping) -> Network:
+    inputs = {name: tuple(np.asarray(nodes[place]["shape"]).tolist()) for place, name in head["inputs"]}
+    layers = {}
+    for place, name, shape in head["nodes"]:
+        node = nodes[place]
+        sizes = {prod(np.shape(value)) for key, value in node.items() if key not in ("type", "metadata")}
+        if sizes != {prod(shape)}:
+            raise ValueError(f"shape {shape} of {place!r}")
+        is_junction = KEY not in node.get("metadata", ())
+        layers[name] = (None if is_junction else NeuronSpec(**noted(node["metadata"], node)), tuple(shape))
+    connections = []
+    for entry in head["connections"]:
+        if isinstance(entry, str):
+            fields = noted(nodes[entry]["metadata"], nodes[entry])
+        else:
+            fields = {key: read(value) for key, value in entry.items()}
+        connections.append(KINDS[fields.pop("type")](**fields))
+    network = Network.from_arrays(layers, connections, inputs)
+    if network.is_fixed:
+        raise ValueError("fixed-point neurons")
+    return network
+
+
+def _changed(tree: Mapping, network: Network, dt: float) -> str:
+    """What of the tree is not as to_nir writes the network: names of nodes, or the edges."""
+    fresh = nir_tree(network, dt)
+    names = [n for n in {**fresh.nodes, **tree["nodes"]} if not _same(fresh.nodes.get(n), tree["nodes"].get(n))]
+    if names:
+        return f"node{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
+    edges = {tuple(e.decode() if isinstance(e, bytes) else str(e) for e in pair) for pair in tree["edges"]}
+    return "" if edges == set(fresh.edges) else "the edges"
+
+
+def _same(a: Mapping | None, b) -> bool:
+    if a is None or not isinstance(b, Mapping) or a.keys() - {"metadata"} != b.keys() - {"metadata"}:
+        return False
+    return all(np.array_equal(a[key], b[key]) for key in a if key != "metadata")

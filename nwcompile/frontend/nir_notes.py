@@ -1,0 +1,78 @@
+"""Notes in the metadata of NIR nodes: a node's fields, so exactly that reading them gives the same bits and types.
+
+A note is a JSON text under the key `nwcompile`. Arrays stand beside it under `nwcompile_<field>`; an array that is also
+a parameter of the node is not written twice, the note then names the parameter.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+KEY = "nwcompile"
+KINDS = "biuf"
+
+
+def note(fields: Iterable[tuple[str, object]], parameters: Mapping[str, object]) -> dict[str, object]:
+    """The metadata that hold `fields` of a node with these `parameters`; `noted` gives the fields back."""
+    text: dict[str, object] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in fields:
+        if isinstance(value, np.ndarray) and value.size and value.ndim:
+            twin = next((key for key, other in parameters.items() if _same(value, other)), None)
+            text[name] = {"array": None} if twin is None else {"parameter": twin}
+            if twin is None:
+                arrays[f"{KEY}_{name}"] = value
+        else:
+            text[name] = written(value)
+    return {KEY: json.dumps(text), **arrays}
+
+
+def noted(metadata: Mapping, parameters: Mapping[str, object]) -> dict[str, object]:
+    """The fields in the metadata of a node with these `parameters`. Raises ValueError, KeyError, TypeError."""
+    fields = {}
+    for name, value in json.loads(str(metadata[KEY])).items():
+        if isinstance(value, dict) and "array" in value:
+            fields[name] = _numbers(metadata[f"{KEY}_{name}"])
+        elif isinstance(value, dict) and "parameter" in value:
+            fields[name] = _numbers(parameters[value["parameter"]])
+        else:
+            fields[name] = read(value)
+    return fields
+
+
+def _same(a: np.ndarray, b) -> bool:
+    return isinstance(b, np.ndarray) and (a.dtype.str, a.shape) == (b.dtype.str, b.shape) and a.tobytes() == b.tobytes()
+
+
+def written(value):
+    """A scalar, a tuple or an array without dimensions or values as JSON that says its type."""
+    if isinstance(value, tuple):
+        return {"tuple": [written(v) for v in value]}
+    if isinstance(value, np.ndarray | np.generic):
+        kind = "inline" if isinstance(value, np.ndarray) else "scalar"
+        return {kind: [value.dtype.str, list(value.shape), value.tobytes().hex()]}
+    return value
+
+
+def read(value):
+    if not isinstance(value, dict):
+        return value
+    if "tuple" in value:
+        return tuple(read(v) for v in value["tuple"])
+    (kind, (dtype, shape, data)) = next(iter(value.items()))
+    array = np.frombuffer(bytes.fromhex(data), _dtype(dtype)).reshape(shape).copy()
+    return array[()] if kind == "scalar" else array
+
+
+def _dtype(text: str) -> np.dtype:
+    dtype = np.dtype(text)
+    if dtype.kind not in KINDS:
+        raise ValueError(f"type {text}")
+    return dtype
+
+
+def _numbers(value) -> np.ndarray:
+    array = np.asarray(value)
+    _dtype(array.dtype.str)
+    return array

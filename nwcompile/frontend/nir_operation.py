@@ -1,0 +1,133 @@
+"""A connection as the NIR node that computes the same, in the shapes that nir 1.0.8 takes it for.
+
+nir takes the wrong sizes for grouped convolutions and for kernels that are not square, and has no list of synapses and
+no node that gives N values the shape [C, H, W]. What is so is written as an equal node: whole groups, zeros around
+the kernel, a matrix.
+"""
+
+from math import prod
+
+import numpy as np
+
+from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, pair
+from nwcompile.sim.linear import apply
+
+LARGEST_MATRIX = 1 << 26
+ROWS_AT_ONCE = 16
+
+
+def keeps_shape(c: Connection, shape: tuple[int, ...]) -> bool:
+    """Whether a node gives the shape that `c` has by itself for a source that is `shape` in the file; else flat."""
+    if isinstance(c, Conv2d):
+        if len(shape) != 3 or tuple(c.source_shape or shape) != shape:
+            return False
+        return _square(c) is not None or prod(shape) * prod(c.output_shape(shape)) > LARGEST_MATRIX
+    return isinstance(c, Scale) or len(shape) == {Conv1d: 2, Pool2d: 3}.get(type(c), -1)
+
+
+def is_typed(c: Connection) -> bool:
+    """Whether nir 1.0.8 takes the right shapes for a connection that keeps its shape."""
+    return not isinstance(c, Conv2d) or _square(c) is not None
+
+
+def nearest_operation(
+    c: Connection, shape: tuple[int, ...], source_shape: tuple[int, ...], target_shape: tuple[int, ...]
+) -> tuple[dict | None, list[str]]:
+    """Type and parameters of the node for `c`, or None where an edge is enough, and the fields that it cannot hold.
+
+    The source is `shape` in the file and `source_shape` in the network; the latter is flattened before a matrix.
+    Raises ModelError where only a matrix would do that is too large.
+    """
+    if isinstance(c, Scale):
+        return _scale(c, shape, source_shape)
+    if isinstance(c, Pool2d) and keeps_shape(c, shape):
+        stride = c.kernel if c.stride is None else c.stride
+        sizes = {"kernel_size": c.kernel, "stride": stride, "padding": c.padding}
+        kind = "SumPool2d" if c.kind == "sum" else "AvgPool2d"
+        return {"type": kind, **{key: np.array(pair(value)) for key, value in sizes.items()}}, []
+    if isinstance(c, Conv1d | Conv2d) and keeps_shape(c, shape):
+        return _convolution(c, shape, target_shape)
+    weight = np.asarray(c.weight) if isinstance(c, Dense) else _matrix(c, source_shape, target_shape)
+    bias = c.bias_per_neuron(target_shape)
+    if bias is None:
+        return {"type": "Linear", "weight": weight}, []
+    return {"type": "Affine", "weight": weight, "bias": np.ascontiguousarray(bias).reshape(-1)}, []
+
+
+def _scale(c: Scale, shape, source_shape) -> tuple[dict | None, list[str]]:
+    lost = ["shift"] if np.any(c.shift) else []
+    if np.ndim(c.scale) == 0 and np.ndim(c.shift) == 0 and c.scale == 1 and not lost:
+        return None, []
+    return {"type": "Scale", "scale": np.array(c.per_neuron("scale", source_shape)).reshape(shape)}, lost
+
+
+def _convolution(c: Conv1d | Conv2d, shape, target_shape) -> tuple[dict, list[str]]:
+    output = c.output_shape(shape)
+    lost = []
+    bias = np.zeros(output[0], np.float32)
+    if c.bias is not None:
+        full = np.ascontiguousarray(c.bias_per_neuron(target_shape)).reshape(output[0], -1)
+        if (full == full[:, :1]).all():
+            bias = np.ascontiguousarray(full[:, 0])
+        else:
+            lost = ["bias"]
+    if isinstance(c, Conv1d):
+        sizes = {key: np.int64(pair(getattr(c, key))[0]) for key in ("stride", "padding", "dilation")}
+        weight, groups, input_shape = _ungrouped(np.asarray(c.weight), c.groups), 1, np.int64(shape[1])
+    else:
+        square, groups = _square(c), 1
+        if square is None:
+            square, groups = (np.asarray(c.weight), pair(c.padding)), int(c.groups)
+        weight, padding = square
+        sizes = {"stride": pair(c.stride), "padding": padding, "dilation": pair(c.dilation)}
+        sizes = {key: np.array(value) for key, value in sizes.items()}
+        input_shape = np.array(shape[1:])
+    parameters = {"input_shape": input_shape, "weight": weight, **sizes, "groups": np.int64(groups), "bias": bias}
+    return {"type": type(c).__name__, **parameters}, lost
+
+
+def _ungrouped(weight: np.ndarray, groups: int) -> np.ndarray:
+    """The kernel over all channels, zero for those of other groups."""
+    if groups == 1:
+        return weight
+    n_out, n_in = weight.shape[0] // groups, weight.shape[1]
+    full = np.zeros((weight.shape[0], n_in * groups, *weight.shape[2:]), weight.dtype)
+    for g in range(groups):
+        full[g * n_out : (g + 1) * n_out, g * n_in : (g + 1) * n_in] = weight[g * n_out : (g + 1) * n_out]
+    return full
+
+
+def _square(c: Conv2d) -> tuple[np.ndarray, tuple[int, int]] | None:
+    """Weight and padding of an equal convolution without groups whose kernel is square, if there is one.
+
+    Zeros are added on both sides alike, so that the padding can undo them; an odd number of them has no middle.
+    """
+    weight = _ungrouped(np.asarray(c.weight), int(c.groups))
+    size = max(weight.shape[2:])
+    missing = [size - n for n in weight.shape[2:]]
+    if any(n % 2 for n in missing):
+        return None
+    margin = [n // 2 for n in missing]
+    padding = tuple(p + m * d for p, m, d in zip(pair(c.padding), margin, pair(c.dilation), strict=True))
+    if any(margin):
+        weight = np.pad(weight, ((0, 0), (0, 0), *((m, m) for m in margin)))
+    return weight, padding
+
+
+def _matrix(c: Connection, source_shape, target_shape) -> np.ndarray:
+    """float32[n_target, n_source] that does what `c` does without its bias."""
+    n_source, n_target = prod(source_shape), prod(target_shape)
+    if n_source * n_target > LARGEST_MATRIX:
+        raise c.fail(
+            f"NIR has no node for this {type(c).__name__}, and a matrix of {n_target} x {n_source} values is more than "
+            f"the {LARGEST_MATRIX} that are written; write a model without it"
+        )
+    silent = c if isinstance(c, Pool2d) else c.replace(bias=None)
+    matrix = np.zeros((n_target, n_source), np.float32)
+    for start in range(0, n_source, ROWS_AT_ONCE):
+        ones = np.zeros((min(ROWS_AT_ONCE, n_source - start), n_source), np.float32)
+        ones[np.arange(len(ones)), start + np.arange(len(ones))] = 1
+        matrix[:, start : start + len(ones)] = (
+            apply(silent, ones.reshape(-1, *source_shape), target_shape).reshape(len(ones), -1).T
+        )
+    return matrix

@@ -1,0 +1,193 @@
+"""A float Network as a tree of NIR nodes: for every reader the nearest standard ones, and exact notes beside them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from nwcompile.frontend.nir_neuron import lost_fields, nearest_node
+from nwcompile.frontend.nir_notes import KEY, note, written
+from nwcompile.frontend.nir_operation import is_typed, keeps_shape, nearest_operation
+from nwcompile.ir.connection import Connection
+from nwcompile.ir.network import Network
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class NirTree:
+    """NIR nodes by name (dicts of type, parameters and metadata), edges, and the notes of the graph itself.
+
+    `lost`: what standard nodes cannot say, with the layers and connections it is about. `is_typed`: whether nir 1.0.8
+    takes the right shape for every node.
+    """
+
+    nodes: dict[str, dict]
+    edges: list[tuple[str, str]]
+    metadata: dict[str, object]
+    lost: dict[str, list[str]]
+    is_typed: bool
+
+
+def nir_tree(network: Network, dt: float) -> NirTree:
+    """The tree of a float network for a time step of `dt`. Raises ModelError for what would be too large."""
+    tree = _Builder(network, dt)
+    for name, node in network.inputs.items():
+        tree.add_place(name, {"type": "Input", "shape": np.array(node.shape)})
+    for name in network.nodes:
+        tree.add_place(name, tree.layer(name))
+    connections = [tree.connect(c) for c in network.connections]
+    tree.add_ends()
+    inputs = [[tree.names[name], name] for name in network.inputs]
+    nodes = [[tree.names[name], name, list(node.shape)] for name, node in network.nodes.items()]
+    head = {"format": FORMAT, "dt": dt, "inputs": inputs, "nodes": nodes, "connections": connections}
+    return NirTree(tree.nodes, tree.edges, {KEY: json.dumps(head)}, tree.lost, tree.is_typed)
+
+
+def file_shapes(network: Network) -> dict[str, tuple[int, ...]]:
+    """Shape that each input, layer and junction has in the file: its own, or (n,) where its sources give that."""
+    shapes = {node.name: node.shape for node in (*network.inputs.values(), *network.nodes.values())}
+    changed = True
+    while changed:
+        changed = False
+        for c in network.connections:
+            shape = shapes[c.target]
+            if len(shape) > 1 and _gives(c, network, shapes) != shape:
+                shapes[c.target], changed = (prod(shape),), True
+    return shapes
+
+
+def _gives(c: Connection, network: Network, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Shape that the node for `c` gives in the file."""
+    shape = shapes[c.source]
+    if not keeps_shape(c, shape):
+        return (network.node(c.target).n_neurons,)
+    return shape if c.output_shape(shape) == (prod(shape),) else tuple(c.output_shape(shape))
+
+
+@dataclass(eq=False)
+class _Builder:
+    network: Network
+    dt: float
+    nodes: dict[str, dict] = field(default_factory=dict)
+    edges: list[tuple[str, str]] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)  # of places of the network -> of their NIR nodes
+    lost: dict[str, list[str]] = field(default_factory=dict)
+    is_typed: bool = True
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return file_shapes(self.network)
+
+    @cached_property
+    def below(self) -> dict[str, set[str]]:
+        """What each place reaches within a step."""
+        import networkx
+
+        graph = networkx.DiGraph([(c.source, c.target) for c in self.network.connections if not c.aligned_delay])
+        graph.add_nodes_from((*self.network.inputs, *self.network.nodes))
+        return {name: networkx.descendants(graph, name) for name in self.network.nodes}
+
+    def add(self, name: str, node: dict) -> str:
+        """Add a node under `name`, or under a free name like it that HDF5 takes."""
+        name = name.replace("/", "_")
+        name = name if name.strip(".") else name.replace(".", "_")
+        free, n = name, 1
+        while free in self.nodes:
+            n += 1
+            free = f"{name}_{n}"
+        self.nodes[free] = node
+        return free
+
+    def add_place(self, name: str, node: dict) -> None:
+        self.names[name] = self.add(name, node)
+
+    def layer(self, name: str) -> dict:
+        """The node of a layer, or of a junction: a Scale by 1, at which edges add up."""
+        node, shape = self.network.node(name), self.shapes[name]
+        if node.neuron is None:
+            return {"type": "Scale", "scale": np.ones(shape, np.float32)}
+        values = nearest_node(node.neuron, node.shape, self.dt)
+        lost = lost_fields(node.neuron, node.shape, values, self.dt)
+        self.lose([f"{key}={_short(value)}" for key, value in lost.items()], repr(name))
+        values = {key: v if isinstance(v, str) else v.reshape(shape) for key, v in values.items()}
+        return {**values, "metadata": note(node.neuron.canonical(), values)}
+
+    def lose(self, what: list[str], where: str) -> None:
+        if what:
+            self.lost.setdefault(", ".join(what), []).append(where)
+
+    def connect(self, c: Connection) -> str | dict:
+        """Add the nodes and edges of a connection; returns the name of the node with its note, or the note itself."""
+        network, shape, target_shape = self.network, self.shapes[c.source], self.shapes[c.target]
+        source, target = network.node(c.source), network.node(c.target)
+        operation, lost = nearest_operation(c, shape, source.shape, target.shape)
+        self.lose([f"{name}={_short(getattr(c, name))}" for name in lost], f"{c.source!r} -> {c.target!r}")
+        gives = _gives(c, network, self.shapes)
+        name = f"{self.names[c.source]}_to_{self.names[c.target]}"
+        chain: list[tuple[str, dict]] = []
+        if c.aligned_delay > 1 or (c.aligned_delay and not self.is_implied(c)):
+            chain.append((f"{name}_delay", {"type": "Delay", "delay": np.full(shape, c.aligned_delay * self.dt)}))
+        if operation is not None and operation["type"] in ("Linear", "Affine") and len(shape) > 1:
+            chain.append((f"{name}_flat", _flatten(shape)))
+        if operation is None and not chain and gives == target_shape and self.has_edge(c):
+            operation = {"type": "Scale", "scale": np.ones(shape, np.float32)}
+        if operation is not None:
+            self.is_typed = self.is_typed and (is_typed(c) or not keeps_shape(c, shape))
+            chain.append((name, {**operation, "metadata": note(_facts(c), operation)}))
+        if gives != target_shape:
+            chain.append((f"{name}_flat", _flatten(gives)))
+        added = {self.add(*item): item[1] for item in chain}
+        places = [self.names[c.source], *added, self.names[c.target]]
+        self.edges += zip(places[:-1], places[1:], strict=True)
+        if operation is None:
+            return {key: written(value) for key, value in _facts(c)}
+        return next(place for place, node in added.items() if "metadata" in node)
+
+    def is_implied(self, c: Connection) -> bool:
+        """Whether a delay of one step goes without saying, because the connection closes a recurrence."""
+        return c.source == c.target or c.source in self.below[c.target]
+
+    def has_edge(self, c: Connection) -> bool:
+        return (self.names[c.source], self.names[c.target]) in self.edges
+
+    def add_ends(self) -> None:
+        """An Output after each last layer and each node that leads nowhere, an Input before what none reaches."""
+        leading = {a for a, _ in self.edges}
+        ends = [self.names[name] for name in self.network.outputs]
+        ends += [name for name in self.nodes if name not in leading and name not in ends]
+        for end in ends:
+            shape = self.shapes[next(name for name, node in self.names.items() if node == end)]
+            output = self.add(
+                "output" if len(ends) == 1 else f"output_{end}", {"type": "Output", "shape": np.array(shape)}
+            )
+            self.edges.append((end, output))
+        after: dict[str, list[str]] = {}
+        for a, b in self.edges:
+            after.setdefault(a, []).append(b)
+        reached: set[str] = set()
+        for name in (*self.network.inputs, *self.network.nodes):
+            if self.names[name] not in reached and name in self.network.nodes:
+                driver = self.add(f"input_{self.names[name]}", {"type": "Input", "shape": np.array(self.shapes[name])})
+                self.edges.append((driver, self.names[name]))
+            waiting = [self.names[name]]
+            while waiting:
+                place = waiting.pop()
+                if place not in reached:
+                    reached.add(place)
+                    waiting += after.get(place, [])
+
+
+def _facts(c: Connection) -> list[tuple[str, object]]:
+    return [("type", type(c).__name__), *((f.name, getattr(c, f.name)) for f in fields(c))]
+
+
+def _flatten(shape: tuple[int, ...]) -> dict:
+    return {"type": "Flatten", "input_type": np.array(shape), "start_dim": np.int64(0), "end_dim": np.int64(-1)}
+
+
+def _short(value) -> str:
+    return "per neuron" if isinstance(value, np.ndarray) else repr(value)

@@ -1,0 +1,52 @@
+"""to_nir: a float Network as a NIR file for every reader, which from_nir reads back to an equal network.
+
+`nir_neuron` and `nir_operation` choose the nodes, `nir_tree` joins them, `nir_notes` keeps beside them what they
+cannot say; `nir_noted` reads it.
+"""
+
+import io
+import warnings
+from os import PathLike, fspath
+
+import numpy as np
+
+from nwcompile.errors import ModelError, NwWarning
+from nwcompile.frontend.nir_tree import nir_tree
+from nwcompile.ir.artifact import write_bytes
+from nwcompile.ir.network import Network
+
+
+def to_nir(network: Network, path, dt: float = 1e-4) -> None:
+    """Write a float network as a NIR file at `path`, in one move; `nw.from_nir(path)` gives an equal network.
+
+    `dt`: the time step that time constants are written for, in seconds as most frameworks have it (`nir_neuron` holds
+    the formulas). Other readers see the nearest standard nodes; what those cannot say (how spikes are compared, counted
+    and reset, clamps, refractory steps, lists of synapses, ...) stands in the metadata of the nodes, and one NwWarning
+    names it. Raises ModelError for what is no float Network and for what is too large to be written, ArtifactError
+    where the file cannot be written.
+    """
+    if not isinstance(network, Network):
+        raise ModelError(f"to_nir takes a Network, not {type(network).__name__}")
+    if not isinstance(path, str | PathLike):
+        raise ModelError(f"to_nir takes the path of the file to write, not {type(path).__name__}")
+    number = not isinstance(dt, bool) and isinstance(dt, int | float | np.integer | np.floating)
+    if not number or not np.isfinite(dt) or dt <= 0:
+        raise ModelError(f"dt={dt!r} must be a number above 0, in seconds")
+    if network.is_fixed:
+        raise ModelError(
+            "to_nir: NIR has no fixed-point neurons; write the float network, and keep a compiled one as a .nwc program"
+        )
+    network.verify()
+    import nir
+
+    tree = nir_tree(network, float(dt))
+    graph = {"nodes": tree.nodes, "edges": tree.edges, "metadata": tree.metadata, "type_check": tree.is_typed}
+    stream = io.BytesIO()
+    nir.write(stream, nir.dict2NIRNode({"type": "NIRGraph", **graph}))
+    write_bytes(path, stream.getvalue())
+    lost = [f"{what} of {', '.join(where)}" for what, where in tree.lost.items()]
+    if not tree.is_typed:
+        lost.append("the shapes of kernels that are not square (nir.read needs type_check=False)")
+    if lost:
+        message = f"{fspath(path)}: other readers do not see {'; '.join(lost)}; from_nir reads it from the metadata"
+        warnings.warn(message, NwWarning, stacklevel=2)
