@@ -25,4 +25,4 @@ def framework(name: str) -> ModuleType:
     text = f"{package} is not installed"
     if os.environ.get("CI") and package not in os.environ.get("ABSENT_FRAMEWORKS", "").split(","):
         pytest.fail(f"{text}; CI installs it, or names it in ABSENT_FRAMEWORKS")
-    pytest.skip(text)
+    pytest.skip(text, allow_module_level=True)
