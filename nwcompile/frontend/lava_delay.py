@@ -1,0 +1,51 @@
+"""Delays of lava-dl `.net` layers: on the spikes that leave (SLAYER's axons), on inputs, or on single synapses."""
+
+from math import prod
+
+import numpy as np
+
+from nwcompile.frontend.lava_entry import DENSE, Entry
+from nwcompile.frontend.lava_wires import MOST_SYNAPSES, Shape, listed
+from nwcompile.ir.connection import Connection, Sparse
+
+NONE = np.zeros((1, 1), np.int64)
+
+
+def delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, np.ndarray]:
+    """Steps that `delay` adds to what comes in, int64[n_target or 1, n_source or 1], and leaves, int64[1, n or 1].
+
+    One number, one per channel or one per neuron delay the layer's spikes (SLAYER exports these). In dense layers,
+    netx reads one per input, and a matrix as one per synapse [n_target, n_source].
+    """
+    steps, n = entry.whole("delay", 0), prod(shape)
+    if steps.min() < 0:
+        raise entry.fail(f"delay {steps.min()} must be 0 or more steps")
+    if steps.ndim == 2 and entry.kind in DENSE and steps.shape == (n, n_source) and min(steps.shape) > 1:
+        return steps, NONE
+    if (steps == steps.flat[0]).all() and steps.size in (1, shape[0], n):
+        return NONE, steps.reshape(-1, 1)[:1]
+    if steps.size in (shape[0], n) and n <= MOST_SYNAPSES:
+        return NONE, np.repeat(steps.reshape(-1), n // steps.size)[None]
+    if entry.kind in DENSE and steps.size == n_source:
+        return steps.reshape(1, -1), NONE
+    sizes = ", ".join(str(size) for size in sorted({1, shape[0], n}))
+    inputs = f", or {n_source} (its inputs)" if entry.kind in DENSE else ""
+    raise entry.fail(f"delay has shape {steps.shape}; this layer takes {sizes} values (its neurons){inputs}")
+
+
+def delayed(entry: Entry, c: Connection, more: tuple[np.ndarray, ...], source: Shape) -> list[Connection]:
+    """The connection with the steps of `more` added, each int64[n_target or 1, n_source or 1]: one for each delay.
+
+    Where delays differ the synapses are listed one by one.
+    """
+    if all((steps == steps.flat[0]).all() for steps in more):
+        return [c.replace(delay=c.aligned_delay + sum(int(steps.flat[0]) for steps in more))]
+    c = c if isinstance(c, Sparse) else listed(entry, c, source, c.output_shape(source))
+    late = np.zeros(len(c.pre), np.int64)
+    for steps in more:
+        late += steps[c.post if steps.shape[0] > 1 else 0, c.pre if steps.shape[1] > 1 else 0]
+    parts = [(int(d), np.flatnonzero(late == d)) for d in np.unique(late)]
+    return [
+        c.replace(pre=c.pre[own], post=c.post[own], weight=c.weight[own], delay=c.aligned_delay + d)
+        for d, own in parts
+    ]  # fmt: skip

@@ -1,0 +1,131 @@
+"""The layers of a lava-dl `.net` file as they stand in it: numbered entries of numbers, checked as they are read."""
+
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.hdf5 import read_hdf5
+
+DENSE = ("dense", "dense_rec")
+SUPPORTED = ("input", "dense", "dense_rec", "conv", "pool", "flatten", "average")
+REFUSED = {
+    "concat": "the format lists it, but no version of lava-dl writes or runs it; give each source its own connection "
+    "in a Network.from_arrays",
+    "convT": "transposed convolutions are not supported; export a dense or conv layer",
+    "unpool": "transposed convolutions are not supported; export a dense or conv layer",
+    "dense_comp": "complex weights are not supported; export a CUBA network",
+}
+LARGEST = (1 << 31) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One `/layer/<i>`: its number, type, and datasets (arrays, or text) and groups (dicts) by name."""
+
+    index: int
+    kind: str
+    values: dict
+
+    @property
+    def name(self) -> str:
+        """The layer's name in the Network."""
+        return f"layer{self.index}"
+
+    @property
+    def has_neurons(self) -> bool:
+        """Whether the entry is a layer of neurons; dense layers have netx's default ones where the file gives none."""
+        return self.kind not in ("flatten", "average") and ("neuron" in self.values or self.kind != "input")
+
+    def fail(self, text: str) -> ModelError:
+        """An error that names this layer and its type."""
+        return ModelError(f"lava-dl layer {self.index} ({self.kind}): {text}")
+
+    def text(self, key: str, group: str) -> str | None:
+        """The text under `group/key`, or None."""
+        value = self.values.get(group, {}).get(key)
+        value = value.flat[0] if isinstance(value, np.ndarray) and value.size else value
+        return str(value) if isinstance(value, str) else None
+
+    def whole(self, key: str, default=None, group: str | None = None) -> np.ndarray:
+        """The whole numbers of `key`, int64, or `default`; of the group `neuron` where `group` says so."""
+        where = f"{group}/{key}" if group else key
+        value = (self.values.get(group, {}) if group else self.values).get(key, default)
+        if value is None:
+            raise self.fail(f"{where} is missing; export the model again")
+        if isinstance(value, dict) and {"real", "imag"} & set(value):
+            raise self.fail(f"{where} is complex; export a network of CUBA neurons")
+        if isinstance(value, dict | str) or np.asarray(value).dtype.kind not in "biuf":
+            raise self.fail(f"{where} must be real numbers")
+        array = np.asarray(value)
+        if not array.size:
+            raise self.fail(f"{where} has shape {array.shape}, so no values; export the model again")
+        off = array[~(np.isfinite(array) & (array == np.trunc(array)) & (np.abs(array * 1.0) <= LARGEST))]
+        if off.size:
+            raise self.fail(
+                f"{where} has {off.size} values that are not whole numbers within +-{LARGEST}, the first {off[0]}; "
+                "export the model quantised"
+            )
+        return array.astype(np.int64)
+
+    def single(self, key: str, default=None, group: str | None = None) -> int:
+        """The one whole number of `key`."""
+        array = self.whole(key, default, group)
+        if (array != array.flat[0]).any():
+            raise self.fail(f"{f'{group}/' if group else ''}{key} differs within the layer; one value is supported")
+        return int(array.flat[0])
+
+    def spread(self, key: str, shape: tuple[int, ...], default=None, group: str | None = None) -> np.ndarray:
+        """The whole numbers of `key` as they broadcast to `shape`: one, one per channel (first axis), or all."""
+        array = self.whole(key, default, group)
+        if array.size == 1 or (array == array.flat[0]).all() and array.size in (shape[0], prod(shape)):
+            return array.reshape(-1)[0]
+        if array.size == prod(shape):
+            return array.reshape(shape)
+        if array.size == shape[0]:
+            return array.reshape(-1, *[1] * (len(shape) - 1))
+        sizes = " or ".join(str(n) for n in sorted({1, shape[0], prod(shape)}))
+        where = f"{group}/{key}" if group else key
+        raise self.fail(f"{where} has {array.size} values; a layer of shape {shape} takes {sizes}")
+
+    def shape(self) -> tuple[int, ...]:
+        """The declared shape, [C, H, W] or [n]."""
+        shape = tuple(int(n) for n in self.whole("shape").reshape(-1))
+        if min(shape) < 1 or prod(shape) > LARGEST:
+            raise self.fail(f"shape {shape} must be whole numbers >= 1 of at most {LARGEST} neurons together")
+        return shape
+
+    def pair(self, name: str, default: int) -> tuple[int, int]:
+        """One number for rows and columns, or one for each."""
+        values = self.whole(name, default).reshape(-1)
+        if values.size > 2:
+            raise self.fail(f"{name} has {values.size} values; it must have one, or two (rows, columns)")
+        return int(values[0]), int(values[-1])
+
+
+def read_entries(path) -> list[Entry]:
+    """The layers in the order of their numbers. Raises ModelError for a file that is not whole, and unknown types."""
+    tree = read_hdf5(Path(path), "lava-dl").get("layer")
+    if not isinstance(tree, dict) or not tree:
+        raise ModelError(f"lava-dl file {path}: the HDF5 file has no group 'layer' with layers; export the model again")
+    entries = []
+    for index in range(len(tree)):
+        values = tree.get(str(index))
+        if not isinstance(values, dict):
+            names = ", ".join(sorted(tree))
+            raise ModelError(f"lava-dl file {path}: layers must be numbered from 0 without gaps, found {names}")
+        kind = values.get("type", "")
+        kind = str(kind.flat[0]) if isinstance(kind, np.ndarray) and kind.size else str(kind)
+        entry = Entry(index, kind, values)
+        if kind in REFUSED:
+            raise entry.fail(REFUSED[kind])
+        if kind not in SUPPORTED:
+            raise ModelError(
+                f"lava-dl layer {index}: type {kind!r} is not supported; supported: {', '.join(SUPPORTED)}"
+            )
+        if not isinstance(values.get("neuron", {}), dict):
+            raise entry.fail("neuron must be a group of numbers; export the model again")
+        entries.append(entry)
+    return entries

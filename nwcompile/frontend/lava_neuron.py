@@ -1,0 +1,72 @@
+"""Neurons of a lava-dl `.net` layer: CUBA and LOIHI compartments, netx's default one, and readouts."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from nwcompile.frontend.lava_entry import DENSE, Entry
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+
+STRICT = {"CUBA": False, "LOIHI": True}  # whether v must exceed the threshold
+THRESHOLD_UNIT = BIAS_UNIT = 64
+FULL_DECAY = 1 << 12
+NEVER = 1 << 23  # v saturates below this, so a larger threshold is never reached
+DEFAULT_TYPE = "CUBA"
+DEFAULT = {"iDecay": 0, "vDecay": FULL_DECAY, "vThMant": NEVER // THRESHOLD_UNIT}  # netx hdf5.py, create_dense
+
+
+def neuron_type(entry: Entry) -> str:
+    """CUBA or LOIHI; dense layers without a neuron have a CUBA one. Raises ModelError for others."""
+    if "neuron" not in entry.values:
+        if entry.kind in DENSE:
+            return DEFAULT_TYPE
+        raise entry.fail("it has no neuron; export the model with a CUBA or LOIHI neuron in every layer")
+    kind = entry.text("type", "neuron")
+    if kind not in STRICT:
+        raise entry.fail(f"neuron type {kind!r} is not supported; supported: {', '.join(STRICT)}")
+    return kind
+
+
+def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> NeuronSpec:
+    """How the layer's neurons update, with its bias per neuron or per channel; decays and thresholds may be too.
+
+    A threshold that a 24-bit v cannot reach makes the layer a readout. The bias adds to v, except that of an `input`
+    entry whose current does not decay at once: SLAYER gives weight*x + bias to u.
+    """
+    default = {} if "neuron" in entry.values else DEFAULT
+
+    def number(key: str, missing=None):
+        return entry.spread(key, shape, default.get(key, missing), "neuron")
+
+    if entry.single("gradedSpike", False, "neuron") and "spikes" not in override:
+        raise entry.fail(
+            "gradedSpike neurons send their membrane potential, which is not supported; train and export it with "
+            f"binary spikes, or give neuron={{{entry.name!r}: {{'spikes': 'binary'}}}} for what lava's netx runs"
+        )
+    if entry.single("weight_exp", 0, "neuron"):
+        raise entry.fail("neuron/weight_exp is not 0: a batch norm that scales; train it with a norm of the mean only")
+    threshold, refractory = THRESHOLD_UNIT * number("vThMant"), number("refDelay", 1)
+    decay_u, bias = number("iDecay"), entry.spread("bias", shape, 0)
+    into_u = entry.kind == "input" and bool(np.any(decay_u != FULL_DECAY))
+    spec = NeuronSpec(
+        threshold=threshold,
+        strict=STRICT[neuron_type(entry)],
+        fires=bool(np.any(threshold < NEVER)),
+        fixed=FixedPoint(),
+        decay_u=decay_u,
+        decay_v=number("vDecay"),
+        refractory=np.where(refractory == 1, 0, refractory),  # 1 freezes no step
+        bias=0 if into_u else BIAS_UNIT * bias,
+        bias_u=bias if into_u else 0,
+    )
+    return spec.replace(**override)
+
+
+def average_spec() -> NeuronSpec:
+    """A readout whose v is 64 times the spikes it receives in the step."""
+    return NeuronSpec(fixed=FixedPoint(), threshold=NEVER, fires=False, reset="none", decay_v=FULL_DECAY)
+
+
+def has_bias(spec: NeuronSpec) -> bool:
+    """Whether the neurons move without input."""
+    return bool(np.any(spec.bias) or np.any(spec.bias_u))

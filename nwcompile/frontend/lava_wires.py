@@ -1,0 +1,132 @@
+"""Synapses of a lava-dl `.net` layer as connections: dense, convolution, pooling, groups, and lists of synapses."""
+
+from math import prod
+
+import numpy as np
+
+from nwcompile.frontend.lava_entry import DENSE, Entry
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair, window_count
+
+INPUT_WEIGHT = 64  # of an input entry that gives none (netx, create_input)
+MOST_SYNAPSES = 50_000_000  # that are listed one by one
+Shape = tuple[int, ...]
+
+
+def connection(entry: Entry, source: str, shape: Shape) -> tuple[Connection, Shape]:
+    """The connection into a layer from `source` of `shape`, without delay, and the layer's own shape."""
+    declared, told = entry.shape(), {"exponent": _exponent(entry), "delay": 0}
+    if entry.kind == "input":
+        weight = np.array([[[[entry.single("weight", INPUT_WEIGHT)]]]])
+        told |= {"sign_mode": sign_mode(weight), "source_shape": (1, 1, prod(shape))}
+        return Conv2d(source, entry.name, weight, **told), declared
+    if entry.kind == "average":
+        return _average(entry, source, shape, declared)
+    weight = entry.whole("weight")
+    told["sign_mode"] = sign_mode(weight)
+    if entry.kind in DENSE:
+        n_target = prod(declared)
+        return Dense(source, entry.name, _matrix(entry, weight, n_target, prod(shape)), **told), (n_target,)
+    if entry.kind == "pool":
+        return _pool(entry, source, shape, weight, told), declared
+    if weight.ndim != 4 and (weight.ndim != 5 or weight.shape[4] != 1):
+        raise entry.fail(f"weight {weight.shape} must be [C_out, C_in/groups, rows, columns, 1]")
+    window = {name: entry.pair(name, default) for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))}
+    groups = entry.single("groups", 1)
+    return Conv2d(source, entry.name, weight.reshape(weight.shape[:4]), groups=groups, **window, **told), declared
+
+
+def recurrent(entry: Entry, n: int) -> Dense:
+    """The connection of a `dense_rec` layer of `n` neurons onto itself: SLAYER feeds back the spikes of t-1."""
+    weight = entry.whole("weight_rec")
+    told = {"exponent": _exponent(entry), "delay": 1, "sign_mode": sign_mode(weight)}
+    return Dense(entry.name, entry.name, _matrix(entry, weight, n, n, "weight_rec"), **told)
+
+
+def sign_mode(weight: np.ndarray) -> str:
+    """As netx chooses it: a layer of one sign keeps odd weights on a Loihi synapse, a mixed one only even ones."""
+    return "exc" if weight.min() >= 0 else "inh" if weight.max() <= 0 else "mixed"
+
+
+def _matrix(entry: Entry, weight: np.ndarray, n_target: int, n_source: int, key: str = "weight") -> np.ndarray:
+    if weight.size != n_target * n_source or weight.ndim > 1 and weight.shape[0] != n_target:
+        raise entry.fail(f"{key} {weight.shape} does not join {n_source} inputs to {n_target} neurons")
+    return weight.reshape(n_target, n_source)
+
+
+def _exponent(entry: Entry) -> int:
+    """`wgtExp`, of the layer or of its neuron: weights count 2**wgtExp times."""
+    return entry.single("wgtExp") if "wgtExp" in entry.values else entry.single("wgtExp", 0, "neuron")
+
+
+def _average(entry: Entry, source: str, shape: Shape, declared: Shape) -> tuple[Connection, Shape]:
+    """Each of shape[0] outputs receives its share of the source, a run of neurons in C order (SLAYER's Average)."""
+    n, groups = prod(shape), declared[0]
+    if n % groups or n > MOST_SYNAPSES:
+        raise entry.fail(f"{n} neurons do not divide into {groups} groups, or are over {MOST_SYNAPSES:,}")
+    post = np.repeat(np.arange(groups), n // groups)
+    return Sparse(source, entry.name, np.arange(n), post, np.ones(n, np.int64), 0, sign_mode="exc"), (groups,)
+
+
+def _pool(entry: Entry, source: str, shape: Shape, weight: np.ndarray, told: dict) -> Connection:
+    """A weighted sum over windows of each channel; a map that its kernel does not divide is extended by zeros.
+
+    SLAYER runs one kernel down all channels as one tall image, so a window that does not tile the rows would mix two.
+    """
+    kernel = entry.pair("kernelSize", 0) if weight.ndim < 4 else weight.shape[2:4]
+    if min(kernel) < 1 or weight.size != prod(kernel) or len(shape) != 3:
+        raise entry.fail(f"weight {weight.shape} must be [1, 1, rows, columns], of one kernel for a source [C, H, W]")
+    stride = entry.pair("stride", 0) if "stride" in entry.values else kernel
+    padding, dilation = entry.pair("padding", 0), entry.pair("dilation", 1)
+    channels, *size = shape
+    rows, columns = (size[a] + size[a] % kernel[a] for a in (0, 1))
+    if min(*stride, *dilation) < 1 or padding[0] or rows % stride[0] or dilation[0] * (kernel[0] - 1) >= stride[0]:
+        raise entry.fail(
+            f"windows of {kernel[0]} rows, stride {stride[0]}, padding {padding[0]}, dilation {dilation[0]} do not "
+            f"tile {size[0]} rows, so SLAYER mixes channels there; pool with stride = kernel and padding 0"
+        )
+    columns_out = window_count((rows, columns), kernel, stride, padding, dilation)[1]
+    out = (channels, rows // stride[0], columns_out)
+    if columns_out < 1 or out != entry.shape():
+        raise entry.fail(f"it gives shape {out}, but declares {entry.shape()}")
+    tall = (1, channels * rows, columns)
+    weight = weight.reshape(1, 1, *kernel)
+    plain = Conv2d(source, entry.name, weight, None, stride, padding, dilation, source_shape=tall, **told)
+    if (rows, columns) == tuple(size):
+        return plain
+    each = plain.replace(weight=np.repeat(weight, channels, 0), groups=channels, source_shape=None)
+    return listed(entry, each, shape, out)
+
+
+def listed(entry: Entry, c: Dense | Conv2d, source: Shape, target: Shape) -> Sparse:
+    """A dense connection or convolution as a list of its synapses; taps beyond the source's map are left out."""
+    told = {"delay": c.delay, "exponent": c.exponent, "sign_mode": c.sign_mode}
+    n = c.weight.size * (1 if isinstance(c, Dense) else prod(target) // len(c.weight))
+    if n > MOST_SYNAPSES:
+        raise entry.fail(
+            f"its synapses must be listed one by one, {n:,} of at most {MOST_SYNAPSES:,}; make delays equal"
+        )
+    if isinstance(c, Dense):
+        post, pre = np.indices(c.weight.shape, np.int32).reshape(2, -1)
+        return Sparse(c.source, c.target, pre, post, c.weight.reshape(-1), **told)
+    shape = c.source_shape or source
+    channel = np.arange(len(c.weight)) // (len(c.weight) // c.groups) * c.weight.shape[1]
+    channel = channel[:, None] + np.arange(c.weight.shape[1])
+    parts = []
+    for a, b in np.ndindex(*c.weight.shape[2:]):
+        (oy, y), (ox, x) = (_taps(c, axis, tap, shape, target) for axis, tap in ((0, a), (1, b)))
+        place, pixel = oy[:, None] * target[-1] + ox, y[:, None] * shape[2] + x
+        n_pixels = prod(target) // len(c.weight)
+        pre = channel[:, :, None, None] * (shape[1] * shape[2]) + pixel
+        post = np.arange(len(c.weight))[:, None, None, None] * n_pixels + place
+        weight = c.weight[:, :, a, b, None, None]
+        parts.append([np.broadcast_to(array, pre.shape).reshape(-1) for array in (pre, post, weight)])
+    pre, post, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Sparse(c.source, c.target, pre.astype(np.int32), post.astype(np.int32), weight, **told)
+
+
+def _taps(c: Conv2d, axis: int, tap: int, source: Shape, target: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Along one axis: the outputs that read kernel position `tap` inside the map, and what they read."""
+    out = np.arange(target[1 + axis])
+    at = out * pair(c.stride)[axis] - pair(c.padding)[axis] + tap * pair(c.dilation)[axis]
+    inside = (at >= 0) & (at < source[1 + axis])
+    return out[inside], at[inside]
