@@ -87,16 +87,21 @@ def test_lava_dialect_equals_lava_but_for_its_step_of_delay(reference):
     assert np.abs(run.states[layer]["v"][0, :-1, 0] - v[1:]).max() < 3e-8
 
 
-def test_convolutional_network_answers_as_published(reference):
-    folder = reference / "nir" / "02_cnn"
+def recorded_frames(folder) -> np.ndarray:
+    """float32[1, 300, 2, 34, 34]: the N-MNIST recording in frames of 1 ms, several events in one place counted once."""
     events = np.fromfile(folder / "tonic_sample_nmnist.bin", np.uint8).reshape(-1, 5).astype(np.int64)
     x, y, polarity = events[:, 0], events[:, 1], events[:, 2] >> 7
     step = (((events[:, 2] & 127) << 16) | (events[:, 3] << 8) | events[:, 4]) // 1000
     frames = np.zeros((1, 300, 2, 34, 34), np.float32)
     early = step < 300
     frames[0, step[early], polarity[early], y[early], x[early]] = 1
+    return frames
+
+
+def test_convolutional_network_answers_as_published(reference):
+    folder = reference / "nir" / "02_cnn"
     network = imported(folder / "cnn_sinabs.nir", dt=1.0, dialect="sinabs")
-    counts = simulate(network, frames).output[0].sum(0)
+    counts = simulate(network, recorded_frames(folder)).output[0].sum(0)
     assert (int(counts.argmax()), int(counts[4]), int(counts.sum())) == (4, 1483, 1752)
 
 

@@ -1,0 +1,97 @@
+"""Files that others trained, from import to three backends: compiled for a chip that holds them, all agree bit for bit.
+
+As in `test_nir_reference`, nothing is said case by case: a new file of the same kind is compiled and compared as it
+lies there. The chip is the first of CHIPS that holds the network.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from tests.conftest import REFERENCE
+from tests.frontend.test_lava import raster
+from tests.frontend.test_nir_reference import CASES, imported, options, recorded_frames
+
+NETS = sorted(path.parent.name for path in (REFERENCE / "models").glob("lava_*/*.net")) or ["no net"]
+BRAILLE = sorted(path.name for path in (REFERENCE / "nir" / "03_rnn").glob("*.nir")) or ["no file"]
+ROOMY = {"noc.columns": 8, "noc.rows": 8, "core.max_in_axons": 1024, "core.synapse_bits": 1 << 20}
+CHIPS = (
+    nw.Chip.load("loihi1"),
+    nw.Chip.load("loihi1").replace({"neuron.strict": [False, True]}),
+    nw.Chip.load("tiny"),
+    nw.Chip.load("tiny").replace(ROOMY),
+)
+
+
+def compiled(network: nw.Network, x: np.ndarray) -> nw.Program:
+    refusals = []
+    for chip in CHIPS:
+        try:
+            return nw.compile(network, chip, calibration=x)
+        except nw.FitError as e:
+            refusals.append(str(e))
+    pytest.fail("\n".join(refusals))
+
+
+def agreement(network: nw.Network, x: np.ndarray) -> tuple[nw.Program, object]:
+    """The program and what crosscheck gave: agreement of all three backends on spikes that there were."""
+    program = compiled(network, x)
+    against = ("reference", "cycle", "sequence") if network.is_fixed else ("float", "reference", "cycle", "sequence")
+    result = nw.crosscheck(program, x, against, network=None if network.is_fixed else network)
+    assert result.agree, str(result)
+    assert all(row.fired["cycle"] for row in result.layers)
+    return program, result
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_framework_case_runs_alike_on_all_backends(reference, case):
+    folder = reference / "frameworks"
+    with np.load(folder / f"{case}.npz") as data:
+        told, x = options(case, json.loads(str(data["meta"]))), data["x"].swapaxes(0, 1)
+    agreement(imported(folder / f"{case}.nir", **told), x)
+
+
+@pytest.mark.parametrize("framework", ["norse", "rockpool"])
+def test_single_neuron_spikes_on_a_chip_as_in_its_trace(reference, framework):
+    folder = reference / "nir" / "01_lif"
+    x, _, s = np.loadtxt(folder / f"lif_{framework}.csv", delimiter=",").T
+    program, _ = agreement(imported(folder / f"lif_{framework}.nir", dt=1e-4, dialect=framework), x[None, :, None])
+    assert np.array_equal(nw.simulate(program, x[None, :, None]).output[0, :, 0], s)
+
+
+@pytest.mark.parametrize("file", BRAILLE)
+def test_recurrent_network_runs_alike_on_all_backends(reference, file):
+    folder = reference / "nir" / "03_rnn"
+    network = imported(folder / file, dt=1e-4, dialect="snntorch", neuron={"reset": "zero"})
+    agreement(network, np.load(folder / "braille_test0_input_recovered.npy")[None])
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_lava_net_runs_alike_on_all_backends(reference, net):
+    (path,) = (reference / "models" / net).glob("*.net")
+    network = nw.from_lava(path)
+    x = (np.random.default_rng(0).random((1, 30, *network.inputs["input"].shape)) < 0.2).astype(np.int8)
+    agreement(network, x)
+
+
+def test_lava_oxford_on_a_chip_gives_all_spikes_of_its_ground_truth(reference):
+    folder = reference / "models" / "lava_oxford"
+    x = raster(np.load(folder / "input.npy"), 2000, 200)[None]
+    program, _ = agreement(nw.from_lava(folder / "network.net"), x)
+    expected = raster(np.load(folder / "ground_truth.npy"), 2000, 200)
+    assert np.count_nonzero(nw.simulate(program, x, "cycle").output[0] != expected) == 0
+
+
+@pytest.mark.parametrize("n_steps", [12, pytest.param(300, marks=pytest.mark.long)])
+def test_convolutional_network_runs_alike_on_all_backends(reference, n_steps):
+    folder = reference / "nir" / "02_cnn"
+    network = imported(folder / "cnn_sinabs.nir", dt=1.0, dialect="sinabs")
+    frames = recorded_frames(folder)[:, :n_steps]
+    chip = nw.Chip.load("tiny").replace({**ROOMY, "noc.columns": 16, "noc.rows": 16, "core.max_out_axons": 1024})
+    program = nw.compile(network, chip, calibration=frames)
+    result = nw.crosscheck(program, frames, ("float", "reference", "cycle", "sequence"), network=network)
+    assert result.agree, str(result)
+    if n_steps == 300:
+        assert result.float_difference.answers_float == result.float_difference.answers_fixed == (4,)
