@@ -27,6 +27,7 @@ class Kind:
     the neurons of a module whose layer has that shape. `leads(module)`: what the axes of its input may begin with:
     "B" one step, "BT" or "TB" all steps, "B*T" or "T*B" all steps in one axis. `keeps_state`: a call without states
     goes on from the call before. `clear(module)` makes it forget. `spike(module)`: the number that a spike is.
+    `decided_by`: methods that a subclass must leave as they are to be read like this class.
     """
 
     package: str
@@ -36,6 +37,7 @@ class Kind:
     keeps_state: bool = True
     clear: Callable[[torch.nn.Module], object] = lambda module: None
     spike: Callable[[torch.nn.Module], float] = lambda module: 1.0
+    decided_by: tuple[str, ...] = ("forward",)
 
 
 def refused(module: torch.nn.Module, layer: str, text: str) -> ModelError:
