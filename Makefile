@@ -36,6 +36,7 @@ clean:
 	$(PIP) -e '.[demo]'
 	touch $@
 
-.venv/installed-test: .venv/made pyproject.toml constraints.txt
+.venv/installed-test: .venv/made pyproject.toml constraints.txt tests/frameworks.txt
 	$(PIP) -e '.[test]'
+	$(PIP) --no-deps -r tests/frameworks.txt
 	touch $@
