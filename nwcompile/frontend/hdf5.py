@@ -1,26 +1,33 @@
 """Reads an HDF5 file that somebody sent, in a child process: libhdf5 hangs or crashes on some damaged files.
 
-The child opens the file under limits of time and memory and writes what it read as a JSON line and `.npy` arrays;
-nothing is unpickled. It runs this very file, and imports nothing of nwcompile.
+The child (`hdf5_child`) opens the file under limits of time and memory; nothing is unpickled. It is kept for the files
+that follow, and each file is read in a fork of it, so that none can harm the next.
 """
 
-import contextlib
-import io
+import atexit
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
+from nwcompile.errors import ModelError
+
 SECONDS = 10.0
 BYTES_PER_SECOND = 10_000_000
-LARGEST_RATIO = 1100  # gzip packs 1032 to 1 at best
-SMALL_BYTES = 1 << 28
-CHILD_BYTES = 1 << 33
-DEEPEST = 16
-MOST_ITEMS = 1_000_000
+HEADER_BYTES = 16
+
+_lock = threading.Lock()
+_child: subprocess.Popen | None = None
+_owner: int | None = None  # the process that started the child; a fork of it starts its own
 
 
 def read_hdf5(path: Path, kind: str, seconds: float = SECONDS) -> dict:
@@ -29,8 +36,6 @@ def read_hdf5(path: Path, kind: str, seconds: float = SECONDS) -> dict:
     `kind` ("NIR") begins the error texts. Raises ModelError for a file that is missing, not HDF5, damaged, with links
     to other files, larger than what is stored can give, or that takes longer than `seconds` (10 MB a second on top).
     """
-    from nwcompile.errors import ModelError
-
     where = f"{kind} file {path}"
     n_bytes, start = 0, b""
     try:
@@ -39,28 +44,23 @@ def read_hdf5(path: Path, kind: str, seconds: float = SECONDS) -> dict:
                 n_bytes, start = path.stat().st_size, file.read(8)
     except FileNotFoundError:
         raise ModelError(f"{where}: there is no such file") from None
-    except OSError as error:
-        raise ModelError(f"{where}: it cannot be read ({error.strerror})") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"{where}: it cannot be read ({reason})") from None
     if start != b"\x89HDF\r\n\x1a\n":
         raise ModelError(f"{where}: this is not an HDF5 file; give a file that its framework exported")
     limit = seconds + n_bytes / BYTES_PER_SECOND
-    command = [sys.executable, "-P", __file__, str(path.resolve()), str(int(limit) + 1)]
-    one_thread = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, env=one_thread)
-    except subprocess.TimeoutExpired:
+        with _lock:
+            answer, arrays = _ask(str(path.resolve()), limit)
+    except TimeoutError:
         raise ModelError(f"{where}: damaged (reading it took over {limit:g} s); copy or write it again") from None
-    stream = io.BytesIO(done.stdout)
-    header = stream.readline()
-    if done.returncode != 0 or not header.endswith(b"\n"):
-        reason = done.stderr.decode("utf8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
-        raise ModelError(f"{where}: damaged (reading it ended with {reason[-1]}); copy or write it again")
-    answer = json.loads(header)
+    except EOFError:
+        raise ModelError(f"{where}: it cannot be read (the process that reads it was ended)") from None
     if "damaged" in answer:
         raise ModelError(f"{where}: damaged or truncated ({answer['damaged']}); copy or write it again")
     if "refused" in answer:
         raise ModelError(f"{where}: {answer['refused']}")
-    arrays = [np.lib.format.read_array(stream, allow_pickle=False) for _ in range(answer["n_arrays"])]
     return _filled(answer["tree"], arrays)
 
 
@@ -70,84 +70,78 @@ def _filled(tree: dict, arrays: list[np.ndarray]) -> dict:
     return {name: _filled(item, arrays) if isinstance(item, dict) else values[item] for name, item in tree.items()}
 
 
-class _Refused(Exception):
-    """A file that is whole but holds what is not read."""
+def _ask(path: str, limit: float) -> tuple[dict, list[np.ndarray]]:
+    """The child's answer within `limit` seconds. Raises TimeoutError or EOFError; then the child is gone."""
+    deadline = time.monotonic() + limit
+    for attempt in (1, 2):
+        child = _running()
+        try:
+            child.stdin.write(json.dumps([path, int(limit) + 1]).encode() + b"\n")
+            child.stdin.flush()
+            pipe = child.stdout.fileno()
+            size = int(_receive(pipe, HEADER_BYTES, deadline))
+            answer = json.loads(bytes(_receive(pipe, size, deadline)))
+            arrays = []
+            for text, shape in answer.get("arrays", ()):
+                dtype = np.dtype(text)
+                data = _receive(pipe, dtype.itemsize * prod(shape), deadline)
+                arrays.append(np.frombuffer(data, dtype, prod(shape)).reshape(shape))
+            return answer, arrays
+        except (EOFError, BrokenPipeError):  # it had waited long enough and was about to end
+            stop()
+            if attempt == 2:
+                raise EOFError from None
+        except BaseException:
+            stop()
+            raise
+    raise AssertionError
 
 
-def _child(path: str, seconds: int) -> None:
-    """Read `path` and write a JSON line and the arrays to stdout."""
-    _limit(seconds)
-    import h5py
-
-    n_bytes = Path(path).stat().st_size
-    budget = {"bytes": max(SMALL_BYTES, LARGEST_RATIO * n_bytes), "items": MOST_ITEMS, "file": n_bytes}
-    arrays: list[np.ndarray] = []
-    try:
-        with h5py.File(path, "r") as file:
-            tree = _group(file, budget, 0, arrays)
-        answer = {"tree": tree, "n_arrays": len(arrays)}
-    except _Refused as refusal:
-        answer, arrays = {"refused": str(refusal)}, []
-    except Exception as error:  # h5py raises a dozen types for damaged files
-        answer, arrays = {"damaged": " ".join(str(error).split()) or type(error).__name__}, []
-    out = sys.stdout.buffer
-    out.write(json.dumps(answer).encode() + b"\n")
-    for array in arrays:
-        np.lib.format.write_array(out, array, allow_pickle=False)
-    out.flush()
+def _running() -> subprocess.Popen:
+    """The child, started where there is none."""
+    global _child, _owner
+    if _child is None or _owner != os.getpid() or _child.poll() is not None:
+        stop()
+        _child = subprocess.Popen(
+            [sys.executable, "-P", str(Path(__file__).with_name("hdf5_child.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is this process's to handle
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        )
+        _owner = os.getpid()
+    return _child
 
 
-def _limit(seconds: int) -> None:
-    try:
-        import resource
-    except ImportError:  # not on Unix: the parent's time limit stands alone
+@atexit.register
+def stop() -> None:
+    """End the child and what it has forked; the next file starts another."""
+    global _child
+    child, _child = _child, None
+    if child is None:
         return
-    n_bytes = CHILD_BYTES + 4 * LARGEST_RATIO * Path(sys.argv[1]).stat().st_size
-    for kind, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, n_bytes)):
-        with contextlib.suppress(ValueError, OSError):  # a lower limit stands already
-            resource.setrlimit(kind, (most, most))
+    if _owner == os.getpid():
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    for pipe in (child.stdin, child.stdout):
+        with suppress(OSError):
+            pipe.close()
 
 
-def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
-    """A group as a dict; each dataset is put into `arrays` and stands as its number."""
-    import h5py
-
-    tree = {}
-    for name in group:
-        budget["items"] -= 1
-        if depth > DEEPEST or budget["items"] < 0:
-            raise _Refused(f"nested deeper than {DEEPEST} or more than {MOST_ITEMS} items; write it again")
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            raise _Refused(f"{group.name.rstrip('/')}/{name} is a link to elsewhere; such links are not read")
-        item = group[name]
-        if isinstance(item, h5py.Group):
-            tree[name] = _group(item, budget, depth + 1, arrays)
-            continue
-        if item.external or item.is_virtual:
-            raise _Refused(f"{item.name} keeps its data in another file; such data are not read")
-        budget["bytes"] -= item.nbytes
-        if budget["bytes"] < 0:
-            raise _Refused(
-                f"{item.name} declares {item.nbytes} bytes, more than a file of {budget['file']} bytes can hold; "
-                "write it again"
-            )
-        tree[name] = len(arrays)
-        arrays.append(_array(item.name, item[()]))
-    return tree
-
-
-def _array(name: str, value) -> np.ndarray:
-    """A dataset's value as an array without Python objects."""
-    array = np.asarray(value)
-    if array.dtype.kind == "S":
-        return np.char.decode(array, "utf8", "replace")
-    if array.dtype.kind != "O":
-        return array
-    if not all(isinstance(text, bytes | str) for text in array.flat):
-        raise _Refused(f"{name} is of a type that is not read; supported: numbers and text")
-    texts = [text.decode("utf8", "replace") if isinstance(text, bytes) else text for text in array.flat]
-    return np.asarray(texts, np.str_).reshape(array.shape)
-
-
-if __name__ == "__main__":
-    _child(sys.argv[1], int(sys.argv[2]))
+def _receive(pipe: int, n_bytes: int, deadline: float) -> bytearray:
+    data = bytearray(n_bytes)
+    view = memoryview(data)
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    while view:
+        left = deadline - time.monotonic()
+        if left <= 0 or not poll.poll(left * 1000):
+            raise TimeoutError
+        count = os.readv(pipe, [view])
+        if not count:
+            raise EOFError
+        view = view[count:]
+    return data

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import h5py
 import nir
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from nwcompile.errors import ModelError, NwWarning
-from nwcompile.frontend.hdf5 import read_hdf5
 from nwcompile.frontend.nir import from_nir
 from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
 from nwcompile.sim import simulate
@@ -409,14 +407,6 @@ def test_truncated_file_is_a_model_error(tmp_path, monkeypatch):
         (tmp_path / "a.nir").write_bytes(data[:n])
         assert error("a.nir").startswith("NIR file a.nir: damaged or truncated (")
         assert error("a.nir").endswith("); copy or write it again")
-
-
-def test_reading_that_hangs_is_ended(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    nir.write("a.nir", one_layer(lif(3)))
-    with pytest.raises(ModelError) as caught:
-        read_hdf5(Path("a.nir"), "NIR", seconds=0.001)
-    assert "NIR file a.nir: damaged (reading it took over " in str(caught.value)
 
 
 def test_parameter_that_is_unknown_is_said(tmp_path):
