@@ -53,20 +53,22 @@ def compile(
         return value
 
     network, chip, x = _verified(network, chip, calibration, options, mapping)
-    stage("estimate", estimate, network, chip)
+    stage("estimate", estimate, network, chip, options.on_multi_spike)
     normal = stage("normalize", normalize, network)
     timing = stage("schedule", schedule, normal, options.execution)
     quantized = stage("quantize", quantize, normal, chip, x, options)
     fixed = quantized.network
-    activity = stage("calibrate", _activity, fixed, x)
+    activity = stage("calibrate", _activity, fixed, x, options.on_multi_spike == "repeat")
     if mapping is None:
         try:
             mapping = stage("partition", partition, fixed, chip, activity, options)
         except FitError as e:
-            raise FitError(chip.name, [*unmapped_violations(fixed, chip, timing), *e.violations]) from None
+            needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
+            raise FitError(chip.name, [*needs, *e.violations]) from None
         mapping = stage("place", place, mapping, fixed, chip, activity, options)
-    stage("check", check, fixed, chip, timing, mapping)
-    return stage("emit", emit, fixed, timing, mapping, chip, activity, _manifest(options, quantized, x))
+    stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
+    manifest = _manifest(options, quantized, x)
+    return stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
 
 
 def _verified(network, chip, calibration, options, mapping) -> tuple[Network, Chip, dict | None]:
@@ -80,12 +82,14 @@ def _verified(network, chip, calibration, options, mapping) -> tuple[Network, Ch
         raise ModelError(f"mapping must be an nw.Mapping, not {type(mapping).__name__}; see nw.Mapping.from_arrays")
     network.verify()
     chip = chip if isinstance(chip, Chip) else Chip.load(chip)
-    return network, chip, None if calibration is None else prepare(network, calibration, None, chip)[0]
+    if calibration is None:
+        return network, chip, None
+    return network, chip, prepare(network, calibration, None, chip, options.on_multi_spike)[0]
 
 
-def _activity(network: Network, x: dict | None) -> Activity:
+def _activity(network: Network, x: dict | None, repeats: bool) -> Activity:
     """How often each neuron of the fixed-point network spikes on the samples, or an even guess without any."""
-    return Activity.uniform(network) if x is None else record(network, x)[0]
+    return Activity.uniform(network) if x is None else record(network, x, repeats=repeats)[0]
 
 
 def _manifest(options: Options, quantized: Quantized, x: dict | None) -> dict:

@@ -8,20 +8,21 @@ from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES, FixedPoint, NeuronSpec
+from nwcompile.ir.options import ON_MULTI_SPIKE
 from nwcompile.ir.program import Program
 from nwcompile.passes.emit import emit
 from nwcompile.passes.schedule import schedule
 
 
 @st.composite
-def specs(draw) -> NeuronSpec:
-    """Any fixed-point neuron: narrow states make wrap and saturation common."""
-    state_bits = draw(st.sampled_from([10, 14, 24]))
+def specs(draw, repeated: bool = False) -> NeuronSpec:
+    """Any fixed-point neuron: narrow states make wrap and saturation common, and few spikes a step if `repeated`."""
+    state_bits = 9 if repeated else draw(st.sampled_from([10, 14, 24]))
     reset = draw(st.sampled_from(RESETS))
     timing = draw(st.sampled_from(RESET_TIMINGS if reset == "subtract" else RESET_TIMINGS[:2]))
-    spikes = draw(st.sampled_from(SPIKES))
+    spikes = draw(st.sampled_from([*SPIKES, "multi"] if repeated else SPIKES))
     number = st.integers(-60, 60)
-    shift = draw(st.sampled_from([0, 2, 6]))
+    shift = draw(st.sampled_from([0, 2, 6] if not repeated else [1, 3]))
     threshold = draw(st.integers(1 if spikes != "binary" else -2, 12)) << shift  # a sum often meets it exactly
     return NeuronSpec(
         threshold=threshold + draw(st.sampled_from([0, 0, 0, 1])),
@@ -42,7 +43,7 @@ def specs(draw) -> NeuronSpec:
 
 
 @st.composite
-def networks(draw) -> Network:
+def networks(draw, repeated: bool = False) -> Network:
     """One input image, one convolution, dense and sparse layers, skips, recurrence and feedback with delays."""
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     channels, height, width = draw(st.integers(1, 2)), draw(st.integers(2, 4)), draw(st.integers(2, 4))
@@ -61,14 +62,14 @@ def networks(draw) -> Network:
     sizes = {"in": channels * height * width}
     if draw(st.booleans()):
         shape = conv.output_shape(inputs["in"])
-        layers["conv"] = (draw(specs()), shape)
+        layers["conv"] = (draw(specs(repeated)), shape)
         sizes["conv"] = int(np.prod(shape))
         edges.append(conv)
     for i in range(draw(st.integers(0 if layers else 1, 3))):
         name, size = f"l{i}", draw(st.integers(1, 7))
         for source in draw(st.lists(st.sampled_from(list(sizes)), min_size=1, max_size=3)):
             edges.append(_edge(draw, weights, rng, source, name, sizes[source], size, draw(st.integers(0, 2))))
-        layers[name], sizes[name] = (draw(specs()), (size,)), size
+        layers[name], sizes[name] = (draw(specs(repeated)), (size,)), size
     names = list(layers)
     for name in names:
         if draw(st.booleans()):
@@ -95,7 +96,8 @@ def chips(draw) -> Chip:
         "columns": draw(st.integers(1, 3)), "rows": draw(st.integers(1, 3)),
         "cores_per_router": draw(st.integers(1, 3)),
         "virtual_channels": draw(st.integers(1, 3)), "buffer_flits": draw(st.integers(1, 4)),
-        "flits_per_message": draw(st.integers(1, 4)), "cycle_ns": draw(st.sampled_from([1.0, 0.5, 1.5])),
+        "flits_per_message": draw(st.integers(1, 4)), "payload_flits": draw(st.integers(0, 2)),
+        "cycle_ns": draw(st.sampled_from([1.0, 0.5, 1.5])),
         "hop_cycles_ew": draw(cycles), "hop_cycles_ns": draw(cycles), "link_cycles_per_flit": draw(cycles),
         "inject_cycles": draw(cycles), "eject_cycles": draw(cycles), "credit_cycles": draw(cycles),
     }  # fmt: skip
@@ -112,15 +114,16 @@ def chips(draw) -> Chip:
 
 @st.composite
 def programs(draw) -> Program:
-    """A random network, mapped at random (any neuron on any core) onto a random chip."""
-    network, chip = draw(networks()), draw(chips())
+    """A random network, mapped at random (any neuron on any core) onto a random chip, several spikes sent any way."""
+    on_multi_spike = draw(st.sampled_from(ON_MULTI_SPIKE))
+    network, chip = draw(networks(on_multi_spike == "repeat")), draw(chips())
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     n_cores = draw(st.integers(1, chip.n_cores))
     core_of = {name: rng.integers(0, n_cores, network.node(name).n_neurons) for name in network.layers}
     sites = chip.sites[rng.permutation(chip.n_cores)[:n_cores]]
     execution = draw(st.sampled_from(["pipelined", "phased"]))
     plan = schedule(network, execution)
-    return emit(network, plan, Mapping.from_arrays(core_of, sites), chip, None, {})
+    return emit(network, plan, Mapping.from_arrays(core_of, sites), chip, None, {}, on_multi_spike)
 
 
 @st.composite
@@ -129,4 +132,4 @@ def inputs(draw, program: Program) -> np.ndarray:
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     shape = (draw(st.integers(1, 3)), draw(st.integers(1, 7)), *program.network.inputs["in"].shape)
     x = rng.random(shape) < draw(st.sampled_from([0.1, 0.5, 1.0]))
-    return (x * rng.integers(-2, 4, shape)).astype(np.int32)
+    return (x * rng.integers(-1 if program.repeats else -2, 4, shape)).astype(np.int32)

@@ -192,16 +192,14 @@ def link_flits(program: Program, activity: Activity, window: str = "aligned") ->
     noc, mapping, axons, network = program.chip.noc, program.mapping, program.axons, program.network
     n_steps = program.schedule.n_hardware_steps(activity.n_steps, window)
     axon_pair, pair = core_pairs(axons, program.core_of, mapping.n_cores)
-    messages = np.zeros((n_steps, len(pair)), np.int64)
+    carried = np.zeros((n_steps, len(pair)), np.int64)
     for name in network.layers:
+        each = np.int64(program.message_flits(name))
         first, h0 = network.offsets[name], _first_step(program, name, window)
         offset = axons.offset[first : first + network.node(name).n_neurons + 1]
         for t in range(activity.n_steps):
-            cpu_traffic.count_pairs(activity.counts[name][t], offset, axon_pair, messages[h0 + t])
+            cpu_traffic.count_pairs(activity.counts[name][t] * each, offset, axon_pair, carried[h0 + t])
     flits = np.zeros((n_steps, 4 * noc.columns * noc.rows + 2 * program.chip.n_cores), np.int64)
     for h in range(n_steps):
-        cpu_traffic.route_xy(
-            messages[h], pair, mapping.site_of, noc.columns, noc.rows, noc.cores_per_router, noc.flits_per_message,
-            flits[h],
-        )  # fmt: skip
+        cpu_traffic.route_xy(carried[h], pair, mapping.site_of, noc.columns, noc.rows, noc.cores_per_router, flits[h])
     return flits

@@ -1,6 +1,7 @@
 """Activity: how often each neuron and input line sends a message in each aligned step; what mapping optimises for."""
 
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -9,15 +10,49 @@ from nwcompile.ir.network import Network
 
 
 @dataclass(frozen=True, eq=False)
-class Activity:
-    """`counts[name]`: int32[T, n] non-zero spikes of a layer or input in aligned steps, summed over `n_samples`.
+class MultiSpike:
+    """What an input or a layer sends that is not binary: its neurons spike several times a step, or negatively.
 
-    `updates[layer]`, int32[T, n]: neuron updates, where they were counted.
+    `by_source`, int64[4, n], over all steps and samples: steps with a spike, spikes (their magnitudes added up), steps
+    with more than one, steps with a negative one. `largest`: the largest magnitude of a step.
+    """
+
+    by_source: np.ndarray
+    largest: int
+
+    @classmethod
+    def of(cls, spikes: np.ndarray) -> Self | None:
+        """From spikes [B, T, *shape]; None where all are 0 or 1, or real values (a float network's input)."""
+        if spikes.dtype.kind not in "iu" or spikes.max(initial=0) <= 1 and spikes.min(initial=0) >= 0:
+            return None
+        flat = np.abs(spikes.reshape(-1, int(np.prod(spikes.shape[2:]))).astype(np.int64))
+        negative = np.count_nonzero(spikes.reshape(flat.shape) < 0, axis=0)
+        rows = [np.count_nonzero(flat, axis=0), flat.sum(0), np.count_nonzero(flat > 1, axis=0), negative]
+        return cls(np.stack(rows).astype(np.int64), int(flat.max()))
+
+    @property
+    def events(self) -> np.ndarray:
+        """int64[n]: steps in which each neuron spikes: messages to each destination, were its spikes binary."""
+        return self.by_source[0]
+
+    @property
+    def spikes(self) -> np.ndarray:
+        """int64[n]: messages to each destination where n spikes are n messages."""
+        return self.by_source[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Activity:
+    """`counts[name]`: int32[T, n] messages of a layer or input, to each destination, in aligned steps, summed over
+    `n_samples`: its non-zero spikes, or all its spikes where they are sent one by one.
+
+    `updates[layer]`, int32[T, n]: neuron updates, where they were counted; `multi[name]` where spikes are not binary.
     """
 
     counts: dict[str, np.ndarray]
     n_samples: int
     updates: dict[str, np.ndarray] = field(default_factory=dict)
+    multi: dict[str, MultiSpike] = field(default_factory=dict)
 
     @property
     def n_steps(self) -> int:
@@ -25,14 +60,15 @@ class Activity:
         return next(iter(self.counts.values())).shape[0]
 
     def rate(self, name: str) -> np.ndarray:
-        """Spikes per step and sample of every neuron, float64[n]."""
+        """Messages to each destination per step and sample of every neuron, float64[n]."""
         return self.counts[name].sum(0) / (self.n_samples * self.n_steps)
 
     @classmethod
-    def from_spikes(cls, spikes: dict[str, np.ndarray]) -> "Activity":
-        """From spike arrays [B, T, *shape] (any payload counts once)."""
-        counts = {n: np.count_nonzero(s, axis=0).reshape(s.shape[1], -1).astype(np.int32) for n, s in spikes.items()}
-        return cls(counts, len(next(iter(spikes.values()))))
+    def from_spikes(cls, spikes: dict[str, np.ndarray], repeats: bool = False) -> "Activity":
+        """From spike arrays [B, T, *shape]; any payload counts once, or, with `repeats`, as often as it is large."""
+        multi = {name: found for name, s in spikes.items() if (found := MultiSpike.of(s)) is not None}
+        counts = {n: _messages(s, repeats and n in multi) for n, s in spikes.items()}
+        return cls(counts, len(next(iter(spikes.values()))), multi=multi)
 
     @classmethod
     def uniform(cls, network: Network, n_steps: int = 10, rate_percent: int = 10) -> "Activity":
@@ -52,5 +88,18 @@ class Activity:
                 array = arrays.get(name)
                 if array is None or array.shape != (self.n_steps, n) or array.dtype.kind not in "iu" or array.min() < 0:
                     raise ModelError(f"activity: {kind} of {name!r} are missing, negative or not of shape [T, {n}]")
+        for name, multi in self.multi.items():
+            n = network.node(name).n_neurons if name in network.offsets else 0
+            table = multi.by_source
+            if table.shape != (4, n) or table.dtype.kind != "i" or table.min() < 0 or type(multi.largest) is not int:
+                raise ModelError(f"activity: the counts of several spikes of {name!r} are not of this network")
         if not isinstance(self.n_samples, int) or self.n_samples < 1:
             raise ModelError(f"activity: n_samples={self.n_samples!r} must be a whole number >= 1")
+
+
+def _messages(spikes: np.ndarray, repeats: bool) -> np.ndarray:
+    """int32[T, n]: messages to each destination in each step, summed over the samples."""
+    steps = spikes.reshape(*spikes.shape[:2], -1)
+    if not repeats:
+        return np.count_nonzero(steps, axis=0).astype(np.int32)
+    return np.minimum(np.abs(steps.astype(np.int64)).sum(0), np.iinfo(np.int32).max).astype(np.int32)

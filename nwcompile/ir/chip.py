@@ -35,6 +35,8 @@ class Noc:
     virtual_channels: int = 1  # of each input port
     buffer_flits: int = 8  # flits a virtual channel's input buffer holds
     flits_per_message: int = 1  # flits that carry one spike to one core
+    payload_flits: int = 0  # more flits for a message that carries a count or a sign
+    payload_bits: int | None = None  # of that count, one of them the sign if it can be negative; 0: none is carried
     cycle_ns: float = 1.0  # length of a NoC cycle
     hop_cycles_ew: int = 3  # winning arbitration here -> may arbitrate in the next router, east or west
     hop_cycles_ns: int = 3  # the same, north or south

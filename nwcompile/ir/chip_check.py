@@ -19,13 +19,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "neuron.spikes": SPIKES,
     "cost.units": ("overlap", "shared"),
 }
-MAY_BE_ZERO = {"core.block_overhead_bits", "weights.index_bits", "weights.exponent_min", "weights.exponent_max",
+MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "core.block_overhead_bits",
+               "weights.index_bits", "weights.exponent_min", "weights.exponent_max",
                "state.decay_offset", "state.shift_bits", "neuron.delay_max_steps", "neuron.refractory_max_steps",
                "neuron.threshold_shift_bits", "neuron.bias_exponent_max"}  # fmt: skip
 SMALLEST = {"weights.exponent_min": -24, "weights.exponent_max": -24,
             "weights.bits": 2, "state.bits": 2, "neuron.bias_bits": 2}  # fmt: skip
 LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.cores_per_router": 32, "noc.virtual_channels": 16,
-           "noc.buffer_flits": 4096, "noc.flits_per_message": 1024, "core.word_bits": 4096,
+           "noc.buffer_flits": 4096, "noc.flits_per_message": 1024, "noc.payload_flits": 1024,
+           "noc.payload_bits": 32, "core.word_bits": 4096,
            "weights.bits": 16, "weights.step": 256, "weights.exponent_min": 24, "weights.exponent_max": 24,
            "weights.effective_limit": (1 << 24) - 1, "weights.index_bits": 32,
            "state.bits": 32, "state.decay_bits": 16, "state.shift_bits": 16, "state.decay_offset": 1 << 16,

@@ -10,7 +10,7 @@ from nwcompile.errors import OptionError, unknown_choice
 EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic")
 MULTICASTS = ("unicast",)
-ON_MULTI_SPIKE = ("refuse",)
+ON_MULTI_SPIKE = ("refuse", "graded", "repeat")
 LARGEST = (1 << 63) - 1
 
 
@@ -21,8 +21,9 @@ class Options:
     `optimise` is what placement minimises: NoC `time` (hop cycles), `energy` (hop pJ) or `traffic` (hops), weighted
     by messages. `n_cores` spreads the network over that many cores instead of the fewest that hold it.
     `time_budget_s` lets the placer go on improving that long (then the result depends on the machine's speed).
-    `multicast` and `on_multi_spike` say what is done for several destinations, one message each, and with neurons that
-    fire several spikes a step on a chip whose spikes are binary: they are refused.
+    `multicast` says what is done for several destinations: one message each. `on_multi_spike` says what is done with
+    neurons and inputs that send several spikes a step, on a chip whose spikes are binary: `refuse`, `graded` (a message
+    carries the count, or the sign) or `repeat` (n spikes are n messages to every destination, on any chip).
     """
 
     seed: int = 0

@@ -9,11 +9,12 @@ import numpy as np
 from nwcompile.errors import ArtifactError, NwError
 from nwcompile.ir import artifact
 from nwcompile.ir import connection as connections
-from nwcompile.ir.activity import Activity
+from nwcompile.ir.activity import Activity, MultiSpike
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.options import ON_MULTI_SPIKE
 from nwcompile.ir.schedule import Schedule
 
 SCHEMA = 1
@@ -54,7 +55,7 @@ class Program:
 
     `network` holds only Dense, Conv2d and Sparse connections between inputs and layers, integer and effective
     (exponent 0, biases folded into the neurons). `manifest` is JSON: tool version, options, seed, per-layer
-    quantization table, warnings.
+    quantization table, warnings. `on_multi_spike`: how several spikes of a step are sent (`Options`).
     """
 
     network: Network
@@ -64,6 +65,18 @@ class Program:
     axons: Axons
     activity: Activity | None = None
     manifest: dict = field(default_factory=dict)
+    on_multi_spike: str = "refuse"
+
+    @property
+    def repeats(self) -> bool:
+        """Whether n spikes of a step are n messages to every destination; else one message carries the count."""
+        return self.on_multi_spike == "repeat"
+
+    def message_flits(self, layer: str) -> int:
+        """Flits of one message of a layer, the payload of those that carry a count or a sign included."""
+        noc, kind = self.chip.noc, self.network.node(layer).neuron.spikes
+        carries = kind == "bipolar" or (kind == "multi" and not self.repeats)
+        return noc.flits_per_message + (noc.payload_flits if carries else 0)
 
     @cached_property
     def core_of(self) -> np.ndarray:
@@ -98,6 +111,7 @@ class Program:
                 pack.fields(f"connection{i}", c.canonical()) for i, c in enumerate(self.network.connections)
             ],
             "schedule": {**asdict(self.schedule), "delay": list(self.schedule.delay)},
+            "on_multi_spike": self.on_multi_spike,
             "mapping_note": {str(k): v for k, v in self.mapping.note.items()},
         }
         pack.arrays["site_of"] = self.mapping.site_of
@@ -106,11 +120,15 @@ class Program:
         for f in fields(Axons):
             pack.arrays[f"axons_{f.name}"] = getattr(self.axons, f.name)
         if self.activity is not None:
-            manifest["activity"] = {"names": list(self.activity.counts), "n_samples": self.activity.n_samples}
+            several = {name: multi.largest for name, multi in self.activity.multi.items()}
+            manifest["activity"] = {"names": list(self.activity.counts), "n_samples": self.activity.n_samples,
+                                    "several": several}  # fmt: skip
             for i, name in enumerate(self.activity.counts):
                 pack.arrays[f"activity{i}"] = self.activity.counts[name]
                 if name in self.activity.updates:
                     pack.arrays[f"updates{i}"] = self.activity.updates[name]
+                if name in several:
+                    pack.arrays[f"multi{i}"] = self.activity.multi[name].by_source
         return artifact.encode(manifest, pack.arrays)
 
     @property
@@ -142,6 +160,8 @@ class Program:
         self.network.verify()
         self.mapping.verify(self.network, self.chip)
         self.schedule.verify(self.network)
+        if self.on_multi_spike not in ON_MULTI_SPIKE:
+            raise ArtifactError(f"on_multi_spike {self.on_multi_spike!r} is none of {', '.join(ON_MULTI_SPIKE)}")
         if self.activity is not None:
             self.activity.verify(self.network)
         n_sources = sum(self.network.node(n).n_neurons for n in self.network.offsets)
@@ -211,8 +231,11 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
         names = manifest["activity"]["names"]
         updates = {n: arrays[f"updates{i}"] for i, n in enumerate(names) if f"updates{i}" in arrays}
         counts = {n: arrays[f"activity{i}"] for i, n in enumerate(names)}
-        activity = Activity(counts, manifest["activity"]["n_samples"], updates)
+        several = manifest["activity"].get("several", {})
+        multi = {n: MultiSpike(arrays[f"multi{names.index(n)}"], largest) for n, largest in several.items()}
+        activity = Activity(counts, manifest["activity"]["n_samples"], updates, multi)
     structure = ("schema", "chip", "chip_hash", "network_hash", "inputs", "nodes", "connections", "schedule",
-                 "mapping_note", "activity")  # fmt: skip
+                 "on_multi_spike", "mapping_note", "activity")  # fmt: skip
     rest = {k: v for k, v in manifest.items() if k not in structure}
-    return Program(network, schedule, mapping, Chip.from_dict(manifest["chip"]), axons, activity, rest)
+    chip, on_multi_spike = Chip.from_dict(manifest["chip"]), manifest.get("on_multi_spike", "refuse")
+    return Program(network, schedule, mapping, chip, axons, activity, rest, on_multi_spike)

@@ -29,6 +29,7 @@ class AxonTable(NamedTuple):
     counts: np.ndarray  # int64[axon, 5]: synops dense, sparse, conv, all; words
     ticks: np.ndarray  # int64[axon]: receive side's time for one message
     hops: np.ndarray  # int64[axon, 2]: east-west, north-south
+    flits: np.ndarray  # int32[axon]: of one message
     site: np.ndarray  # int32[logical core]: physical core
     core_at: np.ndarray  # int32[physical core]: logical core, -1 none
 
@@ -48,11 +49,13 @@ class Outbox(NamedTuple):
 
     axon: np.ndarray  # int32[message]
     work: np.ndarray  # int64[message]: ticks of work from the message before to this one, its own included
+    times: np.ndarray  # int64[message]: how often it is sent, one after another
     first: np.ndarray  # int64[core + 1]
     tail: np.ndarray  # int64[core]: ticks of work after the last message
     external: np.ndarray  # int64[core]: first axon of the input messages waiting at a core, -1 none
     after: np.ndarray  # int64[axon]: the next of them
-    payload: np.ndarray  # int64[source]
+    left: np.ndarray  # int64[axon]: how often it is still to be received
+    payload: np.ndarray  # int64[source]: what one message carries
 
 
 class Pipeline(NamedTuple):
@@ -60,6 +63,7 @@ class Pipeline(NamedTuple):
 
     state: np.ndarray  # int8[core]: SEND_NEXT, SENDING, TO_INJECT, SENT
     message: np.ndarray  # int64[core]: the message being sent
+    sent: np.ndarray  # int64[core]: how often it was sent already
     send_at: np.ndarray  # int64[core]: when the present piece of work ends
     flit: np.ndarray  # int32[core]: flits of it still to inject
     channel: np.ndarray  # int32[core]: injection channel
@@ -81,14 +85,18 @@ def look_at_core(m, q, costs, axons, box, p, core, time):
         wake_at(q.wake, m.n_routers + site, p.receive_at[core])
     if p.state[core] == SENDING and p.send_at[core] <= time:
         p.state[core] = TO_INJECT if p.message[core] < box.first[core + 1] else SENT
-        p.flit[core] = m.n_flits
+        if p.state[core] == TO_INJECT:
+            p.flit[core] = axons.flits[box.axon[p.message[core]]]
         p.end[core] = max(p.end[core], p.send_at[core])
     if p.state[core] == TO_INJECT:
         inject(m, q, axons, box, p, core, site, time)
     if p.state[core] == SEND_NEXT:
         if not (costs.shared and p.receive_at[core] > time):
             k = p.message[core]
-            p.send_at[core] = time + (box.work[k] if k < box.first[core + 1] else box.tail[core])
+            work = box.tail[core]
+            if k < box.first[core + 1]:
+                work = box.work[k] if p.sent[core] == 0 else costs.message
+            p.send_at[core] = time + work
             p.state[core] = SENDING
             wake_at(q.wake, m.n_routers + site, p.send_at[core])
     elif p.state[core] == SENDING:
@@ -115,14 +123,23 @@ def receive(m, q, is_shared, axons, box, p, core, site, time):
                 pop(m, q, b, router, time)
                 p.turn[core] = b - first
     if axon < 0 and is_shared and box.external[core] >= 0:
-        axon = box.external[core]
-        box.external[core] = box.after[axon]
+        axon = take_external(box, core)
     if axon >= 0:
         p.receive_at[core] = time + axons.ticks[axon]
         p.end[core] = max(p.end[core], p.receive_at[core])
         later = min(later, p.receive_at[core])
     if later < NEVER:
         wake_at(q.wake, m.n_routers + site, max(later, time + 1))
+    return axon
+
+
+@inlined
+def take_external(box, core):
+    """The axon of the next input message that waits at a core."""
+    axon = box.external[core]
+    box.left[axon] -= 1
+    if box.left[axon] == 0:
+        box.external[core] = box.after[axon]
     return axon
 
 
@@ -137,7 +154,8 @@ def inject(m, q, axons, box, p, core, site, time):
     first = (router * m.n_ports + port) * m.n_vcs
     k = p.message[core]
     soonest, buffer = NEVER, np.int64(-1)
-    for v in range(1, m.n_vcs + 1) if p.flit[core] == m.n_flits else range(1):
+    is_head = p.flit[core] == axons.flits[box.axon[k]]
+    for v in range(1, m.n_vcs + 1) if is_head else range(1):
         b = first + (p.channel[core] + v) % m.n_vcs
         when = slot_free_at(q, b)
         if when <= time:
@@ -157,7 +175,10 @@ def inject(m, q, axons, box, p, core, site, time):
     q.flits[m.inject_link[site]] += 1
     p.flit[core] -= 1
     if p.flit[core] == 0:
-        p.message[core] += 1
+        p.sent[core] += 1
+        if p.sent[core] == box.times[k]:
+            p.message[core] += 1
+            p.sent[core] = 0
         p.state[core] = SEND_NEXT
     else:
         wake_at(q.wake, node, p.inject_at[core])
@@ -182,8 +203,7 @@ def serve_inputs(axons, box, p, synapses, members, core, until, now, acc, events
     """
     served = 0
     while box.external[core] >= 0 and p.receive_at[core] < until:
-        axon = box.external[core]
-        box.external[core] = box.after[axon]
+        axon = take_external(box, core)
         p.receive_at[core] += axons.ticks[axon]
         p.end[core] = max(p.end[core], p.receive_at[core])
         accumulate(axons, box, synapses, members, core, axon, now, acc, events, counts)
@@ -199,16 +219,19 @@ def move_messages(m, q, costs, axons, box, p, synapses, members, now, acc, event
     Returns the tick at which the last unit and link fall idle, or -1 if messages are stuck.
     """
     n_cores = axons.site.shape[0]
-    n_waiting = box.first[n_cores]
+    n_waiting = np.int64(0)
+    for k in range(box.first[n_cores]):
+        n_waiting += box.times[k]
     for core in range(n_cores):
         p.state[core] = SEND_NEXT
         p.message[core] = box.first[core]
+        p.sent[core] = 0
         p.inject_at[core] = 0
         p.receive_at[core] = 0
         p.end[core] = 0
         e = box.external[core]
         while e >= 0:
-            n_waiting += 1
+            n_waiting += box.left[e]
             e = box.after[e]
         wake_at(q.wake, m.n_routers + axons.site[core], 0)
     while True:

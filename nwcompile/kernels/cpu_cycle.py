@@ -22,6 +22,8 @@ class Plan(NamedTuple):
     neuron: np.ndarray  # int64[...]: sources of each core, by layer
     n_inputs: int  # input lines: source j is neuron j - n_inputs
     ticks_per_cycle: int
+    repeats: bool  # n spikes of a step are n messages
+    most: int  # and no more than this
 
 
 class Record(NamedTuple):
@@ -38,7 +40,10 @@ class Record(NamedTuple):
 
 @kernel
 def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, events, record, b, at):
-    """Visit and update a core's neurons; fills its part of the outbox from message `at` on and returns the next."""
+    """Visit and update a core's neurons; fills its part of the outbox from message `at` on and returns the next.
+
+    Returns -1 where a neuron spikes more often than messages are repeated.
+    """
     h = micro // plan.period
     sent = record.sent[h, core]
     ticks = np.int64(0)
@@ -65,32 +70,38 @@ def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, ev
             record.v[b, t, i] = s.v[i]
         if count == 0:
             continue
-        sent[2] += 1
-        ticks += costs.spike
-        box.payload[j] = count
+        times = abs(count) if plan.repeats else np.int64(1)
+        if times > plan.most:
+            return np.int64(-1)
+        sent[2] += times
+        ticks += costs.spike * times
+        box.payload[j] = count // times
         for k in range(axons.offset[j], axons.offset[j + 1]):
             a = axons.axon[k]
             ticks += costs.message
             box.axon[at] = a
             box.work[at] = ticks
+            box.times[at] = times
             ticks = 0
             at += 1
-            sent[3] += 1
-            sent[4] += axons.hops[a, 0]
-            sent[5] += axons.hops[a, 1]
+            sent[3] += times
+            sent[4] += axons.hops[a, 0] * times
+            sent[5] += axons.hops[a, 1] * times
     box.tail[core] = ticks
     return at
 
 
 @kernel
-def take_input(axons, box, x):
+def take_input(axons, box, x, repeats):
     """Line up the messages of one step's input: x int32[source], the input lines in order."""
     for j in range(x.shape[0] - 1, -1, -1):
         if x[j] != 0:
-            box.payload[j] = x[j]
+            times = abs(np.int64(x[j])) if repeats else np.int64(1)
+            box.payload[j] = x[j] // times
             for k in range(axons.offset[j], axons.offset[j + 1]):
                 a = axons.axon[k]
                 core = axons.core[a]
+                box.left[a] = times
                 box.after[a] = box.external[core]
                 box.external[core] = a
 
@@ -99,7 +110,8 @@ def take_input(axons, box, x):
 def run_samples(plan, mesh, q, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events):
     """Simulate samples one after the other from cleared state.
 
-    x: int32[sample, step, input line]; s, acc, events, q, p, box: scratch. Returns 0, or -1 if messages got stuck.
+    x: int32[sample, step, input line]; s, acc, events, q, p, box: scratch. Returns 0; -1 if messages got stuck; -2 if a
+    neuron spikes more often than messages are repeated, its spikes of that step being the last ones recorded.
     """
     n_cores = axons.site.shape[0]
     for b in range(x.shape[0]):
@@ -120,9 +132,11 @@ def run_samples(plan, mesh, q, costs, axons, box, p, neurons, synapses, members,
             for core in range(n_cores):
                 box.first[core] = at
                 at = work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, events, record, b, at)
+                if at < 0:
+                    return -2
             box.first[n_cores] = at
             if micro % plan.period == 0 and h < plan.n_steps:
-                take_input(axons, box, x[b, h])
+                take_input(axons, box, x[b, h], plan.repeats)
             q.flits[:] = 0
             ticks = move_messages(
                 mesh, q, costs, axons, box, p, synapses, members, micro, acc, events, record.received[h]

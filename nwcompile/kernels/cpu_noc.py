@@ -27,7 +27,6 @@ class Mesh(NamedTuple):
     depth: int  # flits a buffer holds
     columns: int
     per_router: int  # cores at a router
-    n_flits: int  # flits of a message
     link_ticks: int  # a flit holds a link this long
     inject_ticks: int  # leaving the core -> may arbitrate
     credit_ticks: int  # slot left -> usable by the sender

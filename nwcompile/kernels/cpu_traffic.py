@@ -127,15 +127,15 @@ def count_pairs(count, axon_offset, axon_pair, messages):
 
 
 @compiled()
-def route_xy(messages, pair, site, columns, rows, n_per_router, n_flits, flits):
-    """Add the flits of every message to the links of its route, along x first.
+def route_xy(carried, pair, site, columns, rows, n_per_router, flits):
+    """Add the flits that each pair of cores exchanges to the links of their route, along x first.
 
-    messages: int64[pair]; pair: int32[pair, 2] (from, to: cores); site: int32[core, 3]; `n_per_router` cores a router.
+    carried: int64[pair]; pair: int32[pair, 2] (from, to: cores); site: int32[core, 3]; `n_per_router` cores a router.
     Adds to flits: int64[link]; links are numbered as `nwcompile.cost.traffic.link_flits` says.
     """
     n_routers = columns * rows
-    for p in range(len(messages)):
-        n = messages[p] * n_flits
+    for p in range(len(carried)):
+        n = carried[p]
         if n == 0:
             continue
         a, b = pair[p, 0], pair[p, 1]

@@ -16,10 +16,11 @@ FORMAT_KEYS = {"state_bits": "state.bits", "decay_bits": "state.decay_bits", "sh
                "overflow": "state.overflow"}  # fmt: skip
 
 
-def neuron_violations(node: Node, chip: Chip, has_bias: bool) -> Iterator[Violation]:
+def neuron_violations(node: Node, chip: Chip, has_bias: bool, on_multi_spike: str = "refuse") -> Iterator[Violation]:
     """What a layer's neurons do and the chip's cannot; numbers and strictness are judged in fixed-point layers only.
 
-    `has_bias` says whether the layer's neurons or the connections into it have a bias that is not zero.
+    `has_bias` says whether the layer's neurons or the connections into it have a bias that is not zero;
+    `on_multi_spike` (`Options`) what is done with several spikes a step.
     """
     spec, can = node.neuron, chip.neuron
     reset = "zero" if spec.reset == "value" and not np.any(spec.reset_value) else spec.reset
@@ -34,8 +35,7 @@ def neuron_violations(node: Node, chip: Chip, has_bias: bool) -> Iterator[Violat
         if spec.reset != "none" and spec.reset_timing not in can.reset_timing:
             advice = f"train {node.name} with reset_timing {can.reset_timing[0]!r}"
             yield lacks("reset_timing", spec.reset_timing, can.reset_timing, advice)
-        if spec.spikes not in can.spikes:
-            yield lacks("spikes", spec.spikes, can.spikes, f"use {can.spikes[0]} spikes in {node.name}")
+        yield from _spike_violations(node, chip, on_multi_spike)
         if spec.fixed is not None and spec.strict not in can.strict:
             word = {True: "v > threshold", False: "v >= threshold"}
             advice = f"change the threshold of {node.name} by one and its strict to {can.strict[0]}"
@@ -49,6 +49,27 @@ def neuron_violations(node: Node, chip: Chip, has_bias: bool) -> Iterator[Violat
         yield lacks("bias", "a bias", ["no bias"], f"train {node.name} without bias")
     if spec.fixed is not None:
         yield from _number_violations(node, spec, chip)
+
+
+def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[Violation]:
+    """Several or negative spikes that the chip's messages do not carry as they are to be sent."""
+    kind, has, name = node.neuron.spikes, chip.neuron.spikes, node.name
+    repeated = kind == "multi" and on_multi_spike == "repeat"
+    graded = on_multi_spike == "graded" or (kind in has and not repeated)
+    if kind == "binary" or repeated:
+        return
+    if not graded:
+        ways = "'graded' (a message carries the sign; a negative spike cannot be repeated)"
+        if kind == "multi":
+            ways = "'graded' (a message carries the count) or 'repeat' (n spikes are n messages)"
+        others = f"use {has[0]} spikes in {name}, or take a chip whose neuron.spikes has {kind!r}"
+        yield Violation("spikes", name, kind, ", ".join(has), f"compile with on_multi_spike={ways}, {others}")
+        return
+    bits, least = chip.noc.payload_bits, 2 if kind == "bipolar" else 1
+    if bits is not None and bits < least:
+        other = "compile with on_multi_spike='repeat' or " if kind == "multi" else ""
+        advice = f"{other}raise noc.payload_bits: messages of {chip.name} cannot tell the spikes of {name}"
+        yield Violation("payload bits", name, f"{least} or more", bits, advice)
 
 
 def _clamp_violations(node: Node, chip: Chip) -> Iterator[Violation]:

@@ -22,14 +22,15 @@ WORDS = {"neurons": "neurons", "in_axons": "fan-in axons", "out_axons": "fan-out
 N_SHOWN = 5
 
 
-def check(network: Network, chip: Chip, schedule: Schedule, mapping: Mapping) -> None:
+def check(network: Network, chip: Chip, schedule: Schedule, mapping: Mapping, on_multi_spike: str = "refuse") -> None:
     """Raise FitError, listing every violation, unless the mapped fixed-point network fits the chip.
 
-    Each core is judged by the limits of its own site. Raises ModelError for a mapping that is not one of this network.
+    Each core is judged by the limits of its own site. `on_multi_spike` is that of `Options`. Raises ModelError for a
+    mapping that is not one of this network.
     """
     if not network.is_fixed:
         raise ModelError("only a fixed-point network can be checked; quantize it first")
-    violations = unmapped_violations(network, chip, schedule)
+    violations = unmapped_violations(network, chip, schedule, on_multi_spike)
     if mapping.n_cores > chip.n_cores:
         violations.append(too_many_cores(network, chip, mapping.n_cores))
     else:
@@ -41,13 +42,13 @@ def check(network: Network, chip: Chip, schedule: Schedule, mapping: Mapping) ->
         raise FitError(chip.name, violations)
 
 
-def estimate(network: Network, chip: Chip) -> None:
+def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> None:
     """Raise FitError where totals alone show that a network cannot fit, before anything is mapped.
 
     Looks at neurons, the least synapse memory, the widest fan-in and what each layer's neurons must be able to do;
     fast for any size, for float or fixed-point networks. Passing it does not promise a fit.
     """
-    violations = _layer_violations(network, chip)
+    violations = _layer_violations(network, chip, on_multi_spike)
     n_neurons = sum(network.node(name).n_neurons for name in network.layers)
     room = int(chip.limit("max_neurons").sum())
     if n_neurons > room:
@@ -69,9 +70,9 @@ def estimate(network: Network, chip: Chip) -> None:
         raise FitError(chip.name, violations)
 
 
-def unmapped_violations(network: Network, chip: Chip, schedule: Schedule) -> list[Violation]:
+def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_multi_spike: str) -> list[Violation]:
     """What a fixed-point network asks of neurons, weights and delays and the chip lacks, wherever it is mapped."""
-    violations = _layer_violations(network, chip)
+    violations = _layer_violations(network, chip, on_multi_spike)
     violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
     return violations + list(capability.delay_violations(network, schedule, chip))
 
@@ -131,7 +132,7 @@ def _named(count: np.ndarray, layer_of: np.ndarray, alone: np.ndarray, limit: in
     return int(count.argmax()), 0
 
 
-def _layer_violations(network: Network, chip: Chip) -> list[Violation]:
+def _layer_violations(network: Network, chip: Chip, on_multi_spike: str) -> list[Violation]:
     """What the layers ask of the chip's neurons, the biases of their connections included."""
     violations: list[Violation] = []
     for name in network.layers:
@@ -139,7 +140,7 @@ def _layer_violations(network: Network, chip: Chip) -> list[Violation]:
         biases = (node.neuron.bias, node.neuron.bias_u, *(getattr(c, "bias", None) for c in network.into(name)))
         has_bias = any(bias is not None and np.any(bias) for bias in biases)
         node = fold_bias(network, node) if network.is_fixed else node
-        violations += capability.neuron_violations(node, chip, has_bias)
+        violations += capability.neuron_violations(node, chip, has_bias, on_multi_spike)
     return violations
 
 

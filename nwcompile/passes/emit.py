@@ -17,13 +17,20 @@ WEIGHT_TYPES = (np.int8, np.int16, np.int32)
 
 
 def emit(
-    network: Network, schedule: Schedule, mapping: Mapping, chip: Chip, activity: Activity | None, manifest: dict
+    network: Network,
+    schedule: Schedule,
+    mapping: Mapping,
+    chip: Chip,
+    activity: Activity | None,
+    manifest: dict,
+    on_multi_spike: str = "refuse",
 ) -> Program:
     """The Program of a fixed-point network: effective weights, biases folded into the neurons, axons; verified.
 
     Weights are `clip(floor(mantissa * 2**exponent), weights.effective_limit)` in the smallest integer type that holds
     a connection's; exponents become 0, sign modes and weight bits stay for information. A connection's bias is in
-    effective units and joins `bias_u`. Raises ModelError where the network is not fixed-point or the mapping not whole.
+    effective units and joins `bias_u`. `on_multi_spike` is that of `Options`. Raises ModelError where the network is
+    not fixed-point or the mapping not whole.
     """
     if not network.is_fixed:
         raise ModelError("only a fixed-point network can be emitted; quantize it first")
@@ -32,7 +39,7 @@ def emit(
     connections = tuple(_effective(c, chip.weights.effective_limit) for c in network.connections)
     network = Network(network.inputs, nodes, connections)
     axons = build_axons(network, flat_cores(network, mapping), mapping.n_cores, chip)
-    program = Program(network, schedule, mapping, chip, axons, activity, manifest)
+    program = Program(network, schedule, mapping, chip, axons, activity, manifest, on_multi_spike)
     program.verify()
     return program
 

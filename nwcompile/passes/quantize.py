@@ -54,7 +54,8 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
     """
     if network.is_fixed:
         return _kept(network, chip, calibration, options)
-    samples = None if calibration is None else _Samples.of(network, prepare(network, calibration, None, chip)[0])
+    x = _inputs(network, chip, calibration, options)
+    samples = None if x is None else _Samples.of(network, x)
     layers: dict[str, Layer] = {}
     scaled: dict[str, Scaled] = {}
     for name in network.layers:
@@ -74,6 +75,11 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
         warnings += _number_warnings(row, scaled[name], chip)
         table.append(row)
     return Quantized(fixed, table, warnings)
+
+
+def _inputs(network: Network, chip: Chip, calibration, options: Options) -> dict[str, np.ndarray] | None:
+    """The samples as the chip takes them, by input, or None."""
+    return None if calibration is None else prepare(network, calibration, None, chip, options.on_multi_spike)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +224,8 @@ def _kept(network: Network, chip: Chip, calibration, options: Options) -> Quanti
     warnings = []
     if options.weight_bits is not None:
         warnings.append(f"weight_bits={options.weight_bits} has no effect: the network is already in integers")
-    spikes = {} if calibration is None else record(network, prepare(network, calibration, None, chip)[0])[1]
+    x = _inputs(network, chip, calibration, options)
+    spikes = {} if x is None else record(network, x)[1]
     table = []
     for name in network.layers:
         neuron = network.node(name).neuron

@@ -38,7 +38,7 @@ def simulate(model, x=None, backend="reference", device="cpu", window="aligned",
         raise OptionError(f"simulate takes a Network or a Program, not {type(model).__name__}")
     if device == "cuda":
         raise BackendError(f"backend {backend!r} has no CUDA kernels in this version; use device='cpu'")
-    inputs, _, n_steps = prepare(model.network, x, steps, model.chip)
+    inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike)
     return _backend(backend)(model, inputs, n_steps, record == "all", window)
 
 

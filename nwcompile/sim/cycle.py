@@ -11,6 +11,7 @@ from nwcompile.kernels.cpu_core import AxonTable, Costs, Outbox, Pipeline
 from nwcompile.kernels.cpu_cycle import Plan, Record, run_samples
 from nwcompile.kernels.cpu_noc import NEVER, Mesh, Queues
 from nwcompile.sim import tables
+from nwcompile.sim.inputs import LARGEST_REPEAT
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference import finish
 
@@ -45,7 +46,7 @@ def run_program(program: Program, inputs: dict, n_steps: int, keep_states: bool,
         barriers = n_samples * schedule.period * chip.barrier_cycles(program.mapping.n_tiles)
         measured["step_cycles"] = sum(r.cycles for r in records) + barriers
         measured["seconds"] = float(measured["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
-    return finish(network, "cycle", "cpu", window, spikes, states, inputs, counters, **measured)
+    return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, **measured)
 
 
 def _layer(parts, first: int, node) -> np.ndarray:
@@ -75,7 +76,7 @@ class _ChipRun:
         order = np.argsort(program.core_of[n_inputs:], kind="stable") + n_inputs
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         self.plan = Plan(n_steps, n_hardware, program.schedule.period, window == "aligned", np.concatenate(offset),
-                         _starts(counts), order, n_inputs, per_cycle)  # fmt: skip
+                         _starts(counts), order, n_inputs, per_cycle, program.repeats, LARGEST_REPEAT)  # fmt: skip
 
     def run(self, x: np.ndarray, keep: bool) -> Record:
         """Simulate samples x int32[b, T, input line]."""
@@ -89,10 +90,11 @@ class _ChipRun:
             np.zeros((plan.n_hardware, n_cores, len(SENT)), np.int64),
             np.zeros(plan.n_hardware, np.int64), np.zeros((plan.n_hardware, self.n_links), np.int64),
         )  # fmt: skip
-        box = Outbox(np.zeros(n_axons, np.int32), np.zeros(n_axons, np.int64), np.zeros(n_cores + 1, np.int64),
-                     np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64), np.zeros(n_axons, np.int64),
+        of_axon = [np.zeros(n_axons, np.int64) for _ in range(4)]
+        box = Outbox(np.zeros(n_axons, np.int32), *of_axon[:2], np.zeros(n_cores + 1, np.int64),
+                     np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64), *of_axon[2:],
                      np.zeros(n_sources, np.int64))  # fmt: skip
-        p = Pipeline(*(np.zeros(n_cores, t) for t in (np.int8, *[np.int64] * 2, *[np.int32] * 2, *[np.int64] * 2,
+        p = Pipeline(*(np.zeros(n_cores, t) for t in (np.int8, *[np.int64] * 3, *[np.int32] * 2, *[np.int64] * 2,
                                                       np.int32, np.int64)))  # fmt: skip
         n_slots = int(self.synapses.delay.max(initial=1)) + 1
         acc, events = np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8)
@@ -101,13 +103,21 @@ class _ChipRun:
             plan, self.mesh, q, self.costs, self.axons, box, p, self.neurons, self.synapses, self.members,
             np.ascontiguousarray(x), record, tables.scratch(n_neurons), acc, events,
         )  # fmt: skip
-        if stuck:
+        if stuck == -1:
             raise BackendError(f"messages got stuck in the network of {self.chip.name}; please report this chip file")
         return record
 
 
 def _starts(counts) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _flits(program: Program) -> np.ndarray:
+    """int32[source]: flits of a message of each source; those of input lines use no links."""
+    network = program.network
+    flits = [np.ones(node.n_neurons) for node in network.inputs.values()]
+    flits += [np.full(network.node(name).n_neurons, program.message_flits(name)) for name in network.layers]
+    return np.concatenate(flits).astype(np.int32)
 
 
 def axon_table(program: Program) -> AxonTable:
@@ -126,8 +136,9 @@ def axon_table(program: Program) -> AxonTable:
     by_core = np.lexsort((axons.source, axons.core))
     number = np.empty(axons.n_axons, np.int64)
     number[by_core] = np.arange(axons.n_axons)
-    rows = (axons.core, axons.source, counts, cycles * chip.ticks[0], hops)
-    return AxonTable(axons.offset, number, *(np.ascontiguousarray(row[by_core]) for row in rows), site, core_at)
+    rows = (axons.core, axons.source, counts, cycles * chip.ticks[0], hops, _flits(program)[axons.source])
+    core, source, counts, ticks, hops, flits = (np.ascontiguousarray(row[by_core]) for row in rows)
+    return AxonTable(axons.offset, number, core, source, counts, ticks, hops, flits, site, core_at)
 
 
 def mesh(chip: Chip) -> tuple[Mesh, int]:
@@ -151,7 +162,7 @@ def mesh(chip: Chip) -> tuple[Mesh, int]:
     link = np.where(is_local, 4 * n_routers + n_cores + core, router * 4 + port)
     table = Mesh(
         n_routers, n_ports, noc.virtual_channels, noc.buffer_flits, noc.columns, noc.cores_per_router,
-        noc.flits_per_message, noc.link_cycles_per_flit * tick, noc.inject_cycles * tick, noc.credit_cycles * tick,
+        noc.link_cycles_per_flit * tick, noc.inject_cycles * tick, noc.credit_cycles * tick,
         latency.astype(np.int64), down.astype(np.int64), node, node, link.astype(np.int64),
         4 * n_routers + np.arange(n_cores, dtype=np.int64),
     )  # fmt: skip

@@ -1,20 +1,25 @@
-"""Checking and shaping what a person feeds a network: `[B, T, *shape]` arrays, or nothing for `steps` steps."""
+"""Checking what is sent: what a person feeds a network, `[B, T, *shape]` or nothing, and how many spikes at once."""
 
 import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
+from nwcompile.ir.program import Program
 
 LARGEST_SPIKE = (1 << 23) - 1
 LARGEST_STEPS = (1 << 31) - 1
+LARGEST_REPEAT = 4095  # messages to one destination in a step, when n spikes are n messages
 
 
-def prepare(network: Network, x, steps: int | None, chip: Chip | None = None) -> tuple[dict[str, np.ndarray], int, int]:
+def prepare(
+    network: Network, x, steps: int | None, chip: Chip | None = None, on_multi_spike: str = "refuse"
+) -> tuple[dict[str, np.ndarray], int, int]:
     """`(inputs, B, T)`: every input as float32 (float network) or int32 (fixed), C-contiguous `[B, T, *shape]`.
 
     `x` is an array for a network with one input, a dict of arrays by input name for any, or None with `steps=N`
-    (B = 1; an input that is absent stays silent). Raises ModelError for wrong names, shapes, dtypes or values.
+    (B = 1; an input that is absent stays silent). With a `chip`, values must be what it takes, or what
+    `on_multi_spike` (`Options`) makes of them. Raises ModelError for wrong names, shapes, dtypes or values.
     """
     given = _by_name(network, x)
     whole = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
@@ -24,7 +29,7 @@ def prepare(network: Network, x, steps: int | None, chip: Chip | None = None) ->
         if steps is None:
             raise ModelError("no input: give x of shape [B, T, *shape], or x=None with steps=N")
         return {n: np.zeros((1, steps, *node.shape), _dtype(network)) for n, node in network.inputs.items()}, 1, steps
-    arrays = {name: _array(network, name, value, chip) for name, value in given.items()}
+    arrays = {name: _array(network, name, value, chip, on_multi_spike) for name, value in given.items()}
     sizes = {array.shape[:2] for array in arrays.values()}
     if len(sizes) > 1:
         raise ModelError(
@@ -56,7 +61,7 @@ def _by_name(network: Network, x) -> dict:
     return {next(iter(network.inputs)): x}
 
 
-def _array(network: Network, name: str, value, chip: Chip | None) -> np.ndarray:
+def _array(network: Network, name: str, value, chip: Chip | None, on_multi_spike: str) -> np.ndarray:
     shape = network.inputs[name].shape
     expected = f"[B, T, {', '.join(map(str, shape))}]"
     try:
@@ -75,11 +80,13 @@ def _array(network: Network, name: str, value, chip: Chip | None) -> np.ndarray:
     if not np.isfinite(array).all():
         raise ModelError(f"input {name!r} has NaN or infinite values; clean the data first")
     if network.is_fixed or chip is not None:
-        _whole(name, array, chip)
+        _whole(name, array)
+    if chip is not None:
+        _verify_values(name, int(array.min()), int(array.max()), chip, on_multi_spike)
     return np.ascontiguousarray(array, _dtype(network))
 
 
-def _whole(name: str, array: np.ndarray, chip: Chip | None) -> None:
+def _whole(name: str, array: np.ndarray) -> None:
     if np.issubdtype(array.dtype, np.floating) and (array != np.trunc(array)).any():
         value = array[array != np.trunc(array)].flat[0]
         raise ModelError(
@@ -89,11 +96,68 @@ def _whole(name: str, array: np.ndarray, chip: Chip | None) -> None:
     low, high = int(array.min()), int(array.max())
     if max(-low, high) > LARGEST_SPIKE:
         raise ModelError(f"input {name!r} has values up to {max(-low, high)}; the limit is {LARGEST_SPIKE}")
-    if chip is None or "multi" in chip.neuron.spikes:
+
+
+def _verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: str) -> None:
+    """Raise ModelError unless a chip takes input values low..high."""
+    least, most = -1 if "bipolar" in chip.neuron.spikes else 0, 1
+    if low >= least and high <= most:
         return
-    least = -1 if "bipolar" in chip.neuron.spikes else 0
-    if low < least or high > 1:
+    has = f"input {name!r} has values {low}..{high}"
+    if on_multi_spike == "repeat":
+        if low < least:
+            raise ModelError(
+                f"{has}, and a negative value cannot be sent as so many spikes; compile with on_multi_spike='graded', "
+                "or encode it into two lines, one for each sign"
+            )
+        if high > LARGEST_REPEAT:
+            raise ModelError(
+                f"{has}, but at most {LARGEST_REPEAT} spikes a step are sent one by one; scale it down, "
+                "or compile with on_multi_spike='graded'"
+            )
+        return
+    if on_multi_spike == "refuse" and "multi" not in chip.neuron.spikes:
+        ways = "'graded'" if low < 0 else "'graded' or 'repeat'"
         raise ModelError(
-            f"input {name!r} has values {low}..{high}, but {chip.name} takes spikes {least}..1; "
-            "encode graded values into spikes, or choose a chip whose neuron.spikes has 'multi'"
+            f"{has}, but {chip.name} takes spikes {least}..{most}; compile with on_multi_spike={ways}, encode graded "
+            "values into spikes, or choose a chip whose neuron.spikes has 'multi'"
+        )
+    limit = largest_payload(chip, low < 0)
+    if max(-low, high) > limit:
+        raise ModelError(
+            f"{has}, but a message of {chip.name} carries {-limit if low < 0 else 0}..{limit} "
+            f"(noc.payload_bits = {chip.noc.payload_bits}); scale it down or raise noc.payload_bits"
+        )
+
+
+def largest_payload(chip: Chip, is_signed: bool) -> int:
+    """The largest magnitude of a count that a message of the chip carries."""
+    bits = chip.noc.payload_bits
+    if bits is None:
+        return LARGEST_SPIKE
+    return (1 << (bits - is_signed)) - 1 if bits > is_signed else 0
+
+
+def verify_counts(program: Program, spikes: dict[str, np.ndarray]) -> None:
+    """Raise ModelError, naming the first of them, unless a program's messages can tell how often its neurons spike.
+
+    `spikes[layer]` is [B, T, *shape]. First by sample, then by step.
+    """
+    limit = LARGEST_REPEAT if program.repeats else largest_payload(program.chip, False)
+    for name in program.network.layers:
+        if program.network.node(name).neuron.spikes != "multi" or spikes[name].max(initial=0) <= limit:
+            continue
+        flat = spikes[name].reshape(*spikes[name].shape[:2], -1)
+        sample, step, neuron = (int(i) for i in np.argwhere(flat > limit)[0])
+        n = int(flat[sample, step, neuron])
+        where = f"layer {name!r} fires {n} spikes at once (sample {sample}, step {step}, neuron {neuron})"
+        if program.repeats:
+            raise ModelError(
+                f"{where}, but at most {limit} a step are sent one by one; train it to fire less, "
+                "or compile with on_multi_spike='graded'"
+            )
+        raise ModelError(
+            f"{where}, but a message of {program.chip.name} carries at most {limit} (noc.payload_bits = "
+            f"{program.chip.noc.payload_bits}); train it to fire less, raise noc.payload_bits, "
+            "or compile with on_multi_spike='repeat'"
         )

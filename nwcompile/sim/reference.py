@@ -7,6 +7,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.ir.run import COUNTERS, Run
+from nwcompile.sim.inputs import verify_counts
 from nwcompile.sim.linear import apply, effective_network, structure
 from nwcompile.sim.update import LayerState
 
@@ -78,8 +79,9 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
                 arriving[c.target][later] += apply(c, sent[c.source], shape)
                 events[c.target][later] += apply(structure(c), (sent[c.source] != 0).astype(np.int64), shape)
         for name, spikes in sent.items():
-            _count_messages(program, name, np.count_nonzero(spikes, axis=0).reshape(-1), counters, h)
-    return recorder.run(window, inputs, counters, energy_pj(counters, program.chip))
+            messages = np.abs(spikes).sum(0) if program.repeats else np.count_nonzero(spikes, axis=0)
+            _count_messages(program, name, messages.reshape(-1), counters, h)
+    return recorder.run(window, inputs, counters, program)
 
 
 def _has_bias(spec):
@@ -87,7 +89,7 @@ def _has_bias(spec):
 
 
 def _count_messages(program: Program, name: str, n_spikes: np.ndarray, counters: dict, h: int) -> None:
-    """Add the messages that the spikes of one layer or input send in hardware step h."""
+    """Add the messages, `n_spikes` of each neuron to each destination, of one layer or input in hardware step h."""
     axons, first, per_router = program.axons, program.network.offsets[name], program.mapping.site_of
     for neuron in np.flatnonzero(n_spikes):
         count, source = n_spikes[neuron], first + neuron
@@ -134,17 +136,24 @@ class Recorder:
             for state, value in states.items():
                 self.states[name][state][:, t] = value
 
-    def run(self, window: str, inputs: dict, counters: dict, energy: dict | None) -> Run:
+    def run(self, window: str, inputs: dict, counters: dict, program: Program | None) -> Run:
         """The Run of what was recorded."""
-        return finish(
-            self.network, "reference", "cpu", window, self.spikes, self.states, inputs, counters, energy_pj=energy
-        )
+        energy = None if program is None else energy_pj(counters, program.chip)
+        model = self.network if program is None else program
+        return finish(model, "reference", "cpu", window, self.spikes, self.states, inputs, counters, energy_pj=energy)
 
 
-def finish(network: Network, backend, device, window, spikes, states, inputs, counters, **measured) -> Run:
-    """A Run with its output: spikes of the output layers, or the membrane of those that never fire."""
+def finish(model: Network | Program, backend, device, window, spikes, states, inputs, counters, **measured) -> Run:
+    """A Run with its output: spikes of the output layers, or the membrane of those that never fire.
+
+    Raises ModelError where a program's neurons fire more spikes at once than its messages can tell.
+    """
+    network, repeats = model, False
+    if isinstance(model, Program):
+        verify_counts(model, spikes)
+        network, repeats = model.network, model.repeats
     outputs = {n: spikes[n] if network.node(n).neuron.fires else states[n]["v"] for n in network.outputs}
     output = next(iter(outputs.values())) if len(outputs) == 1 else outputs
-    activity = Activity.from_spikes({**inputs, **spikes})
+    activity = Activity.from_spikes({**inputs, **spikes}, repeats)
     n_samples = len(next(iter(spikes.values())))
     return Run(backend, device, window, n_samples, spikes, states, output, counters, activity=activity, **measured)

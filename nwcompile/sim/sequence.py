@@ -33,20 +33,24 @@ def run_program(program: Program, inputs: dict, n_steps: int, keep_states: bool,
     if window == "hardware" and program.schedule.period == 1:
         delays = program.schedule.delay
     spikes, states, updates = _run(program.network, delays, inputs, n_steps, keep_states)
-    run = finish(program.network, "sequence", "cpu", window, spikes, states, inputs, {})
-    activity = Activity(run.activity.counts, run.n_samples, updates)
+    run = finish(program, "sequence", "cpu", window, spikes, states, inputs, {})
+    activity = replace(run.activity, updates=updates)
     counters = count_events(program, activity, window)
     energy = energy_pj(counters, program.chip)
     return replace(run, counters=counters, energy_pj=energy, activity=activity)
 
 
-def record(network: Network, x, steps: int | None = None) -> tuple[Activity, dict[str, np.ndarray]]:
-    """Activity (with neuron updates) and spikes of a fixed-point network that has no mapping yet, aligned."""
-    inputs, n_samples, n_steps = prepare(network, x, steps)
+def record(
+    network: Network, x, steps: int | None = None, repeats: bool = False
+) -> tuple[Activity, dict[str, np.ndarray]]:
+    """Activity (with neuron updates) and spikes of a fixed-point network that has no mapping yet, aligned.
+
+    `repeats`: n spikes of a step are n messages.
+    """
+    inputs, _, n_steps = prepare(network, x, steps)
     network = effective_network(network)
     spikes, _, updates = _run(network, [c.aligned_delay for c in network.connections], inputs, n_steps, False)
-    counts = Activity.from_spikes({**inputs, **spikes}).counts
-    return Activity(counts, n_samples, updates), spikes
+    return replace(Activity.from_spikes({**inputs, **spikes}, repeats), updates=updates), spikes
 
 
 def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool):

@@ -29,7 +29,7 @@ LARGEST = 9223372036854775807
         ({"execution": "phasd"}, "unknown execution 'phasd'; choose one of: phased, pipelined"),
         ({"optimise": None}, "unknown optimise 'None'; choose one of: energy, time, traffic"),
         ({"multicast": "tree"}, "unknown multicast 'tree'; choose one of: unicast"),
-        ({"on_multi_spike": "graded"}, "unknown on_multi_spike 'graded'; choose one of: refuse"),
+        ({"on_multi_spike": "grade"}, "unknown on_multi_spike 'grade'; choose one of: graded, refuse, repeat"),
     ],
 )
 def test_options_refuse_in_one_sentence(given, text):

@@ -129,7 +129,11 @@ def test_check_counts_cores():
         (one_layer(reset_timing="next"), {},
          f"reset timing  fc1  next of now  train fc1 with reset_timing 'now', {ADVICE}reset_timing has it"),
         (one_layer(spikes="multi"), {},
-         f"spikes  fc1  multi of binary  use binary spikes in fc1, {ADVICE}spikes has it"),
+         "spikes  fc1  multi of binary  compile with on_multi_spike='graded' (a message carries the count) or 'repeat' "
+         "(n spikes are n messages), use binary spikes in fc1, or take a chip whose neuron.spikes has 'multi'"),
+        (one_layer(spikes="bipolar"), {},
+         "spikes  fc1  bipolar of binary  compile with on_multi_spike='graded' (a message carries the sign; a negative "
+         "spike cannot be repeated), use binary spikes in fc1, or take a chip whose neuron.spikes has 'bipolar'"),
         (one_layer(strict=False), {},
          "strict  fc1  v >= threshold of v > threshold  change the threshold of fc1 by one and its strict to True, "
          f"{ADVICE}strict has it"),

@@ -52,10 +52,11 @@ ONES = np.ones((2, 5, 3))
         (ONES * 1.0000001, "input 'in' has the value 1.0000001, but the integer program takes whole numbers; "
          "encode real values into spikes first (for example Bernoulli rate coding)"),
         (ONES * 2.0**62, "input 'in' has values up to 4611686018427387904; the limit is 8388607"),
-        (ONES * 300, "input 'in' has values 300..300, but loihi1 takes spikes 0..1; encode graded values into spikes, "
-         "or choose a chip whose neuron.spikes has 'multi'"),
-        (-ONES, "input 'in' has values -1..-1, but loihi1 takes spikes 0..1; encode graded values into spikes, "
-         "or choose a chip whose neuron.spikes has 'multi'"),
+        (ONES * 300, "input 'in' has values 300..300, but loihi1 takes spikes 0..1; compile with "
+         "on_multi_spike='graded' or 'repeat', encode graded values into spikes, or choose a chip whose neuron.spikes "
+         "has 'multi'"),
+        (-ONES, "input 'in' has values -1..-1, but loihi1 takes spikes 0..1; compile with "
+         "on_multi_spike='graded', encode graded values into spikes, or choose a chip whose neuron.spikes has 'multi'"),
         (ONES[:0], "input 'in' must be [B, T, 3], got shape [0, 5, 3]"),
         (ONES[:, :0], "input 'in' must be [B, T, 3], got shape [2, 0, 3]"),
         (ONES[0], "input 'in' must be [B, T, 3], got shape [5, 3] (is the time axis missing?)"),

@@ -21,6 +21,9 @@ MUTATIONS = {
     "refractory count": ("cpu_neuron.py", "frozen = since < p.refractory[i]", "frozen = since <= p.refractory[i]"),
     "delay slot": ("cpu_synapse.py", "(now + c.delay[e]) % acc", "(now + c.delay[e] + 1) % acc"),
     "padding of a tap": ("cpu_synapse.py", "row + g[12] - a * g[14]", "row + g[12] + a * g[14]"),
+    "messages of several spikes": ("cpu_cycle.py", "sent[3] += times", "sent[3] += 1"),
+    "payload of a repeated message": ("cpu_cycle.py", "box.payload[j] = count // times", "box.payload[j] = count"),
+    "repeats of an input": ("cpu_cycle.py", "box.left[a] = times", "box.left[a] = 1"),
     "visit of idle neurons": ("cpu_cycle.py", "if touched or s.u[i] != 0", "if s.u[i] != 0"),
 }
 
