@@ -4,6 +4,7 @@ The function is run once more on tensors of entry numbers, and the sample, step 
 read off. So one rule covers all of them, and nothing has to be guessed from shapes.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -47,32 +48,30 @@ class Extent:
         return {"BT": (b, t), "TB": (t, b), "B*T": (b * t,), "T*B": (t * b,), "B": (b,)}
 
 
-def follow(func, args, kwargs, tracked: dict[int, Tracked], extent: Extent) -> list[Tracked | None] | None:
-    """What each tensor of the function's result stands for (None: not a move); None if an argument is not tracked."""
+def follow(
+    func, args, kwargs, operand: Callable[[torch.Tensor], Tracked | None], extent: Extent
+) -> list[Tracked | None]:
+    """What each tensor of the function's result stands for (None: not a move).
+
+    `operand` says what a tensor stands for, None for one of indices.
+    """
     operands: list[Tracked] = []
     starts = [0]
 
     def numbered(value):
         if isinstance(value, list | tuple):
             return type(value)(map(numbered, value))
-        if not isinstance(value, torch.Tensor) or id(value) not in tracked:
+        known = operand(value) if isinstance(value, torch.Tensor) else None
+        if known is None:
             return value
-        operands.append(tracked[id(value)])
+        operands.append(known)
         starts.append(starts[-1] + value.numel())
         return torch.arange(starts[-2], starts[-1], device=value.device).reshape(value.shape)
 
-    if _has_untracked_number(args, tracked) or _has_untracked_number(tuple(kwargs.values()), tracked):
-        return None
     result = func(*numbered(tuple(args)), **{name: numbered(value) for name, value in kwargs.items()})
     outputs = result if isinstance(result, list | tuple) else [result]
     origins = _Origins(operands, np.array(starts[:-1]), extent)
     return [origins.read(ids.cpu().numpy()) if isinstance(ids, torch.Tensor) else None for ids in outputs]
-
-
-def _has_untracked_number(value, tracked) -> bool:
-    if isinstance(value, list | tuple):
-        return any(_has_untracked_number(v, tracked) for v in value)
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and id(value) not in tracked
 
 
 @dataclass(frozen=True, eq=False)

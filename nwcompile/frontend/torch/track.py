@@ -1,7 +1,5 @@
 """Following tensors through the torch functions that are called between modules."""
 
-from itertools import repeat
-
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -177,8 +175,12 @@ class Tracker(TorchFunctionMode):
 
     def moved(self, func, args, kwargs, result, reason) -> None:
         """`result` is entries of the arguments, moved by `func`."""
-        found = follow(func, args, kwargs, self.tracked, self.extent)
-        for tensor, known in zip(tensors_in(result), found or repeat(None), strict=False):
+
+        def operand(tensor: torch.Tensor) -> Tracked | None:
+            return self.known(tensor) if id(tensor) in self.tracked or tensor.is_floating_point() else None
+
+        found = follow(func, args, kwargs, operand, self.extent)
+        for tensor, known in zip(tensors_in(result), found, strict=True):
             if known is None:
                 self.refuse(tensor, reason)
             else:

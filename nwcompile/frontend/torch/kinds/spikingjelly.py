@@ -1,12 +1,12 @@
-"""SpikingJelly 2.0.0: IF, LIF, PLIF and CUBALIF, as `activation_based/neuron/*.py` and `_ops/*/reference.py` compute them.
+"""SpikingJelly 2.0.0: IF, LIF, PLIF and CUBALIF nodes, as `activation_based/neuron` and `_ops/*/reference.py` say.
 
     IF    v = v + x
     LIF   v = v + (x - (v - rest))/tau with decay_input, else v = v - (v - rest)/tau + x;  PLIF: * sigmoid(w) for /tau
     CUBA  c = c_decay*c + x;  v = v_decay*v + c
     spike = surrogate_function(v - v_threshold);  v = v_reset where it fired, or without v_reset v - v_threshold
 
-with rest = v_reset, or 0. A membrane starts at the memory's reset value: v_reset in the nodes made of BaseNode, 0 in the
-Simple nodes. A network's starts at 0, so every voltage is taken relative to the start.
+with rest = v_reset, or 0. A membrane starts at its memory's reset value: v_reset, but 0 in the Simple nodes. In a
+network it starts at 0, so every voltage is taken relative to the start.
 """
 
 import torch
@@ -37,9 +37,7 @@ def _read(module, layer, shape) -> Neurons:
         **_membrane(module, layer, shape, start, rest - start),
     }
     if module.v_reset is None and start:
-        raise refused(
-            module, layer, f"its membrane starts at {start:g}, which is supported with reset to a value only; start at 0"
-        )
+        raise refused(module, layer, f"v starts at {start:g}, which is supported with a v_reset only; start at 0")
     if module.v_reset is None:
         return Neurons(NeuronSpec(reset="subtract", **fields))
     if rest == start:
