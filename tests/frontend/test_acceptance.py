@@ -84,13 +84,13 @@ def test_lava_oxford_on_a_chip_gives_all_spikes_of_its_ground_truth(reference):
     assert np.count_nonzero(nw.simulate(program, x, "cycle").output[0] != expected) == 0
 
 
-@pytest.mark.parametrize("n_steps", [12, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n_steps", [40, pytest.param(300, marks=pytest.mark.long)])
 def test_convolutional_network_runs_alike_on_all_backends(reference, n_steps):
     folder = reference / "nir" / "02_cnn"
     network = imported(folder / "cnn_sinabs.nir", dt=1.0, dialect="sinabs")
     frames = recorded_frames(folder)[:, :n_steps]
     chip = nw.Chip.load("tiny").replace({**ROOMY, "noc.columns": 16, "noc.rows": 16, "core.max_out_axons": 1024})
-    program = nw.compile(network, chip, calibration=frames)
+    program = nw.compile(network, chip, calibration=frames, options=nw.Options(partitioner="sequential"))
     result = nw.crosscheck(program, frames, ("float", "reference", "cycle", "sequence"), network=network)
     assert result.agree, str(result)
     if n_steps == 300:
