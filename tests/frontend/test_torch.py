@@ -374,3 +374,68 @@ def test_from_torch_accepts_arrays_short_examples_and_other_dtypes():
     ):
         assert nw.from_torch(module, example).hash == expected
     assert nw.from_torch(module.double(), spikes(2, 5, 8)).hash == expected
+
+
+class Functional(torch.nn.Module):
+    """Weights of its own, through functions of torch."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernel = torch.nn.Parameter((torch.randn(3, 2, 3, 2) * 16).round() / 16)
+        self.weight = torch.nn.Parameter((torch.randn(24, 5) * 16).round() / 16)
+        self.bias = torch.nn.Parameter((torch.randn(4) * 16).round() / 16)
+        self.conv, self.pooled, self.dense, self.out = lif(168), lif(24, "zero"), lif(5), lif(4)
+
+    def forward(self, x):
+        f = torch.nn.functional
+        s, _ = self.conv(f.conv2d(x, self.kernel, stride=(1, 1), padding=(1, 0)))
+        s, _ = self.pooled(4 * f.avg_pool2d(f.max_pool2d(s, (1, 2), (1, 2)), (2, 2), stride=(2, 1)))
+        s, _ = self.dense(s.flatten(1) @ self.weight)
+        return self.out(f.linear(s, self.weight[:4, :5], self.bias))
+
+
+def test_from_torch_follows_functions_with_weights():
+    torch.manual_seed(2)
+    module, x = Functional(), spikes(3, 12, 2, 8, 8)
+    network = assert_equal(module, x, step_by_step)
+    made = [type(c).__name__ for c in network.connections]
+    assert {"Conv2d", "Dense", "Pool2d"} <= set(made)
+
+
+class Fading(torch.nn.Module):
+    """A weight that differs from step to step."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.lif = torch.nn.Parameter(torch.ones(8, 8)), lif(8)
+
+    def forward(self, x):
+        return torch.stack([self.lif(x_t @ (self.weight / (t + 1)))[0] for t, x_t in enumerate(x.unbind(1))], 1)
+
+
+def test_from_torch_refuses_weights_that_change_from_step_to_step():
+    with pytest.raises(nw.ModelError) as error:
+        nw.from_torch(Fading(), spikes(2, 3, 8))
+    assert "is fed differently in step 0" in str(error.value)
+
+
+def test_from_torch_puts_neurons_in_the_place_of_relus():
+    torch.manual_seed(0)
+    ann = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.ReLU(), torch.nn.AvgPool2d(2), torch.nn.Flatten(),
+                              torch.nn.Linear(27, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2))  # fmt: skip
+    neuron = nw.NeuronSpec(spikes="multi", reset="subtract", strict=False)
+    network = nw.from_torch(ann, spikes(2, 3, 1, 8, 8), relu=neuron)
+    assert network.layers == ("1", "5", "6")
+    assert [network.node(name).neuron for name in ("1", "5")] == [neuron, neuron]
+    assert not network.node("6").neuron.fires
+    rate = nw.simulate(network, np.repeat(spikes(4, 1, 1, 8, 8, seed=3).numpy(), 2000, 1)).spikes["5"].mean(1)
+    with torch.no_grad():
+        expected = ann[:6](spikes(4, 1, 1, 8, 8, seed=3)[:, 0]).numpy()
+    assert expected.max() > 0.05
+    np.testing.assert_allclose(rate, expected, atol=0.01)
+
+
+def test_from_torch_says_what_relu_must_be():
+    with pytest.raises(nw.ModelError) as error:
+        nw.from_torch(torch.nn.ReLU(), spikes(2, 3, 4), relu="IAF")
+    assert str(error.value) == "relu='IAF' must be an nw.NeuronSpec, the neuron that stands for every ReLU"

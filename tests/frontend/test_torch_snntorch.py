@@ -80,6 +80,18 @@ class Loop(Explicit):
         return torch.stack(spikes), torch.stack(membranes)
 
 
+class Repeats(Explicit):
+    """The same image [B, N] in each of 20 steps."""
+
+    def forward(self, image):
+        first, second = self.start(len(image))
+        spikes = []
+        for _ in range(20):
+            s, first, second = self.step(image, first, second)
+            spikes.append(s)
+        return torch.stack(spikes)
+
+
 class Step(Explicit):
     """forward(x[, state])."""
 
@@ -135,12 +147,20 @@ def test_from_torch_hands_the_state_of_a_step_to_the_next(kind):
     assert_imports(module, x, torch.stack(expected, 1).numpy(), example_input=x)
 
 
+@pytest.mark.parametrize("kind", STATES)
+def test_from_torch_takes_one_image_that_the_module_repeats(kind):
+    module, image = Repeats(kind), torch.rand(4, N_IN)
+    with torch.no_grad():
+        expected = module(image).transpose(0, 1).numpy()
+    assert_imports(module, image[:, None].expand(4, 20, N_IN), expected, example_input=image, layout="B")
+
+
 def test_from_torch_takes_both_layouts_by_several_names():
     module, x = Loop("Leaky"), spikes(6, 3, N_IN)
     assert nw.from_torch(module, x, layout="[T, B]").hash == nw.from_torch(module, x, layout="tb").hash
     with pytest.raises(ModelError) as error:
         nw.from_torch(module, x, layout="NT")
-    assert str(error.value) == "unknown layout 'NT'; choose one of: TB, BT"
+    assert str(error.value) == "unknown layout 'NT'; choose one of: TB, B, BT"
 
 
 @pytest.mark.parametrize("delay", [True, False])

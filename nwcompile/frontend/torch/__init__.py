@@ -10,7 +10,7 @@ from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import LayoutError, verify
 from nwcompile.frontend.torch.compare import compare_spikes
-from nwcompile.frontend.torch.inputs import example_of, layout_of
+from nwcompile.frontend.torch.inputs import LAYOUTS, example_of, layout_of
 from nwcompile.frontend.torch.kinds import kind_of
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.record import Recorder, layer_name
@@ -32,14 +32,15 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     every torch.nn.ReLU.
 
     `example_input` is a tensor or array `[B, T, *shape]` (`layout="BT"`) or `[T, B, *shape]` (`layout="TB"`), as the
-    module takes it, as long as a few steps. The module is run on it, in eval mode, and may take all steps at once (a
-    Sequential of layers that do, or a forward that loops over time) or one step `[B, *shape]` at a time, with or
-    without a state that it gives back. Between the layers it may use Linear, Conv1d, Conv2d, AvgPool2d, MaxPool2d of
-    spikes, BatchNorm, Flatten, Dropout, Identity, their functional forms, sums and differences of tensors, products
-    with numbers, and whatever only moves entries (indexing, views, cat, stack). What a layer receives from an earlier
-    step becomes a connection with that delay. What comes after the last layer is the reader's business and left out,
-    but for linear maps with weights: they become readouts, layers that never fire and whose membrane is the map's
-    result.
+    module takes it, as long as a few steps; or `[B, *shape]` (`layout="B"`) for a module that loops over time with the
+    same input in every step (the network then takes that input in every step of `[B, T, *shape]`). The module is run on
+    it, in eval mode, and may take all steps at once (a Sequential of layers that do, or a forward that loops over time)
+    or one step `[B, *shape]` at a time, with or without a state that it gives back. Between the layers it may use
+    Linear, Conv1d, Conv2d, AvgPool2d, MaxPool2d of spikes, BatchNorm, Flatten, Dropout, Identity, their functional
+    forms, sums and differences of tensors, products with numbers, and whatever only moves entries (indexing, views,
+    cat, stack). What a layer receives from an earlier step becomes a connection with that delay. What comes after the
+    last layer is the reader's business and left out, but for linear maps with weights: they become readouts, layers
+    that never fire and whose membrane is the map's result.
 
     Layers are named by their module path, junctions by that of the linear map whose result they hold. In a plain
     torch.nn.Sequential the `(spikes, mem)` of a layer goes on as its spikes. The module is left as it was; nwcompile.nn
@@ -54,7 +55,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     found: list[tuple[Network, Recording]] = []
     refused: list[ModelError] = []
     failed: list[RunFailed] = []
-    for lead in (layout, "B"):
+    for lead in (layout, "B") if layout != "B" else ("once",):
         try:
             found.append(_import(module, x, lead, relu))
         except ModelError as e:
@@ -64,17 +65,17 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     if found:  # a module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back
         network, recording = max(found, key=lambda pair: _n_late(pair[0]))
         if relu is None:
-            compare_spikes(network, x, recording.spikes)
+            compare_spikes(network, _repeated(x, recording.n_steps) if layout == "B" else x, recording.spikes)
         return network
     if refused:
         raise next((e for e in refused if not isinstance(e, LayoutError)), refused[0])
     for failure in failed:
         if failure.refused:
             raise ModelError(f"{type(module).__name__} uses {failure.refused[0]}; {SUPPORTED}")
+    ways = f"with all steps, {failed[0]}; step by step, {failed[1]}" if layout != "B" else str(failed[0])
     raise ModelError(
-        f"{type(module).__name__} cannot be run on example_input of shape {list(np.shape(example_input))}: with all "
-        f"steps, {failed[0]}; step by step, {failed[1]}; example_input must be "
-        f"{'[B, T, *shape]' if layout == 'BT' else '[T, B, *shape]'} as the module takes it"
+        f"{type(module).__name__} cannot be run on example_input of shape {list(np.shape(example_input))}: {ways}; "
+        f"example_input must be {LAYOUTS[layout]} as the module takes it"
     )
 
 
@@ -82,13 +83,26 @@ def _import(module: torch.nn.Module, x: torch.Tensor, lead: str, relu: NeuronSpe
     paths = dict(module.named_modules())
     input_name = next(name for name in INPUT_NAMES if name not in paths)
     with _restored(module):
-        recorder = Recorder(module, x, lead, input_name, relu)
-        try:
-            recording = recorder.record()
-        except Exception as e:
-            raise RunFailed(e, recorder.refused) from e
+        if lead == "once":
+            calls = _recorded(Recorder(module, x, "B", input_name, relu, True)).calls.values()
+            x = _repeated(x, max((len(c) for c in calls), default=1))
+            _clear(module)
+        recorder = Recorder(module, x, "B" if lead == "once" else lead, input_name, relu, lead == "once")
+        recording = _recorded(recorder)
         verify(recording, type(module).__name__)
         return _build(recording, paths), recording
+
+
+def _recorded(recorder: Recorder) -> Recording:
+    try:
+        return recorder.record()
+    except Exception as e:
+        raise RunFailed(e, recorder.refused) from e
+
+
+def _repeated(x: torch.Tensor, n_steps: int) -> torch.Tensor:
+    """One step `[B, 1, *shape]` as `n_steps` equal ones."""
+    return x.expand(x.shape[0], n_steps, *x.shape[2:])
 
 
 class RunFailed(Exception):

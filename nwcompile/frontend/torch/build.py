@@ -95,7 +95,7 @@ class Builder:
     def _node(self, symbol: Symbol, shift: int, layer: str, shape: tuple[int, ...] | None = None) -> tuple[str, int]:
         """(name, delay) of a node that has `symbol`'s value `shift` steps late, of that shape if one is asked for."""
         if isinstance(symbol, Source) and shape in (None, symbol.shape):
-            delay = self.now - symbol.time + shift
+            delay = symbol.delay(self.now) + shift
             if delay < 0:
                 raise ModelError(
                     f"layer {layer!r} is fed by step t + {-delay} of {symbol.name!r}; a step may use earlier ones"

@@ -116,7 +116,7 @@ def _terms(symbol: Symbol, now: int, shift: int = 0, chain: tuple = (), has_bias
         step = (operation.path, operation.kind, operation.digest)
         yield from _terms(symbol.source, now, shift, (*chain, step), has_bias or operation.has_bias)
     elif isinstance(symbol, Source):
-        yield Term(chain, symbol.name, now - symbol.time + shift, has_bias)
+        yield Term(chain, symbol.name, symbol.delay(now) + shift, has_bias)
     else:
         yield Term(chain, symbol.reason, None, has_bias, isinstance(symbol, Constant) and symbol.is_zero)
 

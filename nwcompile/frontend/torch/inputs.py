@@ -6,11 +6,11 @@ import torch
 
 from nwcompile.errors import ModelError, unknown_choice
 
-LAYOUTS = ("BT", "TB")
+LAYOUTS = {"BT": "[B, T, *shape]", "TB": "[T, B, *shape]", "B": "[B, *shape]"}
 
 
 def layout_of(text) -> str:
-    """ "BT" or "TB" of a layout such as "BT", "TB", "[B, T]" or "[T, B]". Raises ModelError."""
+    """ "BT", "TB" or "B" of a layout such as "BT", "[B, T]", "[T, B]" or "[B]". Raises ModelError."""
     letters = "".join(c for c in text.upper() if c.isalpha()) if isinstance(text, str) else text
     if letters not in LAYOUTS:
         raise ModelError(unknown_choice("layout", text, LAYOUTS))
@@ -18,22 +18,27 @@ def layout_of(text) -> str:
 
 
 def example_of(module: torch.nn.Module, example_input, layout: str) -> torch.Tensor:
-    """The example `[B, T, *shape]`, float32, on the module's device, of 2 samples and 2 steps at least."""
+    """The example `[B, T, *shape]`, float32, on the module's device, of 2 samples and 2 steps at least.
+
+    In layout "B" of one step.
+    """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}")
-    axes = "[B, T, *shape]" if layout == "BT" else "[T, B, *shape]"
+    axes = LAYOUTS[layout]
     try:
         x = torch.as_tensor(example_input)
     except (TypeError, ValueError, RuntimeError) as e:
         raise ModelError(f"example_input must be numbers {axes}: {e}") from None
-    if x.ndim < 3 or 0 in x.shape:
+    if x.ndim <= len(layout) or 0 in x.shape:
         raise ModelError(f"example_input must be {axes}, got shape {list(x.shape)}")
     if x.is_complex() or (x.is_floating_point() and not x.isfinite().all()):
         raise ModelError("example_input has NaN, infinite or complex values; give real, finite numbers")
     parameter = next(module.parameters(), torch.empty(0))
     x = x.detach().to(parameter.device, parameter.dtype if parameter.is_floating_point() else torch.float32)
     x = x.transpose(0, 1).contiguous() if layout == "TB" else x
-    for axis in (0, 1):
+    if layout == "B":
+        x = x[:, None]
+    for axis in (0, 1)[: len(layout)]:
         x = torch.cat([x, x], axis) if x.shape[axis] == 1 else x
     return x
 

@@ -27,6 +27,8 @@ class Kind:
     the neurons of a module whose layer has that shape. `leads(module)`: what the axes of its input may begin with:
     "B" one step, "BT" or "TB" all steps, "B*T" or "T*B" all steps in one axis. `keeps_state`: a call without states
     goes on from the call before. `clear(module)` makes it forget. `spike(module)`: the number that a spike is.
+    `gives(module)`: "spikes", one at most; "counts", several in a step; or "membrane", as it never fires.
+    `weight(module)`: of its own, `[n, n_in]`, that its input is multiplied with first, or None.
     `decided_by`: methods that a subclass must leave as they are to be read like this class.
     """
 
@@ -37,6 +39,8 @@ class Kind:
     keeps_state: bool = True
     clear: Callable[[torch.nn.Module], object] = lambda module: None
     spike: Callable[[torch.nn.Module], float] = lambda module: 1.0
+    gives: Callable[[torch.nn.Module], str] = lambda module: "spikes"
+    weight: Callable[[torch.nn.Module], torch.Tensor | None] = lambda module: None
     decided_by: tuple[str, ...] = ("forward",)
 
 

@@ -1,6 +1,7 @@
 """Running a module on the example, and writing down what its neuron layers are fed with and what they give."""
 
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 
 import torch
 
@@ -8,8 +9,18 @@ from nwcompile.frontend.torch.inputs import Stepwise
 from nwcompile.frontend.torch.kind import Kind, Neurons
 from nwcompile.frontend.torch.kinds import is_foreign_neuron, kind_of, stated
 from nwcompile.frontend.torch.moves import Extent, Tracked
-from nwcompile.frontend.torch.operations import IDENTITIES, MAKERS, SHAPERS, Unfollowable, affine, operation
-from nwcompile.frontend.torch.symbols import Applied, Call, Constant, Recording, Source, State, Unsupported, WrongLayout
+from nwcompile.frontend.torch.operations import IDENTITIES, MAKERS, SHAPERS, Unfollowable, affine, made, operation
+from nwcompile.frontend.torch.symbols import (
+    Applied,
+    Call,
+    Constant,
+    Recording,
+    Source,
+    State,
+    Symbol,
+    Unsupported,
+    WrongLayout,
+)
 from nwcompile.frontend.torch.track import Tracker, tensors_in
 from nwcompile.ir.neuron import NeuronSpec
 
@@ -21,15 +32,17 @@ class Recorder(Tracker):
     """Follows tensors through the leaf modules of `module` and the torch functions called between them."""
 
     def __init__(
-        self, module: torch.nn.Module, x: torch.Tensor, lead: str, input_name: str, relu: NeuronSpec | None = None
-    ):
-        """`x` is `[B, T, *shape]`; `lead` says how the module is given it: all steps "BT" or "TB", or "B" step by step.
+        self, module: torch.nn.Module, x: torch.Tensor, lead: str, input_name: str, relu: NeuronSpec | None = None,
+        is_given_once: bool = False
+    ):  # fmt: skip
+        """`x` is `[B, T, *shape]`; `lead` says how the module is given it: all steps "BT", "TB", or merged "B*T", "T*B", or "B" step by step.
 
-        With `relu`, every torch.nn.ReLU is a layer of such neurons.
+        With `relu`, every torch.nn.ReLU is a layer of such neurons. With `is_given_once` the module is called once,
+        with the first step, which it repeats itself.
         """
         super().__init__(Extent(*x.shape[:2]), lead, input_name)
         self.input_is_spikes = bool(((x == 0) | (x == 1)).all())
-        self.module, self.x, self.relu = module, x, relu
+        self.module, self.x, self.relu, self.is_given_once = module, x, relu, is_given_once
         self.shape = tuple(x.shape[2:])
         self.paths = {id(m): name for name, m in module.named_modules()}
         self.calls: dict[str, list[Call]] = {}
@@ -41,16 +54,20 @@ class Recorder(Tracker):
     def record(self) -> Recording:
         """Run the module and give what it did. Exceptions of the module itself pass through."""
         last = self.extent.n_steps - 1
-        whole = Source(self.input_name, self.shape, last)
+        whole = Source(self.input_name, self.shape, last, self.is_given_once)
         with torch.no_grad(), self._hooks(), self:
-            if self.lead == "B":
+            if self.is_given_once:
+                image = self.quietly(lambda: self.x[:, 0].clone())
+                self.track(image, whole, "B")
+                self.module(image)
+            elif self.lead == "B":
                 step = Stepwise(self.module)
                 for t in range(self.extent.n_steps):
                     x_t = self.quietly(lambda t=t: self.x[:, t].clone())
                     self.track(x_t, Source(self.input_name, self.shape, t), "B")
                     step.call(x_t)
             else:
-                x = self.quietly(lambda: self.x.transpose(0, 1).contiguous() if self.lead == "TB" else self.x)
+                x = self.quietly(self._whole)
                 self.track(x, whole, self.lead)
                 self.module(x)
         spikes = {name: torch.cat(given, 1) for name, given in self.spikes.items()}
@@ -58,9 +75,15 @@ class Recorder(Tracker):
             whole, last + 1, self.calls, self.kinds, self.applied, self.refused_feeds, self.unknown, spikes
         )
 
+    def _whole(self) -> torch.Tensor:
+        """The example with all steps, as `lead` says."""
+        x = self.x.transpose(0, 1).contiguous() if self.lead in ("TB", "T*B") else self.x
+        return x.flatten(0, 1) if "*" in self.lead else x
+
     def _kind_of(self, module: torch.nn.Module) -> Kind | None:
-        if self.relu is not None and isinstance(module, torch.nn.ReLU):
-            return Kind("torch", "ReLU", lambda *_: Neurons(self.relu), lambda _: tuple(ORDERS))
+        if self.relu is not None and is_relu(module):
+            gives = _gives(self.relu)
+            return Kind("torch", "ReLU", lambda *_: Neurons(self.relu), lambda _: tuple(ORDERS), gives=lambda _: gives)
         return kind_of(module)
 
     @contextmanager
@@ -123,21 +146,37 @@ class Recorder(Tracker):
         calls, name = self.calls.setdefault(path, []), layer_name(path)
         time = self.extent.n_steps - 1 if is_whole else len(calls)
         self.kinds[path] = kind
+        fed = self._weighed_by_itself(kind.weight(module), f"{path}.weight", known, fed)
         calls.append(Call(fed, is_whole, self._fault(kind, name, tensors_in(given[1:]), time if not is_whole else 0)))
         spikes, *states = tensors_in(result)
         axes = self.extent.axes[lead]
         shape = fed.shape or tuple(spikes.shape[len(axes) :])
         source, factor = Source(name, tuple(shape), time), kind.spike(module)
-        if factor == 1:
+        fires = kind.gives(module) != "membrane"
+        if kind.gives(module) == "counts":
+            self.counting.add(name)
+        if not fires:
+            states = [spikes, *states]
+        elif factor == 1:
             self.track(spikes, source, lead)
         else:
             done = affine(f"{name}.spike", f"{factor:g} * x", factor, 0)
             self.track(spikes, Applied(done, source, source.shape), lead)
         for state in states:
-            text = f"the membrane of layer {name!r}; only its spikes can be sent"
-            self.track(state, State(text, shape, name, time), lead)
-        if tuple(spikes.shape[: len(axes)]) == axes:
+            if state is not spikes or not fires:
+                text = f"the membrane of layer {name!r}; only its spikes can be sent"
+                self.track(state, State(text, shape, name, time), lead)
+        if fires and tuple(spikes.shape[: len(axes)]) == axes:
             self.spikes.setdefault(name, []).append(self._samples_first(spikes, lead) / factor)
+
+    def _weighed_by_itself(self, weight: torch.Tensor | None, path: str, given: Tracked, fed: Symbol) -> Symbol:
+        """What a layer is fed with after the weights that it multiplies its input with."""
+        if weight is None or isinstance(fed, Unsupported):
+            return fed
+        done = made(torch.nn.Linear, SimpleNamespace(weight=weight, bias=None), path, fed.shape, given.lead == "B")
+        applied = Applied(done, fed, (len(weight),))
+        self.applied.append(applied)
+        return applied
 
     def _samples_first(self, spikes: torch.Tensor, lead: str) -> torch.Tensor:
         """A copy of spikes as `[B, T, *]`, T = 1 for one step."""
@@ -179,6 +218,18 @@ class Recorder(Tracker):
         self.operated(done, given, result)
 
 
+def is_relu(module: torch.nn.Module) -> bool:
+    """Whether it is a ReLU that spiking neurons may stand for: torch's, or sinabs' with rounding."""
+    cls = type(module)
+    return isinstance(module, torch.nn.ReLU) or (cls.__module__.startswith("sinabs.") and cls.__name__ == "NeuromorphicReLU")
+
+
+def _gives(spec: NeuronSpec) -> str:
+    if not spec.fires:
+        return "membrane"
+    return "spikes" if spec.spikes == "binary" else "counts"
+
+
 def layer_name(path: str) -> str:
     """The layer's name: its module path, or "lif" where the layer is the whole module."""
     return path or "lif"
@@ -192,5 +243,6 @@ def _is_leaf(module: torch.nn.Module) -> bool:
         known
         or kind_of(module) is not None
         or is_foreign_neuron(module)
+        or is_relu(module)
         or type(module).__module__.startswith("torch.")
     )

@@ -15,11 +15,16 @@ from nwcompile.ir.connection import Connection
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The input, or the spikes of a neuron layer, in step `time`."""
+    """The input, or the spikes of a neuron layer, in step `time`; of an input that is given once, in every step."""
 
     name: str
     shape: tuple[int, ...]
     time: int
+    is_given_once: bool = False
+
+    def delay(self, now: int) -> int:
+        """How many steps before step `now` that was."""
+        return 0 if self.is_given_once else now - self.time
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ class Tracker(TorchFunctionMode):
         super().__init__()
         self.extent, self.lead, self.input_name = extent, lead, input_name
         self.input_is_spikes = False
+        self.counting: set[str] = set()  # layers that may fire several spikes in a step
         self.tracked: dict[int, Tracked] = {}
         self.alive: list[torch.Tensor] = []  # ids of tensors stay theirs as long as they live
         self.applied: list[Applied] = []
@@ -90,7 +91,7 @@ class Tracker(TorchFunctionMode):
     def is_spikes(self, symbol: Symbol) -> bool:
         """Whether a tensor is certain to hold spikes, 0 or 1."""
         if isinstance(symbol, Source):
-            return symbol.name != self.input_name or self.input_is_spikes
+            return symbol.name not in self.counting and (symbol.name != self.input_name or self.input_is_spikes)
         if isinstance(symbol, Picked):
             return all(map(self.is_spikes, symbol.sources))
         return isinstance(symbol, Pooled) or (isinstance(symbol, Stacked) and all(map(self.is_spikes, symbol.steps)))
