@@ -17,9 +17,9 @@ def spikes(*shape):
 
 
 SUPPORTED = (
-    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool2d, MaxPool2d of spikes, "
-    "BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / with numbers, + and - of tensors, "
-    "indexing, views, cat, stack"
+    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool2d, AdaptiveAvgPool2d, MaxPool2d of "
+    "spikes, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / with numbers, + and - of "
+    "tensors, products of spikes, indexing, views, cat, stack"
 )
 
 
@@ -180,13 +180,18 @@ IMAGE_ERRORS = [
     ),
     (
         lambda: nn.Sequential(
-            lif(36), torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(4, 4), lif(4)
+            lif(36), torch.nn.AdaptiveMaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(4, 4), lif(4)
         ),
-        f"'3' is fed by '1' (AdaptiveAvgPool2d), which is not supported; {SUPPORTED}",
+        f"'3' is fed by '1' (AdaptiveMaxPool2d), which is not supported; {SUPPORTED}",
     ),
     (
-        lambda: nn.Sequential(torch.nn.AdaptiveAvgPool2d(2), lif(4), torch.nn.Flatten(), torch.nn.Linear(4, 4), lif(4)),
-        f"layer '1' is fed by '0' (AdaptiveAvgPool2d), which is not supported; {SUPPORTED}",
+        lambda: nn.Sequential(torch.nn.AdaptiveMaxPool2d(2), lif(4), torch.nn.Flatten(), torch.nn.Linear(4, 4), lif(4)),
+        f"layer '1' is fed by '0' (AdaptiveMaxPool2d), which is not supported; {SUPPORTED}",
+    ),
+    (
+        lambda: nn.Sequential(torch.nn.AdaptiveAvgPool2d((4, None)), lif(24)),
+        "layer '1' is fed by '0' (AdaptiveAvgPool2d), whose output_size (4, 6) does not divide its input, (6, 6); "
+        + SUPPORTED,
     ),
     (
         lambda: nn.Sequential(torch.nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"), lif(72)),

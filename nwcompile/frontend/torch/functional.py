@@ -56,6 +56,7 @@ AVERAGE = {"input": None, "kernel_size": None, "stride": None, "padding": 0, "ce
            "count_include_pad": True, "divisor_override": None}  # fmt: skip
 MAXIMUM = {"input": None, "kernel_size": None, "stride": None, "padding": 0, "dilation": 1, "ceil_mode": False,
            "return_indices": False}  # fmt: skip
+POWER = {"input": None, "norm_type": None, "kernel_size": None, "stride": None, "ceil_mode": False}
 NORM = {"input": None, "running_mean": None, "running_var": None, "weight": None, "bias": None, "training": False,
         "momentum": 0.1, "eps": 1e-5}  # fmt: skip
 PRODUCT = Function(torch.nn.Linear, {"input": None, "weight": None}, _product)
@@ -67,7 +68,9 @@ FUNCTIONS = {
     "conv1d": Function(torch.nn.Conv1d, CONVOLUTION, _convolution),
     "conv2d": Function(torch.nn.Conv2d, CONVOLUTION, _convolution),
     "avg_pool2d": Function(torch.nn.AvgPool2d, AVERAGE, _pool),
+    "adaptive_avg_pool2d": Function(torch.nn.AdaptiveAvgPool2d, {"input": None, "output_size": None}, lambda given: {}),
     "max_pool2d": Function(torch.nn.MaxPool2d, MAXIMUM, _pool),
+    "lp_pool2d": Function(torch.nn.LPPool2d, POWER, _pool),
     "batch_norm": Function(torch.nn.BatchNorm2d, NORM, _batch_norm),
 }
 

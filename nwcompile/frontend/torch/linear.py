@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from nwcompile.frontend.torch.moves import Tracked
 from nwcompile.frontend.torch.operations import affine
-from nwcompile.frontend.torch.symbols import Applied, Constant, Sum, Symbol
+from nwcompile.frontend.torch.symbols import Applied, Constant, Pooled, Sum, Symbol
+from nwcompile.ir.connection import Scale
 
 SIGNS = {"add": (1, 1), "radd": (1, 1), "iadd": (1, 1), "sub": (1, -1), "isub": (1, -1), "subtract": (1, -1),
          "rsub": (-1, 1)}  # fmt: skip
@@ -31,6 +33,31 @@ def linear(name: str, args, kwargs, known: Callable[[torch.Tensor], Tracked], pa
     x = known(tensors[0])
     scale, shift = _of_number(name, b if tensors[0] is a else a, tensors[0] is a, kwargs.get("alpha", 1))
     return None if scale is None else Tracked(_affine(x.symbol, scale, shift, path), x.lead)
+
+
+def product(
+    name: str, args, known: Callable[[torch.Tensor], Tracked], is_spikes: Callable[[Symbol], bool], path: str
+) -> Tracked | None:
+    """What the product of two tensors of spikes, a and b, or of a and 1 - b, stands for; None if it is not one.
+
+    It is neurons without memory that fire where a + b - 1 does (AND; with 1 - b, the IAND of SEW-ResNet).
+    """
+    if name.strip("_") not in PRODUCTS or len(args) != 2 or not all(isinstance(x, torch.Tensor) for x in args):
+        return None
+    a, b = map(known, args)
+    if args[0].shape != args[1].shape or a.lead != b.lead or not all(_is_binary(x.symbol, is_spikes) for x in (a, b)):
+        return None
+    shape = a.symbol.shape
+    return Tracked(Pooled(affine(path, "and", 1, -1), Sum((a.symbol, b.symbol), shape), shape), a.lead)
+
+
+def _is_binary(symbol: Symbol, is_spikes: Callable[[Symbol], bool]) -> bool:
+    """Whether it is 0 or 1: spikes, or 1 - spikes."""
+    if not isinstance(symbol, Applied):
+        return is_spikes(symbol)
+    done = symbol.operation.connect("", "", 0, symbol.shape)
+    low, high = (done.shift, done.scale + done.shift) if isinstance(done, Scale) else (np.nan, np.nan)
+    return is_spikes(symbol.source) and bool(np.isin([low, high], (0, 1)).all())
 
 
 def _of_number(name: str, number: float, tensor_first: bool, alpha: float) -> tuple[float | None, float]:

@@ -1,5 +1,7 @@
 """torch modules as operations between layers, and the sentence that says which ones there are."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import torch
 
@@ -8,13 +10,14 @@ from nwcompile.frontend.torch.symbols import Constant, Operation, Unsupported
 from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Pool2d, Scale, pair
 from nwcompile.nn import LIFSynapse
 
-NUMBERS = ("weight", "bias", "running_mean", "running_var", "thresholds", "beta", "w_rec")
+NUMBERS = ("weight", "bias", "running_mean", "running_var", "thresholds", "beta", "w_rec", "input_weights",
+           "recurrent_weights")  # fmt: skip
 IDENTITIES = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.AlphaDropout)
 SHAPERS = (torch.nn.Flatten, torch.nn.Unflatten)
 SUPPORTED = (
-    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool2d, MaxPool2d of spikes, "
-    "BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / with numbers, + and - of tensors, "
-    "indexing, views, cat, stack"
+    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool2d, AdaptiveAvgPool2d, MaxPool2d of "
+    "spikes, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / with numbers, + and - of "
+    "tensors, products of spikes, indexing, views, cat, stack"
 )
 
 
@@ -40,7 +43,7 @@ def made(kind: type, module, path: str, shape: tuple[int, ...], one_step: bool) 
         raise Unfollowable(f"which is given {shape} in a step, not {wanted}")
     if kind not in EVERY_STEP and not one_step:
         raise Unfollowable("which is given all steps in one tensor; merge B and T before it, or call it step by step")
-    return MAKERS[kind](module, path)
+    return MAKERS[kind](module, path, shape)
 
 
 def verify_finite(module: torch.nn.Module) -> None:
@@ -70,17 +73,17 @@ def _operation(module, path, connect, reshapes, has_weight, has_bias) -> Operati
     return Operation(path, type(module).__name__, connect, reshapes, has_weight, has_bias)
 
 
-def _dense(module, path) -> Operation:
+def _dense(module, path, _shape) -> Operation:
     weight = array(module.weight.T if isinstance(module, LIFSynapse) else module.weight)
     bias = array(getattr(module, "bias", None))
 
-    def connect(source, target, delay, _shape):
+    def connect(source, target, delay, _source_shape):
         return Dense(source, target, weight, bias, delay=delay)
 
     return _operation(module, path, connect, True, True, bias is not None and bias.any())
 
 
-def _convolution(module, path) -> Operation:
+def _convolution(module, path, _shape) -> Operation:
     if module.padding_mode != "zeros":
         raise Unfollowable(f"whose padding_mode {module.padding_mode!r} is not supported, only 'zeros'")
     padding = module.padding
@@ -105,7 +108,7 @@ def _convolution(module, path) -> Operation:
     return _operation(module, path, connect, weight.ndim == 4, True, bias is not None and bias.any())
 
 
-def _average(module, path) -> Operation:
+def _average(module, path, _shape) -> Operation:
     if module.ceil_mode or module.divisor_override is not None:
         raise Unfollowable("whose ceil_mode or divisor_override is not supported")
     if not module.count_include_pad and any(pair(module.padding)):
@@ -113,14 +116,34 @@ def _average(module, path) -> Operation:
     return _pool(module, path, "avg")
 
 
-def _maximum(module, path) -> Operation:
+def _adaptive(module, path, shape) -> Operation:
+    sizes = np.asarray(shape[1:])
+    wanted = np.array([given or n for given, n in zip(_both(module.output_size), sizes, strict=True)])
+    if (sizes % wanted).any():
+        raise Unfollowable(f"whose output_size {tuple(wanted.tolist())} does not divide its input, {shape[1:]}")
+    kernel = sizes // wanted
+    return _pool(SimpleNamespace(kernel_size=kernel, stride=kernel, padding=0), path, "avg")
+
+
+def _both(value) -> tuple:
+    return tuple(value) if isinstance(value, list | tuple) else (value, value)
+
+
+def _maximum(module, path, _shape) -> Operation:
     if module.ceil_mode or module.return_indices or pair(module.dilation) != (1, 1):
         raise Unfollowable("whose ceil_mode, return_indices or dilation is not supported")
     return _pool(module, path, "sum")
 
 
+def _power_average(module, path) -> Operation:
+    if module.norm_type != 1 or module.ceil_mode:
+        raise Unfollowable("whose norm_type is not 1, or whose ceil_mode is not False, which is not supported")
+    return _pool(module, path, "sum")
+
+
 def _pool(module, path, kind) -> Operation:
-    kernel, stride, padding = pair(module.kernel_size), pair(module.stride), pair(module.padding)
+    kernel, padding = pair(module.kernel_size), pair(getattr(module, "padding", 0))
+    stride = kernel if module.stride is None else pair(module.stride)
 
     def connect(source, target, delay, _shape):
         return Pool2d(source, target, kernel, stride, padding, kind, delay)
@@ -128,7 +151,7 @@ def _pool(module, path, kind) -> Operation:
     return _operation(module, path, connect, False, False, False)
 
 
-def _batch_norm(module, path) -> Operation:
+def _batch_norm(module, path, _shape) -> Operation:
     if module.running_var is None:
         raise Unfollowable("which has no running statistics (track_running_stats=False)")
     scale = 1 / torch.sqrt(module.running_var.detach().double() + module.eps)
@@ -153,7 +176,9 @@ MAKERS = {
     torch.nn.Conv1d: _convolution,
     torch.nn.Conv2d: _convolution,
     torch.nn.AvgPool2d: _average,
+    torch.nn.AdaptiveAvgPool2d: _adaptive,
     torch.nn.MaxPool2d: _maximum,
+    torch.nn.LPPool2d: _power_average,
     torch.nn.BatchNorm1d: _batch_norm,
     torch.nn.BatchNorm2d: _batch_norm,
 }
@@ -163,7 +188,9 @@ AXES = {
     torch.nn.Conv1d: (2,),
     torch.nn.Conv2d: (3,),
     torch.nn.AvgPool2d: (3,),
+    torch.nn.AdaptiveAvgPool2d: (3,),
     torch.nn.MaxPool2d: (3,),
+    torch.nn.LPPool2d: (3,),
     torch.nn.BatchNorm1d: (1, 2),
     torch.nn.BatchNorm2d: (3,),
 }

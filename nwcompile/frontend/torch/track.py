@@ -4,7 +4,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from nwcompile.frontend.torch.functional import FUNCTIONS, arguments, operation_of
-from nwcompile.frontend.torch.linear import is_linear, linear
+from nwcompile.frontend.torch.linear import is_linear, linear, product
 from nwcompile.frontend.torch.moves import MOVES, Extent, Tracked, follow
 from nwcompile.frontend.torch.operations import Unfollowable
 from nwcompile.frontend.torch.symbols import (
@@ -141,7 +141,9 @@ class Tracker(TorchFunctionMode):
         elif name in MOVES:
             self.moved(func, args, kwargs, result, reason)
         elif is_linear(name):
-            known = linear(name, args, kwargs, self.known, self._path(name)) or Tracked(Unsupported(reason), "B")
+            path = self._path(name)
+            known = linear(name, args, kwargs, self.known, path)
+            known = known or product(name, args, self.known, self.is_spikes, path) or Tracked(Unsupported(reason), "B")
             self.track(result, known.symbol, known.lead)
         elif name in FUNCTIONS:
             self._weighed(name, args, kwargs, result, reason)
