@@ -11,7 +11,8 @@ from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import LayoutError, verify
 from nwcompile.frontend.torch.compare import compare_spikes
 from nwcompile.frontend.torch.inputs import LAYOUTS, example_of, layout_of
-from nwcompile.frontend.torch.kinds import kind_of
+from nwcompile.frontend.torch.kinds import clear
+from nwcompile.frontend.torch.kinds.sinabs import fit
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.record import Recorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
@@ -55,7 +56,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     found: list[tuple[Network, Recording]] = []
     refused: list[ModelError] = []
     failed: list[RunFailed] = []
-    for lead in (layout, "B") if layout != "B" else ("once",):
+    for lead in _leads(module, layout):
         try:
             found.append(_import(module, x, lead, relu))
         except ModelError as e:
@@ -83,6 +84,8 @@ def _import(module: torch.nn.Module, x: torch.Tensor, lead: str, relu: NeuronSpe
     paths = dict(module.named_modules())
     input_name = next(name for name in INPUT_NAMES if name not in paths)
     with _restored(module):
+        for part in module.modules():
+            fit(part, len(x))
         if lead == "once":
             calls = _recorded(Recorder(module, x, "B", input_name, relu, True)).calls.values()
             x = _repeated(x, max((len(c) for c in calls), default=1))
@@ -125,6 +128,16 @@ def _build(recording: Recording, modules: dict[str, torch.nn.Module]) -> Network
     return builder.network()
 
 
+def _leads(module: torch.nn.Module, layout: str) -> tuple[str, ...]:
+    """How the module may be given the example: all steps, step by step, or all steps merged with the samples."""
+    if layout == "B":
+        return ("once",)
+    merged = "*".join(layout)
+    kinds = (kind_of(part) for part in module.modules())
+    takes_merged = any(merged in kind.leads(part) for kind, part in zip(kinds, module.modules(), strict=True) if kind)
+    return (layout, "B", merged) if takes_merged else (layout, "B")
+
+
 def _n_late(network: Network) -> int:
     return sum(c.aligned_delay > 0 for c in network.connections)
 
@@ -159,6 +172,4 @@ def _clear(module: torch.nn.Module) -> None:
     """Make all its neuron layers forget."""
     prepare_net(module)
     for part in module.modules():
-        kind = kind_of(part)
-        if kind is not None:
-            kind.clear(part)
+        clear(part)

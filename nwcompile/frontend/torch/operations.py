@@ -135,7 +135,7 @@ def _maximum(module, path, _shape) -> Operation:
     return _pool(module, path, "sum")
 
 
-def _power_average(module, path) -> Operation:
+def _power_average(module, path, _shape) -> Operation:
     if module.norm_type != 1 or module.ceil_mode:
         raise Unfollowable("whose norm_type is not 1, or whose ceil_mode is not False, which is not supported")
     return _pool(module, path, "sum")

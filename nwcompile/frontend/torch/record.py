@@ -35,8 +35,9 @@ class Recorder(Tracker):
         self, module: torch.nn.Module, x: torch.Tensor, lead: str, input_name: str, relu: NeuronSpec | None = None,
         is_given_once: bool = False
     ):  # fmt: skip
-        """`x` is `[B, T, *shape]`; `lead` says how the module is given it: all steps "BT", "TB", or merged "B*T", "T*B", or "B" step by step.
+        """`x` is `[B, T, *shape]`; `lead` says how the module is given it.
 
+        All steps at once "BT" or "TB", merged with the samples "B*T" or "T*B", or "B", step by step.
         With `relu`, every torch.nn.ReLU is a layer of such neurons. With `is_given_once` the module is called once,
         with the first step, which it repeats itself.
         """
@@ -221,7 +222,9 @@ class Recorder(Tracker):
 def is_relu(module: torch.nn.Module) -> bool:
     """Whether it is a ReLU that spiking neurons may stand for: torch's, or sinabs' with rounding."""
     cls = type(module)
-    return isinstance(module, torch.nn.ReLU) or (cls.__module__.startswith("sinabs.") and cls.__name__ == "NeuromorphicReLU")
+    return isinstance(module, torch.nn.ReLU) or (
+        cls.__module__.startswith("sinabs.") and cls.__name__ == "NeuromorphicReLU"
+    )
 
 
 def _gives(spec: NeuronSpec) -> str:

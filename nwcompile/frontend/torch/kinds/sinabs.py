@@ -1,3 +1,141 @@
-"""sinabs."""
+"""sinabs 3.1.3: IAF, LIF and ExpLeak, squeezed and recurrent, as `sinabs/layers/functional/lif.py` computes them.
 
-KINDS = ()
+    i = alpha_syn*(i + x) with tau_syn, else x;  v = alpha_mem*v + (1 - alpha_mem)*i with norm_input, else + i
+    SingleSpike: n = v >= threshold;  MultiSpike: n = trunc(v/threshold), at least 0;  MaxSpike: no more than so many
+    MembraneSubtract: v - n*threshold;  MembraneReset: 0 where it fired;  then v is clamped at min_v_mem
+
+with alpha = exp(-1/tau), tau in steps, and recurrent(n of the step before) added to x in the ...Recurrent kinds. IAF is
+LIF with alpha_mem = 1. Without spike_fn, as in ExpLeak, v itself is given.
+"""
+
+import numpy as np
+import torch
+
+from nwcompile.frontend.torch.kind import Kind, Neurons, numbers, refused
+from nwcompile.frontend.torch.operations import IDENTITIES, SHAPERS, Unfollowable, operation
+from nwcompile.ir.connection import Connection
+from nwcompile.ir.neuron import NeuronSpec
+
+STATES = ("v_mem", "i_syn")
+
+
+def fit(module: torch.nn.Module, n_samples: int) -> None:
+    """Tell a part that splits samples and steps of one axis that there are so many samples.
+
+    A squeezed layer, and UnflattenTime, are made for one number of samples or steps; the network is for any.
+    """
+    if type(module).__module__.startswith("sinabs.") and hasattr(module, "batch_size"):
+        module.batch_size = n_samples
+        if hasattr(module, "num_timesteps"):
+            module.num_timesteps = -1
+
+
+def _read(module, layer, shape) -> Neurons:
+    beta = module.alpha_mem_calculated
+    fields = {"beta": numbers(module, layer, "tau_mem", beta, shape)}
+    if module.norm_input:
+        fields["gain"] = numbers(module, layer, "tau_mem", 1 - beta, shape)
+    if module.alpha_syn_calculated is not None:
+        alpha = numbers(module, layer, "tau_syn", module.alpha_syn_calculated, shape)
+        fields |= {"alpha": alpha, "current_order": "add_then_decay"}
+    if module.spike_fn is None:
+        if module.min_v_mem is not None:
+            raise refused(
+                module, layer, "min_v_mem where nothing fires clamps the state, but not what it gives; use None"
+            )
+        return Neurons(NeuronSpec(fires=False, reset="none", **fields), _recurrent(module, layer, shape))
+    if module.min_v_mem is not None:
+        fields["v_min"] = numbers(module, layer, "min_v_mem", module.min_v_mem, shape)
+    fields["threshold"] = numbers(module, layer, "spike_threshold", module.spike_threshold, shape)
+    fields["reset"] = _reset(module, layer, shape, fields["threshold"])
+    spikes = "multi" if _gives(module) == "counts" else "binary"
+    _verify_spikes(module, layer)
+    return Neurons(NeuronSpec(strict=False, spikes=spikes, **fields), _recurrent(module, layer, shape))
+
+
+def _spike_fn(module) -> str:
+    """Name of the module's spike function, with its package where that is not sinabs."""
+    spike_fn = module.spike_fn
+    cls = spike_fn if isinstance(spike_fn, type) else type(spike_fn)
+    return cls.__name__ if cls.__module__.startswith("sinabs.") else f"{cls.__module__}.{cls.__name__}"
+
+
+def _gives(module) -> str:
+    if module.spike_fn is None:
+        return "membrane"
+    name = _spike_fn(module)
+    is_single = name == "SingleSpike" or (name == "MaxSpike" and module.spike_fn.max_num_spikes_per_bin == 1)
+    return "spikes" if is_single else "counts"
+
+
+def _verify_spikes(module, layer) -> None:
+    name = _spike_fn(module)
+    if name not in ("SingleSpike", "MultiSpike", "MaxSpike"):
+        raise refused(module, layer, f"spike_fn {name} is not supported; use sinabs' SingleSpike or MultiSpike")
+    most = module.spike_fn.max_num_spikes_per_bin if name == "MaxSpike" else None
+    if most not in (None, 1):
+        text = f"MaxSpike({most}) cuts off what fires more, which is not supported; use SingleSpike or MultiSpike"
+        raise refused(module, layer, text)
+
+
+def _reset(module, layer, shape, threshold) -> str:
+    reset_fn = module.reset_fn
+    name = type(reset_fn).__name__ if type(reset_fn).__module__.startswith("sinabs.") else repr(reset_fn)
+    if name == "MembraneReset":
+        if reset_fn.reset_value:
+            text = (
+                f"MembraneReset(reset_value={reset_fn.reset_value:g}) is added to every membrane in every step, fired "
+                "or not, which is not supported; use reset_value=0"
+            )
+            raise refused(module, layer, text)
+        return "zero"
+    if name != "MembraneSubtract":
+        raise refused(module, layer, f"reset_fn {name} is not supported; use sinabs' MembraneSubtract or MembraneReset")
+    value = reset_fn.subtract_value
+    if value is not None and np.any(numbers(module, layer, "subtract_value", value, shape) != threshold):
+        text = f"MembraneSubtract(subtract_value={value:g}) is not the threshold, which is not supported; use None"
+        raise refused(module, layer, text)
+    return "subtract"
+
+
+def _recurrent(module, layer, shape) -> tuple[Connection, ...]:
+    if not hasattr(module, "rec_connect"):
+        return ()
+    inner, flat = module.rec_connect, shape
+    if isinstance(inner, torch.nn.Sequential):
+        parts = [m for m in inner if not isinstance(m, (*IDENTITIES, *SHAPERS))]
+        if len(parts) != 1:
+            raise refused(module, layer, f"rec_connect of {len(parts)} layers with weights is not supported; use one")
+        (inner,) = parts
+    if isinstance(inner, torch.nn.Linear):
+        flat = (inner.in_features,)
+    try:
+        done = operation(inner, f"{layer}.rec_connect", flat, True)
+    except Unfollowable as e:
+        raise refused(module, layer, f"rec_connect is a {type(inner).__name__}, {e}") from None
+    if done.has_bias:
+        text = "rec_connect has a bias, which sinabs adds from step 1 on, but a chip from step 0 on; use bias=False"
+        raise refused(module, layer, text)
+    return (done.connect(layer, layer, 1, flat),)
+
+
+def _clear(module) -> None:
+    for name in STATES:
+        if name in module._buffers:
+            module._buffers[name] = module._buffers[name].new_zeros(0)
+
+
+def _all_steps(module) -> tuple[str, ...]:
+    return ("BT",)
+
+
+def _merged(module) -> tuple[str, ...]:
+    return ("B*T", "B")
+
+
+KINDS = tuple(
+    Kind("sinabs", f"{name}{form}", _read, leads, clear=_clear, gives=_gives)
+    for name in ("IAF", "LIF", "ExpLeak")
+    for form, leads in (("", _all_steps), ("Squeeze", _merged), ("Recurrent", _all_steps))
+    if f"{name}{form}" != "ExpLeakRecurrent"
+)
