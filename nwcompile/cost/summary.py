@@ -7,6 +7,7 @@ import numpy as np
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.floorline import Floorline, floorline, tightness
 from nwcompile.cost.layers import synops_into
+from nwcompile.cost.multi_spike import MultiSpikes, multi_spikes
 from nwcompile.cost.traffic import count_events, link_flits, resources
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
@@ -54,9 +55,9 @@ class Summary:
 
     `core_use[resource]` int64[core]; `core_synops`, `core_busy_us` float64[core]: mean of a step, `core_busy_us` of the
     busiest unit; `link_flits` float64[link]: mean of a step; `max_synops` float64[H]: of the busiest core; `events`:
-    how often each counter's event happened. `bound` is
-    the floorline of the run, `predicted` that of the calibration activity (`predicted_synops` its max_synops). What the
-    chip, backend or program does not give is None.
+    how often each counter's event happened; `multi` what sends several spikes a step. `bound` is the floorline of the
+    run, `predicted` that of the calibration activity (`predicted_synops` its max_synops). What the chip, backend or
+    program does not give is None.
     """
 
     fits: tuple[Fit, ...]
@@ -73,6 +74,7 @@ class Summary:
     tightness: float | None
     energy_pj: dict[str, float] | None
     events: dict[str, float]
+    multi: MultiSpikes | None
 
     @property
     def n_steps(self) -> int:
@@ -128,6 +130,7 @@ def summarise(program: Program, run: Run) -> Summary:
         tightness=tight,
         energy_pj=None if spent is None else {kind: pj * per_sample for kind, pj in spent.items()},
         events={name: float(c.sum()) * per_sample for name, c in run.counters.items()},
+        multi=multi_spikes(program, run.activity, run.counters),
     )
 
 

@@ -49,6 +49,7 @@ class Outbox(NamedTuple):
 
     axon: np.ndarray  # int32[message]
     work: np.ndarray  # int64[message]: ticks of work from the message before to this one, its own included
+    again: np.ndarray  # int64[message]: ticks of work to send it once more
     times: np.ndarray  # int64[message]: how often it is sent, one after another
     first: np.ndarray  # int64[core + 1]
     tail: np.ndarray  # int64[core]: ticks of work after the last message
@@ -95,7 +96,7 @@ def look_at_core(m, q, costs, axons, box, p, core, time):
             k = p.message[core]
             work = box.tail[core]
             if k < box.first[core + 1]:
-                work = box.work[k] if p.sent[core] == 0 else costs.message
+                work = box.work[k] if p.sent[core] == 0 else box.again[k]
             p.send_at[core] = time + work
             p.state[core] = SENDING
             wake_at(q.wake, m.n_routers + site, p.send_at[core])

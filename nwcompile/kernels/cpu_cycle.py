@@ -74,15 +74,18 @@ def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, ev
         if times > plan.most:
             return np.int64(-1)
         sent[2] += times
-        ticks += costs.spike * times
+        again = costs.spike  # with the first of its messages a neuron spikes anew
+        ticks += costs.spike if axons.offset[j] < axons.offset[j + 1] else costs.spike * times
         box.payload[j] = count // times
         for k in range(axons.offset[j], axons.offset[j + 1]):
             a = axons.axon[k]
             ticks += costs.message
             box.axon[at] = a
             box.work[at] = ticks
+            box.again[at] = again + costs.message
             box.times[at] = times
             ticks = 0
+            again = 0
             at += 1
             sent[3] += times
             sent[4] += axons.hops[a, 0] * times

@@ -144,6 +144,8 @@ def _row(layer: Layer, scaled: Scaled) -> dict:
         sign = {True: ">", False: ">="}
         threshold = scaled.scale * np.min(spec.threshold)
         change = f"v {sign[spec.strict]} {threshold:.6g} became v {sign[neuron.strict]} {np.min(neuron.threshold)}"
+        if spec.reset == "subtract" or spec.spikes == "multi":
+            change += ", which is also what a spike counts and subtracts"
     return dict.fromkeys(COLUMNS) | {
         "layer": layer.node.name,
         "bits": max(layer.bits, default=None),

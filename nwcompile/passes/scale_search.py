@@ -19,6 +19,7 @@ from nwcompile.sim.sequence import record
 CLIPS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 1.1, 1.25, 1.5)  # weight range kept, over the largest weight
 PEAK_MARGIN = 4.0  # how much further than in the calibration samples a current may go before it overflows
 MEMBRANE_MARGIN = 2.0  # the same for a membrane, which saturates harmlessly
+LIKELY_COUNT = 8.0  # spikes a step that a source of several sends where there are no calibration samples
 LONGEST_MEMORY = 64  # steps a readout without leak is taken to add up where there are no calibration samples
 CHUNK = 1 << 23  # numbers that the search for a peak holds at once
 MEMORY = 0.8  # per step, of the filter under which spike trains are compared
@@ -116,7 +117,10 @@ def _worst_current(layer: Layer, evidence: Evidence | None) -> float:
     """The largest |u| that any spikes can cause: all positive or all negative weights at once, for ever."""
     excited = inhibited = float(np.abs(layer.dynamics.constant_u).max())
     for i, (c, weight) in enumerate(zip(layer.connections, layer.weights, strict=True)):
-        payload = 1.0 if evidence is None else max(1.0, float(np.abs(evidence.arriving[i]).max(initial=0)))
+        source = layer.sources[i].neuron
+        payload = LIKELY_COUNT if source is not None and source.spikes == "multi" else 1.0
+        if evidence is not None:
+            payload = max(1.0, float(np.abs(evidence.arriving[i]).max(initial=0)))
         excited += payload * _largest_sum(c, np.maximum(weight, 0), layer.node.n_neurons)
         inhibited += payload * _largest_sum(c, np.maximum(-weight, 0), layer.node.n_neurons)
     return max(excited, inhibited) / max(1 - float(layer.dynamics.keep_u.max()), 1 / LONGEST_MEMORY)

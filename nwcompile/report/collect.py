@@ -14,7 +14,7 @@ from nwcompile.errors import ModelError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report.text import verdict
+from nwcompile.report.text import multi_spike, verdict
 from nwcompile.sim.crosscheck import Crosscheck
 
 REPORT_SCHEMA = 1
@@ -47,6 +47,7 @@ def collect(program: Program, run: Run, accuracy=None, crosscheck=None) -> dict[
         "floorline": _floorline(s.bound),
         "energy": _energy(s),
         "events_per_sample": s.events,
+        "multi_spike": _multi_spike(program, s),
         "layers": _layers(program, s),
         "cores": _cores(program, s),
         "links": _links(program, s),
@@ -134,6 +135,20 @@ def _energy(s: Summary) -> dict | None:
         return None
     by_kind = {f"{kind}_pj": pj for kind, pj in s.energy_pj.items()}
     return {"sample_nj": s.energy_pj["total"] / 1000, "by_kind_pj_per_sample": by_kind}
+
+
+def _multi_spike(program: Program, s: Summary) -> dict | None:
+    """What sends several spikes a step; messages and synops a sample as sent, were they binary, and one by one."""
+    if s.multi is None:
+        return None
+    sources = [{"source": row.name, "is_input": row.name in program.network.inputs,
+                "several_percent": 100 * row.several, "negative_percent": 100 * row.negative,
+                "largest": row.largest} for row in s.multi.senders]  # fmt: skip
+    doc = {"on_multi_spike": s.multi.on_multi_spike, "payload_flits": s.multi.payload_flits, "sources": sources}
+    for kind in ("sent", "binary", "one_by_one"):
+        messages, synops = getattr(s.multi, kind)
+        doc[kind] = {"messages_per_sample": messages, "synops_per_sample": synops}
+    return {**doc, "text": multi_spike(doc)}
 
 
 def _layers(program: Program, s: Summary) -> list[dict]:

@@ -20,6 +20,7 @@ def render_html(doc: dict) -> str:
     notes = tag(
         "div",
         *_crosscheck(doc),
+        *_multi_spike(doc),
         _warnings(doc),
         *_unknown(doc),
         class_=f"column {'half' if doc['energy'] else 'whole'}",
@@ -169,6 +170,11 @@ def _crosscheck(doc: dict) -> list[Markup]:
         return []
     mark = tag("b", "agree" if c["agree"] else "disagree", class_="good" if c["agree"] else "wrong")
     return [_card("", "Do the backends agree?", None, tag("p", mark, ": ", c["text"]))]
+
+
+def _multi_spike(doc: dict) -> list[Markup]:
+    m = doc["multi_spike"]
+    return [] if m is None else [_card("", "Several spikes a step", None, tag("p", m["text"]))]
 
 
 def _warnings(doc: dict) -> Markup:

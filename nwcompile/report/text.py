@@ -44,9 +44,35 @@ def bottleneck(b: dict) -> str:
     return f"{b['kind']}-bound" + (f": {b['layer']} on core {b['core']}, {b['unit']}" if b["core"] is not None else "")
 
 
+def multi_spike(m: dict) -> str:
+    """One sentence: who sends several spikes a step, how often, how they are sent, and what that costs."""
+    who = []
+    for i, r in enumerate(m["sources"]):
+        name = f"input {r['source']}" if r["is_input"] else f"layer {r['source']}"
+        verb = " sends several spikes" if i == 0 else ""
+        negative = f", negative in {percent(r['negative_percent'])}" if r["negative_percent"] else ""
+        about = f"at most {grouped(r['largest'])} at once{negative}"
+        who.append(f"{name}{verb} in {percent(r['several_percent'])} of its spiking steps ({about})")
+    option = "" if m["on_multi_spike"] == "refuse" else f" (on_multi_spike={m['on_multi_spike']!r})"
+    if m["on_multi_spike"] == "repeat":
+        how = f"sent one by one{option}, that is {_cost(m['sent'])} a sample instead of {_cost(m['binary'])}"
+        return f"{', '.join(who)}; {how} with binary spikes"
+    longer = f" in {m['payload_flits']} more flit{'s' if m['payload_flits'] > 1 else ''}" if m["payload_flits"] else ""
+    how = f"a message carries the count{longer}{option}, so it is {_cost(m['sent'])} a sample as with binary spikes"
+    return f"{', '.join(who)}; {how}; one by one it would be {_cost(m['one_by_one'])}"
+
+
+def _cost(row: dict) -> str:
+    return f"{grouped(row['messages_per_sample'])} messages and {grouped(row['synops_per_sample'])} synops"
+
+
 def render_text(doc: dict) -> str:
     """What the terminal shows of a report: verdict, fit table, table of the layers, warnings."""
-    notes = [*unknown(doc), *(f"warning: {text}" for text in doc["warnings"])]
+    notes = [
+        *([doc["multi_spike"]["text"]] if doc["multi_spike"] else []),
+        *unknown(doc),
+        *(f"warning: {text}" for text in doc["warnings"]),
+    ]
     return "\n".join([doc["verdict"], "", *fit_table(doc), "", *layer_table(doc), *([""] if notes else []), *notes])
 
 

@@ -90,9 +90,9 @@ class _ChipRun:
             np.zeros((plan.n_hardware, n_cores, len(SENT)), np.int64),
             np.zeros(plan.n_hardware, np.int64), np.zeros((plan.n_hardware, self.n_links), np.int64),
         )  # fmt: skip
-        of_axon = [np.zeros(n_axons, np.int64) for _ in range(4)]
-        box = Outbox(np.zeros(n_axons, np.int32), *of_axon[:2], np.zeros(n_cores + 1, np.int64),
-                     np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64), *of_axon[2:],
+        of_axon = [np.zeros(n_axons, np.int64) for _ in range(5)]
+        box = Outbox(np.zeros(n_axons, np.int32), *of_axon[:3], np.zeros(n_cores + 1, np.int64),
+                     np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64), *of_axon[3:],
                      np.zeros(n_sources, np.int64))  # fmt: skip
         p = Pipeline(*(np.zeros(n_cores, t) for t in (np.int8, *[np.int64] * 3, *[np.int32] * 2, *[np.int64] * 2,
                                                       np.int32, np.int64)))  # fmt: skip

@@ -1,0 +1,59 @@
+"""Several spikes a step: who sends them, how many, and what they cost beside binary spikes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.program import Program
+
+
+@dataclass(frozen=True)
+class Sender:
+    """An input or layer whose spikes are not binary: parts of its spiking steps, 0..1, and its largest magnitude."""
+
+    name: str
+    several: float
+    negative: float
+    largest: int
+
+
+@dataclass(frozen=True)
+class MultiSpikes:
+    """What `senders` add to the messages and synops of a sample.
+
+    `sent`, `binary`, `one_by_one`: (messages, synops) of the whole network as it is, were each spiking step one
+    message, and were n spikes n messages. `payload_flits`: by how many flits counts and signs lengthen a message.
+    """
+
+    on_multi_spike: str
+    senders: tuple[Sender, ...]
+    sent: tuple[float, float]
+    binary: tuple[float, float]
+    one_by_one: tuple[float, float]
+    payload_flits: int
+
+
+def multi_spikes(program: Program, activity: Activity, counters: dict[str, np.ndarray]) -> MultiSpikes | None:
+    """What several or negative spikes a step cost in a run of `program`; None where all spikes are binary.
+
+    `counters[name]`: int64[H, core] of the same run.
+    """
+    if not activity.multi:
+        return None
+    axons, senders = program.axons, []
+    synops = np.concatenate([[0], np.cumsum(axons.synops.sum(1, dtype=np.int64))])[axons.offset]
+    per_message = np.diff(axons.offset), np.diff(synops)  # of every source: messages and synops of one spike
+    added = np.zeros((2, 2), np.int64)  # binary, one by one; messages, synops
+    for name, multi in activity.multi.items():
+        first = program.network.offsets[name]
+        own = slice(first, first + len(multi.events))
+        added += [[int((times * each[own]).sum()) for each in per_message] for times in (multi.events, multi.spikes)]
+        events, _, several, negative = multi.by_source.sum(1).tolist()
+        senders.append(Sender(name, several / events, negative / events, multi.largest))
+    sent = np.array([counters["messages_in"].sum(), counters["synops"].sum()])
+    rest = sent - added[1 if program.repeats else 0]
+    totals = [tuple(float(n) / activity.n_samples for n in row) for row in (sent, *(rest + added))]
+    layers = [s.name for s in senders if s.name in program.network.layers]
+    flits = max((program.message_flits(name) for name in layers), default=0) - program.chip.noc.flits_per_message
+    return MultiSpikes(program.on_multi_spike, tuple(senders), *totals, max(flits, 0))
