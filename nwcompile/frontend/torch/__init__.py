@@ -11,7 +11,7 @@ from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import LayoutError, verify
 from nwcompile.frontend.torch.compare import compare_spikes
 from nwcompile.frontend.torch.inputs import LAYOUTS, example_of, layout_of
-from nwcompile.frontend.torch.kinds import clear
+from nwcompile.frontend.torch.kinds import clear, kind_of
 from nwcompile.frontend.torch.kinds.sinabs import fit
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.record import Recorder, layer_name
@@ -133,8 +133,8 @@ def _leads(module: torch.nn.Module, layout: str) -> tuple[str, ...]:
     if layout == "B":
         return ("once",)
     merged = "*".join(layout)
-    kinds = (kind_of(part) for part in module.modules())
-    takes_merged = any(merged in kind.leads(part) for kind, part in zip(kinds, module.modules(), strict=True) if kind)
+    parts = [(kind_of(part), part) for part in module.modules()]
+    takes_merged = any(merged in kind.leads(part) for kind, part in parts if kind is not None)
     return (layout, "B", merged) if takes_merged else (layout, "B")
 
 

@@ -7,6 +7,7 @@ from nwcompile.frontend.torch.kinds import norse, own, sinabs, snntorch, spiking
 
 FRAMEWORKS = (own, snntorch, spikingjelly, sinabs, norse)
 KINDS = {(kind.package, kind.name): kind for framework in FRAMEWORKS for kind in framework.KINDS}
+STATEFUL = {("spikingjelly", "MemoryModule"): spikingjelly.clear}  # neurons, and modules around them
 NEURON_MODULES = (
     "snntorch._neurons",
     "spikingjelly.activation_based.neuron",
@@ -24,6 +25,16 @@ def kind_of(module: torch.nn.Module) -> Kind | None:
             own = (getattr(type(module), name, None) is getattr(cls, name, None) for name in kind.decided_by)
             return kind if all(own) else None
     return None
+
+
+def clear(module: torch.nn.Module) -> None:
+    """Make a module of a framework forget, if it has a state."""
+    kind = kind_of(module)
+    if kind is not None:
+        kind.clear(module)
+        return
+    for cls in type(module).__mro__:
+        STATEFUL.get((cls.__module__.partition(".")[0], cls.__name__), lambda _: None)(module)
 
 
 def is_foreign_neuron(module: torch.nn.Module) -> bool:

@@ -9,6 +9,8 @@ with rest = v_reset, or 0. A membrane starts at its memory's reset value: v_rese
 network it starts at 0, so every voltage is taken relative to the start.
 """
 
+from copy import deepcopy
+
 import torch
 
 from nwcompile.frontend.torch.kind import Kind, Neurons, is_strict, numbers, refused
@@ -71,11 +73,12 @@ def _leads(module) -> tuple[str, ...]:
     return ("TB",) if module.step_mode == "m" else ("B",)
 
 
-def _clear(module) -> None:
-    module._memories.update(module._memories_rv)
+def clear(module) -> None:
+    """Make a MemoryModule (a neuron node, a recurrent container, a Delay) start again."""
+    module._memories.update(deepcopy(module._memories_rv))
 
 
 KINDS = tuple(
-    Kind("spikingjelly", name, _read, _leads, clear=_clear, decided_by=UPDATES)
+    Kind("spikingjelly", name, _read, _leads, clear=clear, decided_by=UPDATES)
     for name in ("IFNode", "LIFNode", "ParametricLIFNode", "CUBALIFNode", "SimpleIFNode", "SimpleLIFNode")
 )
