@@ -29,7 +29,8 @@ def documents(mode: str, kind: str = "multi", x=X):
     layers = {"a": (spec, 2), "b": (spec.replace(spikes="binary"), 2)}
     network = Network.from_arrays(layers, edges, {"in": 1})
     mapping = Mapping.from_arrays({"a": [0, 1], "b": [0, 1]}, [[0, 0, 0], [2, 0, 0]])
-    program = emit(network, schedule(network), mapping, small_chip(noc__payload_flits=1), None, {}, mode)
+    chip = small_chip(noc__payload_flits=1, neuron__spikes=["binary", "multi"] if mode == "refuse" else ["binary"])
+    program = emit(network, schedule(network), mapping, chip, None, {}, mode)
     return program, simulate(program, x, "sequence")
 
 
