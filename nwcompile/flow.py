@@ -14,6 +14,7 @@ from nwcompile.ir.program import Program
 from nwcompile.passes.check import check, estimate, unmapped_violations
 from nwcompile.passes.emit import emit
 from nwcompile.passes.normalize import normalize
+from nwcompile.passes.one_sign import one_sign
 from nwcompile.passes.partition import partition
 from nwcompile.passes.place import place
 from nwcompile.passes.quantize import Quantized, quantize
@@ -55,6 +56,7 @@ def compile(
     network, chip, x = _verified(network, chip, calibration, options, mapping)
     stage("estimate", estimate, network, chip, options.on_multi_spike)
     normal = stage("normalize", normalize, network)
+    normal, notes = one_sign(normal, chip)
     timing = stage("schedule", schedule, normal, options.execution)
     quantized = stage("quantize", quantize, normal, chip, x, options)
     fixed = quantized.network
@@ -67,7 +69,7 @@ def compile(
             raise FitError(chip.name, [*needs, *e.violations]) from None
         mapping = stage("place", place, mapping, fixed, chip, activity, options)
     stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
-    manifest = _manifest(options, quantized, x)
+    manifest = _manifest(options, quantized, notes, x)
     return stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
 
 
@@ -92,12 +94,12 @@ def _activity(network: Network, x: dict | None, repeats: bool) -> Activity:
     return Activity.uniform(network) if x is None else record(network, x, repeats=repeats)[0]
 
 
-def _manifest(options: Options, quantized: Quantized, x: dict | None) -> dict:
+def _manifest(options: Options, quantized: Quantized, notes: list[str], x: dict | None) -> dict:
     return {
         "tool": "nwcompile",
         "version": __version__,
         "seed": options.seed,
         "options": options.to_dict(),
         "quantization": quantized.table,
-        "warnings": [*([NO_CALIBRATION] if x is None else []), *quantized.warnings],
+        "warnings": [*([NO_CALIBRATION] if x is None else []), *notes, *quantized.warnings],
     }
