@@ -189,11 +189,6 @@ IMAGE_ERRORS = [
         f"layer '1' is fed by '0' (AdaptiveMaxPool2d), which is not supported; {SUPPORTED}",
     ),
     (
-        lambda: nn.Sequential(torch.nn.AdaptiveAvgPool2d((4, None)), lif(24)),
-        "layer '1' is fed by '0' (AdaptiveAvgPool2d), whose output_size (4, 6) does not divide its input, (6, 6); "
-        + SUPPORTED,
-    ),
-    (
         lambda: nn.Sequential(torch.nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"), lif(72)),
         f"layer '1' is fed by '0' (Conv2d), whose padding_mode 'circular' is not supported, only 'zeros'; {SUPPORTED}",
     ),

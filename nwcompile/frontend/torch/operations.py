@@ -7,7 +7,7 @@ import torch
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.symbols import Constant, Operation, Unsupported
-from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Pool2d, Scale, pair
+from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair
 from nwcompile.nn import LIFSynapse
 
 NUMBERS = ("weight", "bias", "running_mean", "running_var", "thresholds", "beta", "w_rec", "input_weights",
@@ -117,12 +117,28 @@ def _average(module, path, _shape) -> Operation:
 
 
 def _adaptive(module, path, shape) -> Operation:
-    sizes = np.asarray(shape[1:])
-    wanted = np.array([given or n for given, n in zip(_both(module.output_size), sizes, strict=True)])
-    if (sizes % wanted).any():
-        raise Unfollowable(f"whose output_size {tuple(wanted.tolist())} does not divide its input, {shape[1:]}")
-    kernel = sizes // wanted
-    return _pool(SimpleNamespace(kernel_size=kernel, stride=kernel, padding=0), path, "avg")
+    """Means over windows from floor(i*n/m) up to ceil((i+1)*n/m), entry i of m from n, as torch has them."""
+    sizes = shape[1:]
+    wanted = tuple(given or n for given, n in zip(_both(module.output_size), sizes, strict=True))
+    if not any(n % m for n, m in zip(sizes, wanted, strict=True)):
+        kernel = tuple(n // m for n, m in zip(sizes, wanted, strict=True))
+        return _pool(SimpleNamespace(kernel_size=kernel, stride=kernel, padding=0), path, "avg")
+    windows = np.kron(*(_windows(n, m) for n, m in zip(sizes, wanted, strict=True)))
+    post, pre = np.nonzero(windows)
+    weight = np.tile((1 / windows.sum(1))[post].astype(np.float32), shape[0])
+    channel = np.arange(shape[0])[:, None]
+    pre, post = ((channel * size + at).ravel() for size, at in zip(windows.shape[::-1], (pre, post), strict=True))
+
+    def connect(source, target, delay, _source_shape):
+        return Sparse(source, target, pre, post, weight, delay)
+
+    return _operation(module, path, connect, False, False, False)
+
+
+def _windows(n: int, m: int) -> np.ndarray:
+    """bool[m, n]: which of n entries are in each of m windows."""
+    i, k = np.arange(m)[:, None], np.arange(n)
+    return (k >= i * n // m) & (k < -(-(i + 1) * n // m))
 
 
 def _both(value) -> tuple:
