@@ -159,7 +159,7 @@ def test_compile_refuses_graded_input_on_a_chip_of_binary_spikes():
     with pytest.raises(ModelError) as error:
         compile(image_net(), "loihi1", X * 3)
     assert str(error.value) == (
-        "input 'in' has values 0..3, but loihi1 takes spikes 0..1; "
+        "input 'in' has values 0..3, but loihi1 takes spikes 0..1; compile with on_multi_spike='graded' or 'repeat', "
         "encode graded values into spikes, or choose a chip whose neuron.spikes has 'multi'"
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from nwcompile.errors import ModelError
+from nwcompile.ir.neuron import aligned
 from nwcompile.ir.plain import plain
 
 SIGN_MODES = ("mixed", "exc", "inh")
@@ -120,9 +121,7 @@ class Connection(ABC):
         """The bias as an array of the target's shape, or None."""
         if getattr(self, "bias", None) is None:
             return None
-        bias = np.asarray(self.bias)
-        if bias.ndim == 1 and len(target_shape) > 1 and bias.size == target_shape[0]:
-            bias = bias.reshape(-1, *[1] * (len(target_shape) - 1))
+        bias = np.asarray(aligned(np.asarray(self.bias), target_shape))
         if bias.ndim and bias.size == int(np.prod(target_shape)):
             bias = bias.reshape(target_shape)
         try:
@@ -280,9 +279,7 @@ class Scale(Connection):
 
     def per_neuron(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """`scale` or `shift` as float32 of the source's shape."""
-        value = np.asarray(getattr(self, name), np.float32)
-        if value.ndim == 1 and len(shape) > 1 and value.size == shape[0]:
-            value = value.reshape(-1, *[1] * (len(shape) - 1))
+        value = np.asarray(aligned(np.asarray(getattr(self, name), np.float32), shape))
         try:
             return np.broadcast_to(value, shape)
         except ValueError:

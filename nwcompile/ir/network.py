@@ -23,6 +23,10 @@ class Node:
     shape: tuple[int, ...]
     neuron: NeuronSpec | None = None
 
+    def __post_init__(self):
+        if isinstance(self.neuron, NeuronSpec):
+            object.__setattr__(self, "neuron", self.neuron.of_shape(self.shape))
+
     @property
     def n_neurons(self) -> int:
         """Number of neurons, or of input lines."""
@@ -108,9 +112,19 @@ class Network:
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
-        """Layers that feed nothing but themselves: what `run.output` shows; the last layer if there is none."""
-        feeding = {c.source for c in self.connections if c.source != c.target}
-        return tuple(n for n in self.layers if n not in feeding) or self.layers[-1:]
+        """Layers that feed no other, directly or through junctions: what `run.output` shows; or else the last one."""
+        return tuple(n for n in self.layers if self._fed_by(n) <= {n}) or self.layers[-1:]
+
+    def _fed_by(self, name: str) -> set[str]:
+        """The layers that a layer's spikes arrive at, directly or through junctions."""
+        seen, pending = set(), [name]
+        while pending:
+            source = pending.pop()
+            for target in (c.target for c in self.connections if c.source == source):
+                if target not in seen:
+                    seen.add(target)
+                    pending += [target] if self.node(target).neuron is None else []
+        return {target for target in seen if self.node(target).neuron is not None}
 
     @property
     def graph(self):

@@ -1,6 +1,7 @@
 """NeuronSpec: one explicit description of how a neuron updates, float or fixed-point (DESIGN 4)."""
 
 from dataclasses import dataclass, field, fields, replace
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,9 +40,21 @@ class FixedPoint:
                 raise ModelError(f"layer {layer!r}: {name}={value!r} must be a whole number {low}..{high}")
 
 
+def aligned(value, shape: tuple[int, ...]):
+    """An array per channel [C] or of all neurons [n] in the axes of a layer of `shape`; any other value as it is."""
+    if np.ndim(value) != 1 or len(shape) < 2:
+        return value
+    if len(value) == shape[0]:
+        return np.reshape(value, (-1, *[1] * (len(shape) - 1)))
+    return np.reshape(value, shape) if len(value) == prod(shape) else value
+
+
 @dataclass(frozen=True, eq=False)
 class NeuronSpec:
-    """How one layer's neurons update in a step. Every number is a scalar or broadcasts to the layer's shape.
+    """How one layer's neurons update in a step. Every number is a scalar or an array for the layer's shape.
+
+    On a layer [C, ...] of several axes, an array [C] means one number per channel (also where another axis is as long),
+    as in a connection's bias, and a flat one of all neurons one per neuron; any other array broadcasts.
 
     Order in a step: synaptic input x (connection biases included; recurrent spikes are those of t-1) ->
     current -> membrane -> fire -> reset -> `v_min` clamp. While a neuron is refractory
@@ -108,7 +121,14 @@ class NeuronSpec:
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Field `name` broadcast to `shape`: int64 for fixed-point and for `refractory`, else float32."""
         dtype = np.int64 if self.fixed is not None or name == "refractory" else np.float32
-        return np.ascontiguousarray(np.broadcast_to(np.asarray(getattr(self, name), dtype), shape))
+        value = np.asarray(aligned(getattr(self, name), shape), dtype)
+        return np.ascontiguousarray(np.broadcast_to(value, shape))
+
+    def of_shape(self, shape: tuple[int, ...]) -> "NeuronSpec":
+        """The same neurons with every array in the axes of a layer of `shape`, so that it broadcasts."""
+        changes = {name: value for name in self.NUMBERS if isinstance(value := getattr(self, name), np.ndarray)}
+        aligned_to = {name: aligned(value, shape) for name, value in changes.items()}
+        return self.replace(**aligned_to) if any(aligned_to[n] is not changes[n] for n in changes) else self
 
     def verify(self, layer: str, shape: tuple[int, ...]) -> None:
         """Raise ModelError, naming the layer and field, unless every field is usable for a layer of `shape`."""
@@ -138,7 +158,7 @@ class NeuronSpec:
             return
         try:
             array = np.asarray(value, np.float64)
-            np.broadcast_to(array, shape)
+            np.broadcast_to(aligned(array, shape), shape)
         except (TypeError, ValueError, OverflowError):
             if isinstance(value, list | tuple) or np.ndim(value) == 0:
                 raise ModelError(f"layer {layer!r}: {name}={value!r} must be a number") from None

@@ -81,7 +81,7 @@ def _warning(c: Connection, parts: list[Connection], chip: Chip) -> str:
     kind = " sparse" if isinstance(parts[0], Sparse) and not isinstance(c, Sparse) else ""
     step = mantissa_step(c.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, "mixed")
     return (
-        f"connection {c.source} -> {c.target}: weights of both signs are multiples of {step} on {chip.name}, so these "
-        f"became an excitatory and an inhibitory{kind} connection, exactly: {after} stored weights instead of {before}, "
+        f"connection {c.source} -> {c.target}: weights of both signs are multiples of {step} on {chip.name}, so "
+        f"these became an excitatory and an inhibitory{kind} connection, exactly: {after} stored weights instead of {before}, "
         "messages and axons as before"
     )
