@@ -3,9 +3,12 @@ PYTHON := .venv/bin/python
 PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 NEEDS := nwcompile needs Debian with Python 3.11 or newer, git, make and python3-venv
 LONG_EXAMPLES ?= 500
+FUZZ ?= 100000
+SEED ?= 1
+START ?= 0
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-long lint clean
+.PHONY: demo test test-long fuzz lint clean
 
 demo: .venv/installed-demo
 	$(PYTHON) examples/01_mnist.py
@@ -15,6 +18,10 @@ test: .venv/installed-test
 
 test-long: .venv/installed-test
 	HYPOTHESIS_PROFILE=long LONG_EXAMPLES=$(LONG_EXAMPLES) $(PYTHON) -m pytest -q -n 2 -m long
+
+# FUZZ damaged files in all, shared out among the readers; the same SEED makes the same files, START goes on with later ones
+fuzz: .venv/installed-test
+	$(PYTHON) -m tests.fuzz --inputs $(FUZZ) --seed $(SEED) --start $(START)
 
 lint: .venv/installed-test
 	.venv/bin/ruff check .

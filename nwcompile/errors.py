@@ -5,10 +5,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 
+def printable(text: str) -> str:
+    """The text in one line: characters that a terminal would obey instead of show are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class NwError(Exception):
     """Base of all errors of nwcompile; `exit_code` is what the command line returns for it."""
 
     exit_code = 2
+
+    def __init__(self, *lines: str):
+        super().__init__("\n".join(map(printable, lines)))
 
 
 class ModelError(NwError, ValueError):
@@ -58,7 +66,7 @@ class FitError(NwError):
         self.violations = tuple(violations)
         count = len(self.violations)
         head = f"{count} limit{'s' if count != 1 else ''} exceeded on {chip_name}"
-        super().__init__("\n".join([head, *(f"  {v}" for v in self.violations)]))
+        super().__init__(head, *(f"  {v}" for v in self.violations))
 
 
 def nearest_first(word: str, choices: Iterable[str]) -> list[str]:

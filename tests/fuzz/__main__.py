@@ -1,0 +1,68 @@
+"""`make fuzz`: damaged files through every reader, and a table of what became of them. Exit code 1 if any failed.
+
+Input i of a reader depends on the seed and i alone: --start N goes on where a run was ended, and a failure is made
+again with --readers NAME --start INDEX --inputs 1. Files that failed stay in the folder of --keep.
+"""
+
+import argparse
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+
+from nwcompile.cli.text import table
+from tests.fuzz.readers import READERS
+from tests.fuzz.watch import Tally, watch, worker_command
+
+BATCH = 1000
+
+
+def main() -> int:
+    args = _arguments()
+    args.keep.mkdir(parents=True, exist_ok=True)
+    tallies = {name: Tally() for name in args.readers}
+    n_each = args.inputs // len(tallies)
+    lock = Lock()
+
+    def batch(name: str, start: int) -> None:
+        stop = min(start + BATCH, args.start + n_each)
+        tally = watch(worker_command(name, args.seed, args.keep), start, stop)
+        with lock:
+            tallies[name].add(tally)
+            for index, text in tally.failures:
+                print(f"{name} {index} (seed {args.seed}):\n{text}", flush=True)
+            done = sum(tally.n for tally in tallies.values())
+            print(f"{done} of {n_each * len(tallies)}; {name} up to {stop}", file=sys.stderr, flush=True)
+
+    with ThreadPoolExecutor(args.jobs) as pool:
+        starts = range(args.start, args.start + n_each, BATCH)
+        for job in [pool.submit(batch, name, start) for start in starts for name in tallies]:
+            job.result()
+    print(report(tallies))
+    return 1 if any(tally.failures for tally in tallies.values()) else 0
+
+
+def report(tallies: dict[str, Tally]) -> str:
+    """One row for each reader."""
+    header = ("reader", "inputs", "refused", "accepted", "failed", "slowest", "its index")
+    rows = [
+        (name, t.n, t.counts["refused"], t.counts["accepted"], t.counts["failed"], f"{t.slowest_seconds:.2f} s",
+         t.slowest_index)
+        for name, t in tallies.items()
+    ]  # fmt: skip
+    return table(header, rows)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--inputs", type=int, default=2000, help="shared out evenly among the readers")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--start", type=int, default=0, help="first input of each reader")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--readers", nargs="+", choices=READERS, default=list(READERS))
+    parser.add_argument("--keep", type=Path, default=Path("build/fuzz"))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""2,000 damaged files through the readers, and proof that the fuzzer sees what it looks for. More: `make fuzz`."""
+
+import random
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.fuzz import readers
+from tests.fuzz.__main__ import report
+from tests.fuzz.readers import READERS, Reader, outcome
+from tests.fuzz.watch import watch
+
+EACH = 500
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_fuzz_reader_refuses_with_a_sentence_or_accepts(name, tmp_path):
+    results = Counter(outcome(name, 0, index, tmp_path) for index in range(EACH))
+    assert set(results) == {"refused", "accepted"} and min(results.values()) > EACH // 50, results
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_fuzz_input_depends_on_its_number_alone(name):
+    files = [READERS[name].make(random.Random(f"{name} 0 {index}")) for index in (3, 4, 3)]
+    assert files[0] == files[2] != files[1]
+
+
+def test_fuzz_keeps_the_file_of_what_is_raised(monkeypatch, tmp_path):
+    def broken(rng, path):
+        raise KeyError("x")
+
+    monkeypatch.setitem(readers.READERS, "broken", Reader(".bin", lambda rng: b"made", broken))
+    with pytest.raises(KeyError):
+        outcome("broken", 5, 7, tmp_path)
+    assert (tmp_path / "broken-5-7.bin").read_bytes() == b"made"
+
+
+WORKER = """
+import json, os, sys, time
+for index in range(int(sys.argv[1]), int(sys.argv[2])):
+    if index == 3:
+        os.abort()
+    if index == 5:
+        time.sleep(60)
+    result = "Traceback: KeyError" if index == 6 else "accepted" if index % 2 else "refused"
+    print(json.dumps([index, result, 0.25 if index == 4 else 0.0]), flush=True)
+"""
+
+
+def test_fuzz_goes_on_after_a_crash_a_hang_and_an_exception():
+    tally = watch([sys.executable, "-c", WORKER], 1, 9, hang_seconds=2)
+    assert dict(tally.counts) == {"accepted": 2, "refused": 3, "failed": 3} and tally.n == 8
+    texts = dict(tally.failures)
+    assert texts[3].startswith("crashes: exit code -6")
+    assert texts[5] == "hangs: no answer in 2 s" and texts[6] == "Traceback: KeyError"
+    assert report({"nir": tally}).splitlines()[1].split() == ["nir", "8", "3", "2", "3", "0.25", "s", "4"]

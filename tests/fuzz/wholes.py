@@ -1,0 +1,108 @@
+"""Whole files of every kind that is fuzzed: small, and with every part that the readers know."""
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.passes.emit import emit
+from nwcompile.passes.schedule import schedule
+from tests.frontend.graphs import conv, cuba, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
+from tests.frontend.lava_files import LOIHI, NEURON, dense, pool, write
+from tests.fuzz.trees import read_tree
+from tests.nets import conv_net, dense_net, sparse_edge
+
+
+@cache
+def nir_trees() -> list[dict]:
+    """Trees of NIR files that hold every node type between them, one of them with a nested graph."""
+    import nir
+
+    bias = np.zeros(3, np.float32)
+    affine = nir.Affine(weights(3, 3), bias)
+    flat = nir.Flatten({"input": np.array([2, 2, 2])}, 0, -1)
+    image = graph(
+        "input > c > s > p > a > d > f > g > out > output", type_check=False, input=inputs(1, 8, 8),
+        c=conv(weights(2, 1, 3, 3), stride=(1, 1), padding="same", input_shape=(8, 8)), s=if_node(2, 8, 8),
+        p=nir.SumPool2d(np.array([2, 2]), np.array([2, 2]), np.array([0, 0])), a=nir.Threshold(np.ones((2, 4, 4))),
+        d=nir.AvgPool2d(np.array([2, 2]), np.array([2, 2]), np.array([0, 0])), f=flat, g=linear(3, 8), out=lif(3),
+        output=outputs(3),
+    )  # fmt: skip
+    series = graph(
+        "input > c > n > f > g > k > r > output", type_check=False, input=inputs(2, 6),
+        c=nir.Conv1d(6, weights(2, 1, 3), 1, 0, 1, 2, np.zeros(2)), n=lif(2, 4),
+        f=nir.Flatten({"input": np.array([2, 4])}, 0, -1), g=linear(3, 8), k=nir.Scale(np.ones(3)), r=nir.I(np.ones(3)),
+        output=outputs(3),
+    )  # fmt: skip
+    recurrent = graph(
+        "input > a > c > w > c, c > z > b > l > output", input=inputs(2), a=linear(3, 2), c=cuba(3), w=affine,
+        z=nir.Delay(np.full(3, 2e-4)), b=linear(2, 3), l=nir.LI(*(np.full(2, v) for v in (1e-3, 1.0, 0.0))),
+        output=outputs(2),
+    )  # fmt: skip
+    readout = one_layer(nir.CubaLI(*(np.full(3, v) for v in (2e-4, 4e-4, 4.0, 0.0, 2.0))))
+    trees = []
+    with tempfile.TemporaryDirectory() as folder:
+        for made in (one_layer(lif(3)), image, series, recurrent, readout):
+            nir.write(f"{folder}/a.nir", made)
+            with h5py.File(f"{folder}/a.nir") as file:
+                trees.append(read_tree(file))
+    outer, inner = trees[0]["node"], trees[3]["node"]
+    edges = np.array([(b"input", b"r"), (b"r", b"output")], object)
+    nodes = {"input": outer["nodes"]["input"], "r": inner, "output": inner["nodes"]["output"]}
+    trees.append({**trees[0], "node": {**outer, "nodes": nodes, "edges": edges}})
+    return trees
+
+
+@cache
+def lava_trees() -> list[dict]:
+    """Trees of `.net` files that hold every layer type and neuron type between them."""
+    rng = np.random.default_rng(0)
+
+    def some(*shape: int) -> np.ndarray:
+        return 2.0 * rng.integers(-3, 9, shape)
+
+    geometry = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1}
+    image = [
+        {"type": [b"input"], "shape": [2, 6, 6], "weight": [4.0], "bias": [1.0], "neuron": LOIHI},
+        {"type": [b"conv"], "shape": [3, 4, 4], "weight": some(3, 2, 3, 3, 1), **geometry, "bias": [1.0, -2.0, 3.0],
+         "neuron": LOIHI},
+        pool([3, 2, 2], [2, 2]),
+        {"type": [b"flatten"], "shape": [12]},
+        dense(some(4, 12), neuron={**LOIHI, "wgtExp": 1}),
+    ]  # fmt: skip
+    plain = [dense(some(5, 4), delay=[1.0]), dense(some(3, 5), bias=[1.0]), {"type": [b"average"], "shape": [3]}]
+    loop = [dense(some(4, 3)), dense(some(4, 4), type=[b"dense_rec"], weight_rec=some(4, 4))]
+    other = [dense(some(3, 4), neuron={**NEURON, "refDelay": 3, "iDecay": 700}), dense(some(2, 3), neuron=LOIHI)]
+    trees = []
+    with tempfile.TemporaryDirectory() as folder:
+        for layers in (image, plain, loop, other):
+            with h5py.File(write(Path(folder) / "a.net", layers)) as file:
+                trees.append(read_tree(file))
+    return trees
+
+
+@cache
+def program_files() -> list[bytes]:
+    """Programs of a recurrent, a convolutional and a sparse network, pipelined and phased."""
+    sparse = dense_net(5, 4)
+    edge = sparse_edge("fc1", "fc1", 4, 4, 9, delay=1)
+    networks = [
+        dense_net(5, 4, 3, recurrent=True),
+        conv_net(),
+        Network(sparse.inputs, sparse.nodes, (*sparse.connections, edge)),
+    ]
+    files = []
+    for network, execution in zip(networks, ("pipelined", "phased", "pipelined"), strict=True):
+        of = {name: np.arange(network.node(name).n_neurons) % 3 for name in network.layers}
+        mapping = Mapping.from_arrays(of, [[0, 0, 0], [1, 0, 0], [1, 1, 0]])
+        timing = schedule(network, execution)
+        activity = Activity.uniform(network)
+        manifest = {"warnings": [], "options": {}, "quantization": [{"layer": "fc1", "scale": 1.0}]}
+        files.append(emit(network, timing, mapping, Chip.load("tiny"), activity, manifest).data)
+    return files
