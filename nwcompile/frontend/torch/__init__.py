@@ -87,8 +87,9 @@ def _import(module: torch.nn.Module, x: torch.Tensor, lead: str, relu: NeuronSpe
         for part in module.modules():
             fit(part, len(x))
         if lead == "once":
-            calls = _recorded(Recorder(module, x, "B", input_name, relu, True)).calls.values()
-            x = _repeated(x, max((len(c) for c in calls), default=1))
+            first = Recorder(module, x, "B", input_name, relu, True)
+            calls = _recorded(first).calls.values()
+            x = _repeated(x, max([first.most_steps, *map(len, calls)]))
             _clear(module)
         recorder = Recorder(module, x, "B" if lead == "once" else lead, input_name, relu, lead == "once")
         recording = _recorded(recorder)

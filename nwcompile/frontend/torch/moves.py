@@ -21,13 +21,15 @@ MOVES = frozenset(
      "stack", "hstack", "vstack")
 )  # fmt: skip
 NO_STEP = -1
+ONE_STEP = ("B", "1B")
 
 
 @dataclass(frozen=True, eq=False)
 class Tracked:
     """A tensor's symbol and how samples and steps lead its axes.
 
-    `lead`: "BT" or "TB" for all steps, "B*T" or "T*B" where they are merged into one axis, "B" for one step.
+    `lead`: "BT" or "TB" for all steps, "B*T" or "T*B" where they are merged into one axis, "B" for one step, "1B" for
+    one step with an axis for more (`x.unsqueeze(0)`).
     """
 
     symbol: Symbol
@@ -45,7 +47,7 @@ class Extent:
     def axes(self) -> dict[str, tuple[int, ...]]:
         """Sizes of the axes that every lead stands for."""
         b, t = self.n_samples, self.n_steps
-        return {"BT": (b, t), "TB": (t, b), "B*T": (b * t,), "T*B": (t * b,), "B": (b,)}
+        return {"BT": (b, t), "TB": (t, b), "B*T": (b * t,), "T*B": (t * b,), "B": (b,), "1B": (1, b)}
 
 
 def follow(
@@ -93,7 +95,7 @@ class _Origins:
 
     def _symbol(self, ids: np.ndarray, lead: str, shape: tuple[int, ...]) -> Symbol | None:
         last = self.extent.n_steps - 1
-        steps = [NO_STEP] if lead == "B" else range(last + 1)
+        steps = [NO_STEP] if lead in ONE_STEP else range(last + 1)
         first = [self._block(ids, lead, 0, t) for t in steps]
         samples = {0: first, self.extent.n_samples - 1: [self._block(ids, lead, -1, t) for t in steps]}
         which, _, _, index = first[-1]
@@ -104,7 +106,7 @@ class _Origins:
         times = np.array([[block[2].min(), block[2].max()] for block in first])
         if (times[:, 0] != times[:, 1]).any():
             return None
-        if lead == "B":
+        if lead in ONE_STEP:
             shift = 0 if times[0, 0] == NO_STEP else int(times[0, 0]) - last
             return self._picked(which, index, shape, shift)
         if (times[:, 0] == np.arange(last + 1)).all():
@@ -117,15 +119,15 @@ class _Origins:
         """(operand, sample, step, position) of every entry of sample b (0 or -1) in step t, flat."""
         n_samples, n_steps = self.extent.n_samples, self.extent.n_steps
         b %= n_samples
-        at = {"BT": (b, t), "TB": (t, b), "B*T": (b * n_steps + t,), "T*B": (t * n_samples + b,), "B": (b,)}[lead]
-        ids = ids[at].reshape(-1)
+        places = {"BT": (b, t), "TB": (t, b), "B*T": (b * n_steps + t,), "T*B": (t * n_samples + b,), "B": (b,)}
+        ids = ids[places.get(lead, (0, b))].reshape(-1)
         which = np.searchsorted(self.starts, ids, side="right") - 1
         local = ids - self.starts[which]
         sample, step, position = np.empty((3, ids.size), np.int64)
         for k in np.unique(which):
             here, operand = which == k, self.operands[k]
             rest, position[here] = np.divmod(local[here], prod(operand.symbol.shape))
-            if operand.lead == "B":
+            if operand.lead in ONE_STEP:
                 sample[here], step[here] = rest, NO_STEP
             elif operand.lead in ("TB", "T*B"):
                 step[here], sample[here] = np.divmod(rest, n_samples)

@@ -25,7 +25,8 @@ from nwcompile.frontend.torch.track import Tracker, tensors_in
 from nwcompile.ir.neuron import NeuronSpec
 
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
-ORDERS = {"B": "one step [B, *]", "BT": "[B, T, *]", "TB": "[T, B, *]", "B*T": "[B*T, *]", "T*B": "[T*B, *]"}
+ORDERS = {"B": "one step [B, *]", "BT": "[B, T, *]", "TB": "[T, B, *]", "B*T": "[B*T, *]", "T*B": "[T*B, *]",
+          "1B": "one step [1, B, *]"}  # fmt: skip
 
 
 class Recorder(Tracker):
@@ -47,6 +48,7 @@ class Recorder(Tracker):
         self.shape = tuple(x.shape[2:])
         self.paths = {id(m): name for name, m in module.named_modules()}
         self.calls: dict[str, list[Call]] = {}
+        self.most_steps = 1  # in one tensor that was given to a layer that takes all steps
         self.kinds: dict[str, Kind] = {}
         self.spikes: dict[str, list[torch.Tensor]] = {}
         self.unknown: dict[str, str] = {}
@@ -138,6 +140,8 @@ class Recorder(Tracker):
     def _layer_called(self, module, path: str, kind: Kind, given: tuple, result) -> None:
         known, leads = self.known(given[0]), kind.leads(module)
         fed, lead, is_whole = known.symbol, known.lead, known.lead != "B"
+        if leads in (("TB",), ("BT",)):
+            self.most_steps = max(self.most_steps, given[0].shape[leads[0].index("T")])
         if lead not in leads and not isinstance(fed, Unsupported):
             takes = " or ".join(ORDERS[lead] for lead in leads)
             text = f"a tensor {ORDERS[lead]}, but {type(module).__name__} takes {takes}"

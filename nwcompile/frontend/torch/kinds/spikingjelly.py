@@ -31,7 +31,9 @@ UPDATES = (
 
 def _read(module, layer, shape) -> Neurons:
     threshold = torch.as_tensor(module.v_threshold, dtype=torch.float64)
-    start = float(module._memories_rv["v"])
+    start = module._memories_rv["v"]
+    if isinstance(start, torch.Tensor):
+        raise refused(module, layer, "v starts at a tensor (set_reset_value), which is not supported; give one number")
     rest = 0.0 if module.v_reset is None else module.v_reset
     fields = {
         "threshold": numbers(module, layer, "v_threshold", threshold - start, shape),
