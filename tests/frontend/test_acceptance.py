@@ -24,6 +24,8 @@ CHIPS = (
     nw.Chip.load("tiny").replace(ROOMY),
 )
 
+BINARY = nw.Chip.load("loihi1").replace({"neuron.reset": ["zero", "subtract"], "neuron.v_min": "any"})
+
 
 def compiled(network: nw.Network, x: np.ndarray) -> nw.Program:
     refusals = []
@@ -51,6 +53,19 @@ def test_framework_case_runs_alike_on_all_backends(reference, case):
     with np.load(folder / f"{case}.npz") as data:
         told, x = options(case, json.loads(str(data["meta"]))), data["x"].swapaxes(0, 1)
     agreement(imported(folder / f"{case}.nir", **told), x)
+
+
+@pytest.mark.parametrize("way", ["graded", "repeat"])
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith(("sinabs", "rockpool"))] or CASES)
+def test_framework_case_of_several_spikes_a_step_runs_on_a_chip_of_binary_ones(reference, case, way):
+    folder = reference / "frameworks"
+    with np.load(folder / f"{case}.npz") as data:
+        told, x = options(case, json.loads(str(data["meta"]))), data["x"].swapaxes(0, 1)
+    network = imported(folder / f"{case}.nir", **told)
+    program = nw.compile(network, BINARY, calibration=x, options=nw.Options(on_multi_spike=way))
+    assert program.chip.neuron.spikes == ["binary"]
+    result = nw.crosscheck(program, x, ("float", "reference", "cycle", "sequence"), network=network)
+    assert result.agree, str(result)
 
 
 @pytest.mark.parametrize("framework", ["norse", "rockpool"])
