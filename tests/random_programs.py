@@ -43,8 +43,8 @@ def specs(draw, repeated: bool = False) -> NeuronSpec:
 
 
 @st.composite
-def networks(draw, repeated: bool = False) -> Network:
-    """One input image, one convolution, dense and sparse layers, skips, recurrence and feedback with delays."""
+def networks(draw, repeated: bool = False, feedback: int = 4) -> Network:
+    """One input image, one convolution, dense and sparse layers, skips, recurrence, delays, and `feedback` or later."""
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     channels, height, width = draw(st.integers(1, 2)), draw(st.integers(2, 4)), draw(st.integers(2, 4))
     inputs, layers, edges = {"in": (channels, height, width)}, {}, []
@@ -76,7 +76,9 @@ def networks(draw, repeated: bool = False) -> Network:
             edges.append(_edge(draw, weights, rng, name, name, sizes[name], sizes[name], draw(st.integers(1, 3))))
     if len(names) > 1 and draw(st.booleans()):
         first, last = names[0], names[-1]
-        edges.append(_edge(draw, weights, rng, last, first, sizes[last], sizes[first], draw(st.integers(4, 6))))
+        edges.append(
+            _edge(draw, weights, rng, last, first, sizes[last], sizes[first], feedback + draw(st.integers(0, 2)))
+        )
     return Network.from_arrays({name: layers[name] for name in draw(st.permutations(names))}, edges, inputs)
 
 
@@ -116,12 +118,13 @@ def chips(draw) -> Chip:
 def programs(draw) -> Program:
     """A random network, mapped at random (any neuron on any core) onto a random chip, several spikes sent any way."""
     on_multi_spike = draw(st.sampled_from(ON_MULTI_SPIKE))
-    network, chip = draw(networks(on_multi_spike == "repeat")), draw(chips())
+    execution = draw(st.sampled_from(["pipelined", "phased"]))
+    feedback = 1 if execution == "phased" else 4  # a pipeline of up to four layers takes a step for each
+    network, chip = draw(networks(on_multi_spike == "repeat", feedback)), draw(chips())
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     n_cores = draw(st.integers(1, chip.n_cores))
     core_of = {name: rng.integers(0, n_cores, network.node(name).n_neurons) for name in network.layers}
     sites = chip.sites[rng.permutation(chip.n_cores)[:n_cores]]
-    execution = draw(st.sampled_from(["pipelined", "phased"]))
     plan = schedule(network, execution)
     return emit(network, plan, Mapping.from_arrays(core_of, sites), chip, None, {}, on_multi_spike)
 

@@ -82,6 +82,6 @@ def _warning(c: Connection, parts: list[Connection], chip: Chip) -> str:
     step = mantissa_step(c.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, "mixed")
     return (
         f"connection {c.source} -> {c.target}: weights of both signs are multiples of {step} on {chip.name}, so "
-        f"these became an excitatory and an inhibitory{kind} connection, exactly: {after} stored weights instead of {before}, "
-        "messages and axons as before"
+        f"these became an excitatory and an inhibitory{kind} connection, exactly: {after} stored weights instead "
+        f"of {before}, messages and axons as before"
     )

@@ -47,14 +47,14 @@ def test_network_order_is_topological_and_recurrence_has_a_delay():
 
 def test_network_outputs_are_layers_that_feed_no_other_whatever_junctions_lie_between():
     w = np.eye(2, dtype=np.float32)
-    layers = {"a": (SPEC, 2), "b": (SPEC, 2), "sum": (None, 2), "again": (None, 2)}
-    edges = [nw.Dense("in", "a", w), nw.Dense("a", "b", w)]
+    layers = {"a": (SPEC, 2), "b": (SPEC, 2), "c": (SPEC, 2), "sum": (None, 2), "again": (None, 2)}
+    edges = [nw.Dense("in", "a", w), nw.Dense("a", "b", w), nw.Dense("a", "c", w)]
     own = [nw.Dense("b", "again", w), nw.Dense("again", "sum", w), nw.Dense("sum", "b", w, delay=1)]
-    assert nw.Network.from_arrays(layers, edges + own, {"in": 2}).outputs == ("b",)
+    assert nw.Network.from_arrays(layers, edges + own, {"in": 2}).outputs == ("b", "c")
     back = [nw.Dense("b", "sum", w), nw.Dense("sum", "a", w, delay=1), nw.Dense("a", "again", w)]
-    assert nw.Network.from_arrays(layers, edges + back, {"in": 2}).outputs == ("b",)  # the last: both feed a layer
-    side = [nw.Dense("a", "sum", w), nw.Dense("b", "sum", w), nw.Dense("sum", "b", w, delay=1)]
-    assert nw.Network.from_arrays(layers, edges + side, {"in": 2}).outputs == ("b",)
+    assert nw.Network.from_arrays(layers, edges + back, {"in": 2}).outputs == ("c",)
+    loop = [nw.Dense("c", "sum", w), nw.Dense("b", "sum", w), nw.Dense("sum", "b", w, delay=1)]
+    assert nw.Network.from_arrays(layers, edges + loop, {"in": 2}).outputs == ("b",)
 
 
 def test_network_hash_changes_with_a_weight():

@@ -9,7 +9,7 @@ from nwcompile.cost.floorline import floorline
 from nwcompile.cost.traffic import link_flits
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
-from nwcompile.sim import simulate
+from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.sequence import record
 from tests.nets import FIXED
@@ -30,6 +30,20 @@ def test_backends_agree_on_spikes_states_and_counters(window, data):
     program = data.draw(programs())
     result = crosscheck(program, data.draw(inputs(program)), window=window)
     assert result.agree, str(result)
+
+
+@EXAMPLES
+@given(data=st.data())
+def test_program_gives_the_spikes_of_its_network_whatever_the_pipeline_adds(data):
+    """Skips, loops and delays on the chip against the network's own aligned steps."""
+    program = data.draw(programs())
+    x = data.draw(inputs(program))
+    wanted = simulate(program.network, x, record="all")
+    for backend in BACKENDS:
+        run = simulate(program, x, backend, record="all")
+        for name in program.network.layers:
+            assert np.array_equal(run.spikes[name], wanted.spikes[name]), (backend, name)
+            assert np.array_equal(run.states[name]["v"], wanted.states[name]["v"]), (backend, name)
 
 
 @EXAMPLES

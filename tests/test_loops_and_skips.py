@@ -1,0 +1,133 @@
+"""Residual, recurrent and delayed networks on a pipelined chip give the spikes that the network's own steps give."""
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.errors import FitError, ModelError
+from nwcompile.sim import BACKENDS
+from tests.nets import integers
+
+LIF = nw.NeuronSpec(threshold=1.0, reset="zero", beta=0.75)
+FIXED = nw.NeuronSpec(threshold=640, fixed=nw.FixedPoint(), decay_v=1024)
+WAYS = (nw.Options(), nw.Options(execution="phased"))
+
+
+def dense(source: str, target: str, seed: int, n: int = 8, fixed: bool = False, **more) -> nw.Dense:
+    weight = integers((n, n), seed, -6, 9)
+    return nw.Dense(source, target, weight if fixed else weight.astype(np.float32) / 8, **more)
+
+
+def spikes_in(shape=(8,), n_steps: int = 20) -> np.ndarray:
+    return (np.random.default_rng(7).random((3, n_steps, *shape)) < 0.4).astype(np.int8)
+
+
+def assert_exact(network: nw.Network, x: np.ndarray, chip="tiny", options: nw.Options = WAYS[0]) -> nw.Program:
+    """The program's aligned spikes are those of the network it was quantized to, in every layer and backend."""
+    stages = {}
+    program = nw.compile(network, chip, x, options, on_stage=lambda name, value, _: stages.update({name: value}))
+    fixed = stages["quantize"].network
+    wanted = nw.simulate(fixed, x).spikes
+    assert all(s.any() for s in wanted.values())
+    for backend in BACKENDS:
+        spikes = nw.simulate(program, x, backend).spikes
+        for name in network.layers:
+            assert np.array_equal(spikes[name], wanted[name]), (backend, name)
+    assert nw.crosscheck(program, x, window="hardware").agree
+    return program
+
+
+@pytest.mark.parametrize("options", WAYS, ids=lambda o: o.execution)
+@pytest.mark.parametrize("n_skipped", [1, 2, 3])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_skip_around_layers_arrives_with_the_path_it_skips(n_skipped, options, fixed):
+    names = [f"l{i}" for i in range(n_skipped + 2)]
+    edges = [dense(a, b, i, fixed=fixed) for i, (a, b) in enumerate(zip(["in", *names], names, strict=False))]
+    edges.append(dense(names[0], names[-1], 9, fixed=fixed))
+    spec = FIXED if fixed else LIF
+    network = nw.Network.from_arrays(dict.fromkeys(names, (spec, 8)), edges, {"in": 8})
+    program = assert_exact(network, spikes_in(), options=options)
+    if options.execution == "pipelined":
+        assert program.schedule.delay[-1] == n_skipped + 1
+
+
+def test_residual_blocks_that_add_spikes_in_a_junction_are_exact():
+    """Two blocks of two convolutions each; the sum of a block's input and output feeds the next."""
+
+    def conv(source: str, target: str, seed: int, n_in: int = 2) -> nw.Conv2d:
+        return nw.Conv2d(source, target, integers((2, n_in, 3, 3), seed, -3, 5).astype(np.float32) / 8, padding=1)
+
+    def same(source: str, target: str) -> nw.Scale:
+        return nw.Scale(source, target)
+
+    shape = (2, 4, 3)
+    layers = dict.fromkeys(("stem", "a1", "a2", "b1", "b2"), (LIF, shape))
+    layers |= {"add_a": (None, shape), "add_b": (None, shape), "out": (LIF, 3)}
+    edges = [
+        conv("in", "stem", 1, 1), conv("stem", "a1", 2), conv("a1", "a2", 3), same("a2", "add_a"),
+        same("stem", "add_a"), conv("add_a", "b1", 4), conv("b1", "b2", 5), same("b2", "add_b"), same("add_a", "add_b"),
+        nw.Dense("add_b", "out", integers((3, 24), 6, -4, 6).astype(np.float32) / 8),
+    ]  # fmt: skip
+    network = nw.Network.from_arrays(layers, edges, {"in": (1, 4, 3)})
+    chip = nw.Chip.load("tiny").replace({"core.synapse_bits": 1 << 20, "core.max_in_axons": 1024,
+                                         "core.max_out_axons": 1024})  # fmt: skip
+    for options in WAYS:
+        program = assert_exact(network, spikes_in((1, 4, 3)), chip, options)
+    assert program.schedule.period == 7
+
+
+@pytest.mark.parametrize("delay", [1, 2, 5])
+def test_recurrence_of_a_layer_onto_itself_is_exact_in_the_pipeline(delay):
+    edges = [dense("in", "a", 1), dense("a", "a", 2, delay=delay), dense("a", "b", 3), dense("b", "b", 4)]
+    network = nw.Network.from_arrays({"a": (LIF, 8), "b": (LIF, 8)}, edges, {"in": 8})
+    for options in WAYS:
+        assert_exact(network, spikes_in(), options=options)
+
+
+def test_recurrence_through_a_junction_is_exact_and_still_an_output():
+    edges = [dense("in", "a", 1), dense("a", "sum", 2), dense("sum", "a", 3, delay=1), dense("in", "b", 4)]
+    network = nw.Network.from_arrays({"a": (LIF, 8), "sum": (None, 8), "b": (LIF, 8)}, edges, {"in": 8})
+    program = assert_exact(network, spikes_in())
+    assert network.outputs == program.network.outputs == ("a", "b")
+
+
+@pytest.mark.parametrize("forward, late", [(3, 0), (0, 4), (7, 2)])
+def test_delays_of_connections_are_kept_beside_those_of_the_pipeline(forward, late):
+    edges = [dense("in", "a", 1, delay=late), dense("a", "b", 2, delay=forward), dense("b", "c", 3), dense("a", "c", 4)]
+    network = nw.Network.from_arrays(dict.fromkeys("abc", (LIF, 8)), edges, {"in": 8})
+    for options in WAYS:
+        assert_exact(network, spikes_in(), options=options)
+
+
+def feedback(delay: int, fixed: bool = False) -> nw.Network:
+    """a -> b -> c and back from c to a."""
+    edges = [dense("in", "a", 1, fixed=fixed), dense("a", "b", 2, fixed=fixed), dense("b", "c", 3, fixed=fixed),
+             dense("c", "a", 4, fixed=fixed, delay=delay)]  # fmt: skip
+    return nw.Network.from_arrays(dict.fromkeys("abc", (FIXED if fixed else LIF, 8)), edges, {"in": 8})
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_feedback_over_layers_is_refused_by_the_pipeline_and_exact_in_phases(fixed):
+    with pytest.raises(ModelError) as error:
+        nw.compile(feedback(1, fixed), "tiny", spikes_in())
+    assert str(error.value) == (
+        "cycle 'a' -> 'b' -> 'c' -> 'a': its delays sum to 1 of the 3 steps that its 3 connections take in a pipeline; "
+        "give one of them 2 more steps of delay, or compile with execution='phased'"
+    )
+    assert_exact(feedback(1, fixed), spikes_in(), options=WAYS[1])
+    assert_exact(feedback(3, fixed), spikes_in())
+
+
+def test_skip_longer_than_the_chips_delays_is_refused_with_what_to_do():
+    names = [f"l{i}" for i in range(5)]
+    edges = [dense(a, b, i) for i, (a, b) in enumerate(zip(["in", *names], names, strict=False))]
+    network = nw.Network.from_arrays(dict.fromkeys(names, (LIF, 8)), [*edges, dense("l0", "l4", 9)], {"in": 8})
+    chip = nw.Chip.load("tiny").replace({"neuron.delay_max_steps": 2})
+    with pytest.raises(FitError) as error:
+        nw.compile(network, chip, spikes_in())
+    assert str(error.value).splitlines()[1:] == [
+        "  delay steps  l0 -> l4  3 of 2  feed the skipped layers instead, use execution='phased' "
+        "or raise neuron.delay_max_steps"
+    ]
+    assert_exact(network, spikes_in(), chip, WAYS[1])
+    assert_exact(network, spikes_in(), chip.replace({"neuron.delay_max_steps": 3}))
