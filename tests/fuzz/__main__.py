@@ -5,6 +5,7 @@ again with --readers NAME --start INDEX --inputs 1. Files that failed stay in th
 """
 
 import argparse
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -58,7 +59,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--inputs", type=int, default=2000, help="shared out evenly among the readers")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=int, default=0, help="first input of each reader")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--readers", nargs="+", choices=READERS, default=list(READERS))
     parser.add_argument("--keep", type=Path, default=Path("build/fuzz"))
     return parser.parse_args()
