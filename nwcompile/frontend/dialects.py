@@ -248,7 +248,7 @@ def _decay(node: NirNode, key: str, dialect: Dialect, dt: float | None) -> tuple
     dt, tau = _time_step(node, dialect, dt), node.numbers(key)
     if (tau <= 0).any():
         raise node.fail(f"{key} is {tau.min():g}; a time constant must be above 0")
-    rate = dt / (tau / dt if dialect.tau_times_dt else tau)
+    rate = _rate(np.asarray(node.values[key]), dialect, dt)
     if dialect.decay == "exp":
         return rate, np.exp(-rate)
     if (rate > 1 + CLOSE).any():
@@ -257,6 +257,23 @@ def _decay(node: NirNode, key: str, dialect: Dialect, dt: float | None) -> tuple
         )
     rate = np.where(np.abs(rate - 1) <= CLOSE, 1.0, rate)
     return rate, 1 - rate
+
+
+def _rate(tau: np.ndarray, dialect: Dialect, dt: float) -> np.ndarray:
+    """dt/tau in float64. Where tau is float32, dt is rounded to float32 as it was where the framework divided.
+
+    The numbers come out as the framework has them: snnTorch divides in NumPy; torch divides a number by a tensor as
+    the tensor's reciprocal times the number (`Tensor.__rdiv__`), in norse's dt / tau_inv too.
+    """
+    if tau.dtype != np.float32:
+        tau = tau.astype(np.float64)
+        return dt / (tau / dt) if dialect.tau_times_dt else dt / tau
+    step, wide = np.float32(dt), tau.astype(np.float64)
+    if dialect.tau_times_dt:
+        return (step * (step / wide).astype(np.float32)).astype(np.float64)
+    if dialect.decay == "exp":
+        return (np.float32(1) / tau * step).astype(np.float64)
+    return step / wide
 
 
 def _snapped(gain: np.ndarray) -> np.ndarray:

@@ -37,12 +37,12 @@ def operation(node: NirNode, source: str, target: str, shape: tuple[int, ...], d
         case "Linear" | "Affine":
             return [Dense(source, target, weight, bias, delay=0)]
         case "Conv1d":
-            stride, dilation = _whole(node, "stride", 1)[0], _whole(node, "dilation", 1)[0]
-            padding = _padding(node, weight.shape[2:], (stride,), (dilation,))[0]
+            stride = _whole(node, "stride", 1)[0]
+            weight, (padding,), (dilation,) = _padded(node, weight, (stride,), _whole(node, "dilation", 1)[:1])
             return [Conv1d(source, target, weight, bias, stride, padding, dilation, _groups(node), delay=0)]
         case "Conv2d":
-            stride, dilation = _pair(node, "stride", 1), _pair(node, "dilation", 1)
-            padding = _padding(node, weight.shape[2:], stride, dilation)
+            stride = _pair(node, "stride", 1)
+            weight, padding, dilation = _padded(node, weight, stride, _pair(node, "dilation", 1))
             return [Conv2d(source, target, weight, bias, stride, padding, dilation, _groups(node), delay=0)]
         case "SumPool2d" | "AvgPool2d":
             kernel, stride, padding = _pair(node, "kernel_size", 1), _pair(node, "stride", 1), _pair(node, "padding", 0)
@@ -106,19 +106,30 @@ def _groups(node: NirNode) -> int:
     return _whole(node, "groups", 1)[0]
 
 
-def _padding(node: NirNode, kernel, stride, dilation) -> tuple[int, ...]:
-    """Zeros on each side, per axis; 'same' keeps the size, as torch defines it."""
+def _padded(node: NirNode, weight: np.ndarray, stride, dilation) -> tuple[np.ndarray, tuple, tuple]:
+    """Weight, zeros on each side and dilation per axis; 'same' keeps the size, as torch defines it.
+
+    Where torch pads one zero more behind than in front (an even kernel of odd dilation), a kernel without dilation
+    and with a zero weight in front does the same with equal sides.
+    """
     text = node.values["padding"]
     if not isinstance(text, str):
-        return _pair(node, "padding", 0)
+        return weight, _pair(node, "padding", 0)[: len(stride)], tuple(dilation)
     if text not in ("same", "valid"):
         raise node.fail(f"padding {text!r} is not supported; supported: numbers, 'same', 'valid'")
-    total = [d * (k - 1) if text == "same" else 0 for k, d in zip(kernel, dilation, strict=True)]
-    if any(n % 2 for n in total):
-        raise node.fail(f"padding 'same' of the even kernel {tuple(kernel)} is unequal on two sides; use an odd kernel")
-    if any(total) and max(stride) > 1:
+    if text == "valid":
+        return weight, (0,) * len(stride), tuple(dilation)
+    if any(n != 1 for n in stride):
         raise node.fail(f"padding 'same' needs stride 1, not {tuple(stride)}")
-    return tuple(n // 2 for n in total)
+    total = [d * (k - 1) for k, d in zip(weight.shape[2:], dilation, strict=True)]
+    spread = tuple(1 if n % 2 else d for n, d in zip(total, dilation, strict=True))
+    if any(n % 2 for n in total):
+        size = [n + 2 if n % 2 else k for n, k in zip(total, weight.shape[2:], strict=True)]
+        place = tuple(slice(1, None, d) if n % 2 else slice(None) for n, d in zip(total, dilation, strict=True))
+        wide = np.zeros((*weight.shape[:2], *size), weight.dtype)
+        wide[(slice(None), slice(None), *place)] = weight
+        weight = wide
+    return weight, tuple((n + 1) // 2 for n in total), spread
 
 
 def takes(node: NirNode, shape: tuple[int, ...]) -> bool:
