@@ -100,14 +100,14 @@ def neuron_spec(
         stated = ", ".join(f"{key} {size}" for key, size in sizes.items())
         raise node.fail(f"parameters differ in shape: {stated}; give all the layer's shape") from None
     if prod(made_for) not in (1, prod(shape)):
-        raise node.fail(f"shape {made_for} of its parameters does not fit its input of shape {shape}")
+        node = _per_channel(node, made_for, shape)
     node, given = _from_start(node, dialect, given, remarks)
     if node.kind == "Threshold":
         fields = {"threshold": node.numbers("threshold"), "strict": dialect.strict, "beta": 0.0, "reset": "none"}
     else:
         fields = _membrane(node, dialect, dt, given, remarks)
         if node.kind.startswith("Cuba"):
-            fields |= _current(node, dialect, dt)
+            fields |= _current(node, dialect, dt, remarks)
         if "v_threshold" in node.values:
             fields |= _firing(node, dialect, given, remarks)
         else:
@@ -118,6 +118,26 @@ def neuron_spec(
             remarks.append(f"{stated} assumed, which NIR files do not hold; state it with neuron={{...}}")
     fields |= {key: value for key, value in given.items() if key != "norm_input"}
     return NeuronSpec(**{key: _per_neuron(node, key, value, shape) for key, value in fields.items()}), remarks
+
+
+def _per_channel(node: NirNode, made_for: tuple[int, ...], shape: tuple[int, ...]) -> NirNode:
+    """The node with parameters that broadcast to the layer's shape: as torch does it, or `[C]` for channels."""
+    try:
+        by_torch = np.broadcast_shapes(made_for, shape) == shape
+    except ValueError:
+        by_torch = False
+    by_channel = len(made_for) == 1 < len(shape) and made_for[0] == shape[0]
+    if by_torch and by_channel:
+        raise node.fail(
+            f"its parameters of shape {made_for} may be for the channels or for the columns of {shape}; write them in "
+            f"shape {(*made_for, *[1] * (len(shape) - 1))} or {(*[1] * (len(shape) - 1), *made_for)}"
+        )
+    if not by_torch and not by_channel:
+        raise node.fail(f"shape {made_for} of its parameters does not fit its input of shape {shape}")
+    if by_torch:
+        return node
+    values = {k: np.reshape(v, (-1, *[1] * (len(shape) - 1))) if np.ndim(v) else v for k, v in node.values.items()}
+    return NirNode(node.name, node.kind, values)
 
 
 def _from_start(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str]) -> tuple[NirNode, Mapping]:
@@ -196,10 +216,14 @@ def _gain_per_step(node: NirNode, r: np.ndarray, dialect: Dialect, dt: float | N
     return gain
 
 
-def _current(node: NirNode, dialect: Dialect, dt: float | None) -> dict:
+def _current(node: NirNode, dialect: Dialect, dt: float | None, remarks: list[str]) -> dict:
     """Fields of the synaptic current of a node with two states."""
     rate, keep = _decay(node, "tau_syn", dialect, dt)
     w_in = node.numbers("w_in", 1.0)
+    if dialect.unit_r in ("tau/dt", "either") and (np.abs(w_in * rate - 1) > NEAR).any():
+        remarks.append(
+            f"w_in is {_span(w_in)}, not tau_syn/dt for dt={dt:g}, as the dialect writes it; used as the file says"
+        )
     if dialect.current_order == "decay_then_add":
         w_in = _snapped(np.where(np.isinf(w_in) & (rate == 0), 1.0, w_in * rate))
     return {"alpha": keep, "w_in": w_in, "current_order": dialect.current_order}
@@ -286,12 +310,16 @@ def _span(values: np.ndarray) -> str:
 
 
 def _per_neuron(node: NirNode, key: str, value, shape: tuple[int, ...]):
-    """A field's numbers as one float where they are equal, else as float32 of the layer's shape."""
+    """A field's numbers as one float where they are equal, else as float32 that broadcasts to the layer's shape."""
     if not isinstance(value, np.ndarray | np.generic):
         return value
     value = np.asarray(value)
     if value.size and (value == value.flat[0]).all():
         return float(value.flat[0])
-    if value.size != prod(shape):
-        raise node.fail(f"{key} of shape {value.shape} does not fit the layer's shape {shape}")
-    return value.reshape(shape).astype(np.float32)
+    if value.size == prod(shape):
+        return value.reshape(shape).astype(np.float32)
+    try:
+        np.broadcast_to(value, shape)
+    except ValueError:
+        raise node.fail(f"{key} of shape {value.shape} does not fit the layer's shape {shape}") from None
+    return value.astype(np.float32)

@@ -21,6 +21,13 @@ def spec(neuron, dialect: str, dt: float | None = 1e-4, **given) -> NeuronSpec:
         return from_nir(one_layer(neuron), dt=dt, dialect=dialect, neuron=given).node("n").neuron
 
 
+def spec_of(neuron, dialect: str, n: int, dt: float = 1e-4) -> NeuronSpec:
+    """The NeuronSpec of a graph of `n` neurons, warnings left out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NwWarning)
+        return from_nir(one_layer(neuron, n), dt=dt, dialect=dialect, neuron={"reset": "zero"}).node("n").neuron
+
+
 def said(neuron, dialect: str, dt: float | None = 1e-4, **given) -> list[str]:
     """The warnings of importing a one-layer graph."""
     with warnings.catch_warnings(record=True) as caught:
@@ -114,6 +121,8 @@ def test_sinabs_defaults_are_assumed_aloud():
         ("norse", LEAKY, "r is 10, not 1 for dt=0.0001, as the dialect writes it; used as the file says"),
         ("rockpool", LEAKY,
          "r is 10, not tau*exp(-dt/tau)/dt for dt=0.0001, as the dialect writes it; used as the file says"),
+        ("snntorch", cuba(3, w_in=1.0),
+         "w_in is 1, not tau_syn/dt for dt=0.0001, as the dialect writes it; used as the file says"),
         ("snntorch", lif(3, v_leak=0.5), "v_leak is not 0, as the dialect has it; used as the file says"),
         ("snntorch", lif(3, v_reset=0.5),
          "v_reset is not 0, but the dialect never resets to a value; reset='value' used, as the file says"),
@@ -150,6 +159,23 @@ def test_one_warning_names_all_nodes_it_is_about():
 def test_snntorch_beta_of_one_has_infinite_constants():
     found = spec(lif(3, tau=np.inf, r=np.inf), "snntorch", reset="zero")
     assert (found.beta, found.gain, found.leak) == (1.0, 1.0, 0.0)
+
+
+def test_decay_is_the_framework_s_own_float32():
+    beta = np.random.default_rng(0).uniform(0.5, 1, 500).astype(np.float32)
+    tau = np.float32(1e-4) / (1 - beta)
+    n = nir.LIF(tau=tau, r=tau / np.float32(1e-4), v_leak=np.zeros(500), v_threshold=np.ones(500))
+    assert np.array_equal(spec_of(n, "snntorch", 500).beta, beta)
+
+
+def test_decay_is_what_torch_makes_of_tau():
+    torch = pytest.importorskip("torch")
+    tau = torch.tensor([0.01, 0.005, 0.02, 0.05, 0.1])
+    n = nir.LIF(tau=tau.numpy(), r=np.ones(5), v_leak=np.zeros(5), v_threshold=np.ones(5))
+    assert np.array_equal(spec_of(n, "rockpool", 5, 1e-3).beta, torch.exp(-1e-3 / tau).numpy())
+    inverse = torch.tensor([100.0, 200.0, 50.0])
+    n = nir.LIF(tau=(1e-3 / inverse).numpy(), r=np.ones(3), v_leak=np.zeros(3), v_threshold=np.ones(3))
+    np.testing.assert_allclose(spec_of(n, "norse", 3, 1e-3).k, (1e-3 * inverse).numpy(), rtol=1.2e-7)
 
 
 def test_gain_is_one_whatever_float32_made_of_the_constants():

@@ -15,6 +15,7 @@ from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
 from nwcompile.sim import simulate
 from tests.frontend.graphs import conv, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
 
+POOL = nir.SumPool2d(np.array([1, 1]), np.array([1, 1]), np.array([0, 0]))
 ZERO = {"dt": 1e-4, "dialect": "snntorch", "neuron": {"reset": "zero"}}
 
 
@@ -217,6 +218,45 @@ def test_conv_without_input_shape_and_with_same_padding():
     assert network.connections[0].padding == (1, 2)
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even:UserWarning")
+@pytest.mark.parametrize("kernel, dilation", [((2, 2), 1), ((2, 3), 1), ((4, 3), (3, 2)), ((3, 2), (2, 1))])
+def test_same_padding_of_an_even_kernel_is_torch_s(kernel, dilation):
+    torch = pytest.importorskip("torch")
+    w, x = weights(2, 1, *kernel), np.random.default_rng(0).integers(-3, 4, (1, 1, 1, 9, 8)).astype(np.float32)
+    c = conv(w, padding="same", dilation=dilation)
+    n = nir.LI(np.array(1e-4), np.array(1.0), np.array(0.0))
+    g = graph("input > c > n > output", type_check=False, input=inputs(1, 9, 8), c=c, n=n, output=outputs(2, 9, 8))
+    found = simulate(from_nir(g, **ZERO), x).output[0, 0]
+    expected = torch.nn.functional.conv2d(torch.tensor(x[0]), torch.tensor(w), padding="same", dilation=dilation)
+    np.testing.assert_allclose(found, expected[0].numpy(), atol=1e-5)
+
+
+def test_same_padding_of_an_even_kernel_in_one_dimension():
+    c = nir.Conv1d(8, weights(3, 2, 2), 1, "same", 1, 1, np.zeros(3))
+    g = graph("input > c > n > output", type_check=False, input=inputs(2, 8), c=c, n=lif(3, 8), output=outputs(3, 8))
+    (edge,) = from_nir(g, **ZERO).connections
+    assert (edge.padding, edge.weight.shape) == (1, (3, 2, 3)) and not edge.weight[..., 0].any()
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1), (2,), (3,), (1, 1, 3), (2, 4, 3)])
+def test_parameters_per_channel_or_column_broadcast(shape):
+    given = np.arange(1, 1 + np.prod(shape)).reshape(shape) / 2
+    n = nir.IF(np.ones(shape), given)
+    g = graph("input > p > n > output", type_check=False, input=inputs(2, 4, 3), p=POOL, n=n, output=outputs(2, 4, 3))
+    threshold = from_nir(g, **ZERO).node("n").neuron.threshold
+    expected = given.reshape(2, 1, 1) if shape == (2,) else given
+    assert np.array_equal(np.broadcast_to(threshold, (2, 4, 3)), np.broadcast_to(expected, (2, 4, 3)))
+
+
+def test_parameters_for_channels_or_columns_must_be_told():
+    n = nir.IF(np.ones(3), np.arange(1.0, 4.0))
+    g = graph("input > p > n > output", type_check=False, input=inputs(3, 4, 3), p=POOL, n=n, output=outputs(3, 4, 3))
+    assert error(g) == (
+        "NIR node 'n' (IF): its parameters of shape (3,) may be for the channels or for the columns of (3, 4, 3); "
+        "write them in shape (3, 1, 1) or (1, 1, 3)"
+    )
+
+
 def test_conv1d_is_read():
     c = nir.Conv1d(8, weights(3, 2, 3), np.array([2]), 1, 1, 1, np.zeros(3))
     g = graph("input > c > n > output", type_check=False, input=inputs(2, 8), c=c, n=lif(3, 4), output=outputs(3, 4))
@@ -306,8 +346,8 @@ def test_threshold_node_is_a_stateless_comparison():
                        input=inputs(2), a=if_node(2), w=linear(3, 5), n=lif(3), output=outputs(3)),
          "connection 'a' -> 'w': weight (3, 5) takes 5 inputs, 'a' has (2,)"),
         (lambda: graph("input > c > n > output", type_check=False, input=inputs(1, 4, 4),
-                       c=conv(weights(1, 1, 2, 2), padding="same"), n=lif(), output=outputs(1)),
-         "NIR node 'c' (Conv2d): padding 'same' of the even kernel (2, 2) is unequal on two sides; use an odd kernel"),
+                       c=conv(weights(1, 1, 2, 2), padding="same", stride=2), n=lif(), output=outputs(1)),
+         "NIR node 'c' (Conv2d): padding 'same' needs stride 1, not (2, 2)"),
         (lambda: graph("input > d > n > output",
                        input=inputs(2), d=nir.Delay(np.full(2, 2.5e-4)), n=if_node(2), output=outputs(2)),
          "NIR node 'd' (Delay): delay 0.00025 is 2.5 steps of dt=0.0001; it must be a whole number of steps >= 0"),
