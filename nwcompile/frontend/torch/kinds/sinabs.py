@@ -40,9 +40,7 @@ def _read(module, layer, shape) -> Neurons:
         fields |= {"alpha": alpha, "current_order": "add_then_decay"}
     if module.spike_fn is None:
         if module.min_v_mem is not None:
-            raise refused(
-                module, layer, "min_v_mem where nothing fires clamps the state, but not what it gives; use None"
-            )
+            raise refused(module, layer, "min_v_mem clamps the state, but not the membrane that it gives; use None")
         return Neurons(NeuronSpec(fires=False, reset="none", **fields), _recurrent(module, layer, shape))
     if module.min_v_mem is not None:
         fields["v_min"] = numbers(module, layer, "min_v_mem", module.min_v_mem, shape)
