@@ -1,0 +1,345 @@
+"""Input-buffered routers, flit by flit, in Numba: virtual channels, credits, back-pressure, separable allocation.
+
+A router is looked at only at times when something about it can change. Within one time the order of nodes cannot
+matter: whatever a node does at time t is seen by another later than t (every latency is at least one tick).
+
+A packet's head first waits for a channel of the output that it is routed to (virtual-channel allocation), then each of
+its flits waits for the crossbar (switch allocation). Both are one round of iSLIP (McKeown 1999): every output grants
+to one requester, every requester accepts one grant, both go round from the one after the last match. In a speculative
+router a head asks for both at once, and a switch that it won without a channel stays idle; without speculation it asks
+for the switch a cycle after it has the channel. This is the input-queued router of BookSim 2, whose packets arrive at
+the same cycles (tests/sim/test_noc_booksim.py).
+
+Buffer b is one virtual channel: router r, input port i, channel v is (r * n_ports + i) * n_vcs + v; the receive queue
+of core k is (n_routers * n_ports + k) * n_vcs + v. Ports: 0 E, 1 W, 2 N, 3 S, 4 + c the router's core c.
+Nodes: routers first, then cores.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nwcompile.kernels.bits import bit, first_from, lowest
+from nwcompile.kernels.cpu_wheel import NEVER, Wheel, forget, wake_at
+from nwcompile.kernels.jit import inlined
+
+# columns of Queues.buffer
+HEAD = 0  # slot of the first flit
+COUNT = 1  # flits in it
+READY = 2  # when the first flit may ask
+PORT = 3  # output port that the packet at the head was routed to, -1 none yet
+CHANNEL = 4  # output channel it holds, -1 none yet
+ACCEPT = 5  # the (port, channel) whose grant it accepts first
+BUFFER = 8  # columns, a cache line
+# columns of Queues.slot
+MESSAGE = 0
+LEFT = 1  # flits of the message from this one on; 1 is the tail
+ARRIVED = 2  # when it may be looked at
+FREE = 3  # when the sender may use the slot again
+# columns of Queues.port: of the router's output, then of its input of that number
+LINK_FREE = 0
+GRANT = 1  # input to which the output grants first
+INPUT_FREE = 2  # crossbar input
+ACCEPT_PORT = 3  # output whose grant the input accepts first
+FIRST_CHANNEL = 4  # channel of the input that asks first
+
+
+class Mesh(NamedTuple):
+    """What does not change. An output is router * n_ports + port; times are in ticks."""
+
+    n_routers: int
+    n_ports: int
+    n_vcs: int
+    depth: int  # flits a buffer holds
+    is_speculative: bool
+    cycle_ticks: int  # a router's cycle
+    route_ticks: int  # a head waits so long before it may ask
+    link_ticks: int  # a flit holds a link this long
+    inject_ticks: int  # leaving the core -> may ask
+    credit_ticks: int  # slot left -> usable by the sender
+    per_router: int  # cores at a router
+    latency: np.ndarray  # int64[output]: leaving -> may ask downstream
+    down: np.ndarray  # int64[output]: buffer of channel 0 downstream, -1 at the mesh's edge
+    down_node: np.ndarray  # int64[output]
+    up_node: np.ndarray  # int64[router input]: who fills input port i of router r
+    link: np.ndarray  # int64[output]: link number for `flits`
+    inject_link: np.ndarray  # int64[core]
+    route: np.ndarray  # int8[router, core]: output port toward a core
+
+
+class Queues(NamedTuple):
+    """What changes."""
+
+    buffer: np.ndarray  # int64[buffer, BUFFER]
+    slot: np.ndarray  # int64[buffer, depth, 4]
+    port: np.ndarray  # int64[output, 8]
+    owned: np.ndarray  # int64[output, channel]: when it may be given to a packet, NEVER while one holds it
+    granted: np.ndarray  # int64[output, channel]: router input channel to which it grants first
+    filled: np.ndarray  # uint64[router]: input channels that hold a flit
+    wheel: Wheel
+    target: np.ndarray  # int32[message]: destination core
+    flits: np.ndarray  # int64[link]: flits carried
+    busy_until: np.ndarray  # int64[1]: when the last link falls idle
+    asks_channel: np.ndarray  # uint64[port]: scratch: input channels that ask for a channel of the output
+    asks_switch: np.ndarray  # uint64[port]: scratch: inputs that ask for the output
+    asking: np.ndarray  # int64[port, port]: scratch: channel with which input asks for output
+    grants: np.ndarray  # uint64[port]: scratch: outputs that grant to an input
+    offers: np.ndarray  # int64[channel]: scratch: input channel to which an output channel grants
+
+
+@inlined
+def slot_free_at(m, q, b):
+    """When the next slot of a buffer can be filled; NEVER while it is full."""
+    count = q.buffer[b, COUNT]
+    if count == m.depth:
+        return NEVER
+    slot = q.buffer[b, HEAD] + count
+    return q.slot[b, slot - m.depth if slot >= m.depth else slot, FREE]
+
+
+@inlined
+def push(m, q, b, message, left, ready):
+    """Put a flit into a buffer; the caller wakes the node at `ready`."""
+    slot = q.buffer[b, HEAD] + q.buffer[b, COUNT]
+    slot -= m.depth if slot >= m.depth else 0
+    q.slot[b, slot, MESSAGE] = message
+    q.slot[b, slot, LEFT] = left
+    q.slot[b, slot, ARRIVED] = ready
+    q.buffer[b, COUNT] += 1
+    if q.buffer[b, COUNT] == 1:
+        q.buffer[b, READY] = ready
+        per_router = m.n_ports * m.n_vcs
+        if b < m.n_routers * per_router:
+            router = b // per_router
+            q.filled[router] |= bit(b - router * per_router)
+            if q.buffer[b, PORT] < 0:
+                q.buffer[b, PORT] = m.route[router, q.target[message]]
+                q.buffer[b, READY] += m.route_ticks
+
+
+@inlined
+def pop(m, q, b, sender, time):
+    """Take the first flit of a buffer; its slot returns to the sender, who is woken if it may be waiting for it."""
+    slot = q.buffer[b, HEAD]
+    q.slot[b, slot, FREE] = time + m.credit_ticks
+    if q.buffer[b, COUNT] == m.depth:
+        wake_at(q.wheel, sender, time + m.credit_ticks)
+    q.buffer[b, HEAD] = slot + 1 if slot + 1 < m.depth else 0
+    q.buffer[b, COUNT] -= 1
+
+
+@inlined
+def look_at_router(m, q, router, time):
+    """Let a router match its inputs with its outputs once and send; it is woken when it can act next."""
+    later = NEVER
+    n_vcs, n_ports = m.n_vcs, m.n_ports
+    first_buffer, first_port = router * n_ports * n_vcs, router * n_ports
+    for port in range(n_ports):
+        q.asks_channel[port] = 0
+        q.asks_switch[port] = 0
+        q.grants[port] = 0
+    wanted = np.uint64(0)  # outputs of which a channel is asked for
+    contested = np.uint64(0)  # outputs for which the switch is asked
+    rest = q.filled[router]
+    while rest != 0:
+        i = np.int64(lowest(rest))
+        rest &= rest - np.uint64(1)
+        b = first_buffer + i
+        if q.buffer[b, READY] > time:
+            later = min(later, q.buffer[b, READY])
+            continue
+        port, channel = q.buffer[b, PORT], q.buffer[b, CHANNEL]
+        output = first_port + port
+        if channel >= 0:
+            when = slot_free_at(m, q, m.down[output] + channel)
+        else:
+            q.asks_channel[port] |= bit(i)
+            wanted |= bit(port)
+            when = channel_free_at(m, q, output, time) if m.is_speculative else NEVER
+        entry = i // n_vcs
+        when = max(when, q.port[output, LINK_FREE], q.port[first_port + entry, INPUT_FREE])
+        if when > time:
+            later = min(later, when)
+            continue
+        contested |= bit(port)
+        ask_for_switch(m, q, first_port, first_buffer, entry, i - entry * n_vcs, port)
+    grant_switch(q, first_port, contested)
+    later = min(later, give_channels(m, q, first_port, first_buffer, wanted, time))
+    later = min(later, send_granted(m, q, router, first_port, first_buffer, time))
+    rest = contested
+    while rest != 0:  # whoever lost asks again
+        port = np.int64(lowest(rest))
+        rest &= rest - np.uint64(1)
+        asks = q.asks_switch[port]
+        if n_vcs > 1 or asks & (asks - np.uint64(1)) != 0:
+            later = min(later, time + m.cycle_ticks)
+    if later < NEVER:
+        wake_at(q.wheel, router, max(later, time + 1))
+
+
+@inlined
+def channel_free_at(m, q, output, time):
+    """The present if a channel of `output` is free to take and has room, else when one may be; NEVER if unknown."""
+    soonest = NEVER
+    for v in range(m.n_vcs):
+        when = q.owned[output, v]
+        if when < NEVER:
+            soonest = min(soonest, max(when, slot_free_at(m, q, m.down[output] + v)))
+            if soonest <= time:
+                return time
+    return soonest
+
+
+@inlined
+def ask_for_switch(m, q, first_port, first_buffer, entry, v, port):
+    """Input `entry` asks for an output for its channel v; of its channels that ask for one output, one does so.
+
+    One that holds an output channel goes before one that does not, then the one that comes first going round.
+    """
+    if q.asks_switch[port] & bit(entry):
+        other = q.asking[entry, port]
+        b = first_buffer + entry * m.n_vcs
+        mine, its = q.buffer[b + v, CHANNEL] >= 0, q.buffer[b + other, CHANNEL] >= 0
+        start = q.port[first_port + entry, FIRST_CHANNEL]
+        is_nearer = (v - start + m.n_vcs) % m.n_vcs < (other - start + m.n_vcs) % m.n_vcs
+        if mine == its and not is_nearer or its and not mine:
+            return
+    q.asks_switch[port] |= bit(entry)
+    q.asking[entry, port] = v
+
+
+@inlined
+def grant_switch(q, first_port, contested):
+    """Every output that is asked for grants to one input."""
+    while contested != 0:
+        port = np.int64(lowest(contested))
+        contested &= contested - np.uint64(1)
+        entry = first_from(q.asks_switch[port], q.port[first_port + port, GRANT])
+        q.grants[entry] |= bit(port)
+
+
+@inlined
+def give_channels(m, q, first_port, first_buffer, wanted, time):
+    """Match heads with free channels of their outputs; returns when the router should look again."""
+    later = NEVER
+    n_inputs = m.n_ports * m.n_vcs
+    while wanted != 0:
+        port = np.int64(lowest(wanted))
+        wanted &= wanted - np.uint64(1)
+        output = first_port + port
+        offered = np.uint64(0)
+        for v in range(m.n_vcs):
+            if q.owned[output, v] <= time:
+                q.offers[v] = first_from(q.asks_channel[port], q.granted[output, v])
+                offered |= bit(v)
+            elif q.owned[output, v] < NEVER:
+                later = min(later, q.owned[output, v])
+        while offered != 0:
+            i = q.offers[np.int64(lowest(offered))]
+            same = np.uint64(0)
+            rest = offered
+            while rest != 0:
+                v = np.int64(lowest(rest))
+                rest &= rest - np.uint64(1)
+                if q.offers[v] == i:
+                    same |= bit(v)
+            offered &= ~same
+            start = q.buffer[first_buffer + i, ACCEPT] - port * m.n_vcs
+            v = first_from(same, start if 0 <= start < m.n_vcs else np.int64(0))
+            q.granted[output, v] = i + 1 if i + 1 < n_inputs else 0
+            after = port * m.n_vcs + v + 1
+            q.buffer[first_buffer + i, ACCEPT] = after if after < n_inputs else 0
+            q.owned[output, v] = NEVER
+            q.buffer[first_buffer + i, CHANNEL] = v
+            q.asks_channel[port] &= ~bit(i)
+            if not m.is_speculative:
+                q.buffer[first_buffer + i, READY] = time + m.cycle_ticks
+            later = min(later, time + m.cycle_ticks)
+    return later
+
+
+@inlined
+def send_granted(m, q, router, first_port, first_buffer, time):
+    """Every input accepts one grant and sends, if its packet holds a channel with room."""
+    later = NEVER
+    for entry in range(m.n_ports):
+        if q.grants[entry] == 0:
+            continue
+        port = first_from(q.grants[entry], q.port[first_port + entry, ACCEPT_PORT])
+        output, v = first_port + port, q.asking[entry, port]
+        q.port[output, GRANT] = entry + 1 if entry + 1 < m.n_ports else 0
+        q.port[first_port + entry, ACCEPT_PORT] = port + 1 if port + 1 < m.n_ports else 0
+        q.port[first_port + entry, FIRST_CHANNEL] = v + 1 if v + 1 < m.n_vcs else 0
+        i = entry * m.n_vcs + v
+        b = first_buffer + i
+        channel = q.buffer[b, CHANNEL]
+        if channel < 0 or slot_free_at(m, q, m.down[output] + channel) > time:
+            later = min(later, time + m.cycle_ticks)
+            continue
+        send(m, q, b, output, channel, m.up_node[first_port + entry], time)
+        q.port[first_port + entry, INPUT_FREE] = time + m.link_ticks
+        if q.buffer[b, PORT] < 0 and q.asks_channel[port] != 0:
+            later = min(later, q.owned[output, channel])
+        if q.buffer[b, COUNT] == 0:
+            q.filled[router] &= ~bit(i)
+            continue
+        slot = q.buffer[b, HEAD]
+        ready = max(time + m.cycle_ticks, q.slot[b, slot, ARRIVED])
+        if q.buffer[b, PORT] < 0:
+            q.buffer[b, PORT] = m.route[router, q.target[q.slot[b, slot, MESSAGE]]]
+            ready += m.route_ticks
+        q.buffer[b, READY] = ready
+        later = min(later, ready)
+    return later
+
+
+@inlined
+def send(m, q, b, output, channel, sender, time):
+    """Move the first flit of a buffer through the crossbar and over the link; a tail gives its channel back."""
+    slot = q.buffer[b, HEAD]
+    message, left = q.slot[b, slot, MESSAGE], q.slot[b, slot, LEFT]
+    ready = time + m.latency[output]
+    pop(m, q, b, sender, time)
+    push(m, q, m.down[output] + channel, message, left, ready)
+    wake_at(q.wheel, m.down_node[output], ready)
+    q.port[output, LINK_FREE] = time + m.link_ticks
+    q.busy_until[0] = max(q.busy_until[0], time + m.link_ticks)
+    q.flits[m.link[output]] += 1
+    if left == 1:
+        q.owned[output, channel] = time + m.cycle_ticks
+        q.buffer[b, PORT] = -1
+        q.buffer[b, CHANNEL] = -1
+
+
+@inlined
+def start_over(q):
+    """An empty, idle network at time 0; whose turn it is, and counts of flits, stay."""
+    for b in range(q.buffer.shape[0]):
+        q.buffer[b, COUNT] = 0
+        q.buffer[b, PORT] = -1
+        q.buffer[b, CHANNEL] = -1
+        for slot in range(q.slot.shape[1]):
+            q.slot[b, slot, FREE] = 0
+    for output in range(q.port.shape[0]):
+        q.port[output, LINK_FREE] = 0
+        q.port[output, INPUT_FREE] = 0
+        for v in range(q.owned.shape[1]):
+            q.owned[output, v] = 0
+    for router in range(q.filled.shape[0]):
+        q.filled[router] = 0
+    forget(q.wheel)
+    q.busy_until[0] = 0
+
+
+@inlined
+def equal_turns(q):
+    """All round-robin turns as at first."""
+    for b in range(q.buffer.shape[0]):
+        q.buffer[b, HEAD] = 0
+        q.buffer[b, ACCEPT] = 0
+    for output in range(q.port.shape[0]):
+        q.port[output, GRANT] = 0
+        q.port[output, ACCEPT_PORT] = 0
+        q.port[output, FIRST_CHANNEL] = 0
+        for v in range(q.granted.shape[1]):
+            q.granted[output, v] = 0
