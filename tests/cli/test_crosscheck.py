@@ -108,6 +108,13 @@ def test_cli_crosscheck_of_a_lava_net(command, folder):
     assert code == 0 and "\nlayer0" in out
 
 
+def test_cli_evaluate_of_a_nir_file_tells_what_crosscheck_tells(command, nir_file):
+    line = f"{nir_file} {NIR} --chip tiny --input data.npz --calibration data.npz --json"
+    told = json.loads(command(f"crosscheck {line} --against float,sequence")[1])["float_difference"]["accuracy"]
+    code, out, _ = command(f"evaluate {line}")
+    assert code == 0 and json.loads(out)["accuracy"] == told
+
+
 def test_cli_show_and_check_take_models_and_programs(command, nir_file):
     shown = command(f"show {nir_file} {NIR} --chip tiny --core 0 --json")
     assert shown[0] == 0 and list(json.loads(shown[1])["neurons"]) == ["hidden", "out"]
