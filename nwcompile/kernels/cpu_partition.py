@@ -125,38 +125,38 @@ def alone(fan, core, demand, neurons, used):
 
 
 @compiled()
-def count_edges(members_offset, members, target_class, offset, taps, first_source, first_target, degree):
-    """Add the synapses of one connection to degree: int64[vertex] of both their ends; those onto itself are left out.
+def count_edges(members_offset, members, target, target_class, offset, taps, degree):
+    """Add the edges of one connection to degree: int64[vertex] of both their ends; those onto itself are left out.
 
-    members_offset: int64[source class + 1] into members: int32[source]; target_class: int32[target];
-    offset: int64[target class + 1], taps: int32[tap].
+    members_offset: int64[source class + 1] into members: int64[...], vertices; target, target_class: int64 and
+    int32[target vertex]; offset: int64[target class + 1], taps: int32[tap].
     """
-    for j in range(len(target_class)):
+    for j in range(len(target)):
         for i in range(offset[target_class[j]], offset[target_class[j] + 1]):
             for m in range(members_offset[taps[i]], members_offset[taps[i] + 1]):
-                if first_source + members[m] != first_target + j:
-                    degree[first_source + members[m]] += 1
-                    degree[first_target + j] += 1
+                if members[m] != target[j]:
+                    degree[members[m]] += 1
+                    degree[target[j]] += 1
 
 
 @compiled()
-def write_edges(members_offset, members, target_class, offset, taps, first_source, first_target, weight, cursor, edges):
-    """Write what `count_edges` counted: weight: int64[source] is that of a source's synapses.
+def write_edges(members_offset, members, target, target_class, offset, taps, weight, size, cursor, edges):
+    """Write what `count_edges` counted: weight: int64[vertex] of its sources' synapses, size: int64[vertex] of neurons.
 
     cursor: int64[vertex] is where each vertex writes next in edges: int32[end, 2] (other vertex, weight).
     """
-    for j in range(len(target_class)):
-        target = first_target + j
+    for j in range(len(target)):
         for i in range(offset[target_class[j]], offset[target_class[j] + 1]):
             for m in range(members_offset[taps[i]], members_offset[taps[i] + 1]):
-                source = first_source + members[m]
-                if source != target:
-                    edges[cursor[source], 0] = target
-                    edges[cursor[target], 0] = source
-                    edges[cursor[source], 1] = weight[members[m]]
-                    edges[cursor[target], 1] = weight[members[m]]
+                source = members[m]
+                if source != target[j]:
+                    total = weight[source] * size[target[j]]
+                    edges[cursor[source], 0] = target[j]
+                    edges[cursor[target[j]], 0] = source
+                    edges[cursor[source], 1] = total
+                    edges[cursor[target[j]], 1] = total
                     cursor[source] += 1
-                    cursor[target] += 1
+                    cursor[target[j]] += 1
 
 
 @compiled()

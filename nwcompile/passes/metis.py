@@ -10,7 +10,7 @@ from math import ceil
 import numpy as np
 
 from nwcompile.cost.traffic import synapse_bits
-from nwcompile.cost.wiring import synapse_count, wiring
+from nwcompile.cost.wiring import synapse_count
 from nwcompile.errors import FitError, OptionError, Violation
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -21,9 +21,9 @@ from nwcompile.ir.program import DENSE, SPARSE
 from nwcompile.kernels import cpu_partition as kernels
 from nwcompile.passes import capacity
 from nwcompile.passes.sequential import halve_heaviest, in_order, sequential, site_orders
+from nwcompile.passes.synapse_graph import SynapseGraph, synapse_graph
 
-LARGEST_GRAPH = 50_000_000  # synapses: 16 bytes each here, and about as much again inside METIS
-LARGEST_WEIGHT_SUM = 1 << 30  # METIS adds edge weights in 32 bits
+VERTICES_PER_CORE = 32  # so fine that parts can be balanced
 LARGEST_IMBALANCE = 30  # per mille; METIS's own default for k-way cuts
 GROWTH = 1.25
 BISECTION_EDGES = 20_000_000  # edges METIS may work through, all calls together, to save single cores
@@ -34,38 +34,41 @@ def metis(network: Network, chip: Chip, activity: Activity, options: Options) ->
 
     Input lines are vertices without weight: they take no room, but draw together what they feed. Neurons that a core
     has no room for move to the first core that has. The cores are tried by the largest first. Raises OptionError for
-    more than 50 million synapses; the result may exceed the chip: `partition` judges it.
+    more edges than METIS can take; the result may exceed the chip: `partition` judges it.
     """
     fan, load = capacity.fan_in(network, chip), capacity.synaptic_load(network, activity)
     limits = capacity.site_limits(chip)
     limits = limits[site_orders(limits)[-1]]
-    graph = None
+    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    graphs: dict[int, SynapseGraph] = {}
+    parts = {1: np.zeros(len(load), np.int32)}
 
     def attempt(k: int, out_axons: np.ndarray) -> tuple[np.ndarray, bool]:
-        nonlocal graph
-        if k > 1 and graph is None:
-            graph = _graph(network, activity)
-        parts = _parts(network, graph, limits[:k], options) if k > 1 else np.zeros(len(load), np.int32)
-        return _repair(fan, np.stack([out_axons, load], 1), parts, limits[:k])
+        if k not in parts:
+            twins = 1 << (max(1, len(load) // (VERTICES_PER_CORE * k)).bit_length() - 1)
+            if twins not in graphs:
+                graphs[twins] = synapse_graph(network, activity, twins)
+            parts[k] = _parts(graphs[twins], n_lines, limits[:k], options.seed)
+        return _repair(fan, np.stack([out_axons, load], 1), parts[k], limits[:k])
 
     def build(out_axons):
         if options.n_cores is not None:
             core_of, fits = attempt(options.n_cores, out_axons)
             return halve_heaviest(core_of, load, options.n_cores) if fits else core_of
-        return _fewest(network, chip, lambda k: attempt(k, out_axons))
+        return _fewest(network, chip, fan, lambda k: attempt(k, out_axons))
 
     core_of = in_order(capacity.settle_out_axons(network, chip, build))
     return capacity.by_layer(network, core_of)
 
 
-def _fewest(network: Network, chip: Chip, attempt) -> np.ndarray:
+def _fewest(network: Network, chip: Chip, fan, attempt) -> np.ndarray:
     """The fewest cores found: more and more until the parts fit, then bisection while METIS has little to do."""
     n_neurons = sum(network.node(name).n_neurons for name in network.layers)
     n_edges = sum(synapse_count(network, c) for c in network.connections)
     k = _least_cores(network, chip)
     too_few, n_calls, highest = k - 1, 1, min(chip.n_cores, n_neurons)
     core_of, fits = attempt(k)
-    most = capacity.alone(capacity.fan_in(network, chip), np.arange(n_neurons)).max(0)
+    most = capacity.alone(fan, np.arange(n_neurons)).max(0)
     if (most > capacity.site_limits(chip).max(0)).any():
         return core_of  # some neuron fits on no core at all
     while not fits and k < highest:
@@ -112,22 +115,23 @@ def _least_cores(network: Network, chip: Chip) -> int:
     return min(least, chip.n_cores, n_neurons)
 
 
-def _parts(network: Network, graph: tuple, limits: np.ndarray, options: Options) -> np.ndarray:
+def _parts(graph: SynapseGraph, n_lines: int, limits: np.ndarray, seed: int) -> np.ndarray:
     """int32[neuron]: the part METIS gives each neuron, parts as large as the cores with these limits are."""
     import pymetis
 
-    start, other, edge_weight = graph
-    n_lines = sum(node.n_neurons for node in network.inputs.values())
-    weight = np.ones(len(start) - 1, np.int32)
-    weight[:n_lines] = 0
     room = limits[:, kernels.NEURONS]
-    spare = 1000 * int(room.sum()) // (len(weight) - n_lines) - 1000
+    spare = 1000 * int(room.sum()) // int(graph.n_neurons.sum()) - 1000
     share = None if (room == room[0]).all() else (room / room.sum()).tolist()
-    _, part = pymetis.part_graph(
-        len(limits), pymetis.CSRAdjacency(start, other), vweights=weight, eweights=edge_weight, tpwgts=share,
-        options=pymetis.Options(seed=options.seed, ufactor=max(1, min(spare, LARGEST_IMBALANCE))),
-    )  # fmt: skip
-    return np.asarray(part, np.int32)[n_lines:]
+    kept = {"tpwgts": share, "options": pymetis.Options(seed=seed, ufactor=max(1, min(spare, LARGEST_IMBALANCE)))}
+    edges = pymetis.CSRAdjacency(graph.start, graph.other)
+    try:
+        _, part = pymetis.part_graph(len(limits), edges, vweights=graph.n_neurons, eweights=graph.weight, **kept)
+    except RuntimeError as error:  # out of memory, and whatever else METIS gives up on
+        raise OptionError(
+            f"METIS gave up on {len(graph.other) // 2:,} edges and {len(limits)} parts ({error}); "
+            "use partitioner='sequential'"
+        ) from None
+    return np.asarray(part, np.int32)[graph.vertex_of[n_lines:]]
 
 
 def _repair(fan, demand: np.ndarray, parts: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -146,37 +150,3 @@ def _repair(fan, demand: np.ndarray, parts: np.ndarray, limits: np.ndarray) -> t
             kernels.clear(fan, core, demand, np.concatenate([held, candidates[taken]]))
     fits = bool((core_of >= 0).all())
     return (core_of if fits else parts), fits
-
-
-def _graph(network: Network, activity: Activity) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The synapse graph as METIS takes it: int32 start[vertex + 1], other vertex and weight of every edge's end.
-
-    Vertices are the sources in the order `network.offsets`. An edge weighs the spikes of its source, at least 1.
-    """
-    n_synapses = sum(synapse_count(network, c) for c in network.connections)
-    if n_synapses > LARGEST_GRAPH:
-        raise OptionError(
-            f"partitioner 'metis' takes every synapse as an edge, {n_synapses:,} of at most {LARGEST_GRAPH:,}; "
-            "use partitioner='sequential'"
-        )
-    spikes = {name: activity.counts[name].sum(0, dtype=np.int64) for name in network.offsets}
-    tables, total = [], 0
-    n_vertices = sum(network.node(name).n_neurons for name in network.offsets)
-    degree = np.zeros(n_vertices + 1, np.int64)
-    for c in network.connections:
-        wires = wiring(network, c)
-        members = np.argsort(wires.source_class, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(wires.source_size)])
-        ends = (network.offsets[c.source], network.offsets[c.target])
-        tables.append((starts, members, wires.target_class, wires.offset, wires.taps, *ends))
-        before = degree.sum()
-        kernels.count_edges(*tables[-1], degree[1:])
-        total += int(spikes[c.source].max(initial=1)) * int(degree.sum() - before)
-    start = np.cumsum(degree)
-    edges, cursor = np.empty((start[-1], 2), np.int32), start[:-1].copy()
-    scale = 1 + total // LARGEST_WEIGHT_SUM
-    for c, table in zip(network.connections, tables, strict=True):
-        kernels.write_edges(*table, np.maximum(1, spikes[c.source] // scale), cursor, edges)
-    start = kernels.merge_edges(start, edges)
-    edges = edges[: start[-1]]
-    return start.astype(np.int32), np.ascontiguousarray(edges[:, 0]), np.ascontiguousarray(edges[:, 1])

@@ -18,8 +18,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes import capacity
 from nwcompile.passes.check import capacity_violations, check
-from nwcompile.passes.metis import _graph as graph_of
 from nwcompile.passes.partition import PARTITIONERS, match_sites, partition
+from nwcompile.passes.synapse_graph import synapse_graph
 from tests.chips import small_chip
 from tests.cost.test_traffic import mixed_net, synapses
 from tests.nets import FIXED, conv_net, dense_net, feed_forward, integers
@@ -168,31 +168,51 @@ def test_metis_weighs_edges_by_spikes():
         assert cut == set(quiet)
 
 
-def test_metis_graph_joins_both_ends_of_every_synapse():
+@pytest.mark.parametrize("fine, most", [(1 << 30, 3), (0, 1), (0, 3), (0, 100)])
+def test_synapse_graph_joins_both_ends_of_every_synapse(monkeypatch, fine, most):
+    monkeypatch.setattr("nwcompile.passes.synapse_graph.FINE", fine)
     network, rng = mixed_net(4), np.random.default_rng(4)
     counts = {n: rng.poisson(0.7, (3, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
-    start, other, weight = graph_of(network, Activity(counts, 1))
-    found = {(v, int(other[i])): int(weight[i]) for v in range(len(start) - 1) for i in range(start[v], start[v + 1])}
+    graph = synapse_graph(network, Activity(counts, 1), most)
+    start, other, of = graph.start, graph.other, graph.vertex_of
+    found = {(v, int(other[i])): int(graph.weight[i]) for v in range(len(start) - 1) for i in range(*start[v : v + 2])}
     assert len(found) == len(other)
-    expected = {}
+    expected, partners = {}, {v: set() for v in range(len(of))}
     for c in network.connections:
         for pre, post in synapses(network, c):
-            a, b = network.offsets[c.source] + pre, network.offsets[c.target] + post
-            for ends in ((a, b), (b, a)) if a != b else ():
+            a, b = int(network.offsets[c.source] + pre), int(network.offsets[c.target] + post)
+            partners[a].add((id(c), "to", b))
+            partners[b].add((id(c), "from", a))
+            for ends in ((of[a], of[b]), (of[b], of[a])) if of[a] != of[b] else ():
                 expected[ends] = expected.get(ends, 0) + max(1, int(counts[c.source][:, pre].sum()))
     assert found == expected
+    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    for v in range(len(start) - 1):
+        own = np.flatnonzero(of == v)
+        assert 1 <= len(own) <= (most if fine == 0 else 1)
+        assert all(partners[i] == partners[own[0]] for i in own)
+        assert graph.n_neurons[v] == np.count_nonzero(own >= n_lines) in (0, len(own))
+    assert (len(start) - 1 < len(of)) == (fine == 0 and most > 1)
 
 
-def test_metis_refuses_more_synapses_than_it_can_hold():
-    edge = Conv2d("in", "a", np.ones((64, 64, 3, 3), np.int8), padding=1)
-    network = Network.from_arrays({"a": FIXED}, [edge], {"in": (64, 40, 40)})
-    chip = small_chip(noc__columns=100, noc__rows=100, core__max_in_axons=4000, core__synapse_bits=1 << 20)
+def test_metis_refuses_more_edges_than_it_can_hold(monkeypatch):
+    monkeypatch.setattr("nwcompile.passes.synapse_graph.LARGEST", 1000)
+    network = dense_net(10, 60, 60)
     with pytest.raises(OptionError) as error:
-        partitioned(network, chip, "metis")
+        partitioned(network, small_chip(core__max_neurons=30, core__max_in_axons=60), "metis")
     assert str(error.value) == (
-        "partitioner 'metis' takes every synapse as an edge, 57,032,704 of at most 50,000,000; "
-        "use partitioner='sequential'"
+        "partitioner 'metis' makes 4,200 edges of the synapses, at most 1,000; use partitioner='sequential'"
     )
+
+
+def test_metis_that_gives_up_is_one_sentence(monkeypatch):
+    def part_graph(*args, **kept):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr("pymetis.part_graph", part_graph)
+    with pytest.raises(OptionError) as error:
+        partitioned(dense_net(10, 60, 60), small_chip(core__max_neurons=30, core__max_in_axons=60), "metis")
+    assert str(error.value) == ("METIS gave up on 4,200 edges and 4 parts (no memory); use partitioner='sequential'")
 
 
 def test_metis_says_when_slices_would_fit():
