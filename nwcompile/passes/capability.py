@@ -38,7 +38,10 @@ def neuron_violations(node: Node, chip: Chip, has_bias: bool, on_multi_spike: st
         yield from _spike_violations(node, chip, on_multi_spike)
         if spec.fixed is not None and spec.strict not in can.strict:
             word = {True: "v > threshold", False: "v >= threshold"}
+            unit = 1 << can.threshold_shift_bits
             advice = f"change the threshold of {node.name} by one and its strict to {can.strict[0]}"
+            if unit > 1:
+                advice = f"train {node.name} with strict={can.strict[0]} (thresholds are multiples of {unit})"
             yield lacks("strict", word[spec.strict], [word[s] for s in can.strict], advice)
         refractory = int(np.max(spec.refractory))
         if refractory > can.refractory_max_steps:

@@ -137,6 +137,9 @@ def test_check_counts_cores():
         (one_layer(strict=False), {},
          "strict  fc1  v >= threshold of v > threshold  change the threshold of fc1 by one and its strict to True, "
          f"{ADVICE}strict has it"),
+        (one_layer(strict=False), {"neuron__threshold_shift_bits": 6},
+         "strict  fc1  v >= threshold of v > threshold  train fc1 with strict=True (thresholds are multiples of 64), "
+         f"{ADVICE}strict has it"),
         (one_layer(refractory=np.array([1, 16, 2])), {},
          "refractory steps  fc1  16 of 15  shorten refractory of fc1 or raise neuron.refractory_max_steps"),
         (one_layer(v_min=0), {},
