@@ -11,7 +11,7 @@ from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import LayoutError, verify
 from nwcompile.frontend.torch.compare import compare_spikes
 from nwcompile.frontend.torch.inputs import LAYOUTS, example_of, layout_of
-from nwcompile.frontend.torch.kinds import clear, kind_of
+from nwcompile.frontend.torch.kinds import clear, is_foreign_neuron, kind_of, stated
 from nwcompile.frontend.torch.kinds.sinabs import fit
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.record import Recorder, layer_name
@@ -73,6 +73,9 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     for failure in failed:
         if failure.refused:
             raise ModelError(f"{type(module).__name__} uses {failure.refused[0]}; {SUPPORTED}")
+    for path, part in module.named_modules():
+        if is_foreign_neuron(part) and kind_of(part) is None:
+            raise ModelError(f"{path!r}: {stated(part)}" if path else stated(part))
     ways = f"with all steps, {failed[0]}; step by step, {failed[1]}" if layout != "B" else str(failed[0])
     raise ModelError(
         f"{type(module).__name__} cannot be run on example_input of shape {list(np.shape(example_input))}: {ways}; "

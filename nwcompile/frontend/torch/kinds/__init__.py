@@ -14,6 +14,8 @@ NEURON_MODULES = (
     "sinabs.layers.stateful_layer",
     "norse.torch.module.snn",
     "norse.torch.module.leaky_integrator",
+    "norse.torch.module.lif_correlation",
+    "norse.torch.module.coba_lif",
 )
 
 
