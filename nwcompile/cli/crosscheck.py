@@ -9,14 +9,15 @@ from dataclasses import asdict
 import numpy as np
 
 from nwcompile.cli.compile import program_for
-from nwcompile.cli.data import Data, data_of
-from nwcompile.cli.evaluate import share_right
+from nwcompile.cli.data import data_of
+from nwcompile.cli.evaluate import check_labels, share_right
 from nwcompile.cli.load import check_usage, model_network
 from nwcompile.cli.text import as_json, table
 from nwcompile.errors import OptionError
 from nwcompile.ir.program import Program
 from nwcompile.sim.crosscheck import Crosscheck, crosscheck
 from nwcompile.sim.float_difference import FloatDifference
+from nwcompile.sim.inputs import prepare
 
 
 def run(args: Namespace) -> int:
@@ -26,23 +27,24 @@ def run(args: Namespace) -> int:
     check_usage(args)
     data = data_of(args)
     network = model_network(args, data.example)
+    if network is not None:
+        prepare(network, data.x, args.steps)  # what cannot be run is not compiled first
     program = program_for(args, network)
+    outputs = [program.network.node(name) for name in program.network.outputs]
+    labels = data.y if "float" in against and len(outputs) == 1 else None
+    if labels is not None:
+        check_labels(labels, outputs[0].n_neurons)
     result = crosscheck(program, data.x, against, args.window, args.steps, network if "float" in against else None)
-    accuracy = _accuracy(result.float_difference, program, data)
+    accuracy = None
+    if labels is not None:
+        gap = result.float_difference
+        given = {"float": gap.answers_float, "chip": gap.answers_fixed}
+        accuracy = {name: share_right(np.array(answer), labels) for name, answer in given.items()}
     if args.json:
         print(as_json({**_plain(result, accuracy), "chip": program.chip.name, "warnings": program.warnings}))
     else:
         print("\n\n".join(_text(result, program, accuracy)))
     return 0 if result.agree else 1
-
-
-def _accuracy(gap: FloatDifference | None, program: Program, data: Data) -> dict[str, float] | None:
-    """Accuracy of the float network and of the chip, where there are labels and one output layer."""
-    if gap is None or gap.answers_float is None or gap.answers_fixed is None or data.y is None:
-        return None
-    n = program.network.node(program.network.outputs[0]).n_neurons
-    answers = {"float": gap.answers_float, "chip": gap.answers_fixed}
-    return {name: share_right(np.array(given), n, data.y) for name, given in answers.items()}
 
 
 def _plain(result: Crosscheck, accuracy: dict[str, float] | None) -> dict:

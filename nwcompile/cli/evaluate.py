@@ -14,6 +14,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
 from nwcompile.sim import simulate
 from nwcompile.sim.float_difference import answers
+from nwcompile.sim.inputs import prepare
 
 
 def run(args: Namespace) -> int:
@@ -26,6 +27,8 @@ def run(args: Namespace) -> int:
     if only_float and (compiling or args.backend or args.device != "cpu"):
         raise OptionError("without --chip only the float model runs, on the CPU; leave out the flags of a program")
     network = model_network(args, data.example)
+    if network is not None:
+        prepare(network, data.x, None)
     program = None if only_float else program_for(args, network)
     backend = args.backend or "sequence"
     result: dict[str, float] = {}
@@ -47,15 +50,20 @@ def accuracy(result: Run, labels: np.ndarray) -> float:
     """Part of the samples whose label is the run's answer, 0..1. Raises ModelError for several outputs."""
     if isinstance(result.output, dict):
         raise ModelError(f"accuracy needs one output layer; this network has {', '.join(result.output)}")
-    return share_right(answers(result), int(np.prod(result.output.shape[2:])), labels)
+    check_labels(labels, int(np.prod(result.output.shape[2:])))
+    return share_right(answers(result), labels)
 
 
-def share_right(given: np.ndarray, n_outputs: int, labels: np.ndarray) -> float:
-    """Part of the answers that are the label, 0..1. Raises ModelError for labels that no output neuron stands for."""
+def check_labels(labels: np.ndarray, n_outputs: int) -> None:
+    """Raise ModelError for labels that no output neuron stands for."""
     if labels.min() < 0 or labels.max() >= n_outputs:
         raise ModelError(
             f"labels y are {labels.min()}..{labels.max()}, but the output has {n_outputs} neurons, 0..{n_outputs - 1}"
         )
+
+
+def share_right(given: np.ndarray, labels: np.ndarray) -> float:
+    """Part of the answers that are the label, 0..1."""
     return float(np.mean(given == labels))
 
 

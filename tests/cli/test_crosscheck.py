@@ -177,6 +177,10 @@ def test_cli_show_and_check_take_models_and_programs(command, nir_file):
          ".toml file"),
         (f"m.nir {NIR} --chip tiny --input wide.npz", "input 'input' must be [B, T, 6], got shape [3, 5, 7]"),
         (
+            f"m.nir {NIR} --chip tiny --input labels.npz --against float,cycle",
+            "labels y are 0..3, but the output has 3 neurons, 0..2",
+        ),
+        (
             f"m.nir {NIR} --chip tiny --input nan.npz",
             "input 'input' has NaN or infinite values; clean the data first",
         ),
@@ -185,6 +189,7 @@ def test_cli_show_and_check_take_models_and_programs(command, nir_file):
 def test_cli_crosscheck_of_wrong_input_is_one_sentence(command, nir_file, folder, line, text):
     write(folder / "a.net", [dense(np.eye(6))])
     np.savez("wide.npz", x=np.zeros((3, 5, 7)))
+    np.savez("labels.npz", x=np.zeros((3, 5, 6)), y=np.array([0, 3, 1]))
     np.savez("nan.npz", x=np.full((3, 5, 6), np.nan))
     code, out, err = command(f"crosscheck {line}")
     assert (code, out) == (2, "")
@@ -225,6 +230,13 @@ def test_cli_pickled_module_is_refused_and_not_unpickled(command, folder, verb, 
         "export the model to NIR, or in Python load its weights with torch.load(path, weights_only=True) into the "
         "module and give that to nw.from_torch\n"
     )
+
+
+def test_cli_crosscheck_refuses_samples_of_the_wrong_shape_before_it_compiles(command, nir_file):
+    for verb in ("crosscheck", "evaluate"):
+        np.savez("wide.npz", x=np.zeros((3, 5, 7)), y=np.zeros(3))
+        code, _, err = command(f"{verb} {nir_file} {NIR} --chip tiny --input wide.npz")
+        assert (code, err) == (2, "nwcompile: error: input 'input' must be [B, T, 6], got shape [3, 5, 7]\n")
 
 
 def test_cli_crosscheck_that_is_interrupted_says_so_and_returns_130(command, folder, monkeypatch):
