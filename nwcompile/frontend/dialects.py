@@ -29,7 +29,7 @@ class Dialect:
     1; `1` means that the input leaks in, `either` that both occur; `any`: r is what NIR says. `zero_leak`: its v_leak
     is always 0. `starts_at`: the node's parameter at which v starts (else 0). `lost`: fields that its files lack, so
     that the framework's default is taken, with a warning. `dt`: the time step where it is fixed. `tau_times_dt`: its
-    files hold tau*dt where tau is meant.
+    files hold tau*dt where tau is meant. `late_bias`: it runs a file without the bias of a recurrence in step 0.
     """
 
     decay: str = "euler"
@@ -45,6 +45,7 @@ class Dialect:
     lost: tuple[str, ...] = ()
     dt: float | None = None
     tau_times_dt: bool = False
+    late_bias: bool = False
 
 
 _MULTI = Dialect(
@@ -54,7 +55,7 @@ DIALECTS = {
     "snntorch": Dialect(
         reset="subtract", reset_timing="next", unit_r="tau/dt", zero_leak=True, lost=("reset", "reset_timing")
     ),
-    "norse": Dialect(membrane="euler", unit_r="1", starts_at="v_leak"),
+    "norse": Dialect(membrane="euler", unit_r="1", starts_at="v_leak", late_bias=True),
     "spikingjelly": Dialect(strict=False, unit_r="either", starts_at="v_reset"),
     "sinabs": replace(_MULTI, unit_r="1", lost=("spikes", "reset", "v_min", "norm_input"), dt=1.0),
     "rockpool": replace(_MULTI, unit_r="exp"),
@@ -154,7 +155,8 @@ def _from_start(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[s
         given = {**given, "reset": "value", "reset_value": 0.0}
     moved = ("v_threshold", "v_reset", "v_leak")
     values = {key: node.numbers(key, 0.0) - start for key in moved if key in node.values or key == "v_reset"}
-    shifted = {k: v - start for k, v in given.items() if k in ("threshold", "reset_value", "v_leak", "v_min")}
+    moved = ("threshold", "reset_value", "v_leak", "v_min")
+    shifted = {k: v - start for k, v in given.items() if k in moved and v is not None}
     return NirNode(node.name, node.kind, {**node.values, **values}), {**given, **shifted}
 
 
@@ -314,12 +316,11 @@ def _per_neuron(node: NirNode, key: str, value, shape: tuple[int, ...]):
     if not isinstance(value, np.ndarray | np.generic):
         return value
     value = np.asarray(value)
+    if value.size not in (1, prod(shape)):
+        try:
+            np.broadcast_to(value, shape)
+        except ValueError:
+            raise node.fail(f"{key} of shape {value.shape} does not fit the layer's shape {shape}") from None
     if value.size and (value == value.flat[0]).all():
         return float(value.flat[0])
-    if value.size == prod(shape):
-        return value.reshape(shape).astype(np.float32)
-    try:
-        np.broadcast_to(value, shape)
-    except ValueError:
-        raise node.fail(f"{key} of shape {value.shape} does not fit the layer's shape {shape}") from None
-    return value.astype(np.float32)
+    return (value.reshape(shape) if value.size == prod(shape) else value).astype(np.float32)

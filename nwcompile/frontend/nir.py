@@ -7,7 +7,6 @@ connections, `dialects` turns neuron nodes into NeuronSpecs, `nir_wiring` decide
 import warnings
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import fields
 from os import PathLike
 
 import numpy as np
@@ -18,16 +17,12 @@ from nwcompile.frontend.nir_file import NEURONS, NirGraph, NirNode, flat_graph, 
 from nwcompile.frontend.nir_noted import has_notes, noted_network
 from nwcompile.frontend.nir_ops import delay_steps, output_shape, takes
 from nwcompile.frontend.nir_order import late_edges
+from nwcompile.frontend.nir_overrides import overrides
 from nwcompile.frontend.nir_wiring import check_ends, wire
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 
-OVERRIDES = (
-    *(f.name for f in fields(NeuronSpec) if f.name not in ("fixed", "decay_u", "decay_v", "bias_u")),
-    "norm_input",
-)
-TRUE_OR_FALSE = ("strict", "fires", "norm_input")
-SPIKING = ("IF", "LIF", "CubaLIF")
+LATE_BIAS = "the bias of a recurrence acts in every step; norse leaves it out in step 0, where nothing is fed back yet"
 
 
 def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: Mapping | None = None) -> Network:
@@ -65,7 +60,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     delays = [node for node in graph.nodes.values() if node.kind == "Delay" and delay_steps(node, step).min() > 0]
     late = late_edges(graph, frozenset(node.name for node in delays))
     shapes = _shapes(graph)
-    given = _overrides(neuron or {}, {node.name: node.kind for node in neurons}, dialect)
+    given = overrides(neuron or {}, {node.name: node.kind for node in neurons}, dialect)
     specs: dict[str, NeuronSpec] = {}
     said: dict[str, list[str]] = {}
     with np.errstate(all="ignore"):  # what comes out infinite is refused by Network.verify, which names it
@@ -74,6 +69,8 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
             for remark in remarks:
                 said.setdefault(remark, []).append(repr(node.name))
         layers, connections = wire(graph, shapes, specs, late, step)
+    for name in sorted({a for a, _ in late if spoken.late_bias and graph.nodes[a].numbers("bias", 0.0).any()}):
+        said.setdefault(LATE_BIAS, []).append(repr(name))
     for remark, names in said.items():
         message = f"dialect {dialect!r}, NIR node{'s' * (len(names) > 1)} {', '.join(names)}: {remark}"
         warnings.warn(message, NwWarning, stacklevel=2)
@@ -115,31 +112,13 @@ def _as_noted(tree: Mapping, where: str, dt, dialect, neuron: Mapping) -> Networ
             f"{where}: to_nir wrote it and noted its neurons exactly; dialect= and dt= are not needed and not used"
         )
         warnings.warn(message, NwWarning, stacklevel=3)
-    given = _overrides(neuron, {name: kind for name, kind in kinds.items() if kind in NEURONS}, dialect)
+    given = overrides(neuron, {name: kind for name, kind in kinds.items() if kind in NEURONS}, dialect)
     layers = {}
     for name, node in network.nodes.items():
         fields = {key: value for key, value in given.get(name, {}).items() if key != "norm_input"}
         layers[name] = (node.neuron.replace(**fields) if fields else node.neuron, node.shape)
     inputs = {name: node.shape for name, node in network.inputs.items()}
     return Network.from_arrays(layers, network.connections, inputs)
-
-
-def _overrides(neuron: Mapping, kinds: Mapping[str, str], dialect: str | None) -> dict[str, dict]:
-    """What `neuron=` gives for every neuron node: fields for all spiking nodes, then those of the node by name."""
-    common = {key: value for key, value in neuron.items() if not isinstance(value, Mapping)}
-    for name in neuron:
-        if name not in common and name not in kinds:
-            raise ModelError(unknown_choice("neuron node", name, kinds))
-    given = {n: {**(common if kind in SPIKING else {}), **neuron.get(n, {})} for n, kind in kinds.items()}
-    for values in (common, *given.values()):
-        for key, value in values.items():
-            if key not in OVERRIDES:
-                raise ModelError(unknown_choice("neuron field", key, OVERRIDES))
-            if key in TRUE_OR_FALSE and not isinstance(value, bool | np.bool_):
-                raise ModelError(f"neuron field {key}={value!r} must be True or False")
-            if key == "norm_input" and dialect != "sinabs":
-                raise ModelError(f"neuron field norm_input belongs to dialect 'sinabs', not {dialect!r}; leave it out")
-    return given
 
 
 def _shapes(graph: NirGraph) -> dict[str, tuple[int, ...]]:

@@ -10,10 +10,8 @@ from math import prod
 import numpy as np
 
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, pair
-from nwcompile.sim.linear import apply
 
 LARGEST_MATRIX = 1 << 26
-ROWS_AT_ONCE = 16
 
 
 def keeps_shape(c: Connection, shape: tuple[int, ...]) -> bool:
@@ -116,18 +114,13 @@ def _square(c: Conv2d) -> tuple[np.ndarray, tuple[int, int]] | None:
 
 def _matrix(c: Connection, source_shape, target_shape) -> np.ndarray:
     """float32[n_target, n_source] that does what `c` does without its bias."""
+    from nwcompile.passes.fold import linear_map, matrix
+
     n_source, n_target = prod(source_shape), prod(target_shape)
     if n_source * n_target > LARGEST_MATRIX:
         raise c.fail(
             f"NIR has no node for this {type(c).__name__}, and a matrix of {n_target} x {n_source} values is more than "
             f"the {LARGEST_MATRIX} that are written; write a model without it"
         )
-    silent = c if isinstance(c, Pool2d) else c.replace(bias=None)
-    matrix = np.zeros((n_target, n_source), np.float32)
-    for start in range(0, n_source, ROWS_AT_ONCE):
-        ones = np.zeros((min(ROWS_AT_ONCE, n_source - start), n_source), np.float32)
-        ones[np.arange(len(ones)), start + np.arange(len(ones))] = 1
-        matrix[:, start : start + len(ones)] = (
-            apply(silent, ones.reshape(-1, *source_shape), target_shape).reshape(len(ones), -1).T
-        )
-    return matrix
+    m = matrix(linear_map(c, source_shape, target_shape))
+    return np.asarray(m if isinstance(m, np.ndarray) else m.toarray(), np.float32)

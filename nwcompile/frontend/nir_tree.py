@@ -109,7 +109,7 @@ class _Builder:
         """The node of a layer, or of a junction: a Scale by 1, at which edges add up."""
         node, shape = self.network.node(name), self.shapes[name]
         if node.neuron is None:
-            return {"type": "Scale", "scale": np.ones(shape, np.float32)}
+            return {"type": "Scale", "scale": np.broadcast_to(np.float32(1), shape)}
         values = nearest_node(node.neuron, node.shape, self.dt)
         lost = lost_fields(node.neuron, node.shape, values, self.dt)
         self.lose([f"{key}={_short(value)}" for key, value in lost.items()], repr(name))
@@ -130,11 +130,12 @@ class _Builder:
         name = f"{self.names[c.source]}_to_{self.names[c.target]}"
         chain: list[tuple[str, dict]] = []
         if c.aligned_delay > 1 or (c.aligned_delay and not self.is_implied(c)):
-            chain.append((f"{name}_delay", {"type": "Delay", "delay": np.full(shape, c.aligned_delay * self.dt)}))
+            delay = np.broadcast_to(c.aligned_delay * self.dt, shape)
+            chain.append((f"{name}_delay", {"type": "Delay", "delay": delay}))
         if operation is not None and operation["type"] in ("Linear", "Affine") and len(shape) > 1:
             chain.append((f"{name}_flat", _flatten(shape)))
         if operation is None and not chain and gives == target_shape and self.has_edge(c):
-            operation = {"type": "Scale", "scale": np.ones(shape, np.float32)}
+            operation = {"type": "Scale", "scale": np.broadcast_to(np.float32(1), shape)}
         if operation is not None:
             self.is_typed = self.is_typed and (is_typed(c) or not keeps_shape(c, shape))
             chain.append((name, {**operation, "metadata": note(_facts(c), operation)}))

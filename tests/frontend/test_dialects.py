@@ -184,6 +184,32 @@ def test_gain_is_one_whatever_float32_made_of_the_constants():
     assert np.float32(spec(n, "snntorch").beta) == np.float32(0.9)
 
 
+def test_override_of_one_neuron_s_input_norm():
+    g = graph("input > f > a > g > b > output", input=inputs(2), f=linear(3, 2), a=lif(3, tau=10.0, r=1.0),
+              g=linear(3, 3), b=lif(3, tau=10.0, r=1.0), output=outputs(3))  # fmt: skip
+    given = {"spikes": "binary", "reset": "zero", "norm_input": True, "b": {"norm_input": False}}
+    network = from_nir(g, dialect="sinabs", neuron=given)
+    assert (network.node("a").neuron.gain < 0.1, network.node("b").neuron.gain) == (True, 1.0)
+
+
+def test_overrides_shift_with_the_voltage_v_starts_at():
+    found = spec(if_node(3, r=1e4, v_reset=0.25), "spikingjelly", v_min=None, threshold=0.75)
+    assert (found.threshold, found.v_min, found.reset) == (0.5, None, "zero")
+
+
+def test_bias_of_a_recurrence_in_norse_is_said():
+    import nir
+
+    g = graph("input > n > output, n > w > n", input=inputs(3), n=lif(3, r=1.0),
+              w=nir.Affine(np.eye(3, dtype=np.float32), np.ones(3, np.float32)), output=outputs(3))  # fmt: skip
+    with pytest.warns(NwWarning) as caught:
+        from_nir(g, dt=1e-4, dialect="norse")
+    assert [str(w.message) for w in caught] == [
+        "dialect 'norse', NIR node 'w': the bias of a recurrence acts in every step; norse leaves it out in step 0, "
+        "where nothing is fed back yet"
+    ]
+
+
 def test_override_of_all_neurons_and_of_one():
     g = graph("input > f > a > g > b > t > output", input=inputs(2), f=linear(3, 2), a=lif(3), g=linear(3, 3), b=lif(3),
               t=nir.Threshold(np.full(3, 0.5)), output=outputs(3))  # fmt: skip
@@ -200,7 +226,17 @@ def test_override_of_all_neurons_and_of_one():
     [
         ({"rest": "zero"}, "unknown neuron field 'rest'; choose one of: reset, alpha, beta, "),
         ({"m": {"reset": "zero"}}, "unknown neuron node 'm'; choose one of: n"),
-        ({"reset": "hard"}, "layer 'n': unknown reset 'hard'; choose one of: none, subtract, value, zero"),
+        ({"reset": "hard"}, "neuron field reset: unknown reset 'hard'; choose one of: none, subtract, value, zero"),
+        (
+            {"reset": np.array(["zero", "zero"])},
+            "neuron field reset: unknown reset \"['zero' 'zero']\"; choose one of: ",
+        ),
+        ({"n": {"spikes": None}}, "neuron field spikes: unknown spikes 'None'; choose one of: binary, bipolar, multi"),
+        ({"threshold": "high"}, "neuron field threshold='high' must be a number, or one for each neuron"),
+        ({"beta": [[1], [1, 2]]}, "neuron field beta=[[1], [1, 2]] must be a number, or one for each neuron"),
+        ({"gain": None}, "neuron field gain=None must be a number, or one for each neuron"),
+        ({"threshold": np.ones(2)}, "NIR node 'n' (LIF): threshold of shape (2,) does not fit the layer's shape (3,)"),
+        ({"n": {"refractory": -1}}, "layer 'n': refractory -1 is negative; give steps >= 0"),
         ({"strict": "yes"}, "neuron field strict='yes' must be True or False"),
         ({"norm_input": True}, "neuron field norm_input belongs to dialect 'sinabs', not 'snntorch'; leave it out"),
         ({"fixed": None}, "unknown neuron field 'fixed'; choose one of: "),

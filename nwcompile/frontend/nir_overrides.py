@@ -1,0 +1,62 @@
+"""What a person states about the neurons of a NIR file, because the file has lost it: `neuron={...}`, checked."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+import numpy as np
+
+from nwcompile.errors import ModelError, unknown_choice
+from nwcompile.ir.neuron import CURRENT_ORDERS, MEMBRANES, RESET_TIMINGS, RESETS, SPIKES, NeuronSpec
+from nwcompile.ir.plain import plain
+
+OVERRIDES = (
+    *(f.name for f in fields(NeuronSpec) if f.name not in ("fixed", "decay_u", "decay_v", "bias_u")),
+    "norm_input",
+)
+TRUE_OR_FALSE = ("strict", "fires", "norm_input")
+CHOICES = {
+    "reset": RESETS,
+    "reset_timing": RESET_TIMINGS,
+    "spikes": SPIKES,
+    "membrane": MEMBRANES,
+    "current_order": CURRENT_ORDERS,
+}
+SPIKING = ("IF", "LIF", "CubaLIF")
+
+
+def overrides(neuron: Mapping, kinds: Mapping[str, str], dialect: str | None) -> dict[str, dict]:
+    """What `neuron=` gives for every neuron node: fields for all spiking nodes, then those of the node by name.
+
+    `kinds`: the NIR type of every neuron node by name. Raises ModelError for nodes and fields that there are not, and
+    for values of the wrong kind.
+    """
+    common = {key: value for key, value in neuron.items() if not isinstance(value, Mapping)}
+    for name in neuron:
+        if name not in common and name not in kinds:
+            raise ModelError(unknown_choice("neuron node", name, kinds))
+    for values in (common, *(value for value in neuron.values() if isinstance(value, Mapping))):
+        for key, value in values.items():
+            _check_field(key, value)
+        if "norm_input" in values and dialect != "sinabs":
+            raise ModelError(f"neuron field norm_input belongs to dialect 'sinabs', not {dialect!r}; leave it out")
+    own = {name: {**(common if kind in SPIKING else {}), **neuron.get(name, {})} for name, kind in kinds.items()}
+    return {name: {key: plain(value) for key, value in fields.items()} for name, fields in own.items()}
+
+
+def _check_field(key, value) -> None:
+    """Raise ModelError unless `key` is a field that can be stated and `value` of its kind (its range comes later)."""
+    if key not in OVERRIDES:
+        raise ModelError(unknown_choice("neuron field", key, OVERRIDES))
+    if key in TRUE_OR_FALSE:
+        if not isinstance(value, bool | np.bool_):
+            raise ModelError(f"neuron field {key}={value!r} must be True or False")
+    elif key in CHOICES:
+        if not isinstance(value, str) or value not in CHOICES[key]:
+            raise ModelError(f"neuron field {key}: {unknown_choice(key, value, CHOICES[key])}")
+    elif value is None and key in NeuronSpec.MAY_BE_NONE:
+        return
+    else:
+        try:
+            np.asarray(plain("" if value is None else value), np.float64)
+        except (TypeError, ValueError):
+            raise ModelError(f"neuron field {key}={value!r} must be a number, or one for each neuron") from None
