@@ -11,7 +11,7 @@ import warnings
 from importlib import import_module
 
 from nwcompile import __version__
-from nwcompile.errors import FitError, NwError, NwWarning, OptionError, unknown_choice
+from nwcompile.errors import FitError, NwError, NwWarning, OptionError, printable, unknown_choice
 
 VERBS = {
     "compile": "compile a model for a chip: DIR/net.nwc and DIR/report.{json,html}",
@@ -21,6 +21,7 @@ VERBS = {
     "crosscheck": "run a model or program on several backends: each layer, and the first difference",
     "report": "run a program on an input and write its report",
     "show": "what lies on the cores of a program or a compiled model",
+    "noc": "the network on chip by itself: replay packets, or generate load",
     "chips": "the shipped chip models: list, show NAME",
 }
 USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"
@@ -83,4 +84,4 @@ def _fail(error: NwError, as_json: bool) -> int:
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    print(f"nwcompile: warning: {message}", file=sys.stderr)
+    print(f"nwcompile: warning: {printable(str(message))}", file=sys.stderr)

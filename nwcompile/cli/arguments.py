@@ -111,6 +111,20 @@ def _report(parser: Parser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for report.json and report.html")
 
 
+def _noc(parser: Parser) -> None:
+    from nwcompile.sim.noc import PATTERNS  # not for every verb: it loads Numba
+
+    _chip(parser, required=True)
+    parser.add_argument("--trace-in", metavar="PACKETS.csv", help="packets: columns time, src, dst, size (in flits)")
+    parser.add_argument("--trace-out", metavar="OUT.csv", help="write inject,arrive of every packet there, in cycles")
+    parser.add_argument("--traffic", type=_choice("traffic", PATTERNS), help="generate load: " + ", ".join(PATTERNS))
+    parser.add_argument("--load", type=_number, metavar="X", help="flits per core and cycle")
+    parser.add_argument("--flits", type=_whole, default=1, metavar="N", help="flits of a generated packet")
+    parser.add_argument("--warmup", type=_whole, default=1000, metavar="N", help="cycles before measuring")
+    parser.add_argument("--cycles", type=_whole, default=10000, metavar="N", help="cycles measured")
+    parser.add_argument("--seed", type=_whole, default=0, metavar="N")
+
+
 def _show(parser: Parser) -> None:
     _model(parser, PROGRAM_OR_MODEL)
     _chip(parser, required=False)
@@ -125,7 +139,7 @@ def _chips(parser: Parser) -> None:
 
 
 PARSERS = {"compile": _compile, "check": _check, "simulate": _simulate, "evaluate": _evaluate,
-           "crosscheck": _crosscheck, "report": _report, "show": _show, "chips": _chips}  # fmt: skip
+           "crosscheck": _crosscheck, "report": _report, "show": _show, "noc": _noc, "chips": _chips}  # fmt: skip
 
 
 def _model(parser: Parser, text: str = MODEL) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
-from nwcompile.ir.chip_check import LARGEST_CORE_COUNT, check_names, check_value, read_section
+from nwcompile.ir.chip_check import LARGEST_CORE_COUNT, MOST_CHANNELS, check_names, check_value, read_section
 from nwcompile.ir.neuron import FixedPoint
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -44,6 +44,8 @@ class Noc:
     inject_cycles: int = 2  # leaving the core -> may arbitrate in its router
     eject_cycles: int = 3  # winning arbitration -> in the core's receive queue
     credit_cycles: int = 2  # a buffer slot left -> usable by the sender upstream
+    route_cycles: int = 0  # more cycles for the head of a packet, before it asks for a virtual channel
+    speculative: bool = True  # a head asks for virtual channel and crossbar at once; false: one cycle after the other
     routing: str = "xy"  # dimension order: along x first, then along y
 
 
@@ -313,6 +315,12 @@ class Chip:
                 check_value(key, self.value(key), where, self.n_cores)
         if self.n_cores > LARGEST_CORE_COUNT:
             raise ChipError(f"{where}: noc: {self.n_cores} cores are above the largest supported, {LARGEST_CORE_COUNT}")
+        n_channels = (4 + self.noc.cores_per_router) * self.noc.virtual_channels
+        if n_channels > MOST_CHANNELS:
+            raise ChipError(
+                f"{where}: noc.virtual_channels: 4 + {self.noc.cores_per_router} ports of {self.noc.virtual_channels} "
+                f"are {n_channels} input channels a router, above the largest supported, {MOST_CHANNELS}"
+            )
         if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "

@@ -19,7 +19,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "neuron.spikes": SPIKES,
     "cost.units": ("overlap", "shared"),
 }
-MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "core.block_overhead_bits",
+MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "noc.route_cycles", "core.block_overhead_bits",
                "weights.index_bits", "weights.exponent_min", "weights.exponent_max",
                "state.decay_offset", "state.shift_bits", "neuron.delay_max_steps", "neuron.refractory_max_steps",
                "neuron.threshold_shift_bits", "neuron.bias_exponent_max"}  # fmt: skip
@@ -35,6 +35,7 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.cores_per_router": 32, "n
            "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24}  # fmt: skip
 LARGEST_OF_ALL = 1 << 40
 LARGEST_CORE_COUNT = 1 << 20
+MOST_CHANNELS = 64  # of all input ports of a router: a set of them is one word
 TYPE_TEXT = {
     int: "a whole number",
     float: "a number",

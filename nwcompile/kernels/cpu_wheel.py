@@ -74,10 +74,10 @@ def next_node(w):
 
 @inlined
 def is_empty(w, slot):
+    rest = np.uint64(0)
     for group in range(w.groups.shape[1]):
-        if w.groups[slot, group] != 0:
-            return False
-    return True
+        rest |= w.groups[slot, group]
+    return rest == 0
 
 
 @inlined

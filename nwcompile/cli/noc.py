@@ -1,0 +1,92 @@
+"""`nwcompile noc`: the network on chip by itself, with a list of packets or generated load."""
+
+import csv
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from nwcompile.cli.load import chip_of
+from nwcompile.cli.text import as_json
+from nwcompile.errors import OptionError
+from nwcompile.sim.noc import load, replay
+
+COLUMNS = ("time", "src", "dst", "size")
+
+
+def run(args: Namespace) -> int:
+    chip = chip_of(args)
+    if (args.trace_in is None) == (args.traffic is None):
+        raise OptionError("noc: give either --trace-in PACKETS.csv or --traffic PATTERN")
+    if args.traffic is not None:
+        if args.trace_out is not None:
+            raise OptionError("noc: --trace-out belongs to --trace-in")
+        if args.load is None:
+            raise OptionError("noc: --traffic needs --load, in flits per core and cycle")
+        result = asdict(load(chip, args.traffic, args.load, args.flits, args.warmup, args.cycles, args.seed))
+        print(as_json({"chip": chip.name, **result}) if args.json else _sentence(result))
+        return 0
+    packets = read_packets(Path(args.trace_in))
+    done = replay(chip, *(packets[name] for name in COLUMNS))
+    if args.trace_out is not None:
+        _write(Path(args.trace_out), done)
+    latency = done.arrive - packets["time"]
+    figures = {
+        "chip": chip.name,
+        "packets": len(latency),
+        "makespan": int(done.arrive.max() - packets["time"].min()) if len(latency) else 0,
+        "mean_latency": float(latency.mean()) if len(latency) else None,
+        "p50": float(np.percentile(latency, 50)) if len(latency) else None,
+        "p99": float(np.percentile(latency, 99)) if len(latency) else None,
+        "max": int(latency.max()) if len(latency) else None,
+        "mean_network_latency": float((done.arrive - done.inject).mean()) if len(latency) else None,
+        "hops": int(done.hops.sum()),
+    }
+    if args.json:
+        print(as_json(figures))
+    else:
+        print("\n".join(f"{name:<21} {value:g}" if not isinstance(value, str) and value is not None else
+                        f"{name:<21} {value}" for name, value in figures.items()))  # fmt: skip
+    return 0
+
+
+def read_packets(path: Path) -> dict[str, np.ndarray]:
+    """The columns time, src, dst and size of a CSV file, as int64 arrays. Raises OptionError."""
+    try:
+        with path.open(newline="") as stream:
+            rows = list(csv.reader(stream))
+    except FileNotFoundError:
+        raise OptionError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as e:
+        raise OptionError(f"{path}: it cannot be read as CSV ({e})") from None
+    names = [name.strip() for name in rows[0]] if rows else []
+    missing = [name for name in COLUMNS if name not in names]
+    if missing:
+        raise OptionError(f"{path}: column {missing[0]} is missing; the first line must name time, src, dst, size")
+    places = [names.index(name) for name in COLUMNS]
+    packets = np.zeros((len(COLUMNS), len(rows) - 1), np.int64)
+    for k, row in enumerate(rows[1:]):
+        try:
+            packets[:, k] = [int(row[place]) for place in places]
+        except (ValueError, IndexError, OverflowError):
+            raise OptionError(f"{path}, line {k + 2}: {','.join(row)!r} must hold whole numbers") from None
+    return dict(zip(COLUMNS, packets, strict=True))
+
+
+def _write(path: Path, done) -> None:
+    text = "inject,arrive\n" + "".join(f"{i},{a}\n" for i, a in zip(done.inject, done.arrive, strict=True))
+    try:
+        path.write_text(text)
+    except OSError as e:
+        raise OptionError(f"{path}: it cannot be written ({e.strerror})") from None
+
+
+def _sentence(result: dict) -> str:
+    offered, accepted = (f"{result[name]:.4f}" for name in ("offered", "accepted"))
+    head = (
+        f"{result['pattern']}, {result['n_packets']} packets: offered {offered}, accepted {accepted} flits/core/cycle"
+    )
+    if result["stable"]:
+        return f"{head}; mean latency {result['mean_latency']:.2f} cycles"
+    return f"{head}; saturated, busiest link: {result['bottleneck']}"

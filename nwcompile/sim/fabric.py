@@ -1,0 +1,58 @@
+"""A chip's network on chip as the tables that the router kernels take."""
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.kernels.cpu_router import BUFFER, Mesh, Queues
+from nwcompile.kernels.cpu_wheel import wheel
+
+
+def fabric(chip: Chip, tick: int = 1) -> tuple[Mesh, int]:
+    """The routers of a chip, times in ticks of which a NoC cycle has `tick`, and the number of links."""
+    noc = chip.noc
+    n_routers, n_ports = noc.columns * noc.rows, 4 + noc.cores_per_router
+    router, port = np.divmod(np.arange(n_routers * n_ports), n_ports)
+    x, y = router % noc.columns, router // noc.columns
+    core = router * noc.cores_per_router + port - 4
+    step = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
+    to = np.where((port < 4)[:, None], np.stack([x, y], 1) + step[np.minimum(port, 3)], 0)
+    inside = (to[:, 0] >= 0) & (to[:, 0] < noc.columns) & (to[:, 1] >= 0) & (to[:, 1] < noc.rows)
+    neighbour = to[:, 1] * noc.columns + to[:, 0]
+    is_local = port >= 4
+    receive = (n_routers * n_ports + core) * noc.virtual_channels
+    down = np.where(is_local, receive, (neighbour * n_ports + (port ^ 1)) * noc.virtual_channels)
+    down = np.where(is_local | inside, down, -1)
+    node = np.where(is_local, n_routers + core, np.where(inside, neighbour, -1))
+    latency = np.where(is_local, noc.eject_cycles, np.where(port < 2, noc.hop_cycles_ew, noc.hop_cycles_ns)) * tick
+    link = np.where(is_local, 4 * n_routers + chip.n_cores + core, router * 4 + port)
+    table = Mesh(
+        n_routers, n_ports, noc.virtual_channels, noc.buffer_flits, noc.speculative, tick, noc.route_cycles * tick,
+        noc.link_cycles_per_flit * tick, noc.inject_cycles * tick, noc.credit_cycles * tick, noc.cores_per_router,
+        latency, down, node, node, link, 4 * n_routers + np.arange(chip.n_cores), routes(chip),
+    )  # fmt: skip
+    return table, 4 * n_routers + 2 * chip.n_cores
+
+
+def routes(chip: Chip) -> np.ndarray:
+    """int8[router, core]: the output port toward each core: along x first, then y, then the core's own port."""
+    noc = chip.noc
+    router, core = np.arange(noc.columns * noc.rows)[:, None], np.arange(chip.n_cores)[None, :]
+    home, own = np.divmod(core, noc.cores_per_router)
+    dx, dy = home % noc.columns - router % noc.columns, home // noc.columns - router // noc.columns
+    along = np.where(dx != 0, np.where(dx > 0, 0, 1), np.where(dy > 0, 2, 3))
+    return np.where((dx == 0) & (dy == 0), 4 + own, along).astype(np.int8)
+
+
+def queues(m: Mesh, n_messages: int, n_links: int) -> Queues:
+    """Empty buffers of the routers, and room for `n_messages` at once."""
+    n_outputs, n_cores, n_ports = len(m.down), len(m.inject_link), m.n_ports
+    n_buffers = (n_outputs + n_cores) * m.n_vcs
+    longest = max(m.latency.max(), m.inject_ticks, m.credit_ticks, m.link_ticks) + m.route_ticks + m.cycle_ticks
+    sets = [np.zeros(n_ports, np.uint64) for _ in range(3)]
+    return Queues(
+        np.zeros((n_buffers, BUFFER), np.int64), np.zeros((n_buffers, m.depth, 4), np.int64),
+        np.zeros((n_outputs, BUFFER), np.int64), np.zeros((n_outputs, m.n_vcs), np.int64),
+        np.zeros((n_outputs, m.n_vcs), np.int64), np.zeros(m.n_routers, np.uint64),
+        wheel(m.n_routers + n_cores, longest), np.zeros(n_messages, np.int32), np.zeros(n_links, np.int64),
+        np.zeros(1, np.int64), *sets[:2], np.zeros((n_ports, n_ports), np.int64), sets[2], np.zeros(m.n_vcs, np.int64),
+    )  # fmt: skip

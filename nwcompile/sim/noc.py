@@ -1,0 +1,154 @@
+"""The network on chip by itself: lists of packets, or generated load, without a spiking network."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.errors import OptionError, unknown_choice
+from nwcompile.ir.chip import Chip
+from nwcompile.kernels.cpu_replay import Packets, Sources
+from nwcompile.kernels.cpu_replay import replay as run_packets
+from nwcompile.kernels.cpu_wheel import NEVER
+from nwcompile.sim.fabric import fabric, queues
+
+PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
+LARGEST_SIZE = 1 << 16
+LARGEST_TIME = 1 << 48
+KEEPS_UP = 0.95  # of the offered load, that a network which is not saturated accepts at least
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """What became of a list of packets, in the order given; times in NoC cycles."""
+
+    inject: np.ndarray  # int64[packet]: when its head left the source; -1: it has not
+    arrive: np.ndarray  # int64[packet]: when its tail reached the sink; -1: it has not
+    hops: np.ndarray  # int64[packet]: links between routers on its way
+    link_flits: np.ndarray  # int64[link]: flits carried, links numbered as in `Run.link_flits`
+
+
+@dataclass(frozen=True)
+class Load:
+    """How a network took a generated load.
+
+    Loads are flits per core and cycle, within the measured cycles. `mean_latency`: cycles from the making of a measured
+    packet to the arrival of its tail, waiting at the source included; None where not all arrived. `stable`: all did,
+    and at least 95 % of the offered load was accepted. `bottleneck`: the busiest link, where it is not stable.
+    """
+
+    pattern: str
+    n_packets: int
+    offered: float
+    accepted: float
+    mean_latency: float | None
+    stable: bool
+    bottleneck: str | None
+
+
+def replay(chip: Chip, time, src, dst, size, last: int = NEVER) -> Replay:
+    """Send packets of `size[k]` flits, made at cycle `time[k]` in core `src[k]`, to core `dst[k]`.
+
+    Cores are physical, numbered as sites are: router * cores_per_router + port. A source sends its packets in order of
+    time, then as given, one flit a cycle; a sink takes what arrives. Ends when all have arrived, or at cycle `last`.
+    Raises OptionError for packets that cannot be.
+    """
+    time, src, dst, size = (_whole(name, values) for name, values in
+                            (("time", time), ("src", src), ("dst", dst), ("size", size)))  # fmt: skip
+    for name, values, low, high in (("time", time, 0, LARGEST_TIME), ("src", src, 0, chip.n_cores - 1),
+                                    ("dst", dst, 0, chip.n_cores - 1), ("size", size, 1, LARGEST_SIZE)):  # fmt: skip
+        if values.shape != time.shape:
+            raise OptionError(f"packets: {len(values)} values of {name} for {len(time)} of time; give one a packet")
+        bad = np.flatnonzero((values < low) | (values > high))
+        if bad.size:
+            raise OptionError(
+                f"packet {bad[0]}: {name} {values[bad[0]]} is outside {low}..{high} "
+                f"({chip.name} has {chip.n_cores} cores)"
+            )
+    table, n_links = fabric(chip)
+    q = queues(table, len(time), n_links)
+    order = np.lexsort((time, src))
+    first = np.concatenate([[0], np.cumsum(np.bincount(src, minlength=chip.n_cores))]).astype(np.int64)
+    never = np.full(len(time), -1)
+    packets = Packets(first, time[order], size[order], never.copy(), never.copy())
+    q.target[:] = dst[order]
+    run_packets(table, q, packets, Sources(*np.zeros((4, chip.n_cores), np.int64)), last)
+    inject, arrive = never.copy(), never.copy()
+    inject[order], arrive[order] = packets.inject, packets.arrive
+    return Replay(inject, arrive, _hops(chip, src, dst), q.flits)
+
+
+def load(
+    chip: Chip, pattern: str, offered: float, flits: int = 1, warmup: int = 1000, cycles: int = 10000, seed: int = 0
+) -> Load:
+    """Offer `offered` flits per core and cycle in packets of `flits`, and measure those made after `warmup` cycles.
+
+    Each core makes a packet with probability offered / flits in every cycle, independently (Bernoulli). Patterns, on
+    the grid of cores (x, y), which needs one core a router: `uniform` any core, itself too; `transpose` (y, x);
+    `neighbor` (x + 1, y + 1), going round; `hotspot` all to the core at (columns // 2, rows // 2). Load is kept up
+    while the measured packets arrive, for as long again at most. Raises OptionError.
+    """
+    noc = chip.noc
+    if pattern not in PATTERNS:
+        raise OptionError(unknown_choice("traffic", pattern, PATTERNS))
+    if noc.cores_per_router != 1:
+        raise OptionError(
+            f"traffic needs one core a router; {chip.name} has noc.cores_per_router={noc.cores_per_router}"
+        )
+    if pattern == "transpose" and noc.columns != noc.rows:
+        raise OptionError(f"traffic transpose needs a square mesh; {chip.name} has {noc.columns} x {noc.rows} routers")
+    for name, value, least in (("flits", flits, 1), ("warmup", warmup, 0), ("cycles", cycles, 1)):
+        if value < least:
+            raise OptionError(f"{name} {value} must be a whole number >= {least}")
+    if not 0 < offered / flits <= 1:
+        raise OptionError(f"load {offered:g} must be above 0 and at most {flits}, one packet of {flits} flits a cycle")
+    rng = np.random.default_rng(seed)
+    time, src = np.nonzero(rng.random((warmup + 2 * cycles, chip.n_cores)) < offered / flits)
+    dst = _destinations(pattern, chip, src, rng)
+    last = warmup + 2 * cycles
+    done = replay(chip, time, src, dst, np.full(len(time), flits), last)
+    measured = (time >= warmup) & (time < warmup + cycles)
+    within = (done.arrive >= warmup) & (done.arrive < warmup + cycles)
+    per = flits / (chip.n_cores * cycles)
+    made, accepted = measured.sum() * per, within.sum() * per
+    arrived = done.arrive[measured] >= 0
+    stable = bool(measured.any() and arrived.all() and accepted >= KEEPS_UP * made - 3 * np.sqrt(made * per))
+    latency = float((done.arrive - time)[measured].mean()) if stable else None
+    busiest = None if stable else link_name(chip, int(np.argmax(done.link_flits)))
+    return Load(pattern, int(measured.sum()), float(made), float(accepted), latency, stable, busiest)
+
+
+def link_name(chip: Chip, link: int) -> str:
+    """What a link joins: its router and direction, or the core that it leads from or to."""
+    n_mesh = 4 * chip.noc.columns * chip.noc.rows
+    if link < n_mesh:
+        y, x = divmod(link // 4, chip.noc.columns)
+        return f"router ({x}, {y}) {('east', 'west', 'north', 'south')[link % 4]}"
+    way, core = divmod(link - n_mesh, chip.n_cores)
+    return f"core {core} {('injection', 'ejection')[way]}"
+
+
+def _whole(name: str, values) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim != 1 or not (np.issubdtype(array.dtype, np.number) or array.size == 0):
+        raise OptionError(f"packets: {name} must be a list of whole numbers")
+    if np.issubdtype(array.dtype, np.floating) and (array != np.trunc(array)).any():
+        raise OptionError(f"packets: {name} must be whole numbers")
+    return array.astype(np.int64)
+
+
+def _hops(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    a, b = src // chip.noc.cores_per_router, dst // chip.noc.cores_per_router
+    columns = chip.noc.columns
+    return np.abs(a % columns - b % columns) + np.abs(a // columns - b // columns)
+
+
+def _destinations(pattern: str, chip: Chip, src: np.ndarray, rng) -> np.ndarray:
+    columns, rows = chip.noc.columns, chip.noc.rows
+    x, y = src % columns, src // columns
+    if pattern == "uniform":
+        return rng.integers(0, chip.n_cores, len(src))
+    if pattern == "transpose":
+        return x * columns + y
+    if pattern == "neighbor":
+        return (y + 1) % rows * columns + (x + 1) % columns
+    return np.full(len(src), rows // 2 * columns + columns // 2)
