@@ -9,7 +9,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 
 from nwcompile.cli.text import table
 from tests.fuzz.readers import READERS
@@ -21,14 +21,18 @@ BATCH = 1000
 def main() -> int:
     args = _arguments()
     args.keep.mkdir(parents=True, exist_ok=True)
+    n_each = args.inputs // len(args.readers)
     tallies = {name: Tally() for name in args.readers}
-    n_each = args.inputs // len(tallies)
-    lock = Lock()
+    starts = range(args.start, args.start + n_each, BATCH)
+    open_batches = [(name, start) for start in starts for name in tallies]
+    lock, interrupted = Lock(), Event()
 
     def batch(name: str, start: int) -> None:
         stop = min(start + BATCH, args.start + n_each)
-        tally = watch(worker_command(name, args.seed, args.keep), start, stop)
+        tally = watch(worker_command(name, args.seed, args.keep), start, stop, interrupted)
         with lock:
+            if not interrupted.is_set():
+                open_batches.remove((name, start))
             tallies[name].add(tally)
             for index, text in tally.failures:
                 print(f"{name} {index} (seed {args.seed}):\n{text}", flush=True)
@@ -36,10 +40,16 @@ def main() -> int:
             print(f"{done} of {n_each * len(tallies)}; {name} up to {stop}", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(args.jobs) as pool:
-        starts = range(args.start, args.start + n_each, BATCH)
-        for job in [pool.submit(batch, name, start) for start in starts for name in tallies]:
-            job.result()
+        try:
+            for job in [pool.submit(batch, *which) for which in open_batches]:
+                job.result()
+        except KeyboardInterrupt:
+            interrupted.set()
+            pool.shutdown(cancel_futures=True)
     print(report(tallies))
+    if interrupted.is_set():
+        print(f"interrupted; go on with --start {min(start for _, start in open_batches)}")
+        return 130
     return 1 if any(tally.failures for tally in tallies.values()) else 0
 
 

@@ -1,8 +1,13 @@
 """2,000 damaged files through the readers, and proof that the fuzzer sees what it looks for. More: `make fuzz`."""
 
+import os
 import random
+import signal
+import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -50,9 +55,21 @@ for index in range(int(sys.argv[1]), int(sys.argv[2])):
 
 
 def test_fuzz_goes_on_after_a_crash_a_hang_and_an_exception():
-    tally = watch([sys.executable, "-c", WORKER], 1, 9, hang_seconds=2)
+    tally = watch([sys.executable, "-c", WORKER], 1, 9, Event(), hang_seconds=2)
     assert dict(tally.counts) == {"accepted": 2, "refused": 3, "failed": 3} and tally.n == 8
     texts = dict(tally.failures)
     assert texts[3].startswith("crashes: exit code -6")
     assert texts[5] == "hangs: no answer in 2 s" and texts[6] == "Traceback: KeyError"
     assert report({"nir": tally}).splitlines()[1].split() == ["nir", "8", "3", "2", "3", "0.25", "s", "4"]
+
+
+def test_fuzz_that_is_interrupted_ends_and_says_where_to_go_on(tmp_path):
+    line = [sys.executable, "-m", "tests.fuzz", "--inputs", "200000", "--start", "3", "--readers", "chip",
+            "--keep", str(tmp_path)]  # fmt: skip
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    run = subprocess.Popen(line, **pipes, text=True, start_new_session=True, cwd=Path(__file__).parents[2])
+    run.stderr.readline()
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+    out = run.communicate(timeout=60)[0]
+    assert run.returncode == 130 and out.splitlines()[-1].startswith("interrupted; go on with --start ")
+    assert out.splitlines()[1].split()[0] == "chip" and out.splitlines()[1].split()[4] == "0"

@@ -11,6 +11,7 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
 from tests.fuzz.readers import outcome
 
@@ -62,10 +63,13 @@ def work(name: str, seed: int, start: int, stop: int, folder: Path) -> None:
         print(json.dumps([index, result, time.perf_counter() - begin]), flush=True)
 
 
-def watch(command: list[str], start: int, stop: int, hang_seconds: float = HANG_SECONDS) -> Tally:
-    """Inputs `start` to `stop` in workers (`command`, first, last); after one that crashes or hangs comes another."""
+def watch(command: list[str], start: int, stop: int, interrupted: Event, hang_seconds: float = HANG_SECONDS) -> Tally:
+    """Inputs `start` to `stop` in workers (`command`, first, last); after one that crashes or hangs comes another.
+
+    Once `interrupted` is set, no other comes, and how the last one ended is not counted.
+    """
     tally = Tally()
-    while start < stop:
+    while start < stop and not interrupted.is_set():
         worker = subprocess.Popen([*command, str(start), str(stop)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         reason = ""
         for index, result, seconds in _lines(worker, hang_seconds):
@@ -75,7 +79,7 @@ def watch(command: list[str], start: int, stop: int, hang_seconds: float = HANG_
             worker.kill()
             reason = f"hangs: no answer in {hang_seconds:g} s"
         text = worker.communicate()[1].decode("utf8", "replace")
-        if start < stop:
+        if start < stop and not interrupted.is_set():
             tally.take(start, reason or f"crashes: exit code {worker.returncode}\n{text[-2000:]}", 0.0)
             start += 1
     return tally
