@@ -11,11 +11,12 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Event
 
 from tests.fuzz.readers import outcome
 
-HANG_SECONDS = 60.0  # a reader's own limit is 10 s
+HANG_SECONDS = 120.0  # a reader's own limit is 10 s, and a worker needs some to start
 WORKER_BYTES = 6 << 30
 
 
@@ -70,15 +71,18 @@ def watch(command: list[str], start: int, stop: int, interrupted: Event, hang_se
     """
     tally = Tally()
     while start < stop and not interrupted.is_set():
-        worker = subprocess.Popen([*command, str(start), str(stop)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        reason = ""
-        for index, result, seconds in _lines(worker, hang_seconds):
-            tally.take(index, result, seconds)
-            start = index + 1
-        if worker.poll() is None:
-            worker.kill()
-            reason = f"hangs: no answer in {hang_seconds:g} s"
-        text = worker.communicate()[1].decode("utf8", "replace")
+        with TemporaryFile() as errors:
+            worker = subprocess.Popen([*command, str(start), str(stop)], stdout=subprocess.PIPE, stderr=errors)
+            reason = ""
+            for index, result, seconds in _lines(worker, hang_seconds):
+                tally.take(index, result, seconds)
+                start = index + 1
+            if worker.poll() is None:
+                worker.kill()
+                reason = f"hangs: no answer in {hang_seconds:g} s"
+            worker.communicate()
+            errors.seek(0)
+            text = errors.read().decode("utf8", "replace")
         if start < stop and not interrupted.is_set():
             tally.take(start, reason or f"crashes: exit code {worker.returncode}\n{text[-2000:]}", 0.0)
             start += 1
