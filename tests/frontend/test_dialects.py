@@ -236,7 +236,7 @@ def test_override_of_all_neurons_and_of_one():
         ({"beta": [[1], [1, 2]]}, "neuron field beta=[[1], [1, 2]] must be a number, or one for each neuron"),
         ({"gain": None}, "neuron field gain=None must be a number, or one for each neuron"),
         ({"threshold": np.ones(2)}, "NIR node 'n' (LIF): threshold of shape (2,) does not fit the layer's shape (3,)"),
-        ({"n": {"refractory": -1}}, "layer 'n': refractory -1 is negative; give steps >= 0"),
+        ({"reset": "zero", "n": {"refractory": -1}}, "layer 'n': refractory -1 is negative; give steps >= 0"),
         ({"strict": "yes"}, "neuron field strict='yes' must be True or False"),
         ({"norm_input": True}, "neuron field norm_input belongs to dialect 'sinabs', not 'snntorch'; leave it out"),
         ({"fixed": None}, "unknown neuron field 'fixed'; choose one of: "),
