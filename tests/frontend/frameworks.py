@@ -11,8 +11,8 @@ import pytest
 def framework(name: str) -> ModuleType:
     """The module of that name, such as "snntorch" or "spikingjelly.activation_based.neuron".
 
-    Where its package is absent, the test or test file that asks skips. In CI it fails, but for packages that are named in
-    ABSENT_FRAMEWORKS (separated by commas). Warnings that a framework gives while it is imported are its own affair.
+    Where its package is absent, the test or test file that asks skips. In CI it fails, but for packages that are named
+    in ABSENT_FRAMEWORKS (separated by commas). Warnings that a framework gives while it is imported are its own affair.
     """
     package = name.partition(".")[0]
     try:

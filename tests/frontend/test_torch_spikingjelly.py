@@ -7,13 +7,11 @@ import pytest
 import torch
 
 import nwcompile as nw
-from nwcompile.errors import ModelError
 from tests.frontend.frameworks import framework
 
 functional = framework("spikingjelly.activation_based.functional")
 layer = framework("spikingjelly.activation_based.layer")
 neuron = framework("spikingjelly.activation_based.neuron")
-surrogate = framework("spikingjelly.activation_based.surrogate")
 
 NODES = [
     ("IFNode", {}),
@@ -34,7 +32,6 @@ NODES = [
     ("SimpleLIFNode", {"tau": 3.0, "decay_input": True, "v_reset": 0.25}),
     ("SimpleLIFNode", {"tau": 3.0, "decay_input": False, "v_reset": -0.25}),
 ]
-KNOWN = "IFNode, LIFNode, ParametricLIFNode, CUBALIFNode, SimpleIFNode, SimpleLIFNode"
 
 
 @pytest.fixture(autouse=True)
@@ -324,95 +321,3 @@ def test_spikingjelly_states_are_neither_used_nor_changed():
     assert len(before) == 6 and after.keys() == before.keys()
     for name, tensors in before.items():
         assert len(after[name]) == len(tensors) and all(map(torch.equal, after[name], tensors)), name
-
-
-class Mine(neuron.LIFNode):
-    """A LIF node with an update of its own."""
-
-    def single_step_functional_forward(self, inputs, states, **kwargs):
-        return super().single_step_functional_forward((2 * inputs[0],), states)
-
-
-class Slower(neuron.LIFNode):
-    """A LIF node with another default."""
-
-    def __init__(self):
-        super().__init__(tau=4.0)
-
-
-UNKNOWN = {
-    "IzhikevichNode": lambda: neuron.IzhikevichNode(),
-    "KLIFNode": lambda: neuron.KLIFNode(),
-    "ComplementaryLIFNode": lambda: neuron.ComplementaryLIFNode(),
-    "GatedLIFNode": lambda: neuron.GatedLIFNode(T=4),
-    "TernaryIFNode": lambda: neuron.TernaryIFNode(),
-    "QIFNode": lambda: neuron.QIFNode(),
-    "EIFNode": lambda: neuron.EIFNode(),
-    "ILIFNode": lambda: neuron.ILIFNode(),
-    "HalfThresholdIFNode": lambda: neuron.HalfThresholdIFNode(),
-    "NonSpikingLIFNode": lambda: neuron.NonSpikingLIFNode(),
-    "PSN": lambda: neuron.PSN(T=4),
-    "SlidingPSN": lambda: neuron.SlidingPSN(k=2, step_mode="m"),
-    "Mine": Mine,
-}
-
-
-@pytest.mark.parametrize("name", UNKNOWN)
-def test_spikingjelly_other_nodes_are_refused_by_name(name):
-    node = UNKNOWN[name]()
-    module = torch.nn.Sequential(layer.Linear(8, 5, step_mode=getattr(node, "step_mode", "m")), node)
-    with pytest.raises(ModelError) as error:
-        nw.from_torch(module, spikes(4, 2, 8), layout="TB")
-    assert str(error.value) == f"'1': {name} is not supported; supported neurons of spikingjelly: {KNOWN}"
-
-
-def test_spikingjelly_node_with_other_defaults_is_still_that_node():
-    assert nw.from_torch(Slower(), torch.zeros(3, 2, 5)).node("lif").neuron.k == 0.25
-
-
-def _started(v_reset, start):
-    node = neuron.IFNode(v_reset=v_reset)
-    node.set_reset_value("v", start)
-    return node
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (
-            lambda: neuron.IFNode(surrogate_function=surrogate.Sigmoid(spiking=False)),
-            "surrogate_function gives 0.00033535, 0.499, 0.5, 0.5, 0.5, 0.501, 0.999665 for inputs from -2 to 2; it "
-            "must step from 0 to 1 at 0, in eval mode",
-        ),
-        (lambda: _started(None, 0.25), "v starts at 0.25, which is supported with a v_reset only; start at 0"),
-        (
-            lambda: _started(0.0, torch.zeros(1, 5)),
-            "v starts at a tensor (set_reset_value), which is not supported; give one number",
-        ),
-    ],
-)
-def test_spikingjelly_nodes_that_cannot_be_read_are_refused(make, text):
-    with pytest.raises(ModelError) as error:
-        nw.from_torch(make(), torch.zeros(3, 2, 5))
-    assert str(error.value) == f"layer 'lif' (spikingjelly IFNode): {text}"
-
-
-@pytest.mark.parametrize(
-    ("step_modes", "layout", "text"),
-    [
-        (
-            "mm",
-            "BT",
-            "layer '1' is fed by a tensor [B, T, *], but IFNode takes [T, B, *]; give from_torch layout='TB' and an "
-            "example in it",
-        ),
-        ("ms", "TB", "layer '3' is fed by a tensor [T, B, *], but IFNode takes one step [B, *]"),
-        ("sm", "TB", "layer '1' is fed by a tensor [T, B, *], but IFNode takes one step [B, *]"),
-    ],
-)
-def test_spikingjelly_wrong_layout_is_told(step_modes, layout, text):
-    module = dense("IFNode", {})
-    module[1].step_mode, module[3].step_mode = step_modes
-    with pytest.raises(ModelError) as error:
-        nw.from_torch(module, spikes(4, 3, 20), layout=layout)
-    assert str(error.value) == text
