@@ -18,7 +18,7 @@ from nwcompile.kernels import cpu_partition as kernels
 LIMITS = {"neurons": "max_neurons", "in_axons": "max_in_axons", "out_axons": "max_out_axons",
           "synapse_bits": "synapse_bits"}  # fmt: skip
 NO_LIMIT = np.iinfo(np.int64).max
-OUT_AXON_ROUNDS = 8
+OUT_AXON_ROUNDS = 16
 
 
 def site_limits(chip: Chip) -> np.ndarray:
@@ -68,15 +68,17 @@ def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray],
     """Cores int32[neuron] from `build(out_axons int64[neuron])`, repeated until the out-axons fit.
 
     How many cores a neuron sends to is known only when its targets are placed, so `build` is told what its own last
-    answer caused, never less than before. The last answer is returned if none of `OUT_AXON_ROUNDS` fits.
+    answer caused, never less than before, and from the second time on one more on every core that is too full. The
+    last answer is returned if none of `OUT_AXON_ROUNDS` fits.
     """
     told = np.zeros(sum(network.node(name).n_neurons for name in network.layers), np.int64)
     core_of, limit = build(told), chip.limit("max_out_axons")
-    for _ in range(OUT_AXON_ROUNDS if limit is not None else 0):
+    for i in range(OUT_AXON_ROUNDS if limit is not None else 0):
         held, out_axons = account(network, chip, core_of, int(core_of.max()) + 1)
         if held["out_axons"].max() <= limit.min() or (out_axons <= told).all():
             break
-        told = np.maximum(told, out_axons)
+        too_full = held["out_axons"] > limit.min()
+        told = np.maximum(told, out_axons) + (too_full[core_of] if i else 0)
         core_of = build(told)
     return core_of
 

@@ -42,6 +42,7 @@ def metis(network: Network, chip: Chip, activity: Activity, options: Options) ->
     n_lines = sum(node.n_neurons for node in network.inputs.values())
     graphs: dict[int, SynapseGraph] = {}
     parts = {1: np.zeros(len(load), np.int32)}
+    too_few: set[int] = set()  # numbers of cores that did not do; out-axons only become more
 
     def attempt(k: int, out_axons: np.ndarray) -> tuple[np.ndarray, bool]:
         if k not in parts:
@@ -49,7 +50,12 @@ def metis(network: Network, chip: Chip, activity: Activity, options: Options) ->
             if twins not in graphs:
                 graphs[twins] = synapse_graph(network, activity, twins)
             parts[k] = _parts(graphs[twins], n_lines, limits[:k], options.seed)
-        return _repair(fan, np.stack([out_axons, load], 1), parts[k], limits[:k])
+        if k in too_few:
+            return parts[k], False
+        core_of, fits = _repair(fan, np.stack([out_axons, load], 1), parts[k], limits[:k])
+        if not fits:
+            too_few.add(k)
+        return core_of, fits
 
     def build(out_axons):
         if options.n_cores is not None:
