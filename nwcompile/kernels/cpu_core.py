@@ -9,8 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.cpu_noc import NEVER, look_at_router, next_node, pop, push, slot_free_at, wake_at
+from nwcompile.kernels.cpu_router import (
+    ARRIVED,
+    COUNT,
+    HEAD,
+    LEFT,
+    MESSAGE,
+    look_at_router,
+    pop,
+    push,
+    slot_free_at,
+)
 from nwcompile.kernels.cpu_synapse import deliver
+from nwcompile.kernels.cpu_wheel import NEVER, NOW, next_node, wake_at
 from nwcompile.kernels.jit import inlined, kernel
 
 SEND_NEXT, SENDING, TO_INJECT, SENT = 0, 1, 2, 3
@@ -67,7 +78,7 @@ class Pipeline(NamedTuple):
     sent: np.ndarray  # int64[core]: how often it was sent already
     send_at: np.ndarray  # int64[core]: when the present piece of work ends
     flit: np.ndarray  # int32[core]: flits of it still to inject
-    channel: np.ndarray  # int32[core]: injection channel
+    channel: np.ndarray  # int32[core]: injection channel used last
     inject_at: np.ndarray  # int64[core]: injection link free
     receive_at: np.ndarray  # int64[core]: receive side free
     turn: np.ndarray  # int32[core]: channel served last
@@ -83,7 +94,7 @@ def look_at_core(m, q, costs, axons, box, p, core, time):
     if p.receive_at[core] <= time and not busy:
         served = receive(m, q, costs.shared, axons, box, p, core, site, time)
     elif not busy:
-        wake_at(q.wake, m.n_routers + site, p.receive_at[core])
+        wake_at(q.wheel, m.n_routers + site, p.receive_at[core])
     if p.state[core] == SENDING and p.send_at[core] <= time:
         p.state[core] = TO_INJECT if p.message[core] < box.first[core + 1] else SENT
         if p.state[core] == TO_INJECT:
@@ -99,9 +110,9 @@ def look_at_core(m, q, costs, axons, box, p, core, time):
                 work = box.work[k] if p.sent[core] == 0 else box.again[k]
             p.send_at[core] = time + work
             p.state[core] = SENDING
-            wake_at(q.wake, m.n_routers + site, p.send_at[core])
+            wake_at(q.wheel, m.n_routers + site, p.send_at[core])
     elif p.state[core] == SENDING:
-        wake_at(q.wake, m.n_routers + site, p.send_at[core])
+        wake_at(q.wheel, m.n_routers + site, p.send_at[core])
     return served
 
 
@@ -114,15 +125,18 @@ def receive(m, q, is_shared, axons, box, p, core, site, time):
     axon = np.int64(-1)
     for k in range(1, m.n_vcs + 1):
         b = first + (p.turn[core] + k) % m.n_vcs
-        while q.count[b] > 0 and q.ready[b, q.head[b]] <= time and q.left[b, q.head[b]] > 1:
+        while q.buffer[b, COUNT] > 0:
+            slot = q.buffer[b, HEAD]
+            if q.slot[b, slot, ARRIVED] > time:
+                later = min(later, q.slot[b, slot, ARRIVED])
+                break
+            if q.slot[b, slot, LEFT] == 1:
+                if axon < 0:
+                    axon = np.int64(box.axon[q.slot[b, slot, MESSAGE]])
+                    pop(m, q, b, router, time)
+                    p.turn[core] = b - first
+                break
             pop(m, q, b, router, time)
-        if q.count[b] > 0:
-            if q.ready[b, q.head[b]] > time:
-                later = min(later, q.ready[b, q.head[b]])
-            elif axon < 0:
-                axon = np.int64(box.axon[q.message[b, q.head[b]]])
-                pop(m, q, b, router, time)
-                p.turn[core] = b - first
     if axon < 0 and is_shared and box.external[core] >= 0:
         axon = take_external(box, core)
     if axon >= 0:
@@ -130,7 +144,7 @@ def receive(m, q, is_shared, axons, box, p, core, site, time):
         p.end[core] = max(p.end[core], p.receive_at[core])
         later = min(later, p.receive_at[core])
     if later < NEVER:
-        wake_at(q.wake, m.n_routers + site, max(later, time + 1))
+        wake_at(q.wheel, m.n_routers + site, max(later, time + 1))
     return axon
 
 
@@ -149,7 +163,7 @@ def inject(m, q, axons, box, p, core, site, time):
     """Put the next flit of the message into the router's buffer if there is room and the link is free."""
     node = m.n_routers + site
     if p.inject_at[core] > time:
-        wake_at(q.wake, node, p.inject_at[core])
+        wake_at(q.wheel, node, p.inject_at[core])
         return
     router, port = site // m.per_router, 4 + site % m.per_router
     first = (router * m.n_ports + port) * m.n_vcs
@@ -158,19 +172,19 @@ def inject(m, q, axons, box, p, core, site, time):
     is_head = p.flit[core] == axons.flits[box.axon[k]]
     for v in range(1, m.n_vcs + 1) if is_head else range(1):
         b = first + (p.channel[core] + v) % m.n_vcs
-        when = slot_free_at(q, b)
+        when = slot_free_at(m, q, b)
         if when <= time:
             buffer = b
             break
         soonest = min(soonest, when)
     if buffer < 0:
         if soonest < NEVER:
-            wake_at(q.wake, node, soonest)
+            wake_at(q.wheel, node, soonest)
         return
     p.channel[core] = buffer - first
     q.target[k] = axons.site[axons.core[box.axon[k]]]
-    push(q, buffer, k, p.flit[core], time + m.inject_ticks)
-    wake_at(q.wake, router, time + m.inject_ticks)
+    push(m, q, buffer, k, p.flit[core], time + m.inject_ticks)
+    wake_at(q.wheel, router, time + m.inject_ticks)
     p.inject_at[core] = time + m.link_ticks
     q.busy_until[0] = max(q.busy_until[0], p.inject_at[core])
     q.flits[m.inject_link[site]] += 1
@@ -182,7 +196,7 @@ def inject(m, q, axons, box, p, core, site, time):
             p.sent[core] = 0
         p.state[core] = SEND_NEXT
     else:
-        wake_at(q.wake, node, p.inject_at[core])
+        wake_at(q.wheel, node, p.inject_at[core])
 
 
 @inlined
@@ -217,9 +231,11 @@ def move_messages(m, q, costs, axons, box, p, synapses, members, now, acc, event
     """Run send, network and receive until all is quiet; accumulates what arrives and counts it per core.
 
     counts: int64[core, 6] (synops dense, sparse, conv, all, words, messages in) added to.
-    Returns the tick at which the last unit and link fall idle, or -1 if messages are stuck.
+    Time goes on from step to step, so that a network that is empty needs no clearing: the step begins when the clock
+    of q.wheel says. Returns the ticks until the last unit and link fall idle, or -1 if messages are stuck.
     """
-    n_cores = axons.site.shape[0]
+    n_cores, start = axons.site.shape[0], q.wheel.clock[NOW]
+    q.busy_until[0] = start
     n_waiting = np.int64(0)
     for k in range(box.first[n_cores]):
         n_waiting += box.times[k]
@@ -227,16 +243,16 @@ def move_messages(m, q, costs, axons, box, p, synapses, members, now, acc, event
         p.state[core] = SEND_NEXT
         p.message[core] = box.first[core]
         p.sent[core] = 0
-        p.inject_at[core] = 0
-        p.receive_at[core] = 0
-        p.end[core] = 0
+        p.inject_at[core] = start
+        p.receive_at[core] = start
+        p.end[core] = start
         e = box.external[core]
         while e >= 0:
             n_waiting += box.left[e]
             e = box.after[e]
-        wake_at(q.wake, m.n_routers + axons.site[core], 0)
+        wake_at(q.wheel, m.n_routers + axons.site[core], start)
     while True:
-        time, node = next_node(q.wake)
+        time, node = next_node(q.wheel)
         if node < 0:
             break
         if node < m.n_routers:
@@ -256,4 +272,5 @@ def move_messages(m, q, costs, axons, box, p, synapses, members, now, acc, event
     last = q.busy_until[0]
     for core in range(n_cores):
         last = max(last, p.end[core])
-    return last
+    q.wheel.clock[NOW] = max(last, q.wheel.clock[NOW]) + m.credit_ticks + m.link_ticks
+    return last - start

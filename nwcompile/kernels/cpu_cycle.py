@@ -6,7 +6,7 @@ import numpy as np
 
 from nwcompile.kernels.cpu_core import move_messages
 from nwcompile.kernels.cpu_neuron import step
-from nwcompile.kernels.cpu_noc import clear
+from nwcompile.kernels.cpu_router import equal_turns, start_over
 from nwcompile.kernels.jit import kernel
 
 
@@ -123,13 +123,13 @@ def run_samples(plan, mesh, q, costs, axons, box, p, neurons, synapses, members,
         s.since[:] = 1 << 30
         acc[:] = 0
         events[:] = 0
-        q.winner[:] = 0
+        start_over(q)
+        equal_turns(q)
         p.turn[:] = 0
-        p.channel[:] = 0
+        p.channel[:] = mesh.n_vcs - 1
         for micro in range(plan.n_hardware * plan.period):
             h = micro // plan.period
             slot = micro % acc.shape[0]
-            clear(q)
             box.external[:] = -1
             at = 0
             for core in range(n_cores):

@@ -25,15 +25,23 @@ class Synapses(NamedTuple):
     geometry: np.ndarray  # int64[connection, 16]: C H W, Co Ho Wo, per_in per_out, kh kw, sh sw, ph pw, dh dw
     row: np.ndarray  # int64[...]: row starts of sparse connections, into `post`
     post: np.ndarray  # int32[...]: target neuron of each sparse synapse, within its node; in a row, sorted by core
-    weight: np.ndarray  # int32[...]: dense [source, target], sparse by row, convolution [Co, Ci/g, kh, kw]
+    weight: np.ndarray  # int32[...]: dense [source, target], sparse by row, convolution [Ci/g, kh, kw, Co]
 
 
 class Members(NamedTuple):
-    """Which neurons of each node lie on which core: CSR over node * n_cores + core."""
+    """Which neurons of each node lie on which core: CSR over node * n_cores + core.
+
+    A cell is the output channels of a convolution that share a place of its map and a core.
+    """
 
     offset: np.ndarray  # int64[node * n_cores + 1]
     neuron: np.ndarray  # int32[...]: within the node
     core_of: np.ndarray  # int32[source]
+    place_first: np.ndarray  # int64[connection]: convolution, into `place`
+    place: np.ndarray  # int64[...]: first cell of each place, row by row, and of the one after the last
+    cell_core: np.ndarray  # int32[cell]
+    cell_first: np.ndarray  # int64[cell + 1]: into `channel`
+    channel: np.ndarray  # int32[...]: ascending in a cell
     n_cores: int
 
 
@@ -95,7 +103,7 @@ def _deliver_taps(c, members, core, e, local, payload, first, acc, events):
     height, width, out_h, out_w = g[1], g[2], g[4], g[5]
     per_in, per_out, kh, kw = g[6], g[7], g[8], g[9]
     channel, row, column = local // (height * width), (local // width) % height, local % width
-    group = channel // per_in
+    low = channel // per_in * per_out
     for a in range(kh):
         top = row + g[12] - a * g[14]
         if top < 0 or top % g[10] != 0 or top // g[10] >= out_h:
@@ -105,12 +113,21 @@ def _deliver_taps(c, members, core, e, local, payload, first, acc, events):
             if left < 0 or left % g[11] != 0 or left // g[11] >= out_w:
                 continue
             place = (top // g[10]) * out_w + left // g[11]
-            for o in range(group * per_out, (group + 1) * per_out):
-                j = first + o * out_h * out_w + place
-                if core < 0 or members.core_of[j] == core:
-                    w = c.weight[c.weight_first[e] + ((o * per_in + channel % per_in) * kh + a) * kw + b]
-                    acc[j] += w * payload
-                    events[j] = 1
+            base = c.weight_first[e] + (((channel % per_in) * kh + a) * kw + b) * g[3]
+            if core < 0:
+                for o in range(low, low + per_out):
+                    acc[first + o * out_h * out_w + place] += c.weight[base + o] * payload
+                    events[first + o * out_h * out_w + place] = 1
+                continue
+            at = members.place_first[e] + place
+            for cell in range(members.place[at], members.place[at + 1]):
+                if members.cell_core[cell] == core:
+                    for q in range(members.cell_first[cell], members.cell_first[cell + 1]):
+                        o = members.channel[q]
+                        if low <= o < low + per_out:
+                            j = first + o * out_h * out_w + place
+                            acc[j] += c.weight[base + o] * payload
+                            events[j] = 1
 
 
 @kernel

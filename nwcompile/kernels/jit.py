@@ -19,7 +19,8 @@ def compiled(**options) -> Callable:
 
     Where neither may be written (an installation of root's, run by a user without a home), it is made in every run.
     Numba takes what it kept for good until the kernel's own file changes, although kernels of other files are compiled
-    into it; so the stamp that it compares is made from all of them.
+    into it; so the stamp that it compares is made from all of them. What another version of the package left there may
+    name modules that are gone, and is taken for nothing.
     """
 
     def decorate(function: Callable):
@@ -27,7 +28,17 @@ def compiled(**options) -> Callable:
             dispatcher = njit(cache=True, **options)(function)
         except RuntimeError:
             return njit(**options)(function)
-        dispatcher._cache._cache_file._source_stamp = SOURCES
+        kept = dispatcher._cache._cache_file
+        kept._source_stamp = SOURCES
+        load = kept._load_index
+
+        def load_index():
+            try:
+                return load()
+            except (ImportError, AttributeError):
+                return {}
+
+        kept._load_index = load_index
         return dispatcher
 
     return decorate

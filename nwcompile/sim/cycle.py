@@ -4,13 +4,12 @@ import numpy as np
 
 from nwcompile.cost.energy import energy_pj
 from nwcompile.errors import BackendError
-from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels.cpu_core import AxonTable, Costs, Outbox, Pipeline
 from nwcompile.kernels.cpu_cycle import Plan, Record, run_samples
-from nwcompile.kernels.cpu_noc import NEVER, Mesh, Queues
 from nwcompile.sim import tables
+from nwcompile.sim.fabric import fabric, queues
 from nwcompile.sim.inputs import LARGEST_REPEAT
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference import finish
@@ -61,7 +60,7 @@ class _ChipRun:
     def __init__(self, program: Program, n_steps: int, n_hardware: int, window: str):
         self.program, self.chip = program, program.chip
         network, chip = program.network, program.chip
-        self.mesh, self.n_links = mesh(chip)
+        self.mesh, self.n_links = fabric(chip, chip.ticks[1])
         self.axons = axon_table(program)
         per_cycle = chip.ticks[0]
         cost = chip.cost
@@ -139,46 +138,3 @@ def axon_table(program: Program) -> AxonTable:
     rows = (axons.core, axons.source, counts, cycles * chip.ticks[0], hops, _flits(program)[axons.source])
     core, source, counts, ticks, hops, flits = (np.ascontiguousarray(row[by_core]) for row in rows)
     return AxonTable(axons.offset, number, core, source, counts, ticks, hops, flits, site, core_at)
-
-
-def mesh(chip: Chip) -> tuple[Mesh, int]:
-    """The chip's network as kernel tables, and its number of links."""
-    noc, tick = chip.noc, chip.ticks[1]
-    n_routers, n_ports = noc.columns * noc.rows, 4 + noc.cores_per_router
-    router, port = np.divmod(np.arange(n_routers * n_ports), n_ports)
-    x, y = router % noc.columns, router // noc.columns
-    core = router * noc.cores_per_router + port - 4
-    step = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
-    to = np.where((port < 4)[:, None], np.stack([x, y], 1) + step[np.minimum(port, 3)], 0)
-    inside = (to[:, 0] >= 0) & (to[:, 0] < noc.columns) & (to[:, 1] >= 0) & (to[:, 1] < noc.rows)
-    neighbour = to[:, 1] * noc.columns + to[:, 0]
-    is_local = port >= 4
-    receive = (n_routers * n_ports + core) * noc.virtual_channels
-    down = np.where(is_local, receive, (neighbour * n_ports + (port ^ 1)) * noc.virtual_channels)
-    down = np.where(is_local | inside, down, -1)
-    node = np.where(is_local, n_routers + core, np.where(inside, neighbour, -1)).astype(np.int32)
-    latency = np.where(is_local, noc.eject_cycles, np.where(port < 2, noc.hop_cycles_ew, noc.hop_cycles_ns)) * tick
-    n_cores = chip.n_cores
-    link = np.where(is_local, 4 * n_routers + n_cores + core, router * 4 + port)
-    table = Mesh(
-        n_routers, n_ports, noc.virtual_channels, noc.buffer_flits, noc.columns, noc.cores_per_router,
-        noc.link_cycles_per_flit * tick, noc.inject_cycles * tick, noc.credit_cycles * tick,
-        latency.astype(np.int64), down.astype(np.int64), node, node, link.astype(np.int64),
-        4 * n_routers + np.arange(n_cores, dtype=np.int64),
-    )  # fmt: skip
-    return table, 4 * n_routers + 2 * n_cores
-
-
-def queues(m: Mesh, n_messages: int, n_links: int) -> Queues:
-    """Empty buffers for a mesh and room for `n_messages` at once."""
-    n_outputs, n_cores = len(m.down), len(m.inject_link)
-    n_buffers = (n_outputs + n_cores) * m.n_vcs
-    leaves = 1 << (m.n_routers + n_cores - 1).bit_length()
-    slots = (n_buffers, m.depth)
-    return Queues(
-        np.zeros(slots, np.int32), np.zeros(slots, np.int32), np.zeros(slots, np.int64), np.zeros(slots, np.int64),
-        np.zeros(n_buffers, np.int32), np.zeros(n_buffers, np.int32), np.full(n_buffers, -1, np.int32),
-        np.full(n_buffers, -1, np.int32), np.full((n_outputs, m.n_vcs), -1, np.int32), np.zeros(n_outputs, np.int64),
-        np.zeros(n_outputs, np.int64), np.zeros(n_outputs, np.int32), np.full(2 * leaves, NEVER),
-        np.zeros(n_messages, np.int32), np.zeros(n_links, np.int64), np.zeros(1, np.int64),
-    )  # fmt: skip

@@ -1,5 +1,6 @@
 """Kernels are compiled wherever the package lies, and again when any of them has changed."""
 
+import pickle
 import runpy
 
 import pytest
@@ -29,3 +30,16 @@ def test_kernel_is_kept_until_a_source_of_any_kernel_changes(tmp_path, monkeypat
     assert [from_cache(), from_cache()] == [0, 1]
     monkeypatch.setattr(jit, "SOURCES", "changed")
     assert [from_cache(), from_cache()] == [0, 1]
+
+
+def test_kernel_that_another_version_kept_with_modules_that_are_gone_is_made_again(tmp_path):
+    path = tmp_path / "twice.py"
+    path.write_text("def twice(x):\n    return 2 * x\n")
+    function = runpy.run_path(str(path))["twice"]
+    assert compiled()(function)(3) == 6
+    (index,) = (tmp_path / "__pycache__").glob("*.nbi")
+    version = pickle.loads(index.read_bytes())
+    index.write_bytes(pickle.dumps(version, protocol=-1) + b"cnwcompile.kernels.gone\nName\n.")
+    again = compiled()(function)
+    assert again(3) == 6
+    assert compiled()(function)(3) == 6

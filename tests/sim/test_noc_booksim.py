@@ -68,7 +68,7 @@ def test_bursts_take_as_long_as_in_booksim(reference, n_channels, buffer):
         k = int(np.sqrt(max(max(p) for p in packets))) + 1
         expected = max(int(r[f"spec_v{n_channels}_b{buffer}_arrive"]) for r in rows)
         got = makespan(k, packets, int(rows[0]["size"]), n_channels, buffer)
-        assert got == pytest.approx(expected, rel=0.06), (path.name, got, expected)
+        assert got == expected, path.name
 
 
 def test_a_hot_node_takes_one_flit_a_cycle():
