@@ -19,7 +19,7 @@ from nwcompile.passes.partition import partition
 from nwcompile.passes.place import place
 from nwcompile.passes.quantize import Quantized, quantize
 from nwcompile.passes.schedule import schedule
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare, verify_counts
 from nwcompile.sim.sequence import record
 
 DEFAULTS = Options()
@@ -60,7 +60,7 @@ def compile(
     timing = stage("schedule", schedule, normal, options.execution)
     quantized = stage("quantize", quantize, normal, chip, x, options)
     fixed = quantized.network
-    activity = stage("calibrate", _activity, fixed, x, options.on_multi_spike == "repeat")
+    activity = stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike)
     if mapping is None:
         try:
             mapping = stage("partition", partition, fixed, chip, activity, options)
@@ -89,9 +89,13 @@ def _verified(network, chip, calibration, options, mapping) -> tuple[Network, Ch
     return network, chip, prepare(network, calibration, None, chip, options.on_multi_spike)[0]
 
 
-def _activity(network: Network, x: dict | None, repeats: bool) -> Activity:
+def _activity(network: Network, chip: Chip, x: dict | None, on_multi_spike: str) -> Activity:
     """How often each neuron of the fixed-point network spikes on the samples, or an even guess without any."""
-    return Activity.uniform(network) if x is None else record(network, x, repeats=repeats)[0]
+    if x is None:
+        return Activity.uniform(network)
+    activity, spikes = record(network, x, repeats=on_multi_spike == "repeat")
+    verify_counts(network, chip, on_multi_spike, spikes)
+    return activity
 
 
 def _manifest(options: Options, quantized: Quantized, notes: list[str], x: dict | None) -> dict:

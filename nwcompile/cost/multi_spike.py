@@ -53,7 +53,8 @@ def multi_spikes(program: Program, activity: Activity, counters: dict[str, np.nd
         senders.append(Sender(name, several / events, negative / events, multi.largest))
     sent = np.array([counters["messages_in"].sum(), counters["synops"].sum()])
     rest = sent - added[1 if program.repeats else 0]
-    totals = [tuple(float(n) / activity.n_samples for n in row) for row in (sent, *(rest + added))]
+    totals = np.stack([sent, *(rest + added)]) / activity.n_samples
+    sent_now, binary, one_by_one = ((float(messages), float(synops)) for messages, synops in totals)
     layers = [s.name for s in senders if s.name in program.network.layers]
     flits = max((program.message_flits(name) for name in layers), default=0) - program.chip.noc.flits_per_message
-    return MultiSpikes(program.on_multi_spike, tuple(senders), *totals, max(flits, 0))
+    return MultiSpikes(program.on_multi_spike, tuple(senders), sent_now, binary, one_by_one, max(flits, 0))

@@ -137,7 +137,7 @@ class Energy:
     synop_dense_pj: float | None = None  # a stored weight of a dense row accumulated
     synop_sparse_pj: float | None = None  # the same, of a sparse row
     synop_conv_pj: float | None = None  # the same, of a convolution
-    hop_ew_pj: float | None = None  # a message carried to the next router, east or west
+    hop_ew_pj: float | None = None  # a message, its payload included, carried to the next router, east or west
     hop_ns_pj: float | None = None  # the same, north or south
 
 

@@ -5,7 +5,6 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
-from nwcompile.ir.program import Program
 
 LARGEST_SPIKE = (1 << 23) - 1
 LARGEST_STEPS = (1 << 31) - 1
@@ -138,26 +137,27 @@ def largest_payload(chip: Chip, is_signed: bool) -> int:
     return (1 << (bits - is_signed)) - 1 if bits > is_signed else 0
 
 
-def verify_counts(program: Program, spikes: dict[str, np.ndarray]) -> None:
-    """Raise ModelError, naming the first of them, unless a program's messages can tell how often its neurons spike.
+def verify_counts(network: Network, chip: Chip, on_multi_spike: str, spikes: dict[str, np.ndarray]) -> None:
+    """Raise ModelError, naming the first of them, unless a chip's messages can tell how often neurons spike in a step.
 
-    `spikes[layer]` is [B, T, *shape]. First by sample, then by step.
+    `spikes[layer]` is [B, T, *shape]; `on_multi_spike` that of `Options`. First by sample, then by step.
     """
-    limit = LARGEST_REPEAT if program.repeats else largest_payload(program.chip, False)
-    for name in program.network.layers:
-        if program.network.node(name).neuron.spikes != "multi" or spikes[name].max(initial=0) <= limit:
+    repeats = on_multi_spike == "repeat"
+    limit = LARGEST_REPEAT if repeats else largest_payload(chip, False)
+    for name in network.layers:
+        if network.node(name).neuron.spikes != "multi" or spikes[name].max(initial=0) <= limit:
             continue
         flat = spikes[name].reshape(*spikes[name].shape[:2], -1)
         sample, step, neuron = (int(i) for i in np.argwhere(flat > limit)[0])
         n = int(flat[sample, step, neuron])
         where = f"layer {name!r} fires {n} spikes at once (sample {sample}, step {step}, neuron {neuron})"
-        if program.repeats:
+        if repeats:
             raise ModelError(
                 f"{where}, but at most {limit} a step are sent one by one; train it to fire less, "
                 "or compile with on_multi_spike='graded'"
             )
         raise ModelError(
-            f"{where}, but a message of {program.chip.name} carries at most {limit} (noc.payload_bits = "
-            f"{program.chip.noc.payload_bits}); train it to fire less, raise noc.payload_bits, "
+            f"{where}, but a message of {chip.name} carries at most {limit} (noc.payload_bits = "
+            f"{chip.noc.payload_bits}); train it to fire less, raise noc.payload_bits, "
             "or compile with on_multi_spike='repeat'"
         )

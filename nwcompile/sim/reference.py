@@ -148,10 +148,10 @@ def finish(model: Network | Program, backend, device, window, spikes, states, in
 
     Raises ModelError where a program's neurons fire more spikes at once than its messages can tell.
     """
-    network, repeats = model, False
+    network = model.network if isinstance(model, Program) else model
+    repeats = isinstance(model, Program) and model.repeats
     if isinstance(model, Program):
-        verify_counts(model, spikes)
-        network, repeats = model.network, model.repeats
+        verify_counts(network, model.chip, model.on_multi_spike, spikes)
     outputs = {n: spikes[n] if network.node(n).neuron.fires else states[n]["v"] for n in network.outputs}
     output = next(iter(outputs.values())) if len(outputs) == 1 else outputs
     activity = Activity.from_spikes({**inputs, **spikes}, repeats)

@@ -154,6 +154,14 @@ def test_multi_spike_that_the_chip_cannot_send_does_not_fit(kind, mode, chip, te
     assert str(error.value).splitlines()[1:] == [f"  {text}"]
 
 
+def test_multi_spike_compile_refuses_a_count_that_its_calibration_already_overflows():
+    chip = small_chip(neuron__v_min="any", neuron__strict=[True, False], noc__payload_bits=2)
+    with pytest.raises(
+        ModelError, match=r"layer 'conv' fires \d+ spikes at once .* \(noc.payload_bits = 2\); train it"
+    ):
+        flow.compile(iaf_net(), chip, frames(), Options(on_multi_spike="graded"))
+
+
 def test_multi_spike_float_bipolar_layer_is_carried_as_a_sign():
     spec = IAF.replace(spikes="bipolar", v_min=None, strict=True)
     edges = [Dense("in", "a", np.array([[1.5], [-1.5]], np.float32)), Dense("a", "b", np.eye(2, dtype=np.float32))]
