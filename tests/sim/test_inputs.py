@@ -117,7 +117,7 @@ def test_simulate_refuses_unknown_choices(given, kind, text):
     [
         ("cycle", "crosscheck needs two backends or more, got cycle"),
         ((), "crosscheck needs two backends or more, got none"),
-        (("cycle", "sequense"), "unknown backend 'sequense'; choose one of: sequence, cycle, reference"),
+        (("cycle", "sequense"), "unknown backend 'sequense'; choose one of: sequence, cycle, float, reference"),
     ],
 )
 def test_crosscheck_refuses_what_it_cannot_compare(against, text):
