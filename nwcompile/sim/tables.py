@@ -95,7 +95,7 @@ def _connection(network: Network, c, cores):
     if isinstance(c, Dense):
         return DENSE, np.ascontiguousarray(weight.T).reshape(-1).astype(np.int32), nothing, nothing
     if isinstance(c, Conv2d):
-        return CONV, weight.reshape(-1).astype(np.int32), nothing, nothing
+        return CONV, np.moveaxis(weight, 0, -1).reshape(-1).astype(np.int32), nothing, nothing
     row, post, order = csr(c, network.node(c.source).n_neurons, cores)
     return SPARSE, weight[order].astype(np.int32), row, post
 
@@ -119,7 +119,7 @@ def conv_geometry(c: Conv2d, source_shape) -> np.ndarray:
 
 
 def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
-    """Neurons of each node by core."""
+    """Neurons of each node by core, and the output channels of each convolution by place and core."""
     parts, counts = [], []
     for name in network.offsets:
         cores = mapping.core_of.get(name)
@@ -129,7 +129,40 @@ def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
         parts.append(np.argsort(cores, kind="stable").astype(np.int32))
         counts.append(np.bincount(cores, minlength=mapping.n_cores))
     offset = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-    return Members(offset, _joined(parts, np.int32), core_of.astype(np.int32), mapping.n_cores)
+    first, place, cell_core, cell_first, channel = _cells(network, mapping)
+    return Members(offset, _joined(parts, np.int32), core_of.astype(np.int32), first, place, cell_core, cell_first,
+                   channel, mapping.n_cores)  # fmt: skip
 
 
-NO_MEMBERS = Members(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32), 0)  # without a mapping
+def _cells(network: Network, mapping: Mapping) -> tuple[np.ndarray, ...]:
+    """The fields of `Members` about cells, all convolutions one after the other."""
+    first, places, cores, starts, channels = [], [], [], [], []
+    n_places = n_cells = n_channels = 0
+    for c in network.connections:
+        first.append(n_places)
+        if not isinstance(c, Conv2d):
+            continue
+        _, (co, rows, columns) = c.geometry(network.node(c.source).shape)
+        core = mapping.core_of[c.target].reshape(co, rows * columns).T
+        order = np.argsort(core, 1, kind="stable")
+        core = np.take_along_axis(core, order, 1)
+        begins = np.concatenate([np.ones((len(core), 1), bool), core[:, 1:] != core[:, :-1]], 1)
+        per_place = begins.sum(1)
+        places.append(n_cells + np.concatenate([[0], np.cumsum(per_place)]))
+        cores.append(core[begins])
+        starts.append(n_channels + np.flatnonzero(begins))
+        channels.append(order.reshape(-1))
+        n_places += len(core) + 1
+        n_cells += int(per_place.sum())
+        n_channels += order.size
+    starts.append(np.array([n_channels]))
+    return (np.array(first, np.int64), _joined(places, np.int64), _joined(cores, np.int32),
+            _joined(starts, np.int64), _joined(channels, np.int32))  # fmt: skip
+
+
+def _no_members() -> Members:
+    whole, short = np.zeros(1, np.int64), np.zeros(0, np.int32)
+    return Members(whole, short, short, whole, whole, short, whole, short, 0)
+
+
+NO_MEMBERS = _no_members()  # without a mapping
