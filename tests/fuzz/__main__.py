@@ -12,15 +12,16 @@ from pathlib import Path
 from threading import Event, Lock
 
 from nwcompile.cli.text import table
-from tests.fuzz.readers import READERS
+from tests.fuzz.readers import READERS, compile_kernels
 from tests.fuzz.watch import Tally, watch, worker_command
 
-BATCH = 1000
+BATCH = 2500
 
 
 def main() -> int:
     args = _arguments()
     args.keep.mkdir(parents=True, exist_ok=True)
+    compile_kernels()
     n_each = args.inputs // len(args.readers)
     tallies = {name: Tally() for name in args.readers}
     starts = range(args.start, args.start + n_each, BATCH)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from nwcompile.ir import artifact
 from nwcompile.ir.chip import HWMODELS, Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
-from nwcompile.sim import simulate
+from nwcompile.sim import BACKENDS, simulate
 from tests.fuzz.mutate import damaged_array, damaged_bytes, damaged_table
 from tests.fuzz.trees import damaged_file
 from tests.fuzz.wholes import lava_trees, nir_trees, program_files
@@ -104,7 +105,18 @@ def _read_program(rng: random.Random, path: Path) -> None:
     assert len(program.hash) == 64
     if sum(network.node(name).n_neurons for name in network.offsets) < LARGEST_RUN:
         x = {name: np.ones((1, 3, *node.shape), np.int8) for name, node in network.inputs.items()}
-        simulate(program, x, rng.choice(("reference", "cycle", "sequence")), steps=3)
+        simulate(program, x, rng.choice(BACKENDS), steps=3)
+
+
+def compile_kernels() -> None:
+    """Run every whole program on every backend once: compiling kernels takes longer than a worker may be silent."""
+    for data in program_files():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "whole.nwc"
+            path.write_bytes(data)
+            program = Program.load(path)
+        for backend in BACKENDS:
+            simulate(program, backend=backend, steps=2)
 
 
 def _make_chip(rng: random.Random) -> bytes:
