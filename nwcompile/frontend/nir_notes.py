@@ -60,7 +60,7 @@ def read(value):
         return value
     if "tuple" in value:
         return tuple(read(v) for v in value["tuple"])
-    (kind, (dtype, shape, data)) = next(iter(value.items()))
+    ((kind, (dtype, shape, data)),) = value.items()
     array = np.frombuffer(bytes.fromhex(data), _dtype(dtype)).reshape(shape).copy()
     return array[()] if kind == "scalar" else array
 

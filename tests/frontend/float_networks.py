@@ -19,7 +19,7 @@ WEIGHT_TYPES = ("f4", "f4", "f4", "f8", ">f4", "f2", "i1", "i8")
 def networks(draw) -> Network:
     """Up to two inputs and five layers and junctions, joined forward, to themselves and back, with delays."""
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
-    names = draw(st.lists(st.sampled_from(NAMES), min_size=2, max_size=7, unique=True))
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=2, max_size=6, unique=True))
     n_inputs = draw(st.integers(0, 2)) if len(names) > 2 else 1
     shapes = {name: draw(st.sampled_from(SHAPES)) for name in names[:n_inputs]}
     layers: dict[str, NeuronSpec | None] = {}
