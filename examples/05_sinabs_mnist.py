@@ -68,7 +68,7 @@ def main() -> None:
     try:
         ann = trained(args.parameters)
     except (OSError, RuntimeError, pickle.UnpicklingError) as e:
-        reason = e.strerror if isinstance(e, OSError) else str(e).splitlines()[0]
+        reason = e.strerror if isinstance(e, OSError) else "holds other things than the weights of this net"
         sys.exit(f"{args.parameters}: {reason}; give the path of tests/mnist_params.pt of github.com/synsense/sinabs")
 
     images, labels = digits(0, 5000 // args.images)
