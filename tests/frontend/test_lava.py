@@ -59,16 +59,19 @@ def test_lava_tinynet_gives_its_stored_layers(reference):
 
 def test_lava_net_compiles_and_its_backends_agree(tmp_path):
     rng = np.random.default_rng(0)
-    loihi = {**NEURON, "type": b"LOIHI", "vDecay": 400, "wgtExp": 1}
+    loihi = {**LOIHI, "wgtExp": 1}
     path = write(tmp_path / "a.net", [
-        {"type": [b"input"], "shape": [2, 5, 4], "weight": [4.0], "bias": [1.0], "neuron": loihi},
-        {"type": [b"conv"], "shape": [3, 2, 2], "weight": 2.0 * rng.integers(-3, 8, (3, 2, 3, 3, 1)), "stride": [2, 1],
-         "padding": [0, 0], "dilation": [1, 1], "groups": 1, "bias": [1.0, -2.0, 3.0], "neuron": loihi},
+        {"type": [b"input"], "shape": [2, 7, 6], "weight": [4.0], "bias": [1.0], "neuron": {**loihi, "iDecay": 4096}},
+        {"type": [b"conv"], "shape": [3, 4, 4], "weight": 2.0 * rng.integers(-3, 8, (3, 2, 3, 3, 1)), "stride": [2, 1],
+         "padding": [1, 0], "dilation": [1, 1], "groups": 1, "bias": [1.0, -2.0, 3.0], "neuron": loihi,
+         "delay": [2.0, 0.0, 1.0]},
+        pool([3, 2, 2], [2, 2]),
         {"type": [b"flatten"], "shape": [12]},
-        dense(2.0 * rng.integers(-3, 8, (4, 12)), neuron=loihi),
+        dense(2.0 * rng.integers(-3, 8, (4, 12)), type=[b"dense_rec"], weight_rec=-2.0 * np.eye(4), neuron=loihi),
+        {"type": [b"average"], "shape": [2]},
     ])  # fmt: skip
     network = nw.from_lava(path)
-    x = rng.integers(0, 2, (2, 20, 2, 5, 4))
+    x = rng.integers(0, 2, (2, 20, 2, 7, 6))
     program = nw.compile(network, nw.Chip.load("loihi1"), calibration=x)
     assert nw.crosscheck(program, x).agree
     run = simulate(network, x)
