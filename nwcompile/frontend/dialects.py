@@ -102,6 +102,7 @@ def neuron_spec(
         raise node.fail(f"parameters differ in shape: {stated}; give all the layer's shape") from None
     if prod(made_for) not in (1, prod(shape)):
         node = _per_channel(node, made_for, shape)
+    _check_finite(node)
     node, given = _from_start(node, dialect, given, remarks)
     if node.kind == "Threshold":
         fields = {"threshold": node.numbers("threshold"), "strict": dialect.strict, "beta": 0.0, "reset": "none"}
@@ -119,6 +120,16 @@ def neuron_spec(
             remarks.append(f"{stated} assumed, which NIR files do not hold; state it with neuron={{...}}")
     fields |= {key: value for key, value in given.items() if key != "norm_input"}
     return NeuronSpec(**{key: _per_neuron(node, key, value, shape) for key, value in fields.items()}), remarks
+
+
+def _check_finite(node: NirNode) -> None:
+    """Raise ModelError for infinite numbers, but for a time constant and the r and w_in that snnTorch makes of it."""
+    for key in node.values:
+        with_tau = {"r": ("tau", "tau_mem"), "w_in": ("tau_syn",)}.get(key, ())
+        endless = [np.isinf(node.numbers(tau)) for tau in with_tau if tau in node.values]
+        infinite = np.isinf(node.numbers(key)) & ~(endless[0] if endless else np.False_)
+        if infinite.any() and not key.startswith("tau"):
+            raise node.fail(f"{key} has infinite values; the model is not usable, train or export it again")
 
 
 def _per_channel(node: NirNode, made_for: tuple[int, ...], shape: tuple[int, ...]) -> NirNode:

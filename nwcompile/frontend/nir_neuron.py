@@ -22,6 +22,11 @@ def nearest_node(spec: NeuronSpec, shape: tuple[int, ...], dt: float) -> dict[st
     v_leak = (leak+bias)/(1-keep) or v_leak + bias/k; tau_syn = dt/(1-alpha), w_in = w_in/(1-alpha), where alpha decays
     a new input at once times alpha. beta = 1 without a drive is an IF or I of r = gain/dt.
     """
+    with np.errstate(all="ignore"):
+        return _nearest_node(spec, shape, dt)
+
+
+def _nearest_node(spec: NeuronSpec, shape: tuple[int, ...], dt: float) -> dict[str, object]:
     numbers = {name: _wide(getattr(spec, name), shape) for name in NeuronSpec.NUMBERS[:11]}
     if _is_threshold(spec):
         return {"type": "Threshold", "threshold": numbers["threshold"]}
@@ -52,7 +57,8 @@ def nearest_node(spec: NeuronSpec, shape: tuple[int, ...], dt: float) -> dict[st
 def lost_fields(spec: NeuronSpec, shape: tuple[int, ...], node: Mapping, dt: float) -> dict[str, object]:
     """Fields of `spec`, with their values, that a reader of the node alone gets otherwise (dialect `nir`)."""
     values = {key: value for key, value in node.items() if key != "type"}
-    read, _ = neuron_spec(NirNode("", str(node["type"]), values), shape, DIALECTS["nir"], dt, {})
+    with np.errstate(all="ignore"):
+        read, _ = neuron_spec(NirNode("", str(node["type"]), values), shape, DIALECTS["nir"], dt, {})
     names = ["membrane", "refractory", "v_min"]
     if spec.membrane == "linear":
         names += ["beta", "gain"] if _same_drive(spec, read, shape) else ["beta", "gain", "leak", "bias"]
@@ -89,4 +95,5 @@ def _equal(a, b, shape: tuple[int, ...]) -> bool:
     """Whether two fields are the same as float32, in which they are computed."""
     if a is None or b is None or isinstance(a, str | bool):
         return a is b if a is None or b is None else a == b
-    return np.array_equal(_wide(a, shape).astype(np.float32), _wide(b, shape).astype(np.float32))
+    with np.errstate(over="ignore"):
+        return np.array_equal(_wide(a, shape).astype(np.float32), _wide(b, shape).astype(np.float32))

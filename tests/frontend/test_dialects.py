@@ -156,6 +156,13 @@ def test_one_warning_names_all_nodes_it_is_about():
     assert [str(w.message).split(":")[0] for w in caught] == ["dialect 'snntorch', NIR nodes 'a', 'b'"]
 
 
+@pytest.mark.parametrize("key", ["r", "v_leak", "v_threshold", "v_reset"])
+def test_number_that_is_infinite_is_a_model_error(key):
+    assert refused(lif(3, **{key: np.inf})) == (
+        f"NIR node 'n' (LIF): {key} has infinite values; the model is not usable, train or export it again"
+    )
+
+
 def test_snntorch_beta_of_one_has_infinite_constants():
     found = spec(lif(3, tau=np.inf, r=np.inf), "snntorch", reset="zero")
     assert (found.beta, found.gain, found.leak) == (1.0, 1.0, 0.0)

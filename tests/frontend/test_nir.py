@@ -314,6 +314,19 @@ def test_threshold_node_is_a_stateless_comparison():
     assert simulate(from_nir(g, **ZERO), x).output[0].tolist() == [[0, 1], [1, 0], [0, 0]]
 
 
+def test_nested_node_of_a_name_that_is_taken_is_a_model_error():
+    inner = graph("input > b > output", input=inputs(3), b=lif(3), output=outputs(3))
+    g = graph("input > fc > a > a.b > output", type_check=False,
+              **{"input": inputs(2), "fc": linear(3, 2), "a": inner, "a.b": lif(3), "output": outputs(3)})  # fmt: skip
+    assert error(g) == "NIR graph: two nodes are named 'a.b'; give each its own name"
+
+
+def test_input_of_a_huge_shape_is_refused_before_anything_is_allocated():
+    g = graph("input > c > n > output", type_check=False, input=inputs(1, 1 << 20, 1 << 20),
+              c=conv(weights(1, 1, 3, 3)), n=lif(), output=outputs(1))  # fmt: skip
+    assert error(g) == "'input': shape (1, 1048576, 1048576) has 1099511627776 neurons; the limit is 2147483647"
+
+
 @pytest.mark.parametrize(
     "build, text",
     [
