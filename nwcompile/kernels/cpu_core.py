@@ -10,12 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.kernels.cpu_router import (
-    ARRIVED,
     COUNT,
+    FLIT,
     HEAD,
-    LEFT,
-    MESSAGE,
+    TIME,
+    flit,
+    left_of,
     look_at_router,
+    message_of,
     pop,
     push,
     slot_free_at,
@@ -127,12 +129,12 @@ def receive(m, q, is_shared, axons, box, p, core, site, time):
         b = first + (p.turn[core] + k) % m.n_vcs
         while q.buffer[b, COUNT] > 0:
             slot = q.buffer[b, HEAD]
-            if q.slot[b, slot, ARRIVED] > time:
-                later = min(later, q.slot[b, slot, ARRIVED])
+            if q.slot[b, slot, TIME] > time:
+                later = min(later, q.slot[b, slot, TIME])
                 break
-            if q.slot[b, slot, LEFT] == 1:
+            if left_of(q.slot[b, slot, FLIT]) == 1:
                 if axon < 0:
-                    axon = np.int64(box.axon[q.slot[b, slot, MESSAGE]])
+                    axon = np.int64(box.axon[message_of(q.slot[b, slot, FLIT])])
                     pop(m, q, b, router, time)
                     p.turn[core] = b - first
                 break
@@ -183,8 +185,8 @@ def inject(m, q, axons, box, p, core, site, time):
         return
     p.channel[core] = buffer - first
     q.target[k] = axons.site[axons.core[box.axon[k]]]
-    push(m, q, buffer, k, p.flit[core], time + m.inject_ticks)
-    wake_at(q.wheel, router, time + m.inject_ticks)
+    i = port * m.n_vcs + buffer - first
+    push(m, q, buffer, router, i, flit(k, p.flit[core]), time + m.inject_ticks)
     p.inject_at[core] = time + m.link_ticks
     q.busy_until[0] = max(q.busy_until[0], p.inject_at[core])
     q.flits[m.inject_link[site]] += 1

@@ -5,13 +5,14 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.kernels.cpu_router import (
-    ARRIVED,
     COUNT,
     HEAD,
-    LEFT,
-    MESSAGE,
+    TIME,
     equal_turns,
+    flit,
+    left_of,
     look_at_router,
+    message_of,
     pop,
     push,
     slot_free_at,
@@ -41,26 +42,25 @@ class Sources(NamedTuple):
 
 
 @inlined
-def take_flits(m, q, packets, core, time):
+def take_flits(m, q, packets, core, router, time):
     """Let a sink take what has arrived in each of its channels; returns how many packets are complete."""
     done = 0
-    router = core // m.per_router
     for v in range(m.n_vcs):
         b = (m.n_routers * m.n_ports + core) * m.n_vcs + v
         while q.buffer[b, COUNT] > 0:
             slot = q.buffer[b, HEAD]
-            if q.slot[b, slot, ARRIVED] > time:
-                wake_at(q.wheel, m.n_routers + core, q.slot[b, slot, ARRIVED])
+            if q.slot[b, slot, TIME] > time:
+                wake_at(q.wheel, m.n_routers + core, q.slot[b, slot, TIME])
                 break
-            if q.slot[b, slot, LEFT] == 1:
-                packets.arrive[q.slot[b, slot, MESSAGE]] = time
+            taken = pop(m, q, b, router, time)
+            if left_of(taken) == 1:
+                packets.arrive[message_of(taken)] = time
                 done += 1
-            pop(m, q, b, router, time)
     return done
 
 
 @inlined
-def feed(m, q, packets, s, core, time):
+def feed(m, q, packets, s, core, router, time):
     """Let a source put its next flit on the injection link, if it is free and a channel has room."""
     k = s.packet[core]
     if k == packets.first[core + 1]:
@@ -70,9 +70,8 @@ def feed(m, q, packets, s, core, time):
     if when > time:
         wake_at(q.wheel, node, when)
         return
-    router = core // m.per_router
-    port = 4 + core - router * m.per_router
-    first = (router * m.n_ports + port) * m.n_vcs
+    i = (4 + core - router * m.per_router) * m.n_vcs
+    first = router * m.n_ports * m.n_vcs + i
     channel, soonest = np.int64(-1), NEVER
     for turn in range(m.n_vcs if s.left[core] == 0 else 1):
         v = s.channel[core] + turn
@@ -89,8 +88,7 @@ def feed(m, q, packets, s, core, time):
     if s.left[core] == 0:
         s.left[core] = packets.size[k]
         packets.inject[k] = time
-    push(m, q, first + channel, k, s.left[core], time + m.inject_ticks)
-    wake_at(q.wheel, router, time + m.inject_ticks)
+    push(m, q, first + channel, router, i + channel, flit(k, s.left[core]), time + m.inject_ticks)
     q.flits[m.inject_link[core]] += 1
     s.free[core] = time + m.link_ticks
     s.channel[core] = channel
@@ -129,6 +127,8 @@ def replay(m, q, packets, s, last):
         if node < m.n_routers:
             look_at_router(m, q, node, time)
         else:
-            n_done += take_flits(m, q, packets, node - m.n_routers, time)
-            feed(m, q, packets, s, node - m.n_routers, time)
+            core = node - m.n_routers
+            router = core if m.per_router == 1 else core // m.per_router
+            n_done += take_flits(m, q, packets, core, router, time)
+            feed(m, q, packets, s, core, router, time)
     return n_done

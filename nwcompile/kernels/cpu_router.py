@@ -30,12 +30,19 @@ READY = 2  # when the first flit may ask
 PORT = 3  # output port that the packet at the head was routed to, -1 none yet
 CHANNEL = 4  # output channel it holds, -1 none yet
 ACCEPT = 5  # the (port, channel) whose grant it accepts first
-BUFFER = 8  # columns, a cache line
+OWNED = 6  # as the sender's output channel: when it may be given to a packet, NEVER while one holds it
+GRANTED = 7  # as that: input channel of the sending router to which it grants first
+RECORD = 8  # columns, a cache line
 # columns of Queues.slot
-MESSAGE = 0
-LEFT = 1  # flits of the message from this one on; 1 is the tail
-ARRIVED = 2  # when it may be looked at
-FREE = 3  # when the sender may use the slot again
+FLIT = 0  # see `flit`
+TIME = 1  # of a flit: when it may be looked at; of an empty slot: when the sender may use it
+# columns of Mesh.output
+DOWN = 0  # buffer of channel 0 downstream, -1 at the mesh's edge
+DOWN_NODE = 1
+LATENCY = 2  # leaving -> may ask downstream
+LINK = 3  # link number for `flits`
+UP_NODE = 4  # of the router's input of that number: who fills it
+DOWN_INPUT = 5  # input channel of the router downstream that channel 0 leads to
 # columns of Queues.port: of the router's output, then of its input of that number
 LINK_FREE = 0
 GRANT = 1  # input to which the output grants first
@@ -58,11 +65,7 @@ class Mesh(NamedTuple):
     inject_ticks: int  # leaving the core -> may ask
     credit_ticks: int  # slot left -> usable by the sender
     per_router: int  # cores at a router
-    latency: np.ndarray  # int64[output]: leaving -> may ask downstream
-    down: np.ndarray  # int64[output]: buffer of channel 0 downstream, -1 at the mesh's edge
-    down_node: np.ndarray  # int64[output]
-    up_node: np.ndarray  # int64[router input]: who fills input port i of router r
-    link: np.ndarray  # int64[output]: link number for `flits`
+    output: np.ndarray  # int64[output, RECORD]
     inject_link: np.ndarray  # int64[core]
     route: np.ndarray  # int8[router, core]: output port toward a core
 
@@ -70,11 +73,9 @@ class Mesh(NamedTuple):
 class Queues(NamedTuple):
     """What changes."""
 
-    buffer: np.ndarray  # int64[buffer, BUFFER]
-    slot: np.ndarray  # int64[buffer, depth, 4]
-    port: np.ndarray  # int64[output, 8]
-    owned: np.ndarray  # int64[output, channel]: when it may be given to a packet, NEVER while one holds it
-    granted: np.ndarray  # int64[output, channel]: router input channel to which it grants first
+    buffer: np.ndarray  # int64[buffer, RECORD]
+    slot: np.ndarray  # int64[buffer, depth, 2]
+    port: np.ndarray  # int64[output, RECORD]
     filled: np.ndarray  # uint64[router]: input channels that hold a flit
     wheel: Wheel
     target: np.ndarray  # int32[message]: destination core
@@ -88,32 +89,46 @@ class Queues(NamedTuple):
 
 
 @inlined
+def flit(message, left):
+    """One number for a flit of a message with `left` flits from this one on (below 2**20); 1 is the tail."""
+    return (np.int64(message) << 20) | np.int64(left)
+
+
+@inlined
+def message_of(flit):
+    return flit >> 20
+
+
+@inlined
+def left_of(flit):
+    return flit & ((1 << 20) - 1)
+
+
+@inlined
 def slot_free_at(m, q, b):
     """When the next slot of a buffer can be filled; NEVER while it is full."""
     count = q.buffer[b, COUNT]
     if count == m.depth:
         return NEVER
     slot = q.buffer[b, HEAD] + count
-    return q.slot[b, slot - m.depth if slot >= m.depth else slot, FREE]
+    return q.slot[b, slot - m.depth if slot >= m.depth else slot, TIME]
 
 
 @inlined
-def push(m, q, b, message, left, ready):
-    """Put a flit into a buffer; the caller wakes the node at `ready`."""
+def push(m, q, b, node, i, flit, ready):
+    """Put a flit into buffer b, input channel i of a router or a core's queue, and wake the node at `ready`."""
+    wake_at(q.wheel, node, ready)
     slot = q.buffer[b, HEAD] + q.buffer[b, COUNT]
     slot -= m.depth if slot >= m.depth else 0
-    q.slot[b, slot, MESSAGE] = message
-    q.slot[b, slot, LEFT] = left
-    q.slot[b, slot, ARRIVED] = ready
+    q.slot[b, slot, FLIT] = flit
+    q.slot[b, slot, TIME] = ready
     q.buffer[b, COUNT] += 1
     if q.buffer[b, COUNT] == 1:
         q.buffer[b, READY] = ready
-        per_router = m.n_ports * m.n_vcs
-        if b < m.n_routers * per_router:
-            router = b // per_router
-            q.filled[router] |= bit(b - router * per_router)
+        if node < m.n_routers:
+            q.filled[node] |= bit(i)
             if q.buffer[b, PORT] < 0:
-                q.buffer[b, PORT] = m.route[router, q.target[message]]
+                q.buffer[b, PORT] = m.route[node, q.target[message_of(flit)]]
                 q.buffer[b, READY] += m.route_ticks
 
 
@@ -121,11 +136,13 @@ def push(m, q, b, message, left, ready):
 def pop(m, q, b, sender, time):
     """Take the first flit of a buffer; its slot returns to the sender, who is woken if it may be waiting for it."""
     slot = q.buffer[b, HEAD]
-    q.slot[b, slot, FREE] = time + m.credit_ticks
+    taken = q.slot[b, slot, FLIT]
+    q.slot[b, slot, TIME] = time + m.credit_ticks
     if q.buffer[b, COUNT] == m.depth:
         wake_at(q.wheel, sender, time + m.credit_ticks)
     q.buffer[b, HEAD] = slot + 1 if slot + 1 < m.depth else 0
     q.buffer[b, COUNT] -= 1
+    return taken
 
 
 @inlined
@@ -134,13 +151,20 @@ def look_at_router(m, q, router, time):
     later = NEVER
     n_vcs, n_ports = m.n_vcs, m.n_ports
     first_buffer, first_port = router * n_ports * n_vcs, router * n_ports
+    rest = q.filled[router]
+    if rest == 0:
+        return
+    if rest & (rest - np.uint64(1)) == 0:
+        later = pass_on(m, q, router, first_port, first_buffer, np.int64(lowest(rest)), time)
+        if later < NEVER:
+            wake_at(q.wheel, router, later)
+        return
     for port in range(n_ports):
         q.asks_channel[port] = 0
         q.asks_switch[port] = 0
         q.grants[port] = 0
     wanted = np.uint64(0)  # outputs of which a channel is asked for
     contested = np.uint64(0)  # outputs for which the switch is asked
-    rest = q.filled[router]
     while rest != 0:
         i = np.int64(lowest(rest))
         rest &= rest - np.uint64(1)
@@ -151,12 +175,12 @@ def look_at_router(m, q, router, time):
         port, channel = q.buffer[b, PORT], q.buffer[b, CHANNEL]
         output = first_port + port
         if channel >= 0:
-            when = slot_free_at(m, q, m.down[output] + channel)
+            when = slot_free_at(m, q, m.output[output, DOWN] + channel)
         else:
             q.asks_channel[port] |= bit(i)
             wanted |= bit(port)
             when = channel_free_at(m, q, output, time) if m.is_speculative else NEVER
-        entry = i // n_vcs
+        entry = input_of(m, i)
         when = max(when, q.port[output, LINK_FREE], q.port[first_port + entry, INPUT_FREE])
         if when > time:
             later = min(later, when)
@@ -178,13 +202,78 @@ def look_at_router(m, q, router, time):
 
 
 @inlined
+def input_of(m, i):
+    """The input port of input channel i."""
+    return i if m.n_vcs == 1 else i // m.n_vcs
+
+
+@inlined
+def pass_on(m, q, router, first_port, first_buffer, i, time):
+    """What a router does when one input channel i alone holds flits: the same as else, with nothing to match."""
+    b = first_buffer + i
+    if q.buffer[b, READY] > time:
+        return q.buffer[b, READY]
+    port, channel = q.buffer[b, PORT], q.buffer[b, CHANNEL]
+    output, entry = first_port + port, input_of(m, i)
+    free = max(q.port[output, LINK_FREE], q.port[first_port + entry, INPUT_FREE])
+    if channel < 0:
+        has_room = m.is_speculative and channel_free_at(m, q, output, time) <= time
+        start = q.buffer[b, ACCEPT] - port * m.n_vcs
+        v = start if 0 <= start < m.n_vcs else np.int64(0)
+        soonest = NEVER
+        for _ in range(m.n_vcs):
+            when = q.buffer[m.output[output, DOWN] + v, OWNED]
+            if when <= time:
+                channel = v
+                break
+            soonest = min(soonest, when)
+            v = v + 1 if v + 1 < m.n_vcs else 0
+        if channel < 0:
+            return soonest
+        take_channel(m, q, b, i, port, output, channel)
+        if not m.is_speculative:
+            q.buffer[b, READY] = time + m.cycle_ticks
+        if not has_room or free > time:
+            return max(time + m.cycle_ticks, free)
+    else:
+        free = max(free, slot_free_at(m, q, m.output[output, DOWN] + channel))
+        if free > time:
+            return free
+    turn_switch(m, q, first_port, entry, port, i - entry * m.n_vcs)
+    if slot_free_at(m, q, m.output[output, DOWN] + channel) > time:
+        return time + m.cycle_ticks
+    return send(m, q, router, first_port, b, i, entry, output, channel, time)
+
+
+@inlined
+def take_channel(m, q, b, i, port, output, v):
+    """The packet at the head of buffer b, input channel i, gets channel v of an output."""
+    n_inputs = m.n_ports * m.n_vcs
+    there = m.output[output, DOWN] + v
+    q.buffer[there, GRANTED] = i + 1 if i + 1 < n_inputs else 0
+    q.buffer[there, OWNED] = NEVER
+    after = port * m.n_vcs + v + 1
+    q.buffer[b, ACCEPT] = after if after < n_inputs else 0
+    q.buffer[b, CHANNEL] = v
+
+
+@inlined
+def turn_switch(m, q, first_port, entry, port, v):
+    """An input's channel v and an output are matched: whose turn comes next."""
+    q.port[first_port + port, GRANT] = entry + 1 if entry + 1 < m.n_ports else 0
+    q.port[first_port + entry, ACCEPT_PORT] = port + 1 if port + 1 < m.n_ports else 0
+    q.port[first_port + entry, FIRST_CHANNEL] = v + 1 if v + 1 < m.n_vcs else 0
+
+
+@inlined
 def channel_free_at(m, q, output, time):
     """The present if a channel of `output` is free to take and has room, else when one may be; NEVER if unknown."""
     soonest = NEVER
     for v in range(m.n_vcs):
-        when = q.owned[output, v]
+        there = m.output[output, DOWN] + v
+        when = q.buffer[there, OWNED]
         if when < NEVER:
-            soonest = min(soonest, max(when, slot_free_at(m, q, m.down[output] + v)))
+            soonest = min(soonest, max(when, slot_free_at(m, q, there)))
             if soonest <= time:
                 return time
     return soonest
@@ -222,18 +311,19 @@ def grant_switch(q, first_port, contested):
 def give_channels(m, q, first_port, first_buffer, wanted, time):
     """Match heads with free channels of their outputs; returns when the router should look again."""
     later = NEVER
-    n_inputs = m.n_ports * m.n_vcs
     while wanted != 0:
         port = np.int64(lowest(wanted))
         wanted &= wanted - np.uint64(1)
         output = first_port + port
         offered = np.uint64(0)
         for v in range(m.n_vcs):
-            if q.owned[output, v] <= time:
-                q.offers[v] = first_from(q.asks_channel[port], q.granted[output, v])
+            there = m.output[output, DOWN] + v
+            when = q.buffer[there, OWNED]
+            if when <= time:
+                q.offers[v] = first_from(q.asks_channel[port], q.buffer[there, GRANTED])
                 offered |= bit(v)
-            elif q.owned[output, v] < NEVER:
-                later = min(later, q.owned[output, v])
+            else:
+                later = min(later, when)
         while offered != 0:
             i = q.offers[np.int64(lowest(offered))]
             same = np.uint64(0)
@@ -246,11 +336,7 @@ def give_channels(m, q, first_port, first_buffer, wanted, time):
             offered &= ~same
             start = q.buffer[first_buffer + i, ACCEPT] - port * m.n_vcs
             v = first_from(same, start if 0 <= start < m.n_vcs else np.int64(0))
-            q.granted[output, v] = i + 1 if i + 1 < n_inputs else 0
-            after = port * m.n_vcs + v + 1
-            q.buffer[first_buffer + i, ACCEPT] = after if after < n_inputs else 0
-            q.owned[output, v] = NEVER
-            q.buffer[first_buffer + i, CHANNEL] = v
+            take_channel(m, q, first_buffer + i, i, port, output, v)
             q.asks_channel[port] &= ~bit(i)
             if not m.is_speculative:
                 q.buffer[first_buffer + i, READY] = time + m.cycle_ticks
@@ -267,48 +353,47 @@ def send_granted(m, q, router, first_port, first_buffer, time):
             continue
         port = first_from(q.grants[entry], q.port[first_port + entry, ACCEPT_PORT])
         output, v = first_port + port, q.asking[entry, port]
-        q.port[output, GRANT] = entry + 1 if entry + 1 < m.n_ports else 0
-        q.port[first_port + entry, ACCEPT_PORT] = port + 1 if port + 1 < m.n_ports else 0
-        q.port[first_port + entry, FIRST_CHANNEL] = v + 1 if v + 1 < m.n_vcs else 0
+        turn_switch(m, q, first_port, entry, port, v)
         i = entry * m.n_vcs + v
         b = first_buffer + i
         channel = q.buffer[b, CHANNEL]
-        if channel < 0 or slot_free_at(m, q, m.down[output] + channel) > time:
+        if channel < 0 or slot_free_at(m, q, m.output[output, DOWN] + channel) > time:
             later = min(later, time + m.cycle_ticks)
             continue
-        send(m, q, b, output, channel, m.up_node[first_port + entry], time)
-        q.port[first_port + entry, INPUT_FREE] = time + m.link_ticks
-        if q.buffer[b, PORT] < 0 and q.asks_channel[port] != 0:
-            later = min(later, q.owned[output, channel])
-        if q.buffer[b, COUNT] == 0:
-            q.filled[router] &= ~bit(i)
-            continue
-        slot = q.buffer[b, HEAD]
-        ready = max(time + m.cycle_ticks, q.slot[b, slot, ARRIVED])
-        if q.buffer[b, PORT] < 0:
-            q.buffer[b, PORT] = m.route[router, q.target[q.slot[b, slot, MESSAGE]]]
-            ready += m.route_ticks
-        q.buffer[b, READY] = ready
-        later = min(later, ready)
+        later = min(later, send(m, q, router, first_port, b, i, entry, output, channel, time))
+        if q.asks_channel[port] != 0:
+            later = min(later, q.buffer[m.output[output, DOWN] + channel, OWNED])
     return later
 
 
 @inlined
-def send(m, q, b, output, channel, sender, time):
-    """Move the first flit of a buffer through the crossbar and over the link; a tail gives its channel back."""
-    slot = q.buffer[b, HEAD]
-    message, left = q.slot[b, slot, MESSAGE], q.slot[b, slot, LEFT]
-    ready = time + m.latency[output]
-    pop(m, q, b, sender, time)
-    push(m, q, m.down[output] + channel, message, left, ready)
-    wake_at(q.wheel, m.down_node[output], ready)
+def send(m, q, router, first_port, b, i, entry, output, channel, time):
+    """Move the first flit of a buffer through the crossbar and over the link; a tail gives its channel back.
+
+    Returns when the next flit of the buffer may ask; NEVER if there is none.
+    """
+    there, ready = m.output[output, DOWN] + channel, time + m.output[output, LATENCY]
+    moved = pop(m, q, b, m.output[first_port + entry, UP_NODE], time)
+    push(m, q, there, m.output[output, DOWN_NODE], m.output[output, DOWN_INPUT] + channel, moved, ready)
     q.port[output, LINK_FREE] = time + m.link_ticks
+    q.port[first_port + entry, INPUT_FREE] = time + m.link_ticks
     q.busy_until[0] = max(q.busy_until[0], time + m.link_ticks)
-    q.flits[m.link[output]] += 1
-    if left == 1:
-        q.owned[output, channel] = time + m.cycle_ticks
+    q.flits[m.output[output, LINK]] += 1
+    is_tail = left_of(moved) == 1
+    if is_tail:
+        q.buffer[there, OWNED] = time + m.cycle_ticks
         q.buffer[b, PORT] = -1
         q.buffer[b, CHANNEL] = -1
+    if q.buffer[b, COUNT] == 0:
+        q.filled[router] &= ~bit(i)
+        return NEVER
+    slot = q.buffer[b, HEAD]
+    ready = max(time + m.cycle_ticks, q.slot[b, slot, TIME])
+    if is_tail:
+        q.buffer[b, PORT] = m.route[router, q.target[message_of(q.slot[b, slot, FLIT])]]
+        ready += m.route_ticks
+    q.buffer[b, READY] = ready
+    return ready
 
 
 @inlined
@@ -318,13 +403,12 @@ def start_over(q):
         q.buffer[b, COUNT] = 0
         q.buffer[b, PORT] = -1
         q.buffer[b, CHANNEL] = -1
+        q.buffer[b, OWNED] = 0
         for slot in range(q.slot.shape[1]):
-            q.slot[b, slot, FREE] = 0
+            q.slot[b, slot, TIME] = 0
     for output in range(q.port.shape[0]):
         q.port[output, LINK_FREE] = 0
         q.port[output, INPUT_FREE] = 0
-        for v in range(q.owned.shape[1]):
-            q.owned[output, v] = 0
     for router in range(q.filled.shape[0]):
         q.filled[router] = 0
     forget(q.wheel)
@@ -337,9 +421,8 @@ def equal_turns(q):
     for b in range(q.buffer.shape[0]):
         q.buffer[b, HEAD] = 0
         q.buffer[b, ACCEPT] = 0
+        q.buffer[b, GRANTED] = 0
     for output in range(q.port.shape[0]):
         q.port[output, GRANT] = 0
         q.port[output, ACCEPT_PORT] = 0
         q.port[output, FIRST_CHANNEL] = 0
-        for v in range(q.granted.shape[1]):
-            q.granted[output, v] = 0

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.kernels.cpu_router import BUFFER, Mesh, Queues
+from nwcompile.kernels.cpu_router import DOWN, DOWN_INPUT, DOWN_NODE, LATENCY, LINK, RECORD, UP_NODE, Mesh, Queues
 from nwcompile.kernels.cpu_wheel import wheel
 
 
@@ -23,12 +23,17 @@ def fabric(chip: Chip, tick: int = 1) -> tuple[Mesh, int]:
     down = np.where(is_local, receive, (neighbour * n_ports + (port ^ 1)) * noc.virtual_channels)
     down = np.where(is_local | inside, down, -1)
     node = np.where(is_local, n_routers + core, np.where(inside, neighbour, -1))
+    entry = np.where(is_local, 0, (port ^ 1) * noc.virtual_channels)
     latency = np.where(is_local, noc.eject_cycles, np.where(port < 2, noc.hop_cycles_ew, noc.hop_cycles_ns)) * tick
     link = np.where(is_local, 4 * n_routers + chip.n_cores + core, router * 4 + port)
+    output = np.zeros((len(port), RECORD), np.int64)
+    for column, values in ((DOWN, down), (DOWN_NODE, node), (LATENCY, latency), (LINK, link), (UP_NODE, node),
+                           (DOWN_INPUT, entry)):  # fmt: skip
+        output[:, column] = values
     table = Mesh(
         n_routers, n_ports, noc.virtual_channels, noc.buffer_flits, noc.speculative, tick, noc.route_cycles * tick,
         noc.link_cycles_per_flit * tick, noc.inject_cycles * tick, noc.credit_cycles * tick, noc.cores_per_router,
-        latency, down, node, node, link, 4 * n_routers + np.arange(chip.n_cores), routes(chip),
+        output, 4 * n_routers + np.arange(chip.n_cores), routes(chip),
     )  # fmt: skip
     return table, 4 * n_routers + 2 * chip.n_cores
 
@@ -45,14 +50,15 @@ def routes(chip: Chip) -> np.ndarray:
 
 def queues(m: Mesh, n_messages: int, n_links: int) -> Queues:
     """Empty buffers of the routers, and room for `n_messages` at once."""
-    n_outputs, n_cores, n_ports = len(m.down), len(m.inject_link), m.n_ports
+    n_outputs, n_cores, n_ports = len(m.output), len(m.inject_link), m.n_ports
     n_buffers = (n_outputs + n_cores) * m.n_vcs
-    longest = max(m.latency.max(), m.inject_ticks, m.credit_ticks, m.link_ticks) + m.route_ticks + m.cycle_ticks
+    longest = (
+        max(m.output[:, LATENCY].max(), m.inject_ticks, m.credit_ticks, m.link_ticks) + m.route_ticks + m.cycle_ticks
+    )
     sets = [np.zeros(n_ports, np.uint64) for _ in range(3)]
     return Queues(
-        np.zeros((n_buffers, BUFFER), np.int64), np.zeros((n_buffers, m.depth, 4), np.int64),
-        np.zeros((n_outputs, BUFFER), np.int64), np.zeros((n_outputs, m.n_vcs), np.int64),
-        np.zeros((n_outputs, m.n_vcs), np.int64), np.zeros(m.n_routers, np.uint64),
+        np.zeros((n_buffers, RECORD), np.int64), np.zeros((n_buffers, m.depth, 2), np.int64),
+        np.zeros((n_outputs, RECORD), np.int64), np.zeros(m.n_routers, np.uint64),
         wheel(m.n_routers + n_cores, longest), np.zeros(n_messages, np.int32), np.zeros(n_links, np.int64),
         np.zeros(1, np.int64), *sets[:2], np.zeros((n_ports, n_ports), np.int64), sets[2], np.zeros(m.n_vcs, np.int64),
     )  # fmt: skip
