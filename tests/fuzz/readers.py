@@ -59,10 +59,11 @@ def _make_nir(rng: random.Random) -> bytes:
 
 
 def _read_nir(rng: random.Random, path: Path) -> None:
-    dialect = rng.choice(sorted(DIALECTS))
+    dialect = rng.choice((None, *sorted(DIALECTS)))
     reset = rng.choice(("zero", "subtract", "value", None))
     dt = rng.choice((1e-4, 1e-4, 1e-4, 1.0, None))
-    _use(from_nir(path, dt=dt, dialect=dialect, neuron=None if reset is None else {"reset": reset}))
+    given = {} if reset is None or dialect is None else {"reset": reset}
+    _use(from_nir(path, dt=dt, dialect=dialect, neuron=given))
 
 
 def _make_lava(rng: random.Random) -> bytes:

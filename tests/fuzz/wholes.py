@@ -1,16 +1,21 @@
 """Whole files of every kind that is fuzzed: small, and with every part that the readers know."""
 
 import tempfile
+import warnings
 from functools import cache
 from pathlib import Path
 
 import h5py
 import numpy as np
 
+from nwcompile.errors import NwWarning
+from nwcompile.frontend.nir_write import to_nir
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.emit import emit
 from nwcompile.passes.schedule import schedule
 from tests.frontend.graphs import conv, cuba, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
@@ -21,7 +26,7 @@ from tests.nets import conv_net, dense_net, sparse_edge
 
 @cache
 def nir_trees() -> list[dict]:
-    """Trees of NIR files that hold every node type between them, one of them with a nested graph."""
+    """Trees of NIR files that hold every node type between them, one with a nested graph, one with notes of to_nir."""
     import nir
 
     bias = np.zeros(3, np.float32)
@@ -56,7 +61,19 @@ def nir_trees() -> list[dict]:
     edges = np.array([(b"input", b"r"), (b"r", b"output")], object)
     nodes = {"input": outer["nodes"]["input"], "r": inner, "output": inner["nodes"]["output"]}
     trees.append({**trees[0], "node": {**outer, "nodes": nodes, "edges": edges}})
-    return trees
+    return [*trees, _noted_tree()]
+
+
+def _noted_tree() -> dict:
+    """The tree of a file of to_nir, whose nodes have notes of what NIR cannot say."""
+    spec = NeuronSpec(beta=0.75, reset="subtract", reset_timing="next", v_min=-1.0, refractory=2)
+    edges = [Dense("x", "a", weights(3, 2)), Sparse("a", "b", [0, 2, 2], [1, 0, 0], weights(3), delay=2)]
+    network = Network.from_arrays({"a": (spec, (3,)), "b": (NeuronSpec(alpha=0.5), (2,))}, edges, {"x": (2,)})
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", NwWarning)
+        to_nir(network, f"{folder}/a.nir")
+        with h5py.File(f"{folder}/a.nir") as file:
+            return read_tree(file)
 
 
 @cache
