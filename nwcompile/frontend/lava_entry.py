@@ -117,7 +117,8 @@ def read_entries(path) -> list[Entry]:
             names = ", ".join(sorted(tree))
             raise ModelError(f"lava-dl file {path}: layers must be numbered from 0 without gaps, found {names}")
         kind = values.get("type", "")
-        kind = str(kind.flat[0]) if isinstance(kind, np.ndarray) and kind.size else str(kind)
+        kind = kind.flat[0] if isinstance(kind, np.ndarray) and kind.size else kind
+        kind = str(kind) if isinstance(kind, str) else ""
         entry = Entry(index, kind, values)
         if kind in REFUSED:
             raise entry.fail(REFUSED[kind])
