@@ -1,7 +1,8 @@
 """from_nir: a NIR file, read with a time step and a dialect, as a Network that computes what the framework did.
 
 The pieces: `nir_file` reads the tree, `nir_order` finds the recurrent edges, `nir_ops` turns weights and pooling into
-connections, `dialects` turns neuron nodes into NeuronSpecs, `nir_wiring` decides what is a junction.
+connections, `dialects` turns neuron nodes into NeuronSpecs, `nir_overrides` checks what is stated about them,
+`nir_wiring` decides what is a junction. Files that `to_nir` wrote are read by `nir_noted`.
 """
 
 import warnings
@@ -35,8 +36,10 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     for one node; and sinabs' `norm_input`. With `reset="subtract"`, snntorch resets one step late unless
     `reset_timing` says otherwise; its reset to zero acts at once.
 
-    An edge that closes a recurrence has delay 1. Raises ModelError for files, nodes and numbers that cannot be used,
-    naming the node; warns with NwWarning what is assumed and what contradicts the dialect.
+    A file that `to_nir` wrote needs neither `dt` nor `dialect` and gives the very network back; where somebody changed
+    its nodes since, a dialect is needed to read them alone. An edge that closes a recurrence has delay 1. Raises
+    ModelError for files, nodes and numbers that cannot be used, naming the node; warns with NwWarning what is assumed
+    and what contradicts the dialect.
     """
     _check_choices(dt, dialect, neuron)
     tree = read_tree(path)

@@ -42,7 +42,7 @@ def to_nir(network: Network, path, dt: float = 1e-4) -> None:
     tree = nir_tree(network, float(dt))
     graph = {"nodes": tree.nodes, "edges": tree.edges, "metadata": tree.metadata, "type_check": tree.is_typed}
     stream = io.BytesIO()
-    nir.write(stream, nir.dict2NIRNode({"type": "NIRGraph", **graph}))
+    nir.write(stream, nir.dict2NIRNode({"type": "NIRGraph", **graph}), compression_opts=1)
     write_bytes(path, stream.getvalue())
     lost = [f"{what} of {', '.join(where)}" for what, where in tree.lost.items()]
     if not tree.is_typed:
