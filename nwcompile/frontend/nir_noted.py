@@ -13,7 +13,7 @@ from nwcompile.ir import connection
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 
-UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, StopIteration)
+UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
 COMPARED = "biufU"  # numbers and text
 KINDS = {kind.__name__: kind for kind in connection.Connection.__subclasses__()}
 

@@ -5,12 +5,13 @@ a parameter of the node is not written twice, the note then names the parameter.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 KEY = "nwcompile"
-KINDS = "biuf"
+DTYPE = re.compile("[<>|][biuf][0-9]{1,2}")  # NumPy evaluates other texts in ways of its own
 
 
 def note(fields: Iterable[tuple[str, object]], parameters: Mapping[str, object]) -> dict[str, object]:
@@ -66,10 +67,9 @@ def read(value):
 
 
 def _dtype(text: str) -> np.dtype:
-    dtype = np.dtype(text)
-    if dtype.kind not in KINDS:
-        raise ValueError(f"type {text}")
-    return dtype
+    if not DTYPE.fullmatch(text):
+        raise ValueError(f"type {text!r}")
+    return np.dtype(text)
 
 
 def _numbers(value) -> np.ndarray:

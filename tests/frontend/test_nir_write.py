@@ -140,6 +140,20 @@ def test_other_readers_see_the_same_network(tmp_path):
     assert all(np.array_equal(found.spikes[name], expected.spikes[name]) for name in net.layers)
 
 
+def test_delay_of_a_recurrence_goes_without_saying(tmp_path):
+    """One step from a layer to itself or back to an earlier one is what a cycle of NIR means; two steps are not."""
+    back = [Dense("b", "a", np.eye(3, dtype=np.float32), delay=1), Dense("a", "a", np.eye(3, dtype=np.float32))]
+    late = [Scale("x", "c", delay=1), Scale("c", "c", 0.5, delay=2)]
+    layers = dict.fromkeys(("a", "b"), (LEAKY, (3,))) | {"c": (LEAKY, (2,))}
+    to_nir(
+        Network.from_arrays(layers, [Dense("x", "a", W), Scale("a", "b"), *back, *late], {"x": 2}), tmp_path / "a.nir"
+    )
+    delays = {name: node.delay for name, node in nodes_of(tmp_path / "a.nir").items() if isinstance(node, nir.Delay)}
+    assert {name: delay.tolist() for name, delay in delays.items()} == {
+        "x_to_c_delay": [1e-4, 1e-4], "c_to_c_delay": [2e-4, 2e-4]
+    }  # fmt: skip
+
+
 def test_what_others_do_not_see_is_said_once(tmp_path):
     odd = NeuronSpec(
         beta=1.5, strict=False, spikes="multi", reset="subtract", refractory=2, v_min=np.array([-1.0, 0, 0])
@@ -259,9 +273,12 @@ def put(group, name, value):
         (lambda g, n: put(g, "metadata/nwcompile", "[1"),
          "its notes cannot be read (JSONDecodeError: Expecting ',' delimiter: line 1 column 3 (char 2))"),
         (lambda g, n: put(g, "metadata/nwcompile", '{"format": 2}'), "its notes are of format 2, this version reads 1"),
+        (lambda g, n: put(n, "x_to_fc/metadata/nwcompile", '{"bias": {"inline": ["2,,", [0], ""]}}'),
+         "its notes cannot be read (ValueError: type '2,,')"),
+        (lambda g, n: put(g, "metadata/nwcompile", "[" * 100_000), None),
         (lambda g, n: n.__delitem__("x_to_fc"), "its notes cannot be read (KeyError: 'x_to_fc')"),
     ],
-    ids=["tau", "two", "edges", "shape", "note", "no note", "cut", "format", "gone"],
+    ids=["tau", "two", "edges", "shape", "note", "no note", "cut", "format", "dtype", "deep", "gone"],
 )  # fmt: skip
 def test_edited_file_is_refused_or_read_as_others_read_it(tmp_path, change, text):
     path = changed(tmp_path, change)
