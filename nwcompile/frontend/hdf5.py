@@ -122,7 +122,7 @@ def stop() -> None:
     child, _child = _child, None
     if child is None:
         return
-    if _owner == os.getpid():
+    if _owner == os.getpid() and child.poll() is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
