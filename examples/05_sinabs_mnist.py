@@ -19,7 +19,7 @@ import torch
 
 import nwcompile as nw
 
-IAF = nw.NeuronSpec(threshold=1.0, strict=False, spikes="multi", reset="subtract", v_min=-1.0)
+IAF = nw.NeuronSpec(threshold=1.0, strict=False, spikes="multi", reset="subtract", v_min=-1.0, clamp="shift")
 ROOM = {"noc.columns": 4, "noc.rows": 4, "core.max_neurons": 1024, "core.synapse_bits": 1 << 22,
         "core.max_in_axons": 8192, "core.max_out_axons": 8192}  # fmt: skip
 PARAMETERS = Path(os.environ.get("NWCOMPILE_REFERENCE", ".")) / "models" / "sinabs" / "mnist_params.pt"

@@ -267,6 +267,8 @@ def _firing(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str])
         )
     if "v_min" in dialect.lost and node.kind == "IF":
         fields["v_min"] = -threshold
+    if "v_min" in dialect.lost and given.get("v_min", fields.get("v_min")) is not None:
+        fields["clamp"] = "shift"
     return fields
 
 

@@ -59,7 +59,7 @@ def lost_fields(spec: NeuronSpec, shape: tuple[int, ...], node: Mapping, dt: flo
     values = {key: value for key, value in node.items() if key != "type"}
     with np.errstate(all="ignore"):
         read, _ = neuron_spec(NirNode("", str(node["type"]), values), shape, DIALECTS["nir"], dt, {})
-    names = ["membrane", "refractory", "v_min"]
+    names = ["membrane", "refractory", "v_min", "clamp"]
     if spec.membrane == "linear":
         names += ["beta", "gain"] if _same_drive(spec, read, shape) else ["beta", "gain", "leak", "bias"]
     elif not _equal(np.clip(spec.k, 0, 1), spec.k, shape):

@@ -14,6 +14,7 @@ RESET_TIMINGS = ("now", "next", "both")
 SPIKES = ("binary", "multi", "bipolar")
 MEMBRANES = ("linear", "euler")
 CURRENT_ORDERS = ("decay_then_add", "add_then_decay", "add_use_decay")
+CLAMPS = ("maximum", "shift")
 OVERFLOWS = ("wrap", "saturate")
 LARGEST_WHOLE = 1 << 40  # magnitude of a fixed-point field, beyond any state
 LARGEST_REFRACTORY = (1 << 30) - 1
@@ -68,6 +69,7 @@ class NeuronSpec:
       u = wrap(decay(u, decay_u) + ((sum weff*s + bias_u) << shift_bits)); v = saturate(decay(v, decay_v) + u + bias).
     Fire: `v > threshold` (`strict`) or `v >= threshold`; `spikes` binary, multi or bipolar; a layer with
       `fires=False` is a readout and never spikes.
+    Clamp: `maximum` v = max(v, v_min); `shift` v = max(v - v_min, 0) + v_min, which float32 rounds otherwise (sinabs).
     Reset, n = spikes fired: `zero` v = 0; `value` v = reset_value; `subtract` v -= n*threshold; `none`.
       `reset_timing`: `now`, in the step of the spike; `next`, one step late, right after the leak;
       `both` (subtract only): at the leak with the count before the update, then by the difference after it.
@@ -82,6 +84,7 @@ class NeuronSpec:
     reset_timing: str = "now"
     refractory: Any = 0
     v_min: Any = None
+    clamp: str = "maximum"
     bias: Any = 0.0
     membrane: str = "linear"
     beta: Any = 1.0
@@ -138,6 +141,7 @@ class NeuronSpec:
             ("spikes", self.spikes, SPIKES),
             ("membrane", self.membrane, MEMBRANES),
             ("current_order", self.current_order, CURRENT_ORDERS),
+            ("clamp", self.clamp, CLAMPS),
         ):
             if not isinstance(value, str) or value not in choices:
                 raise ModelError(f"layer {layer!r}: {unknown_choice(name, value, choices)}")

@@ -45,7 +45,7 @@ class LayerState:
         spikes = spike_count(v, threshold, spec.strict, spec.spikes) if spec.fires else none
         v = _reset(spec, v, spikes, before, threshold)
         if spec.v_min is not None:
-            v = np.maximum(v, _number(spec, "v_min"))
+            v = _clamped(spec, v)
         if spec.fixed is not None:
             v = saturate(v, spec.fixed.state_bits)
         self.v = np.where(frozen, self.v, v).astype(self.v.dtype, copy=False)
@@ -86,6 +86,12 @@ class LayerState:
 
 def _number(spec: NeuronSpec, name: str) -> np.ndarray:
     return np.asarray(getattr(spec, name), np.int64 if spec.fixed is not None else np.float32)
+
+
+def _clamped(spec: NeuronSpec, v):
+    """Not below v_min; `shift` rounds every float membrane on the way, also those above it."""
+    v_min = _number(spec, "v_min")
+    return np.maximum(v, v_min) if spec.clamp == "maximum" else np.maximum(v - v_min, 0) + v_min
 
 
 def _late_reset(spec: NeuronSpec, leaked, before):

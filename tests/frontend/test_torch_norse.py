@@ -112,9 +112,12 @@ def assert_equal(network, x, expected):
         np.testing.assert_array_equal(got, given, layer)
 
 
+@pytest.mark.parametrize("grid", [0.25, None])  # on a grid, membranes meet their thresholds
 @pytest.mark.parametrize("cell", CELLS)
-def test_from_torch_is_exact_for_every_cell(cell):
+def test_from_torch_is_exact_for_every_cell(cell, grid):
     parts, x = three(CELLS[cell]), spikes(8, 60, N)
+    for part in parts[::2] if grid else ():
+        part.weight.data = grid * torch.round(part.weight.data / grid)
     network = nw.from_torch(norse.SequentialState(*parts), x[:2, :6])
     assert network.layers == ("1", "3", "5")
     assert_equal(network, x, step_by_step(parts, x))

@@ -91,10 +91,13 @@ def assert_imports(module, x, run_on=None, **arguments):
     return network
 
 
+@pytest.mark.parametrize("grid", [0.25, None])  # on a grid, membranes meet their thresholds
 @pytest.mark.parametrize("form", FORMS)
-def test_from_torch_is_exact_for_every_form_of_neuron(form):
+def test_from_torch_is_exact_for_every_form_of_neuron(form, grid):
     neurons = [FORMS[form]() for _ in range(3)]
     parts = [part for lif in neurons for part in (linear(scale=3.0 if lif.norm_input else 0.6), lif)]
+    for part in parts[::2] if grid else ():
+        part.weight.data = grid * torch.round(part.weight.data / grid)
     network = assert_imports(torch.nn.Sequential(*parts), spikes(8, 60, N))
     assert network.layers == ("1", "3", "5")
 
@@ -106,7 +109,7 @@ def test_from_torch_reads_every_field():
     keep_v, keep_i = np.exp(-1 / np.float32(3)), np.exp(-1 / np.float32(2))
     assert (spec.threshold, spec.strict, spec.spikes, spec.reset, spec.v_min) == (0.5, False, "binary", "zero", -0.5)
     np.testing.assert_allclose([spec.beta, spec.gain, spec.alpha], [keep_v, 1 - keep_v, keep_i], rtol=1e-6)
-    assert spec.current_order == "add_then_decay"
+    assert (spec.current_order, spec.clamp) == ("add_then_decay", "shift")
     many = nw.from_torch(layers.IAF(), spikes(2, 5, N)).node("lif").neuron
     assert (many.beta, many.gain, many.alpha, many.spikes, many.reset) == (1, 1, None, "multi", "subtract")
 

@@ -2,7 +2,7 @@
 
     i = alpha_syn*(i + x) with tau_syn, else x;  v = alpha_mem*v + (1 - alpha_mem)*i with norm_input, else + i
     SingleSpike: n = v >= threshold;  MultiSpike: n = trunc(v/threshold), at least 0;  MaxSpike: no more than so many
-    MembraneSubtract: v - n*threshold;  MembraneReset: 0 where it fired;  then v is clamped at min_v_mem
+    MembraneSubtract: v - n*threshold;  MembraneReset: 0 where it fired;  then max(v - min_v_mem, 0) + min_v_mem
 
 with alpha = exp(-1/tau), tau in steps, and recurrent(n of the step before) added to x in the ...Recurrent kinds. IAF is
 LIF with alpha_mem = 1. Without spike_fn, as in ExpLeak, v itself is given.
@@ -43,7 +43,7 @@ def _read(module, layer, shape) -> Neurons:
             raise refused(module, layer, "min_v_mem clamps the state, but not the membrane that it gives; use None")
         return Neurons(NeuronSpec(fires=False, reset="none", **fields), _recurrent(module, layer, shape))
     if module.min_v_mem is not None:
-        fields["v_min"] = numbers(module, layer, "min_v_mem", module.min_v_mem, shape)
+        fields |= {"v_min": numbers(module, layer, "min_v_mem", module.min_v_mem, shape), "clamp": "shift"}
     fields["threshold"] = numbers(module, layer, "spike_threshold", module.spike_threshold, shape)
     fields["reset"] = _reset(module, layer, shape, fields["threshold"])
     spikes = "multi" if _gives(module) == "counts" else "binary"
