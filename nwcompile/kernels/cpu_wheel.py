@@ -12,6 +12,7 @@ from nwcompile.kernels.jit import inlined
 
 NEVER = np.int64(1) << 62
 NOW = 0
+MOST_SLOTS = 1 << 12
 
 
 class Wheel(NamedTuple):
@@ -25,8 +26,8 @@ class Wheel(NamedTuple):
 
 
 def wheel(n_nodes: int, n_ticks: int) -> Wheel:
-    """An empty wheel for that many nodes, whose near times reach `n_ticks` ahead."""
-    n_slots = max(64, 1 << int(n_ticks).bit_length())
+    """An empty wheel for that many nodes, whose near times reach `n_ticks` ahead, or as far as MOST_SLOTS do."""
+    n_slots = min(max(64, 1 << int(n_ticks).bit_length()), MOST_SLOTS)
     n_words = (n_nodes + 63) // 64
     leaves = 1 << max(n_nodes - 1, 1).bit_length()
     sets = [np.zeros(shape, np.uint64) for shape in ((n_slots, n_words), (n_slots, (n_words + 63) // 64))]
