@@ -36,7 +36,7 @@ def message(text: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["h1v2", "loihi1", "tiny"])
+@pytest.mark.parametrize("name", Chip.names())
 def test_chip_shipped_file_loads_and_names_itself(name):
     chip = Chip.load(name)
     assert chip.name == name
@@ -44,7 +44,7 @@ def test_chip_shipped_file_loads_and_names_itself(name):
     assert Chip.from_dict(chip.to_dict()).hash == chip.hash
 
 
-@pytest.mark.parametrize("name", ["h1v2", "loihi1", "tiny"])
+@pytest.mark.parametrize("name", Chip.names())
 def test_chip_shipped_file_writes_every_key_of_its_sections_with_a_source(name):
     table = tomllib.loads((HWMODELS / f"{name}.toml").read_text())
     chip = Chip.load(name)
@@ -179,7 +179,7 @@ def test_chip_unknown_name_lists_the_chips_nearest_first():
     with pytest.raises(ChipError) as caught:
         Chip.load("lohi1")
     assert str(caught.value) == (
-        "unknown chip 'lohi1'; choose one of: loihi1, h1v2, tiny, or give the path of a .toml file"
+        "unknown chip 'lohi1'; choose one of: loihi1, h1v2, mesh_def, mesh_la, mesh_spec, tiny, or give the path of a .toml file"
     )
 
 
