@@ -49,6 +49,10 @@ class Axons:
         return np.repeat(np.arange(len(self.offset) - 1, dtype=np.int32), np.diff(self.offset))
 
 
+AXON_TYPES = {"offset": np.int64, "core": np.int32, "synops": np.int32, "words": np.int32, "row_bits": np.int64,
+              "kernel_bits": np.int64}  # fmt: skip
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A network placed on a chip. Every simulator takes it; `save` writes it, `Program.load` reads it back.
@@ -166,9 +170,9 @@ class Program:
             self.activity.verify(self.network)
         n_sources = sum(self.network.node(n).n_neurons for n in self.network.offsets)
         axons = self.axons
-        tables = [getattr(axons, f.name) for f in fields(Axons)]
+        tables = {name: getattr(axons, name) for name in AXON_TYPES}
         whole = (
-            all(table.dtype.kind == "i" and (table.size == 0 or table.min() >= 0) for table in tables)
+            all(table.dtype == AXON_TYPES[name] and table.min(initial=0) >= 0 for name, table in tables.items())
             and axons.offset.shape == (n_sources + 1,)
             and axons.offset[0] == 0
             and axons.offset[-1] == axons.n_axons
