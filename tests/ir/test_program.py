@@ -53,7 +53,8 @@ def test_program_of_another_schema_is_refused(tmp_path):
     "change, text",
     [
         ({"axons_core": np.full(32, 7, np.int32)}, "the axon table does not fit the network; compile it again"),
-        ({"axons_core": program().axons.core.astype(np.int8)}, "the axon table does not fit the network; compile it again"),
+        ({"axons_core": program().axons.core.astype(np.int8)},
+         "the axon table does not fit the network; compile it again"),
         ({"axons_words": np.full(3, 1, np.int32)}, "the axon table does not fit the network; compile it again"),
         ({"core_of0": np.array([0, 1, 2, 0], np.int32)}, "mapping: layer 'fc1' names core 2; site_of has 2 cores"),
         ({"site_of": np.zeros((2, 3), np.int32)},
