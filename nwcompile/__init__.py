@@ -37,7 +37,7 @@ _HOME = {
     "from_nir": "nwcompile.frontend.nir",
     "from_torch": "nwcompile.frontend.torch",
     "simulate": "nwcompile.sim",
-    "to_nir": "nwcompile.frontend.nir_write",
+    "to_nir": "nwcompile.frontend.nir.write",
 }
 _MODULES = ("errors", "nn", "report")  # `nwcompile.report` is a module that can be called
 

@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import fields
 
 from nwcompile.errors import OptionError, unknown_choice
-from nwcompile.frontend.dialects import DIALECTS
+from nwcompile.frontend.nir.dialects import DIALECTS
 from nwcompile.ir import options as choices
 from nwcompile.ir.options import Options
 from nwcompile.sim import BACKENDS, DEVICES, RECORDS, WINDOWS

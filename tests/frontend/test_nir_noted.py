@@ -10,7 +10,7 @@ import pytest
 
 from nwcompile.errors import ModelError, NwError, NwWarning
 from nwcompile.frontend.nir import from_nir
-from nwcompile.frontend.nir_write import to_nir
+from nwcompile.frontend.nir.write import to_nir
 from nwcompile.ir.connection import Conv2d, Dense, Pool2d, Scale, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec

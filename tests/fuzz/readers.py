@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from nwcompile.errors import NwError
-from nwcompile.frontend.dialects import DIALECTS
 from nwcompile.frontend.lava import from_lava
 from nwcompile.frontend.nir import from_nir
+from nwcompile.frontend.nir.dialects import DIALECTS
 from nwcompile.ir import artifact
 from nwcompile.ir.chip import HWMODELS, Chip
 from nwcompile.ir.network import Network

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from nwcompile.errors import NwWarning
-from nwcompile.frontend.nir_write import to_nir
+from nwcompile.frontend.nir.write import to_nir
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense, Sparse

@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 
-from nwcompile.frontend.nir_neuron import lost_fields, nearest_node
-from nwcompile.frontend.nir_notes import KEY, note, written
-from nwcompile.frontend.nir_operation import is_typed, keeps_shape, nearest_operation
+from nwcompile.frontend.nir.nearest_neuron import lost_fields, nearest_node
+from nwcompile.frontend.nir.nearest_operation import is_typed, keeps_shape, nearest_operation
+from nwcompile.frontend.nir.notes import KEY, note, written
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network
 

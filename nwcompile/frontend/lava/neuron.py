@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nwcompile.frontend.lava_entry import DENSE, Entry
+from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 
 STRICT = {"CUBA": False, "LOIHI": True}  # whether v must exceed the threshold

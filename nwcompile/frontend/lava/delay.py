@@ -4,8 +4,8 @@ from math import prod
 
 import numpy as np
 
-from nwcompile.frontend.lava_entry import DENSE, Entry
-from nwcompile.frontend.lava_wires import MOST_SYNAPSES, Shape, listed
+from nwcompile.frontend.lava.entry import DENSE, Entry
+from nwcompile.frontend.lava.wires import MOST_SYNAPSES, Shape, listed
 from nwcompile.ir.connection import Connection, Sparse
 
 NONE = np.zeros((1, 1), np.int64)

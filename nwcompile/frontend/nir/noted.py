@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.nir_notes import KEY, noted, read
-from nwcompile.frontend.nir_tree import FORMAT, nir_tree
+from nwcompile.frontend.nir.notes import KEY, noted, read
+from nwcompile.frontend.nir.tree import FORMAT, nir_tree
 from nwcompile.ir import connection
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec

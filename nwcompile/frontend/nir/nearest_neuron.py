@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nwcompile.frontend.dialects import DIALECTS, neuron_spec
-from nwcompile.frontend.nir_file import NirNode
+from nwcompile.frontend.nir.dialects import DIALECTS, neuron_spec
+from nwcompile.frontend.nir.file import NirNode
 from nwcompile.ir.neuron import NeuronSpec
 
 SLOWEST = 2.0**-26  # dt/tau of a state that does not leak: 1 - 2**-26 is 1 in float32, and tau stays finite

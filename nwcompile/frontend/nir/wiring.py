@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.nir_file import NEURONS, NirGraph, NirNode
-from nwcompile.frontend.nir_ops import operation
+from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode
+from nwcompile.frontend.nir.stateless import operation
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
 

@@ -1,7 +1,7 @@
 """to_nir: a float Network as a NIR file for every reader, which from_nir reads back to an equal network.
 
-`nir_neuron` and `nir_operation` choose the nodes, `nir_tree` joins them, `nir_notes` keeps beside them what they
-cannot say; `nir_noted` reads it.
+`nearest_neuron` and `nearest_operation` choose the nodes, `tree` joins them, `notes` keeps beside them what they
+cannot say; `noted` reads it.
 """
 
 import io
@@ -11,7 +11,7 @@ from os import PathLike, fspath
 import numpy as np
 
 from nwcompile.errors import ModelError, NwWarning
-from nwcompile.frontend.nir_tree import nir_tree
+from nwcompile.frontend.nir.tree import nir_tree
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.ir.network import Network
 
@@ -19,10 +19,10 @@ from nwcompile.ir.network import Network
 def to_nir(network: Network, path, dt: float = 1e-4) -> None:
     """Write a float network as a NIR file at `path`, in one move; `nw.from_nir(path)` gives an equal network.
 
-    `dt`: the time step that time constants are written for, in seconds as most frameworks have it (`nir_neuron` holds
-    the formulas). Other readers see the nearest standard nodes; what those cannot say (how spikes are compared, counted
-    and reset, clamps, refractory steps, lists of synapses, ...) stands in the metadata of the nodes, and one NwWarning
-    names it. Raises ModelError for what is no float Network and for what is too large to be written, ArtifactError
+    `dt`: the time step that time constants are written for, in seconds as most frameworks have it (`nearest_neuron`
+    holds the formulas). Other readers see the nearest standard nodes; what those cannot say (how spikes are compared,
+    counted and reset, clamps, refractory steps, lists of synapses, ...) stands in the metadata of the nodes, and one
+    NwWarning names it. Raises ModelError for what is no float Network and for what is too large to be written, ArtifactError
     where the file cannot be written.
     """
     if not isinstance(network, Network):

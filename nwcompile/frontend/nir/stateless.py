@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.nir_file import NirNode
+from nwcompile.frontend.nir.file import NirNode
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
 
 WHOLE = 1e-3  # a delay this near to a whole number of steps is one

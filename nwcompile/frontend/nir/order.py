@@ -1,7 +1,7 @@
 """Which edges of a NIR graph act one step late: those that close a recurrence."""
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.nir_file import NEURONS, NirGraph
+from nwcompile.frontend.nir.file import NEURONS, NirGraph
 
 ROOT = ""
 

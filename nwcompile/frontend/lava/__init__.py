@@ -11,10 +11,10 @@ from math import prod
 from os import PathLike
 
 from nwcompile.errors import ModelError, unknown_choice
-from nwcompile.frontend.lava_delay import NONE, delayed, delays
-from nwcompile.frontend.lava_entry import DENSE, Entry, read_entries
-from nwcompile.frontend.lava_neuron import average_spec, has_bias, neuron_spec, neuron_type
-from nwcompile.frontend.lava_wires import connection, recurrent
+from nwcompile.frontend.lava.delay import NONE, delayed, delays
+from nwcompile.frontend.lava.entry import DENSE, Entry, read_entries
+from nwcompile.frontend.lava.neuron import average_spec, has_bias, neuron_spec, neuron_type
+from nwcompile.frontend.lava.wires import connection, recurrent
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 

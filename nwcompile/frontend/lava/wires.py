@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from nwcompile.frontend.lava_entry import DENSE, Entry
+from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair, window_count
 
 INPUT_WEIGHT = 64  # of an input entry that gives none (netx, create_input)

@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from nwcompile.errors import NwWarning
-from nwcompile.frontend.nir_file import NirNode
+from nwcompile.frontend.nir.file import NirNode
 from nwcompile.ir.neuron import NeuronSpec
 
 CLOSE = 1e-5  # exporters compute in float32: a gain this near to 1 is 1

@@ -1,8 +1,8 @@
 """from_nir: a NIR file, read with a time step and a dialect, as a Network that computes what the framework did.
 
-The pieces: `nir_file` reads the tree, `nir_order` finds the recurrent edges, `nir_ops` turns weights and pooling into
-connections, `dialects` turns neuron nodes into NeuronSpecs, `nir_overrides` checks what is stated about them,
-`nir_wiring` decides what is a junction. Files that `to_nir` wrote are read by `nir_noted`.
+The pieces: `file` reads the tree, `order` finds the recurrent edges, `stateless` turns weights and pooling into
+connections, `dialects` turns neuron nodes into NeuronSpecs, `overrides` checks what is stated about them,
+`wiring` decides what is a junction. Files that `to_nir` wrote are read by `noted`.
 """
 
 import warnings
@@ -13,13 +13,13 @@ from os import PathLike
 import numpy as np
 
 from nwcompile.errors import ModelError, NwWarning, unknown_choice
-from nwcompile.frontend.dialects import DIALECTS, dialect_of, neuron_spec
-from nwcompile.frontend.nir_file import NEURONS, NirGraph, NirNode, flat_graph, read_tree
-from nwcompile.frontend.nir_noted import has_notes, noted_network
-from nwcompile.frontend.nir_ops import delay_steps, output_shape, takes
-from nwcompile.frontend.nir_order import late_edges
-from nwcompile.frontend.nir_overrides import overrides
-from nwcompile.frontend.nir_wiring import check_ends, wire
+from nwcompile.frontend.nir.dialects import DIALECTS, dialect_of, neuron_spec
+from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode, flat_graph, read_tree
+from nwcompile.frontend.nir.noted import has_notes, noted_network
+from nwcompile.frontend.nir.order import late_edges
+from nwcompile.frontend.nir.overrides import overrides
+from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes
+from nwcompile.frontend.nir.wiring import check_ends, wire
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 
