@@ -22,8 +22,8 @@ def to_nir(network: Network, path, dt: float = 1e-4) -> None:
     `dt`: the time step that time constants are written for, in seconds as most frameworks have it (`nearest_neuron`
     holds the formulas). Other readers see the nearest standard nodes; what those cannot say (how spikes are compared,
     counted and reset, clamps, refractory steps, lists of synapses, ...) stands in the metadata of the nodes, and one
-    NwWarning names it. Raises ModelError for what is no float Network and for what is too large to be written, ArtifactError
-    where the file cannot be written.
+    NwWarning names it. Raises ModelError for what is no float Network and for what is too large to be written,
+    ArtifactError where the file cannot be written.
     """
     if not isinstance(network, Network):
         raise ModelError(f"to_nir takes a Network, not {type(network).__name__}")
