@@ -6,6 +6,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.profile import Profile
 
 COUNTERS = (
     "synops",  # stored weights read for messages, counted at the reading core
@@ -50,6 +51,7 @@ class Run:
     activity: Activity | None = None
     link_flits: np.ndarray | None = None  # int64[H, link], measured by `cycle`
     n_dropped: int = 0
+    profile: Profile | None = None  # of `cycle`, if asked for
 
     def verify(self) -> None:
         """Raise ModelError unless samples, steps and cores are the same everywhere and the counters add up."""

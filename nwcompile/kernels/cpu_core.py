@@ -23,6 +23,16 @@ from nwcompile.kernels.cpu_router import (
     slot_free_at,
 )
 from nwcompile.kernels.cpu_synapse import deliver
+from nwcompile.kernels.cpu_watch import (
+    begin_watch,
+    end_watch,
+    note_core,
+    note_injected,
+    note_ready,
+    note_resumed,
+    note_router,
+    note_taken,
+)
 from nwcompile.kernels.cpu_wheel import NEVER, NOW, next_node, wake_at
 from nwcompile.kernels.jit import inlined, kernel
 
@@ -55,6 +65,7 @@ class Costs(NamedTuple):
     spike: int
     message: int
     shared: bool
+    per_cycle: int  # ticks of a core cycle
 
 
 class Outbox(NamedTuple):
@@ -88,28 +99,32 @@ class Pipeline(NamedTuple):
 
 
 @inlined
-def look_at_core(m, q, costs, axons, box, p, core, time):
+def look_at_core(m, q, w, costs, axons, box, p, core, time):
     """Let a core do what it can at `time`; returns an axon whose message it starts to accumulate, or -1."""
     site = axons.site[core]
     served = np.int64(-1)
     busy = costs.shared and p.state[core] == SENDING and p.send_at[core] > time
     if p.receive_at[core] <= time and not busy:
-        served = receive(m, q, costs.shared, axons, box, p, core, site, time)
+        served = receive(m, q, w, costs, axons, box, p, core, site, time)
     elif not busy:
         wake_at(q.wheel, m.n_routers + site, p.receive_at[core])
     if p.state[core] == SENDING and p.send_at[core] <= time:
         p.state[core] = TO_INJECT if p.message[core] < box.first[core + 1] else SENT
         if p.state[core] == TO_INJECT:
             p.flit[core] = axons.flits[box.axon[p.message[core]]]
+            if w.is_on:
+                note_ready(w, p, core, p.message[core], time)
         p.end[core] = max(p.end[core], p.send_at[core])
     if p.state[core] == TO_INJECT:
-        inject(m, q, axons, box, p, core, site, time)
+        inject(m, q, w, costs.shared, axons, box, p, core, site, time)
     if p.state[core] == SEND_NEXT:
         if not (costs.shared and p.receive_at[core] > time):
             k = p.message[core]
             work = box.tail[core]
             if k < box.first[core + 1]:
                 work = box.work[k] if p.sent[core] == 0 else box.again[k]
+            if w.is_on and costs.shared:
+                note_resumed(w, p, core, time)
             p.send_at[core] = time + work
             p.state[core] = SENDING
             wake_at(q.wheel, m.n_routers + site, p.send_at[core])
@@ -119,12 +134,12 @@ def look_at_core(m, q, costs, axons, box, p, core, time):
 
 
 @inlined
-def receive(m, q, is_shared, axons, box, p, core, site, time):
+def receive(m, q, w, costs, axons, box, p, core, site, time):
     """Take the next whole message of the network (then, in a shared unit, of the input lines); -1 if none is there."""
     first = (m.n_routers * m.n_ports + site) * m.n_vcs
     router = site // m.per_router
     later = NEVER
-    axon = np.int64(-1)
+    axon, message = np.int64(-1), np.int64(-1)
     for k in range(1, m.n_vcs + 1):
         b = first + (p.turn[core] + k) % m.n_vcs
         while q.buffer[b, COUNT] > 0:
@@ -134,14 +149,17 @@ def receive(m, q, is_shared, axons, box, p, core, site, time):
                 break
             if left_of(q.slot[b, slot, FLIT]) == 1:
                 if axon < 0:
-                    axon = np.int64(box.axon[message_of(q.slot[b, slot, FLIT])])
+                    message = message_of(q.slot[b, slot, FLIT])
+                    axon = np.int64(box.axon[message])
                     pop(m, q, b, router, time)
                     p.turn[core] = b - first
                 break
             pop(m, q, b, router, time)
-    if axon < 0 and is_shared and box.external[core] >= 0:
+    if axon < 0 and costs.shared and box.external[core] >= 0:
         axon = take_external(box, core)
     if axon >= 0:
+        if w.is_on:
+            note_taken(w, p, core, axons.source[axon], message, time, axons.ticks[axon], costs)
         p.receive_at[core] = time + axons.ticks[axon]
         p.end[core] = max(p.end[core], p.receive_at[core])
         later = min(later, p.receive_at[core])
@@ -161,7 +179,7 @@ def take_external(box, core):
 
 
 @inlined
-def inject(m, q, axons, box, p, core, site, time):
+def inject(m, q, w, shared, axons, box, p, core, site, time):
     """Put the next flit of the message into the router's buffer if there is room and the link is free."""
     node = m.n_routers + site
     if p.inject_at[core] > time:
@@ -192,6 +210,8 @@ def inject(m, q, axons, box, p, core, site, time):
     q.flits[m.inject_link[site]] += 1
     p.flit[core] -= 1
     if p.flit[core] == 0:
+        if w.is_on:
+            note_injected(w, p, core, time, shared)
         p.sent[core] += 1
         if p.sent[core] == box.times[k]:
             p.message[core] += 1
@@ -229,7 +249,7 @@ def serve_inputs(axons, box, p, synapses, members, core, until, now, acc, events
 
 
 @kernel
-def move_messages(m, q, costs, axons, box, p, synapses, members, now, acc, events, counts):
+def move_messages(m, q, w, costs, axons, box, p, synapses, members, now, acc, events, counts):
     """Run send, network and receive until all is quiet; accumulates what arrives and counts it per core.
 
     counts: int64[core, 6] (synops dense, sparse, conv, all, words, messages in) added to.
@@ -253,17 +273,23 @@ def move_messages(m, q, costs, axons, box, p, synapses, members, now, acc, event
             n_waiting += box.left[e]
             e = box.after[e]
         wake_at(q.wheel, m.n_routers + axons.site[core], start)
+    if w.is_on:
+        begin_watch(w, axons, box, start, costs.shared)
     while True:
         time, node = next_node(q.wheel)
         if node < 0:
             break
         if node < m.n_routers:
             look_at_router(m, q, node, time)
+            if w.is_on:
+                note_router(m, q, w, node, time)
             continue
         core = axons.core_at[node - m.n_routers]
         if not costs.shared:
             n_waiting -= serve_inputs(axons, box, p, synapses, members, core, time, now, acc, events, counts)
-        axon = look_at_core(m, q, costs, axons, box, p, core, time)
+        axon = look_at_core(m, q, w, costs, axons, box, p, core, time)
+        if w.is_on:
+            note_core(m, q, w, axons.site[core], time)
         if axon >= 0:
             accumulate(axons, box, synapses, members, core, axon, now, acc, events, counts)
             n_waiting -= 1
@@ -274,5 +300,7 @@ def move_messages(m, q, costs, axons, box, p, synapses, members, now, acc, event
     last = q.busy_until[0]
     for core in range(n_cores):
         last = max(last, p.end[core])
+    if w.is_on:
+        end_watch(w, p, start, last, costs.shared)
     q.wheel.clock[NOW] = max(last, q.wheel.clock[NOW]) + m.credit_ticks + m.link_ticks
     return last - start

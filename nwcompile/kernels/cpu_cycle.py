@@ -7,6 +7,7 @@ import numpy as np
 from nwcompile.kernels.cpu_core import move_messages
 from nwcompile.kernels.cpu_neuron import step
 from nwcompile.kernels.cpu_router import equal_turns, start_over
+from nwcompile.kernels.cpu_watch import BASE, OF_SAMPLE, STEP
 from nwcompile.kernels.jit import kernel
 
 
@@ -110,7 +111,7 @@ def take_input(axons, box, x, repeats):
 
 
 @kernel
-def run_samples(plan, mesh, q, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events):
+def run_samples(plan, mesh, q, w, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events):
     """Simulate samples one after the other from cleared state.
 
     x: int32[sample, step, input line]; s, acc, events, q, p, box: scratch. Returns 0; -1 if messages got stuck; -2 if a
@@ -141,8 +142,11 @@ def run_samples(plan, mesh, q, costs, axons, box, p, neurons, synapses, members,
             if micro % plan.period == 0 and h < plan.n_steps:
                 take_input(axons, box, x[b, h], plan.repeats)
             q.flits[:] = 0
+            if w.is_on:
+                w.state[STEP], w.state[OF_SAMPLE] = h, b
+                w.state[BASE] = record.cycles[h] * plan.ticks_per_cycle
             ticks = move_messages(
-                mesh, q, costs, axons, box, p, synapses, members, micro, acc, events, record.received[h]
+                mesh, q, w, costs, axons, box, p, synapses, members, micro, acc, events, record.received[h]
             )
             if ticks < 0:
                 return -1

@@ -12,18 +12,25 @@ WINDOWS = ("aligned", "hardware")
 RECORDS = ("spikes", "all")
 
 
-def simulate(model, x=None, backend="reference", device="cpu", window="aligned", record="spikes", steps=None) -> Run:
+def simulate(
+    model, x=None, backend="reference", device="cpu", window="aligned", record="spikes", steps=None, profile=False,
+    flight_steps=0,
+) -> Run:  # fmt: skip
     """Simulate a Network (reference backend only) or a Program.
 
     `x` is `[B, T, *shape]`, a dict of such arrays by input name, or None with `steps=N`. `record="all"` keeps every
-    layer's states. `window="hardware"` runs exactly T hardware steps, nothing frozen or drained. Raises ModelError
-    for unusable input, BackendError for a backend or device that is missing, OptionError for unknown choices.
+    layer's states. `window="hardware"` runs exactly T hardware steps, nothing frozen or drained.
+    `profile=True` (backend cycle) gives the Run a Profile, with the flits in flight in the first `flight_steps` steps.
+    Raises ModelError for unusable input, BackendError for a backend or device that is missing, OptionError for unknown
+    choices.
     """
     for kind, word, choices in (("device", device, DEVICES), ("window", window, WINDOWS), ("record", record, RECORDS)):
         if word not in choices:
             raise OptionError(unknown_choice(kind, word, choices))
     if backend not in BACKENDS:
         raise BackendError(unknown_choice("backend", backend, BACKENDS))
+    if profile and backend != "cycle":
+        raise OptionError(f"profile=True needs times, and only backend 'cycle' measures them, not {backend!r}")
     if isinstance(model, Network):
         if backend != "reference" or window != "aligned" or device != "cpu":
             raise BackendError(
@@ -39,7 +46,8 @@ def simulate(model, x=None, backend="reference", device="cpu", window="aligned",
     if device == "cuda":
         raise BackendError(f"backend {backend!r} has no CUDA kernels in this version; use device='cpu'")
     inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike)
-    return _backend(backend)(model, inputs, n_steps, record == "all", window)
+    more = (flight_steps,) if profile else ()
+    return _backend(backend)(model, inputs, n_steps, record == "all", window, *more)
 
 
 def _backend(name: str):

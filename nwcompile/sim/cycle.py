@@ -8,18 +8,25 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels.cpu_core import AxonTable, Costs, Outbox, Pipeline
 from nwcompile.kernels.cpu_cycle import Plan, Record, run_samples
+from nwcompile.kernels.cpu_watch import Watch
 from nwcompile.sim import tables
 from nwcompile.sim.fabric import fabric, queues
 from nwcompile.sim.inputs import LARGEST_REPEAT
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference import finish
+from nwcompile.sim.watch import profile, watch
 
 RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in")
 SENT = ("neuron_visits", "neuron_updates", "spikes_out", "messages_out", "hops_ew", "hops_ns")
 
 
-def run_program(program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str) -> Run:
-    """Simulate a program on its chip; `inputs[name]` is int32 `[B, T, *shape]`. Raises BackendError if stuck."""
+def run_program(
+    program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str, flight_steps: int | None = None
+) -> Run:
+    """Simulate a program on its chip; `inputs[name]` is int32 `[B, T, *shape]`. Raises BackendError if stuck.
+
+    With `flight_steps` the Run has a Profile, and that the flits in flight in so many steps.
+    """
     network, schedule, chip = program.network, program.schedule, program.chip
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     n_hardware = schedule.n_hardware_steps(n_steps, window)
@@ -27,7 +34,8 @@ def run_program(program: Program, inputs: dict, n_steps: int, keep_states: bool,
     x = np.concatenate([*parts, np.zeros((n_samples, n_steps, 0), np.int32)], 2)
     chip_run = _ChipRun(program, n_steps, n_hardware, window)
     keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
-    records = over_samples(n_samples, lambda own: chip_run.run(x[own], keep))
+    notes = over_samples(n_samples, lambda own: (own.start, *chip_run.run(x[own], keep, flight_steps)))
+    records = [record for _, record, _ in notes]
     spikes, states = {}, {}
     for name in network.layers:
         node = network.node(name)
@@ -45,6 +53,10 @@ def run_program(program: Program, inputs: dict, n_steps: int, keep_states: bool,
         barriers = n_samples * schedule.period * chip.barrier_cycles(program.mapping.n_tiles)
         measured["step_cycles"] = sum(r.cycles for r in records) + barriers
         measured["seconds"] = float(measured["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
+    if flight_steps is not None:
+        n_ticks = sum(int(r.cycles.sum()) for r in records) * chip.ticks[0]
+        parts, firsts = [w for *_, w in notes], [first for first, *_ in notes]
+        measured["profile"] = profile(chip_run.mesh, chip_run.n_links, parts, firsts, chip.ticks[0], n_ticks)
     return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, **measured)
 
 
@@ -66,7 +78,7 @@ class _ChipRun:
         cost = chip.cost
         ticks = [(c or 0) * per_cycle for c in (cost.visit_cycles, cost.update_cycles, cost.spike_cycles,
                                                 cost.message_out_cycles)]  # fmt: skip
-        self.costs = Costs(*ticks, cost.units == "shared")
+        self.costs = Costs(*ticks, cost.units == "shared", per_cycle)
         self.neurons = tables.neurons(network, network.layers)
         self.synapses = tables.synapses(network, program.schedule.delay, program.mapping)
         self.members = tables.members(network, program.mapping, program.core_of)
@@ -77,7 +89,7 @@ class _ChipRun:
         self.plan = Plan(n_steps, n_hardware, program.schedule.period, window == "aligned", np.concatenate(offset),
                          _starts(counts), order, n_inputs, per_cycle, program.repeats, LARGEST_REPEAT)  # fmt: skip
 
-    def run(self, x: np.ndarray, keep: bool) -> Record:
+    def run(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[Record, Watch]:
         """Simulate samples x int32[b, T, input line]."""
         plan, n_cores, n_axons = self.plan, self.program.mapping.n_cores, self.program.axons.n_axons
         n_sources, n_neurons = len(self.program.core_of), len(self.neurons.threshold)
@@ -98,13 +110,14 @@ class _ChipRun:
         n_slots = int(self.synapses.delay.max(initial=1)) + 1
         acc, events = np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8)
         q = queues(self.mesh, n_axons, self.n_links)
+        w = watch(self.mesh, plan.n_hardware, n_cores, n_axons, flight_steps)
         stuck = run_samples(
-            plan, self.mesh, q, self.costs, self.axons, box, p, self.neurons, self.synapses, self.members,
+            plan, self.mesh, q, w, self.costs, self.axons, box, p, self.neurons, self.synapses, self.members,
             np.ascontiguousarray(x), record, tables.scratch(n_neurons), acc, events,
         )  # fmt: skip
         if stuck == -1:
             raise BackendError(f"messages got stuck in the network of {self.chip.name}; please report this chip file")
-        return record
+        return record, w
 
 
 def _starts(counts) -> np.ndarray:

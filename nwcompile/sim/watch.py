@@ -1,0 +1,90 @@
+"""What the cycle kernels note while they are watched: the empty notes, and the Profile that is made of full ones."""
+
+import numpy as np
+
+from nwcompile.ir.profile import Profile
+from nwcompile.kernels import cpu_watch
+from nwcompile.kernels.cpu_router import DOWN, LINK, Mesh
+from nwcompile.kernels.cpu_watch import N_BINS, N_COLUMNS, N_CORE_COLUMNS, N_POINTS, Watch
+
+PATH = {"sample": cpu_watch.SAMPLE, "core": cpu_watch.CORE, "source": cpu_watch.SOURCE}
+PATH_TIMES = {"total": cpu_watch.TICKS, "ready": cpu_watch.READY, "stalled": cpu_watch.STALLED,
+              "injected": cpu_watch.INJECTED, "since": cpu_watch.SINCE, "end": cpu_watch.END}  # fmt: skip
+
+
+def watch(m: Mesh, n_steps: int, n_cores: int, n_messages: int, flight_steps: int | None) -> Watch:
+    """Empty notes for H = `n_steps` hardware steps, flits in flight for the first of them; None: nothing is watched."""
+    is_on = flight_steps is not None
+    steps, cores, messages = (n_steps, n_cores, n_messages) if is_on else (0, 0, 0)
+    n_groups = len(m.output) + len(m.inject_link) if is_on else 0
+    flight = min(flight_steps or 0, steps)
+    return Watch(
+        is_on, *(np.zeros((steps, cores), np.int64) for _ in range(2)), np.zeros((steps, N_COLUMNS), np.int64),
+        np.zeros(N_BINS if is_on else 0, np.int64), np.zeros(2, np.int64),
+        *(np.zeros(n_groups, np.int64) for _ in range(4)), np.full((flight, N_POINTS, 2), -1, np.int32),
+        np.zeros(flight, np.int64), np.zeros((cores, N_CORE_COLUMNS), np.int64),
+        np.zeros((n_groups * m.n_vcs * m.depth + cores, 4), np.int64), np.zeros((messages, 2), np.int32),
+        np.zeros(7, np.int64),
+    )  # fmt: skip
+
+
+def profile(m: Mesh, n_links: int, parts: list[Watch], firsts: list[int], ticks: int, n_ticks: int) -> Profile:
+    """The Profile of notes on consecutive samples, which begin with the samples `firsts`.
+
+    `ticks` is the length of a core cycle, `n_ticks` that of all steps together.
+    """
+    peak, mean = np.zeros(n_links, np.int64), np.zeros(n_links)
+    link = link_of_group(m)
+    known = link >= 0
+    peak[link[known]] = np.max([w.peak for w in parts], 0)[known]
+    mean[link[known]] = sum(w.area for w in parts)[known] / max(n_ticks, 1)
+    found = sum(w.latency for w in parts)
+    taken = np.flatnonzero(found)
+    latest = max(int(w.total[1]) for w in parts)
+    return Profile(
+        *(sum(getattr(w, name) for w in parts) / ticks for name in ("stall", "done")), peak, mean,
+        np.minimum(last_of_bin(taken), latest), found[taken], sum(int(w.total[0]) for w in parts), latest,
+        _path(parts, firsts, ticks), _flight(parts[0], ticks),
+    )  # fmt: skip
+
+
+def link_of_group(m: Mesh) -> np.ndarray:
+    """int64[group]: the link that leads to the buffers of each input of a router, then of each core; -1 none."""
+    n_cores = len(m.inject_link)
+    link = np.full(len(m.output) + n_cores, -1, np.int64)
+    there = m.output[:, DOWN] >= 0
+    link[m.output[there, DOWN] // m.n_vcs] = m.output[there, LINK]
+    router, own = np.divmod(np.arange(n_cores), m.per_router)
+    link[router * m.n_ports + 4 + own] = m.inject_link
+    return link
+
+
+def last_of_bin(index: np.ndarray) -> np.ndarray:
+    """int64: the largest latency of each bin of `cpu_watch.bin_of`."""
+    half = 1 << (cpu_watch.EXACT_BITS - 1)
+    shift = np.maximum(index // half - 1, 0)
+    return ((index - shift * half + 1) << shift) - 1
+
+
+def _path(parts: list[Watch], firsts: list[int], ticks: int) -> dict[str, np.ndarray]:
+    """The row of the longest phase of each step, the first of equal ones."""
+    rows = np.stack([w.path for w in parts])
+    rows[:, :, cpu_watch.SAMPLE] += np.asarray(firsts)[:, None]
+    longest = rows[:, :, cpu_watch.TICKS].argmax(0)
+    row = rows[longest, np.arange(rows.shape[1])]
+    return {n: row[:, i] for n, i in PATH.items()} | {n: row[:, i] / ticks for n, i in PATH_TIMES.items()}
+
+
+def _flight(w: Watch, ticks: int) -> tuple[np.ndarray, ...]:
+    """Points (core cycles, flits) of each step; between the most of a while and its end nothing is kept."""
+    steps = []
+    for points, shift in zip(w.flight, w.shift, strict=True):
+        used = np.flatnonzero(points[:, 0] >= 0)
+        rows = []
+        for i in used:
+            rows.append((i << shift, points[i, 0]))
+            if points[i, 1] != points[i, 0] and not (i + 1 < len(points) and points[i + 1, 0] >= 0):
+                rows.append(((i + 1) << shift, points[i, 1]))
+        curve = np.array(rows, np.float64).reshape(-1, 2) / (ticks, 1)
+        steps.append(curve[np.diff(curve[:, 1], prepend=-1) != 0])
+    return tuple(steps)
