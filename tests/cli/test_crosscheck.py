@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
+from nwcompile.errors import unknown_choice
 from nwcompile.sim import simulate
 from tests.frontend.graphs import graph, inputs, lif, linear, outputs
 from tests.frontend.lava_files import dense, write
@@ -173,8 +174,8 @@ def test_cli_show_and_check_take_models_and_programs(command, nir_file):
             "rockpool, sinabs, spikingjelly",
         ),
         ("missing.nir --dialect nir --dt 1 --chip tiny --steps 3", "NIR file missing.nir: there is no such file"),
-        ("m.nir --chip tny --steps 3", "unknown chip 'tny'; choose one of: tiny, h1v2, loihi1, or give the path of a "
-         ".toml file"),
+        ("m.nir --chip tny --steps 3",
+         f"{unknown_choice('chip', 'tny', nw.Chip.names())}, or give the path of a .toml file"),
         (f"m.nir {NIR} --chip tiny --input wide.npz", "input 'input' must be [B, T, 6], got shape [3, 5, 7]"),
         (
             f"m.nir {NIR} --chip tiny --input labels.npz --against float,cycle",
@@ -203,7 +204,7 @@ def test_cli_crosscheck_of_wrong_input_is_one_sentence(command, nir_file, folder
         ("--dialect snntorch", "NIR node 'hidden' (LIF): needs the time step; give dt= "),
         (
             "--dialect snntorch --dt 1e-4 --neuron reset=zro",
-            "layer 'hidden': unknown reset 'zro'; choose one of: zero, ",
+            "neuron field reset: unknown reset 'zro'; choose one of: zero, ",
         ),
         ("--dialect snntorch --dt 1e-4 --neuron rset=zero", "unknown neuron field 'rset'; choose one of: reset, "),
         (f"{NIR} --neuron hiden={{beta=1}}", "unknown neuron node 'hiden'; choose one of: hidden, out"),
