@@ -76,6 +76,9 @@ def _simulate(parser: Parser) -> None:
     parser.add_argument("--window", type=_choice("window", WINDOWS), default="aligned",
                         help="aligned: the model's T steps of every layer; hardware: T steps of the chip")  # fmt: skip
     parser.add_argument("--record", type=_choice("record", RECORDS), default="spikes", help="all: states too")
+    parser.add_argument("--profile", action="store_true",
+                        help="say where the cycles go: phases, latencies, links, critical paths")  # fmt: skip
+    _trace(parser)
     parser.add_argument("-o", "--output", metavar="OUT.npz", help="write spikes, states and counters there")
 
 
@@ -108,6 +111,7 @@ def _report(parser: Parser) -> None:
     _backend(parser, "cycle")
     _model_flags(parser)
     _float_model(parser)
+    _trace(parser)
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for report.json and report.html")
 
 
@@ -174,6 +178,13 @@ def _input(parser: Parser) -> None:
     parser.add_argument("--input", metavar="X.npz", help=".npz (x, and labels y) or .npy of shape [B, T, *shape]")
     parser.add_argument("--steps", type=_whole, metavar="N", help="run N steps without input")
     parser.add_argument("--samples", type=_whole, metavar="N", help="use the first N samples only")
+
+
+def _trace(parser: Parser) -> None:
+    parser.add_argument("--trace", metavar="OUT.json", help="write the first sample as a timeline for ui.perfetto.dev")
+    parser.add_argument("--trace-steps", type=_whole, metavar="N", help="its first N hardware steps (default: 200)")
+    parser.add_argument("--model-dt", type=_number, metavar="SECONDS",
+                        help="time that a step of the model stands for: gives the real-time factors")  # fmt: skip
 
 
 def _backend(parser: Parser, default: str) -> None:

@@ -1,6 +1,7 @@
 """`nwcompile simulate`: run a program or a float network, print what happened, keep the arrays if asked."""
 
 import io
+import time
 from argparse import Namespace
 
 import numpy as np
@@ -8,32 +9,52 @@ import numpy as np
 from nwcompile.cli.data import data_of
 from nwcompile.cli.load import network_of, no_nir_flags, program_of, writable_file
 from nwcompile.cli.text import as_json, count, table
+from nwcompile.cli.trace import check_flags, write_trace
+from nwcompile.cost.phases import phases
 from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
+from nwcompile.report.collect import collect
+from nwcompile.report.text import profile_lines
 from nwcompile.sim import simulate
 
 
 def run(args: Namespace) -> int:
+    program = args.model.endswith(".nwc")
+    backend = args.backend or ("cycle" if program else "reference")
+    trace_file = check_flags(args, backend)
+    if args.model_dt is not None and not program:
+        raise OptionError("--model-dt compares with a chip's time, and a float network has none; compile it first")
     file = None if args.output is None else writable_file(args.output)
     data = data_of(args)
-    program = args.model.endswith(".nwc")
     if program:
         no_nir_flags(args, f"{args.model} is a program")
     elif args.set:
         raise OptionError("--set changes a chip, and a float network has none; compile it first")
     model = program_of(args.model, args.set) if program else network_of(args.model, args, data.example)
-    backend = args.backend or ("cycle" if program else "reference")
-    result = simulate(model, data.x, backend, args.device, args.window, args.record, args.steps)
+    start = time.perf_counter()
+    result = simulate(model, data.x, backend, args.device, args.window, args.record, args.steps, args.profile)
+    seconds = time.perf_counter() - start
     if file is not None:
-        artifact.write_bytes(file, _npz(result))
+        artifact.write_bytes(file, _npz(result, model))
+    if trace_file is not None:
+        write_trace(args, trace_file, model, data.x, args.window)
+    more = {}
+    if args.profile or args.model_dt is not None:
+        doc = collect(model, result, model_dt=args.model_dt, wall_seconds=seconds)
+        more = {key: doc[key] for key in ("profile", "real_time", "energy")}
     if args.json:
-        print(as_json({**summary(result), "output": args.output}))
+        written = {"output": args.output, "trace": args.trace}
+        print(as_json({**summary(result), **{k: v for k, v in more.items() if k != "energy"}, **written}))
     else:
         print(_text(result, model))
+        if more:
+            print("\n" + "\n".join(profile_lines(**more)))
         if file is not None:
             print(f"\nwritten: {args.output}")
+        if trace_file is not None:
+            print(f"trace: {args.trace}")
     return 0
 
 
@@ -93,8 +114,11 @@ def _times(result: Run, program: Program) -> str:
     return "\n".join(lines)
 
 
-def _npz(result: Run) -> bytes:
-    """Spikes, states, counters and cycles as one .npz: keys `spikes/LAYER`, `states/LAYER/NAME`, `counters/NAME`."""
+def _npz(result: Run, model) -> bytes:
+    """Spikes, states, counters and cycles as one .npz: keys `spikes/LAYER`, `states/LAYER/NAME`, `counters/NAME`.
+
+    Of a profiled run also `phases/UNIT/PHASE`.
+    """
     outputs = result.output if isinstance(result.output, dict) else {"": result.output}
     arrays = {f"output/{name}".rstrip("/"): a for name, a in outputs.items()}
     arrays.update({f"spikes/{layer}": s for layer, s in result.spikes.items()})
@@ -103,6 +127,9 @@ def _npz(result: Run) -> bytes:
     arrays.update({f"counters/{name}": c for name, c in result.counters.items()})
     if result.step_cycles is not None:
         arrays["step_cycles"] = result.step_cycles
+    found = phases(model, result) if isinstance(model, Program) else None
+    for unit, of in ({} if found is None else found.units).items():
+        arrays.update({f"phases/{unit}/{phase}": cycles for phase, cycles in of.items()})
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     return buffer.getvalue()

@@ -4,10 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nwcompile.cost.critical import CriticalPath, critical_paths
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.floorline import Floorline, floorline, tightness
 from nwcompile.cost.layers import synops_into
+from nwcompile.cost.messages import Latency, LinkLoad, congested_links, latency
 from nwcompile.cost.multi_spike import MultiSpikes, multi_spikes
+from nwcompile.cost.phases import Phases, phases
 from nwcompile.cost.traffic import count_events, link_flits, resources
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
@@ -55,7 +58,9 @@ class Summary:
 
     `core_use[resource]` int64[core]; `core_synops`, `core_busy_us` float64[core]: mean of a step, `core_busy_us` of the
     busiest unit; `link_flits` float64[link]: mean of a step; `max_synops` float64[H]: of the busiest core; `events`:
-    how often each counter's event happened; `multi` what sends several spikes a step. `bound` is the floorline of the
+    how often each counter's event happened; `multi` what sends several spikes a step. `phases`, `critical` (the slowest
+    steps), `latency` and `loads` (every link with flits, the most crowded first) are sums of all samples of a run that
+    was profiled. `bound` is the floorline of the
     run, `predicted` that of the calibration activity (`predicted_synops` its max_synops). What the chip, backend or
     program does not give is None.
     """
@@ -75,6 +80,16 @@ class Summary:
     energy_pj: dict[str, float] | None
     events: dict[str, float]
     multi: MultiSpikes | None
+    phases: Phases | None
+    critical: tuple[CriticalPath, ...] | None
+    latency: Latency | None
+    loads: tuple[LinkLoad, ...] | None
+
+    @property
+    def pj_per_synop(self) -> float | None:
+        """All energy of the run over its synaptic operations; None if there were none."""
+        n = self.events["synops"]
+        return None if self.energy_pj is None or n == 0 else self.energy_pj["total"] / n
 
     @property
     def n_steps(self) -> int:
@@ -115,7 +130,8 @@ def summarise(program: Program, run: Run) -> Summary:
     if run.step_cycles is not None:
         measured = run.step_cycles * (program.chip.core.cycle_ns / 1000 * per_sample)
         tight = None if bound is None else tightness(bound.bound_cycles, run.step_cycles)
-    spent = energy_pj(run.counters, program.chip)
+    spent = energy_pj(run.counters, program.chip, run.seconds)
+    is_profiled = run.profile is not None and run.step_cycles is not None
     return Summary(
         fits=fit(program),
         layers=_layers(program, run.activity, bound),
@@ -131,6 +147,10 @@ def summarise(program: Program, run: Run) -> Summary:
         energy_pj=None if spent is None else {kind: pj * per_sample for kind, pj in spent.items()},
         events={name: float(c.sum()) * per_sample for name, c in run.counters.items()},
         multi=multi_spikes(program, run.activity, run.counters),
+        phases=phases(program, run),
+        critical=critical_paths(program, run),
+        latency=latency(run.profile) if is_profiled else None,
+        loads=congested_links(run) if is_profiled else None,
     )
 
 

@@ -139,6 +139,7 @@ class Energy:
     synop_conv_pj: float | None = None  # the same, of a convolution
     hop_ew_pj: float | None = None  # a message, its payload included, carried to the next router, east or west
     hop_ns_pj: float | None = None  # the same, north or south
+    static_mw: float | None = None  # milliwatts of the whole chip, whatever it does; may be left out
 
 
 SECTIONS: dict[str, Any] = {
@@ -282,8 +283,8 @@ class Chip:
 
     @property
     def has_energies(self) -> bool:
-        """Whether every energy is known."""
-        return all(getattr(self.energy, f.name) is not None for f in fields(Energy))
+        """Whether the energy of every event is known."""
+        return all(getattr(self.energy, f.name) is not None for f in fields(Energy) if f.name.endswith("_pj"))
 
     def barrier_cycles(self, n_tiles: int) -> int:
         """Core cycles of the barrier with `n_tiles` routers in use: the entry of the largest key not above it."""

@@ -15,14 +15,15 @@ from nwcompile.report.collect import collect
 from nwcompile.report.html import render_html
 
 
-def report(program: Program, run: Run, path, accuracy=None, crosscheck=None) -> dict:
+def report(program: Program, run: Run, path, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None) -> dict:
     """Write `path`/report.json and `path`/report.html and give the content of the former.
 
-    `accuracy`: that of the chip, 0..1, or {"float": ..., "chip": ...}; `crosscheck`: what `nwcompile.crosscheck` gave.
+    `accuracy`: that of the chip, 0..1, or {"float": ..., "chip": ...}; `crosscheck`: what `nwcompile.crosscheck` gave;
+    `model_dt`: seconds of a step of the model, and `wall_seconds` what simulating took, for the real-time factors.
     Raises ArtifactError if the folder cannot be written (then nothing is written) and ModelError if
     `run` is not one of `program`.
     """
-    doc = collect(program, run, accuracy, crosscheck)
+    doc = collect(program, run, accuracy, crosscheck, model_dt, wall_seconds)
     write_files(files(doc, path))
     return doc
 
@@ -36,8 +37,10 @@ def files(doc: dict, folder) -> dict[Path, bytes]:
 class _Callable(ModuleType):
     """This module, callable, so that the public name `nwcompile.report` is both the package and the function."""
 
-    def __call__(self, program: Program, run: Run, path, accuracy=None, crosscheck=None) -> dict:
-        return report(program, run, path, accuracy, crosscheck)
+    def __call__(
+        self, program: Program, run: Run, path, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None
+    ) -> dict:
+        return report(program, run, path, accuracy, crosscheck, model_dt, wall_seconds)
 
 
 sys.modules[__name__].__class__ = _Callable

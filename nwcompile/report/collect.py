@@ -14,6 +14,7 @@ from nwcompile.errors import ModelError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.report.profile import collect_profile
 from nwcompile.report.text import multi_spike, verdict
 from nwcompile.sim.crosscheck import Crosscheck
 
@@ -21,11 +22,14 @@ REPORT_SCHEMA = 1
 UNITS = {"cores": "cores", "neurons": "neurons", "in_axons": "axons", "out_axons": "axons", "synapse_bits": "bits"}
 
 
-def collect(program: Program, run: Run, accuracy=None, crosscheck=None) -> dict[str, Any]:
+def collect(
+    program: Program, run: Run, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None
+) -> dict[str, Any]:
     """The content of report.json: what `Summary` says of the run, and where all of it comes from.
 
-    `accuracy`: a number (that of the chip) or {"float": ..., "chip": ...}, 0..1. `crosscheck`: a Crosscheck. Raises
-    ModelError for a run that is not one of `program`.
+    `accuracy`: a number (that of the chip) or {"float": ..., "chip": ...}, 0..1. `crosscheck`: a Crosscheck.
+    `model_dt`: seconds that a step of the model stands for, and `wall_seconds` what simulating took. Raises ModelError
+    for a run that is not one of `program`.
     """
     for noun, kind in ((program, Program), (run, Run), (crosscheck, Crosscheck | None)):
         if not isinstance(noun, kind):
@@ -45,6 +49,8 @@ def collect(program: Program, run: Run, accuracy=None, crosscheck=None) -> dict[
         "advice": None if s.bound is None else {**asdict(s.bound.advice), "text": str(s.bound.advice)},
         "steps": _steps(s, chip),
         "floorline": _floorline(s.bound),
+        "profile": collect_profile(program, run, s),
+        "real_time": _real_time(run, model_dt, wall_seconds),
         "energy": _energy(s),
         "events_per_sample": s.events,
         "multi_spike": _multi_spike(program, s),
@@ -134,7 +140,19 @@ def _energy(s: Summary) -> dict | None:
     if s.energy_pj is None:
         return None
     by_kind = {f"{kind}_pj": pj for kind, pj in s.energy_pj.items()}
-    return {"sample_nj": s.energy_pj["total"] / 1000, "by_kind_pj_per_sample": by_kind}
+    return {"sample_nj": s.energy_pj["total"] / 1000, "pj_per_synop": s.pj_per_synop,
+            "by_kind_pj_per_sample": by_kind}  # fmt: skip
+
+
+def _real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> dict | None:
+    """How long the hardware and the simulator take for a second of the model's time; below 1 is faster than real."""
+    if model_dt is None:
+        return None
+    n_steps = next(iter(run.spikes.values())).shape[1]
+    model = model_dt * n_steps * run.n_samples
+    return {"model_dt_s": model_dt, "model_s": model,
+            "hardware_factor": None if run.seconds is None else run.seconds / model,
+            "simulator_factor": None if wall_seconds is None else wall_seconds / model}  # fmt: skip
 
 
 def _multi_spike(program: Program, s: Summary) -> dict | None:
@@ -184,11 +202,13 @@ def _cores(program: Program, s: Summary) -> list[dict]:
 
 
 def _links(program: Program, s: Summary) -> list[dict]:
-    """One row a link that carried flits."""
-    rows = []
+    """One row a link that carried flits; peak and mean are the flits in the buffers that it leads to."""
+    rows, loads = [], {load.link: load for load in s.loads or ()}
     for i in np.flatnonzero(s.link_flits).tolist():
         x, y, kind = link_place(program.chip, i)
-        rows.append({"link": i, "x": x, "y": y, "kind": kind, "flits_per_step": float(s.link_flits[i])})
+        load = loads.get(i)
+        more = {"peak_flits": load.peak, "mean_flits": load.mean} if load else {}
+        rows.append({"link": i, "x": x, "y": y, "kind": kind, "flits_per_step": float(s.link_flits[i]), **more})
     return rows
 
 

@@ -4,8 +4,9 @@ from nwcompile.report import tables
 from nwcompile.report.maps import core_map, link_map
 from nwcompile.report.markup import Markup, tag
 from nwcompile.report.plots import floorline_plot, step_plot
+from nwcompile.report.profile_tables import critical_table, message_tables, phase_tables
 from nwcompile.report.style import STYLE
-from nwcompile.report.text import grouped, number, percent, unknown
+from nwcompile.report.text import grouped, number, percent, real_time_text, unknown
 
 DOCTYPE = Markup("<!DOCTYPE html>\n")
 
@@ -21,6 +22,7 @@ def render_html(doc: dict) -> str:
         "div",
         *_crosscheck(doc),
         *_multi_spike(doc),
+        *_real_time(doc),
         _warnings(doc),
         *_unknown(doc),
         class_=f"column {'half' if doc['energy'] else 'whole'}",
@@ -31,6 +33,7 @@ def render_html(doc: dict) -> str:
         _row(_fit(doc)),
         _row(cores, links),
         *([_row(_floorline(doc), _steps(doc)), _row(_times(doc))] if doc["time"] else []),
+        *_profile(doc),
         _row(_card("whole", "Layers", ABOUT_LAYERS, tables.layer_table(doc))),
         _row(*_energy(doc), notes),
         _row(_provenance(doc)),
@@ -40,6 +43,18 @@ def render_html(doc: dict) -> str:
 
 ABOUT_LINKS = (
     "Mean flits a step on every link; each arrow runs on the right of its direction. Input lines use no links."
+)
+ABOUT_PHASES = (
+    "What every core does in a mean step, in core cycles; the phases of a unit add up to the step. Stalled: it has a "
+    "message and the network has no room for it. The cores listed are those that work longest."
+)
+ABOUT_MESSAGES = (
+    "From when a message is ready to be injected until the receiving core takes it. The links are those whose buffers "
+    "held most flits, on their way over the link included."
+)
+ABOUT_CRITICAL = (
+    "The slowest steps: the core that finished last, whose message it had been waiting for, the busiest link on that "
+    "message's way, and what all of the step's time was spent on, one after the other."
 )
 ABOUT_LAYERS = (
     "Means of a step and sample. “Binding resource” is what fills one of the layer's cores most; “of the step "
@@ -156,12 +171,30 @@ def _times(doc: dict) -> Markup:
     return _card("whole", "Where the time goes", about, tables.time_shares(doc), tables.time_table(doc))
 
 
+def _profile(doc: dict) -> list[Markup]:
+    p = doc["profile"]
+    if p is None:
+        return []
+    messages = _card("half", "Messages and crowded links", ABOUT_MESSAGES, message_tables(p))
+    phases = _card("half", "Phases of the cores", ABOUT_PHASES, phase_tables(p))
+    return [_row(phases, messages), _row(_card("whole", "Critical paths", ABOUT_CRITICAL, critical_table(p)))]
+
+
 def _energy(doc: dict) -> list[Markup]:
     if doc["energy"] is None:
         return []
-    return [
-        _card("half", "Energy", "Events of a sample times the chip file's figure for each.", tables.energy_table(doc))
-    ]
+    about = "Events of a sample times the chip file's figure for each."
+    if "static_pj" in doc["energy"]["by_kind_pj_per_sample"]:
+        about += " Static power: the chip file's, for as long as the sample takes."
+    each = doc["energy"]["pj_per_synop"]
+    if each is not None:
+        about += f" All of it over the synaptic events: {number(each)} pJ a synop."
+    return [_card("half", "Energy", about, tables.energy_table(doc))]
+
+
+def _real_time(doc: dict) -> list[Markup]:
+    r = doc["real_time"]
+    return [] if r is None else [_card("", "Real time", None, tag("p", real_time_text(r)))]
 
 
 def _crosscheck(doc: dict) -> list[Markup]:

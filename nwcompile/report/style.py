@@ -56,6 +56,7 @@ td > span { white-space: nowrap; }
 .bar.time i { background: var(--memory); }
 .stack { display: flex; height: 22px; border-radius: 5px; overflow: hidden; margin: 4px 0 10px; }
 .stack i { display: block; height: 100%; min-width: 1px; }
+.stack.low { height: 12px; min-width: 120px; margin: 0; }
 .stack + .legend { margin-bottom: 18px; }
 """
 
@@ -87,6 +88,7 @@ svg circle.dot { stroke: #ffffff; }
 .traffic { fill: var(--traffic); background: var(--traffic); }
 .barrier { fill: var(--barrier); background: var(--barrier); }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 14px; align-items: center; margin-top: 10px; }
+.legend + table { margin-top: 8px; }
 .legend { color: var(--soft); font-size: 13px; overflow-wrap: anywhere; }
 .legend .scale { width: 130px; height: 10px; border-radius: 5px; }
 .legend .mark { display: inline-block; width: 11px; height: 11px; border-radius: 50%; margin-right: 6px; }

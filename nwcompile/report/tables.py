@@ -7,6 +7,7 @@ KINDS = {
     "visit": "neuron visits", "update": "neuron updates", "spike": "spikes", "message_out": "messages out",
     "message_in": "messages in", "synop_dense": "synops, dense", "synop_sparse": "synops, sparse",
     "synop_conv": "synops, convolution", "hop_ew": "hops, east-west", "hop_ns": "hops, north-south",
+    "static": "static power",
 }  # fmt: skip
 LAYERS = ("#d9480f", "#e8912d", "#2b8a8a", "#1c6fd1", "#8c5cc9", "#b0567e", "#5c940d", "#a0522d")
 NO_BREAK = "\u00a0"
@@ -84,7 +85,8 @@ def energy_table(doc: dict) -> Markup:
         for kind, pj in sorted(kinds.items(), key=lambda item: -item[1])
         if pj > 0
     ]
-    return table(columns, [*rows, ["all events", _with(total / 1000, "nJ"), None]])
+    everything = "all together" if "static" in kinds else "all events"
+    return table(columns, [*rows, [everything, _with(total / 1000, "nJ"), None]])
 
 
 def time_table(doc: dict) -> Markup:

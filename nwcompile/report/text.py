@@ -2,6 +2,13 @@
 
 from collections.abc import Iterable
 
+PHASES = {
+    "visit": "visits", "update": "updates", "spike": "spikes", "message_out": "messages out", "stall": "stalled",
+    "message_in": "messages in", "word": "words", "synop": "synops", "idle": "idle", "barrier": "barrier",
+}  # fmt: skip
+PARTS = {"send": "sending", "stall": "stalled on injection", "network": "in the network", "receive": "receiving",
+         "link": "until the last link is idle"}  # fmt: skip
+
 
 def number(x: float) -> str:
     """Three significant digits, whole numbers from 1000 on, no exponent above 0.0001."""
@@ -67,13 +74,74 @@ def _cost(row: dict) -> str:
 
 
 def render_text(doc: dict) -> str:
-    """What the terminal shows of a report: verdict, fit table, table of the layers, warnings."""
+    """What the terminal shows of a report: verdict, fit table, table of the layers, profile, warnings."""
     notes = [
         *([doc["multi_spike"]["text"]] if doc["multi_spike"] else []),
         *unknown(doc),
         *(f"warning: {text}" for text in doc["warnings"]),
     ]
-    return "\n".join([doc["verdict"], "", *fit_table(doc), "", *layer_table(doc), *([""] if notes else []), *notes])
+    profile = profile_lines(doc["profile"], doc["real_time"], doc["energy"])
+    blocks = [[doc["verdict"]], fit_table(doc), layer_table(doc), profile, notes]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def critical_text(doc: dict) -> str:
+    """One critical path in words."""
+    waits = ""
+    if doc["source_layer"] is not None:
+        waits = f", waits for {doc['source_layer']} on core {doc['source_core']} over link {doc['link']}"
+    parts = ", ".join(f"{grouped(cycles)} {PARTS[part]}" for part, cycles in doc["parts"].items() if cycles)
+    return f"step {doc['step']}: {doc['layer']} on core {doc['core']} ends after {grouped(doc['cycles'])} cycles" + (
+        f"{waits}: {parts}" if parts else waits
+    )
+
+
+def profile_lines(profile: dict | None, real_time: dict | None, energy: dict | None) -> list[str]:
+    """What the terminal shows: latencies, crowded links, the slowest step, energy of a synop, real-time factors."""
+    lines = []
+    if profile is not None:
+        lines += [latency_text(profile), *phase_text(profile)]
+        if profile["congested_links"]:
+            links = (f"{r['link']} {grouped(r['mean_flits'])} ({r['peak_flits']})" for r in profile["congested_links"])
+            lines.append(
+                f"most crowded links, mean (peak) flits waiting of {profile['buffer_flits']}: {', '.join(links)}"
+            )
+        lines += [f"critical path of the slowest {path['text']}" for path in profile["critical_paths"][:1]]
+    if energy is not None and energy["pj_per_synop"] is not None:
+        lines.append(f"energy of a synop: {grouped(energy['pj_per_synop'])} pJ, everything included")
+    return [*lines, *([real_time_text(real_time)] if real_time is not None else [])]
+
+
+def latency_text(profile: dict) -> str:
+    """Percentiles of the messages' latencies."""
+    found = profile["latency_cycles"]
+    if found["n_messages"] == 0:
+        return "messages: none was sent"
+    ranks = ", ".join(f"{name} {grouped(found[name])}" for name in ("p50", "p90", "p99", "max"))
+    return f"messages: {grouped(found['n_messages'])}; cycles from ready to taken: {ranks}"
+
+
+def phase_text(profile: dict) -> list[str]:
+    """One line a unit: what the cores do in a mean step, all together."""
+    lines = []
+    for unit, table in profile["phases"]["mean_cycles_per_step"].items():
+        total = sum(map(sum, table.values()))
+        shares = (f"{PHASES[phase]} {percent(100 * sum(of) / total)}" for phase, of in table.items() if sum(of))
+        lines.append(f"{unit} side of the cores: " + ", ".join(shares))
+    return lines
+
+
+def real_time_text(real_time: dict) -> str:
+    """The real-time factors in words."""
+    factors = {"the chip": real_time["hardware_factor"], "simulating": real_time["simulator_factor"]}
+    known = [f"{who} takes {_factor(x)}" for who, x in factors.items() if x is not None]
+    if factors["the chip"] is None:
+        known.insert(0, "the chip's time is not known")
+    return f"for a second of the model's time (a step is {real_time['model_dt_s']:g} s) " + ", ".join(known)
+
+
+def _factor(x: float) -> str:
+    return f"{x:.3g} s"
 
 
 def unknown(doc: dict) -> list[str]:

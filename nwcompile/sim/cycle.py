@@ -48,15 +48,20 @@ def run_program(
     counters |= {name: sent[:, :, i] for i, name in enumerate(SENT)}
     counters["hops"] = counters["hops_ew"] + counters["hops_ns"]
     counters["deliveries"] = counters["messages_in"].copy()
-    measured = {"link_flits": sum(r.flits for r in records), "energy_pj": energy_pj(counters, chip)}
+    measured = {"link_flits": sum(r.flits for r in records)}
     if chip.has_times:
         barriers = n_samples * schedule.period * chip.barrier_cycles(program.mapping.n_tiles)
         measured["step_cycles"] = sum(r.cycles for r in records) + barriers
         measured["seconds"] = float(measured["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
+    measured["energy_pj"] = energy_pj(counters, chip, measured.get("seconds"))
     if flight_steps is not None:
         n_ticks = sum(int(r.cycles.sum()) for r in records) * chip.ticks[0]
         parts, firsts = [w for *_, w in notes], [first for first, *_ in notes]
-        measured["profile"] = profile(chip_run.mesh, chip_run.n_links, parts, firsts, chip.ticks[0], n_ticks)
+        site = chip.site_index(program.mapping.site_of)
+        site_of = np.concatenate([np.where(program.core_of < 0, -1, site[program.core_of]), site])
+        measured["profile"] = profile(
+            chip_run.mesh, parts, firsts, measured["link_flits"], site_of, n_ticks, chip.ticks[0]
+        )
     return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, **measured)
 
 

@@ -4,12 +4,14 @@ import numpy as np
 
 from nwcompile.ir.profile import Profile
 from nwcompile.kernels import cpu_watch
-from nwcompile.kernels.cpu_router import DOWN, LINK, Mesh
+from nwcompile.kernels.cpu_router import DOWN, DOWN_NODE, LINK, Mesh
 from nwcompile.kernels.cpu_watch import N_BINS, N_COLUMNS, N_CORE_COLUMNS, N_POINTS, Watch
 
 PATH = {"sample": cpu_watch.SAMPLE, "core": cpu_watch.CORE, "source": cpu_watch.SOURCE}
 PATH_TIMES = {"total": cpu_watch.TICKS, "ready": cpu_watch.READY, "stalled": cpu_watch.STALLED,
               "injected": cpu_watch.INJECTED, "since": cpu_watch.SINCE, "end": cpu_watch.END}  # fmt: skip
+
+PORT = (1 << 6) - 1  # of an entry of Mesh.route
 
 
 def watch(m: Mesh, n_steps: int, n_cores: int, n_messages: int, flight_steps: int | None) -> Watch:
@@ -28,11 +30,15 @@ def watch(m: Mesh, n_steps: int, n_cores: int, n_messages: int, flight_steps: in
     )  # fmt: skip
 
 
-def profile(m: Mesh, n_links: int, parts: list[Watch], firsts: list[int], ticks: int, n_ticks: int) -> Profile:
+def profile(
+    m: Mesh, parts: list[Watch], firsts: list[int], flits: np.ndarray, site_of: np.ndarray, n_ticks: int, ticks: int
+) -> Profile:
     """The Profile of notes on consecutive samples, which begin with the samples `firsts`.
 
-    `ticks` is the length of a core cycle, `n_ticks` that of all steps together.
+    `flits` int64[H, link] and `n_ticks` are of all steps, `site_of` int64[source] is the physical core of each
+    source (-1: none) and after them that of each logical core; `ticks` is the length of a core cycle.
     """
+    n_links = flits.shape[1]
     peak, mean = np.zeros(n_links, np.int64), np.zeros(n_links)
     link = link_of_group(m)
     known = link >= 0
@@ -44,7 +50,7 @@ def profile(m: Mesh, n_links: int, parts: list[Watch], firsts: list[int], ticks:
     return Profile(
         *(sum(getattr(w, name) for w in parts) / ticks for name in ("stall", "done")), peak, mean,
         np.minimum(last_of_bin(taken), latest), found[taken], sum(int(w.total[0]) for w in parts), latest,
-        _path(parts, firsts, ticks), _flight(parts[0], ticks),
+        _path(m, parts, firsts, flits, site_of, ticks), _flight(parts[0], ticks),
     )  # fmt: skip
 
 
@@ -66,13 +72,31 @@ def last_of_bin(index: np.ndarray) -> np.ndarray:
     return ((index - shift * half + 1) << shift) - 1
 
 
-def _path(parts: list[Watch], firsts: list[int], ticks: int) -> dict[str, np.ndarray]:
-    """The row of the longest phase of each step, the first of equal ones."""
+def _path(m: Mesh, parts, firsts, flits, site_of, ticks: int) -> dict[str, np.ndarray]:
+    """The row of the longest phase of each step, the first of equal ones; the busiest link that its message took."""
     rows = np.stack([w.path for w in parts])
     rows[:, :, cpu_watch.SAMPLE] += np.asarray(firsts)[:, None]
     longest = rows[:, :, cpu_watch.TICKS].argmax(0)
     row = rows[longest, np.arange(rows.shape[1])]
-    return {n: row[:, i] for n, i in PATH.items()} | {n: row[:, i] / ticks for n, i in PATH_TIMES.items()}
+    found = {n: row[:, i] for n, i in PATH.items()} | {n: row[:, i] / ticks for n, i in PATH_TIMES.items()}
+    found["link"] = np.full(len(row), -1, np.int64)
+    cores = site_of[len(site_of) - parts[0].stall.shape[1] :]
+    for h in np.flatnonzero(found["source"] >= 0):
+        way = links_between(m, int(site_of[found["source"][h]]), int(cores[found["core"][h]]))
+        found["link"][h] = max(way, key=flits[h].__getitem__)
+    return found
+
+
+def links_between(m: Mesh, here: int, there: int) -> list[int]:
+    """The links that a message takes from one physical core to another, the cores' own links included."""
+    router, way = here // m.per_router, [int(m.inject_link[here])]
+    while True:
+        port = int(m.route[router, there]) & PORT
+        output = m.output[router * m.n_ports + port]
+        way.append(int(output[LINK]))
+        if port >= 4:
+            return way
+        router = int(output[DOWN_NODE])
 
 
 def _flight(w: Watch, ticks: int) -> tuple[np.ndarray, ...]:

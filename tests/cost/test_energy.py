@@ -32,6 +32,15 @@ def test_energy_is_events_times_figures():
     assert got["total"] == pytest.approx(sum(expected.values()))
 
 
+def test_energy_of_static_power_is_power_times_time():
+    chip = small_chip(energy__static_mw=2.5)
+    assert "static" not in energy_pj(counters(), chip)
+    got = energy_pj(counters(neuron_visits=[[10]]), chip, seconds=3e-6)
+    assert got["static"] == pytest.approx(2.5e-3 * 3e-6 * 1e12)
+    assert got["total"] == pytest.approx(10 * 51.2 + 7500)
+    assert small_chip().has_energies and "static" not in energy_pj(counters(), small_chip(), 1.0)
+
+
 def test_energy_of_a_chip_without_cited_figures_is_none():
     table = small_chip().to_dict()
     del table["energy"]["hop_ns_pj"]

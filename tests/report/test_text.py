@@ -12,6 +12,7 @@ from nwcompile.report.text import (
     layer_table,
     number,
     percent,
+    profile_lines,
     render_text,
     stage_line,
     verdict,
@@ -87,6 +88,22 @@ def test_verdict_names_the_link_that_bounds_the_step():
     assert bottleneck(link | {"kind": "barrier", "link": None}) == "barrier-bound"
 
 
+def test_terminal_tells_where_the_cycles_went():
+    program = three_cores()
+    doc = collect(program, run_of(program, profile=True), model_dt=1e-3, wall_seconds=0.5)
+    assert profile_lines(doc["profile"], doc["real_time"], None) == [
+        "messages: 24; cycles from ready to taken: p50 19, p90 44, p99 44, max 44",
+        "send side of the cores: visits 1.4 %, updates 0.5 %, spikes 3.5 %, messages out 0.4 %, idle 6.5 %, "
+        "barrier 87.7 %",
+        "receive side of the cores: messages in 2.6 %, words 0.2 %, synops 1.6 %, idle 8.0 %, barrier 87.7 %",
+        "most crowded links, mean (peak) flits waiting of 8: (1, 0) port 0 eject 0.428 (2), (0, 0) E 0.0856 (2), "
+        "(0, 0) port 1 inject 0.0321 (1), (0, 0) port 0 inject 0.0214 (1)",
+        "critical path of the slowest step 1: out on core 2 ends after 204 cycles, waits for fc1 on core 0 over link "
+        "(0, 0) E: 45 sending, 9 in the network, 150 receiving",
+        "for a second of the model's time (a step is 0.001 s) the chip takes 0.00228 s, simulating takes 125 s",
+    ]  # fmt: skip
+
+
 def test_terminal_shows_verdict_fit_layers_and_warnings():
     program = three_cores(warnings=["fc1: neuron 3 never fires"])
     lines = render_text(collect(program, run_of(program))).splitlines()
@@ -102,6 +119,8 @@ def test_terminal_shows_verdict_fit_layers_and_warnings():
         "layer  binding resource  neurons  cores  spikes/step  synops/step  of the time",
         "fc1    neurons 4.7 %           6      2            6           15        1.6 %",
         "out    neurons 3.1 %           2      1            2           12        8.5 %",
+        "",
+        "energy of a synop: 118 pJ, everything included",
         "",
         "warning: fc1: neuron 3 never fires",
     ]

@@ -1,0 +1,41 @@
+"""The flags `--profile`, `--trace` and `--model-dt` of `simulate` and `report`."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from nwcompile.cli.load import writable_file
+from nwcompile.errors import OptionError
+from nwcompile.ir import artifact
+from nwcompile.ir.program import Program
+from nwcompile.report.trace import STEPS, trace
+from nwcompile.sim import simulate
+
+
+def check_flags(args: Namespace, backend: str) -> Path | None:
+    """The file to write a trace to, None without `--trace`; raises OptionError for flags that cannot be."""
+    if args.model_dt is not None and not 0 < args.model_dt < float("inf"):
+        raise OptionError(f"--model-dt {args.model_dt:g} must be a time in seconds above 0")
+    if args.trace_steps is not None and args.trace is None:
+        raise OptionError("--trace-steps says how many steps --trace OUT.json shows; give both")
+    if args.trace_steps is not None and args.trace_steps < 1:
+        raise OptionError(f"--trace-steps {args.trace_steps} must be 1 or more")
+    if args.trace is None:
+        return None
+    if backend != "cycle":
+        raise OptionError(f"--trace needs times, and only backend 'cycle' measures them, not {backend!r}")
+    return writable_file(args.trace)
+
+
+def write_trace(args: Namespace, file: Path, program: Program, x, window: str) -> None:
+    """Write the trace of the first sample's first steps; raises OptionError for a chip without costs."""
+    if not program.chip.has_times:
+        raise OptionError(f"--trace needs times, and {program.chip.name} gives no costs")
+    n, steps = args.trace_steps or STEPS, args.steps
+    if isinstance(x, dict):
+        x = {name: a[:1, :n] for name, a in x.items()}
+    elif x is not None:
+        x = x[:1, :n]
+    if steps is not None:
+        steps = min(steps, n)
+    run = simulate(program, x, "cycle", args.device, window, steps=steps, profile=True, flight_steps=n)
+    artifact.write_bytes(file, trace(program, run, n).encode())

@@ -1,0 +1,59 @@
+"""Messages: how long they took, and which links they crowded."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.ir.profile import Profile
+from nwcompile.ir.run import Run
+
+PERCENTILES = (50, 90, 99)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Core cycles from when a message is ready to be injected until the receiving core takes it; None: no messages.
+
+    `percentiles[p]` is the nearest-rank percentile: the least latency that p of 100 messages do not exceed (above 1024
+    cycles up to 1/512 too long).
+    """
+
+    n_messages: int
+    mean: float | None
+    percentiles: dict[int, int | None]
+    largest: int | None
+
+
+@dataclass(frozen=True)
+class LinkLoad:
+    """One link: flits of all steps and samples, the most in one step, and flits in the buffers that it leads to."""
+
+    link: int
+    flits: int
+    flits_max_step: int
+    peak: int
+    mean: float
+
+
+def latency(profile: Profile) -> Latency:
+    """The latencies of a profiled run."""
+    n = int(profile.latency_count.sum())
+    if n == 0:
+        return Latency(0, None, dict.fromkeys(PERCENTILES), None)
+    upto = np.cumsum(profile.latency_count)
+    ranks = {p: -(-n * p // 100) for p in PERCENTILES}
+    found = {p: int(profile.latency_cycles[np.searchsorted(upto, rank)]) for p, rank in ranks.items()}
+    return Latency(n, profile.latency_sum / n, found, profile.latency_max)
+
+
+def congested_links(run: Run, n: int | None = None) -> tuple[LinkLoad, ...]:
+    """The links of a profiled run that carried flits, most crowded first: by mean flits in their buffers, then flits.
+
+    `n`: that many of them; None: all.
+    """
+    assert run.profile is not None and run.link_flits is not None, "simulate with profile=True"
+    flits, most = run.link_flits.sum(0), run.link_flits.max(0)
+    order = np.lexsort((-flits, -run.profile.link_mean))
+    order = order[flits[order] > 0][:n]
+    peak, mean = run.profile.link_peak, run.profile.link_mean
+    return tuple(LinkLoad(i, int(flits[i]), int(most[i]), int(peak[i]), float(mean[i])) for i in order.tolist())
