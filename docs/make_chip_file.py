@@ -22,7 +22,8 @@ A file is refused, with the path of the key and what would be right, if a key is
 impossible, or if a figure has no source.
 
 Top level: `name` (a text, needed), `description` (a text), the sections below (`noc`, `core` and `neuron` are needed),
-and `sources`.
+and `sources`. With `base = "loihi1"`, or another shipped chip, a file needs only what it changes; what it gives needs a
+source of its own. `loihi1_davies2018` is such a file: Loihi 1 with another set of costs.
 
 ```toml
 name = "mine"

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
+from nwcompile.ir.chip_base import on_base
 from nwcompile.ir.chip_check import LARGEST_CORE_COUNT, MOST_CHANNELS, check_names, check_value, read_section
 from nwcompile.ir.neuron import FixedPoint
 
@@ -60,6 +61,9 @@ class CoreLimits:
     cycle_ns: float = 1.0  # length of a core cycle, the unit of all costs
     max_in_axons: int | list[int] | None = None  # (source neuron or input line, this core) pairs
     max_out_axons: int | list[int] | None = None  # (neuron of this core, destination core) pairs
+    max_layers: int | list[int] | None = None  # layers with neurons on it
+    max_destinations: int | list[int] | None = None  # cores that its neurons send to together, itself among them
+    max_neuron_destinations: int | list[int] | None = None  # cores that each of its neurons sends to, itself among them
     synapse_bits: int | list[int] | None = None  # synapse memory
     word_bits: int = 64  # a synapse-memory word, the unit of `weight_reads`; a block takes whole words
     block_synapses: int = 64  # synapses one block of a row may hold
@@ -77,6 +81,7 @@ class Weights:
     effective_limit: int = 32767  # |floor(mantissa * 2**exponent)| is clipped to this
     sharing: bool = False  # one copy of a convolution kernel per core, instead of one row per source
     index_bits: int = 0  # added per synapse of a sparse row
+    axon_types: int | None = None  # a core's in-axons are of so many types, and a neuron has one weight for each type
 
 
 @dataclass(frozen=True)
@@ -199,9 +204,15 @@ class Chip:
 
     @classmethod
     def from_dict(cls, table: dict, where: str = "chip") -> "Chip":
-        """A chip from nested dicts, as `to_dict` gives them."""
+        """A chip from nested dicts, as `to_dict` gives them, or with a `base` whose figures they change."""
         if not isinstance(table, dict):
             raise ChipError(f"{where}: expected a table of keys, got {table!r}")
+        if "base" in table:
+            if table["base"] not in cls.names():
+                raise ChipError(f"{where}: base: {unknown_choice('chip', table['base'], cls.names())}")
+            base = cls.load(table["base"])
+            sources = {key: base.source_of(key) for key in KEYS if base.source_of(key) is not None}
+            table = on_base(base.to_dict() | {"sources": sources}, table)
         check_names(table, ("name", "description", "sources", *SECTIONS), "", where)
         for key in ("name", "noc", "core", "neuron"):
             if key not in table:

@@ -15,6 +15,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import DENSE, SPARSE
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes import capability, capacity
+from nwcompile.passes.axon_types import axon_type_violations
+from nwcompile.passes.core_rules import core_rule_violations
 from nwcompile.passes.emit import fold_bias
 
 WORDS = {"neurons": "neurons", "in_axons": "fan-in axons", "out_axons": "fan-out axons",
@@ -35,9 +37,12 @@ def check(network: Network, chip: Chip, schedule: Schedule, mapping: Mapping, on
         violations.append(too_many_cores(network, chip, mapping.n_cores))
     else:
         mapping.verify(network, chip)
-        limits = capacity.site_limits(chip)[chip.site_index(mapping.site_of)]
+        sites = chip.site_index(mapping.site_of)
         core_of = np.concatenate([mapping.core_of[name] for name in network.layers])
-        violations += capacity_violations(network, chip, core_of, limits)
+        too_full = capacity_violations(network, chip, core_of, capacity.site_limits(chip)[sites])
+        violations += [*too_full, *core_rule_violations(network, chip, core_of, sites)]
+        if not too_full:  # else cores will hold something else
+            violations += axon_type_violations(network, chip, core_of, mapping.n_cores)
     if violations:
         raise FitError(chip.name, violations)
 

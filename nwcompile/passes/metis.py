@@ -20,6 +20,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import DENSE, SPARSE
 from nwcompile.kernels import cpu_partition as kernels
 from nwcompile.passes import capacity
+from nwcompile.passes.core_rules import has_rules
 from nwcompile.passes.sequential import halve_heaviest, in_order, sequential, site_orders
 from nwcompile.passes.synapse_graph import SynapseGraph, synapse_graph
 
@@ -33,9 +34,12 @@ def metis(network: Network, chip: Chip, activity: Activity, options: Options) ->
     """Cores int32[n] of every layer, on `options.n_cores` cores or on the fewest for which parts can be made to fit.
 
     Input lines are vertices without weight: they take no room, but draw together what they feed. Neurons that a core
-    has no room for move to the first core that has. The cores are tried by the largest first. Raises OptionError for
-    more edges than METIS can take; the result may exceed the chip: `partition` judges it.
+    has no room for move to the first core that has. The cores are tried by the largest first. METIS cannot keep core
+    rules (`nwcompile.passes.core_rules`): for a chip with any, these are the slices of `sequential`. Raises OptionError
+    for more edges than METIS can take; the result may exceed the chip: `partition` judges it.
     """
+    if has_rules(chip):
+        return sequential(network, chip, activity, options)
     fan, load = capacity.fan_in(network, chip), capacity.synaptic_load(network, activity)
     limits = capacity.site_limits(chip)
     limits = limits[site_orders(limits)[-1]]

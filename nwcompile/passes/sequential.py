@@ -15,6 +15,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels import cpu_partition as kernels
 from nwcompile.passes import capacity
+from nwcompile.passes.core_rules import n_over
 
 
 class Candidate(NamedTuple):
@@ -37,7 +38,7 @@ def sequential(network: Network, chip: Chip, activity: Activity, options: Option
     """Cores int32[n] of every layer: slices in topological order, each as long as the next core holds.
 
     A map [C, H, W] is cut channel by channel, or pixel by pixel with all channels of a pixel side by side. Gives the
-    fewest cores that such slices need; two layers share a core only where that saves one. With
+    fewest cores that such slices need; two layers share a core only where that saves one and the chip lets them. With
     `options.n_cores` the heaviest core (visits and synaptic events that `activity` causes) is made as light as that
     many cores allow; raises FitError if they are too few. The result may exceed the chip: `partition` judges it.
     """
@@ -96,7 +97,12 @@ def _candidates(network: Network, chip: Chip) -> list[Candidate]:
 
 def _fewest(network: Network, chip: Chip, fan, demand: np.ndarray, _) -> Slices:
     cuts = [_slices(fan, demand, candidate) for candidate in _candidates(network, chip)]
-    return min(cuts, key=lambda cut: (not cut.fits, cut.n_cores))
+    over = [n_over(network, chip, cut.core_of) for cut in cuts]  # if no cut keeps the rules, the first tells it best
+
+    def rank(i: int):
+        return over[i] > 0 or not cuts[i].fits, over[i], i if over[i] else cuts[i].n_cores
+
+    return cuts[min(range(len(cuts)), key=rank)]
 
 
 def _spread(network: Network, chip: Chip, fan, demand: np.ndarray, n_cores: int) -> Slices:

@@ -1,0 +1,108 @@
+"""The shipped chip models: their figures, and that a small network compiles for each and agrees on all backends."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.ir.chip import Chip, Cost, Energy
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+
+LOIHI1, DAVIES, LOIHI2 = (Chip.load(name) for name in ("loihi1", "loihi1_davies2018", "loihi2"))
+
+
+def float_net(chip: Chip, n_weights: int = 4) -> Network:
+    """Input `in` of 6 lines, `hid` of 12, `out` of 4, with neurons that the chip has; one weight a source, or none."""
+    can = chip.neuron
+    clamp = None if can.v_min == "none" else 0.0
+    spec = NeuronSpec(threshold=1.0, reset=can.reset[0], strict=can.strict[0], v_min=clamp)
+    values = np.array([0.75, -0.375, 0.5, 0.875, 0.625, -0.125], np.float32)[:n_weights]
+    rng = np.random.default_rng(3)
+    edges = [
+        Dense(source, target, values[np.arange(m) % n_weights] * rng.integers(0, 2, (n, m)).astype(np.float32))
+        for source, target, n, m in (("in", "hid", 12, 6), ("hid", "out", 4, 12))
+    ]
+    return Network.from_arrays({"hid": (spec, (12,)), "out": (spec, (4,))}, edges, {"in": (6,)})
+
+
+@pytest.mark.parametrize("name", Chip.names())
+def test_chip_model_runs_a_small_network_that_agrees_on_all_backends(name):
+    chip = Chip.load(name)
+    x = (np.random.default_rng(1).random((2, 12, 6)) < 0.5).astype(np.int8)
+    program = nw.compile(float_net(chip), chip, x)
+    result = nw.crosscheck(program, x)
+    assert result.agree and result.backends == ("reference", "cycle", "sequence")
+    run = nw.simulate(program, x, backend="cycle")
+    assert run.spikes["out"].any() and (run.seconds is not None) == chip.has_times
+
+
+@pytest.mark.parametrize("name", Chip.names())
+def test_chip_model_has_a_source_for_every_cost_and_energy(name):
+    chip = Chip.load(name)
+    keys = [f"{section}.{f.name}" for section, kind in (("cost", Cost), ("energy", Energy)) for f in fields(kind)]
+    given = [key for key in keys[1:] if chip.value(key) is not None]
+    assert [key for key in given if chip.source_of(key) is None] == []
+
+
+def test_chip_loihi1_davies2018_differs_from_loihi1_in_costs_and_energies_alone():
+    for section in ("noc", "core", "weights", "state", "neuron"):
+        assert getattr(DAVIES, section) == getattr(LOIHI1, section)
+        for key in vars(getattr(LOIHI1, section)):
+            assert DAVIES.source_of(f"{section}.{key}") == LOIHI1.source_of(f"{section}.{key}")
+    assert (DAVIES.cost.visit_cycles, DAVIES.cost.visit_cycles + DAVIES.cost.update_cycles) == (53, 84)
+    assert (DAVIES.energy.visit_pj, DAVIES.energy.visit_pj + DAVIES.energy.update_pj) == (52.0, 81.0)
+    assert DAVIES.barrier_cycles(1) == DAVIES.barrier_cycles(31) == 1130 and DAVIES.barrier_cycles(32) == 4650
+    for key in (f"{section}.{key}" for section in ("cost", "energy") for key in vars(getattr(DAVIES, section))):
+        assert "SANA-FE" not in DAVIES.source_of(key)
+    assert DAVIES.has_times and DAVIES.has_energies
+
+
+@pytest.mark.parametrize(
+    ("key", "speed_up"),
+    [("visit", 2), ("update", 2), ("spike", 10), ("message_out", 1), ("message_in", 1), ("synop_dense", 5),
+     ("synop_sparse", 5), ("synop_conv", 5)],
+)  # fmt: skip
+def test_chip_loihi2_times_are_those_of_loihi1_divided_by_the_published_speed_ups(key, speed_up):
+    scaled, ours = (chip.value(f"cost.{key}_cycles") * chip.core.cycle_ns for chip in (LOIHI1, LOIHI2))
+    assert ours == pytest.approx(scaled / speed_up)
+    assert LOIHI2.source_of(f"cost.{key}_cycles").startswith("scaled, not measured" if speed_up > 1 else "assumed")
+
+
+def test_chip_loihi2_has_the_cited_limits_a_scaled_barrier_and_no_energies():
+    assert (LOIHI2.n_cores, LOIHI2.core.max_neurons, LOIHI2.core.synapse_bits) == (128, 8192, 128 * 1024 * 8)
+    for n in (1, 2, 4, 29):
+        assert LOIHI2.barrier_cycles(n) * 0.01 == pytest.approx(LOIHI1.barrier_cycles(n) * 0.1 / 9, abs=0.05)
+    assert LOIHI2.has_times and LOIHI2.energy == Energy()
+
+
+def test_chip_speck_has_the_cited_memories():
+    speck = Chip.load("speck")
+    assert speck.limit("max_neurons").sum() == 327_680 and speck.limit("synapse_bits").sum() == 272 * 1024 * 8
+    assert (speck.n_cores, speck.core.max_layers, speck.core.max_destinations) == (9, 1, 2)
+
+
+def test_chip_spinnaker2_has_a_synaptic_energy_but_gives_no_energies():
+    chip = Chip.load("spinnaker2")
+    assert chip.n_cores == 152 and chip.energy.synop_dense_pj == 10 and not chip.has_energies and not chip.has_times
+
+
+def test_chip_h1v1_has_four_cores_of_64():
+    assert Chip.load("h1v1").limit("max_neurons").tolist() == [64] * 4
+
+
+def test_chip_truenorth_has_256_axons_and_neurons_a_core():
+    chip = Chip.load("truenorth")
+    assert (chip.n_cores, chip.core.max_neurons, chip.core.max_in_axons) == (4096, 256, 256)
+    assert (chip.weights.axon_types, chip.core.max_neuron_destinations, chip.neuron.delay_max_steps) == (4, 1, 14)
+
+
+def test_chip_truenorth_refuses_six_weights_a_neuron():
+    with pytest.raises(nw.FitError) as error:
+        nw.compile(float_net(Chip.load("truenorth"), n_weights=6), "truenorth")
+    assert str(error.value) == (
+        "1 limit exceeded on truenorth\n  axon types  hid -> core 0  5 of 4  give each neuron of hid at most 4 "
+        "weights, and inputs of one kind the same one, or raise weights.axon_types"
+    )
