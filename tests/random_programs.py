@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
+from nwcompile.errors import ChipError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.mapping import Mapping
@@ -92,17 +93,19 @@ def _edge(draw, weights, rng, source, target, n_source, n_target, delay):
 
 @st.composite
 def chips(draw) -> Chip:
-    """Small meshes with every network parameter that changes behaviour; clocks of different length."""
+    """Small meshes and tori with every network parameter that changes behaviour; clocks of different length."""
     cycles = st.integers(1, 5)
     noc = {
-        "columns": draw(st.integers(1, 3)), "rows": draw(st.integers(1, 3)),
+        "columns": draw(st.integers(1, 5)), "rows": draw(st.integers(1, 3)),
         "cores_per_router": draw(st.integers(1, 3)),
         "virtual_channels": draw(st.integers(1, 3)), "buffer_flits": draw(st.integers(1, 4)),
         "flits_per_message": draw(st.integers(1, 4)), "payload_flits": draw(st.integers(0, 2)),
         "cycle_ns": draw(st.sampled_from([1.0, 0.5, 1.5])),
         "hop_cycles_ew": draw(cycles), "hop_cycles_ns": draw(cycles), "link_cycles_per_flit": draw(cycles),
         "inject_cycles": draw(cycles), "eject_cycles": draw(cycles), "credit_cycles": draw(cycles),
-    }  # fmt: skip
+    } | draw(layouts())  # fmt: skip
+    if noc["topology"] == "torus":
+        noc["virtual_channels"] = max(noc["virtual_channels"], 2)
     cost = {name: draw(st.integers(0, 9)) for name in (
         "visit_cycles", "update_cycles", "spike_cycles", "message_out_cycles", "message_in_cycles", "word_cycles",
         "synop_dense_cycles", "synop_sparse_cycles", "synop_conv_cycles")}  # fmt: skip
@@ -111,7 +114,36 @@ def chips(draw) -> Chip:
     neuron = {"reset": list(RESETS), "spikes": list(SPIKES)}
     weights = {"sharing": draw(st.booleans()), "index_bits": draw(st.sampled_from([0, 4]))}
     table = {"name": "random", "noc": noc, "core": core, "neuron": neuron, "cost": cost, "weights": weights}
-    return Chip.from_dict({**table, "sources": dict.fromkeys(("noc", "core", "neuron", "cost", "weights"), "drawn")})
+    table["sources"] = dict.fromkeys(("noc", "core", "neuron", "cost", "weights"), "drawn")
+    try:
+        return Chip.from_dict({**table, "noc": noc | draw(faults(noc["columns"], noc["rows"]))})
+    except ChipError:  # a router is cut off
+        return Chip.from_dict(table)
+
+
+@st.composite
+def faults(draw, columns: int, rows: int) -> dict:
+    """Routers and links out of use, now and then, as keys of a chip file."""
+    if columns < 2 or draw(st.booleans()):
+        return {}
+    x, y, column = st.integers(0, columns - 1), st.integers(0, rows - 1), st.integers(0, columns - 2)
+    links = draw(st.lists(st.tuples(column, y), max_size=3, unique=True))
+    routers = draw(st.lists(st.tuples(x, y), max_size=2))
+    texts = [f"{x},{y}-{x + 1},{y}" for x, y in links] + [f"{x},{y}" for x, y in routers]
+    return {"faults": texts, "routing": "up-down"} if texts else {}
+
+
+@st.composite
+def layouts(draw) -> dict:
+    """Topology, routing and chips joined, as keys of a chip file."""
+    cycles = st.integers(1, 9)
+    topology = draw(st.sampled_from(["mesh", "torus"]))
+    routings = ["xy", "yx", "up-down"] + (["west-first", "odd-even"] if topology == "mesh" else [])
+    noc = {"topology": topology, "routing": draw(st.sampled_from(routings))}
+    if draw(st.booleans()):
+        noc |= {"chip_columns": draw(st.integers(1, 2)), "chip_rows": draw(st.integers(1, 2)),
+                "chip_hop_cycles": draw(cycles), "chip_link_cycles_per_flit": draw(cycles)}  # fmt: skip
+    return noc
 
 
 @st.composite
@@ -122,9 +154,10 @@ def programs(draw) -> Program:
     feedback = 1 if execution == "phased" else 4  # a pipeline of up to four layers takes a step for each
     network, chip = draw(networks(on_multi_spike == "repeat", feedback)), draw(chips())
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
-    n_cores = draw(st.integers(1, chip.n_cores))
+    open_sites = chip.sites[chip.limit("max_neurons") > 0]
+    n_cores = draw(st.integers(1, len(open_sites)))
     core_of = {name: rng.integers(0, n_cores, network.node(name).n_neurons) for name in network.layers}
-    sites = chip.sites[rng.permutation(chip.n_cores)[:n_cores]]
+    sites = open_sites[rng.permutation(len(open_sites))[:n_cores]]
     plan = schedule(network, execution)
     return emit(network, plan, Mapping.from_arrays(core_of, sites), chip, None, {}, on_multi_spike)
 

@@ -10,6 +10,7 @@ from nwcompile.cli.text import as_json, count, ranges, table
 from nwcompile.cost.summary import LIMIT_OF
 from nwcompile.cost.traffic import resources
 from nwcompile.ir.program import Program
+from nwcompile.ir.routing import hops
 
 REGISTERS = ("threshold", "decay_u", "decay_v", "bias", "bias_u", "refractory", "reset_value", "v_min")
 MODES = ("reset", "reset_timing", "strict", "spikes", "fires")
@@ -78,10 +79,11 @@ def _out_axons(program: Program, c: int) -> list[dict]:
     leaving = program.core_of[program.axons.source] == c
     targets, n_axons = np.unique(program.axons.core[leaving], return_counts=True)
     sites = program.mapping.site_of
-    hops = np.abs(sites[targets, :2] - sites[c, :2]).sum(1)
+    router = program.chip.site_index(sites) // program.chip.noc.cores_per_router
+    n_hops = hops(program.chip.grid, router[c], router[targets]).sum(1)
     return [
         {"core": int(t), "site": sites[t].tolist(), "axons": int(n), "hops": int(h)}
-        for t, n, h in zip(targets, n_axons, hops, strict=True)
+        for t, n, h in zip(targets, n_axons, n_hops, strict=True)
     ]
 
 

@@ -74,7 +74,7 @@ def floorline(
         return None
     done = work(program, counters, link_flits, n_samples)
     share = layer_share(program, activity or program.activity or Activity.uniform(program.network, 1))
-    link = np.where(link_flits.any(1), link_flits.argmax(1), -1) if link_flits.size else np.full(len(link_flits), -1)
+    link = np.where(link_flits.any(1), (link_flits * program.chip.link_cycles).argmax(1), -1)
     critical = _critical(done)
     every = np.arange(len(link))
     busiest = _busiest(done, share, link, critical, every)

@@ -12,6 +12,7 @@ from nwcompile.ir.connection import Connection
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV, SPARSE, SYNAPSE_KINDS, Axons, Program
+from nwcompile.ir.routing import hops, ways
 from nwcompile.kernels import cpu_traffic
 
 
@@ -121,13 +122,13 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
     t + offset. `window="hardware"`: row t of `activity` is hardware step t, and H = T.
     """
     n_steps, n_cores = program.schedule.n_hardware_steps(activity.n_steps, window), program.mapping.n_cores
-    axons, core_of, site = program.axons, program.core_of, program.mapping.site_of
+    axons, core_of, axon_hops = program.axons, program.core_of, hops_of_axons(program)
 
     def table(*outer):
         return np.zeros((*outer, n_steps, n_cores), np.int64)
 
     messages_in, words, synops = table(), table(), table(len(SYNAPSE_KINDS))
-    spikes, messages_out, hops, updates = table(), table(), table(2), table()
+    spikes, messages_out, routed, updates = table(), table(), table(2), table()
     for name, first in program.network.offsets.items():
         count, h0 = activity.counts[name], _first_step(program, name, window)
         last = first + count.shape[1]
@@ -135,7 +136,7 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
         cpu_traffic.count_arrivals(count, h0, offset, axons.core, axons.synops, axons.words, messages_in, synops, words)
         if name in program.network.layers:
             cores = core_of[first:last]
-            cpu_traffic.count_departures(count, h0, cores, offset, axons.core, site, spikes, messages_out, hops)
+            cpu_traffic.count_departures(count, h0, cores, offset, axon_hops, spikes, messages_out, routed)
             for t in range(activity.n_steps):
                 updated = activity.updates[name][t] if name in activity.updates else activity.n_samples
                 updates[h0 + t] += _per_core(cores, updated, n_cores)
@@ -143,7 +144,18 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
     by_kind = {f"synops_{kind}": synops[i] for i, kind in enumerate(SYNAPSE_KINDS)}
     return {"synops": synops.sum(0), **by_kind, "weight_reads": words, "neuron_visits": visits,
             "neuron_updates": updates, "spikes_out": spikes, "messages_out": messages_out, "messages_in": messages_in,
-            "deliveries": messages_in.copy(), "hops": hops.sum(0), "hops_ew": hops[0], "hops_ns": hops[1]}  # fmt: skip
+            "deliveries": messages_in.copy(), "hops": routed.sum(0), "hops_ew": routed[0],
+            "hops_ns": routed[1]}  # fmt: skip
+
+
+def hops_of_axons(program: Program) -> np.ndarray:
+    """int64[axon, 2]: hops east-west and north-south of a message of each axon; none for input lines."""
+    chip, axons = program.chip, program.axons
+    router = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
+    home = program.core_of[axons.source]
+    along = hops(chip.grid, router[home], router[axons.core])
+    along[home < 0] = 0
+    return along
 
 
 def _first_step(program: Program, name: str, window: str) -> int:
@@ -184,12 +196,12 @@ def pair_messages(
 
 
 def link_flits(program: Program, activity: Activity, window: str = "aligned") -> np.ndarray:
-    """int64[H, link]: flits that cross each link in each hardware step, XY routing along x first.
+    """int64[H, link]: flits that cross each link in each hardware step, on the ways of the chip's routing.
 
     Links: `router * 4 + direction`, router = y * columns + x, direction 0 E (+x), 1 W (-x), 2 N (+y), 3 S (-y); then
     the injection and then the ejection link of every physical core. Messages of input lines use no links.
     """
-    noc, mapping, axons, network = program.chip.noc, program.mapping, program.axons, program.network
+    chip, mapping, axons, network = program.chip, program.mapping, program.axons, program.network
     n_steps = program.schedule.n_hardware_steps(activity.n_steps, window)
     axon_pair, pair = core_pairs(axons, program.core_of, mapping.n_cores)
     carried = np.zeros((n_steps, len(pair)), np.int64)
@@ -199,7 +211,13 @@ def link_flits(program: Program, activity: Activity, window: str = "aligned") ->
         offset = axons.offset[first : first + network.node(name).n_neurons + 1]
         for t in range(activity.n_steps):
             cpu_traffic.count_pairs(activity.counts[name][t] * each, offset, axon_pair, carried[h0 + t])
-    flits = np.zeros((n_steps, 4 * noc.columns * noc.rows + 2 * program.chip.n_cores), np.int64)
+    used = carried.any(0)
+    carried, (source, target) = carried[:, used], chip.site_index(mapping.site_of)[pair[used]].T
+    flits = np.zeros((n_steps, len(chip.link_cycles)), np.int64)
+    offset, link = ways(chip.grid, source // chip.noc.cores_per_router, target // chip.noc.cores_per_router)
+    injection = len(chip.link_cycles) - 2 * chip.n_cores
     for h in range(n_steps):
-        cpu_traffic.route_xy(carried[h], pair, mapping.site_of, noc.columns, noc.rows, noc.cores_per_router, flits[h])
+        cpu_traffic.count_links(carried[h], offset, link, flits[h])
+        np.add.at(flits[h], injection + source, carried[h])
+        np.add.at(flits[h], injection + chip.n_cores + target, carried[h])
     return flits

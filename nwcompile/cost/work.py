@@ -83,8 +83,8 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
     units = {"shared": SEND + RECEIVE} if chip.cost.units == "shared" else {"send": SEND, "receive": RECEIVE}
     n_barriers = n_samples * program.schedule.period
     core_ticks, noc_ticks = chip.ticks
-    flits = link_flits.max(1, initial=0).astype(np.int64)
-    busiest = flits * (chip.noc.link_cycles_per_flit * noc_ticks) // core_ticks  # rounded down: it stays a bound
+    busy = (link_flits.astype(np.int64) * chip.link_cycles).max(1, initial=0)
+    busiest = busy * noc_ticks // core_ticks  # rounded down: it stays a bound
     return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles))
 
 

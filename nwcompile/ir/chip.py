@@ -18,8 +18,9 @@ import numpy as np
 
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
 from nwcompile.ir.chip_base import on_base
-from nwcompile.ir.chip_check import LARGEST_CORE_COUNT, MOST_CHANNELS, check_names, check_value, read_section
+from nwcompile.ir.chip_check import LARGEST_CORE_COUNT, MOST_CHANNELS, check_names, check_noc, check_value, read_section
 from nwcompile.ir.neuron import FixedPoint
+from nwcompile.ir.routing import Grid, between_chips, grid
 
 PACKAGE = Path(__file__).resolve().parent.parent
 HWMODELS = PACKAGE / "hwmodels" if (PACKAGE / "hwmodels").is_dir() else PACKAGE.parent / "hwmodels"
@@ -28,7 +29,10 @@ LARGEST_CLOCK_RATIO = 1000
 
 @dataclass(frozen=True)
 class Noc:
-    """The network on chip: a 2-D mesh of input-buffered routers, `cores_per_router` cores at each."""
+    """The network on chip: a 2-D mesh or torus of input-buffered routers, `cores_per_router` cores at each.
+
+    Routing is deterministic: a message's destination and the router where it is tell its next link.
+    """
 
     columns: int  # routers along x, which points east
     rows: int  # routers along y, which points north
@@ -47,7 +51,13 @@ class Noc:
     credit_cycles: int = 2  # a buffer slot left -> usable by the sender upstream
     route_cycles: int = 0  # more cycles for the head of a packet, before it asks for a virtual channel
     speculative: bool = True  # a head asks for virtual channel and crossbar at once; false: one cycle after the other
-    routing: str = "xy"  # dimension order: along x first, then along y
+    topology: str = "mesh"  # "torus": the first and last router of every row and column are joined as well
+    routing: str = "xy"  # "xy": along x first; "west-first", "odd-even": longer rest first; "up-down": round faults too
+    faults: list[str] | None = None  # routers like "1,0" and links like "1,0-2,0" out of use; needs routing "up-down"
+    chip_columns: int | None = None  # routers along x of one chip, where several are joined; not given: all
+    chip_rows: int | None = None  # routers along y of one chip
+    chip_hop_cycles: int | None = None  # hop_cycles_* of a link between chips; not given: as within a chip
+    chip_link_cycles_per_flit: int | None = None  # link_cycles_per_flit of such a link; not given: as within a chip
 
 
 @dataclass(frozen=True)
@@ -277,10 +287,31 @@ class Chip:
         sites = np.asarray(sites, np.int64)
         return (sites[:, 1] * self.noc.columns + sites[:, 0]) * self.noc.cores_per_router + sites[:, 2]
 
+    @cached_property
+    def grid(self) -> Grid:
+        """The routers, their links and the ways of messages."""
+        return grid(self.noc, self.name)
+
+    @cached_property
+    def link_cycles(self) -> np.ndarray:
+        """int64[link]: NoC cycles in which each link takes one flit; links as `link_flits` of cost.traffic has them."""
+        noc, of_link = self.noc, np.full(4 * len(self.grid.is_open) + 2 * self.n_cores, self.noc.link_cycles_per_flit)
+        slow = np.flatnonzero(between_chips(self.grid, noc.chip_columns, noc.chip_rows))
+        of_link[slow] = noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit
+        return of_link
+
     def limit(self, name: str) -> np.ndarray | None:
-        """Limit `core.<name>` of every physical core, int64[core]; None where the chip has no such limit."""
+        """Limit `core.<name>` of every physical core, int64[core]; None where the chip has no such limit.
+
+        No neuron fits a core at a router that is out of use.
+        """
         value = getattr(self.core, name)
-        return None if value is None else np.broadcast_to(np.asarray(value, np.int64), (self.n_cores,))
+        if value is None:
+            return None
+        limit = np.broadcast_to(np.asarray(value, np.int64), (self.n_cores,))
+        if self.noc.faults and name == "max_neurons":
+            return limit * np.repeat(self.grid.is_open, self.noc.cores_per_router)
+        return limit
 
     @property
     def fixed_point(self) -> FixedPoint:
@@ -333,6 +364,7 @@ class Chip:
                 f"{where}: noc.virtual_channels: 4 + {self.noc.cores_per_router} ports of {self.noc.virtual_channels} "
                 f"are {n_channels} input channels a router, above the largest supported, {MOST_CHANNELS}"
             )
+        check_noc(self.noc, where)
         if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "

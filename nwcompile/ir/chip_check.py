@@ -9,9 +9,11 @@ from typing import Any, get_args, get_origin
 
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
 from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
+from nwcompile.ir.routing import ROUTINGS, grid
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "noc.routing": ("xy",),
+    "noc.topology": ("mesh", "torus"),
+    "noc.routing": (*ROUTINGS, "up-down"),
     "state.overflow": OVERFLOWS,
     "neuron.v_min": ("none", "zero", "any"),
     "neuron.reset": RESETS,
@@ -25,7 +27,8 @@ MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "noc.route_cycles", "cor
                "neuron.threshold_shift_bits", "neuron.bias_exponent_max"}  # fmt: skip
 SMALLEST = {"weights.exponent_min": -24, "weights.exponent_max": -24,
             "weights.bits": 2, "state.bits": 2, "neuron.bias_bits": 2}  # fmt: skip
-LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.cores_per_router": 32, "noc.virtual_channels": 16,
+LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc.chip_rows": 1024,
+           "noc.cores_per_router": 32, "noc.virtual_channels": 16,
            "noc.buffer_flits": 4096, "noc.flits_per_message": 1024, "noc.payload_flits": 1024,
            "noc.payload_bits": 32, "core.word_bits": 4096,
            "weights.bits": 16, "weights.step": 256, "weights.exponent_min": 24, "weights.exponent_max": 24,
@@ -85,6 +88,20 @@ def check_value(key: str, value: Any, where: str, n_cores: int) -> None:
     for number in numbers:
         if not isinstance(number, bool | str):
             _check_number(key, number, where)
+
+
+def check_noc(noc, where: str) -> None:
+    """The keys of a `Noc` (of nwcompile.ir.chip) go together, and no message can be lost or wait for ever."""
+    if noc.topology == "torus" and noc.routing in ("xy", "yx") and noc.virtual_channels < 2:
+        raise ChipError(
+            f"{where}: noc.virtual_channels: {noc.virtual_channels} could deadlock: routing {noc.routing!r} needs 2 or "
+            "more on a torus, half of them for messages that have gone round"
+        )
+    if noc.faults or noc.topology == "torus" or noc.routing == "up-down":
+        grid(noc, where)
+    for key in ("chip_hop_cycles", "chip_link_cycles_per_flit"):
+        if getattr(noc, key) is not None and noc.chip_columns is None and noc.chip_rows is None:
+            raise ChipError(f"{where}: noc.{key}: there is one chip; give noc.chip_columns or noc.chip_rows too")
 
 
 def _check_number(key: str, number: int | float, where: str) -> None:

@@ -77,6 +77,12 @@ class Mapping:
             core = int(outside[0])
             site = tuple(map(int, self.site_of[core]))
             raise ModelError(f"mapping: core {core} is at site {site}, outside {chip.name}")
+        if chip.noc.faults:
+            closed = np.flatnonzero(~chip.grid.is_open[chip.site_index(self.site_of) // chip.noc.cores_per_router])
+            if len(closed):
+                core = int(closed[0])
+                x, y, _ = map(int, self.site_of[core])
+                raise ModelError(f"mapping: core {core} is at router {x},{y}, which {chip.name} has out of use")
         if len(np.unique(self.site_of, axis=0)) < self.n_cores:
             raise ModelError("mapping: two cores share one site; give every core a site of its own")
 

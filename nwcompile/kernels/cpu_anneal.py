@@ -17,6 +17,7 @@ class Ground(NamedTuple):
     other: np.ndarray  # int64[end]: core
     messages: np.ndarray  # int64[end]
     site_xy: np.ndarray  # int64[site, 2]
+    around: np.ndarray  # int64[2]: hops once round a torus along x and along y; on a mesh more than can be
     weight: np.ndarray  # int64[2]: cost of a hop along x and along y
     site_kind: np.ndarray  # int64[site]
     fits: np.ndarray  # bool[core, kind]
@@ -24,9 +25,10 @@ class Ground(NamedTuple):
 
 @compiled()
 def distance(ground, a, b):
-    """Weighted XY distance between two sites."""
+    """Weighted hops of a shortest way between two sites, along x and along y."""
     x = abs(ground.site_xy[a, 0] - ground.site_xy[b, 0])
     y = abs(ground.site_xy[a, 1] - ground.site_xy[b, 1])
+    x, y = min(x, ground.around[0] - x), min(y, ground.around[1] - y)
     return ground.weight[0] * x + ground.weight[1] * y
 
 

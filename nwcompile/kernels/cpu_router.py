@@ -27,7 +27,7 @@ from nwcompile.kernels.jit import inlined
 HEAD = 0  # slot of the first flit
 COUNT = 1  # flits in it
 READY = 2  # when the first flit may ask
-PORT = 3  # output port that the packet at the head was routed to, -1 none yet
+PORT = 3  # what Mesh.route says of the packet at the head, -1 none yet
 CHANNEL = 4  # output channel it holds, -1 none yet
 ACCEPT = 5  # the (port, channel) whose grant it accepts first
 OWNED = 6  # as the sender's output channel: when it may be given to a packet, NEVER while one holds it
@@ -43,6 +43,11 @@ LATENCY = 2  # leaving -> may ask downstream
 LINK = 3  # link number for `flits`
 UP_NODE = 4  # of the router's input of that number: who fills it
 DOWN_INPUT = 5  # input channel of the router downstream that channel 0 leads to
+HELD = 6  # a flit holds the link this long
+# Mesh.route: the output port, and in the bits above it which channels of that output
+PORT_BITS = 6
+LOWER = 1  # those below Mesh.upper only
+UPPER = 2  # the others only; 0: all
 # columns of Queues.port: of the router's output, then of its input of that number
 LINK_FREE = 0
 GRANT = 1  # input to which the output grants first
@@ -61,13 +66,14 @@ class Mesh(NamedTuple):
     is_speculative: bool
     cycle_ticks: int  # a router's cycle
     route_ticks: int  # a head waits so long before it may ask
-    link_ticks: int  # a flit holds a link this long
+    link_ticks: int  # a flit holds a crossbar input, or the injection link, this long
     inject_ticks: int  # leaving the core -> may ask
     credit_ticks: int  # slot left -> usable by the sender
     per_router: int  # cores at a router
     output: np.ndarray  # int64[output, RECORD]
     inject_link: np.ndarray  # int64[core]
-    route: np.ndarray  # int8[router, core]: output port toward a core
+    route: np.ndarray  # uint8[router, core]: output port toward a core, and LOWER or UPPER << PORT_BITS
+    upper: int  # first channel of the upper half; n_vcs where all channels are alike
 
 
 class Queues(NamedTuple):
@@ -81,7 +87,8 @@ class Queues(NamedTuple):
     target: np.ndarray  # int32[message]: destination core
     flits: np.ndarray  # int64[link]: flits carried
     busy_until: np.ndarray  # int64[1]: when the last link falls idle
-    asks_channel: np.ndarray  # uint64[port]: scratch: input channels that ask for a channel of the output
+    asks_lower: np.ndarray  # uint64[port]: scratch: input channels that ask for a channel of the output's lower half
+    asks_upper: np.ndarray  # uint64[port]: scratch: the same, upper half
     asks_switch: np.ndarray  # uint64[port]: scratch: inputs that ask for the output
     asking: np.ndarray  # int64[port, port]: scratch: channel with which input asks for output
     grants: np.ndarray  # uint64[port]: scratch: outputs that grant to an input
@@ -160,7 +167,8 @@ def look_at_router(m, q, router, time):
             wake_at(q.wheel, router, later)
         return
     for port in range(n_ports):
-        q.asks_channel[port] = 0
+        q.asks_lower[port] = 0
+        q.asks_upper[port] = 0
         q.asks_switch[port] = 0
         q.grants[port] = 0
     wanted = np.uint64(0)  # outputs of which a channel is asked for
@@ -172,14 +180,18 @@ def look_at_router(m, q, router, time):
         if q.buffer[b, READY] > time:
             later = min(later, q.buffer[b, READY])
             continue
-        port, channel = q.buffer[b, PORT], q.buffer[b, CHANNEL]
+        port, half = routed(q, b)
+        channel = q.buffer[b, CHANNEL]
         output = first_port + port
         if channel >= 0:
             when = slot_free_at(m, q, m.output[output, DOWN] + channel)
         else:
-            q.asks_channel[port] |= bit(i)
+            if half != UPPER:
+                q.asks_lower[port] |= bit(i)
+            if half != LOWER:
+                q.asks_upper[port] |= bit(i)
             wanted |= bit(port)
-            when = channel_free_at(m, q, output, time) if m.is_speculative else NEVER
+            when = channel_free_at(m, q, output, half, time) if m.is_speculative else NEVER
         entry = input_of(m, i)
         when = max(when, q.port[output, LINK_FREE], q.port[first_port + entry, INPUT_FREE])
         if when > time:
@@ -202,6 +214,19 @@ def look_at_router(m, q, router, time):
 
 
 @inlined
+def routed(q, b):
+    """Output port of the packet at the head of buffer b, and which of its channels it may take."""
+    route = q.buffer[b, PORT]
+    return route & ((1 << PORT_BITS) - 1), route >> PORT_BITS
+
+
+@inlined
+def channels_of(m, half):
+    """First channel of an output that a packet may take, and the one after the last."""
+    return m.upper if half == UPPER else 0, m.upper if half == LOWER else m.n_vcs
+
+
+@inlined
 def input_of(m, i):
     """The input port of input channel i."""
     return i if m.n_vcs == 1 else i // m.n_vcs
@@ -213,21 +238,23 @@ def pass_on(m, q, router, first_port, first_buffer, i, time):
     b = first_buffer + i
     if q.buffer[b, READY] > time:
         return q.buffer[b, READY]
-    port, channel = q.buffer[b, PORT], q.buffer[b, CHANNEL]
+    port, half = routed(q, b)
+    channel = q.buffer[b, CHANNEL]
     output, entry = first_port + port, input_of(m, i)
     free = max(q.port[output, LINK_FREE], q.port[first_port + entry, INPUT_FREE])
     if channel < 0:
-        has_room = m.is_speculative and channel_free_at(m, q, output, time) <= time
+        has_room = m.is_speculative and channel_free_at(m, q, output, half, time) <= time
+        lowest_v, end = channels_of(m, half)
         start = q.buffer[b, ACCEPT] - port * m.n_vcs
-        v = start if 0 <= start < m.n_vcs else np.int64(0)
+        v = start if lowest_v <= start < end else np.int64(lowest_v)
         soonest = NEVER
-        for _ in range(m.n_vcs):
+        for _ in range(lowest_v, end):
             when = q.buffer[m.output[output, DOWN] + v, OWNED]
             if when <= time:
                 channel = v
                 break
             soonest = min(soonest, when)
-            v = v + 1 if v + 1 < m.n_vcs else 0
+            v = v + 1 if v + 1 < end else lowest_v
         if channel < 0:
             return soonest
         take_channel(m, q, b, i, port, output, channel)
@@ -266,10 +293,11 @@ def turn_switch(m, q, first_port, entry, port, v):
 
 
 @inlined
-def channel_free_at(m, q, output, time):
+def channel_free_at(m, q, output, half, time):
     """The present if a channel of `output` is free to take and has room, else when one may be; NEVER if unknown."""
     soonest = NEVER
-    for v in range(m.n_vcs):
+    first, end = channels_of(m, half)
+    for v in range(first, end):
         there = m.output[output, DOWN] + v
         when = q.buffer[there, OWNED]
         if when < NEVER:
@@ -316,11 +344,15 @@ def give_channels(m, q, first_port, first_buffer, wanted, time):
         wanted &= wanted - np.uint64(1)
         output = first_port + port
         offered = np.uint64(0)
+        lower, upper = q.asks_lower[port], q.asks_upper[port]
         for v in range(m.n_vcs):
             there = m.output[output, DOWN] + v
             when = q.buffer[there, OWNED]
+            asks = lower if v < m.upper else upper
+            if asks == 0:
+                continue
             if when <= time:
-                q.offers[v] = first_from(q.asks_channel[port], q.buffer[there, GRANTED])
+                q.offers[v] = first_from(asks, q.buffer[there, GRANTED])
                 offered |= bit(v)
             else:
                 later = min(later, when)
@@ -337,7 +369,8 @@ def give_channels(m, q, first_port, first_buffer, wanted, time):
             start = q.buffer[first_buffer + i, ACCEPT] - port * m.n_vcs
             v = first_from(same, start if 0 <= start < m.n_vcs else np.int64(0))
             take_channel(m, q, first_buffer + i, i, port, output, v)
-            q.asks_channel[port] &= ~bit(i)
+            q.asks_lower[port] &= ~bit(i)
+            q.asks_upper[port] &= ~bit(i)
             if not m.is_speculative:
                 q.buffer[first_buffer + i, READY] = time + m.cycle_ticks
             later = min(later, time + m.cycle_ticks)
@@ -361,7 +394,7 @@ def send_granted(m, q, router, first_port, first_buffer, time):
             later = min(later, time + m.cycle_ticks)
             continue
         later = min(later, send(m, q, router, first_port, b, i, entry, output, channel, time))
-        if q.asks_channel[port] != 0:
+        if q.asks_lower[port] | q.asks_upper[port] != 0:
             later = min(later, q.buffer[m.output[output, DOWN] + channel, OWNED])
     return later
 
@@ -375,9 +408,9 @@ def send(m, q, router, first_port, b, i, entry, output, channel, time):
     there, ready = m.output[output, DOWN] + channel, time + m.output[output, LATENCY]
     moved = pop(m, q, b, m.output[first_port + entry, UP_NODE], time)
     push(m, q, there, m.output[output, DOWN_NODE], m.output[output, DOWN_INPUT] + channel, moved, ready)
-    q.port[output, LINK_FREE] = time + m.link_ticks
+    q.port[output, LINK_FREE] = time + m.output[output, HELD]
     q.port[first_port + entry, INPUT_FREE] = time + m.link_ticks
-    q.busy_until[0] = max(q.busy_until[0], time + m.link_ticks)
+    q.busy_until[0] = max(q.busy_until[0], time + m.output[output, HELD])
     q.flits[m.output[output, LINK]] += 1
     is_tail = left_of(moved) == 1
     if is_tail:

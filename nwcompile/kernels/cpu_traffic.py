@@ -89,11 +89,11 @@ def count_arrivals(count, h0, axon_offset, axon_core, axon_synops, axon_words, m
 
 
 @compiled()
-def count_departures(count, h0, core_of, axon_offset, axon_core, site, spikes, messages, hops):
+def count_departures(count, h0, core_of, axon_offset, axon_hops, spikes, messages, hops):
     """Add the spikes, messages and hops of one layer's neurons at their own cores.
 
-    count: int32[step, neuron], sent in hardware step `h0 + step`; core_of: int32[neuron]; axon_offset, axon_core as
-    in `count_arrivals`; site: int32[core, 3]. Adds to spikes and messages: int64[H, core], and to hops, east-west and
+    count: int32[step, neuron], sent in hardware step `h0 + step`; core_of: int32[neuron]; axon_offset as in
+    `count_arrivals`; axon_hops: int64[axon, 2]. Adds to spikes and messages: int64[H, core], and to hops, east-west and
     north-south: int64[2, H, core].
     """
     for s in range(count.shape[1]):
@@ -102,8 +102,8 @@ def count_departures(count, h0, core_of, axon_offset, axon_core, site, spikes, m
         ew = 0
         ns = 0
         for a in range(axon_offset[s], axon_offset[s + 1]):
-            ew += abs(site[c, 0] - site[axon_core[a], 0])
-            ns += abs(site[c, 1] - site[axon_core[a], 1])
+            ew += axon_hops[a, 0]
+            ns += axon_hops[a, 1]
         for t in range(count.shape[0]):
             n = np.int64(count[t, s])
             spikes[h0 + t, c] += n
@@ -127,26 +127,12 @@ def count_pairs(count, axon_offset, axon_pair, messages):
 
 
 @compiled()
-def route_xy(carried, pair, site, columns, rows, n_per_router, flits):
-    """Add the flits that each pair of cores exchanges to the links of their route, along x first.
+def count_links(carried, way_offset, way_link, flits):
+    """Add the flits that each pair of cores exchanges to the links of their way.
 
-    carried: int64[pair]; pair: int32[pair, 2] (from, to: cores); site: int32[core, 3]; `n_per_router` cores a router.
-    Adds to flits: int64[link]; links are numbered as `nwcompile.cost.traffic.link_flits` says.
+    carried: int64[pair]; way_offset: int64[pair + 1] into way_link: int64[...]. Adds to flits: int64[link].
     """
-    n_routers = columns * rows
     for p in range(len(carried)):
-        n = carried[p]
-        if n == 0:
-            continue
-        a, b = pair[p, 0], pair[p, 1]
-        x, y = site[a, 0], site[a, 1]
-        flits[4 * n_routers + (y * columns + x) * n_per_router + site[a, 2]] += n
-        while x != site[b, 0]:
-            east = site[b, 0] > x
-            flits[4 * (y * columns + x) + (0 if east else 1)] += n
-            x += 1 if east else -1
-        while y != site[b, 1]:
-            north = site[b, 1] > y
-            flits[4 * (y * columns + x) + (2 if north else 3)] += n
-            y += 1 if north else -1
-        flits[4 * n_routers + (n_routers + y * columns + x) * n_per_router + site[b, 2]] += n
+        if carried[p] != 0:
+            for i in range(way_offset[p], way_offset[p + 1]):
+                flits[way_link[i]] += carried[p]

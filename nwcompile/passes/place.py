@@ -45,7 +45,7 @@ def row_major(mapping: Mapping, network: Network, chip: Chip, activity: Activity
 
 
 def anneal(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites by simulated annealing on messages times weighted XY distance, from row-major on and never worse.
+    """Sites by simulated annealing on messages times weighted hops of shortest ways, from row-major on, never worse.
 
     A move swaps the sites of two cores or takes a core to a free site; sites are exchanged only where both hold what
     comes. Kirkpatrick et al., Science 220, 1983; used for placement on chips by SNEAP (Li et al., GLSVLSI'20,
@@ -89,7 +89,10 @@ def hop_weights(chip: Chip, optimise: str) -> tuple[int, int]:
 
 
 def routed_cost(mapping: Mapping, network: Network, chip: Chip, activity: Activity, optimise: str) -> int:
-    """Messages times weighted XY distance over all of `activity`, in `hop_weights`: what `anneal` makes small."""
+    """Messages times weighted hops over all of `activity`, in `hop_weights`: what `anneal` makes small.
+
+    Hops are those of the shortest way that there is without faults.
+    """
     ground = _ground(mapping, network, chip, activity, hop_weights(chip, optimise))
     return int(cpu_anneal.routed_cost(ground, chip.site_index(mapping.site_of)))
 
@@ -110,9 +113,11 @@ def _ground(
     kinds, site_kind = np.unique(capacity.site_limits(chip), axis=0, return_inverse=True)
     held = resources(axons, core_of, n_cores)
     fits = np.all([held[name][:, None] <= kinds[:, i] for i, name in enumerate(capacity.LIMITS)], axis=0)
+    noc = chip.noc
+    around = (noc.columns, noc.rows) if noc.topology == "torus" else (2 * noc.columns, 2 * noc.rows)
     return cpu_anneal.Ground(
-        start, key % n_cores, both, chip.sites[:, :2].astype(np.int64), np.array(weights, np.int64),
-        site_kind.reshape(-1), fits,
+        start, key % n_cores, both, chip.sites[:, :2].astype(np.int64), np.array(around, np.int64),
+        np.array(weights, np.int64), site_kind.reshape(-1), fits,
     )  # fmt: skip
 
 

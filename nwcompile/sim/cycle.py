@@ -3,6 +3,7 @@
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.traffic import hops_of_axons
 from nwcompile.errors import BackendError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
@@ -144,15 +145,13 @@ def axon_table(program: Program) -> AxonTable:
     counts = np.column_stack([synops, synops.sum(1), axons.words.astype(np.int64)])
     per_synop = np.array([c or 0 for c in (cost.synop_dense_cycles, cost.synop_sparse_cycles, cost.synop_conv_cycles)])
     cycles = (cost.message_in_cycles or 0) + synops @ per_synop + counts[:, 4] * (cost.word_cycles or 0)
-    home = program.core_of[axons.source]
-    hops = np.abs(site_of[axons.core, :2].astype(np.int64) - site_of[home, :2])
-    hops[home < 0] = 0
     site = chip.site_index(site_of).astype(np.int32)
     core_at = np.full(chip.n_cores, -1, np.int32)
     core_at[site] = np.arange(len(site))
     by_core = np.lexsort((axons.source, axons.core))
     number = np.empty(axons.n_axons, np.int64)
     number[by_core] = np.arange(axons.n_axons)
-    rows = (axons.core, axons.source, counts, cycles * chip.ticks[0], hops, _flits(program)[axons.source])
+    rows = (axons.core, axons.source, counts, cycles * chip.ticks[0], hops_of_axons(program),
+            _flits(program)[axons.source])  # fmt: skip
     core, source, counts, ticks, hops, flits = (np.ascontiguousarray(row[by_core]) for row in rows)
     return AxonTable(axons.offset, number, core, source, counts, ticks, hops, flits, site, core_at)

@@ -3,49 +3,63 @@
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.kernels.cpu_router import DOWN, DOWN_INPUT, DOWN_NODE, LATENCY, LINK, RECORD, UP_NODE, Mesh, Queues
+from nwcompile.ir.routing import HERE, between_chips, channels, ports
+from nwcompile.kernels.cpu_router import (
+    DOWN,
+    DOWN_INPUT,
+    DOWN_NODE,
+    HELD,
+    LATENCY,
+    LINK,
+    PORT_BITS,
+    RECORD,
+    UP_NODE,
+    Mesh,
+    Queues,
+)
 from nwcompile.kernels.cpu_wheel import wheel
 
 
 def fabric(chip: Chip, tick: int = 1) -> tuple[Mesh, int]:
     """The routers of a chip, times in ticks of which a NoC cycle has `tick`, and the number of links."""
-    noc = chip.noc
+    noc, g = chip.noc, chip.grid
     n_routers, n_ports = noc.columns * noc.rows, 4 + noc.cores_per_router
     router, port = np.divmod(np.arange(n_routers * n_ports), n_ports)
-    x, y = router % noc.columns, router // noc.columns
     core = router * noc.cores_per_router + port - 4
-    step = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
-    to = np.where((port < 4)[:, None], np.stack([x, y], 1) + step[np.minimum(port, 3)], 0)
-    inside = (to[:, 0] >= 0) & (to[:, 0] < noc.columns) & (to[:, 1] >= 0) & (to[:, 1] < noc.rows)
-    neighbour = to[:, 1] * noc.columns + to[:, 0]
+    neighbour = g.neighbour[router, np.minimum(port, 3)]
+    inside = neighbour >= 0
     is_local = port >= 4
     receive = (n_routers * n_ports + core) * noc.virtual_channels
     down = np.where(is_local, receive, (neighbour * n_ports + (port ^ 1)) * noc.virtual_channels)
     down = np.where(is_local | inside, down, -1)
     node = np.where(is_local, n_routers + core, np.where(inside, neighbour, -1))
     entry = np.where(is_local, 0, (port ^ 1) * noc.virtual_channels)
-    latency = np.where(is_local, noc.eject_cycles, np.where(port < 2, noc.hop_cycles_ew, noc.hop_cycles_ns)) * tick
+    hop = np.where(port < 2, noc.hop_cycles_ew, noc.hop_cycles_ns)
+    slow = between_chips(g, noc.chip_columns, noc.chip_rows)[router, np.minimum(port, 3)]
+    hop = np.where(slow & (noc.chip_hop_cycles is not None), noc.chip_hop_cycles or 0, hop)
+    latency = np.where(is_local, noc.eject_cycles, hop) * tick
     link = np.where(is_local, 4 * n_routers + chip.n_cores + core, router * 4 + port)
     output = np.zeros((len(port), RECORD), np.int64)
     for column, values in ((DOWN, down), (DOWN_NODE, node), (LATENCY, latency), (LINK, link), (UP_NODE, node),
-                           (DOWN_INPUT, entry)):  # fmt: skip
+                           (DOWN_INPUT, entry), (HELD, chip.link_cycles[link] * tick)):  # fmt: skip
         output[:, column] = values
     table = Mesh(
         n_routers, n_ports, noc.virtual_channels, noc.buffer_flits, noc.speculative, tick, noc.route_cycles * tick,
         noc.link_cycles_per_flit * tick, noc.inject_cycles * tick, noc.credit_cycles * tick, noc.cores_per_router,
         output, 4 * n_routers + np.arange(chip.n_cores), routes(chip),
+        noc.virtual_channels // 2 if g.has_halves else noc.virtual_channels,
     )  # fmt: skip
     return table, 4 * n_routers + 2 * chip.n_cores
 
 
 def routes(chip: Chip) -> np.ndarray:
-    """int8[router, core]: the output port toward each core: along x first, then y, then the core's own port."""
+    """uint8[router, core]: the output port toward each core and the channels to take, as `Mesh.route` has them."""
     noc = chip.noc
     router, core = np.arange(noc.columns * noc.rows)[:, None], np.arange(chip.n_cores)[None, :]
     home, own = np.divmod(core, noc.cores_per_router)
-    dx, dy = home % noc.columns - router % noc.columns, home // noc.columns - router // noc.columns
-    along = np.where(dx != 0, np.where(dx > 0, 0, 1), np.where(dy > 0, 2, 3))
-    return np.where((dx == 0) & (dy == 0), 4 + own, along).astype(np.int8)
+    port = ports(chip.grid, router, home)
+    half = channels(chip.grid, router, home)
+    return (np.where(port == HERE, HERE + own, port) | half << PORT_BITS).astype(np.uint8)
 
 
 def queues(m: Mesh, n_messages: int, n_links: int) -> Queues:
@@ -53,12 +67,14 @@ def queues(m: Mesh, n_messages: int, n_links: int) -> Queues:
     n_outputs, n_cores, n_ports = len(m.output), len(m.inject_link), m.n_ports
     n_buffers = (n_outputs + n_cores) * m.n_vcs
     longest = (
-        max(m.output[:, LATENCY].max(), m.inject_ticks, m.credit_ticks, m.link_ticks) + m.route_ticks + m.cycle_ticks
+        max(m.output[:, LATENCY].max(), m.inject_ticks, m.output[:, HELD].max(), m.credit_ticks, m.link_ticks)
+        + m.route_ticks
+        + m.cycle_ticks
     )
-    sets = [np.zeros(n_ports, np.uint64) for _ in range(3)]
+    sets = [np.zeros(n_ports, np.uint64) for _ in range(4)]
     return Queues(
         np.zeros((n_buffers, RECORD), np.int64), np.zeros((n_buffers, m.depth, 2), np.int64),
         np.zeros((n_outputs, RECORD), np.int64), np.zeros(m.n_routers, np.uint64),
         wheel(m.n_routers + n_cores, longest), np.zeros(n_messages, np.int32), np.zeros(n_links, np.int64),
-        np.zeros(1, np.int64), *sets[:2], np.zeros((n_ports, n_ports), np.int64), sets[2], np.zeros(m.n_vcs, np.int64),
+        np.zeros(1, np.int64), *sets[:3], np.zeros((n_ports, n_ports), np.int64), sets[3], np.zeros(m.n_vcs, np.int64),
     )  # fmt: skip

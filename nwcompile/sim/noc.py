@@ -6,6 +6,7 @@ import numpy as np
 
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.routing import hops
 from nwcompile.kernels.cpu_replay import Packets, Sources
 from nwcompile.kernels.cpu_replay import replay as run_packets
 from nwcompile.kernels.cpu_wheel import NEVER
@@ -64,6 +65,10 @@ def replay(chip: Chip, time, src, dst, size, last: int = NEVER) -> Replay:
                 f"packet {bad[0]}: {name} {values[bad[0]]} is outside {low}..{high} "
                 f"({chip.name} has {chip.n_cores} cores)"
             )
+    routers = src // chip.noc.cores_per_router, dst // chip.noc.cores_per_router
+    closed = np.flatnonzero(~chip.grid.is_open[routers[0]] | ~chip.grid.is_open[routers[1]])
+    if closed.size:
+        raise OptionError(f"packet {closed[0]}: core {src[closed[0]]} or {dst[closed[0]]} is at a router of noc.faults")
     table, n_links = fabric(chip)
     q = queues(table, len(time), n_links)
     order = np.lexsort((time, src))
@@ -74,7 +79,7 @@ def replay(chip: Chip, time, src, dst, size, last: int = NEVER) -> Replay:
     run_packets(table, q, packets, Sources(*np.zeros((4, chip.n_cores), np.int64)), last)
     inject, arrive = never.copy(), never.copy()
     inject[order], arrive[order] = packets.inject, packets.arrive
-    return Replay(inject, arrive, _hops(chip, src, dst), q.flits)
+    return Replay(inject, arrive, hops(chip.grid, *routers).sum(-1), q.flits)
 
 
 def load(
@@ -93,6 +98,10 @@ def load(
     if noc.cores_per_router != 1:
         raise OptionError(
             f"traffic needs one core a router; {chip.name} has noc.cores_per_router={noc.cores_per_router}"
+        )
+    if not chip.grid.is_open.all():
+        raise OptionError(
+            f"traffic goes to every core; {chip.name} has routers out of use, take them out of noc.faults"
         )
     if pattern == "transpose" and noc.columns != noc.rows:
         raise OptionError(f"traffic transpose needs a square mesh; {chip.name} has {noc.columns} x {noc.rows} routers")
@@ -134,12 +143,6 @@ def _whole(name: str, values) -> np.ndarray:
     if np.issubdtype(array.dtype, np.floating) and (array != np.trunc(array)).any():
         raise OptionError(f"packets: {name} must be whole numbers")
     return array.astype(np.int64)
-
-
-def _hops(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    a, b = src // chip.noc.cores_per_router, dst // chip.noc.cores_per_router
-    columns = chip.noc.columns
-    return np.abs(a % columns - b % columns) + np.abs(a // columns - b // columns)
 
 
 def _destinations(pattern: str, chip: Chip, src: np.ndarray, rng) -> np.ndarray:

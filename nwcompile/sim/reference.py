@@ -3,6 +3,7 @@
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.traffic import hops_of_axons
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
@@ -52,6 +53,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     events = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
     recorder = Recorder(network, n_samples, n_steps, keep_states)
     counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
+    axon_hops = hops_of_axons(program)
     for m in range(n_hardware * schedule.period):
         h, slot = m // schedule.period, m % n_slots
         sent = {}
@@ -80,7 +82,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
                 events[c.target][later] += apply(structure(c), (sent[c.source] != 0).astype(np.int64), shape)
         for name, spikes in sent.items():
             messages = np.abs(spikes).sum(0) if program.repeats else np.count_nonzero(spikes, axis=0)
-            _count_messages(program, name, messages.reshape(-1), counters, h)
+            _count_messages(program, axon_hops, name, messages.reshape(-1), counters, h)
     return recorder.run(window, inputs, counters, program)
 
 
@@ -88,9 +90,11 @@ def _has_bias(spec):
     return (np.asarray(spec.bias) != 0) | (np.asarray(spec.bias_u) != 0)
 
 
-def _count_messages(program: Program, name: str, n_spikes: np.ndarray, counters: dict, h: int) -> None:
+def _count_messages(
+    program: Program, axon_hops: np.ndarray, name: str, n_spikes: np.ndarray, counters: dict, h: int
+) -> None:
     """Add the messages, `n_spikes` of each neuron to each destination, of one layer or input in hardware step h."""
-    axons, first, per_router = program.axons, program.network.offsets[name], program.mapping.site_of
+    axons, first = program.axons, program.network.offsets[name]
     for neuron in np.flatnonzero(n_spikes):
         count, source = n_spikes[neuron], first + neuron
         home = program.core_of[source]
@@ -105,7 +109,7 @@ def _count_messages(program: Program, name: str, n_spikes: np.ndarray, counters:
             counters["messages_in"][h, core] += count
             counters["deliveries"][h, core] += count
             if home >= 0:
-                along = np.abs(per_router[core][:2] - per_router[home][:2])
+                along = axon_hops[axon]
                 counters["messages_out"][h, home] += count
                 counters["hops_ew"][h, home] += count * along[0]
                 counters["hops_ns"][h, home] += count * along[1]

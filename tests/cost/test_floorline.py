@@ -78,6 +78,15 @@ def test_floorline_counts_the_busiest_link_in_core_cycles():
     assert line.link_share == pytest.approx(3000 / 5000)
 
 
+def test_floorline_counts_the_link_that_is_busy_longest_where_chips_are_joined():
+    chip = small_chip(noc__chip_columns=2, noc__chip_link_cycles_per_flit=5)
+    flits = no_flits(chip)
+    flits[1, [0, 4, 9]] = [1900, 400, 399]  # 0: within a chip; 4 and 9: from (1, 0) east and from (2, 0) west
+    line = floorline(three_core_program(chip), counters(), flits, 1)
+    assert line.bound_cycles.tolist() == [1000, 3000]
+    assert line.bottlenecks[1] == Bottleneck("traffic", link=4, share=2000 / 3000)
+
+
 def test_floorline_of_phased_execution_pays_a_barrier_for_every_phase():
     chip = small_chip()
     network = dense_net(4, 6, 2)

@@ -210,8 +210,21 @@ def test_count_events_takes_measured_updates():
     assert count_events(program, activity)["neuron_updates"].tolist() == [[0, 0], [1, 6], [0, 3]]
 
 
-def test_link_flits_go_along_x_first():
-    network, chip = dense_net(1, 2), small_chip(noc__flits_per_message=2)
+EAST, WEST, NORTH, SOUTH = range(4)
+
+
+@pytest.mark.parametrize(
+    ("keys", "way"),
+    [
+        ({}, [(2, WEST), (1, WEST), (0, NORTH)]),
+        ({"routing": "yx"}, [(2, NORTH), (5, WEST), (4, WEST)]),
+        ({"topology": "torus", "virtual_channels": 2}, [(2, EAST), (0, NORTH)]),
+        ({"routing": "up-down", "faults": ["1,0", "2,0-2,1"], "topology": "torus"}, [(2, EAST), (0, NORTH)]),
+        ({"routing": "up-down", "faults": ["0,0"]}, [(2, WEST), (1, NORTH), (4, WEST)]),
+    ],
+)
+def test_link_flits_take_the_way_of_the_routing(keys, way):
+    chip = small_chip(noc__flits_per_message=2, **{f"noc__{key}": value for key, value in keys.items()})
     network = Network.from_arrays(
         {"a": (FIXED, (1,)), "b": (FIXED, (1,))}, [Dense("a", "b", integers((1, 1), 0, 1, 1))], {"in": (1,)}
     )
@@ -219,9 +232,12 @@ def test_link_flits_go_along_x_first():
     program = emit(network, feed_forward(network), mapping, chip, None, {})
     counts = {"in": np.zeros((1, 1), np.int32), "a": np.array([[3]], np.int32), "b": np.zeros((1, 1), np.int32)}
     flits = link_flits(program, Activity(counts, 1), "hardware")
-    west, north, inject, eject = 1, 2, 24 + 2 * 2 + 1, 24 + 12 + 3 * 2
-    used = {4 * 2 + west: 6, 4 * 1 + west: 6, 4 * 0 + north: 6, inject: 6, eject: 6}
+    inject, eject = 24 + 2 * 2 + 1, 24 + 12 + 3 * 2
+    used = {4 * router + direction: 6 for router, direction in way} | {inject: 6, eject: 6}
     assert {int(link): int(flits[0, link]) for link in np.flatnonzero(flits[0])} == used
+    events = count_events(program, Activity(counts, 1), "hardware")
+    assert int(events["hops_ew"].sum()) == 3 * sum(direction < 2 for _, direction in way)
+    assert int(events["hops"].sum()) == 3 * len(way)
 
 
 def test_count_events_agrees_with_sanafe_on_rand1024(reference):

@@ -43,9 +43,9 @@ def ring(n: int) -> tuple[Network, dict, Activity]:
     return network, {"a": np.arange(n)}, Activity({"a": np.arange(1, n + 1, dtype=np.int32)[None]}, n)
 
 
-@given(seed=st.integers(0, 10**6), n_cores=st.integers(1, 12))
-def test_routed_cost_is_the_messages_times_the_hops_that_are_counted(seed, n_cores):
-    chip = small_chip()
+@given(seed=st.integers(0, 10**6), n_cores=st.integers(1, 12), topology=st.sampled_from(["mesh", "torus"]))
+def test_routed_cost_is_the_messages_times_the_hops_that_are_counted(seed, n_cores, topology):
+    chip = small_chip(noc__topology=topology, noc__virtual_channels=2)
     network, mapping, activity = scattered(seed, n_cores, chip)
     events = count_events(emit(network, feed_forward(network), mapping, chip, None, {}), activity)
     ew, ns = int(events["hops_ew"].sum()), int(events["hops_ns"].sum())
@@ -70,6 +70,17 @@ def test_swap_delta_is_the_difference_of_full_costs(seed, n_cores):
             moved[b] = site_of[0]
         delta = cpu_anneal.swap_delta(ground, site_of, 0, b, new)
         assert delta == cpu_anneal.routed_cost(ground, moved) - cpu_anneal.routed_cost(ground, site_of)
+
+
+def test_compiling_leaves_out_what_is_out_of_use():
+    chip = small_chip(noc__faults=["0,0", "2,1"], noc__routing="up-down", core__max_neurons=4)
+    network = dense_net(3, 13, 9)
+    activity = Activity.uniform(network, 1)
+    for partitioner, placer in itertools.product(("sequential", "metis"), PLACERS):
+        options = Options(partitioner=partitioner, placer=placer)
+        mapping = place(partition(network, chip, activity, options), network, chip, activity, options)
+        at = {(int(x), int(y)) for x, y, _ in mapping.site_of}
+        assert mapping.n_cores >= 6 and not at & {(0, 0), (2, 1)}
 
 
 @given(seed=st.integers(0, 10**6))
