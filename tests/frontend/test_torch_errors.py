@@ -17,9 +17,9 @@ def spikes(*shape):
 
 
 SUPPORTED = (
-    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool2d, AdaptiveAvgPool2d, MaxPool2d of "
-    "spikes, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / with numbers, + and - of "
-    "tensors, products of spikes, indexing, views, cat, stack"
+    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, "
+    "MaxPool1d and MaxPool2d of spikes, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / "
+    "with numbers and constants, + and - of tensors, products of spikes, indexing, views, cat, stack"
 )
 
 

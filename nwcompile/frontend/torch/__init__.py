@@ -10,7 +10,7 @@ from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import LayoutError, verify
 from nwcompile.frontend.torch.compare import compare_spikes
-from nwcompile.frontend.torch.inputs import LAYOUTS, example_of, layout_of
+from nwcompile.frontend.torch.inputs import LAYOUTS, example_of, layout_of, unwrapped
 from nwcompile.frontend.torch.kinds import clear, is_foreign_neuron, kind_of, stated
 from nwcompile.frontend.torch.kinds.sinabs import fit
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
@@ -37,18 +37,19 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     same input in every step (the network then takes that input in every step of `[B, T, *shape]`). The module is run on
     it, in eval mode, and may take all steps at once (a Sequential of layers that do, or a forward that loops over time)
     or one step `[B, *shape]` at a time, with or without a state that it gives back. Between the layers it may use
-    Linear, Conv1d, Conv2d, AvgPool2d, MaxPool2d of spikes, BatchNorm, Flatten, Dropout, Identity, their functional
-    forms, sums and differences of tensors, products with numbers, and whatever only moves entries (indexing, views,
-    cat, stack). What a layer receives from an earlier step becomes a connection with that delay. What comes after the
-    last layer is the reader's business and left out, but for linear maps with weights: they become readouts, layers
-    that never fire and whose membrane is the map's result.
+    Linear, Conv1d, Conv2d, AvgPool1d, AvgPool2d, MaxPool1d and MaxPool2d of spikes, BatchNorm, Flatten, Dropout,
+    Identity, their functional forms, sums and differences of tensors, products with numbers or constants, and whatever
+    only moves entries (indexing, views, cat, stack). What a layer receives from an earlier step becomes a connection
+    with that delay. What comes after the last layer is the reader's business and left out, but for linear maps with
+    weights: they become readouts, layers that never fire and whose membrane is the map's result. What torch.compile,
+    DataParallel or DistributedDataParallel wraps is imported as the module that it was.
 
     Layers are named by their module path, junctions by that of the linear map whose result they hold. In a plain
     torch.nn.Sequential the `(spikes, mem)` of a layer goes on as its spikes. The module is left as it was; nwcompile.nn
     layers have their kept state cleared. Raises ModelError for what cannot be followed, weights that are not finite, or
     an unusable example.
     """
-    layout = layout_of(layout)
+    layout, module = layout_of(layout), unwrapped(module)
     x = example_of(module, example_input, layout)
     if relu is not None and not isinstance(relu, NeuronSpec):
         raise ModelError(f"relu={relu!r} must be an nw.NeuronSpec, the neuron that stands for every ReLU")

@@ -1,12 +1,37 @@
 """How a module is given the example: all steps in the layout that is asked for, or one step after the other."""
 
 import inspect
+import sys
+from contextlib import contextmanager
 
 import torch
 
 from nwcompile.errors import ModelError, unknown_choice
 
 LAYOUTS = {"BT": "[B, T, *shape]", "TB": "[T, B, *shape]", "B": "[B, *shape]"}
+
+
+def is_wrapper(module) -> bool:
+    """Whether it only runs another module: made by torch.compile, DataParallel or DistributedDataParallel."""
+    kinds = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    return isinstance(module, kinds) or "_orig_mod" in getattr(module, "_modules", ())
+
+
+def unwrapped(module):
+    """The module that wrappers run."""
+    while is_wrapper(module):
+        module = next(module.children())
+    return module
+
+
+@contextmanager
+def uncompiled():
+    """What torch.compile compiled runs as it was written inside, so that its functions can be followed."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def layout_of(text) -> str:
@@ -46,8 +71,8 @@ def example_of(module: torch.nn.Module, example_input, layout: str) -> torch.Ten
 class Stepwise:
     """Calls a module with one step after the other.
 
-    Where its forward takes more than the input and gives a tuple, what follows the first entry is handed back to it in
-    the next step, as the state.
+    Where its forward takes more than the input and gives a tuple or list, what follows the first entry is
+    handed back to it in the next step, as the state.
     """
 
     def __init__(self, module: torch.nn.Module):
@@ -59,5 +84,5 @@ class Stepwise:
     def call(self, x: torch.Tensor) -> None:
         """Run one step `[B, *shape]`."""
         result = self.module(x, *(self.states or self.missing))
-        if self.places and isinstance(result, tuple) and 1 < len(result) <= len(self.places) + 1:
-            self.states = result[1:]
+        if self.places and isinstance(result, tuple | list) and 1 < len(result) <= len(self.places) + 1:
+            self.states = tuple(result[1:])

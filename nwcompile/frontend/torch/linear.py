@@ -1,6 +1,7 @@
-"""Following + - * / between tensors and with numbers."""
+"""Following + - * / between tensors, and with numbers or tensors of constants."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -29,9 +30,16 @@ def linear(name: str, args, kwargs, known: Callable[[torch.Tensor], Tracked], pa
     a, b = (x.item() if isinstance(x, torch.Tensor) and x.ndim == 0 else x for x in args)
     tensors = [x for x in (a, b) if isinstance(x, torch.Tensor)]
     if len(tensors) == 2:
-        return _combined(name, a, b, kwargs.get("alpha", 1), known, path) if a.shape == b.shape else None
-    x = known(tensors[0])
-    scale, shift = _of_number(name, b if tensors[0] is a else a, tensors[0] is a, kwargs.get("alpha", 1))
+        if a.shape == b.shape:
+            return _combined(name, a, b, kwargs.get("alpha", 1), known, path)
+        tensors = [x for x in tensors if not isinstance(known(x).symbol, Constant)]
+    if len(tensors) != 1:
+        return None
+    x, is_first = known(tensors[0]), tensors[0] is a
+    number = _per_entry(b if is_first else a, tensors[0], x.symbol)
+    if number is None:
+        return None
+    scale, shift = _of_number(name, number, is_first, kwargs.get("alpha", 1))
     return None if scale is None else Tracked(_affine(x.symbol, scale, shift, path), x.lead)
 
 
@@ -60,12 +68,23 @@ def _is_binary(symbol: Symbol, is_spikes: Callable[[Symbol], bool]) -> bool:
     return is_spikes(symbol.source) and bool(np.isin([low, high], (0, 1)).all())
 
 
-def _of_number(name: str, number: float, tensor_first: bool, alpha: float) -> tuple[float | None, float]:
-    """(scale, shift) of the function with a number on its other side."""
+def _per_entry(value, tensor: torch.Tensor, symbol: Symbol):
+    """A number as it is; a constant as one float32 for each entry of the tensor's step, None if it is not that."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    try:
+        wide = value.detach().expand(tensor.shape).reshape(-1, *symbol.shape)
+    except RuntimeError:
+        return None
+    return wide[0].cpu().to(torch.float32).numpy().copy() if (wide == wide[:1]).all() else None
+
+
+def _of_number(name: str, number, tensor_first: bool, alpha: float) -> tuple:
+    """(scale, shift) of the function with a number, or an array of them, on its other side."""
     if name in PRODUCTS:
         return number, 0
     if name in QUOTIENTS:
-        return (1 / number if tensor_first and number else None), 0
+        return (1 / number if tensor_first and np.all(number) else None), 0
     first, second = SIGNS[name]
     second *= alpha
     return (first, second * number) if tensor_first else (second, first * number)
@@ -84,7 +103,8 @@ def _combined(name: str, a, b, alpha: float, known, path: str) -> Tracked | None
     return Tracked(Sum(tuple(scaled), shape), leads.pop())
 
 
-def _affine(symbol: Symbol, scale: float, shift: float, path: str) -> Symbol:
-    if scale == 1 and shift == 0:
+def _affine(symbol: Symbol, scale, shift, path: str) -> Symbol:
+    if np.all(scale == 1) and np.all(shift == 0):
         return symbol
-    return Applied(affine(path, f"{scale:g} * x + {shift:g}", scale, shift), symbol, symbol.shape)
+    digest = b"".join(np.asarray(number, np.float64).tobytes() for number in (scale, shift))
+    return Applied(replace(affine(path, "affine", scale, shift), digest=digest), symbol, symbol.shape)

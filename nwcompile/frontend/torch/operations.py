@@ -15,9 +15,9 @@ NUMBERS = ("weight", "bias", "running_mean", "running_var", "thresholds", "beta"
 IDENTITIES = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.AlphaDropout)
 SHAPERS = (torch.nn.Flatten, torch.nn.Unflatten)
 SUPPORTED = (
-    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool2d, AdaptiveAvgPool2d, MaxPool2d of "
-    "spikes, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / with numbers, + and - of "
-    "tensors, products of spikes, indexing, views, cat, stack"
+    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, "
+    "MaxPool1d and MaxPool2d of spikes, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / "
+    "with numbers and constants, + and - of tensors, products of spikes, indexing, views, cat, stack"
 )
 
 
@@ -124,9 +124,14 @@ def _adaptive(module, path, shape) -> Operation:
         kernel = tuple(n // m for n, m in zip(sizes, wanted, strict=True))
         return _pool(SimpleNamespace(kernel_size=kernel, stride=kernel, padding=0), path, "avg")
     windows = np.kron(*(_windows(n, m) for n, m in zip(sizes, wanted, strict=True)))
+    return _windowed(module, path, shape[0], windows, 1 / windows.sum(1))
+
+
+def _windowed(module, path, n_channels: int, windows: np.ndarray, weights: np.ndarray) -> Operation:
+    """In every channel, result entry i is `weights[i]` times the sum of the entries that are in `windows[i]`."""
     post, pre = np.nonzero(windows)
-    weight = np.tile((1 / windows.sum(1))[post].astype(np.float32), shape[0])
-    channel = np.arange(shape[0])[:, None]
+    weight = np.tile(weights[post].astype(np.float32), n_channels)
+    channel = np.arange(n_channels)[:, None]
     pre, post = ((channel * size + at).ravel() for size, at in zip(windows.shape[::-1], (pre, post), strict=True))
 
     def connect(source, target, delay, _source_shape):
@@ -149,6 +154,31 @@ def _maximum(module, path, _shape) -> Operation:
     if module.ceil_mode or module.return_indices or pair(module.dilation) != (1, 1):
         raise Unfollowable("whose ceil_mode, return_indices or dilation is not supported")
     return _pool(module, path, "sum")
+
+
+def _average_1d(module, path, shape) -> Operation:
+    if module.ceil_mode or (not module.count_include_pad and _single(module.padding)):
+        raise Unfollowable("whose ceil_mode, or count_include_pad=False with padding, is not supported")
+    return _pool_1d(module, path, shape, 1 / _single(module.kernel_size))
+
+
+def _maximum_1d(module, path, shape) -> Operation:
+    if module.ceil_mode or module.return_indices or _single(module.dilation) != 1:
+        raise Unfollowable("whose ceil_mode, return_indices or dilation is not supported")
+    return _pool_1d(module, path, shape, 1.0)
+
+
+def _pool_1d(module, path, shape, weight: float) -> Operation:
+    """Sums over windows of the last axis, times `weight`."""
+    kernel, padding = _single(module.kernel_size), _single(module.padding)
+    stride = kernel if module.stride is None else _single(module.stride)
+    start = stride * np.arange((shape[1] + 2 * padding - kernel) // stride + 1)[:, None] - padding
+    windows = (np.arange(shape[1]) >= start) & (np.arange(shape[1]) < start + kernel)
+    return _windowed(module, path, shape[0], windows, np.full(len(windows), weight))
+
+
+def _single(value) -> int:
+    return value[0] if isinstance(value, list | tuple) else value
 
 
 def _power_average(module, path, _shape) -> Operation:
@@ -191,8 +221,10 @@ MAKERS = {
     LIFSynapse: _dense,
     torch.nn.Conv1d: _convolution,
     torch.nn.Conv2d: _convolution,
+    torch.nn.AvgPool1d: _average_1d,
     torch.nn.AvgPool2d: _average,
     torch.nn.AdaptiveAvgPool2d: _adaptive,
+    torch.nn.MaxPool1d: _maximum_1d,
     torch.nn.MaxPool2d: _maximum,
     torch.nn.LPPool2d: _power_average,
     torch.nn.BatchNorm1d: _batch_norm,
@@ -203,8 +235,10 @@ AXES = {
     LIFSynapse: (1,),
     torch.nn.Conv1d: (2,),
     torch.nn.Conv2d: (3,),
+    torch.nn.AvgPool1d: (2,),
     torch.nn.AvgPool2d: (3,),
     torch.nn.AdaptiveAvgPool2d: (3,),
+    torch.nn.MaxPool1d: (2,),
     torch.nn.MaxPool2d: (3,),
     torch.nn.LPPool2d: (3,),
     torch.nn.BatchNorm1d: (1, 2),

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import torch
 
-from nwcompile.frontend.torch.inputs import Stepwise
+from nwcompile.frontend.torch.inputs import Stepwise, is_wrapper, uncompiled
 from nwcompile.frontend.torch.kind import Kind, Neurons
 from nwcompile.frontend.torch.kinds import is_foreign_neuron, kind_of, stated
 from nwcompile.frontend.torch.moves import Extent, Tracked
@@ -58,7 +58,7 @@ class Recorder(Tracker):
         """Run the module and give what it did. Exceptions of the module itself pass through."""
         last = self.extent.n_steps - 1
         whole = Source(self.input_name, self.shape, last, self.is_given_once)
-        with torch.no_grad(), self._hooks(), self:
+        with torch.no_grad(), uncompiled(), self._hooks(), self:
             if self.is_given_once:
                 image = self.quietly(lambda: self.x[:, 0].clone())
                 self.track(image, whole, "B")
@@ -128,7 +128,7 @@ class Recorder(Tracker):
             self.refuse(result, f"{path!r} ({name}), which is not supported")
             return
         known = self.known(given[0])
-        if isinstance(module, IDENTITIES):
+        if isinstance(module, IDENTITIES) or (is_relu(module) and self.is_spikes(known.symbol)):
             self.track(result, known.symbol, known.lead)
         elif isinstance(module, SHAPERS) and isinstance(known.symbol, Unsupported):
             self.refuse(result, known.symbol.reason)
@@ -243,7 +243,7 @@ def layer_name(path: str) -> str:
 
 
 def _is_leaf(module: torch.nn.Module) -> bool:
-    if isinstance(module, CONTAINERS):
+    if isinstance(module, CONTAINERS) or is_wrapper(module):
         return False
     known = any(isinstance(module, kind) and type(module).forward is kind.forward for kind in MAKERS)
     return (

@@ -36,6 +36,8 @@ CREATES = frozenset(
         "new_tensor",
     )
 )
+RELUS = ("relu", "relu_")  # what they give of spikes is the spikes
+MAXIMA = ("MaxPool1d", "MaxPool2d", "max_pool1d", "max_pool2d")
 KEEPS_STATE = frozenset(("detach", "detach_", "clone", "contiguous", "requires_grad_", "__get__", "to", "float"))
 
 
@@ -99,7 +101,7 @@ class Tracker(TorchFunctionMode):
     def operated(self, done: Operation, given: Tracked, result: torch.Tensor) -> None:
         """`result` is what the operation gives of `given`."""
         shape = tuple(result.shape[len(self.extent.axes[given.lead]) :])
-        if done.kind in ("MaxPool2d", "max_pool2d"):
+        if done.kind in MAXIMA:
             if self.is_spikes(given.symbol):
                 self.track(result, Pooled(done, given.symbol, shape), given.lead)
             else:
@@ -145,6 +147,8 @@ class Tracker(TorchFunctionMode):
             known = linear(name, args, kwargs, self.known, path)
             known = known or product(name, args, self.known, self.is_spikes, path) or Tracked(Unsupported(reason), "B")
             self.track(result, known.symbol, known.lead)
+        elif name in RELUS and self.is_spikes(self.known(tensors[0]).symbol):
+            self.track(result, self.known(tensors[0]).symbol, self.known(tensors[0]).lead)
         elif name in FUNCTIONS:
             self._weighed(name, args, kwargs, result, reason)
         else:

@@ -1,0 +1,176 @@
+"""from_torch on modules as people have them: compiled, wrapped, of short floats, with constants of their own."""
+
+import numpy as np
+import pytest
+import torch
+
+import nwcompile as nw
+from nwcompile import nn
+from nwcompile.errors import ModelError
+
+N = 6
+
+
+def lif(n=N):
+    return nn.LIFLayer(n, 4e-3, 0.75, "zero", 1e-3, "FF")
+
+
+def spikes(*shape):
+    return (torch.rand(*shape, generator=torch.Generator().manual_seed(5)) < 0.5).float()
+
+
+class Net(torch.nn.Module):
+    """A layer, `between(its spikes)`, a linear map and another layer, one step `[B, *]` at a time."""
+
+    def __init__(self, first=None, between=lambda x: x, n_between=N, shape=()):
+        super().__init__()
+        self.one, self.a = first or torch.nn.Linear(4, N), lif(N)
+        self.two, self.b = torch.nn.Linear(n_between, 5), lif(5)
+        self.two.weight.data = 2 * self.two.weight.data + 0.2
+        self.between, self.shape = between, shape
+
+    def forward(self, x):
+        spikes = self.a(self.one(x).flatten(1))[0]
+        return self.b(self.two(self.between(spikes.reshape(len(x), *self.shape, -1)).flatten(1)))[0]
+
+
+def output(module, x):
+    nn.prepare_net(module)
+    with torch.no_grad():
+        found = torch.stack([module.eval()(x[:, t]) for t in range(x.shape[1])], 1).numpy()
+    nn.prepare_net(module)
+    assert 0.02 < found.mean() < 0.98
+    return found
+
+
+def assert_equal(module, x, wrapped=None):
+    expected = output(module, x)
+    network = nw.from_torch(module if wrapped is None else wrapped, x[:2, :4])
+    np.testing.assert_array_equal(nw.simulate(network, x).output, expected)
+    return network
+
+
+def compiled(module):
+    return torch.compile(module, backend="eager")
+
+
+@pytest.mark.parametrize(
+    "wrap", [torch.nn.DataParallel, compiled, lambda module: torch.nn.DataParallel(compiled(module))]
+)
+def test_from_torch_imports_what_is_wrapped(wrap):
+    torch.manual_seed(1)
+    module = Net()
+    network = assert_equal(module, spikes(3, 12, 4), wrap(module))
+    assert list(network.layers) == ["a", "b"]
+
+
+def test_from_torch_runs_compiled_parts_as_they_were_written():
+    torch.manual_seed(1)
+    module = Net()
+    x = spikes(3, 12, 4)
+    expected = output(module, x)
+    module.one = compiled(module.one)
+    module.compile(backend="eager")
+    np.testing.assert_array_equal(nw.simulate(nw.from_torch(module, x[:2, :4]), x).output, expected)
+
+
+def test_from_torch_takes_weights_and_examples_of_bfloat16():
+    torch.manual_seed(2)
+    module = Net()
+    x = spikes(3, 12, 4)
+    for parameter in module.parameters():
+        parameter.data = (parameter.data * 32).round() / 32
+    expected = nw.simulate(nw.from_torch(module, x), x).output
+    got = nw.simulate(nw.from_torch(module.bfloat16(), x.bfloat16()), x).output
+    assert expected.any() and np.array_equal(got, expected)
+
+
+def test_from_torch_hands_back_the_states_of_a_list():
+    class Listed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.a = torch.nn.Linear(4, N), lif()
+
+        def forward(self, x, before=None):
+            before = x.new_zeros(len(x), N) if before is None else before
+            after = self.a(self.one(x) + before)[0]
+            return [after, after]
+
+    (late,) = [c for c in nw.from_torch(Listed(), spikes(2, 5, 4)).connections if c.source == "a"]
+    assert late.aligned_delay == 1
+
+
+def constants(*shape, seed=3):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed)) + 0.5
+
+
+PER_CHANNEL, PER_ENTRY = constants(2, 1, 1), constants(2, 3, 1, seed=4)
+SHIFTS = torch.linspace(-0.5, 0.75, N)
+CONSTANT = [
+    lambda x: x * constants(N), lambda x: constants(1, N) * x, lambda x: x / constants(N),
+    lambda x: x + SHIFTS, lambda x: x - SHIFTS, lambda x: SHIFTS - x,
+    lambda x: torch.add(x, SHIFTS, alpha=2), lambda x: x * (torch.arange(N) > 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("between", CONSTANT)
+def test_from_torch_follows_sums_and_products_with_constants(between):
+    torch.manual_seed(5)
+    assert_equal(Net(between=between), spikes(3, 12, 4))
+
+
+@pytest.mark.parametrize("constant", [PER_CHANNEL, PER_ENTRY])
+def test_from_torch_follows_products_with_constants_per_channel(constant):
+    torch.manual_seed(1)
+    assert_equal(Net(between=lambda x: x.reshape(-1, 2, 3, 1) * constant), spikes(3, 12, 4))
+
+
+@pytest.mark.parametrize(
+    "between, name",
+    [(lambda x: x / torch.zeros(N), "div"), (lambda x: x * x[:, :1], "mul")],
+)
+def test_from_torch_refuses_products_with_what_is_no_constant(between, name):
+    with pytest.raises(ModelError, match=f"^'two' is fed by torch function '{name}' in forward, which is not supp"):
+        nw.from_torch(Net(between=between), spikes(3, 5, 4))
+
+
+def test_from_torch_refuses_constants_that_change():
+    with pytest.raises(ModelError, match=r"^layer 'b' is fed differently in step 0 and in the last step of the exa"):
+        nw.from_torch(Net(between=lambda x: x * torch.rand(N)), spikes(3, 5, 4))
+
+
+@pytest.mark.parametrize("relu", [torch.nn.ReLU(), torch.relu, torch.nn.functional.relu, torch.Tensor.relu])
+def test_from_torch_sees_that_spikes_have_no_negative_part(relu):
+    torch.manual_seed(1)
+    network = assert_equal(Net(between=relu), spikes(3, 12, 4))
+    assert network.layers == ("a", "b")
+
+
+def test_from_torch_refuses_relu_of_what_is_no_spikes():
+    with pytest.raises(ModelError, match=r"^'two' is fed by torch function 'relu' in forward, which is not supported"):
+        nw.from_torch(Net(between=lambda x: torch.relu(x - 0.5)), spikes(3, 5, 4))
+
+
+POOLS = [
+    (torch.nn.AvgPool1d(2), 3), (torch.nn.AvgPool1d(3, 2, 1), 3), (torch.nn.AvgPool1d(2, padding=1), 4),
+    (torch.nn.MaxPool1d(2), 3), (torch.nn.MaxPool1d(3, 2, 1), 3),
+    (lambda x: torch.nn.functional.avg_pool1d(x, 2), 3), (lambda x: torch.nn.functional.max_pool1d(x, 2), 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pool, n", POOLS)
+def test_from_torch_pools_over_one_axis(pool, n):
+    torch.manual_seed(5)
+    assert_equal(Net(torch.nn.Linear(4, N), pool, n, shape=(1,)), spikes(3, 12, 4))
+
+
+@pytest.mark.parametrize(
+    "pool, reason",
+    [
+        (torch.nn.AvgPool1d(4, 4, ceil_mode=True), "whose ceil_mode, or count_include_pad=False with padding, is not"),
+        (torch.nn.MaxPool1d(2, dilation=2), "whose ceil_mode, return_indices or dilation is not supported"),
+    ],
+)
+def test_from_torch_refuses_unusual_pools_over_one_axis(pool, reason):
+    with pytest.raises(ModelError, match=f"^'two' is fed by 'between' \\({type(pool).__name__}\\), {reason}"):
+        nw.from_torch(Net(between=pool, n_between=2, shape=(1,)), spikes(3, 5, 4))
