@@ -159,11 +159,9 @@ def _float_model(parser: Parser) -> None:
 
 def _model_flags(parser: Parser) -> None:
     parser.add_argument("--dt", type=_number, metavar="SECONDS", help="time step of a .nir file")
-    parser.add_argument(
-        "--dialect", type=_choice("dialect", DIALECTS), help=f"who wrote the .nir file: {', '.join(DIALECTS)}"
-    )
+    parser.add_argument("--dialect", type=_dialect, help=f"who wrote the .nir file: {', '.join(DIALECTS)}")
     parser.add_argument("--neuron", action="append", default=[], metavar="KEY=VALUE", type=_setting,
-                        help="a NeuronSpec field a .nir file leaves unsaid, or to change: reset=subtract")  # fmt: skip
+                        help="a NeuronSpec field that a file leaves unsaid: reset=zero; of one node: lif1.reset=zero")  # fmt: skip
 
 
 def _chip(parser: Parser, required: bool) -> None:
@@ -217,6 +215,10 @@ def _choice(kind: str, words):
         return word
 
     return check
+
+
+def _dialect(text: str) -> str:
+    return _choice("dialect", DIALECTS)(text.strip().lower())
 
 
 def _choices(kind: str, words):

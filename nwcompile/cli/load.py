@@ -47,20 +47,33 @@ def program_of(path: str, changes: dict) -> Program:
     return replace(program, chip=program.chip.replace(changes)) if changes else program
 
 
+def neuron_of(settings: list[tuple[str, object]]) -> dict | None:
+    """What `--neuron` flags state: of all neurons with `FIELD=VALUE`, of one node or layer with `NODE.FIELD=VALUE`."""
+    from nwcompile.frontend.nir.overrides import CHOICES
+
+    common: dict[str, object] = {}
+    nodes: dict[str, dict] = {}
+    for key, value in settings:
+        node, dot, field = key.rpartition(".")
+        fields = nodes.setdefault(node, {}) if dot else common
+        fields[field] = "none" if value is None and field in CHOICES else value
+    return {**common, **nodes} or None
+
+
 def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) -> Network:
     """The network of a .nir or .net file or of `package.module:factory`, which may need the `example`."""
     check_kind(spec)
     if Path(spec).suffix == ".nir":
         from nwcompile.frontend.nir import from_nir
 
-        given = {"dt": args.dt, "dialect": args.dialect, "neuron": dict(args.neuron) or None}
+        given = {"dt": args.dt, "dialect": args.dialect, "neuron": neuron_of(args.neuron)}
         return from_nir(spec, **{name: value for name, value in given.items() if value is not None})
     if Path(spec).suffix == ".net":
         from nwcompile.frontend.lava import from_lava
 
         if args.dt is not None or args.dialect is not None:
             raise OptionError("--dt and --dialect say how to read a .nir file; a .net file says it itself")
-        return from_lava(spec, dict(args.neuron) or None)
+        return from_lava(spec, neuron_of(args.neuron))
     no_nir_flags(args, "a factory's module says it itself")
     made = _call(spec, _factory(spec))
     if isinstance(made, Network):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
+from nwcompile.cli.arguments import parse
+from nwcompile.cli.load import neuron_of
 from nwcompile.errors import unknown_choice
 from nwcompile.sim import simulate
 from tests.frontend.graphs import graph, inputs, lif, linear, outputs
@@ -254,3 +256,19 @@ def test_cli_crosscheck_that_is_interrupted_says_so_and_returns_130(command, fol
 def test_cli_crosscheck_of_a_model_that_does_not_fit_returns_1(command, nir_file):
     code, out, err = command(f"crosscheck {nir_file} {NIR} --chip tiny --set core.max_neurons=1 --input data.npz")
     assert (code, out) == (1, "") and "exceeded on tiny\n" in err
+
+
+@pytest.mark.parametrize(
+    "flags, neuron",
+    [
+        ("--neuron reset=none", {"reset": "none"}),
+        ("--neuron reset=zero --neuron v_min=none", {"reset": "zero", "v_min": None}),
+        ("--neuron reset=zero --neuron lif2.reset=subtract --neuron rec.lif.threshold=0.5",
+         {"reset": "zero", "lif2": {"reset": "subtract"}, "rec.lif": {"threshold": 0.5}}),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_cli_neuron_flags_state_fields_of_all_nodes_or_of_one(flags, neuron):
+    args = parse("crosscheck", "", f"m.nir --chip tiny --input x.npz --dialect snnTorch {flags}".split())
+    assert neuron_of(args.neuron) == neuron
+    assert args.dialect == "snntorch"

@@ -259,6 +259,19 @@ def test_overrides_that_are_no_dict_are_a_model_error():
     assert str(caught.value) == "neuron='zero' must be a dict of NeuronSpec fields, or of such dicts by node name"
 
 
+@pytest.mark.parametrize("dialect", ["snnTorch", " SNNTORCH "])
+@pytest.mark.parametrize("dt", [np.array(1e-4), np.float64(1e-4)])
+def test_dialect_and_time_step_are_taken_as_people_have_them(dialect, dt):
+    usual = from_nir(one_layer(LEAKY), dt=1e-4, dialect="snntorch", neuron={"reset": "zero"})
+    assert from_nir(one_layer(LEAKY), dt=dt, dialect=dialect, neuron={"reset": "zero"}).hash == usual.hash
+
+
+def test_nodes_that_are_named_by_numbers_may_be_given_by_number():
+    numbered = graph("in > 0 > 1 > out", **{"in": inputs(3), "0": linear(3, 3), "1": LEAKY, "out": outputs(3)})
+    network = from_nir(numbered, dt=1e-4, dialect="snntorch", neuron={1: {"reset": "zero"}})
+    assert network.node("1").neuron.reset == "zero"
+
+
 def test_missing_or_unknown_dialect_names_the_choices():
     assert refused(LEAKY, dialect=None) == (
         "from_nir needs dialect=, because NIR files do not say how neurons are discretised, fire and reset; "

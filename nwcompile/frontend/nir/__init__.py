@@ -22,6 +22,7 @@ from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes
 from nwcompile.frontend.nir.wiring import check_ends, wire
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.plain import plain
 
 LATE_BIAS = "the bias of a recurrence acts in every step; norse leaves it out in step 0, where nothing is fed back yet"
 
@@ -41,10 +42,12 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     ModelError for files, nodes and numbers that cannot be used, naming the node; warns with NwWarning what is assumed
     and what contradicts the dialect.
     """
+    dt, dialect = plain(dt), dialect.strip().lower() if isinstance(dialect, str) else dialect
     _check_choices(dt, dialect, neuron)
+    neuron = {str(key): value for key, value in (neuron or {}).items()}
     tree = read_tree(path)
     if has_notes(tree):
-        network = _as_noted(tree, _named(path), dt, dialect, neuron or {})
+        network = _as_noted(tree, _named(path), dt, dialect, neuron)
         if network is not None:
             return network
     if dialect is None:
@@ -63,7 +66,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     delays = [node for node in graph.nodes.values() if node.kind == "Delay" and delay_steps(node, step).min() > 0]
     late = late_edges(graph, frozenset(node.name for node in delays))
     shapes = _shapes(graph)
-    given = overrides(neuron or {}, {node.name: node.kind for node in neurons}, dialect)
+    given = overrides(neuron, {node.name: node.kind for node in neurons}, dialect)
     specs: dict[str, NeuronSpec] = {}
     said: dict[str, list[str]] = {}
     with np.errstate(all="ignore"):  # what comes out infinite is refused by Network.verify, which names it
