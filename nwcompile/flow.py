@@ -15,7 +15,7 @@ from nwcompile.passes.check import check, estimate, unmapped_violations
 from nwcompile.passes.emit import emit
 from nwcompile.passes.normalize import normalize
 from nwcompile.passes.one_sign import one_sign
-from nwcompile.passes.partition import partition
+from nwcompile.passes.partition import method_warnings, partition
 from nwcompile.passes.place import place
 from nwcompile.passes.quantize import Quantized, quantize
 from nwcompile.passes.schedule import schedule
@@ -62,6 +62,7 @@ def compile(
     fixed = quantized.network
     activity = stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike)
     if mapping is None:
+        notes = [*notes, *method_warnings(chip, options)]
         try:
             mapping = stage("partition", partition, fixed, chip, activity, options)
         except FitError as e:

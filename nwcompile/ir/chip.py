@@ -221,7 +221,7 @@ class Chip:
             if table["base"] not in cls.names():
                 raise ChipError(f"{where}: base: {unknown_choice('chip', table['base'], cls.names())}")
             base = cls.load(table["base"])
-            sources = {key: base.source_of(key) for key in KEYS if base.source_of(key) is not None}
+            sources = {key: base.source_of(key) for key in KEYS if None not in (base.value(key), base.source_of(key))}
             table = on_base(base.to_dict() | {"sources": sources}, table)
         check_names(table, ("name", "description", "sources", *SECTIONS), "", where)
         for key in ("name", "noc", "core", "neuron"):

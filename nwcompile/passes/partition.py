@@ -10,6 +10,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes import capacity
 from nwcompile.passes.check import capacity_violations, too_many_cores
+from nwcompile.passes.core_rules import has_rules
 from nwcompile.passes.metis import metis
 from nwcompile.passes.sequential import sequential
 
@@ -36,6 +37,14 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
         )
     activity.verify(network)
     return on_sites(network, chip, method(network, chip, activity, options))
+
+
+def method_warnings(chip: Chip, options: Options) -> list[str]:
+    """What the partitioner does otherwise on this chip, as sentences."""
+    if options.partitioner != "metis" or not has_rules(chip):
+        return []
+    return [f"{chip.name} limits the layers or destinations of a core, which METIS cannot keep: cores are cut as with "
+            "partitioner='sequential'"]  # fmt: skip
 
 
 def on_sites(network: Network, chip: Chip, core_of: dict[str, np.ndarray]) -> Mapping:

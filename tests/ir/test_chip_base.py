@@ -16,7 +16,8 @@ def test_chip_base_alone_gives_every_figure_and_source_of_the_base():
     chip = mine()
     assert chip.name == "mine" and chip.to_dict()["name"] == "mine" and "base" not in chip.to_dict()
     assert [key for key in KEYS if chip.value(key) != LOIHI1.value(key)] == []
-    assert [key for key in KEYS if chip.source_of(key) != LOIHI1.source_of(key)] == []
+    given = [key for key in KEYS if LOIHI1.value(key) is not None]
+    assert [key for key in given if chip.source_of(key) != LOIHI1.source_of(key)] == []
 
 
 def test_chip_base_figures_are_replaced_with_their_sources():

@@ -65,10 +65,17 @@ def test_core_rules_show_the_worst_five_cores_and_count_the_others():
 @pytest.mark.parametrize(
     ("rule", "n_cores"), [({}, 2), ({"core__max_layers": 1}, 3), ({"core__max_destinations": 1}, 3)]
 )
-def test_sequential_shares_no_core_where_a_rule_forbids_it(rule, n_cores):
+def test_compile_shares_no_core_where_a_rule_forbids_it_and_says_how_it_cut(rule, n_cores):
     network = dense_net(2, 40, 40, 40)
     program = nw.compile(network, small_chip(**rule))
     assert program.mapping.n_cores == n_cores
+    warning = (
+        "small limits the layers or destinations of a core, which METIS cannot keep: cores are cut as with "
+        "partitioner='sequential'"
+    )
+    assert (warning in program.manifest["warnings"]) == bool(rule)
+    told = nw.compile(network, small_chip(**rule), options=nw.Options(partitioner="sequential"))
+    assert warning not in told.manifest["warnings"]
 
 
 def speck_net(n_readers: int) -> Network:
