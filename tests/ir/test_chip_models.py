@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
+from nwcompile import cli
 from nwcompile.ir.chip import KEYS, Chip, Cost, Energy
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
@@ -45,6 +46,15 @@ def test_chip_model_has_a_source_for_every_cost_and_energy(name):
     keys = [f"{section}.{f.name}" for section, kind in (("cost", Cost), ("energy", Energy)) for f in fields(kind)]
     given = [key for key in keys[1:] if chip.value(key) is not None]
     assert [key for key in given if chip.source_of(key) is None] == []
+
+
+@pytest.mark.parametrize("name", Chip.names())
+def test_chips_show_prints_every_figure_with_its_source(name, capsys):
+    chip = Chip.load(name)
+    assert cli.main(["chips", "show", name]) == 0
+    printed = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines() if line.count("  ") >= 1)
+    for key in (key for key in KEYS if chip.value(key) is not None):
+        assert printed[key].endswith(f"  {chip.source_of(key) or 'default'}")
 
 
 def test_chip_loihi1_davies2018_differs_from_loihi1_in_costs_and_energies_alone():
