@@ -161,7 +161,7 @@ def _model_flags(parser: Parser) -> None:
     parser.add_argument("--dt", type=_number, metavar="SECONDS", help="time step of a .nir file")
     parser.add_argument("--dialect", type=_dialect, help=f"who wrote the .nir file: {', '.join(DIALECTS)}")
     parser.add_argument("--neuron", action="append", default=[], metavar="KEY=VALUE", type=_setting,
-                        help="a NeuronSpec field that a file leaves unsaid: reset=zero; of one node: lif1.reset=zero")  # fmt: skip
+                        help="a NeuronSpec field a file leaves unsaid: reset=zero; of a node n.reset=zero")  # fmt: skip
 
 
 def _chip(parser: Parser, required: bool) -> None:

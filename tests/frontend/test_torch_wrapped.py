@@ -74,6 +74,22 @@ def test_from_torch_runs_compiled_parts_as_they_were_written():
     np.testing.assert_array_equal(nw.simulate(nw.from_torch(module, x[:2, :4]), x).output, expected)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_from_torch_refuses_torchscript():
+    made = torch.jit.script(torch.nn.Linear(3, 3))
+    text = "is TorchScript, whose functions cannot be followed; give from_torch the module that it was made from"
+    for module, where in ((made, "the module"), (torch.nn.Sequential(made, lif(3)), "'0'")):
+        with pytest.raises(ModelError) as caught:
+            nw.from_torch(module, spikes(2, 4, 3))
+        assert str(caught.value) == f"{where} {text}"
+
+
+def test_from_torch_takes_sparse_examples():
+    torch.manual_seed(1)
+    module, x = Net(), spikes(3, 12, 4)
+    assert nw.from_torch(module, x.to_sparse()).hash == nw.from_torch(module, x).hash
+
+
 def test_from_torch_takes_weights_and_examples_of_bfloat16():
     torch.manual_seed(2)
     module = Net()

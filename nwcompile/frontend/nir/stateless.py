@@ -62,7 +62,7 @@ def delay_steps(node: NirNode, dt: float | None) -> np.ndarray:
         raise node.fail("needs the time step; give dt= in the unit of its delay")
     steps = np.rint(delay / dt)
     if (np.abs(delay / dt - steps) > WHOLE).any() or (steps < 0).any():
-        odd = delay.flat[np.argmax(np.abs(delay / dt - steps))]
+        odd = delay.flat[np.argmax(np.where(steps < 0, np.inf, np.abs(delay / dt - steps)))]
         raise node.fail(f"delay {odd:g} is {odd / dt:g} steps of dt={dt:g}; it must be a whole number of steps >= 0")
     return steps.astype(np.int64)
 

@@ -49,11 +49,18 @@ def example_of(module: torch.nn.Module, example_input, layout: str) -> torch.Ten
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}")
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise ModelError(
+                f"{repr(path) if path else 'the module'} is TorchScript, whose functions cannot be followed; "
+                "give from_torch the module that it was made from"
+            )
     axes = LAYOUTS[layout]
     try:
         x = torch.as_tensor(example_input)
     except (TypeError, ValueError, RuntimeError) as e:
         raise ModelError(f"example_input must be numbers {axes}: {e}") from None
+    x = x if x.layout == torch.strided else x.to_dense()
     if x.ndim <= len(layout) or 0 in x.shape:
         raise ModelError(f"example_input must be {axes}, got shape {list(x.shape)}")
     if x.is_complex() or (x.is_floating_point() and not x.isfinite().all()):
