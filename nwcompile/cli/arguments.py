@@ -75,7 +75,8 @@ def _simulate(parser: Parser) -> None:
     _backend(parser, "cycle for a program, reference for a float network")
     parser.add_argument("--window", type=_choice("window", WINDOWS), default="aligned",
                         help="aligned: the model's T steps of every layer; hardware: T steps of the chip")  # fmt: skip
-    parser.add_argument("--record", type=_choice("record", RECORDS), default="spikes", help="all: states too")
+    parser.add_argument("--record", type=_choice("record", RECORDS), default="spikes",
+                        help="all: states too; totals: sums only, for any number of steps (backend cycle)")  # fmt: skip
     parser.add_argument("--profile", action="store_true",
                         help="say where the cycles go: phases, latencies, links, critical paths")  # fmt: skip
     _trace(parser)
@@ -229,8 +230,8 @@ def _choices(kind: str, words):
 
 def _whole(text: str) -> int:
     try:
-        return int(text)
-    except ValueError:
+        return int(float(text)) if text.lower().count("e") == 1 and float(text).is_integer() else int(text)
+    except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
 
 

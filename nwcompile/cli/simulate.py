@@ -15,7 +15,8 @@ from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
-from nwcompile.report.collect import collect
+from nwcompile.report.collect import collect, real_time
+from nwcompile.report.profile import collect_messages
 from nwcompile.report.text import profile_lines
 from nwcompile.sim import simulate
 
@@ -40,10 +41,7 @@ def run(args: Namespace) -> int:
         artifact.write_bytes(file, _npz(result, model))
     if trace_file is not None:
         write_trace(args, trace_file, model, data.x, args.window)
-    more = {}
-    if args.profile or args.model_dt is not None:
-        doc = collect(model, result, model_dt=args.model_dt, wall_seconds=seconds)
-        more = {key: doc[key] for key in ("profile", "real_time", "energy")}
+    more = _more(args, model, result, seconds)
     if args.json:
         written = {"output": args.output, "trace": args.trace}
         print(as_json({**summary(result), **{k: v for k, v in more.items() if k != "energy"}, **written}))
@@ -58,15 +56,28 @@ def run(args: Namespace) -> int:
     return 0
 
 
+def _more(args: Namespace, model, result: Run, seconds: float) -> dict:
+    """What `--profile` and `--model-dt` ask for beside the summary: profile, real_time, energy."""
+    if not args.profile and args.model_dt is None:
+        return {}
+    if result.totals is None:
+        doc = collect(model, result, model_dt=args.model_dt, wall_seconds=seconds)
+        return {key: doc[key] for key in ("profile", "real_time", "energy")}
+    messages = collect_messages(model, result) if args.profile else None
+    return {"profile": messages, "real_time": real_time(result, args.model_dt, seconds), "energy": None}
+
+
 def summary(result: Run) -> dict:
     """The figures of a run as plain values: totals over the batch, cycles by hardware step."""
+    n_steps = next(iter(result.spikes.values())).shape[1] if result.totals is None else result.totals.n_steps
+    spiked = np.count_nonzero if result.totals is None else np.sum
     return {
         "backend": result.backend,
         "device": result.device,
         "window": result.window,
         "n_samples": result.n_samples,
-        "n_steps": next(iter(result.spikes.values())).shape[1],
-        "spikes": {layer: int(np.count_nonzero(s)) for layer, s in result.spikes.items()},
+        "n_steps": n_steps,
+        "spikes": {layer: int(spiked(s)) for layer, s in result.spikes.items()},
         "counters": {name: int(result.counters[name].sum()) for name in COUNTERS if name in result.counters},
         "step_cycles": result.step_cycles,
         "seconds": result.seconds,
@@ -98,7 +109,13 @@ def _text(result: Run, model) -> str:
 
 def _times(result: Run, program: Program) -> str:
     lines = []
-    if result.step_cycles is not None:
+    if result.step_cycles is not None and result.totals is not None:
+        n, us = result.totals.n_hardware_steps, program.chip.core.cycle_ns / 1000
+        mean, longest = result.step_cycles[0] * us / result.n_samples / n, result.totals.longest_cycles * us
+        lines.append(
+            f"hardware step: mean {mean:.3f} us, longest {longest:.3f} us (of {count(n, 'step')} and all samples)"
+        )
+    elif result.step_cycles is not None:
         us = result.step_cycles * program.chip.core.cycle_ns / 1000 / result.n_samples
         lines.append(f"hardware step: mean {us.mean():.3f} us, longest {us.max():.3f} us (of {count(len(us), 'step')})")
     elif not program.chip.has_times:

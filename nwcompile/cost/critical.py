@@ -54,7 +54,7 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
         phase = max(parts, key=lambda part: parts[part])
         unit = "shared" if "shared" in done.units else "send" if source == OWN else "receive"
         found.append(CriticalPath(
-            h, row["sample"], row["total"], core, phase, share.largest(done.cycles, done.units[unit], core),
+            row["step"], row["sample"], row["total"], core, phase, share.largest(done.cycles, done.units[unit], core),
             int(program.core_of[source]) if source >= 0 else None, _layer(program, source) if source >= 0 else None,
             row["link"] if source >= 0 else None, parts,
         ))  # fmt: skip

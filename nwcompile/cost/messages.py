@@ -26,11 +26,14 @@ class Latency:
 
 @dataclass(frozen=True)
 class LinkLoad:
-    """One link: flits of all steps and samples, the most in one step, and flits in the buffers that it leads to."""
+    """One link: flits of all steps and samples, the most in one step, and flits in the buffers that it leads to.
+
+    `flits_max_step` is summed over the samples, and None where only totals were kept.
+    """
 
     link: int
     flits: int
-    flits_max_step: int
+    flits_max_step: int | None
     peak: int
     mean: float
 
@@ -56,4 +59,7 @@ def congested_links(run: Run, n: int | None = None) -> tuple[LinkLoad, ...]:
     order = np.lexsort((-flits, -run.profile.link_mean))
     order = order[flits[order] > 0][:n]
     peak, mean = run.profile.link_peak, run.profile.link_mean
-    return tuple(LinkLoad(i, int(flits[i]), int(most[i]), int(peak[i]), float(mean[i])) for i in order.tolist())
+    return tuple(
+        LinkLoad(i, int(flits[i]), None if run.totals else int(most[i]), int(peak[i]), float(mean[i]))
+        for i in order.tolist()
+    )

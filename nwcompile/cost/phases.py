@@ -31,8 +31,8 @@ class Phases:
 
 
 def phases(program: Program, run: Run) -> Phases | None:
-    """The phases of a run that was profiled; None if it was not, or the chip has no times."""
-    if run.profile is None or run.step_cycles is None or run.link_flits is None:
+    """The phases of a run that was profiled; None if it was not, keeps totals only, or the chip has no times."""
+    if run.profile is None or run.step_cycles is None or run.link_flits is None or run.totals is not None:
         return None
     done = work(program, run.counters, run.link_flits, run.n_samples)
     units = {unit: _phases_of(done, unit, run) for unit in done.units}

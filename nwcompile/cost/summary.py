@@ -8,7 +8,7 @@ from nwcompile.cost.critical import CriticalPath, critical_paths
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.floorline import Floorline, floorline, tightness
 from nwcompile.cost.layers import synops_into
-from nwcompile.cost.messages import Latency, LinkLoad, congested_links, latency
+from nwcompile.cost.messages import LinkLoad, congested_links
 from nwcompile.cost.multi_spike import MultiSpikes, multi_spikes
 from nwcompile.cost.phases import Phases, phases
 from nwcompile.cost.traffic import count_events, link_flits, resources
@@ -59,7 +59,7 @@ class Summary:
     `core_use[resource]` int64[core]; `core_synops`, `core_busy_us` float64[core]: mean of a step, `core_busy_us` of the
     busiest unit; `link_flits` float64[link]: mean of a step; `max_synops` float64[H]: of the busiest core; `events`:
     how often each counter's event happened; `multi` what sends several spikes a step. `phases`, `critical` (the slowest
-    steps), `latency` and `loads` (every link with flits, the most crowded first) are sums of all samples of a run that
+    steps) and `loads` (every link with flits, the most crowded first) are sums of all samples of a run that
     was profiled. `bound` is the floorline of the
     run, `predicted` that of the calibration activity (`predicted_synops` its max_synops). What the chip, backend or
     program does not give is None.
@@ -82,7 +82,6 @@ class Summary:
     multi: MultiSpikes | None
     phases: Phases | None
     critical: tuple[CriticalPath, ...] | None
-    latency: Latency | None
     loads: tuple[LinkLoad, ...] | None
 
     @property
@@ -121,6 +120,8 @@ def summarise(program: Program, run: Run) -> Summary:
     """The Summary of a run of `program`; raises ModelError for a run of something else."""
     n_cores = program.mapping.n_cores
     run.verify()
+    if run.totals is not None:
+        raise ModelError("the run keeps totals only, and a report shows steps; simulate with record='spikes' for one")
     if not run.counters or run.activity is None or run.counters["synops"].shape[1] != n_cores:
         raise ModelError(f"the run is not one of this program of {n_cores} cores; simulate the program and report that")
     per_sample = 1 / run.n_samples
@@ -149,7 +150,6 @@ def summarise(program: Program, run: Run) -> Summary:
         multi=multi_spikes(program, run.activity, run.counters),
         phases=phases(program, run),
         critical=critical_paths(program, run),
-        latency=latency(run.profile) if is_profiled else None,
         loads=congested_links(run) if is_profiled else None,
     )
 

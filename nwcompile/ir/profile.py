@@ -21,7 +21,7 @@ class Profile:
     `latency_sum` and `latency_max` are exact. Messages of input lines are at their core from the beginning.
 
     `path`: of the longest phase of each hardware step, what the core that finished last had been waiting for, by name
-    [H]: `sample`; `core`; `source`, whose message began its last uninterrupted work (an index in the order of
+    [H]: `step`; `sample`; `core`; `source`, whose message began its last uninterrupted work (an index in the order of
     `Network.offsets`; -1: it worked, or waited for injections, from the beginning; -2: it received input from the
     beginning); `link`, of those that the message took, the one with most flits in this step (-1: none); and float64
     times: `total`; `ready`, when that message was ready; `stalled`, how long its core (for -1: this core) had waited

@@ -27,6 +27,20 @@ COUNTERS = (
 SUMS = {"synops": ("synops_dense", "synops_sparse", "synops_conv"), "hops": ("hops_ew", "hops_ns")}
 
 
+@dataclass(frozen=True)
+class Totals:
+    """What is known of the steps that `record="totals"` has summed up: T aligned and H hardware steps, the longest one.
+
+    The Run's `spikes` are then int64[B, 1, *shape], how many each neuron sent; its `states` and output those of layers
+    that never fire, int64[B, 1, *shape] after the last step; every array by hardware step has one row, the sum of all.
+    `longest_cycles` is that of one sample's step, with its barrier.
+    """
+
+    n_steps: int
+    n_hardware_steps: int
+    longest_cycles: int | None
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """Aligned `spikes` and `states` `[B, T, *shape]`, `counters` int64[H, core] per hardware step, summed over B.
@@ -52,6 +66,7 @@ class Run:
     link_flits: np.ndarray | None = None  # int64[H, link], measured by `cycle`
     n_dropped: int = 0
     profile: Profile | None = None  # of `cycle`, if asked for
+    totals: Totals | None = None  # of `cycle`, if asked for
 
     def verify(self) -> None:
         """Raise ModelError unless samples, steps and cores are the same everywhere and the counters add up."""

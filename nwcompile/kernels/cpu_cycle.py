@@ -7,7 +7,7 @@ import numpy as np
 from nwcompile.kernels.cpu_core import move_messages
 from nwcompile.kernels.cpu_neuron import step
 from nwcompile.kernels.cpu_router import equal_turns, start_over
-from nwcompile.kernels.cpu_watch import BASE, OF_SAMPLE, STEP
+from nwcompile.kernels.cpu_watch import BASE, ROW, SAMPLE_NOW, STEP_NOW
 from nwcompile.kernels.jit import kernel
 
 
@@ -25,10 +25,13 @@ class Plan(NamedTuple):
     ticks_per_cycle: int
     repeats: bool  # n spikes of a step are n messages
     most: int  # and no more than this
+    first_sample: int  # number of the first sample
+    first: int  # hardware step to begin with; if it is not 0, one goes on from the state that the last one left
+    by_hardware: bool  # spikes and states are recorded by hardware step - first, not by aligned step
 
 
 class Record(NamedTuple):
-    """What is written; arrays of 0 samples are not wanted."""
+    """What is written, from step Plan.first on; arrays of 0 samples are not wanted. Rows of `cycles`: steps to do."""
 
     spikes: np.ndarray  # int32[sample, step, neuron]
     u: np.ndarray  # int64[sample, step, neuron]
@@ -45,8 +48,8 @@ def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, ev
 
     Returns -1 where a neuron spikes more often than messages are repeated.
     """
-    h = micro // plan.period
-    sent = record.sent[h, core]
+    row = micro // plan.period - plan.first
+    sent = record.sent[row, core]
     ticks = np.int64(0)
     for k in range(plan.neuron_first[core], plan.neuron_first[core + 1]):
         j = plan.neuron[k]
@@ -65,10 +68,11 @@ def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, ev
             sent[1] += 1
             ticks += costs.update
         count = step(neurons, i, s, i, x)
-        record.spikes[b, t, i] = count
+        at_row = row if plan.by_hardware else t
+        record.spikes[b, at_row, i] = count
         if record.u.shape[0] > 0:
-            record.u[b, t, i] = s.u[i]
-            record.v[b, t, i] = s.v[i]
+            record.u[b, at_row, i] = s.u[i]
+            record.v[b, at_row, i] = s.v[i]
         if count == 0:
             continue
         times = abs(count) if plan.repeats else np.int64(1)
@@ -112,24 +116,27 @@ def take_input(axons, box, x, repeats):
 
 @kernel
 def run_samples(plan, mesh, q, w, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events):
-    """Simulate samples one after the other from cleared state.
+    """Simulate samples one after the other from cleared state (or one sample from where it was: Plan.first).
 
-    x: int32[sample, step, input line]; s, acc, events, q, p, box: scratch. Returns 0; -1 if messages got stuck; -2 if a
-    neuron spikes more often than messages are repeated, its spikes of that step being the last ones recorded.
+    x: int32[sample, step from Plan.first, input line]; s, acc, events, q, p, box: scratch. Returns 0; -1 if messages
+    got stuck; -2 if a neuron spikes more often than messages are repeated, its spikes of that step being the last ones
+    recorded.
     """
     n_cores = axons.site.shape[0]
     for b in range(x.shape[0]):
-        s.u[:] = 0
-        s.v[:] = 0
-        s.since[:] = 1 << 30
-        acc[:] = 0
-        events[:] = 0
-        start_over(q)
-        equal_turns(q)
-        p.turn[:] = 0
-        p.channel[:] = mesh.n_vcs - 1
-        for micro in range(plan.n_hardware * plan.period):
+        if plan.first == 0:
+            s.u[:] = 0
+            s.v[:] = 0
+            s.since[:] = 1 << 30
+            acc[:] = 0
+            events[:] = 0
+            start_over(q)
+            equal_turns(q)
+            p.turn[:] = 0
+            p.channel[:] = mesh.n_vcs - 1
+        for micro in range(plan.first * plan.period, (plan.first + record.cycles.shape[0]) * plan.period):
             h = micro // plan.period
+            row = h - plan.first
             slot = micro % acc.shape[0]
             box.external[:] = -1
             at = 0
@@ -140,17 +147,17 @@ def run_samples(plan, mesh, q, w, costs, axons, box, p, neurons, synapses, membe
                     return -2
             box.first[n_cores] = at
             if micro % plan.period == 0 and h < plan.n_steps:
-                take_input(axons, box, x[b, h], plan.repeats)
+                take_input(axons, box, x[b, row], plan.repeats)
             q.flits[:] = 0
             if w.is_on:
-                w.state[STEP], w.state[OF_SAMPLE] = h, b
-                w.state[BASE] = record.cycles[h] * plan.ticks_per_cycle
+                w.state[ROW], w.state[STEP_NOW], w.state[SAMPLE_NOW] = row, h, plan.first_sample + b
+                w.state[BASE] = record.cycles[row] * plan.ticks_per_cycle
             ticks = move_messages(
-                mesh, q, w, costs, axons, box, p, synapses, members, micro, acc, events, record.received[h]
+                mesh, q, w, costs, axons, box, p, synapses, members, micro, acc, events, record.received[row]
             )
             if ticks < 0:
                 return -1
             for link in range(q.flits.shape[0]):
-                record.flits[h, link] += q.flits[link]
-            record.cycles[h] += (ticks + plan.ticks_per_cycle - 1) // plan.ticks_per_cycle
+                record.flits[row, link] += q.flits[link]
+            record.cycles[row] += (ticks + plan.ticks_per_cycle - 1) // plan.ticks_per_cycle
     return 0

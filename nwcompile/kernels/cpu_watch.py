@@ -24,7 +24,8 @@ STALLED = 5  # how long its core had waited for injections before; of OWN work, 
 INJECTED = 6  # when its last flit was injected
 SINCE = 7  # when it was taken, and the work began
 END = 8  # when the work ended
-N_COLUMNS = 9
+OF_STEP = 9  # hardware step
+N_COLUMNS = 10
 # columns of Watch.core
 WAITS_SINCE = 0  # when the message that is to be injected was ready
 RECEIVED = 1  # ticks of receiving that were begun
@@ -34,7 +35,8 @@ ENTRY = 4  # of the message that is to be injected, -1 none
 CHAIN = 5  # and the next ones: SOURCE, READY, STALLED, INJECTED, SINCE of the present uninterrupted work
 N_CORE_COLUMNS = 10
 NEXT = 3  # column of Watch.entry after ready, stalled, injected
-FREE, USED, START, FLIGHT, STEP, BASE, OF_SAMPLE = range(7)  # of Watch.state; BASE: ticks of the step before it
+# of Watch.state; ROW: of the arrays by step; BASE: ticks of the hardware step before the micro-step
+FREE, USED, START, FLIGHT, ROW, BASE, SAMPLE_NOW, STEP_NOW = range(8)
 N_POINTS = 128  # of the flits in flight in a step
 
 
@@ -56,7 +58,7 @@ class Watch(NamedTuple):
     core: np.ndarray  # int64[core, N_CORE_COLUMNS]
     entry: np.ndarray  # int64[place, 4]: messages in flight
     line: np.ndarray  # int32[message, 2]: first and last entry of its copies in flight, -1 none
-    state: np.ndarray  # int64[7]
+    state: np.ndarray  # int64[8]
 
 
 @inlined
@@ -187,8 +189,8 @@ def note_core(m, q, w, site, time):
 @inlined
 def note_flight(w, time):
     """Keep the flits in flight of the first sample for the trace, in at most N_POINTS whiles of a step."""
-    h = w.state[STEP]
-    if h >= w.flight.shape[0] or w.state[OF_SAMPLE] > 0:
+    h = w.state[ROW]
+    if h >= w.flight.shape[0] or w.state[SAMPLE_NOW] > 0:
         return
     place = (time - w.state[START]) >> w.shift[h]
     while place >= N_POINTS:
@@ -206,7 +208,7 @@ def note_flight(w, time):
 @inlined
 def end_watch(w, p, start, last, shared):
     """A micro-step is over: from `start` to `last`."""
-    h = w.state[STEP]
+    h = w.state[ROW]
     critical = np.int64(0)
     for core in range(p.end.shape[0]):
         w.stall[h, core] += w.core[core, STALL]
@@ -217,7 +219,8 @@ def end_watch(w, p, start, last, shared):
         return
     row, chain = w.path[h], w.core[critical]
     row[TICKS] = last - start
-    row[SAMPLE] = w.state[OF_SAMPLE]
+    row[SAMPLE] = w.state[SAMPLE_NOW]
+    row[OF_STEP] = w.state[STEP_NOW]
     row[CORE] = critical
     row[SOURCE] = chain[CHAIN]
     if not shared and p.receive_at[critical] < p.end[critical]:

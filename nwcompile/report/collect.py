@@ -50,7 +50,7 @@ def collect(
         "steps": _steps(s, chip),
         "floorline": _floorline(s.bound),
         "profile": collect_profile(program, run, s),
-        "real_time": _real_time(run, model_dt, wall_seconds),
+        "real_time": real_time(run, model_dt, wall_seconds),
         "energy": _energy(s),
         "events_per_sample": s.events,
         "multi_spike": _multi_spike(program, s),
@@ -144,11 +144,11 @@ def _energy(s: Summary) -> dict | None:
             "by_kind_pj_per_sample": by_kind}  # fmt: skip
 
 
-def _real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> dict | None:
+def real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> dict | None:
     """How long the hardware and the simulator take for a second of the model's time; below 1 is faster than real."""
     if model_dt is None:
         return None
-    n_steps = next(iter(run.spikes.values())).shape[1]
+    n_steps = next(iter(run.spikes.values())).shape[1] if run.totals is None else run.totals.n_steps
     model = model_dt * n_steps * run.n_samples
     return {"model_dt_s": model_dt, "model_s": model,
             "hardware_factor": None if run.seconds is None else run.seconds / model,

@@ -3,6 +3,7 @@
 import numpy as np
 
 from nwcompile.cost.critical import CriticalPath
+from nwcompile.cost.messages import congested_links, latency
 from nwcompile.cost.phases import Phases
 from nwcompile.cost.summary import Summary
 from nwcompile.cost.work import link_name
@@ -17,21 +18,29 @@ MOST_LINKS = 5
 
 def collect_profile(program: Program, run: Run, s: Summary) -> dict | None:
     """What the run's Profile says, in core cycles; None for a run that was not profiled or a chip without times."""
-    if s.phases is None or s.critical is None or s.latency is None or s.loads is None:
+    if s.phases is None or s.critical is None:
         return None
-    noc, latency = program.chip.noc, s.latency
+    return {
+        **collect_messages(program, run),
+        "phases": _phases(s.phases, run.n_samples),
+        "critical_paths": [_critical(path, program.chip) for path in s.critical],
+    }
+
+
+def collect_messages(program: Program, run: Run) -> dict:
+    """What the Profile of a run says of its messages and links, those of `record="totals"` too, in core cycles."""
+    assert run.profile is not None, "simulate with profile=True"
+    noc, found = program.chip.noc, latency(run.profile)
+    ranks = {f"p{p}": cycles for p, cycles in found.percentiles.items()}
     return {
         "cycle_ns": program.chip.core.cycle_ns,
-        "phases": _phases(s.phases, run.n_samples),
-        "latency_cycles": {"n_messages": latency.n_messages, "mean": latency.mean,
-                           **{f"p{p}": cycles for p, cycles in latency.percentiles.items()}, "max": latency.largest},
+        "latency_cycles": {"n_messages": found.n_messages, "mean": found.mean, **ranks, "max": found.largest},
         "buffer_flits": noc.buffer_flits * noc.virtual_channels,
         "congested_links": [
             {"link": link_name(program.chip, load.link), "flits": load.flits, "flits_max_step": load.flits_max_step,
              "peak_flits": load.peak, "mean_flits": load.mean}
-            for load in s.loads[:MOST_LINKS]
+            for load in congested_links(run, MOST_LINKS)
         ],
-        "critical_paths": [_critical(path, program.chip) for path in s.critical],
     }  # fmt: skip
 
 

@@ -100,13 +100,13 @@ def profile_lines(profile: dict | None, real_time: dict | None, energy: dict | N
     """What the terminal shows: latencies, crowded links, the slowest step, energy of a synop, real-time factors."""
     lines = []
     if profile is not None:
-        lines += [latency_text(profile), *phase_text(profile)]
+        lines += [latency_text(profile), *(phase_text(profile) if "phases" in profile else [])]
         if profile["congested_links"]:
             links = (f"{r['link']} {grouped(r['mean_flits'])} ({r['peak_flits']})" for r in profile["congested_links"])
             lines.append(
                 f"most crowded links, mean (peak) flits waiting of {profile['buffer_flits']}: {', '.join(links)}"
             )
-        lines += [f"critical path of the slowest {path['text']}" for path in profile["critical_paths"][:1]]
+        lines += [f"critical path of the slowest {path['text']}" for path in profile.get("critical_paths", [])[:1]]
     if energy is not None and energy["pj_per_synop"] is not None:
         lines.append(f"energy of a synop: {grouped(energy['pj_per_synop'])} pJ, everything included")
     return [*lines, *([real_time_text(real_time)] if real_time is not None else [])]

@@ -9,7 +9,7 @@ from nwcompile.sim.inputs import prepare
 BACKENDS = ("reference", "cycle", "sequence")
 DEVICES = ("cpu", "cuda")
 WINDOWS = ("aligned", "hardware")
-RECORDS = ("spikes", "all")
+RECORDS = ("spikes", "all", "totals")
 
 
 def simulate(
@@ -19,7 +19,8 @@ def simulate(
     """Simulate a Network (reference backend only) or a Program.
 
     `x` is `[B, T, *shape]`, a dict of such arrays by input name, or None with `steps=N`. `record="all"` keeps every
-    layer's states. `window="hardware"` runs exactly T hardware steps, nothing frozen or drained.
+    layer's states; `record="totals"` (backend cycle) keeps sums over the steps only, so that memory does not grow with
+    them (`ir.run.Totals`). `window="hardware"` runs exactly T hardware steps, nothing frozen or drained.
     `profile=True` (backend cycle) gives the Run a Profile, with the flits in flight in the first `flight_steps` steps.
     Raises ModelError for unusable input, BackendError for a backend or device that is missing, OptionError for unknown
     choices.
@@ -31,6 +32,12 @@ def simulate(
         raise BackendError(unknown_choice("backend", backend, BACKENDS))
     if profile and backend != "cycle":
         raise OptionError(f"profile=True needs times, and only backend 'cycle' measures them, not {backend!r}")
+    if record == "totals" and backend != "cycle":
+        raise OptionError(f"record='totals' is of backend 'cycle' only, not {backend!r}; use record='spikes'")
+    if record == "totals" and flight_steps:
+        raise OptionError(
+            "record='totals' keeps no steps, so there are no flits in flight to show; use record='spikes'"
+        )
     if isinstance(model, Network):
         if backend != "reference" or window != "aligned" or device != "cpu":
             raise BackendError(
@@ -46,6 +53,10 @@ def simulate(
     if device == "cuda":
         raise BackendError(f"backend {backend!r} has no CUDA kernels in this version; use device='cpu'")
     inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike)
+    if record == "totals":
+        from nwcompile.sim.totals import run_totals
+
+        return run_totals(model, inputs, n_steps, window, profile)
     more = (flight_steps,) if profile else ()
     return _backend(backend)(model, inputs, n_steps, record == "all", window, *more)
 

@@ -28,51 +28,49 @@ def run_program(
 
     With `flight_steps` the Run has a Profile, and that the flits in flight in so many steps.
     """
-    network, schedule, chip = program.network, program.schedule, program.chip
+    network, schedule = program.network, program.schedule
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     n_hardware = schedule.n_hardware_steps(n_steps, window)
     parts = [inputs[n].reshape(n_samples, n_steps, -1) for n in network.inputs]
     x = np.concatenate([*parts, np.zeros((n_samples, n_steps, 0), np.int32)], 2)
-    chip_run = _ChipRun(program, n_steps, n_hardware, window)
+    chip_run = ChipRun(program, n_steps, n_hardware, window)
     keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
-    notes = over_samples(n_samples, lambda own: (own.start, *chip_run.run(x[own], keep, flight_steps)))
-    records = [record for _, record, _ in notes]
-    spikes, states = {}, {}
-    for name in network.layers:
-        node = network.node(name)
-        first = network.offsets[name] - x.shape[2]
-        spikes[name] = _layer([r.spikes for r in records], first, node).astype(node.neuron.spike_dtype)
-        if keep_states or not node.neuron.fires:
-            states[name] = {s: _layer([getattr(r, s) for r in records], first, node) for s in ("u", "v")}
-    received, sent = sum(r.received for r in records), sum(r.sent for r in records)
+    notes = over_samples(n_samples, lambda own: chip_run.run(x[own], own.start, keep, flight_steps))
+    records = [record for record, _ in notes]
+    spikes = layers_of(program, network.layers, [r.spikes for r in records])
+    spikes = {name: a.astype(network.node(name).neuron.spike_dtype) for name, a in spikes.items()}
+    kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
+    u, v = (layers_of(program, kept, [getattr(r, state) for r in records]) for state in ("u", "v"))
+    states = {name: {"u": u[name], "v": v[name]} for name in kept}
+    counters = named_counters(sum(r.received for r in records), sum(r.sent for r in records))
+    measured = chip_run.measured(
+        counters, sum(r.flits for r in records), sum(r.cycles for r in records), n_samples * schedule.period,
+        None if flight_steps is None else [w for _, w in notes],
+    )  # fmt: skip
+    return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, **measured)
+
+
+def named_counters(received: np.ndarray, sent: np.ndarray) -> dict[str, np.ndarray]:
+    """The counters of a Run, int64[H, core], of int64[H, core, RECEIVED] and int64[H, core, SENT]."""
     counters = {name: received[:, :, i] for i, name in enumerate(RECEIVED)}
     counters |= {name: sent[:, :, i] for i, name in enumerate(SENT)}
     counters["hops"] = counters["hops_ew"] + counters["hops_ns"]
     counters["deliveries"] = counters["messages_in"].copy()
-    measured = {"link_flits": sum(r.flits for r in records)}
-    if chip.has_times:
-        barriers = n_samples * schedule.period * chip.barrier_cycles(program.mapping.n_tiles)
-        measured["step_cycles"] = sum(r.cycles for r in records) + barriers
-        measured["seconds"] = float(measured["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
-    measured["energy_pj"] = energy_pj(counters, chip, measured.get("seconds"))
-    if flight_steps is not None:
-        n_ticks = sum(int(r.cycles.sum()) for r in records) * chip.ticks[0]
-        parts, firsts = [w for *_, w in notes], [first for first, *_ in notes]
-        site = chip.site_index(program.mapping.site_of)
-        site_of = np.concatenate([np.where(program.core_of < 0, -1, site[program.core_of]), site])
-        measured["profile"] = profile(
-            chip_run.mesh, parts, firsts, measured["link_flits"], site_of, n_ticks, chip.ticks[0]
-        )
-    return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, **measured)
+    return counters
 
 
-def _layer(parts, first: int, node) -> np.ndarray:
-    """One layer's part of arrays [b, T, neuron], all samples, as [B, T, *shape]."""
-    whole = np.concatenate([p[:, :, first : first + node.n_neurons] for p in parts])
-    return whole.reshape(*whole.shape[:2], *node.shape)
+def layers_of(program: Program, names, parts: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """The part [B, T, *shape] of each of these layers in arrays [b, T, neuron] of consecutive samples."""
+    network, found = program.network, {}
+    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    for name in names:
+        node, first = network.node(name), network.offsets[name] - n_lines
+        whole = np.concatenate([p[:, :, first : first + node.n_neurons] for p in parts])
+        found[name] = whole.reshape(*whole.shape[:2], *node.shape)
+    return found
 
 
-class _ChipRun:
+class ChipRun:
     """A program's constant tables; `run` simulates some samples with a state of its own."""
 
     def __init__(self, program: Program, n_steps: int, n_hardware: int, window: str):
@@ -93,20 +91,34 @@ class _ChipRun:
         order = np.argsort(program.core_of[n_inputs:], kind="stable") + n_inputs
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         self.plan = Plan(n_steps, n_hardware, program.schedule.period, window == "aligned", np.concatenate(offset),
-                         _starts(counts), order, n_inputs, per_cycle, program.repeats, LARGEST_REPEAT)  # fmt: skip
+                         _starts(counts), order, n_inputs, per_cycle, program.repeats, LARGEST_REPEAT,
+                         0, 0, False)  # fmt: skip
 
-    def run(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[Record, Watch]:
-        """Simulate samples x int32[b, T, input line]."""
-        plan, n_cores, n_axons = self.plan, self.program.mapping.n_cores, self.program.axons.n_axons
-        n_sources, n_neurons = len(self.program.core_of), len(self.neurons.threshold)
-        shape = (len(x), plan.n_steps, n_neurons)
-        kept = shape if keep else (0, 0, 0)
-        record = Record(
-            np.zeros(shape, np.int32), np.zeros(kept, np.int64), np.zeros(kept, np.int64),
-            np.zeros((plan.n_hardware, n_cores, len(RECEIVED)), np.int64),
-            np.zeros((plan.n_hardware, n_cores, len(SENT)), np.int64),
-            np.zeros(plan.n_hardware, np.int64), np.zeros((plan.n_hardware, self.n_links), np.int64),
+    def run(self, x: np.ndarray, first_sample: int, keep: bool, flight_steps: int | None) -> tuple[Record, Watch]:
+        """Simulate samples x int32[b, T, input line], numbered from `first_sample`."""
+        record = self.record((len(x), self.plan.n_steps), self.plan.n_hardware, keep)
+        w = self.watch(self.plan.n_hardware, flight_steps)
+        self.go(self.plan._replace(first_sample=first_sample), x, record, w, self.state())
+        return record, w
+
+    def record(self, shape: tuple[int, int], n_rows: int, keep: bool) -> Record:
+        """Zeros for spikes (and states, if they are kept) of `shape` samples and steps, and `n_rows` hardware steps."""
+        n_cores, n_neurons = self.program.mapping.n_cores, len(self.neurons.threshold)
+        kept = (*shape, n_neurons) if keep else (0, 0, 0)
+        return Record(
+            np.zeros((*shape, n_neurons), np.int32), np.zeros(kept, np.int64), np.zeros(kept, np.int64),
+            np.zeros((n_rows, n_cores, len(RECEIVED)), np.int64), np.zeros((n_rows, n_cores, len(SENT)), np.int64),
+            np.zeros(n_rows, np.int64), np.zeros((n_rows, self.n_links), np.int64),
         )  # fmt: skip
+
+    def watch(self, n_rows: int, flight_steps: int | None) -> Watch:
+        """Empty notes for `n_rows` hardware steps."""
+        return watch(self.mesh, n_rows, self.program.mapping.n_cores, self.program.axons.n_axons, flight_steps)
+
+    def state(self) -> tuple:
+        """Everything that changes while samples run: queues, messages, cores, neurons, sums on their way."""
+        n_cores, n_axons = self.program.mapping.n_cores, self.program.axons.n_axons
+        n_sources, n_neurons = len(self.program.core_of), len(self.neurons.threshold)
         of_axon = [np.zeros(n_axons, np.int64) for _ in range(5)]
         box = Outbox(np.zeros(n_axons, np.int32), *of_axon[:3], np.zeros(n_cores + 1, np.int64),
                      np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64), *of_axon[3:],
@@ -116,14 +128,32 @@ class _ChipRun:
         n_slots = int(self.synapses.delay.max(initial=1)) + 1
         acc, events = np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8)
         q = queues(self.mesh, n_axons, self.n_links)
-        w = watch(self.mesh, plan.n_hardware, n_cores, n_axons, flight_steps)
+        return q, box, p, tables.scratch(n_neurons), acc, events
+
+    def go(self, plan: Plan, x: np.ndarray, record: Record, w: Watch, state: tuple) -> None:
+        """Simulate the hardware steps from `plan.first` on of x int32[b, step, input line], as many as `record` has."""
+        q, box, p, scratch, acc, events = state
         stuck = run_samples(
             plan, self.mesh, q, w, self.costs, self.axons, box, p, self.neurons, self.synapses, self.members,
-            np.ascontiguousarray(x), record, tables.scratch(n_neurons), acc, events,
+            np.ascontiguousarray(x), record, scratch, acc, events,
         )  # fmt: skip
         if stuck == -1:
             raise BackendError(f"messages got stuck in the network of {self.chip.name}; please report this chip file")
-        return record, w
+
+    def measured(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
+        """What a Run says of time and energy; `n_barriers` belong to each row, `notes` are the Watches or None."""
+        chip, program = self.chip, self.program
+        found = {"link_flits": flits}
+        if chip.has_times:
+            found["step_cycles"] = cycles + n_barriers * chip.barrier_cycles(program.mapping.n_tiles)
+            found["seconds"] = float(found["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
+        found["energy_pj"] = energy_pj(counters, chip, found.get("seconds"))
+        if notes is not None:
+            site = chip.site_index(program.mapping.site_of)
+            site_of = np.concatenate([np.where(program.core_of < 0, -1, site[program.core_of]), site])
+            n_ticks = int(cycles.sum()) * chip.ticks[0]
+            found["profile"] = profile(self.mesh, notes, flits, site_of, n_ticks, chip.ticks[0])
+        return found
 
 
 def _starts(counts) -> np.ndarray:

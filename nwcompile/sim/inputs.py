@@ -137,10 +137,14 @@ def largest_payload(chip: Chip, is_signed: bool) -> int:
     return (1 << (bits - is_signed)) - 1 if bits > is_signed else 0
 
 
-def verify_counts(network: Network, chip: Chip, on_multi_spike: str, spikes: dict[str, np.ndarray]) -> None:
+def verify_counts(
+    network: Network, chip: Chip, on_multi_spike: str, spikes: dict[str, np.ndarray], first_sample: int = 0,
+    first_step: dict[str, int] | None = None,
+) -> None:  # fmt: skip
     """Raise ModelError, naming the first of them, unless a chip's messages can tell how often neurons spike in a step.
 
-    `spikes[layer]` is [B, T, *shape]; `on_multi_spike` that of `Options`. First by sample, then by step.
+    `spikes[layer]` is [B, T, *shape]; `on_multi_spike` that of `Options`. First by sample, then by step. They begin
+    with sample `first_sample` and, by layer, with step `first_step`.
     """
     repeats = on_multi_spike == "repeat"
     limit = LARGEST_REPEAT if repeats else largest_payload(chip, False)
@@ -150,6 +154,7 @@ def verify_counts(network: Network, chip: Chip, on_multi_spike: str, spikes: dic
         flat = spikes[name].reshape(*spikes[name].shape[:2], -1)
         sample, step, neuron = (int(i) for i in np.argwhere(flat > limit)[0])
         n = int(flat[sample, step, neuron])
+        sample, step = first_sample + sample, step + (first_step[name] if first_step else 0)
         where = f"layer {name!r} fires {n} spikes at once (sample {sample}, step {step}, neuron {neuron})"
         if repeats:
             raise ModelError(

@@ -7,7 +7,7 @@ from nwcompile.kernels import cpu_watch
 from nwcompile.kernels.cpu_router import DOWN, DOWN_NODE, LINK, Mesh
 from nwcompile.kernels.cpu_watch import N_BINS, N_COLUMNS, N_CORE_COLUMNS, N_POINTS, Watch
 
-PATH = {"sample": cpu_watch.SAMPLE, "core": cpu_watch.CORE, "source": cpu_watch.SOURCE}
+PATH = {"step": cpu_watch.OF_STEP, "sample": cpu_watch.SAMPLE, "core": cpu_watch.CORE, "source": cpu_watch.SOURCE}
 PATH_TIMES = {"total": cpu_watch.TICKS, "ready": cpu_watch.READY, "stalled": cpu_watch.STALLED,
               "injected": cpu_watch.INJECTED, "since": cpu_watch.SINCE, "end": cpu_watch.END}  # fmt: skip
 
@@ -26,14 +26,12 @@ def watch(m: Mesh, n_steps: int, n_cores: int, n_messages: int, flight_steps: in
         *(np.zeros(n_groups, np.int64) for _ in range(4)), np.full((flight, N_POINTS, 2), -1, np.int32),
         np.zeros(flight, np.int64), np.zeros((cores, N_CORE_COLUMNS), np.int64),
         np.zeros((n_groups * m.n_vcs * m.depth + cores, 4), np.int64), np.zeros((messages, 2), np.int32),
-        np.zeros(7, np.int64),
+        np.zeros(8, np.int64),
     )  # fmt: skip
 
 
-def profile(
-    m: Mesh, parts: list[Watch], firsts: list[int], flits: np.ndarray, site_of: np.ndarray, n_ticks: int, ticks: int
-) -> Profile:
-    """The Profile of notes on consecutive samples, which begin with the samples `firsts`.
+def profile(m: Mesh, parts: list[Watch], flits: np.ndarray, site_of: np.ndarray, n_ticks: int, ticks: int) -> Profile:
+    """The Profile of notes on consecutive samples.
 
     `flits` int64[H, link] and `n_ticks` are of all steps, `site_of` int64[source] is the physical core of each
     source (-1: none) and after them that of each logical core; `ticks` is the length of a core cycle.
@@ -50,8 +48,16 @@ def profile(
     return Profile(
         *(sum(getattr(w, name) for w in parts) / ticks for name in ("stall", "done")), peak, mean,
         np.minimum(last_of_bin(taken), latest), found[taken], sum(int(w.total[0]) for w in parts), latest,
-        _path(m, parts, firsts, flits, site_of, ticks), _flight(parts[0], ticks),
+        _path(m, parts, flits, site_of, ticks), _flight(parts[0], ticks),
     )  # fmt: skip
+
+
+def summed(w: Watch) -> Watch:
+    """The notes of many steps as those of one: sums, and the longest phase of all."""
+    longest = w.path[:, cpu_watch.TICKS].argmax()
+    return w._replace(
+        stall=w.stall.sum(0, keepdims=True), done=w.done.sum(0, keepdims=True), path=w.path[longest : longest + 1]
+    )
 
 
 def link_of_group(m: Mesh) -> np.ndarray:
@@ -72,10 +78,9 @@ def last_of_bin(index: np.ndarray) -> np.ndarray:
     return ((index - shift * half + 1) << shift) - 1
 
 
-def _path(m: Mesh, parts, firsts, flits, site_of, ticks: int) -> dict[str, np.ndarray]:
+def _path(m: Mesh, parts, flits, site_of, ticks: int) -> dict[str, np.ndarray]:
     """The row of the longest phase of each step, the first of equal ones; the busiest link that its message took."""
     rows = np.stack([w.path for w in parts])
-    rows[:, :, cpu_watch.SAMPLE] += np.asarray(firsts)[:, None]
     longest = rows[:, :, cpu_watch.TICKS].argmax(0)
     row = rows[longest, np.arange(rows.shape[1])]
     found = {n: row[:, i] for n, i in PATH.items()} | {n: row[:, i] / ticks for n, i in PATH_TIMES.items()}

@@ -85,3 +85,20 @@ def test_cli_model_dt_needs_a_program(command, model):
     code, _, err = command("simulate toy:make --input data.npz --model-dt 0.001")
     expected = "--model-dt compares with a chip's time, and a float network has none; compile it first"
     assert (code, err) == (2, f"nwcompile: error: {expected}\n")
+
+
+def test_cli_simulate_keeps_totals_of_very_many_steps(command, folder):
+    code, out, err = command("simulate net.nwc --steps 2e3 --record totals --profile --model-dt 1e-3 --json -o run.npz")
+    figures = json.loads(out)
+    assert (code, err) == (0, "") and figures["n_steps"] == 2000 and len(figures["step_cycles"]) == 1
+    assert figures["profile"]["latency_cycles"]["n_messages"] == figures["counters"]["messages_out"]
+    assert figures["real_time"]["model_s"] == pytest.approx(2)
+    with np.load("run.npz") as written:
+        assert written["counters/neuron_visits"].sum() == 12 * 2002 and not any("phases" in key for key in written)
+    _, text, _ = command("simulate net.nwc --input data.npz --record totals --profile")
+    _, steps, _ = command("simulate net.nwc --input data.npz --profile")
+    assert "(of 7 steps and all samples)" in text
+    mean = "hardware step: mean "
+    assert text.partition(mean)[2].split()[0] == steps.partition(mean)[2].split()[0]
+    assert text.partition("messages: ")[2].split("\n")[0] == steps.partition("messages: ")[2].split("\n")[0]
+    assert text.split("hardware step")[0] == steps.split("hardware step")[0]

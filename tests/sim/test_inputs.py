@@ -103,7 +103,7 @@ def test_input_of_any_kind_of_number_is_the_same(dtype):
         ({"device": "cuda"}, BackendError,
          "backend 'reference' has no CUDA kernels in this version; use device='cpu'"),
         ({"window": "hard"}, OptionError, "unknown window 'hard'; choose one of: hardware, aligned"),
-        ({"record": "al"}, OptionError, "unknown record 'al'; choose one of: all, spikes"),
+        ({"record": "al"}, OptionError, "unknown record 'al'; choose one of: all, spikes, totals"),
     ],
 )  # fmt: skip
 def test_simulate_refuses_unknown_choices(given, kind, text):
