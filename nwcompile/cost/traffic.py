@@ -11,7 +11,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.program import CONV, SPARSE, SYNAPSE_KINDS, Axons, Program
+from nwcompile.ir.program import CONV, DENSE, SPARSE, SYNAPSE_KINDS, Axons, Program
 from nwcompile.ir.routing import hops, ways
 from nwcompile.kernels import cpu_traffic
 
@@ -62,13 +62,23 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
     return Axons(offset, core.astype(np.int32), synops.astype(np.int32), words.astype(np.int32), bits, kernel_bits)
 
 
+def stored_kind(kind: int, chip: Chip) -> int:
+    """How a connection of that kind lies in the synapse memory, and so what a synapse of it costs to read.
+
+    Without shared weights a convolution lies there as dense rows, a run of taps for each source (as SANA-FE counts its
+    convolutions on Loihi 1: reference/models, sanafe_dvs).
+    """
+    return DENSE if kind == CONV and not chip.weights.sharing else kind
+
+
 def _rows(network: Network, connection: Connection, target_core: np.ndarray, n_cores: int, chip: Chip):
     """Rows of one connection, as (key = source * n_cores + core, synops[row, kind], words, bits), and kernel bits."""
     wires = wiring(network, connection)
     offset, core, n_synapses = wires.rows(target_core, n_cores)
     bits_each = synapse_bits(connection, wires.kind, chip)
     kernel_bits = np.zeros(n_cores, np.int64)
-    if wires.kind == CONV and chip.weights.sharing:
+    kind = stored_kind(wires.kind, chip)
+    if kind == CONV:
         held = np.unique(target_core.astype(np.int64) * (wires.kernel.max() + 1) + wires.kernel)
         core_held = held // (wires.kernel.max() + 1)
         kernel_bits = np.bincount(core_held[core_held >= 0], minlength=n_cores) * wires.kernel_size * bits_each
@@ -82,7 +92,7 @@ def _rows(network: Network, connection: Connection, target_core: np.ndarray, n_c
     row = begin + np.arange(len(begin))
     key = np.repeat(np.arange(len(length), dtype=np.int64), length) * n_cores + core[row]
     synops = np.zeros((len(row), len(SYNAPSE_KINDS)), np.int64)
-    synops[:, wires.kind] = n_synapses[row]
+    synops[:, kind] = n_synapses[row]
     return (key, synops, words[row], bits[row]), kernel_bits
 
 
@@ -212,12 +222,10 @@ def link_flits(program: Program, activity: Activity, window: str = "aligned") ->
         for t in range(activity.n_steps):
             cpu_traffic.count_pairs(activity.counts[name][t] * each, offset, axon_pair, carried[h0 + t])
     used = carried.any(0)
-    carried, (source, target) = carried[:, used], chip.site_index(mapping.site_of)[pair[used]].T
+    carried, ends = carried[:, used], chip.site_index(mapping.site_of)[pair[used]].T
     flits = np.zeros((n_steps, len(chip.link_cycles)), np.int64)
-    offset, link = ways(chip.grid, source // chip.noc.cores_per_router, target // chip.noc.cores_per_router)
-    injection = len(chip.link_cycles) - 2 * chip.n_cores
+    offset, link = ways(chip.grid, *(ends // chip.noc.cores_per_router))
+    ends = ends + np.array([[len(chip.link_cycles) - 2 * chip.n_cores], [len(chip.link_cycles) - chip.n_cores]])
     for h in range(n_steps):
-        cpu_traffic.count_links(carried[h], offset, link, flits[h])
-        np.add.at(flits[h], injection + source, carried[h])
-        np.add.at(flits[h], injection + chip.n_cores + target, carried[h])
+        cpu_traffic.count_links(carried[h], ends, offset, link, flits[h])
     return flits

@@ -55,8 +55,12 @@ def grid(noc, where: str) -> Grid:
     exists = (neighbour != own[:, None]) & ((noc.topology == "torus") | (around == to).all(2))
     neighbour = np.where(exists, neighbour, -1)
     is_open = np.ones(columns * rows, bool)
-    for text in faults:
-        _close(text, columns, rows, neighbour, is_open, where)
+    for a, b in [_ends(text, columns, rows, neighbour, where) for text in faults]:
+        if a == b:
+            is_open[a] = False
+        else:
+            neighbour[a, neighbour[a] == b] = -1
+            neighbour[b, neighbour[b] == a] = -1
     neighbour[~is_open] = -1
     neighbour[(neighbour >= 0) & ~is_open[neighbour]] = -1
     found = Grid(columns, rows, noc.topology == "torus", noc.routing, neighbour, is_open)
@@ -64,27 +68,21 @@ def grid(noc, where: str) -> Grid:
     return found
 
 
-def _close(text: str, columns: int, rows: int, neighbour: np.ndarray, is_open: np.ndarray, where: str) -> None:
-    """Take a router, or a link in both directions, out of the arrays."""
+def _ends(text: str, columns: int, rows: int, neighbour: np.ndarray, where: str) -> tuple[int, int]:
+    """The routers that a faulty link joins; twice the same for a faulty router."""
     match = re.fullmatch(r"(\d{1,4}),(\d{1,4})(?:-(\d{1,4}),(\d{1,4}))?", text)
     if match is None:
         raise ChipError(f'{where}: noc.faults: expected routers like "1,0" and links like "1,0-2,0", got {text!r}')
+    first, second = match.group(1, 2), match.group(3, 4)
     ends = []
-    for x, y in (match.group(1, 2), match.group(3, 4)):
-        if x is not None:
-            if int(x) >= columns or int(y) >= rows:
-                last = f"{columns - 1},{rows - 1}"
-                raise ChipError(f"{where}: noc.faults: there is no router {x},{y}; the last one is {last}")
-            ends.append(int(y) * columns + int(x))
-    if len(ends) == 1:
-        is_open[ends[0]] = False
-        return
-    a, b = ends
-    joined = neighbour[a] == b
-    if not joined.any():
+    for x, y in (first, second if second[0] else first):
+        if int(x) >= columns or int(y) >= rows:
+            last = f"{columns - 1},{rows - 1}"
+            raise ChipError(f"{where}: noc.faults: there is no router {x},{y}; the last one is {last}")
+        ends.append(int(y) * columns + int(x))
+    if second[0] and ends[1] not in neighbour[ends[0]]:
         raise ChipError(f"{where}: noc.faults: there is no link {text}; a link joins two neighbours")
-    neighbour[a, joined] = -1
-    neighbour[b, neighbour[b] == a] = -1
+    return ends[0], ends[1]
 
 
 def _verify(g: Grid, has_faults: bool, where: str) -> None:
@@ -140,6 +138,7 @@ def up_down(g: Grid) -> tuple[np.ndarray, np.ndarray]:
     Up*/down* routing (Schroeder et al., Autonet, SRC report 59, 1990), up meaning nearer to the first open router, or
     as near and of a lower number. A message goes down as soon as a way down leads to its destination, the shortest,
     and until then up, so the router and the destination tell the output. Without faults a mesh has shortest ways.
+    Of ways as long, destinations with an even x + y take the last in the order E, W, N, S, and the others the first.
     """
     level, n = _levels(g), len(g.is_open)
     order = [int(r) for r in np.lexsort((np.arange(n), level)) if level[r] >= 0]
@@ -147,13 +146,14 @@ def up_down(g: Grid) -> tuple[np.ndarray, np.ndarray]:
     rank[order] = np.arange(len(order))
     port = np.full((n, n), NO_WAY, np.uint8)
     hops = np.zeros((2, n, n), np.int16)
+    takes_last = (np.arange(n) % g.columns + np.arange(n) // g.columns) % 2 == 0
 
     def extend(at: int, goes_up: bool, unknown: np.ndarray) -> None:
         best = np.full(n, np.iinfo(np.int32).max)
         for p, to in enumerate(g.neighbour[at]):
             if to >= 0 and (rank[to] < rank[at]) == goes_up:
                 length = hops[:, to].sum(0, dtype=np.int32) + 1
-                better = unknown & (port[to] != NO_WAY) & (length < best)
+                better = unknown & (port[to] != NO_WAY) & (length < best + takes_last)
                 best[better], port[at, better] = length[better], p
                 hops[:, at, better] = hops[:, to, better]
                 hops[p // 2, at, better] += 1
@@ -220,9 +220,10 @@ def channels(g: Grid, at, to) -> np.ndarray:
     first or back, in the direction they now go, and the upper half to those that have not (Dally and Seitz, Deadlock-
     free message routing, IEEE Trans. Computers 36(5), 1987).
     """
-    port, at, to = ports(g, at, to), np.asarray(at), np.asarray(to)
+    at, to = np.asarray(at), np.asarray(to)
     if not g.has_halves:
-        return np.full(port.shape, ANY, np.uint8)
+        return np.full(np.broadcast_shapes(at.shape, to.shape), ANY, np.uint8)
+    port = ports(g, at, to)
     dx, dy = to % g.columns - at % g.columns, to // g.columns - at // g.columns
     goes_round = np.choose(np.minimum(port, SOUTH), [dx < 0, dx > 0, dy < 0, dy > 0])
     return np.where(port == HERE, ANY, np.where(goes_round, BEFORE, AFTER)).astype(np.uint8)

@@ -127,12 +127,15 @@ def count_pairs(count, axon_offset, axon_pair, messages):
 
 
 @compiled()
-def count_links(carried, way_offset, way_link, flits):
+def count_links(carried, ends, way_offset, way_link, flits):
     """Add the flits that each pair of cores exchanges to the links of their way.
 
-    carried: int64[pair]; way_offset: int64[pair + 1] into way_link: int64[...]. Adds to flits: int64[link].
+    carried: int64[pair]; ends: int64[2, pair], injection and ejection link; way_offset: int64[pair + 1] into
+    way_link: int64[...], the links between routers. Adds to flits: int64[link].
     """
     for p in range(len(carried)):
         if carried[p] != 0:
+            flits[ends[0, p]] += carried[p]
+            flits[ends[1, p]] += carried[p]
             for i in range(way_offset[p], way_offset[p + 1]):
                 flits[way_link[i]] += carried[p]

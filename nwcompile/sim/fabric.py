@@ -54,12 +54,12 @@ def fabric(chip: Chip, tick: int = 1) -> tuple[Mesh, int]:
 
 def routes(chip: Chip) -> np.ndarray:
     """uint8[router, core]: the output port toward each core and the channels to take, as `Mesh.route` has them."""
-    noc = chip.noc
-    router, core = np.arange(noc.columns * noc.rows)[:, None], np.arange(chip.n_cores)[None, :]
-    home, own = np.divmod(core, noc.cores_per_router)
-    port = ports(chip.grid, router, home)
-    half = channels(chip.grid, router, home)
-    return (np.where(port == HERE, HERE + own, port) | half << PORT_BITS).astype(np.uint8)
+    home, own = np.divmod(np.arange(chip.n_cores), chip.noc.cores_per_router)
+    table = np.empty((len(chip.grid.is_open), chip.n_cores), np.uint8)
+    for router, row in enumerate(table):
+        port, half = ports(chip.grid, router, home), channels(chip.grid, router, home)
+        row[:] = np.where(port == HERE, HERE + own, port) | half << PORT_BITS
+    return table
 
 
 def queues(m: Mesh, n_messages: int, n_links: int) -> Queues:

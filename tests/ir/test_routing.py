@@ -114,8 +114,15 @@ def test_a_way_goes_round_what_is_out_of_use():
     g = routers(3, 3, routing="up-down", faults=["1,0", "0,1-1,1"])
     assert hops(g, 0, 2).tolist() == [2, 4]
     offset, link = ways(g, np.array([0, 3]), np.array([2, 4]))
-    assert link.tolist() == [0 * 4 + 2, 3 * 4 + 2, 6 * 4, 7 * 4, 8 * 4 + 3, 5 * 4 + 3, 3 * 4 + 2, 6 * 4, 7 * 4 + 3]
+    assert link.tolist() == [0 * 4 + 2, 3 * 4 + 2, 6 * 4, 7 * 4 + 3, 4 * 4, 5 * 4 + 3, 3 * 4 + 2, 6 * 4, 7 * 4 + 3]
     assert offset.tolist() == [0, 6, 9]
+
+
+def test_faults_may_be_named_twice_and_overlap():
+    once = routers(3, 3, routing="up-down", faults=["1,0", "0,1-1,1"])
+    again = routers(3, 3, routing="up-down", faults=["1,1-0,1", "1,0-2,0", "1,0", "0,1-1,1", "1,0"])
+    np.testing.assert_array_equal(once.neighbour, again.neighbour)
+    assert once.is_open.tolist() == again.is_open.tolist() == [True, False] + [True] * 7
 
 
 def test_links_between_chips_are_those_over_a_border():
