@@ -136,7 +136,7 @@ class Cost:
     word_cycles: int | None = None  # receive: a synapse-memory word read
     synop_dense_cycles: int | None = None  # receive: a stored weight of a dense row accumulated
     synop_sparse_cycles: int | None = None  # receive: the same, of a sparse row
-    synop_conv_cycles: int | None = None  # receive: the same, of a convolution
+    synop_conv_cycles: int | None = None  # receive: the same, of a convolution with shared weights
     barrier_cycles: dict[str, int] | None = None  # end of a step, by tiles in use: largest key not above the count
 
 
@@ -151,7 +151,7 @@ class Energy:
     message_in_pj: float | None = None  # an in-axon looked up
     synop_dense_pj: float | None = None  # a stored weight of a dense row accumulated
     synop_sparse_pj: float | None = None  # the same, of a sparse row
-    synop_conv_pj: float | None = None  # the same, of a convolution
+    synop_conv_pj: float | None = None  # the same, of a convolution with shared weights
     hop_ew_pj: float | None = None  # a message, its payload included, carried to the next router, east or west
     hop_ns_pj: float | None = None  # the same, north or south
     static_mw: float | None = None  # milliwatts of the whole chip, whatever it does; may be left out

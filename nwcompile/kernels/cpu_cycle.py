@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.kernels.cpu_core import move_messages
-from nwcompile.kernels.cpu_neuron import step
+from nwcompile.kernels.cpu_neuron import is_at_rest, step
 from nwcompile.kernels.cpu_router import equal_turns, start_over
 from nwcompile.kernels.cpu_watch import BASE, ROW, SAMPLE_NOW, STEP_NOW
 from nwcompile.kernels.jit import kernel
@@ -64,7 +64,7 @@ def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, ev
         events[slot, j] = 0
         if t < 0 or t >= plan.n_steps or (plan.is_aligned and micro < plan.offset[i]):
             continue
-        if touched or s.u[i] != 0 or s.v[i] != 0 or neurons.bias[i] != 0 or neurons.bias_u[i] != 0:
+        if touched or not is_at_rest(neurons, i, s, i):
             sent[1] += 1
             ticks += costs.update
         count = step(neurons, i, s, i, x)

@@ -34,6 +34,13 @@ class States(NamedTuple):
     since: np.ndarray  # int64[neuron]: steps since the last spike
 
 
+@inlined
+def is_at_rest(p, i, s, k):
+    """Whether neuron i (state k) has nothing to update but events: no bias, v = 0, and no u that outlasts the step."""
+    keeps_u = s.u[k] != 0 and p.decay_u[i] < (np.int64(1) << p.bits[i, 1])
+    return s.v[k] == 0 and p.bias[i] == 0 and p.bias_u[i] == 0 and not keeps_u
+
+
 @kernel
 def decay(x, k, decay_bits):
     kept = (abs(x) * ((np.int64(1) << decay_bits) - k)) >> decay_bits
@@ -116,7 +123,7 @@ def scan(p, drive, touched, spikes, u, v, updates, s):
         s.since[:] = 1 << 30
         for t in range(n_steps):
             for i in range(n):
-                if touched[b, t, i] or s.u[i] != 0 or s.v[i] != 0 or p.bias[i] != 0 or p.bias_u[i] != 0:
+                if touched[b, t, i] or not is_at_rest(p, i, s, i):
                     updates[t, i] += 1
                 spikes[b, t, i] = step(p, i, s, i, drive[b, t, i])
                 if keep:

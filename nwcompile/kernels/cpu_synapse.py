@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.cpu_neuron import step
+from nwcompile.kernels.cpu_neuron import is_at_rest, step
 from nwcompile.kernels.jit import inlined, kernel
 
 DENSE, SPARSE, CONV = 0, 1, 2
@@ -168,10 +168,7 @@ def scan_loop(p, c, members, group, drive, touched, spikes, u, v, updates, s, ac
             for i in range(n):
                 j = group[i]
                 x = drive[b, t, i] + acc[slot, j]
-                if (
-                    touched[b, t, i] or events[slot, j] or s.u[i] != 0 or s.v[i] != 0
-                    or p.bias[i] != 0 or p.bias_u[i] != 0
-                ):  # fmt: skip
+                if touched[b, t, i] or events[slot, j] or not is_at_rest(p, i, s, i):
                     updates[t, i] += 1
                 acc[slot, j] = 0
                 events[slot, j] = 0

@@ -68,7 +68,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
                 np.add.at(counters["neuron_visits"][h], cores, n_samples)
             if in_phase and 0 <= t < n_steps:
                 layer = layers[name]
-                idle = (layer.v == 0) & (layer.current == 0) & ~_has_bias(layer.spec) & (events[name][slot] == 0)
+                idle = _is_at_rest(layer) & (events[name][slot] == 0)
                 updates = np.count_nonzero(~idle, axis=0).reshape(-1)
                 np.add.at(counters["neuron_updates"][h], cores, updates)
                 sent[name] = layer.step(arriving[name][slot])
@@ -86,8 +86,12 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     return recorder.run(window, inputs, counters, program)
 
 
-def _has_bias(spec):
-    return (np.asarray(spec.bias) != 0) | (np.asarray(spec.bias_u) != 0)
+def _is_at_rest(layer) -> np.ndarray:
+    """Neurons with nothing to update but events: no bias, v = 0, and no u that outlasts the step."""
+    spec = layer.spec
+    has_bias = (np.asarray(spec.bias) != 0) | (np.asarray(spec.bias_u) != 0)
+    keeps_u = (layer.current != 0) & (np.asarray(spec.decay_u) < 1 << spec.fixed.decay_bits)
+    return (layer.v == 0) & ~keeps_u & ~has_bias
 
 
 def _count_messages(

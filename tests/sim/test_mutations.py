@@ -24,7 +24,7 @@ MUTATIONS = {
     "messages of several spikes": ("cpu_cycle.py", "sent[3] += times", "sent[3] += 1"),
     "payload of a repeated message": ("cpu_cycle.py", "box.payload[j] = count // times", "box.payload[j] = count"),
     "repeats of an input": ("cpu_cycle.py", "box.left[a] = times", "box.left[a] = 1"),
-    "visit of idle neurons": ("cpu_cycle.py", "if touched or s.u[i] != 0", "if s.u[i] != 0"),
+    "visit of idle neurons": ("cpu_cycle.py", "if touched or not is_at_rest", "if not is_at_rest"),
 }
 
 
