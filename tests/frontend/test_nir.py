@@ -367,11 +367,14 @@ def test_input_of_a_huge_shape_is_refused_before_anything_is_allocated():
         (lambda: graph("input > d > n > output",
                        input=inputs(2), d=nir.Delay(np.array([0, -2e-4])), n=if_node(2), output=outputs(2)),
          "NIR node 'd' (Delay): delay -0.0002 is -2 steps of dt=0.0001; it must be a whole number of steps >= 0"),
+        (lambda: graph("input > d > n > output",
+                       input=inputs(2), d=nir.Delay(np.array([0, 1e300])), n=if_node(2), output=outputs(2)),
+         "NIR node 'd' (Delay): delay 1e+300 is 1e+304 steps of dt=0.0001, more than 2147483647"),
         (lambda: graph("input > n > output", type_check=False, input=inputs(-2), n=if_node(), output=outputs(2)),
          "NIR node 'input' (Input): shape [-2.0] must be whole numbers >= 1"),
     ],
     ids=["cycle", "no neuron", "outputs", "no input", "dead end", "island", "membrane", "per neuron", "chain", "same",
-         "delay", "past", "shape"],
+         "delay", "past", "far", "shape"],
 )  # fmt: skip
 def test_unusable_graph_is_a_model_error(build, text):
     found = error(build())

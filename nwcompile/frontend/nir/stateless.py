@@ -9,6 +9,7 @@ from nwcompile.frontend.nir.file import NirNode
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
 
 WHOLE = 1e-3  # a delay this near to a whole number of steps is one
+LONGEST = 2**31 - 1  # steps of delay
 LARGEST = 65535  # stride, padding, kernel: more is no network but a damaged file
 
 
@@ -61,6 +62,8 @@ def delay_steps(node: NirNode, dt: float | None) -> np.ndarray:
     if dt is None:
         raise node.fail("needs the time step; give dt= in the unit of its delay")
     steps = np.rint(delay / dt)
+    if (steps > LONGEST).any():
+        raise node.fail(f"delay {delay.max():g} is {delay.max() / dt:g} steps of dt={dt:g}, more than {LONGEST}")
     if (np.abs(delay / dt - steps) > WHOLE).any() or (steps < 0).any():
         odd = delay.flat[np.argmax(np.where(steps < 0, np.inf, np.abs(delay / dt - steps)))]
         raise node.fail(f"delay {odd:g} is {odd / dt:g} steps of dt={dt:g}; it must be a whole number of steps >= 0")
