@@ -43,7 +43,7 @@ def naive_axons(network, core_of, chip):
     """{(source, core): [synops by kind, words, row bits]} by walking through every synapse."""
     table = {}
     for c in network.connections:
-        kind = 0 if isinstance(c, Dense) else 1 if isinstance(c, Sparse) else 2
+        kind = 1 if isinstance(c, Sparse) else 2 if isinstance(c, Conv2d) and chip.weights.sharing else 0
         bits = (c.weight_bits or chip.weights.bits) + (chip.weights.index_bits if kind == 1 else 0)
         rows = {}
         for pre, post in synapses(network, c):
@@ -52,7 +52,7 @@ def naive_axons(network, core_of, chip):
         for key, n in rows.items():
             synops, memory = table.setdefault(key, ([0, 0, 0], [0, 0]))
             synops[kind] += n
-            if kind == 2 and chip.weights.sharing:
+            if kind == 2:
                 memory[0] += -(-n * bits // chip.core.word_bits)
                 continue
             while n > 0:
@@ -126,8 +126,10 @@ def test_build_axons_takes_zero_weights_as_stored_and_padding_as_nothing():
         Conv2d("in", "c", np.zeros((1, 1, 3, 3), np.float32), padding=1, source_shape=(1, 2, 2)),
     ]
     network = Network.from_arrays({"d": spec, "c": spec}, edges, {"in": (4,)})
-    axons = build_axons(network, np.array([-1] * 4 + [0] * 7, np.int32), 1, small_chip())
-    assert axons.synops.tolist() == [[3, 0, 4]] * 4
+    for sharing, synops in ((False, [7, 0, 0]), (True, [3, 0, 4])):
+        chip = small_chip(weights__sharing=sharing)
+        axons = build_axons(network, np.array([-1] * 4 + [0] * 7, np.int32), 1, chip)
+        assert axons.synops.tolist() == [synops] * 4
 
 
 def test_build_axons_refuses_a_connection_that_is_not_normalized():
