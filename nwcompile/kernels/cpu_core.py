@@ -211,7 +211,7 @@ def inject(m, q, w, shared, axons, box, p, core, site, time):
     p.flit[core] -= 1
     if p.flit[core] == 0:
         if w.is_on:
-            note_injected(w, p, core, time, shared)
+            note_injected(w, p, core, axons.core[box.axon[k]], time, shared)
         p.sent[core] += 1
         if p.sent[core] == box.times[k]:
             p.message[core] += 1

@@ -25,7 +25,8 @@ INJECTED = 6  # when its last flit was injected
 SINCE = 7  # when it was taken, and the work began
 END = 8  # when the work ended
 OF_STEP = 9  # hardware step
-N_COLUMNS = 10
+BLOCKED = 10  # of OWN work: destination core of the message that waited longest to be injected, -1 none
+N_COLUMNS = 11
 # columns of Watch.core
 WAITS_SINCE = 0  # when the message that is to be injected was ready
 RECEIVED = 1  # ticks of receiving that were begun
@@ -33,7 +34,9 @@ RECEIVED_THEN = 2  # of them, how many were over when the message was ready
 STALL = 3
 ENTRY = 4  # of the message that is to be injected, -1 none
 CHAIN = 5  # and the next ones: SOURCE, READY, STALLED, INJECTED, SINCE of the present uninterrupted work
-N_CORE_COLUMNS = 10
+LONGEST_WAIT = 10
+LONGEST_TO = 11  # destination core of the message that waited so long
+N_CORE_COLUMNS = 12
 NEXT = 3  # column of Watch.entry after ready, stalled, injected
 # of Watch.state; ROW: of the arrays by step; BASE: ticks of the hardware step before the micro-step
 FREE, USED, START, FLIGHT, ROW, BASE, SAMPLE_NOW, STEP_NOW = range(8)
@@ -71,6 +74,7 @@ def begin_watch(w, axons, box, start, shared):
     for core in range(axons.site.shape[0]):
         w.core[core, :] = 0
         w.core[core, ENTRY] = -1
+        w.core[core, LONGEST_TO] = -1
         w.core[core, CHAIN] = INPUTS if not shared and box.external[core] >= 0 else OWN
         w.core[core, CHAIN + 4] = start
     for k in range(box.first[axons.site.shape[0]]):
@@ -102,13 +106,16 @@ def note_ready(w, p, core, k, time):
 
 
 @inlined
-def note_injected(w, p, core, time, shared):
-    """The last flit of a message has left the core; a shared unit that received meanwhile was not stalled then."""
+def note_injected(w, p, core, to, time, shared):
+    """The last flit of a message to core `to` has left; a shared unit that received meanwhile was not stalled then."""
     waited = time - w.core[core, WAITS_SINCE]
     if shared:
         over = w.core[core, RECEIVED] - max(0, p.receive_at[core] - time)
         waited -= over - w.core[core, RECEIVED_THEN]
     w.core[core, STALL] += waited
+    if waited > w.core[core, LONGEST_WAIT]:
+        w.core[core, LONGEST_WAIT] = waited
+        w.core[core, LONGEST_TO] = to
     if w.core[core, ENTRY] >= 0:
         w.entry[w.core[core, ENTRY], 2] = time
 
@@ -226,6 +233,7 @@ def end_watch(w, p, start, last, shared):
     if not shared and p.receive_at[critical] < p.end[critical]:
         row[SOURCE] = OWN
     row[END] = p.end[critical] - start
+    row[BLOCKED] = chain[LONGEST_TO] if row[SOURCE] == OWN else -1
     if row[SOURCE] >= 0:
         row[READY] = chain[CHAIN + 1] - start
         row[STALLED] = chain[CHAIN + 2]

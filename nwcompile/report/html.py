@@ -53,8 +53,9 @@ ABOUT_MESSAGES = (
     "held most flits, on their way over the link included."
 )
 ABOUT_CRITICAL = (
-    "The slowest steps: the core that finished last, whose message it had been waiting for, the busiest link on that "
-    "message's way, and what all of the step's time was spent on, one after the other."
+    "The slowest steps: the core that finished last, whose message it had been waiting for, the busiest link on its "
+    "way (or on that of the one that stalled the core itself longest), and what all of the step's time was spent "
+    "on, one after the other."
 )
 ABOUT_LAYERS = (
     "Means of a step and sample. “Binding resource” is what fills one of the layer's cores most; “of the step "

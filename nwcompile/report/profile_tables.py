@@ -1,10 +1,10 @@
 """Cards of report.html about a profiled run: the phases of the cores, messages and links, critical paths."""
 
 from nwcompile.report.markup import Markup, join, tag
-from nwcompile.report.tables import table
+from nwcompile.report.tables import NO_BREAK, table
 from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent
 
-MOST_CORES = 12
+MOST_CORES = 8
 COLOURS = {
     "visit": "#1c6fd1", "update": "#4c93e6", "spike": "#8fbdf0", "message_out": "#7a3fc4", "stall": "#b91c1c",
     "message_in": "#a87be0", "word": "#f2a65a", "synop": "#d9480f", "idle": "#e9edf1", "barrier": "#aab2bc",
@@ -45,9 +45,15 @@ def _worked(cells: dict[str, float]) -> list[str]:
 
 
 def message_tables(profile: dict) -> Markup:
-    """Latencies in words, and the most crowded links."""
-    ns = profile["cycle_ns"]
-    text = f"{latency_text(profile)}; a cycle is {number(ns)} ns."
+    """Latencies, and the most crowded links."""
+    found, ns = profile["latency_cycles"], profile["cycle_ns"]
+    if found["n_messages"] == 0:
+        return tag("p", latency_text(profile))
+    ranks = ("p50", "p90", "p99", "max")
+    latencies = table([("messages", "name"), *((rank, "right") for rank in ranks)], [
+        [f"cycles of {number(ns)} ns", *(_grouped(found[rank]) for rank in ranks)],
+        ["us", *(number(found[rank] * ns / 1000) for rank in ranks)],
+    ])  # fmt: skip
     room = profile["buffer_flits"]
     columns = [("link", "name"), ("flits", "right"), ("most in a step", "right"),
                (f"waiting, mean of {room}", "right"), ("peak", "right")]  # fmt: skip
@@ -61,7 +67,12 @@ def message_tables(profile: dict) -> Markup:
         ]
         for r in profile["congested_links"]
     ]
-    return join([tag("p", text), table(columns, rows) if rows else None])
+    return join([latencies, tag("p", f"{_grouped(found['n_messages'])} messages in all."), table(columns, rows)])
+
+
+def _grouped(amount: float) -> str:
+    """A figure that no line may end in."""
+    return grouped(amount).replace(" ", NO_BREAK)
 
 
 def critical_table(profile: dict) -> Markup:

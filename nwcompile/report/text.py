@@ -90,6 +90,8 @@ def critical_text(doc: dict) -> str:
     waits = ""
     if doc["source_layer"] is not None:
         waits = f", waits for {doc['source_layer']} on core {doc['source_core']} over link {doc['link']}"
+    elif doc["link"] is not None:
+        waits = f", stalled on the way over link {doc['link']}"
     parts = ", ".join(f"{grouped(cycles)} {PARTS[part]}" for part, cycles in doc["parts"].items() if cycles)
     return f"step {doc['step']}: {doc['layer']} on core {doc['core']} ends after {grouped(doc['cycles'])} cycles" + (
         f"{waits}: {parts}" if parts else waits

@@ -4,14 +4,12 @@ import numpy as np
 
 from nwcompile.ir.profile import Profile
 from nwcompile.kernels import cpu_watch
-from nwcompile.kernels.cpu_router import DOWN, DOWN_NODE, LINK, Mesh
+from nwcompile.kernels.cpu_router import DOWN, DOWN_NODE, HELD, LINK, PORT_BITS, Mesh
 from nwcompile.kernels.cpu_watch import N_BINS, N_COLUMNS, N_CORE_COLUMNS, N_POINTS, Watch
 
 PATH = {"step": cpu_watch.OF_STEP, "sample": cpu_watch.SAMPLE, "core": cpu_watch.CORE, "source": cpu_watch.SOURCE}
 PATH_TIMES = {"total": cpu_watch.TICKS, "ready": cpu_watch.READY, "stalled": cpu_watch.STALLED,
               "injected": cpu_watch.INJECTED, "since": cpu_watch.SINCE, "end": cpu_watch.END}  # fmt: skip
-
-PORT = (1 << 6) - 1  # of an entry of Mesh.route
 
 
 def watch(m: Mesh, n_steps: int, n_cores: int, n_messages: int, flight_steps: int | None) -> Watch:
@@ -20,8 +18,10 @@ def watch(m: Mesh, n_steps: int, n_cores: int, n_messages: int, flight_steps: in
     steps, cores, messages = (n_steps, n_cores, n_messages) if is_on else (0, 0, 0)
     n_groups = len(m.output) + len(m.inject_link) if is_on else 0
     flight = min(flight_steps or 0, steps)
+    path = np.zeros((steps, N_COLUMNS), np.int64)
+    path[:, [cpu_watch.SOURCE, cpu_watch.BLOCKED]] = -1
     return Watch(
-        is_on, *(np.zeros((steps, cores), np.int64) for _ in range(2)), np.zeros((steps, N_COLUMNS), np.int64),
+        is_on, *(np.zeros((steps, cores), np.int64) for _ in range(2)), path,
         np.zeros(N_BINS if is_on else 0, np.int64), np.zeros(2, np.int64),
         *(np.zeros(n_groups, np.int64) for _ in range(4)), np.full((flight, N_POINTS, 2), -1, np.int32),
         np.zeros(flight, np.int64), np.zeros((cores, N_CORE_COLUMNS), np.int64),
@@ -86,19 +86,24 @@ def _path(m: Mesh, parts, flits, site_of, ticks: int) -> dict[str, np.ndarray]:
     found = {n: row[:, i] for n, i in PATH.items()} | {n: row[:, i] / ticks for n, i in PATH_TIMES.items()}
     found["link"] = np.full(len(row), -1, np.int64)
     cores = site_of[len(site_of) - parts[0].stall.shape[1] :]
-    for h in np.flatnonzero(found["source"] >= 0):
-        way = links_between(m, int(site_of[found["source"][h]]), int(cores[found["core"][h]]))
-        found["link"][h] = max(way, key=flits[h].__getitem__)
+    blocked = row[:, cpu_watch.BLOCKED]
+    for h in np.flatnonzero((found["source"] >= 0) | (blocked >= 0)):
+        last = int(cores[found["core"][h]])
+        if blocked[h] >= 0:  # what is behind the link that it could not use
+            way = links_between(m, last, int(cores[blocked[h]]))[1:]
+        else:
+            way = links_between(m, int(site_of[found["source"][h]]), last)
+        found["link"][h] = max(way, key=lambda link: flits[h, link[0]] * link[1])[0]
     return found
 
 
-def links_between(m: Mesh, here: int, there: int) -> list[int]:
-    """The links that a message takes from one physical core to another, the cores' own links included."""
-    router, way = here // m.per_router, [int(m.inject_link[here])]
+def links_between(m: Mesh, here: int, there: int) -> list[tuple[int, int]]:
+    """The links that a message takes from one physical core to another, the cores' own included, and ticks a flit."""
+    router, way = here // m.per_router, [(int(m.inject_link[here]), m.link_ticks)]
     while True:
-        port = int(m.route[router, there]) & PORT
+        port = int(m.route[router, there]) & ((1 << PORT_BITS) - 1)
         output = m.output[router * m.n_ports + port]
-        way.append(int(output[LINK]))
+        way.append((int(output[LINK]), int(output[HELD])))
         if port >= 4:
             return way
         router = int(output[DOWN_NODE])

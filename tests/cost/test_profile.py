@@ -99,3 +99,16 @@ def test_congested_links_come_first_by_what_waits_for_them():
     assert loads[0].flits_max_step == run.link_flits[:, 38].max()
     assert 0 < loads[1].mean <= loads[0].mean <= loads[0].peak == 2
     assert congested_links(run, 1) == loads[:1]
+
+
+def test_critical_path_of_a_stalled_core_names_the_link_it_waits_for():
+    program, x = crowded(cost__message_in_cycles=1, cost__synop_dense_cycles=1, cost__visit_cycles=400)
+    run = simulate(program, x, backend="cycle", profile=True)
+    paths = critical_paths(program, run, 14)
+    alone = [path for path in paths if path.source_layer is None]
+    assert alone and all((path.link is None) == (path.parts["stall"] == 0) for path in alone)
+    program, x = crowded(cost__message_in_cycles=1000, cost__barrier_cycles={"1": 0}, cost__units="shared")
+    run = simulate(program, x[:1], backend="cycle", profile=True)
+    path = run.profile.path
+    stalled = (path["source"] == -1) & (path["stalled"] > 0)
+    assert (path["link"][stalled] >= 0).all() and (path["link"][(path["source"] < 0) & ~stalled] == -1).all()

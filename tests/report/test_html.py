@@ -204,3 +204,18 @@ def test_tag_escapes_text_and_attributes_but_not_markup():
         tag("rect", x=1.25, stroke_width=2, class_="core", rx=None)
         == '<rect x="1.2" stroke-width="2" class="core"></rect>'
     )
+
+
+def test_page_of_a_profiled_run_shows_phases_messages_and_critical_paths():
+    program = three_cores()
+    text, words, page = page_of(program, run_of(program, profile=True), model_dt=0.001, wall_seconds=2.0)
+    assert page.addresses == []
+    for title in ("Phases of the cores", "Messages and crowded links", "Critical paths", "Real time"):
+        assert f"<h2>{title}</h2>" in text
+    assert "stalled" not in re.findall(r"</i>([a-z ]+)</span>", text)  # nothing was: the legend leaves it out
+    assert {"step 1", "out on core 2", "fc1 on core 0", "(1, 0) port 0 eject"} <= set(words.split("\n"))
+    assert "receiving: 150 cycles, 73.5 %" in text and "24 messages in all." in words
+    silent = simulate(program, np.zeros((1, 1, 4)), backend="cycle", profile=True)
+    assert "messages: none was sent" in page_of(program, silent)[1]
+    plain, _, _ = page_of(program, run_of(program))
+    assert "Critical paths" not in plain and "Real time" not in plain
