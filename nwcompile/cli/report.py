@@ -7,7 +7,7 @@ from nwcompile.cli.data import data_of
 from nwcompile.cli.evaluate import measured
 from nwcompile.cli.load import no_nir_flags, program_of, writable
 from nwcompile.cli.text import as_json
-from nwcompile.cli.trace import check_flags, write_trace
+from nwcompile.cli.trace import check_flags, check_times, write_trace
 from nwcompile.errors import OptionError
 from nwcompile.report import report
 from nwcompile.report.text import render_text
@@ -24,6 +24,7 @@ def run(args: Namespace) -> int:
     elif data.y is None:
         raise OptionError("--model: its accuracy needs labels; give them under the key y of the file of --input")
     program = program_of(args.program, args.set)
+    check_times(args, program)
     start = time.perf_counter()
     result = simulate(program, data.x, backend, args.device, steps=args.steps, profile=backend == "cycle")
     seconds = time.perf_counter() - start

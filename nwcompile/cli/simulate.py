@@ -9,7 +9,7 @@ import numpy as np
 from nwcompile.cli.data import data_of
 from nwcompile.cli.load import network_of, no_nir_flags, program_of, writable_file
 from nwcompile.cli.text import as_json, count, table
-from nwcompile.cli.trace import check_flags, write_trace
+from nwcompile.cli.trace import check_flags, check_times, write_trace
 from nwcompile.cost.phases import phases
 from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
@@ -34,6 +34,8 @@ def run(args: Namespace) -> int:
     elif args.set:
         raise OptionError("--set changes a chip, and a float network has none; compile it first")
     model = program_of(args.model, args.set) if program else network_of(args.model, args, data.example)
+    if program:
+        check_times(args, model)
     start = time.perf_counter()
     result = simulate(model, data.x, backend, args.device, args.window, args.record, args.steps, args.profile)
     seconds = time.perf_counter() - start

@@ -19,6 +19,8 @@ def check_flags(args: Namespace, backend: str) -> Path | None:
         raise OptionError("--trace-steps says how many steps --trace OUT.json shows; give both")
     if args.trace_steps is not None and args.trace_steps < 1:
         raise OptionError(f"--trace-steps {args.trace_steps} must be 1 or more")
+    if getattr(args, "profile", False) and backend != "cycle":
+        raise OptionError(f"--profile needs times, and only backend 'cycle' measures them, not {backend!r}")
     if args.trace is None:
         return None
     if backend != "cycle":
@@ -26,10 +28,15 @@ def check_flags(args: Namespace, backend: str) -> Path | None:
     return writable_file(args.trace)
 
 
+def check_times(args: Namespace, program: Program) -> None:
+    """Raise OptionError where `--profile` or `--trace` are asked of a chip without costs."""
+    for flag, given in (("--trace", args.trace is not None), ("--profile", getattr(args, "profile", False))):
+        if given and not program.chip.has_times:
+            raise OptionError(f"{flag} needs times, and {program.chip.name} gives no costs")
+
+
 def write_trace(args: Namespace, file: Path, program: Program, x, window: str) -> None:
-    """Write the trace of the first sample's first steps; raises OptionError for a chip without costs."""
-    if not program.chip.has_times:
-        raise OptionError(f"--trace needs times, and {program.chip.name} gives no costs")
+    """Write the trace of the first sample's first steps."""
     n, steps = args.trace_steps or STEPS, args.steps
     if isinstance(x, dict):
         x = {name: a[:1, :n] for name, a in x.items()}
