@@ -303,3 +303,14 @@ def test_start_away_from_zero_cannot_be_subtracted_from():
     assert refused(if_node(3, r=1e4, v_reset=0.25), "spikingjelly", reset="subtract") == (
         "NIR node 'n' (IF): reset 'subtract' is not supported where v starts at v_reset 0.25, not 0"
     )
+
+
+def test_snntorch_late_zero_of_neurons_with_a_current_loses_the_step_after_a_spike():
+    late = {"reset": "zero", "reset_timing": "next"}
+    with pytest.warns(NwWarning) as told:
+        network = from_nir(one_layer(cuba(3, r=4e4 / 1, w_in=2.0)), dt=1e-4, dialect="snntorch", neuron=late)
+    assert any("the step after a spike is lost (refractory=2)" in str(w.message) for w in told)
+    neuron = network.node("n").neuron
+    assert (neuron.reset, neuron.reset_timing, neuron.refractory) == ("zero", "now", 2)
+    plain = from_nir(one_layer(LEAKY), dt=1e-4, dialect="snntorch", neuron=late).node("n").neuron
+    assert (plain.reset_timing, plain.refractory) == ("next", 0)

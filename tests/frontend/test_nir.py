@@ -16,7 +16,7 @@ from nwcompile.sim import simulate
 from tests.frontend.graphs import conv, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
 
 POOL = nir.SumPool2d(np.array([1, 1]), np.array([1, 1]), np.array([0, 0]))
-ZERO = {"dt": 1e-4, "dialect": "snntorch", "neuron": {"reset": "zero"}}
+ZERO = {"dt": 1e-4, "dialect": "snntorch", "neuron": {"reset": "zero", "reset_timing": "now"}}
 
 
 def edges(network):

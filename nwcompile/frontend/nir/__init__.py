@@ -35,7 +35,8 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     the unit of the file's time constants (needed wherever there is one; sinabs counts steps: 1.0). `neuron` states
     what NIR files lose: `{field: value}` of NeuronSpec for every IF, LIF and CubaLIF node, `{node: {field: value}}`
     for one node; and sinabs' `norm_input`. With `reset="subtract"`, snntorch resets one step late unless
-    `reset_timing` says otherwise; its reset to zero acts at once.
+    `reset_timing` says otherwise; its reset to zero acts at once, or with `reset_timing="next"` as its
+    reset_delay=True does.
 
     A file that `to_nir` wrote needs neither `dt` nor `dialect` and gives the very network back; where somebody changed
     its nodes since, a dialect is needed to read them alone. An edge that closes a recurrence has delay 1. Raises
@@ -71,7 +72,9 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     said: dict[str, list[str]] = {}
     with np.errstate(all="ignore"):  # what comes out infinite is refused by Network.verify, which names it
         for node in neurons:
-            specs[node.name], remarks = neuron_spec(node, shapes[node.name], spoken, dt, given[node.name])
+            specs[node.name], remarks = neuron_spec(
+                node, shapes[node.name], spoken, dt, given[node.name], any(b == node.name for _, b in late)
+            )
             for remark in remarks:
                 said.setdefault(remark, []).append(repr(node.name))
         layers, connections = wire(graph, shapes, specs, late, step)

@@ -29,7 +29,9 @@ class Dialect:
     1; `1` means that the input leaks in, `either` that both occur; `any`: r is what NIR says. `zero_leak`: its v_leak
     is always 0. `starts_at`: the node's parameter at which v starts (else 0). `lost`: fields that its files lack, so
     that the framework's default is taken, with a warning. `dt`: the time step where it is fixed. `tau_times_dt`: its
-    files hold tau*dt where tau is meant. `late_bias`: it runs a file without the bias of a recurrence in step 0.
+    files hold tau*dt where tau is meant. `late_zero_loses_a_step`: where neurons have a current or recurrence, a reset
+    to zero in the next step clears what arrives in that step too. `late_bias`: it runs a file without the bias of a
+    recurrence in step 0.
     """
 
     decay: str = "euler"
@@ -44,6 +46,7 @@ class Dialect:
     starts_at: str | None = None
     lost: tuple[str, ...] = ()
     dt: float | None = None
+    late_zero_loses_a_step: bool = False
     tau_times_dt: bool = False
     late_bias: bool = False
 
@@ -53,7 +56,12 @@ _MULTI = Dialect(
 )
 DIALECTS = {
     "snntorch": Dialect(
-        reset="subtract", reset_timing="next", unit_r="tau/dt", zero_leak=True, lost=("reset", "reset_timing")
+        reset="subtract",
+        reset_timing="next",
+        unit_r="tau/dt",
+        zero_leak=True,
+        lost=("reset", "reset_timing"),
+        late_zero_loses_a_step=True,
     ),
     "norse": Dialect(membrane="euler", unit_r="1", starts_at="v_leak", late_bias=True),
     "spikingjelly": Dialect(strict=False, unit_r="either", starts_at="v_reset"),
@@ -86,12 +94,13 @@ def dialect_of(name: str, nodes: Iterable[NirNode], dt: float | None) -> Dialect
 
 
 def neuron_spec(
-    node: NirNode, shape: tuple[int, ...], dialect: Dialect, dt: float | None, given: Mapping
+    node: NirNode, shape: tuple[int, ...], dialect: Dialect, dt: float | None, given: Mapping, recurrent: bool = False
 ) -> tuple[NeuronSpec, list[str]]:
     """The NeuronSpec of a neuron node whose layer has `shape`, and remarks: what is assumed or contradicts the dialect.
 
-    `given` overrides fields. Numbers are scalars where all neurons have the same. Raises ModelError, naming the node,
-    for numbers that cannot be used and where `dt` is needed and missing.
+    `given` overrides fields; `recurrent`: what the node sends comes back to it. Numbers are scalars where all neurons
+    have the same. Raises ModelError, naming the node, for numbers that cannot be used and where `dt` is needed and
+    missing.
     """
     remarks: list[str] = []
     sizes = {key: np.shape(value) for key, value in node.values.items()}
@@ -104,6 +113,13 @@ def neuron_spec(
         node = _per_channel(node, made_for, shape)
     _check_finite(node)
     node, given = _from_start(node, dialect, given, remarks)
+    late_zero = dialect.late_zero_loses_a_step and (recurrent or node.kind.startswith("Cuba"))
+    if late_zero and given.get("reset") == "zero" and given.get("reset_timing") == "next":
+        given = {"refractory": 2, **given, "reset_timing": "now"}
+        remarks.append(
+            "reset='zero' with reset_timing='next' read as snnTorch's Synaptic, RLeaky and RSynaptic mean it: the step "
+            "after a spike is lost (refractory=2)"
+        )
     if node.kind == "Threshold":
         fields = {"threshold": node.numbers("threshold"), "strict": dialect.strict, "beta": 0.0, "reset": "none"}
     else:
@@ -114,7 +130,8 @@ def neuron_spec(
             fields |= _firing(node, dialect, given, remarks)
         else:
             fields |= {"fires": False, "reset": "none"}
-        assumed = {key: fields.get(key, True) for key in dialect.lost if key not in given and _has(node, key, fields)}
+        lost = [key for key in dialect.lost if key not in given and _has(node, key, fields, late_zero)]
+        assumed = {key: fields.get(key, True) for key in lost}
         if assumed:
             stated = ", ".join(f"{key}={_short(value)}" for key, value in assumed.items())
             remarks.append(f"{stated} assumed, which NIR files do not hold; state it with neuron={{...}}")
@@ -171,12 +188,12 @@ def _from_start(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[s
     return NirNode(node.name, node.kind, {**node.values, **values}), {**given, **shifted}
 
 
-def _has(node: NirNode, key: str, fields: Mapping) -> bool:
-    """Whether a field that the dialect's files lack matters for this node."""
+def _has(node: NirNode, key: str, fields: Mapping, late_zero: bool) -> bool:
+    """Whether a field that the dialect's files lack matters for this node; `late_zero`: the timing of a zero does."""
     if key == "norm_input":
         return "tau" in node.values or "tau_mem" in node.values
     if key == "reset_timing":
-        return fields.get("reset") == "subtract"
+        return fields.get("reset") == "subtract" or (late_zero and fields.get("reset") == "zero")
     return key in fields and fields.get("fires", True)
 
 
@@ -260,11 +277,6 @@ def _firing(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str])
         "reset_value": v_reset,
         "reset_timing": dialect.reset_timing if reset == "subtract" else "now",
     }
-    if dialect.unit_r == "tau/dt" and reset == "zero" and given.get("reset_timing") == "next":
-        remarks.append(
-            "snnTorch's Synaptic, RLeaky and RSynaptic with reset_delay=True also lose the step after a spike; "
-            "where that is meant, give reset='zero' and refractory=2"
-        )
     if "v_min" in dialect.lost and node.kind == "IF":
         fields["v_min"] = -threshold
     if "v_min" in dialect.lost and given.get("v_min", fields.get("v_min")) is not None:
