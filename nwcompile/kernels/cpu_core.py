@@ -9,19 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.cpu_router import (
-    COUNT,
-    FLIT,
-    HEAD,
-    TIME,
-    flit,
-    left_of,
-    look_at_router,
-    message_of,
-    pop,
-    push,
-    slot_free_at,
-)
+from nwcompile.kernels.cpu_mesh import COUNT, FLIT, HEAD, TIME, flit, left_of, message_of
+from nwcompile.kernels.cpu_router import look_at_router, pop, push, slot_free_at
 from nwcompile.kernels.cpu_synapse import deliver
 from nwcompile.kernels.cpu_watch import (
     begin_watch,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.cpu_router import COUNT, DOWN
+from nwcompile.kernels.cpu_mesh import COUNT, DOWN
 from nwcompile.kernels.jit import inlined
 
 EXACT_BITS = 10  # latencies below 2**10 cycles have a bin each, those above share 2**9 bins an octave

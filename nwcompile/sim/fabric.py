@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.routing import HERE, between_chips, channels, ports
-from nwcompile.kernels.cpu_router import (
+from nwcompile.kernels.cpu_mesh import (
     DOWN,
     DOWN_INPUT,
     DOWN_NODE,

@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.ir.profile import Profile
 from nwcompile.kernels import cpu_watch
-from nwcompile.kernels.cpu_router import DOWN, DOWN_NODE, HELD, LINK, PORT_BITS, Mesh
+from nwcompile.kernels.cpu_mesh import DOWN, DOWN_NODE, HELD, LINK, PORT_BITS, Mesh
 from nwcompile.kernels.cpu_watch import N_BINS, N_COLUMNS, N_CORE_COLUMNS, N_POINTS, Watch
 
 PATH = {"step": cpu_watch.OF_STEP, "sample": cpu_watch.SAMPLE, "core": cpu_watch.CORE, "source": cpu_watch.SOURCE}

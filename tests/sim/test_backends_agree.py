@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.floorline import floorline
 from nwcompile.cost.traffic import link_flits
+from nwcompile.flow import compile
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.sequence import record
@@ -29,6 +32,18 @@ EXAMPLES = settings(
 def test_backends_agree_on_spikes_states_and_counters(window, data):
     program = data.draw(programs())
     result = crosscheck(program, data.draw(inputs(program)), window=window)
+    assert result.agree, str(result)
+
+
+def test_backends_agree_at_the_edge_of_the_wrap():
+    """u = -2**7 in 8 bits, which wraps, and 2**7, which does not."""
+    chip = Chip.load("tiny").replace({"state.bits": 8})
+    spec = NeuronSpec(threshold=100, fixed=chip.fixed_point)
+    network = Network.from_arrays({"a": spec}, [Dense("in", "a", np.array([[-2], [2]], np.int8))], {"in": (1,)})
+    x = np.ones((1, 3, 1), np.int32)
+    program = compile(network, chip)
+    assert simulate(program, x, record="all").states["a"]["u"][0, 0].tolist() == [128, 128]
+    result = crosscheck(program, x)
     assert result.agree, str(result)
 
 

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-AGREE = "tests/sim/test_backends_agree.py::test_backends_agree_on_spikes_states_and_counters"
+AGREE = [
+    f"tests/sim/test_backends_agree.py::test_backends_agree_{what}"
+    for what in ("at_the_edge_of_the_wrap", "on_spikes_states_and_counters")
+]
 MUTATIONS = {
     "strict comparison": ("cpu_neuron.py", "above = v > threshold if strict", "above = v >= threshold if strict"),
     "rounding of the decay": (
@@ -30,7 +33,7 @@ MUTATIONS = {
 
 def run_agreement(folder: Path) -> subprocess.CompletedProcess:
     environment = {**os.environ, "PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", AGREE]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *AGREE]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
 
 
