@@ -1,5 +1,7 @@
 """Every topology and routing: under load no packet is lost, doubled or stuck; alone, one takes as long as its way."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,8 @@ LAYOUTS = {
                        "chip_link_cycles_per_flit": 3},
 }  # fmt: skip
 N_PACKETS = 3000
+TRAFFIC = ("random", "tornado", "complement", "all to one")
+FLIT_HOPS = 200_000 * int(os.environ.get("LONG_EXAMPLES", "500"))  # 1e8 in `make test-long`, 8e6 in CI
 
 
 def chip(layout, **keys):
@@ -50,7 +54,7 @@ def targets(c, traffic, src, rng):
     return at_random if traffic == "random" else np.where(np.isin(dst, usable(c)), dst, at_random)
 
 
-@pytest.mark.parametrize("traffic", ["random", "tornado", "complement", "all to one"])
+@pytest.mark.parametrize("traffic", TRAFFIC)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_packet_arrives_once_through_the_smallest_buffers(layout, traffic):
     rng = np.random.default_rng(len(layout))
@@ -67,6 +71,22 @@ def test_every_packet_arrives_once_through_the_smallest_buffers(layout, traffic)
         np.add.at(flits, 100 + src, size)
         np.add.at(flits, 150 + dst, size)
         np.testing.assert_array_equal(done.link_flits, flits)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_nothing_is_lost_or_stuck_in_many_flit_hops(layout):
+    """Long overload through the smallest buffers; a source is served however busy the way is."""
+    rng, n_moved, n = np.random.default_rng(1), 0, 60_000
+    c = chip(layout, buffer_flits=1)
+    while n_moved < FLIT_HOPS / len(LAYOUTS):
+        for traffic in TRAFFIC:
+            src, size = rng.choice(usable(c), n), rng.integers(1, 4, n)
+            dst = targets(c, traffic, src, rng)
+            done = replay(c, np.sort(rng.integers(0, n // 50, n)), src, dst, size)
+            assert (done.arrive > done.inject).all() and (done.inject >= 0).all()
+            assert done.link_flits[150:].sum() == done.link_flits[100:150].sum() == size.sum()
+            n_moved += int((size * (done.hops + 1)).sum())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
