@@ -8,7 +8,7 @@ its flits waits for the crossbar (switch allocation). Both are one round of iSLI
 to one requester, every requester accepts one grant, both go round from the one after the last match. In a speculative
 router a head asks for both at once, and a switch that it won without a channel stays idle; without speculation it asks
 for the switch a cycle after it has the channel. This is the input-queued router of BookSim 2, whose packets arrive at
-the same cycles (tests/sim/test_noc_booksim.py).
+the same cycles (tests/sim/test_noc.py).
 """
 
 import numpy as np

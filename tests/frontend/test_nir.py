@@ -8,6 +8,7 @@ import h5py
 import nir
 import numpy as np
 import pytest
+import torch
 
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.frontend.nir import from_nir
@@ -221,7 +222,6 @@ def test_conv_without_input_shape_and_with_same_padding():
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even:UserWarning")
 @pytest.mark.parametrize("kernel, dilation", [((2, 2), 1), ((2, 3), 1), ((4, 3), (3, 2)), ((3, 2), (2, 1))])
 def test_same_padding_of_an_even_kernel_is_torch_s(kernel, dilation):
-    torch = pytest.importorskip("torch")
     w, x = weights(2, 1, *kernel), np.random.default_rng(0).integers(-3, 4, (1, 1, 1, 9, 8)).astype(np.float32)
     c = conv(w, padding="same", dilation=dilation)
     n = nir.LI(np.array(1e-4), np.array(1.0), np.array(0.0))

@@ -6,6 +6,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile import nn
+from nwcompile.errors import NwWarning
 
 DT = 1e-3
 
@@ -439,3 +440,14 @@ def test_from_torch_says_what_relu_must_be():
     with pytest.raises(nw.ModelError) as error:
         nw.from_torch(torch.nn.ReLU(), spikes(2, 3, 4), relu="IAF")
     assert str(error.value) == "relu='IAF' must be an nw.NeuronSpec, the neuron that stands for every ReLU"
+
+
+def test_from_torch_warns_where_a_layer_spikes_otherwise_than_in_the_module():
+    layer, x = lif(4), spikes(2, 6, 4)
+    layer.register_forward_hook(lambda module, args, result: (1 - result[0], result[1]))
+    with pytest.warns(NwWarning) as told:
+        nw.from_torch(torch.nn.Sequential(layer), x)
+    assert [str(w.message) for w in told] == [
+        "layer '0' spikes otherwise than the module on the example: 48 of 48 entries, first in step 0, sample 0, "
+        "neuron 0: 0 in the module, 1 in the network"
+    ]

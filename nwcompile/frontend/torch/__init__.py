@@ -11,8 +11,7 @@ from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import LayoutError, verify
 from nwcompile.frontend.torch.compare import compare_spikes
 from nwcompile.frontend.torch.inputs import LAYOUTS, example_of, layout_of, unwrapped
-from nwcompile.frontend.torch.kinds import clear, is_foreign_neuron, kind_of, stated
-from nwcompile.frontend.torch.kinds.sinabs import fit
+from nwcompile.frontend.torch.kinds import clear, fit, is_foreign_neuron, kind_of, stated
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.record import Recorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
@@ -27,10 +26,10 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     """The float network that a spiking torch module computes.
 
     Neuron layers may be those of nwcompile.nn; of snnTorch (Leaky, Synaptic, RLeaky, RSynaptic), SpikingJelly (IFNode,
-    LIFNode, ParametricLIFNode, CUBALIFNode), sinabs (IAF, LIF, ExpLeak, also recurrent and squeezed) and norse (LIFBox,
-    LIF, IAF and their cells). Reset, strictness, and multiple spikes are read from the module, and its spikes on the
-    example are compared with the network's: a difference is an NwWarning that names it. `relu`: neurons that stand for
-    every torch.nn.ReLU.
+    LIFNode, their Simple forms, ParametricLIFNode, CUBALIFNode), sinabs (IAF, LIF, ExpLeak, also recurrent and
+    squeezed) and norse (LIF, IAF, LI, their cells, LIFBoxCell). Reset, strictness, and multiple spikes are read from
+    the module, and its spikes on the example are compared with the network's: a difference is an NwWarning that names
+    it. `relu`: neurons that stand for every torch.nn.ReLU.
 
     `example_input` is a tensor or array `[B, T, *shape]` (`layout="BT"`) or `[T, B, *shape]` (`layout="TB"`), as the
     module takes it, as long as a few steps; or `[B, *shape]` (`layout="B"`) for a module that loops over time with the

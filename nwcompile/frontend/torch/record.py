@@ -7,7 +7,7 @@ import torch
 
 from nwcompile.frontend.torch.inputs import Stepwise, is_wrapper, uncompiled
 from nwcompile.frontend.torch.kind import Kind, Neurons
-from nwcompile.frontend.torch.kinds import is_foreign_neuron, kind_of, stated
+from nwcompile.frontend.torch.kinds import is_foreign_neuron, is_relu, kind_of, stated
 from nwcompile.frontend.torch.moves import Extent, Tracked
 from nwcompile.frontend.torch.operations import IDENTITIES, MAKERS, SHAPERS, Unfollowable, affine, made, operation
 from nwcompile.frontend.torch.symbols import (
@@ -221,14 +221,6 @@ class Recorder(Tracker):
             self.refuse(result, f"{path!r} ({kind}), {e}")
             return
         self.operated(done, given, result)
-
-
-def is_relu(module: torch.nn.Module) -> bool:
-    """Whether it is a ReLU that spiking neurons may stand for: torch's, or sinabs' with rounding."""
-    cls = type(module)
-    return isinstance(module, torch.nn.ReLU) or (
-        cls.__module__.startswith("sinabs.") and cls.__name__ == "NeuromorphicReLU"
-    )
 
 
 def _gives(spec: NeuronSpec) -> str:

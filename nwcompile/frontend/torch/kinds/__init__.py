@@ -8,6 +8,7 @@ from nwcompile.frontend.torch.kinds import norse, own, sinabs, snntorch, spiking
 FRAMEWORKS = (own, snntorch, spikingjelly, sinabs, norse)
 KINDS = {(kind.package, kind.name): kind for framework in FRAMEWORKS for kind in framework.KINDS}
 STATEFUL = {("spikingjelly", "MemoryModule"): spikingjelly.clear}  # neurons, and modules around them
+RELUS = (("torch", "ReLU"), ("sinabs", "NeuromorphicReLU"))
 NEURON_MODULES = (
     "snntorch._neurons",
     "spikingjelly.activation_based.neuron",
@@ -37,6 +38,16 @@ def clear(module: torch.nn.Module) -> None:
         return
     for cls in type(module).__mro__:
         STATEFUL.get((cls.__module__.partition(".")[0], cls.__name__), lambda _: None)(module)
+
+
+def fit(module: torch.nn.Module, n_samples: int) -> None:
+    """Tell a module that was made for one number of samples or steps that there are so many samples."""
+    sinabs.fit(module, n_samples)
+
+
+def is_relu(module: torch.nn.Module) -> bool:
+    """Whether it is a ReLU that spiking neurons may stand for: torch's, or sinabs' with rounding."""
+    return any((cls.__module__.partition(".")[0], cls.__name__) in RELUS for cls in type(module).__mro__)
 
 
 def is_foreign_neuron(module: torch.nn.Module) -> bool:
