@@ -17,6 +17,7 @@ EAST, WEST, NORTH, SOUTH, HERE = range(5)
 NO_WAY = 255
 ANY, BEFORE, AFTER = range(3)  # channels a message may take: all, or those for before or after the way round a torus
 LARGEST_DETOUR = 4096  # routers, of which up-down keeps a table of pairs
+TURN_SHIFT, HOPS_BITS, NOWHERE = 16, 18, np.uint32(1 << 31)  # of `up_down`
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +134,9 @@ def between_chips(g: Grid, chip_columns: int | None, chip_rows: int | None) -> n
 
 
 def up_down(g: Grid) -> tuple[np.ndarray, np.ndarray]:
-    """Ways that first go up, toward the first open router, and then down: (port uint8[at, to], hops int16[2, at, to]).
+    """Ways that first go up, toward the first open router, and then down: (port uint8[at, to], way uint32[at, to]).
+
+    `way` counts the links of the way from bit `HOPS_BITS` on, and those east-west among them below; 0 if there is none.
 
     Up*/down* routing (Schroeder et al., Autonet, SRC report 59, 1990), up meaning nearer to the first open router, or
     as near and of a lower number. A message goes down as soon as a way down leads to its destination, the shortest,
@@ -144,26 +147,27 @@ def up_down(g: Grid) -> tuple[np.ndarray, np.ndarray]:
     order = [int(r) for r in np.lexsort((np.arange(n), level)) if level[r] >= 0]
     rank = np.full(n, -1)
     rank[order] = np.arange(len(order))
-    port = np.full((n, n), NO_WAY, np.uint8)
-    hops = np.zeros((2, n, n), np.int16)
+    port, way = np.full((n, n), NO_WAY, np.uint8), np.full((n, n), NOWHERE, np.uint32)
     takes_last = (np.arange(n) % g.columns + np.arange(n) // g.columns) % 2 == 0
+    turn = np.arange(4)[:, None] ^ 3 * takes_last  # the least of them goes first
+    link = (1 << HOPS_BITS | turn << TURN_SHIFT | (np.arange(4) < 2)[:, None]).astype(np.uint32)
 
-    def extend(at: int, goes_up: bool, unknown: np.ndarray) -> None:
-        best = np.full(n, np.iinfo(np.int32).max)
+    def extend(at: int, goes_up: bool) -> None:
+        best = np.full(n, NOWHERE, np.uint32)
         for p, to in enumerate(g.neighbour[at]):
             if to >= 0 and (rank[to] < rank[at]) == goes_up:
-                length = hops[:, to].sum(0, dtype=np.int32) + 1
-                better = unknown & (port[to] != NO_WAY) & (length < best + takes_last)
-                best[better], port[at, better] = length[better], p
-                hops[:, at, better] = hops[:, to, better]
-                hops[p // 2, at, better] += 1
+                np.minimum(best, way[to] + link[p], out=best)
+        new = (way[at] == NOWHERE) & (best < NOWHERE)
+        port[at] = np.where(new, (best >> TURN_SHIFT & 3) ^ 3 * takes_last, port[at])
+        way[at] = np.where(new, best & ~np.uint32(3 << TURN_SHIFT), way[at])
 
     for at in reversed(order):
-        port[at, at] = HERE
-        extend(at, False, port[at] == NO_WAY)
+        port[at, at], way[at, at] = HERE, 0
+        extend(at, False)
     for at in order:
-        extend(at, True, port[at] == NO_WAY)
-    return port, hops
+        extend(at, True)
+    way[way == NOWHERE] = 0
+    return port, way
 
 
 def offsets(g: Grid, at, to) -> tuple[np.ndarray, np.ndarray]:
@@ -232,8 +236,11 @@ def channels(g: Grid, at, to) -> np.ndarray:
 def hops(g: Grid, at, to) -> np.ndarray:
     """int64[..., 2]: links east-west and north-south on the way from router `at` to router `to`; both are broadcast."""
     at, to = np.asarray(at), np.asarray(to)
-    along = g.detours[1][:, at, to] if g.routing == "up-down" else np.abs(np.stack(offsets(g, at, to)))
-    return np.moveaxis(along, 0, -1).astype(np.int64)
+    if g.routing == "up-down":
+        way = g.detours[1][at, to].astype(np.int64)
+        along_x = way & (1 << TURN_SHIFT) - 1
+        return np.stack([along_x, (way >> HOPS_BITS) - along_x], -1)
+    return np.abs(np.stack(offsets(g, at, to), -1)).astype(np.int64)
 
 
 def ways(g: Grid, at: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -53,13 +53,25 @@ def fabric(chip: Chip, tick: int = 1) -> tuple[Mesh, int]:
 
 
 def routes(chip: Chip) -> np.ndarray:
-    """uint8[router, core]: the output port toward each core and the channels to take, as `Mesh.route` has them."""
-    home, own = np.divmod(np.arange(chip.n_cores), chip.noc.cores_per_router)
-    table = np.empty((len(chip.grid.is_open), chip.n_cores), np.uint8)
-    for router, row in enumerate(table):
-        port, half = ports(chip.grid, router, home), channels(chip.grid, router, home)
-        row[:] = np.where(port == HERE, HERE + own, port) | half << PORT_BITS
-    return table
+    """uint8[router, core]: the output port toward each core and the channels to take, as `Mesh.route` has them.
+
+    Without detours they follow from the router's column, that of the core and the height between them.
+    """
+    g, own = chip.grid, np.arange(chip.noc.cores_per_router)
+    n = len(g.is_open)
+    table = np.empty((n, n, len(own)), np.uint8)
+    if g.routing == "up-down":
+        table[:] = g.detours[0][:, :, None]
+    else:
+        x, height, to_x = np.ogrid[: g.columns, 1 - g.rows : g.rows, : g.columns]
+        at, to = np.maximum(-height, 0) * g.columns + x, np.maximum(height, 0) * g.columns + to_x
+        toward = ports(g, at, to) | channels(g, at, to) << PORT_BITS
+        for router in range(n):
+            y, column = divmod(router, g.columns)
+            table[router] = toward[column, g.rows - 1 - y : 2 * g.rows - 1 - y].reshape(n, 1)
+    here = np.flatnonzero(g.is_open)
+    table[here, here] = HERE + own
+    return table.reshape(n, chip.n_cores)
 
 
 def queues(m: Mesh, n_messages: int, n_links: int) -> Queues:
