@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.cpu_mesh import COUNT, FLIT, HEAD, TIME, flit, left_of, message_of
 from nwcompile.kernels.cpu_router import look_at_router, pop, push, slot_free_at
 from nwcompile.kernels.cpu_synapse import deliver
 from nwcompile.kernels.cpu_watch import (
@@ -131,14 +130,14 @@ def receive(m, q, w, costs, axons, box, p, core, site, time):
     axon, message = np.int64(-1), np.int64(-1)
     for k in range(1, m.n_vcs + 1):
         b = first + (p.turn[core] + k) % m.n_vcs
-        while q.buffer[b, COUNT] > 0:
-            slot = q.buffer[b, HEAD]
-            if q.slot[b, slot, TIME] > time:
-                later = min(later, q.slot[b, slot, TIME])
+        while q.buffer[b].count > 0:
+            slot = q.slot[b * m.depth + q.buffer[b].head]
+            if slot.time > time:
+                later = min(later, slot.time)
                 break
-            if left_of(q.slot[b, slot, FLIT]) == 1:
+            if slot.left == 1:
                 if axon < 0:
-                    message = message_of(q.slot[b, slot, FLIT])
+                    message = np.int64(slot.message)
                     axon = np.int64(box.axon[message])
                     pop(m, q, b, router, time)
                     p.turn[core] = b - first
@@ -191,9 +190,8 @@ def inject(m, q, w, shared, axons, box, p, core, site, time):
             wake_at(q.wheel, node, soonest)
         return
     p.channel[core] = buffer - first
-    q.target[k] = axons.site[axons.core[box.axon[k]]]
-    i = port * m.n_vcs + buffer - first
-    push(m, q, buffer, router, i, flit(k, p.flit[core]), time + m.inject_ticks)
+    to = axons.site[axons.core[box.axon[k]]]
+    push(m, q, buffer, router, port * m.n_vcs + buffer - first, k, to, p.flit[core], time + m.inject_ticks)
     p.inject_at[core] = time + m.link_ticks
     q.busy_until[0] = max(q.busy_until[0], p.inject_at[core])
     q.flits[m.inject_link[site]] += 1

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.cpu_mesh import COUNT, HEAD, TIME, flit, left_of, message_of
 from nwcompile.kernels.cpu_router import equal_turns, look_at_router, pop, push, slot_free_at, start_over
 from nwcompile.kernels.cpu_wheel import NEVER, next_node, wake_at
 from nwcompile.kernels.jit import inlined, kernel
@@ -16,6 +15,7 @@ class Packets(NamedTuple):
     first: np.ndarray  # int64[core + 1]
     time: np.ndarray  # int64[packet]: when the source has it
     size: np.ndarray  # int64[packet]: flits
+    to: np.ndarray  # int32[packet]: destination core
     inject: np.ndarray  # int64[packet], out: when its head leaves the source
     arrive: np.ndarray  # int64[packet], out: when its tail is at the sink
 
@@ -35,14 +35,14 @@ def take_flits(m, q, packets, core, router, time):
     done = 0
     for v in range(m.n_vcs):
         b = (m.n_routers * m.n_ports + core) * m.n_vcs + v
-        while q.buffer[b, COUNT] > 0:
-            slot = q.buffer[b, HEAD]
-            if q.slot[b, slot, TIME] > time:
-                wake_at(q.wheel, m.n_routers + core, q.slot[b, slot, TIME])
+        while q.buffer[b].count > 0:
+            slot = q.slot[b * m.depth + q.buffer[b].head]
+            if slot.time > time:
+                wake_at(q.wheel, m.n_routers + core, slot.time)
                 break
-            taken = pop(m, q, b, router, time)
-            if left_of(taken) == 1:
-                packets.arrive[message_of(taken)] = time
+            pop(m, q, b, router, time)
+            if slot.left == 1:
+                packets.arrive[slot.message] = time
                 done += 1
     return done
 
@@ -76,7 +76,7 @@ def feed(m, q, packets, s, core, router, time):
     if s.left[core] == 0:
         s.left[core] = packets.size[k]
         packets.inject[k] = time
-    push(m, q, first + channel, router, i + channel, flit(k, s.left[core]), time + m.inject_ticks)
+    push(m, q, first + channel, router, i + channel, k, packets.to[k], s.left[core], time + m.inject_ticks)
     q.flits[m.inject_link[core]] += 1
     s.free[core] = time + m.link_ticks
     s.channel[core] = channel
@@ -95,8 +95,7 @@ def feed(m, q, packets, s, core, router, time):
 def replay(m, q, packets, s, last):
     """Send all packets, from an idle network, until they have arrived or time `last` is reached.
 
-    Returns how many have arrived; those that have not keep their `arrive` (and `inject`). q.target holds the
-    destination core of each packet.
+    Returns how many have arrived; those that have not keep their `arrive` (and `inject`).
     """
     equal_turns(q)
     start_over(q)

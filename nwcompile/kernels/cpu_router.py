@@ -14,35 +14,7 @@ the same cycles (tests/sim/test_noc.py).
 import numpy as np
 
 from nwcompile.kernels.bits import bit, first_from, lowest
-from nwcompile.kernels.cpu_mesh import (
-    ACCEPT,
-    ACCEPT_PORT,
-    CHANNEL,
-    COUNT,
-    DOWN,
-    DOWN_INPUT,
-    DOWN_NODE,
-    FIRST_CHANNEL,
-    FLIT,
-    GRANT,
-    GRANTED,
-    HEAD,
-    HELD,
-    INPUT_FREE,
-    LATENCY,
-    LINK,
-    LINK_FREE,
-    LOWER,
-    OWNED,
-    PORT,
-    PORT_BITS,
-    READY,
-    TIME,
-    UP_NODE,
-    UPPER,
-    left_of,
-    message_of,
-)
+from nwcompile.kernels.cpu_mesh import LOWER, NO_CHANNEL, NO_PORT, PORT_BITS, UPPER
 from nwcompile.kernels.cpu_wheel import NEVER, forget, wake_at
 from nwcompile.kernels.jit import inlined
 
@@ -50,58 +22,93 @@ from nwcompile.kernels.jit import inlined
 @inlined
 def slot_free_at(m, q, b):
     """When the next slot of a buffer can be filled; NEVER while it is full."""
-    count = q.buffer[b, COUNT]
-    if count == m.depth:
+    buffer = q.buffer[b]
+    if buffer.count == m.depth:
         return NEVER
-    slot = q.buffer[b, HEAD] + count
-    return q.slot[b, slot - m.depth if slot >= m.depth else slot, TIME]
+    slot = buffer.head + buffer.count
+    return q.slot[b * m.depth + (slot - m.depth if slot >= m.depth else slot)].time
 
 
 @inlined
-def push(m, q, b, node, i, flit, ready):
+def push(m, q, b, node, i, message, to, left, ready):
     """Put a flit into buffer b, input channel i of a router or a core's queue, and wake the node at `ready`."""
     wake_at(q.wheel, node, ready)
-    slot = q.buffer[b, HEAD] + q.buffer[b, COUNT]
-    slot -= m.depth if slot >= m.depth else 0
-    q.slot[b, slot, FLIT] = flit
-    q.slot[b, slot, TIME] = ready
-    q.buffer[b, COUNT] += 1
-    if q.buffer[b, COUNT] == 1:
-        q.buffer[b, READY] = ready
+    buffer = q.buffer[b]
+    place = buffer.head + buffer.count
+    slot = q.slot[b * m.depth + (place - m.depth if place >= m.depth else place)]
+    slot.time = ready
+    slot.message = message
+    slot.to = to
+    slot.left = left
+    buffer.count += 1
+    if buffer.count == 1:
+        buffer.ready = ready
         if node < m.n_routers:
             q.filled[node] |= bit(i)
-            if q.buffer[b, PORT] < 0:
-                q.buffer[b, PORT] = m.route[node, q.target[message_of(flit)]]
-                q.buffer[b, READY] += m.route_ticks
+            if buffer.port == NO_PORT:
+                route_head(m, buffer, node, to)
+                buffer.ready = ready + m.route_ticks
+
+
+@inlined
+def route_head(m, buffer, router, to):
+    """Find the output of the packet at the head of a router's buffer, and which of its channels it may take."""
+    route = m.route[router, to]
+    buffer.port = route & ((1 << PORT_BITS) - 1)
+    buffer.half = route >> PORT_BITS
 
 
 @inlined
 def pop(m, q, b, sender, time):
-    """Take the first flit of a buffer; its slot returns to the sender, who is woken if it may be waiting for it."""
-    slot = q.buffer[b, HEAD]
-    taken = q.slot[b, slot, FLIT]
-    q.slot[b, slot, TIME] = time + m.credit_ticks
-    if q.buffer[b, COUNT] == m.depth:
+    """Take the first flit of a buffer; its slot returns to the sender, who is woken if it may be waiting for it.
+
+    Returns the number of the slot, which holds the flit until the sender fills it.
+    """
+    buffer = q.buffer[b]
+    slot = b * m.depth + buffer.head
+    q.slot[slot].time = time + m.credit_ticks
+    if buffer.count == m.depth:
         wake_at(q.wheel, sender, time + m.credit_ticks)
-    q.buffer[b, HEAD] = slot + 1 if slot + 1 < m.depth else 0
-    q.buffer[b, COUNT] -= 1
-    return taken
+    buffer.head = buffer.head + 1 if buffer.head + 1 < m.depth else 0
+    buffer.count -= 1
+    return slot
 
 
 @inlined
 def look_at_router(m, q, router, time):
     """Let a router match its inputs with its outputs once and send; it is woken when it can act next."""
     later = NEVER
-    n_vcs, n_ports = m.n_vcs, m.n_ports
-    first_buffer, first_port = router * n_ports * n_vcs, router * n_ports
+    first_buffer, first_port = router * m.n_ports * m.n_vcs, router * m.n_ports
+    ready, wanted, entries, twice = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
     rest = q.filled[router]
-    if rest == 0:
-        return
-    if rest & (rest - np.uint64(1)) == 0:
-        later = pass_on(m, q, router, first_port, first_buffer, np.int64(lowest(rest)), time)
-        if later < NEVER:
-            wake_at(q.wheel, router, later)
-        return
+    while rest != 0:
+        i = np.int64(lowest(rest))
+        rest &= rest - np.uint64(1)
+        buffer = q.buffer[first_buffer + i]
+        if buffer.ready > time:
+            later = min(later, buffer.ready)
+            continue
+        port, entry = bit(buffer.port), bit(input_of(m, i))
+        twice |= wanted & port | entries & entry
+        wanted |= port
+        entries |= entry
+        ready |= bit(i)
+    if twice != 0:
+        later = min(later, match(m, q, router, first_port, first_buffer, ready, time))
+    else:
+        while ready != 0:
+            i = np.int64(lowest(ready))
+            ready &= ready - np.uint64(1)
+            later = min(later, pass_on(m, q, router, first_port, first_buffer, i, time))
+    if later < NEVER:
+        wake_at(q.wheel, router, later)
+
+
+@inlined
+def match(m, q, router, first_port, first_buffer, rest, time):
+    """Match input channels `rest`, of which some want one output or have one input; returns when to look again."""
+    later = NEVER
+    n_vcs, n_ports = m.n_vcs, m.n_ports
     for port in range(n_ports):
         q.asks_lower[port] = 0
         q.asks_upper[port] = 0
@@ -112,24 +119,20 @@ def look_at_router(m, q, router, time):
     while rest != 0:
         i = np.int64(lowest(rest))
         rest &= rest - np.uint64(1)
-        b = first_buffer + i
-        if q.buffer[b, READY] > time:
-            later = min(later, q.buffer[b, READY])
-            continue
-        port, half = routed(q, b)
-        channel = q.buffer[b, CHANNEL]
-        output = first_port + port
-        if channel >= 0:
-            when = slot_free_at(m, q, m.output[output, DOWN] + channel)
+        buffer = q.buffer[first_buffer + i]
+        port, half, channel = np.int64(buffer.port), np.int64(buffer.half), np.int64(buffer.channel)
+        output = q.output[first_port + port]
+        if channel != NO_CHANNEL:
+            when = slot_free_at(m, q, output.down + channel)
         else:
             if half != UPPER:
                 q.asks_lower[port] |= bit(i)
             if half != LOWER:
                 q.asks_upper[port] |= bit(i)
             wanted |= bit(port)
-            when = channel_free_at(m, q, output, half, time) if m.is_speculative else NEVER
+            when = channel_free_at(m, q, output.down, half, time) if m.is_speculative else NEVER
         entry = input_of(m, i)
-        when = max(when, q.port[output, LINK_FREE], q.port[first_port + entry, INPUT_FREE])
+        when = max(when, output.link_free, q.output[first_port + entry].input_free)
         if when > time:
             later = min(later, when)
             continue
@@ -145,15 +148,7 @@ def look_at_router(m, q, router, time):
         asks = q.asks_switch[port]
         if n_vcs > 1 or asks & (asks - np.uint64(1)) != 0:
             later = min(later, time + m.cycle_ticks)
-    if later < NEVER:
-        wake_at(q.wheel, router, max(later, time + 1))
-
-
-@inlined
-def routed(q, b):
-    """Output port of the packet at the head of buffer b, and which of its channels it may take."""
-    route = q.buffer[b, PORT]
-    return route & ((1 << PORT_BITS) - 1), route >> PORT_BITS
+    return max(later, time + 1)
 
 
 @inlined
@@ -170,74 +165,75 @@ def input_of(m, i):
 
 @inlined
 def pass_on(m, q, router, first_port, first_buffer, i, time):
-    """What a router does when one input channel i alone holds flits: the same as else, with nothing to match."""
+    """What a router does with input channel i if no other wants its output or has its input: `match` of one.
+
+    Returns when to look again.
+    """
     b = first_buffer + i
-    if q.buffer[b, READY] > time:
-        return q.buffer[b, READY]
-    port, half = routed(q, b)
-    channel = q.buffer[b, CHANNEL]
-    output, entry = first_port + port, input_of(m, i)
-    free = max(q.port[output, LINK_FREE], q.port[first_port + entry, INPUT_FREE])
-    if channel < 0:
-        has_room = m.is_speculative and channel_free_at(m, q, output, half, time) <= time
+    buffer = q.buffer[b]
+    port, half, channel = np.int64(buffer.port), np.int64(buffer.half), np.int64(buffer.channel)
+    output, entry = q.output[first_port + port], input_of(m, i)
+    free = max(output.link_free, q.output[first_port + entry].input_free)
+    if channel == NO_CHANNEL:
+        has_room = m.is_speculative and channel_free_at(m, q, output.down, half, time) <= time
         lowest_v, end = channels_of(m, half)
-        start = q.buffer[b, ACCEPT] - port * m.n_vcs
+        start = buffer.accept - port * m.n_vcs
         v = start if lowest_v <= start < end else np.int64(lowest_v)
         soonest = NEVER
         for _ in range(lowest_v, end):
-            when = q.buffer[m.output[output, DOWN] + v, OWNED]
+            when = q.buffer[output.down + v].owned
             if when <= time:
                 channel = v
                 break
             soonest = min(soonest, when)
             v = v + 1 if v + 1 < end else lowest_v
-        if channel < 0:
+        if channel == NO_CHANNEL:
             return soonest
-        take_channel(m, q, b, i, port, output, channel)
+        take_channel(m, q, buffer, i, port, output.down, channel)
         if not m.is_speculative:
-            q.buffer[b, READY] = time + m.cycle_ticks
+            buffer.ready = time + m.cycle_ticks
         if not has_room or free > time:
             return max(time + m.cycle_ticks, free)
     else:
-        free = max(free, slot_free_at(m, q, m.output[output, DOWN] + channel))
+        free = max(free, slot_free_at(m, q, output.down + channel))
         if free > time:
             return free
     turn_switch(m, q, first_port, entry, port, i - entry * m.n_vcs)
-    if slot_free_at(m, q, m.output[output, DOWN] + channel) > time:
+    if slot_free_at(m, q, output.down + channel) > time:
         return time + m.cycle_ticks
-    return send(m, q, router, first_port, b, i, entry, output, channel, time)
+    return send(m, q, router, first_port, b, i, entry, port, channel, time)
 
 
 @inlined
-def take_channel(m, q, b, i, port, output, v):
-    """The packet at the head of buffer b, input channel i, gets channel v of an output."""
+def take_channel(m, q, buffer, i, port, down, v):
+    """The packet at the head of `buffer`, input channel i, gets channel v of an output that leads to buffer `down`."""
     n_inputs = m.n_ports * m.n_vcs
-    there = m.output[output, DOWN] + v
-    q.buffer[there, GRANTED] = i + 1 if i + 1 < n_inputs else 0
-    q.buffer[there, OWNED] = NEVER
+    there = q.buffer[down + v]
+    there.granted = i + 1 if i + 1 < n_inputs else 0
+    there.owned = NEVER
     after = port * m.n_vcs + v + 1
-    q.buffer[b, ACCEPT] = after if after < n_inputs else 0
-    q.buffer[b, CHANNEL] = v
+    buffer.accept = after if after < n_inputs else 0
+    buffer.channel = v
 
 
 @inlined
 def turn_switch(m, q, first_port, entry, port, v):
     """An input's channel v and an output are matched: whose turn comes next."""
-    q.port[first_port + port, GRANT] = entry + 1 if entry + 1 < m.n_ports else 0
-    q.port[first_port + entry, ACCEPT_PORT] = port + 1 if port + 1 < m.n_ports else 0
-    q.port[first_port + entry, FIRST_CHANNEL] = v + 1 if v + 1 < m.n_vcs else 0
+    q.output[first_port + port].grant = entry + 1 if entry + 1 < m.n_ports else 0
+    of_input = q.output[first_port + entry]
+    of_input.accept_port = port + 1 if port + 1 < m.n_ports else 0
+    of_input.first_channel = v + 1 if v + 1 < m.n_vcs else 0
 
 
 @inlined
-def channel_free_at(m, q, output, half, time):
-    """The present if a channel of `output` is free to take and has room, else when one may be; NEVER if unknown."""
+def channel_free_at(m, q, down, half, time):
+    """The present if a channel to buffer `down` is free to take and has room, else when one may be; NEVER: unknown."""
     soonest = NEVER
     first, end = channels_of(m, half)
     for v in range(first, end):
-        there = m.output[output, DOWN] + v
-        when = q.buffer[there, OWNED]
+        when = q.buffer[down + v].owned
         if when < NEVER:
-            soonest = min(soonest, max(when, slot_free_at(m, q, there)))
+            soonest = min(soonest, max(when, slot_free_at(m, q, down + v)))
             if soonest <= time:
                 return time
     return soonest
@@ -252,8 +248,8 @@ def ask_for_switch(m, q, first_port, first_buffer, entry, v, port):
     if q.asks_switch[port] & bit(entry):
         other = q.asking[entry, port]
         b = first_buffer + entry * m.n_vcs
-        mine, its = q.buffer[b + v, CHANNEL] >= 0, q.buffer[b + other, CHANNEL] >= 0
-        start = q.port[first_port + entry, FIRST_CHANNEL]
+        mine, its = q.buffer[b + v].channel != NO_CHANNEL, q.buffer[b + other].channel != NO_CHANNEL
+        start = q.output[first_port + entry].first_channel
         is_nearer = (v - start + m.n_vcs) % m.n_vcs < (other - start + m.n_vcs) % m.n_vcs
         if mine == its and not is_nearer or its and not mine:
             return
@@ -267,7 +263,7 @@ def grant_switch(q, first_port, contested):
     while contested != 0:
         port = np.int64(lowest(contested))
         contested &= contested - np.uint64(1)
-        entry = first_from(q.asks_switch[port], q.port[first_port + port, GRANT])
+        entry = first_from(q.asks_switch[port], np.int64(q.output[first_port + port].grant))
         q.grants[entry] |= bit(port)
 
 
@@ -278,20 +274,19 @@ def give_channels(m, q, first_port, first_buffer, wanted, time):
     while wanted != 0:
         port = np.int64(lowest(wanted))
         wanted &= wanted - np.uint64(1)
-        output = first_port + port
+        down = q.output[first_port + port].down
         offered = np.uint64(0)
         lower, upper = q.asks_lower[port], q.asks_upper[port]
         for v in range(m.n_vcs):
-            there = m.output[output, DOWN] + v
-            when = q.buffer[there, OWNED]
+            there = q.buffer[down + v]
             asks = lower if v < m.upper else upper
             if asks == 0:
                 continue
-            if when <= time:
-                q.offers[v] = first_from(asks, q.buffer[there, GRANTED])
+            if there.owned <= time:
+                q.offers[v] = first_from(asks, np.int64(there.granted))
                 offered |= bit(v)
             else:
-                later = min(later, when)
+                later = min(later, there.owned)
         while offered != 0:
             i = q.offers[np.int64(lowest(offered))]
             same = np.uint64(0)
@@ -302,13 +297,14 @@ def give_channels(m, q, first_port, first_buffer, wanted, time):
                 if q.offers[v] == i:
                     same |= bit(v)
             offered &= ~same
-            start = q.buffer[first_buffer + i, ACCEPT] - port * m.n_vcs
+            buffer = q.buffer[first_buffer + i]
+            start = buffer.accept - port * m.n_vcs
             v = first_from(same, start if 0 <= start < m.n_vcs else np.int64(0))
-            take_channel(m, q, first_buffer + i, i, port, output, v)
+            take_channel(m, q, buffer, i, port, down, v)
             q.asks_lower[port] &= ~bit(i)
             q.asks_upper[port] &= ~bit(i)
             if not m.is_speculative:
-                q.buffer[first_buffer + i, READY] = time + m.cycle_ticks
+                buffer.ready = time + m.cycle_ticks
             later = min(later, time + m.cycle_ticks)
     return later
 
@@ -320,48 +316,51 @@ def send_granted(m, q, router, first_port, first_buffer, time):
     for entry in range(m.n_ports):
         if q.grants[entry] == 0:
             continue
-        port = first_from(q.grants[entry], q.port[first_port + entry, ACCEPT_PORT])
-        output, v = first_port + port, q.asking[entry, port]
+        port = first_from(q.grants[entry], np.int64(q.output[first_port + entry].accept_port))
+        v = q.asking[entry, port]
         turn_switch(m, q, first_port, entry, port, v)
         i = entry * m.n_vcs + v
         b = first_buffer + i
-        channel = q.buffer[b, CHANNEL]
-        if channel < 0 or slot_free_at(m, q, m.output[output, DOWN] + channel) > time:
+        channel = np.int64(q.buffer[b].channel)
+        there = q.output[first_port + port].down + channel
+        if channel == NO_CHANNEL or slot_free_at(m, q, there) > time:
             later = min(later, time + m.cycle_ticks)
             continue
-        later = min(later, send(m, q, router, first_port, b, i, entry, output, channel, time))
+        later = min(later, send(m, q, router, first_port, b, i, entry, port, channel, time))
         if q.asks_lower[port] | q.asks_upper[port] != 0:
-            later = min(later, q.buffer[m.output[output, DOWN] + channel, OWNED])
+            later = min(later, q.buffer[there].owned)
     return later
 
 
 @inlined
-def send(m, q, router, first_port, b, i, entry, output, channel, time):
+def send(m, q, router, first_port, b, i, entry, port, channel, time):
     """Move the first flit of a buffer through the crossbar and over the link; a tail gives its channel back.
 
     Returns when the next flit of the buffer may ask; NEVER if there is none.
     """
-    there, ready = m.output[output, DOWN] + channel, time + m.output[output, LATENCY]
-    moved = pop(m, q, b, m.output[first_port + entry, UP_NODE], time)
-    push(m, q, there, m.output[output, DOWN_NODE], m.output[output, DOWN_INPUT] + channel, moved, ready)
-    q.port[output, LINK_FREE] = time + m.output[output, HELD]
-    q.port[first_port + entry, INPUT_FREE] = time + m.link_ticks
-    q.busy_until[0] = max(q.busy_until[0], time + m.output[output, HELD])
-    q.flits[m.output[output, LINK]] += 1
-    is_tail = left_of(moved) == 1
+    output, of_input, buffer = q.output[first_port + port], q.output[first_port + entry], q.buffer[b]
+    there = output.down + channel
+    moved = q.slot[pop(m, q, b, of_input.up_node, time)]
+    is_tail = moved.left == 1
+    push(m, q, there, output.down_node, output.down_input + channel, moved.message, moved.to, moved.left,
+         time + output.latency)  # fmt: skip
+    output.link_free = time + output.held
+    of_input.input_free = time + m.link_ticks
+    q.busy_until[0] = max(q.busy_until[0], time + output.held)
+    q.flits[output.link] += 1
     if is_tail:
-        q.buffer[there, OWNED] = time + m.cycle_ticks
-        q.buffer[b, PORT] = -1
-        q.buffer[b, CHANNEL] = -1
-    if q.buffer[b, COUNT] == 0:
+        q.buffer[there].owned = time + m.cycle_ticks
+        buffer.port = NO_PORT
+        buffer.channel = NO_CHANNEL
+    if buffer.count == 0:
         q.filled[router] &= ~bit(i)
         return NEVER
-    slot = q.buffer[b, HEAD]
-    ready = max(time + m.cycle_ticks, q.slot[b, slot, TIME])
+    next_one = q.slot[b * m.depth + buffer.head]
+    ready = max(time + m.cycle_ticks, next_one.time)
     if is_tail:
-        q.buffer[b, PORT] = m.route[router, q.target[message_of(q.slot[b, slot, FLIT])]]
+        route_head(m, buffer, router, next_one.to)
         ready += m.route_ticks
-    q.buffer[b, READY] = ready
+    buffer.ready = ready
     return ready
 
 
@@ -369,15 +368,16 @@ def send(m, q, router, first_port, b, i, entry, output, channel, time):
 def start_over(q):
     """An empty, idle network at time 0; whose turn it is, and counts of flits, stay."""
     for b in range(q.buffer.shape[0]):
-        q.buffer[b, COUNT] = 0
-        q.buffer[b, PORT] = -1
-        q.buffer[b, CHANNEL] = -1
-        q.buffer[b, OWNED] = 0
-        for slot in range(q.slot.shape[1]):
-            q.slot[b, slot, TIME] = 0
-    for output in range(q.port.shape[0]):
-        q.port[output, LINK_FREE] = 0
-        q.port[output, INPUT_FREE] = 0
+        buffer = q.buffer[b]
+        buffer.count = 0
+        buffer.port = NO_PORT
+        buffer.channel = NO_CHANNEL
+        buffer.owned = 0
+    for slot in range(q.slot.shape[0]):
+        q.slot[slot].time = 0
+    for o in range(q.output.shape[0]):
+        q.output[o].link_free = 0
+        q.output[o].input_free = 0
     for router in range(q.filled.shape[0]):
         q.filled[router] = 0
     forget(q.wheel)
@@ -388,10 +388,12 @@ def start_over(q):
 def equal_turns(q):
     """All round-robin turns as at first."""
     for b in range(q.buffer.shape[0]):
-        q.buffer[b, HEAD] = 0
-        q.buffer[b, ACCEPT] = 0
-        q.buffer[b, GRANTED] = 0
-    for output in range(q.port.shape[0]):
-        q.port[output, GRANT] = 0
-        q.port[output, ACCEPT_PORT] = 0
-        q.port[output, FIRST_CHANNEL] = 0
+        buffer = q.buffer[b]
+        buffer.head = 0
+        buffer.accept = 0
+        buffer.granted = 0
+    for o in range(q.output.shape[0]):
+        output = q.output[o]
+        output.grant = 0
+        output.accept_port = 0
+        output.first_channel = 0

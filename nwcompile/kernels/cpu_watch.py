@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.cpu_mesh import COUNT, DOWN
 from nwcompile.kernels.jit import inlined
 
 EXACT_BITS = 10  # latencies below 2**10 cycles have a bin each, those above share 2**9 bins an octave
@@ -163,7 +162,7 @@ def note_buffers(m, q, w, group, time):
     """What the buffers of a group hold has changed, or not, at `time`."""
     held = np.int64(0)
     for b in range(group * m.n_vcs, (group + 1) * m.n_vcs):
-        held += q.buffer[b, COUNT]
+        held += q.buffer[b].count
     before = w.held[group]
     if held == before:
         return
@@ -179,8 +178,8 @@ def note_router(m, q, w, router, time):
     """A router was looked at: its own buffers may hold less, those that its links lead to more."""
     for i in range(router * m.n_ports, (router + 1) * m.n_ports):
         note_buffers(m, q, w, i, time)
-        if m.output[i, DOWN] >= 0:
-            note_buffers(m, q, w, m.output[i, DOWN] // m.n_vcs, time)
+        if m.output[i].down >= 0:
+            note_buffers(m, q, w, m.output[i].down // m.n_vcs, time)
     note_flight(w, time)
 
 

@@ -127,7 +127,7 @@ class ChipRun:
                                                       np.int32, np.int64)))  # fmt: skip
         n_slots = int(self.synapses.delay.max(initial=1)) + 1
         acc, events = np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8)
-        q = queues(self.mesh, n_axons, self.n_links)
+        q = queues(self.mesh, self.n_links)
         return q, box, p, tables.scratch(n_neurons), acc, events
 
     def go(self, plan: Plan, x: np.ndarray, record: Record, w: Watch, state: tuple) -> None:

@@ -4,19 +4,7 @@ import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.routing import HERE, between_chips, channels, ports
-from nwcompile.kernels.cpu_mesh import (
-    DOWN,
-    DOWN_INPUT,
-    DOWN_NODE,
-    HELD,
-    LATENCY,
-    LINK,
-    PORT_BITS,
-    RECORD,
-    UP_NODE,
-    Mesh,
-    Queues,
-)
+from nwcompile.kernels.cpu_mesh import BUFFER, OUTPUT, PORT_BITS, SLOT, Mesh, Queues
 from nwcompile.kernels.cpu_wheel import wheel
 
 
@@ -39,10 +27,10 @@ def fabric(chip: Chip, tick: int = 1) -> tuple[Mesh, int]:
     hop = np.where(slow & (noc.chip_hop_cycles is not None), noc.chip_hop_cycles or 0, hop)
     latency = np.where(is_local, noc.eject_cycles, hop) * tick
     link = np.where(is_local, 4 * n_routers + chip.n_cores + core, router * 4 + port)
-    output = np.zeros((len(port), RECORD), np.int64)
-    for column, values in ((DOWN, down), (DOWN_NODE, node), (LATENCY, latency), (LINK, link), (UP_NODE, node),
-                           (DOWN_INPUT, entry), (HELD, chip.link_cycles[link] * tick)):  # fmt: skip
-        output[:, column] = values
+    output = np.zeros(len(port), OUTPUT)
+    for name, values in (("down", down), ("down_node", node), ("latency", latency), ("link", link), ("up_node", node),
+                         ("down_input", entry), ("held", chip.link_cycles[link] * tick)):  # fmt: skip
+        output[name] = values
     table = Mesh(
         n_routers, n_ports, noc.virtual_channels, noc.buffer_flits, noc.speculative, tick, noc.route_cycles * tick,
         noc.link_cycles_per_flit * tick, noc.inject_cycles * tick, noc.credit_cycles * tick, noc.cores_per_router,
@@ -74,19 +62,18 @@ def routes(chip: Chip) -> np.ndarray:
     return table.reshape(n, chip.n_cores)
 
 
-def queues(m: Mesh, n_messages: int, n_links: int) -> Queues:
-    """Empty buffers of the routers, and room for `n_messages` at once."""
-    n_outputs, n_cores, n_ports = len(m.output), len(m.inject_link), m.n_ports
-    n_buffers = (n_outputs + n_cores) * m.n_vcs
+def queues(m: Mesh, n_links: int) -> Queues:
+    """Empty buffers of the routers."""
+    n_cores, n_ports = len(m.inject_link), m.n_ports
+    n_buffers = (len(m.output) + n_cores) * m.n_vcs
     longest = (
-        max(m.output[:, LATENCY].max(), m.inject_ticks, m.output[:, HELD].max(), m.credit_ticks, m.link_ticks)
+        max(m.output["latency"].max(), m.inject_ticks, m.output["held"].max(), m.credit_ticks, m.link_ticks)
         + m.route_ticks
         + m.cycle_ticks
     )
     sets = [np.zeros(n_ports, np.uint64) for _ in range(4)]
     return Queues(
-        np.zeros((n_buffers, RECORD), np.int64), np.zeros((n_buffers, m.depth, 2), np.int64),
-        np.zeros((n_outputs, RECORD), np.int64), np.zeros(m.n_routers, np.uint64),
-        wheel(m.n_routers + n_cores, longest), np.zeros(n_messages, np.int32), np.zeros(n_links, np.int64),
+        np.zeros(n_buffers, BUFFER), np.zeros(n_buffers * m.depth, SLOT), m.output.copy(),
+        np.zeros(m.n_routers, np.uint64), wheel(m.n_routers + n_cores, longest), np.zeros(n_links, np.int64),
         np.zeros(1, np.int64), *sets[:3], np.zeros((n_ports, n_ports), np.int64), sets[3], np.zeros(m.n_vcs, np.int64),
     )  # fmt: skip

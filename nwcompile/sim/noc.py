@@ -70,12 +70,11 @@ def replay(chip: Chip, time, src, dst, size, last: int = NEVER) -> Replay:
     if closed.size:
         raise OptionError(f"packet {closed[0]}: core {src[closed[0]]} or {dst[closed[0]]} is at a router of noc.faults")
     table, n_links = fabric(chip)
-    q = queues(table, len(time), n_links)
+    q = queues(table, n_links)
     order = np.lexsort((time, src))
     first = np.concatenate([[0], np.cumsum(np.bincount(src, minlength=chip.n_cores))]).astype(np.int64)
     never = np.full(len(time), -1)
-    packets = Packets(first, time[order], size[order], never.copy(), never.copy())
-    q.target[:] = dst[order]
+    packets = Packets(first, time[order], size[order], dst[order].astype(np.int32), never.copy(), never.copy())
     run_packets(table, q, packets, Sources(*np.zeros((4, chip.n_cores), np.int64)), last)
     inject, arrive = never.copy(), never.copy()
     inject[order], arrive[order] = packets.inject, packets.arrive

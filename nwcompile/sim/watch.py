@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.ir.profile import Profile
 from nwcompile.kernels import cpu_watch
-from nwcompile.kernels.cpu_mesh import DOWN, DOWN_NODE, HELD, LINK, PORT_BITS, Mesh
+from nwcompile.kernels.cpu_mesh import PORT_BITS, Mesh
 from nwcompile.kernels.cpu_watch import N_BINS, N_COLUMNS, N_CORE_COLUMNS, N_POINTS, Watch
 
 PATH = {"step": cpu_watch.OF_STEP, "sample": cpu_watch.SAMPLE, "core": cpu_watch.CORE, "source": cpu_watch.SOURCE}
@@ -64,8 +64,8 @@ def link_of_group(m: Mesh) -> np.ndarray:
     """int64[group]: the link that leads to the buffers of each input of a router, then of each core; -1 none."""
     n_cores = len(m.inject_link)
     link = np.full(len(m.output) + n_cores, -1, np.int64)
-    there = m.output[:, DOWN] >= 0
-    link[m.output[there, DOWN] // m.n_vcs] = m.output[there, LINK]
+    there = m.output["down"] >= 0
+    link[m.output["down"][there] // m.n_vcs] = m.output["link"][there]
     router, own = np.divmod(np.arange(n_cores), m.per_router)
     link[router * m.n_ports + 4 + own] = m.inject_link
     return link
@@ -103,10 +103,10 @@ def links_between(m: Mesh, here: int, there: int) -> list[tuple[int, int]]:
     while True:
         port = int(m.route[router, there]) & ((1 << PORT_BITS) - 1)
         output = m.output[router * m.n_ports + port]
-        way.append((int(output[LINK]), int(output[HELD])))
+        way.append((int(output["link"]), int(output["held"])))
         if port >= 4:
             return way
-        router = int(output[DOWN_NODE])
+        router = int(output["down_node"])
 
 
 def _flight(w: Watch, ticks: int) -> tuple[np.ndarray, ...]:
