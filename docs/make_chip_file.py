@@ -1,4 +1,4 @@
-"""Write docs/chip-file.md from the dataclasses of nwcompile/ir/chip.py and their comments."""
+"""Write docs/chip-file.md from the dataclasses of nwcompile/ir/chip_sections.py and their comments."""
 
 import inspect
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 from types import NoneType
 from typing import get_args
 
-from nwcompile.ir import chip
+from nwcompile.ir import chip_sections
 from nwcompile.ir.chip_check import CHOICES, LARGEST, SMALLEST, TYPE_TEXT
 
 HERE = Path(__file__).parent
@@ -16,7 +16,7 @@ HEAD = """# The chip file
 One TOML file says everything about a chip: grid, limits, number formats, what its neurons can do, what each event
 costs. `nwcompile chips list` names the shipped ones, `nwcompile chips show NAME` prints one with its sources, and
 `--set KEY=VALUE` (or `chip.replace({KEY: VALUE})`) overrides a key. This page is written by `docs/make_chip_file.py`
-from `nwcompile/ir/chip.py`.
+from `nwcompile/ir/chip_sections.py`.
 
 A file is refused, with the path of the key and what would be right, if a key is unknown, missing, of the wrong type or
 impossible, or if a figure has no source.
@@ -55,7 +55,7 @@ one. `"assumed: <reason>"` is allowed. A key that was overridden says `set by th
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *(_section(name, kind) for name, kind in chip.SECTIONS.items()), SOURCES])
+    return "\n".join([HEAD, *(_section(name, kind) for name, kind in chip_sections.SECTIONS.items()), SOURCES])
 
 
 def _section(name: str, kind) -> str:
@@ -75,8 +75,8 @@ def _section(name: str, kind) -> str:
 
 
 def _comments(class_name: str) -> dict[str, str]:
-    """The comment behind every field of a class of chip.py."""
-    body = Path(chip.__file__).read_text().split(f"class {class_name}:")[1].split("\n@dataclass")[0]
+    """The comment behind every field of a class of chip_sections.py."""
+    body = Path(chip_sections.__file__).read_text().split(f"class {class_name}:")[1].split("\n@dataclass")[0]
     return {m[1]: m[2].replace("|", "\\|") for m in re.finditer(r"^    (\w+): [^#\n]*  # (.*)$", body, re.MULTILINE)}
 
 

@@ -1,6 +1,7 @@
 """Small chips for tests."""
 
-from nwcompile.ir.chip import SECTIONS, Chip
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import SECTIONS
 
 COST = {"units": "overlap", "visit_cycles": 6, "update_cycles": 4, "spike_cycles": 30, "message_out_cycles": 5,
         "message_in_cycles": 16, "word_cycles": 1, "synop_dense_cycles": 4, "synop_sparse_cycles": 5,

@@ -5,7 +5,8 @@ from argparse import Namespace
 from nwcompile.cli.load import chip_of
 from nwcompile.cli.text import as_json, table
 from nwcompile.errors import OptionError
-from nwcompile.ir.chip import KEYS, Chip
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import KEYS
 
 
 def run(args: Namespace) -> int:

@@ -5,7 +5,8 @@ from dataclasses import fields
 import numpy as np
 
 from nwcompile.cost.work import COUNTER_OF
-from nwcompile.ir.chip import Chip, Energy
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import Energy
 
 KINDS = tuple(f.name.removesuffix("_pj") for f in fields(Energy) if f.name.endswith("_pj"))
 PJ_PER_MW_SECOND = 1e9

@@ -60,7 +60,7 @@ def check_names(table: Any, names, prefix: str, where: str) -> None:
 
 
 def read_section(kind, table: Any, section: str, where: str):
-    """A `kind` (one of the dataclasses of `nwcompile.ir.chip`) from one table of a chip file, its types checked."""
+    """A `kind` (a dataclass of `nwcompile.ir.chip_sections`) from one table of a chip file, its types checked."""
     if not isinstance(table, dict):
         raise ChipError(f"{where}: {section}: expected a table of keys, got {table!r}")
     check_names(table, [f.name for f in fields(kind)], f"{section}.", where)
@@ -91,7 +91,7 @@ def check_value(key: str, value: Any, where: str, n_cores: int) -> None:
 
 
 def check_noc(noc, where: str) -> None:
-    """The keys of a `Noc` (of nwcompile.ir.chip) go together, and no message can be lost or wait for ever."""
+    """The keys of a `Noc` (of nwcompile.ir.chip_sections) go together, and no message can be lost or wait for ever."""
     if noc.topology == "torus" and noc.routing in ("xy", "yx") and noc.virtual_channels < 2:
         raise ChipError(
             f"{where}: noc.virtual_channels: {noc.virtual_channels} could deadlock: routing {noc.routing!r} needs 2 or "

@@ -43,7 +43,7 @@ class Grid:
 
 
 def grid(noc, where: str) -> Grid:
-    """The routers of a `Noc` (of nwcompile.ir.chip) without its faults.
+    """The routers of a `Noc` (of nwcompile.ir.chip_sections) without its faults.
 
     Raises ChipError, beginning with `where`, for faults that cannot be, that leave no way between two routers, or that
     the routing has no way around; and for a routing that could deadlock on a torus.

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from nwcompile.errors import ChipError
-from nwcompile.ir.chip import HWMODELS, KEYS, Chip
+from nwcompile.ir.chip import HWMODELS, Chip
+from nwcompile.ir.chip_sections import KEYS
 
 MINIMAL = """
 name = "mine"

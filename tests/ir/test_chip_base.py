@@ -3,7 +3,8 @@
 import pytest
 
 from nwcompile.errors import ChipError
-from nwcompile.ir.chip import KEYS, Chip
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import KEYS
 
 LOIHI1 = Chip.load("loihi1")
 

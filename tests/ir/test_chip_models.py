@@ -7,7 +7,8 @@ import pytest
 
 import nwcompile as nw
 from nwcompile import cli
-from nwcompile.ir.chip import KEYS, Chip, Cost, Energy
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import KEYS, Cost, Energy
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec

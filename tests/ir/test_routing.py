@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nwcompile.errors import ChipError, ModelError
-from nwcompile.ir.chip import Noc
+from nwcompile.ir.chip_sections import Noc
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.routing import AFTER, ANY, BEFORE, ROUTINGS, between_chips, channels, grid, hops, ports, ways
 from tests.chips import small_chip

@@ -1,0 +1,146 @@
+"""The sections of a chip file, key by key: types, defaults, and what each key means."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Noc:
+    """The network on chip: a 2-D mesh or torus of input-buffered routers, `cores_per_router` cores at each.
+
+    Routing is deterministic: a message's destination and the router where it is tell its next link.
+    """
+
+    columns: int  # routers along x, which points east
+    rows: int  # routers along y, which points north
+    cores_per_router: int = 1  # ports, counted fastest in site order
+    virtual_channels: int = 1  # of each input port
+    buffer_flits: int = 8  # flits a virtual channel's input buffer holds
+    flits_per_message: int = 1  # flits that carry one spike to one core
+    payload_flits: int = 0  # more flits for a message that carries a count or a sign
+    payload_bits: int | None = None  # of that count, one of them the sign if it can be negative; 0: none is carried
+    cycle_ns: float = 1.0  # length of a NoC cycle
+    hop_cycles_ew: int = 3  # winning arbitration here -> may arbitrate in the next router, east or west
+    hop_cycles_ns: int = 3  # the same, north or south
+    link_cycles_per_flit: int = 1  # a link takes one flit in so many cycles
+    inject_cycles: int = 2  # leaving the core -> may arbitrate in its router
+    eject_cycles: int = 3  # winning arbitration -> in the core's receive queue
+    credit_cycles: int = 2  # a buffer slot left -> usable by the sender upstream
+    route_cycles: int = 0  # more cycles for the head of a packet, before it asks for a virtual channel
+    speculative: bool = True  # a head asks for virtual channel and crossbar at once; false: one cycle after the other
+    topology: str = "mesh"  # "torus": the first and last router of every row and column are joined as well
+    routing: str = "xy"  # "xy": along x first; "west-first", "odd-even": longer rest first; "up-down": round faults too
+    faults: list[str] | None = None  # routers like "1,0" and links like "1,0-2,0" out of use; needs routing "up-down"
+    chip_columns: int | None = None  # routers along x of one chip, where several are joined; not given: all
+    chip_rows: int | None = None  # routers along y of one chip
+    chip_hop_cycles: int | None = None  # hop_cycles_* of a link between chips; not given: as within a chip
+    chip_link_cycles_per_flit: int | None = None  # link_cycles_per_flit of such a link; not given: as within a chip
+
+
+@dataclass(frozen=True)
+class CoreLimits:
+    """What a core holds. A list gives each core its own figure, in site order (port fastest, then x, then y).
+
+    A limit that is not given does not exist.
+    """
+
+    max_neurons: int | list[int]  # of all layers together
+    cycle_ns: float = 1.0  # length of a core cycle, the unit of all costs
+    max_in_axons: int | list[int] | None = None  # (source neuron or input line, this core) pairs
+    max_out_axons: int | list[int] | None = None  # (neuron of this core, destination core) pairs
+    max_layers: int | list[int] | None = None  # layers with neurons on it
+    max_destinations: int | list[int] | None = None  # cores that its neurons send to together, itself among them
+    max_neuron_destinations: int | list[int] | None = None  # cores that each of its neurons sends to, itself among them
+    synapse_bits: int | list[int] | None = None  # synapse memory
+    word_bits: int = 64  # a synapse-memory word, the unit of `weight_reads`; a block takes whole words
+    block_synapses: int = 64  # synapses one block of a row may hold
+    block_overhead_bits: int = 0  # added to each block
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Number format and storage of synapses."""
+
+    bits: int = 8  # of a mantissa
+    step: int = 1  # spacing of mixed-sign mantissas at full width
+    exponent_min: int = 0  # least exponent of a connection
+    exponent_max: int = 0  # largest exponent of a connection
+    effective_limit: int = 32767  # |floor(mantissa * 2**exponent)| is clipped to this
+    sharing: bool = False  # one copy of a convolution kernel per core, instead of one row per source
+    index_bits: int = 0  # added per synapse of a sparse row
+    axon_types: int | None = None  # a core's in-axons are of so many types, and a neuron has one weight for each type
+
+
+@dataclass(frozen=True)
+class State:
+    """Number format of the neuron state: current u and membrane v."""
+
+    bits: int = 24  # of u and of v
+    decay_bits: int = 12  # k of 2**decay_bits is lost in a step
+    shift_bits: int = 6  # a synaptic sum is shifted left by this
+    overflow: str = "wrap"  # what u does; v always saturates
+    decay_offset: int = 0  # decay register of u = k - decay_offset
+
+
+@dataclass(frozen=True)
+class NeuronCapability:
+    """What the chip's neurons can do."""
+
+    reset: list[str]  # kinds of reset at a spike
+    reset_timing: list[str] = field(default_factory=lambda: ["now"])  # when the reset acts
+    strict: list[bool] = field(default_factory=lambda: [True])  # true: fires at v > threshold; false: at v >= threshold
+    spikes: list[str] = field(default_factory=lambda: ["binary"])  # kinds of spike that a message carries
+    bias: bool = True  # whether a neuron has a constant input
+    v_min: str = "none"  # "none": no clamp; "zero": every membrane is clamped at 0; "any": at any value
+    delay_max_steps: int = 0  # beyond the one step of the pipeline
+    refractory_max_steps: int = 1  # 1: no step after the spike is lost
+    threshold_bits: int = 23  # of the threshold's mantissa
+    threshold_shift_bits: int = 0  # the mantissa is shifted left by this
+    bias_bits: int = 23  # of the signed bias mantissa
+    bias_exponent_max: int = 0  # the mantissa is shifted left by 0 to this
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Core cycles of each event; what is not given is not known, and then no times are given."""
+
+    units: str = "overlap"  # "overlap": send and receive run side by side; "shared": one unit does both
+    visit_cycles: int | None = None  # send: every neuron, every step
+    update_cycles: int | None = None  # send: a neuron with an event, a bias, or state that is not zero
+    spike_cycles: int | None = None  # send: a spike
+    message_out_cycles: int | None = None  # send: one spike to one destination core
+    message_in_cycles: int | None = None  # receive: an in-axon looked up
+    word_cycles: int | None = None  # receive: a synapse-memory word read
+    synop_dense_cycles: int | None = None  # receive: a stored weight of a dense row accumulated
+    synop_sparse_cycles: int | None = None  # receive: the same, of a sparse row
+    synop_conv_cycles: int | None = None  # receive: the same, of a convolution with shared weights
+    barrier_cycles: dict[str, int] | None = None  # end of a step, by tiles in use: largest key not above the count
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Picojoules of each event; what is not given has no cited figure, and then no energies are given."""
+
+    visit_pj: float | None = None  # every neuron, every step
+    update_pj: float | None = None  # a neuron with an event, a bias, or state that is not zero
+    spike_pj: float | None = None  # a spike
+    message_out_pj: float | None = None  # one spike to one destination core
+    message_in_pj: float | None = None  # an in-axon looked up
+    synop_dense_pj: float | None = None  # a stored weight of a dense row accumulated
+    synop_sparse_pj: float | None = None  # the same, of a sparse row
+    synop_conv_pj: float | None = None  # the same, of a convolution with shared weights
+    hop_ew_pj: float | None = None  # a message, its payload included, carried to the next router, east or west
+    hop_ns_pj: float | None = None  # the same, north or south
+    static_mw: float | None = None  # milliwatts of the whole chip, whatever it does; may be left out
+
+
+SECTIONS: dict[str, Any] = {
+    "noc": Noc,
+    "core": CoreLimits,
+    "weights": Weights,
+    "state": State,
+    "neuron": NeuronCapability,
+    "cost": Cost,
+    "energy": Energy,
+}
+KEYS = tuple(f"{section}.{f.name}" for section, kind in SECTIONS.items() for f in fields(kind))
