@@ -11,10 +11,23 @@ from nwcompile.ir.options import Options
 from nwcompile.passes import capacity
 from nwcompile.passes.check import capacity_violations, too_many_cores
 from nwcompile.passes.core_rules import has_rules
+from nwcompile.passes.hypergraph import hypergraph
+from nwcompile.passes.kernighan_lin import kernighan_lin
 from nwcompile.passes.metis import metis
 from nwcompile.passes.sequential import sequential
+from nwcompile.passes.streaming import streaming
+from nwcompile.passes.striped import striped, striped_halves
 
-PARTITIONERS = {"sequential": sequential, "metis": metis}
+PARTITIONERS = {
+    "sequential": sequential,
+    "metis": metis,
+    "striped": striped,
+    "striped-halves": striped_halves,
+    "kernighan-lin": kernighan_lin,
+    "hypergraph": hypergraph,
+    "streaming": streaming,
+}
+BREAKS_RULES = set(PARTITIONERS) - {"sequential"}  # methods that know nothing of `nwcompile.passes.core_rules`
 NOTE_WORDS = {"neurons": "neurons", "in_axons": "fan-in axons", "out_axons": "fan-out axons",
               "synapse_bits": "synapse memory"}  # fmt: skip
 
@@ -41,10 +54,10 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
 
 def method_warnings(chip: Chip, options: Options) -> list[str]:
     """What the partitioner does otherwise on this chip, as sentences."""
-    if options.partitioner != "metis" or not has_rules(chip):
+    if options.partitioner not in BREAKS_RULES or not has_rules(chip):
         return []
-    return [f"{chip.name} limits the layers or destinations of a core, which METIS cannot keep: cores are cut as with "
-            "partitioner='sequential'"]  # fmt: skip
+    return [f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "
+            "cannot keep: cores are cut as with partitioner='sequential'"]  # fmt: skip
 
 
 def on_sites(network: Network, chip: Chip, core_of: dict[str, np.ndarray]) -> Mapping:

@@ -15,6 +15,7 @@ from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network
 from nwcompile.kernels import cpu_partition as kernels
 
+VERTICES_PER_CORE = 32  # so fine that parts can be balanced
 FINE = 2_000_000  # synapses up to which every source is a vertex of its own
 LARGEST = 50_000_000  # edges: 16 bytes each here, and about as much again inside METIS
 LARGEST_WEIGHT_SUM = 1 << 30  # METIS adds edge weights in 32 bits
@@ -31,14 +32,21 @@ class SynapseGraph:
     n_neurons: np.ndarray  # int32[vertex]; input lines are none
 
 
-def synapse_graph(network: Network, activity: Activity, most: int) -> SynapseGraph:
+def n_twins(network: Network, n_cores: int) -> int:
+    """How many twins may be one vertex of a graph that is cut for so many cores: a power of two."""
+    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    return 1 << (max(1, n_neurons // (VERTICES_PER_CORE * n_cores)).bit_length() - 1)
+
+
+def synapse_graph(network: Network, activity: Activity, most: int, method: str = "metis") -> SynapseGraph:
     """The synapse graph, with up to `most` twins a vertex where the net has more than `FINE` synapses, else with none.
 
-    An edge weighs the spikes of its sources, at least 1 for each synapse. Raises OptionError for over `LARGEST` edges.
+    An edge weighs the spikes of its sources, at least 1 for each synapse. `method` is who asks, for errors. Raises
+    OptionError for over `LARGEST` edges.
     """
     counts = [synapse_count(network, c) for c in network.connections]
     wires = [wiring(network, c) for c in network.connections]
-    vertex_of = _vertices(network, wires, most if sum(counts) > FINE else 1)
+    vertex_of = vertices(network, wires, most if sum(counts) > FINE else 1)
     size = np.bincount(vertex_of).astype(np.int64)
     tables = [_table(network, c, w, vertex_of) for c, w in zip(network.connections, wires, strict=True)]
     degree, n_edges = np.zeros(len(size) + 1, np.int64), 0
@@ -46,7 +54,7 @@ def synapse_graph(network: Network, activity: Activity, most: int) -> SynapseGra
         n_edges += _edge_count(*table)
         if n_edges > LARGEST:
             raise OptionError(
-                f"partitioner 'metis' makes {n_edges:,} edges of the synapses, at most {LARGEST:,}; "
+                f"partitioner {method!r} makes {n_edges:,} edges of the synapses, at most {LARGEST:,}; "
                 "use partitioner='sequential'"
             )
         kernels.count_edges(*table, degree[1:])
@@ -65,7 +73,7 @@ def synapse_graph(network: Network, activity: Activity, most: int) -> SynapseGra
     return SynapseGraph(start.astype(np.int32), other, weight, vertex_of, n_neurons)
 
 
-def _vertices(network: Network, wires: list[Wiring], most: int) -> np.ndarray:
+def vertices(network: Network, wires: list[Wiring], most: int) -> np.ndarray:
     """int32[source]: the vertex of every source, node after node, runs of at most `most` twins of one node."""
     parts, n_vertices = [], 0
     for name in network.offsets:
@@ -96,13 +104,13 @@ def _cut(groups: np.ndarray, most: int) -> np.ndarray:
 def _table(network: Network, c: Connection, wires: Wiring, vertex_of: np.ndarray) -> tuple[np.ndarray, ...]:
     """One connection between vertices, as the kernels take it: who is in each source class, who reads which."""
 
-    def vertices(name: str, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def ends(name: str, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         first = network.offsets[name]
         vertex, at = np.unique(vertex_of[first : first + len(classes)], return_index=True)
         return vertex.astype(np.int64), classes[at]
 
-    source, source_class = vertices(c.source, wires.source_class)
-    target, target_class = vertices(c.target, wires.target_class)
+    source, source_class = ends(c.source, wires.source_class)
+    target, target_class = ends(c.target, wires.target_class)
     members = source[np.argsort(source_class, kind="stable")]
     starts = np.concatenate([[0], np.cumsum(np.bincount(source_class, minlength=wires.n_source_classes))])
     return starts, members, target, target_class, wires.offset, wires.taps
