@@ -31,8 +31,7 @@ def slot_free_at(m, q, b):
 
 @inlined
 def push(m, q, b, node, i, message, to, left, ready):
-    """Put a flit into buffer b, input channel i of a router or a core's queue, and wake the node at `ready`."""
-    wake_at(q.wheel, node, ready)
+    """Put a flit into buffer b, input channel i of a router or a core's queue; as its first one it wakes the node."""
     buffer = q.buffer[b]
     place = buffer.head + buffer.count
     slot = q.slot[b * m.depth + (place - m.depth if place >= m.depth else place)]
@@ -42,6 +41,7 @@ def push(m, q, b, node, i, message, to, left, ready):
     slot.left = left
     buffer.count += 1
     if buffer.count == 1:
+        wake_at(q.wheel, node, ready)
         buffer.ready = ready
         if node < m.n_routers:
             q.filled[node] |= bit(i)
@@ -105,9 +105,8 @@ def look_at_router(m, q, router, time):
 
 
 @inlined
-def match(m, q, router, first_port, first_buffer, rest, time):
-    """Match input channels `rest`, of which some want one output or have one input; returns when to look again."""
-    later = NEVER
+def match(m, q, router, first_port, first_buffer, inputs, time):
+    """Match input channels `inputs`, of which some want one output or have one input; returns when to look again."""
     n_vcs, n_ports = m.n_vcs, m.n_ports
     for port in range(n_ports):
         q.asks_lower[port] = 0
@@ -116,6 +115,7 @@ def match(m, q, router, first_port, first_buffer, rest, time):
         q.grants[port] = 0
     wanted = np.uint64(0)  # outputs of which a channel is asked for
     contested = np.uint64(0)  # outputs for which the switch is asked
+    rest = inputs
     while rest != 0:
         i = np.int64(lowest(rest))
         rest &= rest - np.uint64(1)
@@ -132,23 +132,34 @@ def match(m, q, router, first_port, first_buffer, rest, time):
             wanted |= bit(port)
             when = channel_free_at(m, q, output.down, half, time) if m.is_speculative else NEVER
         entry = input_of(m, i)
-        when = max(when, output.link_free, q.output[first_port + entry].input_free)
-        if when > time:
-            later = min(later, when)
-            continue
-        contested |= bit(port)
-        ask_for_switch(m, q, first_port, first_buffer, entry, i - entry * n_vcs, port)
+        if max(when, output.link_free, q.output[first_port + entry].input_free) <= time:
+            contested |= bit(port)
+            ask_for_switch(m, q, first_port, first_buffer, entry, i - entry * n_vcs, port)
     grant_switch(q, first_port, contested)
-    later = min(later, give_channels(m, q, first_port, first_buffer, wanted, time))
-    later = min(later, send_granted(m, q, router, first_port, first_buffer, time))
-    rest = contested
-    while rest != 0:  # whoever lost asks again
-        port = np.int64(lowest(rest))
+    give_channels(m, q, first_port, first_buffer, wanted, time)
+    send_granted(m, q, router, first_port, first_buffer, time)
+    later = NEVER
+    rest = inputs & q.filled[router]
+    while rest != 0:
+        i = np.int64(lowest(rest))
         rest &= rest - np.uint64(1)
-        asks = q.asks_switch[port]
-        if n_vcs > 1 or asks & (asks - np.uint64(1)) != 0:
-            later = min(later, time + m.cycle_ticks)
-    return max(later, time + 1)
+        later = min(later, asks_at(m, q, first_port, q.buffer[first_buffer + i], input_of(m, i), time))
+    return later
+
+
+@inlined
+def asks_at(m, q, first_port, buffer, entry, time):
+    """When a flit of input `entry`, at the head of `buffer` after a match, may next ask for a channel or the switch."""
+    output = q.output[first_port + buffer.port]
+    when = max(buffer.ready, time + m.cycle_ticks)
+    if buffer.channel != NO_CHANNEL:
+        free = max(output.link_free, q.output[first_port + entry].input_free)
+        return max(when, free, slot_free_at(m, q, output.down + buffer.channel))
+    soonest = NEVER
+    first, end = channels_of(m, buffer.half)
+    for v in range(first, end):
+        soonest = min(soonest, q.buffer[output.down + v].owned)
+    return max(when, soonest)
 
 
 @inlined
@@ -269,8 +280,7 @@ def grant_switch(q, first_port, contested):
 
 @inlined
 def give_channels(m, q, first_port, first_buffer, wanted, time):
-    """Match heads with free channels of their outputs; returns when the router should look again."""
-    later = NEVER
+    """Match heads with free channels of their outputs."""
     while wanted != 0:
         port = np.int64(lowest(wanted))
         wanted &= wanted - np.uint64(1)
@@ -285,8 +295,6 @@ def give_channels(m, q, first_port, first_buffer, wanted, time):
             if there.owned <= time:
                 q.offers[v] = first_from(asks, np.int64(there.granted))
                 offered |= bit(v)
-            else:
-                later = min(later, there.owned)
         while offered != 0:
             i = q.offers[np.int64(lowest(offered))]
             same = np.uint64(0)
@@ -301,18 +309,13 @@ def give_channels(m, q, first_port, first_buffer, wanted, time):
             start = buffer.accept - port * m.n_vcs
             v = first_from(same, start if 0 <= start < m.n_vcs else np.int64(0))
             take_channel(m, q, buffer, i, port, down, v)
-            q.asks_lower[port] &= ~bit(i)
-            q.asks_upper[port] &= ~bit(i)
             if not m.is_speculative:
                 buffer.ready = time + m.cycle_ticks
-            later = min(later, time + m.cycle_ticks)
-    return later
 
 
 @inlined
 def send_granted(m, q, router, first_port, first_buffer, time):
     """Every input accepts one grant and sends, if its packet holds a channel with room."""
-    later = NEVER
     for entry in range(m.n_ports):
         if q.grants[entry] == 0:
             continue
@@ -323,13 +326,8 @@ def send_granted(m, q, router, first_port, first_buffer, time):
         b = first_buffer + i
         channel = np.int64(q.buffer[b].channel)
         there = q.output[first_port + port].down + channel
-        if channel == NO_CHANNEL or slot_free_at(m, q, there) > time:
-            later = min(later, time + m.cycle_ticks)
-            continue
-        later = min(later, send(m, q, router, first_port, b, i, entry, port, channel, time))
-        if q.asks_lower[port] | q.asks_upper[port] != 0:
-            later = min(later, q.buffer[there].owned)
-    return later
+        if channel != NO_CHANNEL and slot_free_at(m, q, there) <= time:
+            send(m, q, router, first_port, b, i, entry, port, channel, time)
 
 
 @inlined

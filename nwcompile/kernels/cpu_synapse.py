@@ -104,15 +104,24 @@ def _deliver_taps(c, members, core, e, local, payload, first, acc, events):
     per_in, per_out, kh, kw = g[6], g[7], g[8], g[9]
     channel, row, column = local // (height * width), (local // width) % height, local % width
     low = channel // per_in * per_out
+    turn = np.int64(0)  # of the core among those at a place; mostly the same at all
     for a in range(kh):
         top = row + g[12] - a * g[14]
-        if top < 0 or top % g[10] != 0 or top // g[10] >= out_h:
+        if g[10] > 1:
+            if top % g[10] != 0:
+                continue
+            top //= g[10]
+        if top < 0 or top >= out_h:
             continue
         for b in range(kw):
             left = column + g[13] - b * g[15]
-            if left < 0 or left % g[11] != 0 or left // g[11] >= out_w:
+            if g[11] > 1:
+                if left % g[11] != 0:
+                    continue
+                left //= g[11]
+            if left < 0 or left >= out_w:
                 continue
-            place = (top // g[10]) * out_w + left // g[11]
+            place = top * out_w + left
             base = c.weight_first[e] + (((channel % per_in) * kh + a) * kw + b) * g[3]
             if core < 0:
                 for o in range(low, low + per_out):
@@ -120,14 +129,21 @@ def _deliver_taps(c, members, core, e, local, payload, first, acc, events):
                     events[first + o * out_h * out_w + place] = 1
                 continue
             at = members.place_first[e] + place
-            for cell in range(members.place[at], members.place[at + 1]):
-                if members.cell_core[cell] == core:
-                    for q in range(members.cell_first[cell], members.cell_first[cell + 1]):
-                        o = members.channel[q]
-                        if low <= o < low + per_out:
-                            j = first + o * out_h * out_w + place
-                            acc[j] += c.weight[base + o] * payload
-                            events[j] = 1
+            start, end = members.place[at], members.place[at + 1]
+            cell = start + turn
+            if cell >= end or members.cell_core[cell] != core:
+                cell = start
+                while cell < end and members.cell_core[cell] != core:
+                    cell += 1
+                if cell == end:
+                    continue
+                turn = cell - start
+            for q in range(members.cell_first[cell], members.cell_first[cell + 1]):
+                o = members.channel[q]
+                if low <= o < low + per_out:
+                    j = first + o * out_h * out_w + place
+                    acc[j] += c.weight[base + o] * payload
+                    events[j] = 1
 
 
 @kernel
