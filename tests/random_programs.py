@@ -114,10 +114,14 @@ def chips(draw) -> Chip:
     neuron = {"reset": list(RESETS), "spikes": list(SPIKES)}
     weights = {"sharing": draw(st.booleans()), "index_bits": draw(st.sampled_from([0, 4]))}
     table = {"name": "random", "noc": noc, "core": core, "neuron": neuron, "cost": cost, "weights": weights}
-    table["sources"] = dict.fromkeys(("noc", "core", "neuron", "cost", "weights"), "drawn")
+    table["sources"] = dict.fromkeys(("noc", "core", "neuron", "cost", "weights", "io"), "drawn")
+    shape = (noc["columns"], noc["rows"], noc["cores_per_router"])
+    sites = draw(st.lists(st.tuples(*(st.integers(0, n - 1) for n in shape)), max_size=3, unique=True))
+    if draw(st.booleans()) and 0 < len(sites) < np.prod(shape):
+        table["io"] = {"sites": [f"{x},{y},{port}" for x, y, port in sites]}
     try:
         return Chip.from_dict({**table, "noc": noc | draw(faults(noc["columns"], noc["rows"]))})
-    except ChipError:  # a router is cut off
+    except ChipError:  # a router is cut off, or where spikes come in
         return Chip.from_dict(table)
 
 

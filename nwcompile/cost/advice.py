@@ -91,7 +91,7 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
     chip, mapping = program.chip, program.mapping
     cores = np.unique(mapping.core_of[layer])
     most = len(mapping.core_of[layer]) - len(cores)
-    more = min(len(cores), chip.n_cores - mapping.n_cores, most)
+    more = min(len(cores), int(chip.is_usable.sum()) - mapping.n_cores, most)
     if more < 1:
         return
     keep = len(cores) / (len(cores) + more)

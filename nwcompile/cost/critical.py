@@ -21,10 +21,11 @@ class CriticalPath:
     """The longest phase of one hardware step: the core that finished last, and what it waited for.
 
     `parts`: core cycles, which add up to `cycles`: `send`, `stall` and `network` of the message that `core` waited for
-    (sent by `source_layer` on `source_core`), then `receive`, the last uninterrupted work, and `link`, until the last
-    link fell idle. Without such a message `source_layer` is None, and `send`, `stall` and `receive` are those of the
-    core itself (in a shared unit `send` is all its work, in any order). `phase` is the largest part. `layer` has most
-    of the core's work. `link`: the busiest on the way of that message, or of the one that stalled the core longest.
+    (sent by `source_layer` on `source_core`, None for an input), then `receive`, the last uninterrupted work, and
+    `link`, until the last link fell idle. Without such a message `source_layer` is None, and `send`, `stall` and
+    `receive` are those of the core itself (in a shared unit `send` is all its work, in any order). `phase` is the
+    largest part. `layer` has most of the core's work. `link`: the busiest on the way of that message, or of the one
+    that stalled the core longest.
     """
 
     step: int
@@ -55,7 +56,8 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
         unit = "shared" if "shared" in done.units else "send" if source == OWN else "receive"
         found.append(CriticalPath(
             row["step"], row["sample"], row["total"], core, phase, share.largest(done.cycles, done.units[unit], core),
-            int(program.core_of[source]) if source >= 0 else None, _layer(program, source) if source >= 0 else None,
+            int(program.core_of[source]) if source >= 0 and program.core_of[source] >= 0 else None,
+            _layer(program, source) if source >= 0 else None,
             row["link"] if row["link"] >= 0 else None, parts,
         ))  # fmt: skip
     return tuple(found)

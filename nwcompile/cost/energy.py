@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from nwcompile.cost.work import COUNTER_OF
+from nwcompile.cost.work import n_events
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import Energy
 
@@ -23,7 +23,7 @@ def energy_pj(counters: dict[str, np.ndarray], chip: Chip, seconds: float | None
     """
     if not chip.has_energies:
         return None
-    table = {kind: float(np.sum(counters[COUNTER_OF[kind]])) * getattr(chip.energy, f"{kind}_pj") for kind in KINDS}
+    table = {kind: float(np.sum(n_events(counters, kind))) * getattr(chip.energy, f"{kind}_pj") for kind in KINDS}
     if chip.energy.static_mw is not None and seconds is not None:
         table["static"] = chip.energy.static_mw * seconds * PJ_PER_MW_SECOND
     return {**table, "total": sum(table.values())}

@@ -72,6 +72,7 @@ def _send_cycles(program: Program, name: str, activity: Activity) -> np.ndarray:
     n_steps = activity.n_steps * activity.n_samples
     updates = activity.updates[name].sum(0) if name in activity.updates else n_steps
     n_axons = np.diff(program.axons.offset[first : first + len(spikes) + 1])
+    n_axons = n_axons + (program.chip.io.sites is not None and name in program.network.outputs)
     return n_steps * visit + updates * update + spikes * (spike + n_axons * message)
 
 

@@ -5,6 +5,7 @@ One message per non-zero spike and destination core, whatever the number of syna
 
 import numpy as np
 
+from nwcompile.cost.gates import gate_messages, gates
 from nwcompile.cost.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -152,10 +153,22 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
                 updates[h0 + t] += _per_core(cores, updated, n_cores)
     visits = np.tile(_per_core(core_of[core_of >= 0], activity.n_samples, n_cores), (n_steps, 1))
     by_kind = {f"synops_{kind}": synops[i] for i, kind in enumerate(SYNAPSE_KINDS)}
+    io = _count_io(program, activity, n_steps, window)
     return {"synops": synops.sum(0), **by_kind, "weight_reads": words, "neuron_visits": visits,
             "neuron_updates": updates, "spikes_out": spikes, "messages_out": messages_out, "messages_in": messages_in,
             "deliveries": messages_in.copy(), "hops": routed.sum(0), "hops_ew": routed[0],
-            "hops_ns": routed[1]}  # fmt: skip
+            "hops_ns": routed[1], **io}  # fmt: skip
+
+
+def _count_io(program: Program, activity: Activity, n_steps: int, window: str) -> dict[str, np.ndarray]:
+    """The counters of messages through the chip's io.sites, int64[H, core]; zero where there are none."""
+    found, shape = gates(program), (n_steps, program.mapping.n_cores)
+    come, leave, *along = np.zeros((4, *shape), np.int64)
+    if found is not None:
+        come, leave = gate_messages(program, activity, n_steps, lambda name: _first_step(program, name, window))
+        along = [come * found[0].hops[:, i] + leave * found[1].hops[:, i] for i in range(2)]
+    return {"messages_io": come + leave, "messages_io_in": come, "messages_io_out": leave, "hops_io_ew": along[0],
+            "hops_io_ns": along[1]}  # fmt: skip
 
 
 def hops_of_axons(program: Program) -> np.ndarray:
@@ -209,7 +222,8 @@ def link_flits(program: Program, activity: Activity, window: str = "aligned") ->
     """int64[H, link]: flits that cross each link in each hardware step, on the ways of the chip's routing.
 
     Links: `router * 4 + direction`, router = y * columns + x, direction 0 E (+x), 1 W (-x), 2 N (+y), 3 S (-y); then
-    the injection and then the ejection link of every physical core. Messages of input lines use no links.
+    the injection and then the ejection link of every physical core. Messages of input lines, and those to the outside,
+    use links only where the chip has io.sites.
     """
     chip, mapping, axons, network = program.chip, program.mapping, program.axons, program.network
     n_steps = program.schedule.n_hardware_steps(activity.n_steps, window)
@@ -221,8 +235,14 @@ def link_flits(program: Program, activity: Activity, window: str = "aligned") ->
         offset = axons.offset[first : first + network.node(name).n_neurons + 1]
         for t in range(activity.n_steps):
             cpu_traffic.count_pairs(activity.counts[name][t] * each, offset, axon_pair, carried[h0 + t])
+    site = chip.site_index(mapping.site_of)
+    ends, found = site[pair].T, gates(program)
+    if found is not None:
+        by_gate = gate_messages(program, activity, n_steps, lambda name: _first_step(program, name, window), flits=True)
+        carried = np.concatenate([carried, *by_gate], 1)
+        ends = np.concatenate([ends, [found[0].site, site], [site, found[1].site]], 1)
     used = carried.any(0)
-    carried, ends = carried[:, used], chip.site_index(mapping.site_of)[pair[used]].T
+    carried, ends = carried[:, used], ends[:, used]
     flits = np.zeros((n_steps, len(chip.link_cycles)), np.int64)
     offset, link = ways(chip.grid, *(ends // chip.noc.cores_per_router))
     ends = ends + np.array([[len(chip.link_cycles) - 2 * chip.n_cores], [len(chip.link_cycles) - chip.n_cores]])

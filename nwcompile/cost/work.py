@@ -12,18 +12,18 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 
-COUNTER_OF = {  # event: the counter that says how often it happened
-    "visit": "neuron_visits",
-    "update": "neuron_updates",
-    "spike": "spikes_out",
-    "message_out": "messages_out",
-    "message_in": "messages_in",
-    "word": "weight_reads",
-    "synop_dense": "synops_dense",
-    "synop_sparse": "synops_sparse",
-    "synop_conv": "synops_conv",
-    "hop_ew": "hops_ew",
-    "hop_ns": "hops_ns",
+COUNTERS_OF = {  # event: the counters that say how often it happened
+    "visit": ("neuron_visits",),
+    "update": ("neuron_updates",),
+    "spike": ("spikes_out",),
+    "message_out": ("messages_out", "messages_io_out"),
+    "message_in": ("messages_in",),
+    "word": ("weight_reads",),
+    "synop_dense": ("synops_dense",),
+    "synop_sparse": ("synops_sparse",),
+    "synop_conv": ("synops_conv",),
+    "hop_ew": ("hops_ew", "hops_io_ew"),
+    "hop_ns": ("hops_ns", "hops_io_ns"),
 }
 SEND = ("visit", "update", "spike", "message_out")
 RECEIVE = ("message_in", "word", "synop_dense", "synop_sparse", "synop_conv")
@@ -75,10 +75,15 @@ class Work:
         return self.barrier_cycles + np.maximum(self.busy.max((0, 2)), self.link_cycles)
 
 
+def n_events(counters: dict[str, np.ndarray], event: str) -> np.ndarray:
+    """How often an event happened, int64[H, core] as the counters."""
+    return sum((counters[name] for name in COUNTERS_OF[event][1:]), counters[COUNTERS_OF[event][0]])
+
+
 def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarray, n_samples: int) -> Work:
     """The work behind `counters` (int64[H, core]) and `link_flits` (int64[H, link]), on a chip that has times."""
     chip = program.chip
-    cycles = {e: counters[COUNTER_OF[e]] * np.int64(getattr(chip.cost, f"{e}_cycles")) for e in SEND + RECEIVE}
+    cycles = {e: n_events(counters, e) * np.int64(getattr(chip.cost, f"{e}_cycles")) for e in SEND + RECEIVE}
     units: dict[str, tuple[str, ...]]
     units = {"shared": SEND + RECEIVE} if chip.cost.units == "shared" else {"send": SEND, "receive": RECEIVE}
     n_barriers = n_samples * program.schedule.period

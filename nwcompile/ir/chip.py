@@ -18,8 +18,27 @@ import numpy as np
 
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
 from nwcompile.ir.chip_base import on_base
-from nwcompile.ir.chip_check import LARGEST_CORE_COUNT, MOST_CHANNELS, check_names, check_noc, check_value, read_section
-from nwcompile.ir.chip_sections import KEYS, SECTIONS, CoreLimits, Cost, Energy, NeuronCapability, Noc, State, Weights
+from nwcompile.ir.chip_check import (
+    LARGEST_CORE_COUNT,
+    MOST_CHANNELS,
+    check_io,
+    check_names,
+    check_noc,
+    check_value,
+    read_section,
+)
+from nwcompile.ir.chip_sections import (
+    KEYS,
+    SECTIONS,
+    CoreLimits,
+    Cost,
+    Energy,
+    Io,
+    NeuronCapability,
+    Noc,
+    State,
+    Weights,
+)
 from nwcompile.ir.neuron import FixedPoint
 from nwcompile.ir.routing import Grid, between_chips, grid
 
@@ -41,6 +60,7 @@ class Chip:
     neuron: NeuronCapability
     cost: Cost
     energy: Energy
+    io: Io
     sources: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -162,15 +182,26 @@ class Chip:
     def limit(self, name: str) -> np.ndarray | None:
         """Limit `core.<name>` of every physical core, int64[core]; None where the chip has no such limit.
 
-        No neuron fits a core at a router that is out of use.
+        No neuron fits a core that is not usable.
         """
         value = getattr(self.core, name)
         if value is None:
             return None
         limit = np.broadcast_to(np.asarray(value, np.int64), (self.n_cores,))
-        if self.noc.faults and name == "max_neurons":
-            return limit * np.repeat(self.grid.is_open, self.noc.cores_per_router)
-        return limit
+        return limit * self.is_usable if name == "max_neurons" else limit
+
+    @cached_property
+    def io_cores(self) -> np.ndarray:
+        """int64[site]: the physical core of each of `io.sites`."""
+        sites = [[int(n) for n in text.split(",")] for text in self.io.sites or ()]
+        return self.site_index(np.array(sites, np.int64).reshape(-1, 3))
+
+    @cached_property
+    def is_usable(self) -> np.ndarray:
+        """bool[core]: physical cores for neurons: at a router in use, and not for input and output."""
+        usable = np.repeat(self.grid.is_open, self.noc.cores_per_router)
+        usable[self.io_cores] = False
+        return usable
 
     @property
     def fixed_point(self) -> FixedPoint:
@@ -224,6 +255,7 @@ class Chip:
                 f"are {n_channels} input channels a router, above the largest supported, {MOST_CHANNELS}"
             )
         check_noc(self.noc, where)
+        check_io(self, where)
         if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "

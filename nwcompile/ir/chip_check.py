@@ -104,6 +104,26 @@ def check_noc(noc, where: str) -> None:
             raise ChipError(f"{where}: noc.{key}: there is one chip; give noc.chip_columns or noc.chip_rows too")
 
 
+def check_io(chip, where: str) -> None:
+    """Every one of a Chip's `io.sites` is a site of its own in use, and cores are left for neurons."""
+    noc, seen = chip.noc, set()
+    for text in chip.io.sites or ():
+        match = re.fullmatch(r"(\d{1,4}),(\d{1,4}),(\d{1,4})", text)
+        if match is None:
+            raise ChipError(f'{where}: io.sites: expected sites like "0,0,1" (x, y, port), got {text!r}')
+        x, y, port = (int(n) for n in match.groups())
+        if x >= noc.columns or y >= noc.rows or port >= noc.cores_per_router:
+            last = f"{noc.columns - 1},{noc.rows - 1},{noc.cores_per_router - 1}"
+            raise ChipError(f"{where}: io.sites: there is no site {text}; the last one is {last}")
+        if not chip.grid.is_open[y * noc.columns + x]:
+            raise ChipError(f"{where}: io.sites: {text} is at a router of noc.faults; take one of both out")
+        if (x, y, port) in seen:
+            raise ChipError(f"{where}: io.sites: {text} is there twice; name every site once")
+        seen.add((x, y, port))
+    if seen and not chip.is_usable.any():
+        raise ChipError(f"{where}: io.sites: no core is left for neurons; take some out")
+
+
 def _check_number(key: str, number: int | float, where: str) -> None:
     zero_ok = key in MAY_BE_ZERO or key.startswith(("energy.", "cost."))
     least = SMALLEST.get(key, 0)

@@ -134,6 +134,18 @@ class Energy:
     static_mw: float | None = None  # milliwatts of the whole chip, whatever it does; may be left out
 
 
+@dataclass(frozen=True)
+class Io:
+    """Where spikes enter and leave the chip: sites of cores, which hold no neurons then.
+
+    An input line's message comes from the site that has the fewest hops to the core it goes to, and every spike of an
+    output layer goes to the site with the fewest hops from its core, the first in the list of those as near. Membranes
+    of layers that never fire are read apart. Without sites, reading and writing cost nothing.
+    """
+
+    sites: list[str] | None = None  # like "0,0,1": x, y, port
+
+
 SECTIONS: dict[str, Any] = {
     "noc": Noc,
     "core": CoreLimits,
@@ -142,5 +154,6 @@ SECTIONS: dict[str, Any] = {
     "neuron": NeuronCapability,
     "cost": Cost,
     "energy": Energy,
+    "io": Io,
 }
 KEYS = tuple(f"{section}.{f.name}" for section, kind in SECTIONS.items() for f in fields(kind))

@@ -83,6 +83,11 @@ class Mapping:
                 core = int(closed[0])
                 x, y, _ = map(int, self.site_of[core])
                 raise ModelError(f"mapping: core {core} is at router {x},{y}, which {chip.name} has out of use")
+        kept = np.flatnonzero(np.isin(chip.site_index(self.site_of), chip.io_cores))
+        if len(kept):
+            core = int(kept[0])
+            site = tuple(map(int, self.site_of[core]))
+            raise ModelError(f"mapping: core {core} is at site {site}, which {chip.name} keeps for input and output")
         if len(np.unique(self.site_of, axis=0)) < self.n_cores:
             raise ModelError("mapping: two cores share one site; give every core a site of its own")
 

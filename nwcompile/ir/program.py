@@ -76,10 +76,17 @@ class Program:
         """Whether n spikes of a step are n messages to every destination; else one message carries the count."""
         return self.on_multi_spike == "repeat"
 
-    def message_flits(self, layer: str) -> int:
-        """Flits of one message of a layer, the payload of those that carry a count or a sign included."""
-        noc, kind = self.chip.noc, self.network.node(layer).neuron.spikes
-        carries = kind == "bipolar" or (kind == "multi" and not self.repeats)
+    def message_flits(self, name: str) -> int:
+        """Flits of one message of a layer or input, the payload of those that carry a count or a sign included.
+
+        Those of an input do where the chip, or `on_multi_spike`, takes values other than 0 and 1.
+        """
+        noc, spec = self.chip.noc, self.network.node(name).neuron
+        if spec is None:
+            is_graded = self.on_multi_spike == "graded" or self.chip.neuron.spikes != ["binary"]
+            carries = is_graded and not self.repeats
+        else:
+            carries = spec.spikes == "bipolar" or (spec.spikes == "multi" and not self.repeats)
         return noc.flits_per_message + (noc.payload_flits if carries else 0)
 
     @cached_property

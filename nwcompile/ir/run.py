@@ -23,8 +23,17 @@ COUNTERS = (
     "hops",  # route length of the messages, counted at the source core
     "hops_ew",
     "hops_ns",
+    "messages_io",  # through the chip's io.sites, counted at the core that they come to or from
+    "messages_io_in",  # of input lines; among messages_in too
+    "messages_io_out",  # of output layers, one a spike; not among messages_out
+    "hops_io_ew",  # of the messages of both kinds
+    "hops_io_ns",
 )
-SUMS = {"synops": ("synops_dense", "synops_sparse", "synops_conv"), "hops": ("hops_ew", "hops_ns")}
+SUMS = {
+    "synops": ("synops_dense", "synops_sparse", "synops_conv"),
+    "hops": ("hops_ew", "hops_ns"),
+    "messages_io": ("messages_io_in", "messages_io_out"),
+}
 
 
 @dataclass(frozen=True)

@@ -31,18 +31,23 @@ class AxonTable(NamedTuple):
     """The program's axons, with what each costs in ticks and adds to the counters.
 
     Numbered by destination core, then source, so that a core that works through its messages reads memory in order.
+    The io.sites of the chip, if it has any, are cores after the program's own: gates, which send the messages of input
+    lines, and to which axons of output neurons lead that the program does not count.
     """
 
     offset: np.ndarray  # int64[source + 1]: into `axon`
     axon: np.ndarray  # int64[...]: axons of each source, by core
-    core: np.ndarray  # int32[axon]: logical core
+    core: np.ndarray  # int32[axon]: logical core, or gate
     source: np.ndarray  # int32[axon]
     counts: np.ndarray  # int64[axon, 5]: synops dense, sparse, conv, all; words
     ticks: np.ndarray  # int64[axon]: receive side's time for one message
     hops: np.ndarray  # int64[axon, 2]: east-west, north-south
     flits: np.ndarray  # int32[axon]: of one message
-    site: np.ndarray  # int32[logical core]: physical core
-    core_at: np.ndarray  # int32[physical core]: logical core, -1 none
+    site: np.ndarray  # int32[logical core and gate]: physical core
+    core_at: np.ndarray  # int32[physical core]: logical core or gate, -1 none
+    n_cores: int  # logical cores
+    gate_first: np.ndarray  # int64[gate + 1]: into `gate_axon`
+    gate_axon: np.ndarray  # int64[...]: axons of input lines that each gate sends
 
 
 class Costs(NamedTuple):
@@ -57,7 +62,7 @@ class Costs(NamedTuple):
 
 
 class Outbox(NamedTuple):
-    """Messages of this micro-step, by logical core."""
+    """Messages of this micro-step, by logical core and gate."""
 
     axon: np.ndarray  # int32[message]
     work: np.ndarray  # int64[message]: ticks of work from the message before to this one, its own included
@@ -72,7 +77,7 @@ class Outbox(NamedTuple):
 
 
 class Pipeline(NamedTuple):
-    """Where each core stands, by logical core."""
+    """Where each core stands, by logical core and gate."""
 
     state: np.ndarray  # int8[core]: SEND_NEXT, SENDING, TO_INJECT, SENT
     message: np.ndarray  # int64[core]: the message being sent
@@ -210,12 +215,18 @@ def inject(m, q, w, shared, axons, box, p, core, site, time):
 
 @inlined
 def accumulate(axons, box, synapses, members, core, axon, now, acc, events, counts):
-    """Read the synapses of a message that `core` received, and count them."""
+    """Read the synapses of a message that `core` received, and count them; those that a gate takes leave the chip."""
     source = axons.source[axon]
+    home = members.core_of[source]
+    if core >= axons.n_cores:
+        counts[home, 7] += 1
+        return
     deliver(synapses, members, core, source, box.payload[source], now, acc, events)
     for k in range(5):
         counts[core, k] += axons.counts[axon, k]
     counts[core, 5] += 1
+    if home < 0 and axons.gate_axon.shape[0] > 0:
+        counts[core, 6] += 1
 
 
 @inlined
@@ -239,7 +250,7 @@ def serve_inputs(axons, box, p, synapses, members, core, until, now, acc, events
 def move_messages(m, q, w, costs, axons, box, p, synapses, members, now, acc, events, counts):
     """Run send, network and receive until all is quiet; accumulates what arrives and counts it per core.
 
-    counts: int64[core, 6] (synops dense, sparse, conv, all, words, messages in) added to.
+    counts: int64[core, 8] (synops dense, sparse, conv, all, words, messages in; through gates in and out) added to.
     Time goes on from step to step, so that a network that is empty needs no clearing: the step begins when the clock
     of q.wheel says. Returns the ticks until the last unit and link fall idle, or -1 if messages are stuck.
     """

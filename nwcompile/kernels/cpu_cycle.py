@@ -36,7 +36,7 @@ class Record(NamedTuple):
     spikes: np.ndarray  # int32[sample, step, neuron]
     u: np.ndarray  # int64[sample, step, neuron]
     v: np.ndarray  # int64[sample, step, neuron]
-    received: np.ndarray  # int64[step h, core, 6]: synops dense, sparse, conv, all, words, messages in
+    received: np.ndarray  # int64[step h, core, 8]: as the counts of `move_messages`
     sent: np.ndarray  # int64[step h, core, 6]: visits, updates, spikes, messages, hops E-W, hops N-S
     cycles: np.ndarray  # int64[step h]: core cycles without barriers
     flits: np.ndarray  # int64[step h, link]
@@ -92,9 +92,10 @@ def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, ev
             ticks = 0
             again = 0
             at += 1
-            sent[3] += times
-            sent[4] += axons.hops[a, 0] * times
-            sent[5] += axons.hops[a, 1] * times
+            if axons.core[a] < axons.n_cores:
+                sent[3] += times
+                sent[4] += axons.hops[a, 0] * times
+                sent[5] += axons.hops[a, 1] * times
     box.tail[core] = ticks
     return at
 
@@ -115,6 +116,23 @@ def take_input(axons, box, x, repeats):
 
 
 @kernel
+def send_input(axons, box, x, repeats, gate, at):
+    """Fill a gate's part of the outbox with one step's input; takes and returns what `work_of_core` does."""
+    for k in range(axons.gate_first[gate], axons.gate_first[gate + 1]):
+        a = axons.gate_axon[k]
+        j = axons.source[a]
+        if x[j] != 0:
+            times = abs(np.int64(x[j])) if repeats else np.int64(1)
+            box.payload[j] = x[j] // times
+            box.axon[at] = a
+            box.work[at] = 0
+            box.again[at] = 0
+            box.times[at] = times
+            at += 1
+    return at
+
+
+@kernel
 def run_samples(plan, mesh, q, w, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events):
     """Simulate samples one after the other from cleared state (or one sample from where it was: Plan.first).
 
@@ -122,7 +140,7 @@ def run_samples(plan, mesh, q, w, costs, axons, box, p, neurons, synapses, membe
     got stuck; -2 if a neuron spikes more often than messages are repeated, its spikes of that step being the last ones
     recorded.
     """
-    n_cores = axons.site.shape[0]
+    n_cores, n_gates = axons.n_cores, axons.site.shape[0] - axons.n_cores
     for b in range(x.shape[0]):
         if plan.first == 0:
             s.u[:] = 0
@@ -145,8 +163,14 @@ def run_samples(plan, mesh, q, w, costs, axons, box, p, neurons, synapses, membe
                 at = work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, events, record, b, at)
                 if at < 0:
                     return -2
-            box.first[n_cores] = at
-            if micro % plan.period == 0 and h < plan.n_steps:
+            has_input = micro % plan.period == 0 and h < plan.n_steps
+            for gate in range(n_gates):
+                box.first[n_cores + gate] = at
+                box.tail[n_cores + gate] = 0
+                if has_input:
+                    at = send_input(axons, box, x[b, row], plan.repeats, gate, at)
+            box.first[n_cores + n_gates] = at
+            if has_input and n_gates == 0:
                 take_input(axons, box, x[b, row], plan.repeats)
             q.flits[:] = 0
             if w.is_on:

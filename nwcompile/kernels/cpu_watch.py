@@ -216,7 +216,7 @@ def end_watch(w, p, start, last, shared):
     """A micro-step is over: from `start` to `last`."""
     h = w.state[ROW]
     critical = np.int64(0)
-    for core in range(p.end.shape[0]):
+    for core in range(w.stall.shape[1]):  # gates are no cores, and leave it to the links to end a step
         w.stall[h, core] += w.core[core, STALL]
         w.done[h, core] += (p.end[core] if shared else p.receive_at[core]) - start
         if p.end[core] > p.end[critical]:

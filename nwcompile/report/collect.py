@@ -15,7 +15,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.profile import collect_profile
-from nwcompile.report.text import multi_spike, verdict
+from nwcompile.report.text import io_text, multi_spike, verdict
 from nwcompile.sim.crosscheck import Crosscheck
 
 REPORT_SCHEMA = 1
@@ -54,6 +54,7 @@ def collect(
         "energy": _energy(s),
         "events_per_sample": s.events,
         "multi_spike": _multi_spike(program, s),
+        "io": _io(program, s),
         "layers": _layers(program, s),
         "cores": _cores(program, s),
         "links": _links(program, s),
@@ -167,6 +168,15 @@ def _multi_spike(program: Program, s: Summary) -> dict | None:
         messages, synops = getattr(s.multi, kind)
         doc[kind] = {"messages_per_sample": messages, "synops_per_sample": synops}
     return {**doc, "text": multi_spike(doc)}
+
+
+def _io(program: Program, s: Summary) -> dict | None:
+    """What comes and goes through the chip's io.sites; None where it has none."""
+    if program.chip.io.sites is None:
+        return None
+    doc = {"sites": list(program.chip.io.sites), "messages_in_per_sample": s.events["messages_io_in"],
+           "messages_out_per_sample": s.events["messages_io_out"]}  # fmt: skip
+    return {**doc, "text": io_text(doc)}
 
 
 def _layers(program: Program, s: Summary) -> list[dict]:

@@ -17,11 +17,12 @@ def render_html(doc: dict) -> str:
     viewport = tag("meta", name="viewport", content="width=device-width, initial-scale=1")
     head = tag("head", tag("meta", charset="utf-8"), viewport, tag("title", name), tag("style", Markup(STYLE)))
     cores = _card("half", "Cores", _about_cores(doc), core_map(doc))
-    links = _card("half", "Links", ABOUT_LINKS, link_map(doc))
+    links = _card("half", "Links", ABOUT_LINKS + ("" if doc["io"] else NO_IO), link_map(doc))
     notes = tag(
         "div",
         *_crosscheck(doc),
         *_multi_spike(doc),
+        *_io(doc),
         *_real_time(doc),
         _warnings(doc),
         *_unknown(doc),
@@ -41,9 +42,8 @@ def render_html(doc: dict) -> str:
     return DOCTYPE + tag("html", head, tag("body", tag("main", *parts)), lang="en")
 
 
-ABOUT_LINKS = (
-    "Mean flits a step on every link; each arrow runs on the right of its direction. Input lines use no links."
-)
+ABOUT_LINKS = "Mean flits a step on every link; each arrow runs on the right of its direction."
+NO_IO = " Input lines use no links."
 ABOUT_PHASES = (
     "What every core does in a mean step, in core cycles; the phases of a unit add up to the step. Stalled: it has a "
     "message and the network has no room for it. The cores listed are those that work longest."
@@ -209,6 +209,11 @@ def _crosscheck(doc: dict) -> list[Markup]:
 def _multi_spike(doc: dict) -> list[Markup]:
     m = doc["multi_spike"]
     return [] if m is None else [_card("", "Several spikes a step", None, tag("p", m["text"]))]
+
+
+def _io(doc: dict) -> list[Markup]:
+    io = doc["io"]
+    return [] if io is None else [_card("", "Input and output", None, tag("p", io["text"], "."))]
 
 
 def _warnings(doc: dict) -> Markup:

@@ -2,7 +2,7 @@
 
 from nwcompile.report.markup import Markup, join, tag
 from nwcompile.report.tables import NO_BREAK, table
-from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent
+from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent, sender
 
 MOST_CORES = 8
 COLOURS = {
@@ -81,7 +81,7 @@ def critical_table(profile: dict) -> Markup:
                ("over link", "left"), ("what the time is", "left")]  # fmt: skip
     rows: list[list[object]] = []
     for r in profile["critical_paths"]:
-        waits = None if r["source_layer"] is None else f"{r['source_layer']} on core {r['source_core']}"
+        waits = None if r["source_layer"] is None else sender(r)
         rows.append([f"step {r['step']}", grouped(r["cycles"]), f"{r['layer']} on core {r['core']}", waits, r["link"],
                      stack(r["parts"], PARTS, PART_COLOURS)])  # fmt: skip
     used = [part for part in PARTS if any(r["parts"][part] for r in profile["critical_paths"])]

@@ -77,6 +77,7 @@ def render_text(doc: dict) -> str:
     """What the terminal shows of a report: verdict, fit table, table of the layers, profile, warnings."""
     notes = [
         *([doc["multi_spike"]["text"]] if doc["multi_spike"] else []),
+        *([doc["io"]["text"]] if doc["io"] else []),
         *unknown(doc),
         *(f"warning: {text}" for text in doc["warnings"]),
     ]
@@ -89,13 +90,25 @@ def critical_text(doc: dict) -> str:
     """One critical path in words."""
     waits = ""
     if doc["source_layer"] is not None:
-        waits = f", waits for {doc['source_layer']} on core {doc['source_core']} over link {doc['link']}"
+        waits = f", waits for {sender(doc)} over link {doc['link']}"
     elif doc["link"] is not None:
         waits = f", stalled on the way over link {doc['link']}"
     parts = ", ".join(f"{grouped(cycles)} {PARTS[part]}" for part, cycles in doc["parts"].items() if cycles)
     return f"step {doc['step']}: {doc['layer']} on core {doc['core']} ends after {grouped(doc['cycles'])} cycles" + (
         f"{waits}: {parts}" if parts else waits
     )
+
+
+def sender(doc: dict) -> str:
+    """Who sent the message that a critical path waited for: a layer on its core, or an input."""
+    return doc["source_layer"] + ("" if doc["source_core"] is None else f" on core {doc['source_core']}")
+
+
+def io_text(io: dict) -> str:
+    """What comes and goes through the io.sites, in words."""
+    sites = "site" if len(io["sites"]) == 1 else "sites"
+    come, leave = (grouped(io[f"messages_{way}_per_sample"]) for way in ("in", "out"))
+    return f"input and output through {len(io['sites'])} {sites}: {come} messages in and {leave} out a sample"
 
 
 def profile_lines(profile: dict | None, real_time: dict | None, energy: dict | None) -> list[str]:

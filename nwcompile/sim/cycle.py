@@ -3,21 +3,23 @@
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
-from nwcompile.cost.traffic import hops_of_axons
+from nwcompile.cost.gates import gates
 from nwcompile.errors import BackendError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.kernels.cpu_core import AxonTable, Costs, Outbox, Pipeline
+from nwcompile.kernels.cpu_core import Costs, Outbox, Pipeline
 from nwcompile.kernels.cpu_cycle import Plan, Record, run_samples
 from nwcompile.kernels.cpu_watch import Watch
 from nwcompile.sim import tables
+from nwcompile.sim.axons import axon_table
 from nwcompile.sim.fabric import fabric, queues
 from nwcompile.sim.inputs import LARGEST_REPEAT
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference import finish
-from nwcompile.sim.watch import profile, watch
+from nwcompile.sim.watch import Ends, profile, watch
 
-RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in")
+RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in",
+            "messages_io_in", "messages_io_out")  # fmt: skip
 SENT = ("neuron_visits", "neuron_updates", "spikes_out", "messages_out", "hops_ew", "hops_ns")
 
 
@@ -42,7 +44,7 @@ def run_program(
     kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
     u, v = (layers_of(program, kept, [getattr(r, state) for r in records]) for state in ("u", "v"))
     states = {name: {"u": u[name], "v": v[name]} for name in kept}
-    counters = named_counters(sum(r.received for r in records), sum(r.sent for r in records))
+    counters = named_counters(program, sum(r.received for r in records), sum(r.sent for r in records))
     measured = chip_run.measured(
         counters, sum(r.flits for r in records), sum(r.cycles for r in records), n_samples * schedule.period,
         None if flight_steps is None else [w for _, w in notes],
@@ -50,12 +52,17 @@ def run_program(
     return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, **measured)
 
 
-def named_counters(received: np.ndarray, sent: np.ndarray) -> dict[str, np.ndarray]:
+def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> dict[str, np.ndarray]:
     """The counters of a Run, int64[H, core], of int64[H, core, RECEIVED] and int64[H, core, SENT]."""
     counters = {name: received[:, :, i] for i, name in enumerate(RECEIVED)}
     counters |= {name: sent[:, :, i] for i, name in enumerate(SENT)}
     counters["hops"] = counters["hops_ew"] + counters["hops_ns"]
     counters["deliveries"] = counters["messages_in"].copy()
+    come, leave = counters["messages_io_in"], counters["messages_io_out"]
+    counters["messages_io"] = come + leave
+    ways = gates(program)
+    for i, name in enumerate(("hops_io_ew", "hops_io_ns")):
+        counters[name] = np.zeros_like(come) if ways is None else come * ways[0].hops[:, i] + leave * ways[1].hops[:, i]
     return counters
 
 
@@ -113,11 +120,11 @@ class ChipRun:
 
     def watch(self, n_rows: int, flight_steps: int | None) -> Watch:
         """Empty notes for `n_rows` hardware steps."""
-        return watch(self.mesh, n_rows, self.program.mapping.n_cores, self.program.axons.n_axons, flight_steps)
+        return watch(self.mesh, n_rows, self.program.mapping.n_cores, self.axons, flight_steps)
 
     def state(self) -> tuple:
         """Everything that changes while samples run: queues, messages, cores, neurons, sums on their way."""
-        n_cores, n_axons = self.program.mapping.n_cores, self.program.axons.n_axons
+        n_cores, n_axons = len(self.axons.site), len(self.axons.core)
         n_sources, n_neurons = len(self.program.core_of), len(self.neurons.threshold)
         of_axon = [np.zeros(n_axons, np.int64) for _ in range(5)]
         box = Outbox(np.zeros(n_axons, np.int32), *of_axon[:3], np.zeros(n_cores + 1, np.int64),
@@ -140,6 +147,12 @@ class ChipRun:
         if stuck == -1:
             raise BackendError(f"messages got stuck in the network of {self.chip.name}; please report this chip file")
 
+    def ends(self) -> Ends:
+        """Where the messages of a profile come from and go to."""
+        own, ways = self.program.core_of, gates(self.program)
+        site = self.axons.site
+        return Ends(site, np.where(own < 0, -1, site[own]), None if ways is None else ways[0].site)
+
     def measured(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
         """What a Run says of time and energy; `n_barriers` belong to each row, `notes` are the Watches or None."""
         chip, program = self.chip, self.program
@@ -149,39 +162,10 @@ class ChipRun:
             found["seconds"] = float(found["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
         found["energy_pj"] = energy_pj(counters, chip, found.get("seconds"))
         if notes is not None:
-            site = chip.site_index(program.mapping.site_of)
-            site_of = np.concatenate([np.where(program.core_of < 0, -1, site[program.core_of]), site])
             n_ticks = int(cycles.sum()) * chip.ticks[0]
-            found["profile"] = profile(self.mesh, notes, flits, site_of, n_ticks, chip.ticks[0])
+            found["profile"] = profile(self.mesh, notes, flits, self.ends(), n_ticks, chip.ticks[0])
         return found
 
 
 def _starts(counts) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
-
-def _flits(program: Program) -> np.ndarray:
-    """int32[source]: flits of a message of each source; those of input lines use no links."""
-    network = program.network
-    flits = [np.ones(node.n_neurons) for node in network.inputs.values()]
-    flits += [np.full(network.node(name).n_neurons, program.message_flits(name)) for name in network.layers]
-    return np.concatenate(flits).astype(np.int32)
-
-
-def axon_table(program: Program) -> AxonTable:
-    """The axons with their costs in ticks and their routes' hops."""
-    axons, chip, site_of = program.axons, program.chip, program.mapping.site_of
-    cost, synops = chip.cost, axons.synops.astype(np.int64)
-    counts = np.column_stack([synops, synops.sum(1), axons.words.astype(np.int64)])
-    per_synop = np.array([c or 0 for c in (cost.synop_dense_cycles, cost.synop_sparse_cycles, cost.synop_conv_cycles)])
-    cycles = (cost.message_in_cycles or 0) + synops @ per_synop + counts[:, 4] * (cost.word_cycles or 0)
-    site = chip.site_index(site_of).astype(np.int32)
-    core_at = np.full(chip.n_cores, -1, np.int32)
-    core_at[site] = np.arange(len(site))
-    by_core = np.lexsort((axons.source, axons.core))
-    number = np.empty(axons.n_axons, np.int64)
-    number[by_core] = np.arange(axons.n_axons)
-    rows = (axons.core, axons.source, counts, cycles * chip.ticks[0], hops_of_axons(program),
-            _flits(program)[axons.source])  # fmt: skip
-    core, source, counts, ticks, hops, flits = (np.ascontiguousarray(row[by_core]) for row in rows)
-    return AxonTable(axons.offset, number, core, source, counts, ticks, hops, flits, site, core_at)

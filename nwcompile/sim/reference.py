@@ -3,6 +3,7 @@
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.gates import Gates, gates
 from nwcompile.cost.traffic import hops_of_axons
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
@@ -53,7 +54,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     events = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
     recorder = Recorder(network, n_samples, n_steps, keep_states)
     counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
-    axon_hops = hops_of_axons(program)
+    axon_hops, ways = hops_of_axons(program), gates(program)
     for m in range(n_hardware * schedule.period):
         h, slot = m // schedule.period, m % n_slots
         sent = {}
@@ -83,6 +84,8 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
         for name, spikes in sent.items():
             messages = np.abs(spikes).sum(0) if program.repeats else np.count_nonzero(spikes, axis=0)
             _count_messages(program, axon_hops, name, messages.reshape(-1), counters, h)
+            if ways is not None:
+                _count_io(program, ways, name, messages.reshape(-1), counters, h)
     return recorder.run(window, inputs, counters, program)
 
 
@@ -118,6 +121,23 @@ def _count_messages(
                 counters["hops_ew"][h, home] += count * along[0]
                 counters["hops_ns"][h, home] += count * along[1]
                 counters["hops"][h, home] += count * along.sum()
+
+
+def _count_io(program: Program, ways: tuple[Gates, Gates], name: str, n_spikes, counters: dict, h: int) -> None:
+    """Add messages through the io.sites: of an input line one to each core that it feeds, of an output spike one."""
+    axons, first = program.axons, program.network.offsets[name]
+    is_input = name in program.network.inputs
+    if not is_input and name not in program.network.outputs:
+        return
+    direction, way = ("in", ways[0]) if is_input else ("out", ways[1])
+    for neuron in np.flatnonzero(n_spikes):
+        source, count = first + neuron, n_spikes[neuron]
+        cores = axons.core[axons.offset[source] : axons.offset[source + 1]] if is_input else [program.core_of[source]]
+        for core in cores:
+            counters["messages_io"][h, core] += count
+            counters[f"messages_io_{direction}"][h, core] += count
+            counters["hops_io_ew"][h, core] += count * way.hops[core, 0]
+            counters["hops_io_ns"][h, core] += count * way.hops[core, 1]
 
 
 class Recorder:

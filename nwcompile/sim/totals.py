@@ -21,7 +21,7 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
     chip_run = ChipRun(program, n_steps, n_hardware, window)
     x = [inputs[name] for name in network.inputs]
     parts = over_samples(n_samples, lambda own: _Sums(chip_run, x, own, 0 if profile else None))
-    counters = named_counters(*(sum(getattr(p.record, k) for p in parts).sum(0, keepdims=True)
+    counters = named_counters(program, *(sum(getattr(p.record, k) for p in parts).sum(0, keepdims=True)
                                 for k in ("received", "sent")))  # fmt: skip
     n_barriers = n_samples * schedule.period
     measured = chip_run.measured(

@@ -1,9 +1,12 @@
 """What the cycle kernels note while they are watched: the empty notes, and the Profile that is made of full ones."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from nwcompile.ir.profile import Profile
 from nwcompile.kernels import cpu_watch
+from nwcompile.kernels.cpu_core import AxonTable
 from nwcompile.kernels.cpu_mesh import PORT_BITS, Mesh
 from nwcompile.kernels.cpu_watch import N_BINS, N_COLUMNS, N_CORE_COLUMNS, N_POINTS, Watch
 
@@ -12,10 +15,18 @@ PATH_TIMES = {"total": cpu_watch.TICKS, "ready": cpu_watch.READY, "stalled": cpu
               "injected": cpu_watch.INJECTED, "since": cpu_watch.SINCE, "end": cpu_watch.END}  # fmt: skip
 
 
-def watch(m: Mesh, n_steps: int, n_cores: int, n_messages: int, flight_steps: int | None) -> Watch:
+class Ends(NamedTuple):
+    """Between which physical cores messages go."""
+
+    site: np.ndarray  # int32[logical core and gate]
+    source: np.ndarray  # int64[source]: -1 for input lines
+    entry: np.ndarray | None  # int64[logical core]: where those of input lines come from; None: they use no links
+
+
+def watch(m: Mesh, n_steps: int, n_cores: int, axons: AxonTable, flight_steps: int | None) -> Watch:
     """Empty notes for H = `n_steps` hardware steps, flits in flight for the first of them; None: nothing is watched."""
     is_on = flight_steps is not None
-    steps, cores, messages = (n_steps, n_cores, n_messages) if is_on else (0, 0, 0)
+    steps, cores, gates, messages = (n_steps, n_cores, len(axons.site), len(axons.core)) if is_on else (0, 0, 0, 0)
     n_groups = len(m.output) + len(m.inject_link) if is_on else 0
     flight = min(flight_steps or 0, steps)
     path = np.zeros((steps, N_COLUMNS), np.int64)
@@ -24,17 +35,16 @@ def watch(m: Mesh, n_steps: int, n_cores: int, n_messages: int, flight_steps: in
         is_on, *(np.zeros((steps, cores), np.int64) for _ in range(2)), path,
         np.zeros(N_BINS if is_on else 0, np.int64), np.zeros(2, np.int64),
         *(np.zeros(n_groups, np.int64) for _ in range(4)), np.full((flight, N_POINTS, 2), -1, np.int32),
-        np.zeros(flight, np.int64), np.zeros((cores, N_CORE_COLUMNS), np.int64),
-        np.zeros((n_groups * m.n_vcs * m.depth + cores, 4), np.int64), np.zeros((messages, 2), np.int32),
+        np.zeros(flight, np.int64), np.zeros((gates, N_CORE_COLUMNS), np.int64),
+        np.zeros((n_groups * m.n_vcs * m.depth + gates, 4), np.int64), np.zeros((messages, 2), np.int32),
         np.zeros(8, np.int64),
     )  # fmt: skip
 
 
-def profile(m: Mesh, parts: list[Watch], flits: np.ndarray, site_of: np.ndarray, n_ticks: int, ticks: int) -> Profile:
+def profile(m: Mesh, parts: list[Watch], flits: np.ndarray, ends: Ends, n_ticks: int, ticks: int) -> Profile:
     """The Profile of notes on consecutive samples.
 
-    `flits` int64[H, link] and `n_ticks` are of all steps, `site_of` int64[source] is the physical core of each
-    source (-1: none) and after them that of each logical core; `ticks` is the length of a core cycle.
+    `flits` int64[H, link] and `n_ticks` are of all steps; `ticks` is the length of a core cycle.
     """
     n_links = flits.shape[1]
     peak, mean = np.zeros(n_links, np.int64), np.zeros(n_links)
@@ -48,7 +58,7 @@ def profile(m: Mesh, parts: list[Watch], flits: np.ndarray, site_of: np.ndarray,
     return Profile(
         *(sum(getattr(w, name) for w in parts) / ticks for name in ("stall", "done")), peak, mean,
         np.minimum(last_of_bin(taken), latest), found[taken], sum(int(w.total[0]) for w in parts), latest,
-        _path(m, parts, flits, site_of, ticks), _flight(parts[0], ticks),
+        _path(m, parts, flits, ends, ticks), _flight(parts[0], ticks),
     )  # fmt: skip
 
 
@@ -78,21 +88,21 @@ def last_of_bin(index: np.ndarray) -> np.ndarray:
     return ((index - shift * half + 1) << shift) - 1
 
 
-def _path(m: Mesh, parts, flits, site_of, ticks: int) -> dict[str, np.ndarray]:
+def _path(m: Mesh, parts, flits, ends: Ends, ticks: int) -> dict[str, np.ndarray]:
     """The row of the longest phase of each step, the first of equal ones; the busiest link that its message took."""
     rows = np.stack([w.path for w in parts])
     longest = rows[:, :, cpu_watch.TICKS].argmax(0)
     row = rows[longest, np.arange(rows.shape[1])]
     found = {n: row[:, i] for n, i in PATH.items()} | {n: row[:, i] / ticks for n, i in PATH_TIMES.items()}
     found["link"] = np.full(len(row), -1, np.int64)
-    cores = site_of[len(site_of) - parts[0].stall.shape[1] :]
     blocked = row[:, cpu_watch.BLOCKED]
     for h in np.flatnonzero((found["source"] >= 0) | (blocked >= 0)):
-        last = int(cores[found["core"][h]])
+        last = int(ends.site[found["core"][h]])
         if blocked[h] >= 0:  # what is behind the link that it could not use
-            way = links_between(m, last, int(cores[blocked[h]]))[1:]
+            way = links_between(m, last, int(ends.site[blocked[h]]))[1:]
         else:
-            way = links_between(m, int(site_of[found["source"][h]]), last)
+            first = int(ends.source[found["source"][h]])
+            way = links_between(m, first if first >= 0 else int(ends.entry[found["core"][h]]), last)
         found["link"][h] = max(way, key=lambda link: flits[h, link[0]] * link[1])[0]
     return found
 
