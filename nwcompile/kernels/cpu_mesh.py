@@ -32,7 +32,7 @@ SLOT = np.dtype(
     [
         ("time", np.int64),  # of a flit: when it may be looked at; of an empty slot: when the sender may use it
         ("message", np.int32),
-        ("to", np.int32),  # destination core
+        ("to", np.int32),  # destination core; from n_cores on: a branch, see BRANCH
         ("left", np.int32),  # flits of the packet from this one on; 1: the tail
     ],
     align=True,
@@ -51,6 +51,14 @@ OUTPUT = np.dtype(
         ("grant", np.int8),  # input to which the output grants first
         ("accept_port", np.int8),  # output whose grant the input accepts first
         ("first_channel", np.int8),  # channel of the input that asks first
+    ],
+    align=True,
+)
+BRANCH = np.dtype(  # a flit that is copied goes on through consecutive branches one after the other
+    [
+        ("to", np.int32),  # `to` of the copy
+        ("route", np.uint8),  # as Mesh.route
+        ("is_last", np.bool_),
     ],
     align=True,
 )
@@ -75,9 +83,11 @@ class Mesh(NamedTuple):
     inject_ticks: int  # leaving the core -> may ask
     credit_ticks: int  # slot left -> usable by the sender
     per_router: int  # cores at a router
+    n_cores: int
     output: np.ndarray  # OUTPUT[output]: as they are at first
     inject_link: np.ndarray  # int64[core]
     route: np.ndarray  # uint8[router, core]: output port toward a core, and which channels << PORT_BITS
+    branch: np.ndarray  # BRANCH[branch]: of the multicast trees
     upper: int  # first channel of the upper half; n_vcs where all channels are alike
 
 

@@ -15,9 +15,10 @@ class Packets(NamedTuple):
     first: np.ndarray  # int64[core + 1]
     time: np.ndarray  # int64[packet]: when the source has it
     size: np.ndarray  # int64[packet]: flits
-    to: np.ndarray  # int32[packet]: destination core
+    to: np.ndarray  # int32[packet]: destination core, or n_cores + first branch of its tree
     inject: np.ndarray  # int64[packet], out: when its head leaves the source
-    arrive: np.ndarray  # int64[packet], out: when its tail is at the sink
+    arrive: np.ndarray  # int64[delivery], out: when its tail is at the sink
+    delivery: np.ndarray  # int64[packet]: its first one
 
 
 class Sources(NamedTuple):
@@ -31,7 +32,7 @@ class Sources(NamedTuple):
 
 @inlined
 def take_flits(m, q, packets, core, router, time):
-    """Let a sink take what has arrived in each of its channels; returns how many packets are complete."""
+    """Let a sink take what has arrived in each of its channels; returns how many deliveries are complete."""
     done = 0
     for v in range(m.n_vcs):
         b = (m.n_routers * m.n_ports + core) * m.n_vcs + v
@@ -42,7 +43,8 @@ def take_flits(m, q, packets, core, router, time):
                 break
             pop(m, q, b, router, time)
             if slot.left == 1:
-                packets.arrive[slot.message] = time
+                place = slot.to if packets.to[slot.message] >= m.n_cores else 0
+                packets.arrive[packets.delivery[slot.message] + place] = time
                 done += 1
     return done
 
@@ -95,7 +97,7 @@ def feed(m, q, packets, s, core, router, time):
 def replay(m, q, packets, s, last):
     """Send all packets, from an idle network, until they have arrived or time `last` is reached.
 
-    Returns how many have arrived; those that have not keep their `arrive` (and `inject`).
+    Returns the number of deliveries; those that are missing keep their `arrive` (and packets their `inject`).
     """
     equal_turns(q)
     start_over(q)
@@ -107,7 +109,7 @@ def replay(m, q, packets, s, last):
         s.free[core] = 0
         if packets.first[core] < packets.first[core + 1]:
             wake_at(q.wheel, m.n_routers + core, packets.time[packets.first[core]])
-    while n_done < packets.time.shape[0]:
+    while n_done < packets.arrive.shape[0]:
         time, node = next_node(q.wheel)
         if node < 0 or time > last:
             break

@@ -53,7 +53,7 @@ def push(m, q, b, node, i, message, to, left, ready):
 @inlined
 def route_head(m, buffer, router, to):
     """Find the output of the packet at the head of a router's buffer, and which of its channels it may take."""
-    route = m.route[router, to]
+    route = m.route[router, to] if to < m.n_cores else m.branch[to - m.n_cores].route
     buffer.port = route & ((1 << PORT_BITS) - 1)
     buffer.half = route >> PORT_BITS
 
@@ -334,13 +334,21 @@ def send_granted(m, q, router, first_port, first_buffer, time):
 def send(m, q, router, first_port, b, i, entry, port, channel, time):
     """Move the first flit of a buffer through the crossbar and over the link; a tail gives its channel back.
 
-    Returns when the next flit of the buffer may ask; NEVER if there is none.
+    A flit that has more branches to take is copied and stays. Returns when the next flit of the buffer may ask; NEVER
+    if there is none.
     """
     output, of_input, buffer = q.output[first_port + port], q.output[first_port + entry], q.buffer[b]
     there = output.down + channel
-    moved = q.slot[pop(m, q, b, of_input.up_node, time)]
-    is_tail = moved.left == 1
-    push(m, q, there, output.down_node, output.down_input + channel, moved.message, moved.to, moved.left,
+    moved = q.slot[b * m.depth + buffer.head]
+    is_tail, to, stays = moved.left == 1, moved.to, False
+    if to >= m.n_cores:
+        branch = m.branch[to - m.n_cores]
+        to, stays = branch.to, not branch.is_last
+    if stays:
+        moved.to += 1
+    else:
+        pop(m, q, b, of_input.up_node, time)
+    push(m, q, there, output.down_node, output.down_input + channel, moved.message, to, moved.left,
          time + output.latency)  # fmt: skip
     output.link_free = time + output.held
     of_input.input_free = time + m.link_ticks
@@ -357,7 +365,7 @@ def send(m, q, router, first_port, b, i, entry, port, channel, time):
     ready = max(time + m.cycle_ticks, next_one.time)
     if is_tail:
         route_head(m, buffer, router, next_one.to)
-        ready += m.route_ticks
+        ready += 0 if stays else m.route_ticks
     buffer.ready = ready
     return ready
 

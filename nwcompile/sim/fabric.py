@@ -4,7 +4,8 @@ import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.routing import HERE, between_chips, channels, ports
-from nwcompile.kernels.cpu_mesh import BUFFER, OUTPUT, PORT_BITS, SLOT, Mesh, Queues
+from nwcompile.ir.trees import Trees
+from nwcompile.kernels.cpu_mesh import BRANCH, BUFFER, OUTPUT, PORT_BITS, SLOT, Mesh, Queues
 from nwcompile.kernels.cpu_wheel import wheel
 
 
@@ -34,10 +35,17 @@ def fabric(chip: Chip, tick: int = 1) -> tuple[Mesh, int]:
     table = Mesh(
         n_routers, n_ports, noc.virtual_channels, noc.buffer_flits, noc.speculative, tick, noc.route_cycles * tick,
         noc.link_cycles_per_flit * tick, noc.inject_cycles * tick, noc.credit_cycles * tick, noc.cores_per_router,
-        output, 4 * n_routers + np.arange(chip.n_cores), routes(chip),
+        chip.n_cores, output, 4 * n_routers + np.arange(chip.n_cores), routes(chip), np.zeros(0, BRANCH),
         noc.virtual_channels // 2 if g.has_halves else noc.virtual_channels,
     )  # fmt: skip
     return table, 4 * n_routers + 2 * chip.n_cores
+
+
+def planted(m: Mesh, t: Trees) -> Mesh:
+    """The routers with the branches of multicast trees."""
+    branch = np.zeros(len(t.to), BRANCH)
+    branch["to"], branch["route"], branch["is_last"] = t.to, t.port | t.half << PORT_BITS, t.is_last
+    return m._replace(branch=branch)
 
 
 def routes(chip: Chip) -> np.ndarray:

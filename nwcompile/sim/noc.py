@@ -1,5 +1,6 @@
 """The network on chip by itself: lists of packets, or generated load, without a spiking network."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,10 +8,12 @@ import numpy as np
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.routing import hops
+from nwcompile.ir.trees import trees
+from nwcompile.kernels.cpu_mesh import Mesh
 from nwcompile.kernels.cpu_replay import Packets, Sources
 from nwcompile.kernels.cpu_replay import replay as run_packets
 from nwcompile.kernels.cpu_wheel import NEVER
-from nwcompile.sim.fabric import fabric, queues
+from nwcompile.sim.fabric import fabric, planted, queues
 
 PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
 LARGEST_SIZE = 1 << 16
@@ -53,6 +56,61 @@ def replay(chip: Chip, time, src, dst, size, last: int = NEVER) -> Replay:
     time, then as given, one flit a cycle; a sink takes what arrives. Ends when all have arrived, or at cycle `last`.
     Raises OptionError for packets that cannot be.
     """
+    time, src, dst, size = _verified(chip, time, src, dst, size)
+    mesh, n_links = fabric(chip)
+    order = np.lexsort((time, src))
+    inject, arrive = np.full((2, len(time)), -1)
+    inject[order], arrive[order], flits = _send(mesh, n_links, *(a[order] for a in (time, src, size, dst)), 1, last)
+    routers = src // chip.noc.cores_per_router, dst // chip.noc.cores_per_router
+    return Replay(inject, arrive, hops(chip.grid, *routers).sum(-1), flits)
+
+
+def replay_trees(chip: Chip, time, src, dst: Sequence, last: int = NEVER) -> Replay:
+    """Send packets of one flit, made at cycle `time[k]` in core `src[k]`, each to all cores of the list `dst[k]`.
+
+    They take the trees of nwcompile.ir.trees. `Replay.arrive` is int64[delivery], packet by packet in the order of its
+    list; `hops` counts each link of a tree once. The cores of a list are different from each other. Otherwise as
+    `replay`. Raises OptionError.
+    """
+    lists = [np.asarray(cores, np.int64) for cores in dst]
+    length = np.array([len(cores) for cores in lists], np.int64)
+    to = np.concatenate([np.zeros(0, np.int64), *lists])
+    time, src = _whole("time", time), _whole("src", src)
+    if not len(time) == len(src) == len(lists):
+        raise OptionError(f"packets: {len(time)} times, {len(src)} sources and {len(lists)} lists; give one a packet")
+    _verified(chip, *(np.repeat(a, length) for a in (time, src)), to, np.ones(len(to)))
+    for k, cores in enumerate(lists):
+        if not len(cores) or len(np.unique(cores)) < len(cores):
+            raise OptionError(f"packet {k}: its {len(cores)} destinations must be one or more different cores")
+    mesh, n_links = fabric(chip)
+    offset = np.concatenate([[0], np.cumsum(length)])
+    found = trees(chip.grid, chip.noc.cores_per_router, src, offset, to)
+    order = np.lexsort((time, src))
+    inject = np.full(len(time), -1)
+    inject[order], arrived, flits = _send(
+        planted(mesh, found), n_links, time[order], src[order], np.ones(len(time), np.int64), found.root[order],
+        length[order], last,
+    )  # fmt: skip
+    arrive = np.empty(len(to), np.int64)
+    arrive[np.concatenate([np.arange(offset[k], offset[k + 1]) for k in order])] = arrived
+    return Replay(inject, arrive, found.hops.sum(1), flits)
+
+
+def _send(mesh: Mesh, n_links: int, time, src, size, to, n_deliveries, last: int) -> tuple[np.ndarray, ...]:
+    """Send packets that are sorted by source and time: (inject[packet], arrive[delivery], flits[link])."""
+    q = queues(mesh, n_links)
+    counts = np.broadcast_to(n_deliveries, len(time))
+    delivery = np.cumsum(counts) - counts
+    n_cores = len(mesh.inject_link)
+    first = np.concatenate([[0], np.cumsum(np.bincount(src, minlength=n_cores))]).astype(np.int64)
+    inject, arrive = np.full(len(time), -1), np.full(counts.sum(), -1)
+    packets = Packets(first, time, size, to.astype(np.int32), inject, arrive, delivery)
+    run_packets(mesh, q, packets, Sources(*np.zeros((4, n_cores), np.int64)), last)
+    return inject, arrive, q.flits
+
+
+def _verified(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
+    """The columns of a list of packets as int64[packet]; raises OptionError for packets that cannot be."""
     time, src, dst, size = (_whole(name, values) for name, values in
                             (("time", time), ("src", src), ("dst", dst), ("size", size)))  # fmt: skip
     for name, values, low, high in (("time", time, 0, LARGEST_TIME), ("src", src, 0, chip.n_cores - 1),
@@ -65,20 +123,11 @@ def replay(chip: Chip, time, src, dst, size, last: int = NEVER) -> Replay:
                 f"packet {bad[0]}: {name} {values[bad[0]]} is outside {low}..{high} "
                 f"({chip.name} has {chip.n_cores} cores)"
             )
-    routers = src // chip.noc.cores_per_router, dst // chip.noc.cores_per_router
-    closed = np.flatnonzero(~chip.grid.is_open[routers[0]] | ~chip.grid.is_open[routers[1]])
+    is_open, per_router = chip.grid.is_open, chip.noc.cores_per_router
+    closed = np.flatnonzero(~is_open[src // per_router] | ~is_open[dst // per_router])
     if closed.size:
         raise OptionError(f"packet {closed[0]}: core {src[closed[0]]} or {dst[closed[0]]} is at a router of noc.faults")
-    table, n_links = fabric(chip)
-    q = queues(table, n_links)
-    order = np.lexsort((time, src))
-    first = np.concatenate([[0], np.cumsum(np.bincount(src, minlength=chip.n_cores))]).astype(np.int64)
-    never = np.full(len(time), -1)
-    packets = Packets(first, time[order], size[order], dst[order].astype(np.int32), never.copy(), never.copy())
-    run_packets(table, q, packets, Sources(*np.zeros((4, chip.n_cores), np.int64)), last)
-    inject, arrive = never.copy(), never.copy()
-    inject[order], arrive[order] = packets.inject, packets.arrive
-    return Replay(inject, arrive, hops(chip.grid, *routers).sum(-1), q.flits)
+    return time, src, dst, size
 
 
 def load(
