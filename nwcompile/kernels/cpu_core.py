@@ -155,7 +155,11 @@ def receive(m, q, w, costs, axons, box, p, core, site, time):
             note_taken(w, p, core, axons.source[axon], message, time, axons.ticks[axon], costs)
         p.receive_at[core] = time + axons.ticks[axon]
         p.end[core] = max(p.end[core], p.receive_at[core])
-        later = min(later, p.receive_at[core])
+        has_more = costs.shared
+        for b in range(first, first + m.n_vcs):
+            has_more |= q.buffer[b].count > 0
+        if has_more:
+            later = min(later, p.receive_at[core])
     if later < NEVER:
         wake_at(q.wheel, m.n_routers + site, max(later, time + 1))
     return axon
