@@ -66,8 +66,8 @@ def test_of_sites_as_near_the_first_is_taken():
         assert np.flatnonzero(run.link_flits[0, 24:36]).tolist() == [2 * link]
 
 
-@pytest.mark.parametrize(("units", "shared"), [("overlap", 0), ("shared", 1)])
-def test_a_message_takes_the_way_from_and_to_its_site(units, shared):
+@pytest.mark.parametrize("units", ["overlap", "shared"])
+def test_a_message_takes_the_way_from_and_to_its_site(units):
     chip = small_chip(io__sites=["0,0,0"], cost__units=units, cost__barrier_cycles={"1": 600})
     run = simulate(program_on(chip, [[2, 1, 0]]), np.array([[[1], [0]]]), "cycle")
     way = 2 + 2 * 4 + 6 + 3
