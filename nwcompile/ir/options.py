@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from numbers import Integral, Real
+from operator import index
 
 from nwcompile.errors import OptionError, unknown_choice
 
@@ -20,6 +21,7 @@ class Options:
 
     `optimise` is what placement minimises: NoC `time` (hop cycles), `energy` (hop pJ) or `traffic` (hops), weighted
     by messages. `n_cores` spreads the network over that many cores instead of the fewest that hold it.
+    `fixed_sites` gives the first cores of a layer sites (x, y, port) that placement leaves them at.
     `time_budget_s` lets the placer go on improving that long (then the result depends on the machine's speed).
     `multicast` says what is done for several destinations: one message each. `on_multi_spike` says what is done with
     neurons and inputs that send several spikes a step, on a chip whose spikes are binary: `refuse`, `graded` (a message
@@ -36,6 +38,7 @@ class Options:
     multicast: str = "unicast"
     on_multi_spike: str = "refuse"
     time_budget_s: float | None = None
+    fixed_sites: dict[str, tuple[tuple[int, int, int], ...]] | None = None
 
     def __post_init__(self):
         for name, choices in (("optimise", OBJECTIVES), ("execution", EXECUTIONS), ("multicast", MULTICASTS),
@@ -52,7 +55,22 @@ class Options:
         budget = self.time_budget_s
         if budget is not None and (isinstance(budget, bool) or not isinstance(budget, Real) or not 0 <= budget < inf):
             raise OptionError(f"time_budget_s={budget!r} must be a number of seconds, 0 or more")
+        if self.fixed_sites is not None:
+            object.__setattr__(self, "fixed_sites", _sites(self.fixed_sites))
 
     def to_dict(self) -> dict:
         """Plain values for the manifest; a callable is named."""
         return {k: getattr(v, "__qualname__", v) if callable(v) else v for k, v in vars(self).items()}
+
+
+def _sites(given) -> dict[str, tuple[tuple[int, int, int], ...]]:
+    """`fixed_sites` as plain numbers, or OptionError."""
+    try:
+        found = {layer: tuple(tuple(map(index, site)) for site in sites) for layer, sites in given.items()}
+        good = all(isinstance(layer, str) for layer in found)
+        good = good and all(len(site) == 3 and min(site) >= 0 for sites in found.values() for site in sites)
+    except (AttributeError, TypeError):
+        good = False
+    if not good:
+        raise OptionError(f"fixed_sites={given!r} must be {{layer: [(x, y, port), ...]}}, whole numbers from 0 on")
+    return found

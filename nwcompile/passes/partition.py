@@ -1,8 +1,10 @@
 """Partition: neurons to logical cores, within every limit of the chip, and the cores to sites in row-major order."""
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from nwcompile.errors import FitError, ModelError, OptionError, unknown_choice
+from nwcompile.errors import FitError, ModelError, OptionError, Violation, unknown_choice
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
@@ -11,6 +13,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes import capacity
 from nwcompile.passes.check import capacity_violations, too_many_cores
 from nwcompile.passes.core_rules import has_rules
+from nwcompile.passes.fixed_sites import FREE, kinds_of_sites, pins
 from nwcompile.passes.hypergraph import hypergraph
 from nwcompile.passes.kernighan_lin import kernighan_lin
 from nwcompile.passes.metis import metis
@@ -49,7 +52,7 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
             f"n_cores={options.n_cores} is too many: {chip.name} has {chip.n_cores} cores, the net {n_neurons} neurons"
         )
     activity.verify(network)
-    return on_sites(network, chip, method(network, chip, activity, options))
+    return on_sites(network, chip, method(network, chip, activity, options), options)
 
 
 def method_warnings(chip: Chip, options: Options) -> list[str]:
@@ -60,40 +63,59 @@ def method_warnings(chip: Chip, options: Options) -> list[str]:
             "cannot keep: cores are cut as with partitioner='sequential'"]  # fmt: skip
 
 
-def on_sites(network: Network, chip: Chip, core_of: dict[str, np.ndarray]) -> Mapping:
+def on_sites(network: Network, chip: Chip, core_of: dict[str, np.ndarray], options: Options) -> Mapping:
     """The mapping of the given logical cores, each at the first site, in row-major order, that holds it.
 
-    Where cores are unequal, sites are exchanged until every core has one, if that is possible at all. Raises FitError
-    if it is not, and ModelError where `core_of` is not one core for every neuron.
+    Cores of `options.fixed_sites` are where they should be. Where cores are unequal, sites are exchanged until every
+    core has one, if that is possible at all. Raises FitError if it is not, and ModelError where `core_of` is not one
+    core for every neuron.
     """
     used_cores, flat = np.unique(_flat(network, core_of), return_inverse=True)
     flat, n_cores = flat.reshape(-1).astype(np.int32), len(used_cores)
     held, _ = capacity.account(network, chip, flat, n_cores)
     used = np.stack([held[name] for name in capacity.LIMITS], 1)
     limits = capacity.site_limits(chip)
-    sites = match_sites(used, limits[:, : used.shape[1]])
+    pinned = pins(network, chip, capacity.by_layer(network, flat), n_cores, options)
+    sites = match_sites(used, limits[:, : used.shape[1]], pinned)
     if sites is None:
-        largest_first = np.argsort(-limits[:, 0], kind="stable")
-        rank = np.argsort(np.argsort(-used[:, 0], kind="stable"))
-        limits = limits[largest_first][np.minimum(rank, chip.n_cores - 1)]
-        violations = [too_many_cores(network, chip, n_cores)] if n_cores > chip.n_cores else []
-        raise FitError(chip.name, violations + capacity_violations(network, chip, flat, limits))
+        raise FitError(chip.name, _violations(network, chip, flat, used, limits, pinned))
     fill = used / limits[sites, : used.shape[1]]
     words = list(NOTE_WORDS.values())
     note = {c: f"{words[int(row.argmax())]} {round(100 * row.max())} %" for c, row in enumerate(fill)}
     return Mapping(capacity.by_layer(network, flat), chip.sites[sites], note)
 
 
-def match_sites(used: np.ndarray, limits: np.ndarray) -> np.ndarray | None:
+def _violations(network: Network, chip: Chip, flat, used, limits, pinned) -> list[Violation]:
+    """What is exceeded if the cores, by the neurons they hold, go to the sites, by the neurons these hold."""
+    n_cores = len(used)
+    largest_first = np.argsort(-limits[:, 0], kind="stable")
+    rank = np.argsort(np.argsort(-used[:, 0], kind="stable"))
+    judged = limits[largest_first][np.minimum(rank, chip.n_cores - 1)]
+    judged[pinned != FREE] = limits[pinned[pinned != FREE]]
+    violations = [too_many_cores(network, chip, n_cores)] if n_cores > chip.n_cores else []
+    violations += capacity_violations(network, chip, flat, judged)
+    if violations:
+        return violations
+    kind, fits = kinds_of_sites(limits, used, pinned)
+    n_most = int((maximum_bipartite_matching(csr_array(fits[:, kind]), "column") >= 0).sum())
+    return [Violation("sites", f"cores of the network -> {chip.name}", n_cores, n_most,
+                      "use another partitioner, or make room at fixed_sites, noc.faults or io.sites")]  # fmt: skip
+
+
+def match_sites(used: np.ndarray, limits: np.ndarray, pinned: np.ndarray | None = None) -> np.ndarray | None:
     """int64[core]: a site of its own for every core, the first that holds it where there is a choice; None if none.
 
-    `used` int64[core, resource], `limits` int64[site, resource]. Bipartite matching by augmenting paths (Kuhn 1955).
+    `used` int64[core, resource], `limits` int64[site, resource], `pinned` int64[core]: the site of a core that is fixed
+    at it, else `FREE`. Bipartite matching by augmenting paths (Kuhn 1955).
     """
     if len(used) > len(limits):
         return None
-    if (used.max(0) <= limits.min(0)).all():
-        return np.arange(len(used))
-    fits = np.all(used[:, None, :] <= limits[None], axis=2)
+    is_free = pinned is None or (pinned == FREE).all()
+    usable = np.flatnonzero((used.min(0) <= limits).all(1))
+    if is_free and len(used) <= len(usable) and (used.max(0) <= limits[usable]).all():
+        return usable[: len(used)]
+    kind, fits_kind = kinds_of_sites(limits, used, np.full(len(used), FREE) if pinned is None else pinned)
+    fits = fits_kind[:, kind]
     core_at = np.full(len(limits), -1)
     for core in range(len(used)):
         reached_from, queue, free = np.full(len(limits), -1), [core], -1

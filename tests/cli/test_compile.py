@@ -10,6 +10,9 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.cli.progress import STAGES
+from nwcompile.errors import unknown_choice
+from nwcompile.passes.partition import PARTITIONERS
+from nwcompile.passes.place import PLACERS
 
 COMPILE = "compile toy:make --chip tiny --calibration data.npz"
 
@@ -63,11 +66,11 @@ def test_cli_compile_that_does_not_fit_returns_1_and_writes_nothing(command, mod
     [
         (
             "compile toy:make --chip tiny --partitioner mets -o build",
-            "compile: argument --partitioner: unknown partitioner 'mets'; choose one of: metis, sequential",
+            f"compile: argument --partitioner: {unknown_choice('partitioner', 'mets', PARTITIONERS)}",
         ),
         (
             "compile toy:make --chip tiny --placer aneal -o build",
-            "compile: argument --placer: unknown placer 'aneal'; choose one of: anneal, row-major",
+            f"compile: argument --placer: {unknown_choice('placer', 'aneal', PLACERS)}",
         ),
         ("compile toy:make --chip tiny", "compile: the following arguments are required: -o/--output"),
         (

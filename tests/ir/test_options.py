@@ -26,6 +26,11 @@ LARGEST = 9223372036854775807
         ({"time_budget_s": float("nan")}, "time_budget_s=nan must be a number of seconds, 0 or more"),
         ({"time_budget_s": float("inf")}, "time_budget_s=inf must be a number of seconds, 0 or more"),
         ({"time_budget_s": "1"}, "time_budget_s='1' must be a number of seconds, 0 or more"),
+        (
+            {"fixed_sites": {"out": [(0, 1)]}},
+            "fixed_sites={'out': [(0, 1)]} must be {layer: [(x, y, port), ...]}, whole numbers from 0 on",
+        ),
+        ({"fixed_sites": 3}, "fixed_sites=3 must be {layer: [(x, y, port), ...]}, whole numbers from 0 on"),
         ({"execution": "phasd"}, "unknown execution 'phasd'; choose one of: phased, pipelined"),
         ({"optimise": None}, "unknown optimise 'None'; choose one of: energy, time, traffic"),
         ({"multicast": "tree"}, "unknown multicast 'tree'; choose one of: unicast"),

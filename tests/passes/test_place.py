@@ -5,22 +5,23 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nwcompile.cost.traffic import count_events
-from nwcompile.errors import OptionError
+from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.kernels import cpu_anneal
-from nwcompile.passes import place as placing
+from nwcompile.kernels import cpu_anneal, cpu_place
 from nwcompile.passes.capacity import site_limits
 from nwcompile.passes.emit import emit
+from nwcompile.passes.ground import cores_at, ground
 from nwcompile.passes.partition import partition
-from nwcompile.passes.place import PLACERS, hop_weights, place, routed_cost
+from nwcompile.passes.place import PLACERS, place, routed_cost
+from nwcompile.passes.space_filling import hilbert_rank
 from tests.chips import small_chip
 from tests.cost.test_traffic import mixed_net
 from tests.nets import FIXED, dense_net, feed_forward, integers
@@ -31,7 +32,7 @@ def scattered(seed: int, n_cores: int, chip, network=None):
     rng = np.random.default_rng(seed)
     network = mixed_net(seed) if network is None else network
     core_of = {name: rng.integers(0, n_cores, network.node(name).n_neurons) for name in network.layers}
-    mapping = Mapping.from_arrays(core_of, chip.sites[rng.permutation(chip.n_cores)[:n_cores]])
+    mapping = Mapping.from_arrays(core_of, chip.sites[rng.permutation(np.flatnonzero(chip.is_usable))[:n_cores]])
     counts = {n: rng.poisson(0.4, (5, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
     return network, mapping, Activity(counts, 2)
 
@@ -43,9 +44,10 @@ def ring(n: int) -> tuple[Network, dict, Activity]:
     return network, {"a": np.arange(n)}, Activity({"a": np.arange(1, n + 1, dtype=np.int32)[None]}, n)
 
 
-@given(seed=st.integers(0, 10**6), n_cores=st.integers(1, 12), topology=st.sampled_from(["mesh", "torus"]))
-def test_routed_cost_is_the_messages_times_the_hops_that_are_counted(seed, n_cores, topology):
-    chip = small_chip(noc__topology=topology, noc__virtual_channels=2)
+@given(seed=st.integers(0, 10**6), n_cores=st.integers(1, 10), kind=st.sampled_from(["mesh", "torus", "detours"]))
+def test_routed_cost_is_the_messages_times_the_hops_that_are_counted(seed, n_cores, kind):
+    detours = {"noc__routing": "up-down", "noc__faults": ["0,0", "1,1-2,1"]} if kind == "detours" else {}
+    chip = small_chip(noc__topology="torus" if kind == "torus" else "mesh", noc__virtual_channels=2, **detours)
     network, mapping, activity = scattered(seed, n_cores, chip)
     events = count_events(emit(network, feed_forward(network), mapping, chip, None, {}), activity)
     ew, ns = int(events["hops_ew"].sum()), int(events["hops_ns"].sum())
@@ -53,13 +55,14 @@ def test_routed_cost_is_the_messages_times_the_hops_that_are_counted(seed, n_cor
         assert routed_cost(mapping, network, chip, activity, optimise) == cost
 
 
-@given(seed=st.integers(0, 10**6), n_cores=st.integers(2, 12))
-def test_swap_delta_is_the_difference_of_full_costs(seed, n_cores):
-    chip = small_chip(noc__columns=4)
+@given(seed=st.integers(0, 10**6), n_cores=st.integers(2, 10), has_detours=st.booleans())
+def test_swap_delta_is_the_difference_of_full_costs(seed, n_cores, has_detours):
+    detours = {"noc__routing": "up-down", "noc__faults": ["1,0", "2,1-3,1"]} if has_detours else {}
+    chip = small_chip(noc__columns=4, noc__chip_columns=2, noc__chip_hop_cycles=30, **detours)
     network, mapping, activity = scattered(seed, n_cores, chip)
-    ground = placing._ground(mapping, network, chip, activity, (41, 65))
-    site_of, core_at = chip.site_index(mapping.site_of), np.full(chip.n_cores, -1)
-    core_at[site_of] = np.arange(n_cores)
+    known = ground(mapping, network, chip, activity, Options())
+    site_of = chip.site_index(mapping.site_of)
+    core_at = cores_at(site_of, chip.n_cores)
     for new in range(chip.n_cores):
         b = core_at[new]
         if b == 0:
@@ -68,8 +71,8 @@ def test_swap_delta_is_the_difference_of_full_costs(seed, n_cores):
         moved[0] = new
         if b >= 0:
             moved[b] = site_of[0]
-        delta = cpu_anneal.swap_delta(ground, site_of, 0, b, new)
-        assert delta == cpu_anneal.routed_cost(ground, moved) - cpu_anneal.routed_cost(ground, site_of)
+        delta = cpu_place.swap_delta(known, site_of, 0, b, new)
+        assert delta == cpu_place.routed_cost(known, moved) - cpu_place.routed_cost(known, site_of)
 
 
 def test_compiling_leaves_out_what_is_out_of_use():
@@ -87,14 +90,14 @@ def test_compiling_leaves_out_what_is_out_of_use():
 def test_anneal_kernel_keeps_its_own_account(seed):
     chip = small_chip()
     network, mapping, activity = scattered(seed, 7, chip)
-    ground = placing._ground(mapping, network, chip, activity, (2, 3))
-    site_of, core_at = chip.site_index(mapping.site_of), np.full(chip.n_cores, -1)
-    core_at[site_of] = np.arange(7)
-    before, best = cpu_anneal.routed_cost(ground, site_of), site_of.copy()
+    known = ground(mapping, network, chip, activity, Options())
+    site_of = chip.site_index(mapping.site_of)
+    core_at = cores_at(site_of, chip.n_cores)
+    before, best = cpu_place.routed_cost(known, site_of), site_of.copy()
     state = np.array([seed], np.uint64)
-    change, lowest = cpu_anneal.anneal(ground, site_of, core_at, state, before / 10, 500, best)
-    assert cpu_anneal.routed_cost(ground, site_of) == before + change
-    assert cpu_anneal.routed_cost(ground, best) == before + lowest
+    change, lowest = cpu_anneal.anneal(known, site_of, core_at, state, before / 10, 500, best)
+    assert cpu_place.routed_cost(known, site_of) == before + change
+    assert cpu_place.routed_cost(known, best) == before + lowest
     assert (core_at[site_of] == np.arange(7)).all()
     assert (core_at >= 0).sum() == 7
 
@@ -113,20 +116,145 @@ def test_anneal_finds_the_best_sites_of_a_small_ring(optimise):
     assert routed_cost(start, network, chip, activity, optimise) > best
 
 
+@pytest.mark.parametrize("placer", PLACERS)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 10**6))
-def test_anneal_is_never_worse_than_where_it_starts_and_keeps_limits(seed):
+def test_every_placer_keeps_limits_and_fixed_sites(placer, seed):
     rng = np.random.default_rng(seed)
-    chip = small_chip(core__max_neurons=rng.choice([12, 30, 64], 12).tolist())
+    chip = small_chip(core__max_neurons=rng.choice([12, 30, 64], 12).tolist(), noc__routing="up-down",
+                      noc__faults=["0,0"])  # fmt: skip
     network = dense_net(5, 40, 30, 20, seed=seed, recurrent=bool(seed % 2))
     activity = Activity.uniform(network)
-    start = partition(network, chip, activity, Options(partitioner="sequential"))
-    placed = place(start, network, chip, activity, Options(seed=seed))
-    cost = [routed_cost(m, network, chip, activity, "time") for m in (start, placed)]
-    assert cost[1] <= cost[0]
+    fixed = {"fc3": [chip.sites[int(np.argmax(site_limits(chip)[:, 0]))].tolist()]} if seed % 3 == 0 else None
+    options = Options(partitioner="sequential", placer=placer, seed=seed, fixed_sites=fixed)
+    try:
+        start = partition(network, chip, activity, options)
+    except FitError:
+        assume(False)
+    placed = place(start, network, chip, activity, options)
     neurons = sum(np.bincount(cores, minlength=placed.n_cores) for cores in placed.core_of.values())
     assert (neurons <= site_limits(chip)[chip.site_index(placed.site_of), 0]).all()
     assert placed.core_of is start.core_of
     assert placed.note == start.note
+    if fixed:
+        assert placed.site_of[placed.core_of["fc3"].min()].tolist() == fixed["fc3"][0]
+    again = place(start, network, chip, activity, options)
+    assert (placed.site_of == again.site_of).all()
+
+
+@pytest.mark.parametrize("placer", ["anneal", "hill-climb", "pso"])
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10**6))
+def test_searching_placers_are_never_worse_than_where_they_start(placer, seed):
+    chip = small_chip()
+    network, mapping, activity = scattered(seed, 9, chip)
+    placed = place(mapping, network, chip, activity, Options(seed=seed, placer=placer))
+    costs = [routed_cost(m, network, chip, activity, "time") for m in (mapping, placed)]
+    assert costs[1] <= costs[0]
+
+
+def test_methods_rank_as_expected_on_a_ring_of_cores():
+    chip = small_chip(noc__columns=6, noc__rows=6, noc__cores_per_router=1)
+    network, core_of, activity = ring(36)
+    start = Mapping.from_arrays(core_of, chip.sites[np.random.default_rng(0).permutation(36)])
+    cost = {}
+    for placer in PLACERS:
+        placed = place(start, network, chip, activity, Options(placer=placer, optimise="traffic"))
+        cost[placer] = routed_cost(placed, network, chip, activity, "traffic")
+    n_messages = sum(range(1, 37))
+    assert n_messages <= cost["force"] <= cost["hilbert"] < 2 * n_messages  # a curve through the grid but for one jump
+    assert max(cost[m] for m in ("spectral", "hill-climb", "anneal", "pso")) < cost["random"]
+    assert cost["anneal"] < 1.5 * n_messages
+
+
+def test_placement_prefers_ways_within_a_chip_to_slow_ones_between_chips():
+    board = {"noc__columns": 4, "noc__rows": 2, "noc__cores_per_router": 1, "noc__chip_columns": 2}
+    network, core_of, activity = ring(4)
+    chip = small_chip(**board, noc__chip_hop_cycles=100)
+    start = Mapping.from_arrays(core_of, chip.sites[[1, 2, 5, 6]])
+    placed = place(start, network, chip, activity, Options())
+    assert len({int(x) // 2 for x, _, _ in placed.site_of}) == 1
+
+
+def test_hilbert_rank_visits_neighbours_one_after_another():
+    chip = small_chip(noc__columns=8, noc__rows=8, noc__cores_per_router=2)
+    rank = hilbert_rank(chip)
+    way = chip.sites[np.argsort(rank)]
+    assert sorted(rank.tolist()) == list(range(128))
+    assert (way[:, 2] == np.arange(128) % 2).all()
+    assert (np.abs(np.diff(way[::2, :2], axis=0)).sum(1) == 1).all()
+    wide = hilbert_rank(small_chip(noc__columns=5, noc__rows=3, noc__cores_per_router=1))
+    assert len(set(wide.tolist())) == 15
+
+
+def test_random_places_every_core_anywhere():
+    network, core_of, activity = ring(3)
+    chip = small_chip(noc__columns=2, noc__rows=2, noc__cores_per_router=1)
+    start = Mapping.from_arrays(core_of, chip.sites[:3])
+    found = [place(start, network, chip, activity, Options(placer="random", seed=s)).site_of for s in range(480)]
+    ways, count = np.unique([chip.site_index(f) for f in found], axis=0, return_counts=True)
+    assert len(ways) == 24 and count.min() > 5
+
+
+def test_fixed_sites_that_cannot_be_are_refused():
+    network, chip = dense_net(3, 20, 4), small_chip(core__max_neurons=16)
+    activity = Activity.uniform(network)
+
+    def refused(kind=OptionError, **fixed):
+        with pytest.raises(kind) as error:
+            partition(network, chip, activity, Options(partitioner="sequential", fixed_sites=fixed))
+        return str(error.value)
+
+    assert refused(other=[(0, 0, 0)]) == "fixed_sites: unknown layer 'other'; choose one of: fc1, fc2"
+    assert refused(fc2=[(0, 0, 0), (1, 0, 0)]) == "fixed_sites: 2 sites for layer 'fc2', which takes 1 cores"
+    assert refused(fc1=[(3, 0, 0)]) == (
+        "fixed_sites: site 3,0,0 of layer 'fc1' is outside small; the last site is 2,1,1"
+    )
+    chip = small_chip(core__max_neurons=16, noc__routing="up-down", noc__faults=["2,1"])
+    assert refused(fc1=[(2, 1, 1)]) == "fixed_sites: site 2,1,1 of layer 'fc1' is out of use on small"
+    assert refused(fc1=[(0, 0, 0)], fc2=[(0, 0, 0)]) == (
+        "fixed_sites: site 0,0,0 of layer 'fc2' is fixed for another core already"
+    )
+    chip = small_chip(core__max_neurons=[4] + [24] * 11)
+    assert refused(fc1=[(1, 0, 0)], fc2=[(0, 1, 0)]) == (
+        "fixed_sites: site 0,1,0 of layer 'fc2': its core 0 is fixed at another site already"
+    )
+    assert refused(FitError, fc1=[(0, 0, 0)]) == (
+        "1 limit exceeded on small\n  neurons  fc1 -> core 0  24 of 4  split fc1 over 6 cores or raise core.max_neurons"
+    )
+
+
+def test_partition_says_when_a_fixed_site_takes_the_room_of_another_core():
+    network, chip = dense_net(3, 60, 4), small_chip(core__max_neurons=[60] + [8] * 11)
+    with pytest.raises(FitError) as error:
+        partition(
+            network,
+            chip,
+            Activity.uniform(network),
+            Options(partitioner="sequential", fixed_sites={"fc2": [(0, 0, 0)]}),
+        )
+    assert str(error.value) == (
+        "1 limit exceeded on small\n  sites  cores of the network -> small  2 of 1  use another partitioner, or make "
+        "room at fixed_sites, noc.faults or io.sites"
+    )
+
+
+def test_place_refuses_what_a_callable_must_not_change():
+    network, chip = dense_net(3, 4), small_chip()
+    mapping, activity = Mapping.from_arrays({"fc1": [0, 0, 1, 1]}, chip.sites[:2]), Activity.uniform(network)
+
+    def placer(m, *_):
+        return Mapping.from_arrays({"fc1": [0, 1, 1, 1]}, m.site_of)
+
+    with pytest.raises(ModelError) as error:
+        place(mapping, network, chip, activity, Options(placer=placer))
+    assert str(error.value) == (
+        "placer: moved neurons to other cores; a placer gives the same core_of with other sites"
+    )
+    fixed = Options(placer="row-major", fixed_sites={"fc1": [(2, 0, 0)]})
+    with pytest.raises(ModelError) as error:
+        place(mapping, network, chip, activity, fixed)
+    assert str(error.value) == "placer: core 0 is not at site (2, 0, 0), where fixed_sites has it"
 
 
 def test_anneal_repeats_itself_for_a_seed_and_not_for_another():
@@ -183,19 +311,13 @@ def test_row_major_keeps_the_sites_of_the_partition():
     assert placed.site_of.tolist() == chip.sites[:2].tolist()
 
 
-def test_hop_weights_are_exact_proportions():
-    assert hop_weights(small_chip(noc__hop_cycles_ew=41, noc__hop_cycles_ns=65), "time") == (41, 65)
-    assert hop_weights(small_chip(), "energy") == (5, 7)
-    assert hop_weights(small_chip(energy__hop_ew_pj=0.0), "energy") == (0, 1)
-    assert hop_weights(small_chip(), "traffic") == (1, 1)
-
-
 def test_place_refuses_an_unknown_placer_and_energies_that_are_not_there():
     network, chip = dense_net(3, 4), small_chip()
     mapping, activity = Mapping.from_arrays({"fc1": [0] * 4}, chip.sites[:1]), Activity.uniform(network)
     with pytest.raises(OptionError) as error:
         place(mapping, network, chip, activity, Options(placer="aneal"))
-    assert str(error.value) == "unknown placer 'aneal'; choose one of: anneal, row-major"
+    others = sorted(set(PLACERS) - {"anneal"})
+    assert str(error.value) == f"unknown placer 'aneal'; choose one of: anneal, {', '.join(others)}"
     table = chip.to_dict()
     del table["energy"]["hop_ns_pj"]
     with pytest.raises(OptionError) as error:
@@ -211,4 +333,3 @@ def test_place_takes_a_callable():
     mapping, activity = Mapping.from_arrays({"fc1": [0] * 4}, chip.sites[:1]), Activity.uniform(network)
     placed = place(mapping, network, chip, activity, Options(placer=lambda m, *_: Mapping(m.core_of, chip.sites[3:4])))
     assert placed.site_of.tolist() == [chip.sites[3].tolist()]
-    assert set(PLACERS) == {"row-major", "anneal"}

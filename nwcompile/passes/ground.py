@@ -1,0 +1,66 @@
+"""Ground: what placers work on. The messages between cores, what their ways cost, and which core may go where."""
+
+import numpy as np
+
+from nwcompile.cost.traffic import build_axons, core_pairs, flat_cores, pair_messages, resources
+from nwcompile.cost.way_cost import way_cost
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.kernels import cpu_place
+from nwcompile.passes import capacity
+from nwcompile.passes.fixed_sites import kinds_of_sites, pins
+
+
+def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> cpu_place.Ground:
+    """The Ground of a mapping's cores: costs of ways for `options.optimise`, cores fixed by `options.fixed_sites`.
+
+    Ways are those of the chip's routing, detours round faults and slow links between chips included. Raises
+    OptionError for an objective that the chip's file has no figures for.
+    """
+    n_cores, core_of = mapping.n_cores, flat_cores(network, mapping)
+    axons = build_axons(network, core_of, n_cores, chip)
+    axon_pair, pair = core_pairs(axons, core_of, n_cores)
+    messages = pair_messages(network, axons, axon_pair, len(pair), activity)
+    moving = (pair[:, 0] != pair[:, 1]) & (messages > 0)
+    ends = np.concatenate([pair[moving], pair[moving][:, ::-1]]).astype(np.int64)
+    key, inverse = np.unique(ends[:, 0] * n_cores + ends[:, 1], return_inverse=True)
+    both = np.zeros((2, len(key)), np.int64)
+    np.add.at(both, (np.repeat([0, 1], moving.sum()), inverse.reshape(-1)), np.tile(messages[moving], 2))
+    start = np.concatenate([[0], np.cumsum(np.bincount(key // n_cores, minlength=n_cores))])
+    held = resources(axons, core_of, n_cores)
+    used = np.stack([held[name] for name in capacity.LIMITS], 1)
+    pinned = pins(network, chip, mapping.core_of, n_cores, options)
+    way = way_cost(chip, options.optimise)
+    router = np.arange(chip.n_cores) // chip.noc.cores_per_router
+    return cpu_place.Ground(
+        start, key % n_cores, both[0], both[1], way.xy[router], way.along_x, way.along_y,
+        *kinds_of_sites(capacity.site_limits(chip), used, pinned),
+    )  # fmt: skip
+
+
+def cores_at(site_of: np.ndarray, n_sites: int) -> np.ndarray:
+    """int64[site]: the core at each site, -1 where none is; `site_of` int64[core]."""
+    core_at = np.full(n_sites, -1)
+    core_at[site_of] = np.arange(len(site_of))
+    return core_at
+
+
+def seat(ground: cpu_place.Ground, start: np.ndarray, order: np.ndarray, dislike) -> np.ndarray:
+    """int64[core]: sites given to the cores in `order`, to each the free one that it dislikes least; legal throughout.
+
+    `dislike(core)` gives a number for every site. Each core changes places with who is at its site, if both fit and
+    neither has been seated; `start` int64[core] must be legal, and is kept by a core that finds nothing better.
+    """
+    site_of, core_at = start.copy(), cores_at(start, len(ground.site_kind))
+    seated = np.zeros(len(core_at), bool)
+    for a in order:
+        there = ground.fits[core_at, ground.site_kind[site_of[a]]] | (core_at < 0)
+        legal = ~seated & ground.fits[a, ground.site_kind] & (there | (core_at == a))
+        site = int(np.where(legal, dislike(a), np.inf).argmin())
+        if site != site_of[a]:
+            cpu_place.swap(site_of, core_at, a, site)
+        seated[site_of[a]] = True
+    return site_of
