@@ -1,75 +1,147 @@
-"""The float LIF scan over time and its gradient, in Numba.
+"""The float LIF scan over time and its gradient, in Numba, for layers that do not feed back into themselves.
 
-Multiplications and additions are rounded one by one (no `fastmath`, so no fused multiply-add): results are bit for bit
-those of `beta * v + i` written in PyTorch. Loops run neurons innermost, which is what the compiler vectorises.
+Arrays are flat. `at` says which part of a `[B, T, N]` tensor a call does, and where its numbers lie:
+  at = (first sample, last sample, first neuron, last neuron, n_steps, n_neurons)
+and `strides` how far apart samples and steps of an input are. Results are written where they belong in whole tensors,
+so parts can be done in any order and by several threads, with the same bits.
+
+Multiplications and additions are rounded one by one, so results are those of `beta * v + i` written in PyTorch.
+A vector of neurons is taken `AHEAD` steps with its membrane in registers (half as many where long rows of floats are
+written: each step is a stream to memory); where N is small, as many samples are taken together as make rows of `ROW`
+numbers, so that their chains overlap.
 """
 
 import numpy as np
 
-from nwcompile.kernels.jit import compiled
+from nwcompile.kernels.cpu_surrogate import slope_at
+from nwcompile.kernels.jit import compiled, inlined
+from nwcompile.kernels.simd import LANES, add_to, filled, load, load_every, store, store_spikes, where
 
 RESET_SUBTRACTION, RESET_ZERO, RESET_NONE = 0, 1, 2
+AHEAD = 8
+ROW = 2048
+
+
+@inlined
+def after_spike(v, fired, threshold, reset, zero):
+    """The membrane after the reset."""
+    if reset == RESET_SUBTRACTION:
+        return v - where(fired, threshold, zero)
+    if reset == RESET_ZERO:
+        return where(fired, zero, v)
+    return v
 
 
 @compiled(nogil=True)
-def lif_forward(current, v0, beta, threshold, reset, spikes, mem):
-    """v = beta*v + i; spike = v >= threshold; reset; `mem` is v after the reset.
+def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_word, spikes, mem, last):
+    """v = beta*v + i; spike = v >= threshold; reset; with `floor` v = max(v, 0); `mem` is v then.
 
-    current: float[B, T, N], v0: float[B, N], beta: float[N], threshold: float[N]; outputs spikes, mem: float[B, T, N].
+    current: float[B, T, N] with `strides` of samples and steps; state: float[B, N], beta, threshold: float[N].
+    per_word: 1, or 32 for packed spikes.
+    Outputs: spikes float or uint8[B, T, N], or int32[B, ceil(T/32), N] with step t in bit t % 32 of word t // 32;
+    mem: float[B, T, N], or empty if not wanted; last: float[B, N], the membrane after the last step.
     """
-    n_samples, n_steps, n_neurons = current.shape
-    one, zero = beta.dtype.type(1), beta.dtype.type(0)
-    v = np.empty_like(beta)
-    for b in range(n_samples):
-        v[:] = v0[b]
-        for t in range(n_steps):
-            current_t, spikes_t, mem_t = current[b, t], spikes[b, t], mem[b, t]
-            for n in range(n_neurons):
-                x = beta[n] * v[n] + current_t[n]
-                spike = one if x >= threshold[n] else zero
-                if reset == RESET_SUBTRACTION:
-                    x = x - spike * threshold[n]
-                elif reset == RESET_ZERO:
-                    x = zero if spike > zero else x
-                spikes_t[n], mem_t[n], v[n] = spike, x, x
+    first_sample, last_sample, first, end, n_steps, n = at
+    zero = filled(beta.dtype.type(0))
+    keep, n_words = mem.size > 0, (n_steps + per_word - 1) // per_word
+    n_together, width = max(1, ROW // n), (end - first + LANES - 1) // LANES * LANES
+    ahead = AHEAD if n < ROW or per_word > 1 or spikes.itemsize == 1 else AHEAD // 2
+    v_rows = np.empty(n_together * width, beta.dtype)
+    for b0 in range(first_sample, last_sample, n_together):
+        b1 = min(b0 + n_together, last_sample)
+        for b in range(b0, b1):
+            for c in range(first, end, LANES):
+                store(v_rows, (b - b0) * width + c - first, LANES, load(state, b * n + c, end - c))
+        for t0 in range(0, n_steps, ahead):
+            t1 = min(t0 + ahead, n_steps)
+            for b in range(b0, b1):
+                for c in range(first, end, LANES):
+                    left, own = end - c, (b - b0) * width + c - first
+                    decay, limit = load(beta, c, left), load(threshold, c, left)
+                    v = load(v_rows, own, LANES)
+                    for t in range(t0, t1):
+                        v = decay * v + load(current, b * strides[0] + t * strides[1] + c, left)
+                        fired = v >= limit
+                        v = after_spike(v, fired, limit, reset, zero)
+                        if floor:
+                            v = where(zero >= v, zero, v)
+                        store_spikes(spikes, (b * n_words + t // per_word) * n + c, left, fired, t)
+                        if keep:
+                            store(mem, (b * n_steps + t) * n + c, left, v)
+                    store(v_rows, own, LANES, v)
+        for b in range(b0, b1):
+            for c in range(first, end, LANES):
+                store(last, b * n + c, end - c, load(v_rows, (b - b0) * width + c - first, LANES))
+
+
+@inlined
+def before_spike(g, h, v, fired, threshold, slope, reset, floor, detach, zero):
+    """Gradient of the membrane before the spike, and what it has of the threshold's.
+
+    g: gradient of mem, h: of the spike; slope: the surrogate derivative at v - threshold. See `lif_backward`.
+    """
+    if floor:
+        g = where(after_spike(v, fired, threshold, reset, zero) >= zero, g, zero)
+    through, direct = g, zero
+    if reset == RESET_SUBTRACTION:
+        direct = where(fired, g, zero)
+        if not detach:
+            h = h - threshold * g
+    elif reset == RESET_ZERO:
+        through = where(fired, zero, g)
+        if not detach:
+            h = h - v * g
+    by_spike = h * slope
+    return through + by_spike, zero - (direct + by_spike)
 
 
 @compiled(nogil=True)
-def lif_backward(v, slope, grad_spikes, grad_mem, beta, threshold, reset, detach, grad_v, grad_v0, grad_threshold):
+def lif_backward(
+    current, mem, state, grad_spikes, grad_mem, at, strides, beta, threshold, form, slope, grad_current, carried, sums
+):
     """The gradient of `lif_forward`, backwards in time.
 
-    v: float[B, T, N] before the reset, slope: float[B, T, N] surrogate derivative at v - threshold, grad_spikes,
-    grad_mem: float[B, T, N]; outputs grad_v: float[B, T, N] (also the gradient of the current) and grad_threshold:
-    float64[N], to which the sum over B and T is added. grad_v0: float[B, N] comes in as what the step after the last
-    hands back (0 at the end of a sequence) and goes out as the gradient of the membrane before the first step.
-    With `detach` no gradient goes through the spike in the reset.
-    Let g be the gradient of mem (from outside and from step t+1) and h that of the spike; then
-      subtraction  mem = v - s*th:    dv = g + (h - th*g)*slope,      dth = -s*g - (h - th*g)*slope
+    current, mem: float[B, T, N], state: float[B, N], beta, threshold: float[N], as the forward had and gave them;
+    grad_spikes, grad_mem: float[B, T, N]. strides: of samples and steps of current, then of samples, steps and neurons
+    (1, or 0 for all) of grad_spikes and of grad_mem. form: (reset, floor, detach, surrogate).
+    Outputs: grad_current: float[B, T, N]; carried: float[B, N], in: the gradient of the last membrane, out: that of
+    `state`; sums: float64[2, N], to which the gradients of beta and threshold are added, or empty.
+    Let g be the gradient of mem (from outside and from step t+1; 0 where `floor` clipped) and h that of the spike; then
+      subtraction  mem = v - s*th:    dv = g + (h - th*g)*slope,        dth = -s*g - (h - th*g)*slope
       zero         mem = v*(1 - s):   dv = g*(1 - s) + (h - v*g)*slope, dth = -(h - v*g)*slope
-      none         mem = v:           dv = g + h*slope,               dth = -h*slope
+      none         mem = v:           dv = g + h*slope,                 dth = -h*slope
+    With `detach` h has no part of g: no gradient goes through the spike in the reset.
     """
-    n_samples, n_steps, n_neurons = v.shape
-    one, zero = beta.dtype.type(1), beta.dtype.type(0)
-    carried, sum_threshold = np.empty_like(beta), np.zeros(n_neurons)
-    for b in range(n_samples):
-        carried[:] = grad_v0[b]
-        for back in range(n_steps):
-            t = n_steps - 1 - back
-            v_t, slope_t, grad_v_t = v[b, t], slope[b, t], grad_v[b, t]
-            grad_spikes_t, grad_mem_t = grad_spikes[b, t], grad_mem[b, t]
-            for n in range(n_neurons):
-                g, h = grad_mem_t[n] + carried[n], grad_spikes_t[n]
-                spike = one if v_t[n] >= threshold[n] else zero
-                through, direct = g, zero
-                if reset == RESET_SUBTRACTION:
-                    direct = spike * g
-                    h = h if detach else h - threshold[n] * g
-                elif reset == RESET_ZERO:
-                    through = zero if spike > zero else g
-                    h = h if detach else h - v_t[n] * g
-                by_spike = h * slope_t[n]
-                grad_v_t[n] = through + by_spike
-                sum_threshold[n] -= direct + by_spike
-                carried[n] = beta[n] * (through + by_spike)
-        grad_v0[b] = carried
-    grad_threshold += sum_threshold
+    first_sample, last_sample, first, end, n_steps, n = at
+    reset, floor, detach, surrogate = form
+    one = beta.dtype.type(1)
+    zero, learns = filled(one - one), sums.size > 0
+    n_together = max(1, ROW // n)
+    for b0 in range(first_sample, last_sample, n_together):
+        b1 = min(b0 + n_together, last_sample)
+        for t1 in range(n_steps, 0, -AHEAD):
+            t0 = max(0, t1 - AHEAD)
+            for b in range(b0, b1):
+                for c in range(first, end, LANES):
+                    left = end - c
+                    decay, limit = load(beta, c, left), load(threshold, c, left)
+                    back, sum_beta, sum_threshold = load(carried, b * n + c, left), zero, zero
+                    for t in range(t1 - 1, t0 - 1, -1):
+                        row = (b * n_steps + t) * n + c
+                        mem_before = load(mem, row - n, left) if t > 0 else load(state, b * n + c, left)
+                        v = decay * mem_before + load(current, b * strides[0] + t * strides[1] + c, left)
+                        h_at = b * strides[2] + t * strides[3] + c * strides[4]
+                        g_at = b * strides[5] + t * strides[6] + c * strides[7]
+                        h = load_every(grad_spikes, h_at, left, strides[4])
+                        g = load_every(grad_mem, g_at, left, strides[7]) + back
+                        steep = slope_at(surrogate, v - limit, slope, one)
+                        dv, dth = before_spike(g, h, v, v >= limit, limit, steep, reset, floor, detach, zero)
+                        store(grad_current, row, left, dv)
+                        back = decay * dv
+                        if learns:
+                            sum_beta = sum_beta + dv * mem_before
+                            sum_threshold = sum_threshold + dth
+                    store(carried, b * n + c, left, back)
+                    if learns:
+                        add_to(sums, c, left, sum_beta)
+                        add_to(sums, n + c, left, sum_threshold)

@@ -10,15 +10,16 @@ from collections.abc import Callable
 import torch
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
-from nwcompile.nn.device import Movable, torch_device
-from nwcompile.nn.scan import RESETS, Neurons, recurrent_scan, scan
-from nwcompile.nn.state import Kept
+from nwcompile.nn.device import torch_device
+from nwcompile.nn.prepare import Prepared
+from nwcompile.nn.scan import RESETS, Neurons, scan
+from nwcompile.nn.state import Kept, is_used_up
 from nwcompile.nn.surrogate import named
 
 TOPOLOGIES = ("FF", "RC")
 
 
-class LIFSynapse(Movable):
+class LIFSynapse(Prepared):
     """current = spikes @ weight, with `weight` of shape `[n_in, n_out]` (transposed against torch.nn.Linear), no bias.
 
     `init` is a tensor or array of that shape, or a function that fills one in place (as those of torch.nn.init);
@@ -27,10 +28,11 @@ class LIFSynapse(Movable):
 
     def __init__(self, n_in: int, n_out: int, device: str = "cpu", init=None):
         super().__init__()
+        name = type(self).__name__
         if min(n_in, n_out) < 1:
-            raise ModelError(f"LIFSynapse({n_in}, {n_out}): sizes must be >= 1")
+            raise ModelError(f"{name}({n_in}, {n_out}): sizes must be >= 1")
         self.n_in, self.n_out = n_in, n_out
-        weight = torch.empty(n_in, n_out).uniform_(-1 / math.sqrt(n_in), 1 / math.sqrt(n_in))
+        weight = self._drawn()
         if callable(init):
             with torch.no_grad():
                 init(weight)
@@ -38,21 +40,30 @@ class LIFSynapse(Movable):
             weight = torch.as_tensor(init, dtype=torch.float32).detach().clone()
             if weight.shape != (n_in, n_out):
                 shape = tuple(weight.shape)
-                raise ModelError(f"LIFSynapse({n_in}, {n_out}): init has shape {shape}, not {(n_in, n_out)}")
+                raise ModelError(f"{name}({n_in}, {n_out}): init has shape {shape}, not {(n_in, n_out)}")
         self.weight = torch.nn.Parameter(weight.to(torch_device(device)))
+
+    def _drawn(self) -> torch.Tensor:
+        bound = 1 / math.sqrt(self.n_in)
+        return torch.empty(self.n_in, self.n_out).uniform_(-bound, bound)
+
+    def effective_weight(self) -> torch.Tensor:
+        """The weights that spikes are multiplied with, `[n_in, n_out]`."""
+        return self.weight
 
     def forward(self, spikes: torch.Tensor) -> torch.Tensor:
         """`[..., n_in]` spikes (any dtype) to `[..., n_out]` currents."""
         if spikes.shape[-1] != self.n_in:
-            shape = tuple(spikes.shape)
-            raise ModelError(f"LIFSynapse({self.n_in}, {self.n_out}): input of shape {shape} must end in {self.n_in}")
-        return spikes.to(self.weight.dtype) @ self.weight
+            where, shape = f"{type(self).__name__}({self.n_in}, {self.n_out})", tuple(spikes.shape)
+            raise ModelError(f"{where}: input of shape {shape} must end in {self.n_in}")
+        weight = self.effective_weight()
+        return spikes.to(weight.dtype) @ weight
 
     def extra_repr(self) -> str:
         return f"{self.n_in}, {self.n_out}"
 
 
-class LIFLayer(Movable):
+class LIFLayer(Prepared):
     """Leaky integrate-and-fire neurons: currents in, `(spikes, mem)` out.
 
     In every step, with beta = exp(-dt/tau) rounded to float32:
@@ -64,12 +75,15 @@ class LIFLayer(Movable):
     `[B, T, C, H, W]`. The membrane (and with "RC" the spikes) of the last step are kept, and the next call goes on from
     there: T calls of `[B, N]` equal one of `[B, T, N]`. `prepare_net` clears them; without it a changed batch size is a
     ModelError. What is kept is no part of the state_dict. Gradients flow back through it into earlier calls until a
-    backward pass has used them (or the layer was copied or moved); from then on it counts as a constant.
+    backward pass has used them up (or the layer was copied or moved); from then on it counts as a constant. Half
+    precision (bfloat16, float16) is computed in float32; the results have the layer's dtype.
 
     taus in seconds (infinity for no leak) and thresholds are numbers or one per neuron; `learn_taus` and
     `learn_thresholds` make them parameters. `surrogate`: a name or a function of `nwcompile.nn.surrogate`;
     `detach_reset` keeps the gradient of a spike out of the reset. `device`: "cpu", or "gpu" = "cuda".
     """
+
+    floor = False  # whether the membrane is clipped at 0
 
     def __init__(
         self, n_neurons: int, taus=20e-3, thresholds=1.0, reset_mechanism: str = "subtraction", dt: float = 1e-3,
@@ -77,99 +91,115 @@ class LIFLayer(Movable):
         surrogate: str | Callable = "fast_sigmoid", device: str = "cpu", detach_reset: bool = False,
     ):  # fmt: skip
         super().__init__()
+        name = type(self).__name__
         if n_neurons < 1:
-            raise ModelError(f"LIFLayer: n_neurons is {n_neurons}, must be >= 1")
+            raise ModelError(f"{name}: n_neurons is {n_neurons}, must be >= 1")
         if reset_mechanism not in RESETS:
             raise OptionError(unknown_choice("reset_mechanism", reset_mechanism, RESETS))
         if layer_topology not in TOPOLOGIES:
             raise OptionError(unknown_choice("layer_topology", layer_topology, TOPOLOGIES))
         if not 0 < dt < math.inf:
-            raise ModelError(f"LIFLayer({n_neurons}): dt is {dt}, must be a number of seconds > 0")
+            raise ModelError(f"{name}({n_neurons}): dt is {dt}, must be a number of seconds > 0")
         self.n_neurons, self.dt, self.layer_topology = n_neurons, dt, layer_topology
         self.reset_mechanism, self.surrogate, self.detach_reset = reset_mechanism, named(surrogate), detach_reset
         target = torch_device(device)
         taus, thresholds = self._per_neuron("taus", taus), self._per_neuron("thresholds", thresholds)
         if not (taus > 0).all():
-            raise ModelError(f"LIFLayer({n_neurons}): taus are {taus.min():g} s at least, must be > 0")
+            raise ModelError(f"{name}({n_neurons}): taus are {taus.min():g} s at least, must be > 0")
         if not thresholds.isfinite().all():
-            raise ModelError(f"LIFLayer({n_neurons}): thresholds must be finite")
-        for name, value, learn in (("taus", taus, learn_taus), ("thresholds", thresholds, learn_thresholds)):
+            raise ModelError(f"{name}({n_neurons}): thresholds must be finite")
+        for key, value, learn in (("taus", taus, learn_taus), ("thresholds", thresholds, learn_thresholds)):
             if learn:
-                self.register_parameter(name, torch.nn.Parameter(value.to(target)))
+                self.register_parameter(key, torch.nn.Parameter(value.to(target)))
             else:
-                self.register_buffer(name, value.to(target))
+                self.register_buffer(key, value.to(target))
         if layer_topology == "RC":
-            bound = 1 / math.sqrt(n_neurons)
-            self.w_rec = torch.nn.Parameter(torch.empty(n_neurons, n_neurons).uniform_(-bound, bound).to(target))
+            self.w_rec = torch.nn.Parameter(self._drawn().to(target))
         self._kept: Kept | None = None
 
-    def _per_neuron(self, name: str, value) -> torch.Tensor:
+    def _per_neuron(self, key: str, value) -> torch.Tensor:
         value = torch.as_tensor(value, dtype=torch.float32).detach().cpu()
         if value.ndim > 1 or value.numel() not in (1, self.n_neurons):
-            n, shape = self.n_neurons, tuple(value.shape)
-            raise ModelError(f"LIFLayer({n}): {name} of shape {shape} must be a number or of shape [{n}]")
+            name, n, shape = type(self).__name__, self.n_neurons, tuple(value.shape)
+            raise ModelError(f"{name}({n}): {key} of shape {shape} must be a number or of shape [{n}]")
         return value.reshape(-1).expand(self.n_neurons).clone()
+
+    def _drawn(self) -> torch.Tensor:
+        bound = 1 / math.sqrt(self.n_neurons)
+        return torch.empty(self.n_neurons, self.n_neurons).uniform_(-bound, bound)
 
     @property
     def beta(self) -> torch.Tensor:
         """Decay in a step, `[N]`: exp(-dt/tau), computed in float64, then rounded to the layer's dtype."""
-        return torch.exp(-self.dt / self.taus.double()).to(self.taus.dtype)
+        return torch.exp(-self.dt / self.taus.double()).to(self._dtype)
+
+    def effective_w_rec(self) -> torch.Tensor | None:
+        """The recurrent weights that spikes are multiplied with, `[N, N]`; None in a layer without."""
+        return self.w_rec if self.layer_topology == "RC" else None
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.promote_types(self.thresholds.dtype, torch.float32)
 
     def reset_state(self) -> None:
         """Forget the kept membrane and spikes."""
         self._kept = None
+
+    def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
+        super().prepare(name, seed, mismatch_in_eval)
+        self.reset_state()
 
     def neuron_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The part of an input's shape that is neurons. Raises ModelError if it is neither `[B, *]` nor `[B, T, *]`."""
         for n_leading in (2, 1):
             if len(shape) > n_leading and math.prod(shape[n_leading:]) == self.n_neurons:
                 return tuple(shape[n_leading:])
-        n = self.n_neurons
-        raise ModelError(f"LIFLayer({n}): input of shape {tuple(shape)} is neither [B, {n}] nor [B, T, {n}]")
+        name, n = type(self).__name__, self.n_neurons
+        raise ModelError(f"{name}({n}): input of shape {tuple(shape)} is neither [B, {n}] nor [B, T, {n}]")
 
     def forward(self, current: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """`(spikes, mem)`, both of the input's shape and of the layer's dtype."""
-        shape, n = current.shape, self.n_neurons
+        shape, dtype = current.shape, self.thresholds.dtype
         n_steps = shape[1] if len(shape) - len(self.neuron_shape(shape)) == 2 else 1
-        current = current.to(self.thresholds.dtype).reshape(shape[0], n_steps, n)
-        kept = self._kept_for(current)
-        neurons = Neurons(self.beta, self.thresholds, self.reset_mechanism, self.surrogate, self.detach_reset)
-        if self.layer_topology == "RC":
-            spikes, mem = recurrent_scan(current, kept.mem, kept.spikes, self.w_rec, neurons)
-        else:
-            spikes, mem = scan(current, kept.mem, neurons)
-        self._kept = kept.after(spikes, mem)
-        return spikes.reshape(shape), mem.reshape(shape)
+        current = current.to(self._dtype).reshape(shape[0], n_steps, self.n_neurons)
+        neurons = self.neurons()
+        state = self._state_for(shape[0])
+        spikes, mem, last = scan(current, neurons.cleared(current) if state is None else state, neurons)
+        self._kept = Kept(last, torch.compiler.is_exporting())
+        return spikes.reshape(shape).to(dtype), mem.reshape(shape).to(dtype)
 
-    def _kept_for(self, current: torch.Tensor) -> Kept:
-        n_samples, n = len(current), self.n_neurons
-        if self._kept is None:
-            zeros = current.new_zeros(n_samples, n)
-            return Kept(zeros, zeros)
-        n_kept = len(self._kept.mem)
+    def neurons(self) -> Neurons:
+        """What the layer computes with, as `nwcompile.nn.scan` takes it."""
+        learns = self.taus.requires_grad and torch.is_grad_enabled()
+        beta = self.beta if learns else self._once("beta", self.taus, lambda spent: self.beta)
+        w_rec = self.effective_w_rec()
+        dtype = beta.dtype
+        return Neurons(beta, self.thresholds.to(dtype), self.reset_mechanism, self.surrogate, self.detach_reset,
+                       self.floor, None if w_rec is None else w_rec.to(dtype))  # fmt: skip
+
+    def _state_for(self, n_samples: int) -> torch.Tensor | None:
+        """The state that the call before has left, None at the beginning of a sequence."""
+        kept = self._kept
+        if kept is None or kept.exported != torch.compiler.is_exporting():
+            return None
+        n_kept = kept.state.shape[1]
         if n_kept != n_samples:
             raise ModelError(
-                f"LIFLayer({n}): the batch has {n_samples} samples, the kept state has {n_kept}; "
-                "call nwcompile.nn.prepare_net(model) before a new batch"
+                f"{type(self).__name__}({self.n_neurons}): the batch has {n_samples} samples, the kept state has "
+                f"{n_kept}; call nwcompile.nn.prepare_net(model) before a new batch"
             )
-        return self._kept.constant() if self._kept.used.value else self._kept
+        is_constant = not torch.compiler.is_compiling() and is_used_up(kept.state)
+        return kept.state.detach() if is_constant else kept.state
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)
         if self._kept is not None:
-            kept = self._kept.constant()
-            self._kept = Kept(fn(kept.mem), fn(kept.spikes))
+            self._kept = Kept(fn(self._kept.state.detach()), self._kept.exported)
         return self
 
     def __getstate__(self):
-        return {**self.__dict__, "_kept": self._kept and self._kept.constant()}
+        kept = self._kept and Kept(self._kept.state.detach(), self._kept.exported)
+        return {**super().__getstate__(), "_kept": kept}
 
     def extra_repr(self) -> str:
         return f"{self.n_neurons}, reset_mechanism={self.reset_mechanism!r}, layer_topology={self.layer_topology!r}"
-
-
-def prepare_net(model: torch.nn.Module) -> None:
-    """Clear the kept state of every layer in `model`: call it before each new batch or sequence."""
-    for module in model.modules():
-        if isinstance(module, LIFLayer):
-            module.reset_state()

@@ -2,11 +2,12 @@
 
 Each function takes `x`, the membrane minus the threshold (any shape), and gives the derivative there, of x's shape
 and dtype. A larger `slope` makes it narrower. To change a slope use `functools.partial(atan, slope=4.0)`; any callable
-of the same form can be given to a layer.
+of the same form can be given to a layer, which then goes through the steps one by one in torch operations.
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -49,3 +50,14 @@ def named(surrogate: str | Callable) -> Callable:
     if surrogate not in SURROGATES:
         raise OptionError(unknown_choice("surrogate", surrogate, SURROGATES))
     return SURROGATES[surrogate]
+
+
+def kernel_form(surrogate: Callable) -> tuple[str, float] | None:
+    """(name, slope) of one of the functions above, or of a `functools.partial` of one; None for any other callable."""
+    slope = None
+    if isinstance(surrogate, partial) and not surrogate.args and surrogate.keywords.keys() == {"slope"}:
+        surrogate, slope = surrogate.func, float(surrogate.keywords["slope"])
+    name = getattr(surrogate, "__name__", None)
+    if SURROGATES.get(name) is not surrogate:
+        return None
+    return name, surrogate.__defaults__[0] if slope is None else slope

@@ -15,7 +15,7 @@ class Spike(torch.autograd.Function):
         return grad * ctx.surrogate(ctx.saved_tensors[0]), None
 
 
-def lif(current, v, beta, threshold, reset, surrogate, detach_reset=False, w_rec=None):
+def lif(current, v, beta, threshold, reset, surrogate, detach_reset=False, w_rec=None, floor=False):
     """Spikes and membranes [B, T, N] for current [B, T, N] and first membrane v [B, N]."""
     out, mem, s = [], [], torch.zeros_like(v)
     for i in current.unbind(1):
@@ -26,6 +26,8 @@ def lif(current, v, beta, threshold, reset, surrogate, detach_reset=False, w_rec
             v = v - r * threshold
         if reset == "zero":
             v = v * (1 - r)
+        if floor:
+            v = v.clamp(min=0)
         out.append(s)
         mem.append(v)
     return torch.stack(out, 1), torch.stack(mem, 1)

@@ -1,0 +1,241 @@
+"""Vectors of 32 numbers for Numba kernels, where rows are too short for the compiler to vectorise, or too many.
+
+32 numbers are several registers of any processor, so that their chains of operations overlap. A row of n numbers is
+gone through in steps of `LANES`; `left` says how many are left: `load` gives 0 beyond them, `store` writes nothing
+there. Arithmetic is rounded operation by operation, lane by lane as scalar code is (never a fused multiply-add).
+"""
+
+import operator
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.imputils import lower_builtin
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import intrinsic, models, register_model
+
+LANES = 32
+WORD_BITS = 32
+BYTES = {"float": 4, "double": 8, "i8": 1, "i32": 4}
+SUFFIX = {"float": "f32", "double": "f64", "i8": "i8", "i32": "i32"}
+WORD = ir.IntType(32)
+
+
+class Vector(types.Type):
+    """`LANES` numbers of a float type, or as many truth values."""
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+        super().__init__(name=f"Vector({dtype})")
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager, fe_type):
+        element = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.boolean: ir.IntType(1)}
+        super().__init__(manager, fe_type, ir.VectorType(element[fe_type.dtype], LANES))
+
+
+FLOATS = (Vector(types.float32), Vector(types.float64))
+TRUTH = Vector(types.boolean)
+
+
+def _operator(function, result, emit) -> None:
+    """Let kernels write `function` between two vectors of floats."""
+    cases = [signature(result or kind, kind, kind) for kind in FLOATS]
+    infer_global(function)(type(f"_{function.__name__}", (ConcreteTemplate,), {"cases": cases}))
+    for kind in FLOATS:
+        lower_builtin(function, kind, kind)(lambda context, builder, sig, args: emit(builder, *args))
+
+
+_operator(operator.add, None, lambda builder, x, y: builder.fadd(x, y))
+_operator(operator.sub, None, lambda builder, x, y: builder.fsub(x, y))
+_operator(operator.mul, None, lambda builder, x, y: builder.fmul(x, y))
+_operator(operator.truediv, None, lambda builder, x, y: builder.fdiv(x, y))
+_operator(operator.ge, TRUTH, lambda builder, x, y: builder.fcmp_ordered(">=", x, y))
+
+
+@intrinsic
+def filled(typingctx, number):
+    """The same number in every lane."""
+
+    def codegen(context, builder, sig, args):
+        return _splat(builder, args[0])
+
+    return Vector(number)(number), codegen
+
+
+@intrinsic
+def where(typingctx, truth, yes, no):
+    """Lanes of `yes` where true, else of `no`."""
+
+    def codegen(context, builder, sig, args):
+        return builder.select(*args)
+
+    return yes(truth, yes, no), codegen
+
+
+@intrinsic
+def magnitude(typingctx, x):
+    """|x|."""
+
+    def codegen(context, builder, sig, args):
+        return _unary(builder, "fabs", args[0])
+
+    return x(x), codegen
+
+
+@intrinsic
+def exponential(typingctx, x):
+    """e**x, lane by lane as the C library has it."""
+
+    def codegen(context, builder, sig, args):
+        return _unary(builder, "exp", args[0])
+
+    return x(x), codegen
+
+
+@intrinsic
+def load(typingctx, array, index, left):
+    """The numbers of a flat float array from `index` on, 0 from lane `left` on."""
+
+    def codegen(context, builder, sig, args):
+        vector = context.get_value_type(sig.return_type)
+        return _load(builder, _place(context, builder, sig.args[0], *args[:2], vector), args[2])
+
+    return Vector(array.dtype)(array, types.intp, types.intp), codegen
+
+
+@intrinsic
+def load_every(typingctx, array, index, left, stride):
+    """As `load` where `stride` is 1; with stride 0 the number at `index` in every lane."""
+
+    def codegen(context, builder, sig, args):
+        vector = context.get_value_type(sig.return_type)
+        place = _place(context, builder, sig.args[0], *args[:2], vector)
+        with builder.if_else(builder.icmp_signed("==", args[3], args[3].type(0))) as (one, many):
+            with one:
+                number = builder.load(builder.bitcast(place, vector.element.as_pointer()))
+                same, from_one = _splat(builder, number), builder.block
+            with many:
+                row = _load(builder, place, args[2])
+                from_many = builder.block
+        return _joined(builder, (same, from_one), (row, from_many))
+
+    return Vector(array.dtype)(array, types.intp, types.intp, types.intp), codegen
+
+
+@intrinsic
+def store(typingctx, array, index, left, value):
+    """Write the lanes below `left` to a flat array of the vector's type from `index` on."""
+
+    def codegen(context, builder, sig, args):
+        place = _place(context, builder, sig.args[0], *args[:2], args[3].type)
+        _store(builder, args[3], place, args[2])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, value), codegen
+
+
+@intrinsic
+def add_to(typingctx, array, index, left, value):
+    """Add the lanes below `left` to a flat float64 array from `index` on."""
+
+    def codegen(context, builder, sig, args):
+        wide = ir.VectorType(ir.DoubleType(), LANES)
+        place = _place(context, builder, sig.args[0], *args[:2], wide)
+        value = args[3] if args[3].type == wide else builder.fpext(args[3], wide)
+        _store(builder, builder.fadd(_load(builder, place, args[2]), value), place, args[2])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, value), codegen
+
+
+@intrinsic
+def store_spikes(typingctx, spikes, index, left, fired, step):
+    """Write truth values to a flat array: as 1 or 0 to floats or uint8, as bit `step % 32` to int32."""
+
+    def codegen(context, builder, sig, args):
+        array, index, left, fired, step = args
+        dtype = sig.args[0].dtype
+        vector = ir.VectorType(context.get_value_type(dtype), LANES)
+        place = _place(context, builder, sig.args[0], array, index, vector)
+        value = (builder.uitofp if isinstance(dtype, types.Float) else builder.zext)(fired, vector)
+        if dtype == types.int32:
+            bit = builder.and_(builder.trunc(step, WORD), WORD(WORD_BITS - 1))
+            value = builder.shl(value, _splat(builder, bit))
+            with builder.if_else(builder.icmp_signed("==", bit, WORD(0))) as (first, later):
+                with first:
+                    fresh, from_first = ir.Constant(vector, None), builder.block
+                with later:
+                    before = _load(builder, place, left)
+                    from_later = builder.block
+            value = builder.or_(value, _joined(builder, (fresh, from_first), (before, from_later)))
+        _store(builder, value, place, left)
+        return context.get_dummy_value()
+
+    return types.void(spikes, types.intp, types.intp, fired, types.intp), codegen
+
+
+def _splat(builder, number):
+    empty = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)
+    lanes = ir.Constant(ir.VectorType(WORD, LANES), [0] * LANES)
+    return builder.shuffle_vector(builder.insert_element(empty, number, WORD(0)), empty, lanes)
+
+
+def _unary(builder, name: str, x):
+    kind = ir.FunctionType(x.type, [x.type])
+    name = f"llvm.{name}.v{LANES}{SUFFIX[str(x.type.element)]}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [x])
+
+
+def _place(context, builder, array_type, array, index, vector):
+    """A pointer to `vector` at an index of a flat array."""
+    data = context.make_array(array_type)(context, builder, value=array).data
+    return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
+
+
+def _load(builder, place, left):
+    vector = place.type.pointee
+    size = BYTES[str(vector.element)]
+    with builder.if_else(_is_whole(builder, left), likely=True) as (whole, part):
+        with whole:
+            every, from_whole = builder.load(place, align=size), builder.block
+        with part:
+            some = _masked(builder, "load", vector, [place, WORD(size), _inside(builder, left), vector(None)])
+            from_part = builder.block
+    return _joined(builder, (every, from_whole), (some, from_part))
+
+
+def _store(builder, value, place, left):
+    size = BYTES[str(value.type.element)]
+    with builder.if_else(_is_whole(builder, left), likely=True) as (whole, part):
+        with whole:
+            builder.store(value, place, align=size)
+        with part:
+            _masked(builder, "store", ir.VoidType(), [value, place, WORD(size), _inside(builder, left)])
+
+
+def _is_whole(builder, left):
+    return builder.icmp_signed(">=", left, left.type(LANES))
+
+
+def _inside(builder, left):
+    """Which lanes are below `left`."""
+    lanes = ir.Constant(ir.VectorType(left.type, LANES), list(range(LANES)))
+    return builder.icmp_signed("<", lanes, _splat(builder, left))
+
+
+def _masked(builder, name: str, result, arguments):
+    vector = next(a.type for a in arguments if isinstance(a.type, ir.VectorType) and a.type.element != ir.IntType(1))
+    kind = ir.FunctionType(result, [a.type for a in arguments])
+    name = f"llvm.masked.{name}.v{LANES}{SUFFIX[str(vector.element)]}.p0"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def _joined(builder, *cases):
+    """The value of whichever block control came from."""
+    phi = builder.phi(cases[0][0].type)
+    for value, block in cases:
+        phi.add_incoming(value, block)
+    return phi

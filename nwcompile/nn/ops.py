@@ -1,0 +1,163 @@
+"""The operations of the layers, known to torch: they are compiled, exported and loaded again by name.
+
+`import nwcompile.nn` registers them. Those named here have CPU kernels (`nwcompile.nn.cpu`); `lif_scan` and `lif_fire`
+are the names under which kernels of other devices belong. A state is `[1, B, N]`, the membranes, or with recurrent
+weights `[2, B, N]`, the membranes and the spikes of the step before.
+"""
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+from nwcompile.errors import ModelError
+from nwcompile.nn import cpu
+
+WORD_BITS = 32
+
+
+@torch.library.custom_op("nwcompile::lif_scan", mutates_args=(), device_types="cpu")
+def lif_scan(
+    current: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, w_rec: Tensor | None, reset: str, floor: bool,
+    detach_reset: bool, surrogate: str, slope: float
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """`spikes` and `mem` `[B, T, N]` and the last state of LIF neurons fed `current` `[B, T, N]`; see `nn.scan`."""
+    return cpu.forward(current, state, beta, threshold, w_rec, reset, floor)
+
+
+@torch.library.custom_op("nwcompile::lif_scan_backward", mutates_args=(), device_types="cpu")
+def lif_scan_backward(
+    grad_spikes: Tensor | None, grad_mem: Tensor | None, grad_last: Tensor | None, current: Tensor, spikes: Tensor,
+    mem: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, w_rec: Tensor | None, reset: str, floor: bool,
+    detach_reset: bool, surrogate: str, slope: float, learns: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of current, state, and (empty unless `learns`) of beta and threshold."""
+    grads, rule = (grad_spikes, grad_mem, grad_last), (reset, floor, detach_reset, surrogate, slope)
+    return cpu.backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
+
+
+@torch.library.custom_op("nwcompile::lif_fire", mutates_args=(), device_types="cpu")
+def lif_fire(
+    current: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, reset: str, floor: bool, form: str
+) -> tuple[Tensor, Tensor]:
+    """Spikes alone, as "float", "uint8" or "bits", and the last state; without a gradient."""
+    return cpu.fire(current, state, beta, threshold, reset, floor, form)
+
+
+@torch.library.custom_op("nwcompile::straight_through", mutates_args=())
+def straight_through(source: Tensor, value: Tensor, factor: Tensor, spent: bool) -> Tensor:
+    """`value`, made from `source`; its gradient goes to `source` times `factor`, whatever was done to make it.
+
+    A second backward pass through what a first one has used up, or any if it is `spent`, is a ModelError.
+    """
+    return value.clone()
+
+
+@lif_scan.register_fake
+def _(current, state, beta, threshold, w_rec, reset, floor, detach_reset, surrogate, slope):
+    return torch.empty_like(current, memory_format=torch.contiguous_format), _dense(current), _dense(state)
+
+
+@lif_scan_backward.register_fake
+def _(
+    grad_spikes, grad_mem, grad_last, current, spikes, mem, state, beta, threshold, w_rec, reset, floor, detach_reset,
+    surrogate, slope, learns
+):  # fmt: skip
+    sums = beta.new_empty(beta.shape[0] if learns else 0), beta.new_empty(beta.shape[0] if learns else 0)
+    return _dense(current), _dense(state), *sums
+
+
+@lif_fire.register_fake
+def _(current, state, beta, threshold, reset, floor, form):
+    n_samples, n_steps, n = current.shape
+    if form == "bits":
+        words = (n_steps + WORD_BITS - 1) // WORD_BITS
+        return current.new_empty((n_samples, words, n), dtype=torch.int32), _dense(state)
+    return current.new_empty(current.shape, dtype=torch.uint8 if form == "uint8" else current.dtype), _dense(state)
+
+
+@straight_through.register_fake
+def _(source, value, factor, spent):
+    return _dense(value)
+
+
+def _dense(like: Tensor) -> Tensor:
+    return torch.empty_like(like, memory_format=torch.contiguous_format)
+
+
+def _keep_scan(ctx, inputs, output):
+    current, state, beta, threshold, w_rec, *rule = inputs
+    ctx.save_for_backward(current, state, beta, threshold, w_rec, *output[:2])
+    ctx.rule = rule
+    ctx.set_materialize_grads(False)
+
+
+def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
+    current, state, beta, threshold, w_rec, spikes, mem = saved(ctx)
+    needs, grads, tensors = ctx.needs_input_grad, (grad_spikes, grad_mem, grad_last), (current, spikes, mem, state)
+    learns = needs[2] or needs[3]
+    if is_plain(current):
+        found = cpu.backward(grads, *tensors, beta, threshold, w_rec, ctx.rule, learns)
+    else:
+        found = lif_scan_backward(*grads, *tensors, beta, threshold, w_rec, *ctx.rule, learns)
+    grad_current, grad_state, grad_beta, grad_threshold = found
+    grad_w = None
+    if w_rec is not None and needs[4]:
+        before = torch.cat([state[1, :, None], spikes[:, :-1]], 1)
+        with torch.autocast(current.device.type, enabled=False):
+            grad_w = before.flatten(0, 1).T @ grad_current.flatten(0, 1)
+    return (
+        grad_current, grad_state, grad_beta if needs[2] else None, grad_threshold if needs[3] else None, grad_w,
+        *[None] * len(ctx.rule)
+    )  # fmt: skip
+
+
+def _keep_factor(ctx, inputs, output):
+    ctx.save_for_backward(inputs[2])
+    ctx.spent = inputs[3]
+
+
+def _straight_gradient(ctx, grad):
+    (factor,) = saved(ctx)
+    if ctx.spent:
+        raise ModelError(SPENT)
+    return grad * factor, None, None, None
+
+
+SPENT = (
+    "a second backward pass reached weights or states that an earlier one has used up; call "
+    "nwcompile.nn.prepare_net(model) before the forward pass of every batch"
+)
+
+
+def saved(ctx) -> tuple:
+    """What was saved for the backward pass. Raises ModelError where a backward pass has freed it."""
+    try:
+        return ctx.saved_tensors
+    except RuntimeError:
+        raise ModelError(SPENT) from None
+
+
+class DirectScan(torch.autograd.Function):
+    """`lif_scan` without torch's dispatcher, which takes longer than a step of a small layer."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = cpu.forward(*inputs[:7])
+        _keep_scan(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(torch.autograd.function.once_differentiable(_scan_gradient))
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor holds numbers of the CPU that nobody follows: no tracing, no fake, no dispatch mode."""
+    return (
+        type(tensor) is Tensor
+        and tensor.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and not is_in_torch_dispatch_mode()
+    )
+
+
+lif_scan.register_autograd(_scan_gradient, setup_context=_keep_scan)
+straight_through.register_autograd(_straight_gradient, setup_context=_keep_factor)

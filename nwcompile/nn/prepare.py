@@ -1,0 +1,68 @@
+"""What layers compute with instead of their parameters, and `prepare_net`, which makes it anew."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from nwcompile.nn.device import Movable
+from nwcompile.nn.state import is_used_up
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """`value`, made from a parameter as it was: with `mode` (training, with a graph); `spent`: no graph to go back."""
+
+    value: torch.Tensor
+    source: torch.Tensor
+    version: int
+    mode: tuple[bool, bool]
+    spent: bool
+
+
+class Prepared(Movable):
+    """A layer that may compute with other numbers than its parameters; they are made once for all steps of a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self._made: dict[str, Made] = {}
+
+    def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
+        """Forget what was made, for a new batch. `name`: of this layer in its model; see `prepare_net`."""
+        self._made = {}
+
+    def _once(self, key: str, source: torch.Tensor, make: Callable[[bool], torch.Tensor]) -> torch.Tensor:
+        """What `make(spent)` gave last, unless `source`, the mode or the batch has changed since.
+
+        `spent`: a backward pass has gone through what was made before, and `prepare` was not called since.
+        """
+        if torch.compiler.is_compiling():
+            return make(False)
+        mode, made = (self.training, torch.is_grad_enabled() and source.requires_grad), self._made.get(key)
+        if made and made.source is source and made.version == source._version and made.mode == mode:
+            return made.value
+        spent = made is not None and (made.spent or is_used_up(made.value))
+        value = make(spent)
+        self._made[key] = Made(value, source, source._version, mode, spent)
+        return value
+
+    def _apply(self, fn, recurse=True):
+        self._made = {}
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self):
+        return {**self.__dict__, "_made": {}}
+
+
+def prepare_net(model: torch.nn.Module, seed: int | None = None, mismatch_in_eval: bool = False) -> None:
+    """Make `model` ready for a new batch: call it before each forward pass that does not go on from the last one.
+
+    Every layer forgets its state; effective weights are made anew from the parameters, with gradients; mismatch, where
+    a layer has it, is drawn anew, from `seed` (torch's own, as `torch.manual_seed` set it, if None), the layer's name
+    in `model` and the number of calls, so that it does not depend on the device. There is none in eval mode unless
+    `mismatch_in_eval`. A second backward pass without this call in between is a ModelError where it would go through
+    weights that the first one has used up.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, Prepared):
+            module.prepare(name, seed, mismatch_in_eval)
