@@ -8,7 +8,9 @@ from typing import Any
 class Noc:
     """The network on chip: a 2-D mesh or torus of input-buffered routers, `cores_per_router` cores at each.
 
-    Routing is deterministic: a message's destination and the router where it is tell its next link.
+    Routing is deterministic: a message's destination and the router where it is tell its next link. A run ends with an
+    error at a step that takes longer than `max_step_cycles`; by default that is twice what all work and all flit-hops of
+    the step take one after another, each flit-hop as long as the slowest there is, so that nothing can hang.
     """
 
     columns: int  # routers along x, which points east
@@ -19,6 +21,8 @@ class Noc:
     flits_per_message: int = 1  # flits that carry one spike to one core
     payload_flits: int = 0  # more flits for a message that carries a count or a sign
     payload_bits: int | None = None  # of that count, one of them the sign if it can be negative; 0: none is carried
+    on_full: str = "stall"  # "drop": a message that finds the buffer into which it is injected full is lost
+    max_step_cycles: int | None = None  # core cycles that a step may take before its barrier; not given: see `noc`
     cycle_ns: float = 1.0  # length of a NoC cycle
     hop_cycles_ew: int = 3  # winning arbitration here -> may arbitrate in the next router, east or west
     hop_cycles_ns: int = 3  # the same, north or south
@@ -98,6 +102,7 @@ class NeuronCapability:
     threshold_shift_bits: int = 0  # the mantissa is shifted left by this
     bias_bits: int = 23  # of the signed bias mantissa
     bias_exponent_max: int = 0  # the mantissa is shifted left by 0 to this
+    taus_us: list[int] | None = None  # membrane time constants that can be set, in microseconds; not given: any
 
 
 @dataclass(frozen=True)
