@@ -1,8 +1,28 @@
 """Trainable PyTorch layers whose dynamics are those that nwcompile compiles."""
 
-from nwcompile.nn import surrogate
+from nwcompile.nn import losses, metrics, surrogate
+from nwcompile.nn.h1 import H1v1Frontend, H1v1Layer, H1v1Synapse, H1v2Frontend, H1v2Layer, H1v2Synapse
 from nwcompile.nn.lif import LIFLayer, LIFSynapse
+from nwcompile.nn.losses import SignAnnealing, firing_rate_target_mse_loss, topology_loss, weight_magnitude_loss
 from nwcompile.nn.prepare import prepare_net
 from nwcompile.nn.sequential import Sequential
 
-__all__ = ["LIFLayer", "LIFSynapse", "Sequential", "prepare_net", "surrogate"]
+__all__ = [
+    "H1v1Frontend",
+    "H1v1Layer",
+    "H1v1Synapse",
+    "H1v2Frontend",
+    "H1v2Layer",
+    "H1v2Synapse",
+    "LIFLayer",
+    "LIFSynapse",
+    "Sequential",
+    "SignAnnealing",
+    "firing_rate_target_mse_loss",
+    "losses",
+    "metrics",
+    "prepare_net",
+    "surrogate",
+    "topology_loss",
+    "weight_magnitude_loss",
+]

@@ -74,7 +74,7 @@ def _operation(module, path, connect, reshapes, has_weight, has_bias) -> Operati
 
 
 def _dense(module, path, _shape) -> Operation:
-    weight = array(module.weight.T if isinstance(module, LIFSynapse) else module.weight)
+    weight = array(module.effective_weight().T if isinstance(module, LIFSynapse) else module.weight)
     bias = array(getattr(module, "bias", None))
 
     def connect(source, target, delay, _source_shape):

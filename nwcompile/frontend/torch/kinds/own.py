@@ -12,10 +12,12 @@ def _read(module, layer, shape) -> Neurons:
         "beta": numbers(module, layer, "taus", module.beta.reshape(shape), shape),
         "threshold": numbers(module, layer, "thresholds", module.thresholds.reshape(shape), shape),
     }
-    spec = NeuronSpec(strict=False, reset=RESETS[module.reset_mechanism], **per_neuron)
+    spec = NeuronSpec(
+        strict=False, reset=RESETS[module.reset_mechanism], v_min=0.0 if module.floor else None, **per_neuron
+    )
     if module.layer_topology != "RC":
         return Neurons(spec)
-    weight = module.w_rec.detach().cpu().T.contiguous().numpy().copy()
+    weight = module.effective_w_rec().detach().float().cpu().T.contiguous().numpy().copy()
     return Neurons(spec, (Dense(layer, layer, weight, delay=1),))
 
 

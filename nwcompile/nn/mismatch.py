@@ -1,0 +1,54 @@
+"""Mismatch: how devices that were drawn alike differ.
+
+Factors are drawn on the CPU from (seed, name, number of the call), so that they are the same on every device and in
+every process, by an operation that torch can compile: what is drawn is decided when it runs.
+"""
+
+import hashlib
+import math
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ModelError
+
+
+@torch.library.custom_op("nwcompile::standard_normal", mutates_args=())
+def standard_normal(call: torch.Tensor, seed: int | None, name: str, n_rows: int, n_columns: int) -> torch.Tensor:
+    """float32 `[n_rows, n_columns]` on the CPU, of (seed, name, call): int64 of one entry; no seed: torch's own."""
+    key = f"{torch.initial_seed() if seed is None else seed}/{name}/{int(call)}"
+    generator = np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), np.uint32))
+    return torch.from_numpy(generator.standard_normal((n_rows, n_columns), np.float32))
+
+
+@standard_normal.register_fake
+def _(call, seed, name, n_rows, n_columns):
+    return torch.empty((n_rows, n_columns), dtype=torch.float32, device="cpu")
+
+
+class Mismatch:
+    """1 + deviation * e for every number of a tensor; 1 where `deviation` is None or 0, and in eval mode if not asked.
+
+    Raises ModelError, with the argument's name, for a deviation that is negative or no number.
+    """
+
+    def __init__(self, where: str, argument: str, deviation: float | None):
+        if deviation is not None and not 0 <= deviation < math.inf:
+            raise ModelError(f"{where}: {argument} is {deviation}, must be a number >= 0, or None for none")
+        self.deviation = deviation or 0.0
+        self.name, self.seed, self.in_eval = "", None, False
+        self.call = torch.zeros((), dtype=torch.int64)
+
+    def prepare(self, name: str, seed: int | None, in_eval: bool) -> None:
+        """Draw anew from now on, for the tensor of that name."""
+        self.name, self.seed, self.in_eval = name, seed, in_eval
+        if self.deviation:
+            self.call = self.call + 1
+
+    def factor(self, like: torch.Tensor, training: bool) -> torch.Tensor:
+        """The factors of a tensor `[n, m]` or `[n]`."""
+        if not self.deviation or not (training or self.in_eval):
+            return torch.ones_like(like)
+        rows, columns = like.shape if like.ndim == 2 else (1, *like.shape)
+        drawn = standard_normal(self.call, self.seed, self.name, rows, columns)
+        return 1 + self.deviation * drawn.reshape(like.shape).to(like)
