@@ -14,6 +14,7 @@ from nwcompile.ir.routing import ROUTINGS, grid
 CHOICES: dict[str, tuple[str, ...]] = {
     "noc.topology": ("mesh", "torus"),
     "noc.routing": (*ROUTINGS, "up-down"),
+    "noc.on_full": ("stall", "drop"),
     "state.overflow": OVERFLOWS,
     "neuron.v_min": ("none", "zero", "any"),
     "neuron.reset": RESETS,

@@ -9,8 +9,8 @@ class Noc:
     """The network on chip: a 2-D mesh or torus of input-buffered routers, `cores_per_router` cores at each.
 
     Routing is deterministic: a message's destination and the router where it is tell its next link. A run ends with an
-    error at a step that takes longer than `max_step_cycles`; by default that is twice what all work and all flit-hops of
-    the step take one after another, each flit-hop as long as the slowest there is, so that nothing can hang.
+    error at a step that takes longer than `max_step_cycles`; by default that is twice what all work and all flit-hops
+    of the step take one after another, each flit-hop as long as the slowest there is, so that nothing can hang.
     """
 
     columns: int  # routers along x, which points east

@@ -51,6 +51,18 @@ class Totals:
 
 
 @dataclass(frozen=True, eq=False)
+class Dropped:
+    """Messages that found the buffer full into which they were to be injected, and were lost: int64[H, core + site].
+
+    Summed over B; `at` by where they were to be injected, `to` by where they were to go: logical cores, and after them
+    the chip's io.sites.
+    """
+
+    at: np.ndarray
+    to: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class Run:
     """Aligned `spikes` and `states` `[B, T, *shape]`, `counters` int64[H, core] per hardware step, summed over B.
 
@@ -73,9 +85,14 @@ class Run:
     energy_pj: dict[str, float] | None = None
     activity: Activity | None = None
     link_flits: np.ndarray | None = None  # int64[H, link], measured by `cycle`
-    n_dropped: int = 0
+    dropped: Dropped | None = None  # on a chip with noc.on_full = "drop"
     profile: Profile | None = None  # of `cycle`, if asked for
     totals: Totals | None = None  # of `cycle`, if asked for
+
+    @property
+    def n_dropped(self) -> int:
+        """How many messages were lost; their spikes are counted, and messages_out, but no hops and no arrivals."""
+        return 0 if self.dropped is None else int(self.dropped.at.sum())
 
     def verify(self) -> None:
         """Raise ModelError unless samples, steps and cores are the same everywhere and the counters add up."""

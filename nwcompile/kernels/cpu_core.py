@@ -2,7 +2,8 @@
 
 A core has a send side (visits, updates, spikes, messages out) and a receive side (messages in, words, synops). They
 run side by side, or share one unit; then receiving comes first, so that finite buffers always drain. The send side
-stalls while its injection buffer is full; the receive side holds arriving flits in a finite queue.
+stalls while its injection buffer is full, or drops the message; the receive side holds arriving flits in a finite
+queue.
 """
 
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from nwcompile.kernels.cpu_watch import (
     end_watch,
     note_core,
     note_injected,
+    note_lost,
     note_ready,
     note_resumed,
     note_router,
@@ -25,6 +27,14 @@ from nwcompile.kernels.cpu_wheel import NEVER, NOW, next_node, wake_at
 from nwcompile.kernels.jit import inlined, kernel
 
 SEND_NEXT, SENDING, TO_INJECT, SENT = 0, 1, 2, 3
+STUCK, TOO_LONG = -1, -2  # what `move_messages` returns instead of ticks
+# columns of its counts: synops dense, sparse, conv, all, words (as AxonTable.counts), then
+MESSAGES_IN, IO_IN = 5, 6  # messages taken by a core; of them, those that came by a gate
+N_COUNTS = 7
+LOST_AT, LOST_TO = 7, 8  # messages dropped, where they were to be injected, and where they were to go
+LOST_EW, LOST_NS = 9, 10  # hops that they would have taken to other cores, at their own
+LOST_OUT = 11  # those that were to leave by a gate, at their own core
+N_COUNTS_LOST = 12
 
 
 class AxonTable(NamedTuple):
@@ -51,7 +61,11 @@ class AxonTable(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Ticks of the send side; `shared` says that both sides are one unit."""
+    """Ticks of the send side; `shared` says that both sides are one unit.
+
+    A micro-step may take `longest_step` ticks, or if that is 0, twice what its work and flit-hops take one after
+    another at most: `longest_idle` without messages, and `longest_message` for each.
+    """
 
     visit: int
     update: int
@@ -59,6 +73,10 @@ class Costs(NamedTuple):
     message: int
     shared: bool
     per_cycle: int  # ticks of a core cycle
+    drops: bool  # messages that find their injection buffer full are lost
+    longest_step: int
+    longest_idle: int
+    longest_message: int
 
 
 class Outbox(NamedTuple):
@@ -89,10 +107,11 @@ class Pipeline(NamedTuple):
     receive_at: np.ndarray  # int64[core]: receive side free
     turn: np.ndarray  # int32[core]: channel served last
     end: np.ndarray  # int64[core]: when it finished its last work
+    lost: np.ndarray  # int64[1]: messages dropped in this micro-step
 
 
 @inlined
-def look_at_core(m, q, w, costs, axons, box, p, core, time):
+def look_at_core(m, q, w, costs, axons, box, p, counts, core, time):
     """Let a core do what it can at `time`; returns an axon whose message it starts to accumulate, or -1."""
     site = axons.site[core]
     served = np.int64(-1)
@@ -109,7 +128,7 @@ def look_at_core(m, q, w, costs, axons, box, p, core, time):
                 note_ready(w, p, core, p.message[core], time)
         p.end[core] = max(p.end[core], p.send_at[core])
     if p.state[core] == TO_INJECT:
-        inject(m, q, w, costs.shared, axons, box, p, core, site, time)
+        inject(m, q, w, costs, axons, box, p, counts, core, site, time)
     if p.state[core] == SEND_NEXT:
         if not (costs.shared and p.receive_at[core] > time):
             k = p.message[core]
@@ -176,8 +195,12 @@ def take_external(box, core):
 
 
 @inlined
-def inject(m, q, w, shared, axons, box, p, core, site, time):
-    """Put the next flit of the message into the router's buffer if there is room and the link is free."""
+def inject(m, q, w, costs, axons, box, p, counts, core, site, time):
+    """Put the next flit of the message into the router's buffer if there is room and the link is free.
+
+    Where a chip drops messages, one whose head finds no room is lost. (SpiNNaker's cores may do so: their
+    spin1_send_mc_packet fails while the queue for sending is full, spin1_api.h of spinnaker_tools.)
+    """
     node = m.n_routers + site
     if p.inject_at[core] > time:
         wake_at(q.wheel, node, p.inject_at[core])
@@ -195,7 +218,9 @@ def inject(m, q, w, shared, axons, box, p, core, site, time):
             break
         soonest = min(soonest, when)
     if buffer < 0:
-        if soonest < NEVER:
+        if costs.drops and is_head:
+            lose(w, axons, box, p, counts, core, k)
+        elif soonest < NEVER:
             wake_at(q.wheel, node, soonest)
         return
     p.channel[core] = buffer - first
@@ -207,30 +232,52 @@ def inject(m, q, w, shared, axons, box, p, core, site, time):
     p.flit[core] -= 1
     if p.flit[core] == 0:
         if w.is_on:
-            note_injected(w, p, core, axons.core[box.axon[k]], time, shared)
-        p.sent[core] += 1
-        if p.sent[core] == box.times[k]:
-            p.message[core] += 1
-            p.sent[core] = 0
-        p.state[core] = SEND_NEXT
+            note_injected(w, p, core, axons.core[box.axon[k]], time, costs.shared)
+        send_next(box, p, core, k)
     else:
         wake_at(q.wheel, node, p.inject_at[core])
 
 
 @inlined
+def send_next(box, p, core, k):
+    """A core is done with message k, and goes on with its next copy or the next message."""
+    p.sent[core] += 1
+    if p.sent[core] == box.times[k]:
+        p.message[core] += 1
+        p.sent[core] = 0
+    p.state[core] = SEND_NEXT
+
+
+@inlined
+def lose(w, axons, box, p, counts, core, k):
+    """Drop message k of a core, and count what is lost with it."""
+    axon = box.axon[k]
+    to = axons.core[axon]
+    counts[core, LOST_AT] += 1
+    counts[to, LOST_TO] += 1
+    if to >= axons.n_cores:
+        counts[core, LOST_OUT] += 1
+    elif core < axons.n_cores:
+        counts[core, LOST_EW] += axons.hops[axon, 0]
+        counts[core, LOST_NS] += axons.hops[axon, 1]
+    p.lost[0] += 1
+    if w.is_on:
+        note_lost(w, core, k)
+    send_next(box, p, core, k)
+
+
+@inlined
 def accumulate(axons, box, synapses, members, core, axon, now, acc, events, counts):
     """Read the synapses of a message that `core` received, and count them; those that a gate takes leave the chip."""
-    source = axons.source[axon]
-    home = members.core_of[source]
     if core >= axons.n_cores:
-        counts[home, 7] += 1
         return
+    source = axons.source[axon]
     deliver(synapses, members, core, source, box.payload[source], now, acc, events)
     for k in range(5):
         counts[core, k] += axons.counts[axon, k]
-    counts[core, 5] += 1
-    if home < 0 and axons.gate_axon.shape[0] > 0:
-        counts[core, 6] += 1
+    counts[core, MESSAGES_IN] += 1
+    if members.core_of[source] < 0 and axons.gate_axon.shape[0] > 0:
+        counts[core, IO_IN] += 1
 
 
 @inlined
@@ -254,12 +301,13 @@ def serve_inputs(axons, box, p, synapses, members, core, until, now, acc, events
 def move_messages(m, q, w, costs, axons, box, p, synapses, members, now, acc, events, counts):
     """Run send, network and receive until all is quiet; accumulates what arrives and counts it per core.
 
-    counts: int64[core, 8] (synops dense, sparse, conv, all, words, messages in; through gates in and out) added to.
+    counts: int64[core and gate, N_COUNTS, or N_COUNTS_LOST where messages are dropped], added to.
     Time goes on from step to step, so that a network that is empty needs no clearing: the step begins when the clock
-    of q.wheel says. Returns the ticks until the last unit and link fall idle, or -1 if messages are stuck.
+    of q.wheel says. Returns the ticks until the last unit and link fall idle, STUCK if messages are, or TOO_LONG.
     """
     n_cores, start = axons.site.shape[0], q.wheel.clock[NOW]
     q.busy_until[0] = start
+    p.lost[0] = 0
     n_waiting = np.int64(0)
     for k in range(box.first[n_cores]):
         n_waiting += box.times[k]
@@ -277,10 +325,13 @@ def move_messages(m, q, w, costs, axons, box, p, synapses, members, now, acc, ev
         wake_at(q.wheel, m.n_routers + axons.site[core], start)
     if w.is_on:
         begin_watch(w, axons, box, start, costs.shared)
+    end = start + (costs.longest_step or 2 * (costs.longest_idle + n_waiting * costs.longest_message))
     while True:
         time, node = next_node(q.wheel)
         if node < 0:
             break
+        if time > end:
+            return np.int64(TOO_LONG)
         if node < m.n_routers:
             look_at_router(m, q, node, time)
             if w.is_on:
@@ -289,7 +340,7 @@ def move_messages(m, q, w, costs, axons, box, p, synapses, members, now, acc, ev
         core = axons.core_at[node - m.n_routers]
         if not costs.shared:
             n_waiting -= serve_inputs(axons, box, p, synapses, members, core, time, now, acc, events, counts)
-        axon = look_at_core(m, q, w, costs, axons, box, p, core, time)
+        axon = look_at_core(m, q, w, costs, axons, box, p, counts, core, time)
         if w.is_on:
             note_core(m, q, w, axons.site[core], time)
         if axon >= 0:
@@ -297,11 +348,13 @@ def move_messages(m, q, w, costs, axons, box, p, synapses, members, now, acc, ev
             n_waiting -= 1
     for core in range(n_cores):
         n_waiting -= serve_inputs(axons, box, p, synapses, members, core, NEVER, now, acc, events, counts)
-    if n_waiting != 0:
-        return np.int64(-1)
+    if n_waiting != p.lost[0]:
+        return np.int64(STUCK)
     last = q.busy_until[0]
     for core in range(n_cores):
         last = max(last, p.end[core])
+    if last > end:
+        return np.int64(TOO_LONG)
     if w.is_on:
         end_watch(w, p, start, last, costs.shared)
     q.wheel.clock[NOW] = max(last, q.wheel.clock[NOW]) + m.credit_ticks + m.link_ticks

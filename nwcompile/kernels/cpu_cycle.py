@@ -10,6 +10,8 @@ from nwcompile.kernels.cpu_router import equal_turns, start_over
 from nwcompile.kernels.cpu_watch import BASE, ROW, SAMPLE_NOW, STEP_NOW
 from nwcompile.kernels.jit import kernel
 
+TOO_OFTEN = -3
+
 
 class Plan(NamedTuple):
     """When each layer works, and which neurons a core holds."""
@@ -36,10 +38,11 @@ class Record(NamedTuple):
     spikes: np.ndarray  # int32[sample, step, neuron]
     u: np.ndarray  # int64[sample, step, neuron]
     v: np.ndarray  # int64[sample, step, neuron]
-    received: np.ndarray  # int64[step h, core, 8]: as the counts of `move_messages`
-    sent: np.ndarray  # int64[step h, core, 6]: visits, updates, spikes, messages, hops E-W, hops N-S
+    received: np.ndarray  # int64[step h, core and gate, ...]: as the counts of `move_messages`
+    sent: np.ndarray  # int64[step h, core, 7]: visits, updates, spikes, messages, hops E-W, hops N-S, messages to gates
     cycles: np.ndarray  # int64[step h]: core cycles without barriers
     flits: np.ndarray  # int64[step h, link]
+    stopped: np.ndarray  # int64[2]: sample and hardware step in which messages were stuck, or took too long
 
 
 @kernel
@@ -92,10 +95,12 @@ def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, ev
             ticks = 0
             again = 0
             at += 1
-            if axons.core[a] < axons.n_cores:
-                sent[3] += times
-                sent[4] += axons.hops[a, 0] * times
-                sent[5] += axons.hops[a, 1] * times
+            if axons.core[a] >= axons.n_cores:
+                sent[6] += times
+                continue
+            sent[3] += times
+            sent[4] += axons.hops[a, 0] * times
+            sent[5] += axons.hops[a, 1] * times
     box.tail[core] = ticks
     return at
 
@@ -136,9 +141,9 @@ def send_input(axons, box, x, repeats, gate, at):
 def run_samples(plan, mesh, q, w, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events):
     """Simulate samples one after the other from cleared state (or one sample from where it was: Plan.first).
 
-    x: int32[sample, step from Plan.first, input line]; s, acc, events, q, p, box: scratch. Returns 0; -1 if messages
-    got stuck; -2 if a neuron spikes more often than messages are repeated, its spikes of that step being the last ones
-    recorded.
+    x: int32[sample, step from Plan.first, input line]; s, acc, events, q, p, box: scratch. Returns 0; STUCK or TOO_LONG
+    as `move_messages`, the flits of that micro-step being those of q; TOO_OFTEN if a neuron spikes more often than
+    messages are repeated, its spikes of that step being the last ones recorded.
     """
     n_cores, n_gates = axons.n_cores, axons.site.shape[0] - axons.n_cores
     for b in range(x.shape[0]):
@@ -162,7 +167,7 @@ def run_samples(plan, mesh, q, w, costs, axons, box, p, neurons, synapses, membe
                 box.first[core] = at
                 at = work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, events, record, b, at)
                 if at < 0:
-                    return -2
+                    return TOO_OFTEN
             has_input = micro % plan.period == 0 and h < plan.n_steps
             for gate in range(n_gates):
                 box.first[n_cores + gate] = at
@@ -180,7 +185,8 @@ def run_samples(plan, mesh, q, w, costs, axons, box, p, neurons, synapses, membe
                 mesh, q, w, costs, axons, box, p, synapses, members, micro, acc, events, record.received[row]
             )
             if ticks < 0:
-                return -1
+                record.stopped[0], record.stopped[1] = plan.first_sample + b, h
+                return ticks
             for link in range(q.flits.shape[0]):
                 record.flits[row, link] += q.flits[link]
             record.cycles[row] += (ticks + plan.ticks_per_cycle - 1) // plan.ticks_per_cycle

@@ -120,6 +120,24 @@ def note_injected(w, p, core, to, time, shared):
 
 
 @inlined
+def note_lost(w, core, k):
+    """The message that was ready is dropped: its entry, the last of those of message k, is free again."""
+    e = w.core[core, ENTRY]
+    if e < 0:
+        return
+    before, at = np.int64(-1), np.int64(w.line[k, 0])
+    while at != e:
+        before, at = at, w.entry[at, NEXT]
+    if before < 0:
+        w.line[k, 0] = -1
+    else:
+        w.entry[before, NEXT] = -1
+        w.line[k, 1] = before
+    w.entry[e, NEXT] = w.state[FREE]
+    w.state[FREE] = e
+
+
+@inlined
 def note_taken(w, p, core, source, k, time, ticks, costs):
     """The receiver takes a message, k of `source` (-1: of an input line), and will work on it for `ticks`."""
     e = np.int64(-1)

@@ -14,6 +14,7 @@ from nwcompile.errors import ModelError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.report.dropped import collect_dropped
 from nwcompile.report.profile import collect_profile
 from nwcompile.report.text import io_text, multi_spike, verdict
 from nwcompile.sim.crosscheck import Crosscheck
@@ -55,6 +56,7 @@ def collect(
         "events_per_sample": s.events,
         "multi_spike": _multi_spike(program, s),
         "io": _io(program, s),
+        "dropped": collect_dropped(program, run),
         "layers": _layers(program, s),
         "cores": _cores(program, s),
         "links": _links(program, s),

@@ -219,7 +219,7 @@ def _io(doc: dict) -> list[Markup]:
 def _warnings(doc: dict) -> Markup:
     texts = list(doc["warnings"])
     if doc["run"]["n_dropped"]:
-        texts.append(f"{grouped(doc['run']['n_dropped'])} messages were dropped because a buffer was full")
+        texts.append(doc["dropped"]["text"])
     if not texts:
         return _card("", "Warnings", None, tag("p", "none"))
     return _card("", "Warnings", None, tag("ul", *(tag("li", text) for text in texts), class_="warnings"))

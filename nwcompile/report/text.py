@@ -78,6 +78,7 @@ def render_text(doc: dict) -> str:
     notes = [
         *([doc["multi_spike"]["text"]] if doc["multi_spike"] else []),
         *([doc["io"]["text"]] if doc["io"] else []),
+        *([doc["dropped"]["text"]] if doc["dropped"] else []),
         *unknown(doc),
         *(f"warning: {text}" for text in doc["warnings"]),
     ]
@@ -102,6 +103,18 @@ def critical_text(doc: dict) -> str:
 def sender(doc: dict) -> str:
     """Who sent the message that a critical path waited for: a layer on its core, or an input."""
     return doc["source_layer"] + ("" if doc["source_core"] is None else f" on core {doc['source_core']}")
+
+
+def dropped_text(dropped: dict) -> str:
+    """How many messages a chip dropped, and where most of them, in words."""
+    if not dropped["at"]:
+        return "no message was dropped"
+    at, to = dropped["at"][0], dropped["to"][0]
+    most = f"most at {at['place']}, link {at['link']} ({grouped(at['messages_per_sample'])})"
+    return (
+        f"dropped because an injection buffer was full: {grouped(dropped['messages_per_sample'])} messages a sample, "
+        f"{percent(dropped['percent'])} of all; {most}, most to {to['place']} ({grouped(to['messages_per_sample'])})"
+    )
 
 
 def io_text(io: dict) -> str:

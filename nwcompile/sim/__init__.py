@@ -5,6 +5,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.sim.inputs import prepare
+from nwcompile.sim.overload import verify_backend
 
 BACKENDS = ("reference", "cycle", "sequence")
 DEVICES = ("cpu", "cuda")
@@ -50,6 +51,7 @@ def simulate(
         return run_network(model, inputs, n_steps, record == "all")
     if not isinstance(model, Program):
         raise OptionError(f"simulate takes a Network or a Program, not {type(model).__name__}")
+    verify_backend(model, backend)
     if device == "cuda":
         raise BackendError(f"backend {backend!r} has no CUDA kernels in this version; use device='cpu'")
     inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike)

@@ -10,6 +10,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.float_difference import FloatDifference, check_network, float_difference
+from nwcompile.sim.overload import verify_backend
 
 AGAINST = ("float", *BACKENDS)
 
@@ -95,6 +96,8 @@ def crosscheck(
     elif network is not None:
         raise OptionError("network= is compared as backend 'float'; put 'float' into `against`")
     integer = [name for name in against if name != "float"]
+    for name in integer:
+        verify_backend(program, name)
     runs = {name: simulate(program, x, name, "cpu", window, "all", steps) for name in integer}
     wanted = simulate(network, x, steps=steps) if "float" in against else None
     return compare(program, runs, wanted)

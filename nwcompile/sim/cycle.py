@@ -4,23 +4,23 @@ import numpy as np
 
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.gates import gates
-from nwcompile.errors import BackendError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.kernels.cpu_core import Costs, Outbox, Pipeline
+from nwcompile.kernels.cpu_core import N_COUNTS, N_COUNTS_LOST, STUCK, TOO_LONG, Costs, Outbox, Pipeline
 from nwcompile.kernels.cpu_cycle import Plan, Record, run_samples
 from nwcompile.kernels.cpu_watch import Watch
 from nwcompile.sim import tables
 from nwcompile.sim.axons import axon_table
 from nwcompile.sim.fabric import fabric, queues
 from nwcompile.sim.inputs import LARGEST_REPEAT
+from nwcompile.sim.overload import longest_step, stopped, take_losses
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference import finish
 from nwcompile.sim.watch import Ends, profile, watch
 
 RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in",
-            "messages_io_in", "messages_io_out")  # fmt: skip
-SENT = ("neuron_visits", "neuron_updates", "spikes_out", "messages_out", "hops_ew", "hops_ns")
+            "messages_io_in")  # fmt: skip
+SENT = ("neuron_visits", "neuron_updates", "spikes_out", "messages_out", "hops_ew", "hops_ns", "messages_io_out")
 
 
 def run_program(
@@ -44,17 +44,19 @@ def run_program(
     kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
     u, v = (layers_of(program, kept, [getattr(r, state) for r in records]) for state in ("u", "v"))
     states = {name: {"u": u[name], "v": v[name]} for name in kept}
-    counters = named_counters(program, sum(r.received for r in records), sum(r.sent for r in records))
+    received = sum(r.received for r in records)
+    counters = named_counters(program, received, sum(r.sent for r in records))
+    dropped = take_losses(program, received, counters)
     measured = chip_run.measured(
         counters, sum(r.flits for r in records), sum(r.cycles for r in records), n_samples * schedule.period,
         None if flight_steps is None else [w for _, w in notes],
     )  # fmt: skip
-    return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, **measured)
+    return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, dropped=dropped, **measured)
 
 
 def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> dict[str, np.ndarray]:
-    """The counters of a Run, int64[H, core], of int64[H, core, RECEIVED] and int64[H, core, SENT]."""
-    counters = {name: received[:, :, i] for i, name in enumerate(RECEIVED)}
+    """The counters of a Run, int64[H, core], of int64[H, core and gate, ...] and int64[H, core, SENT]."""
+    counters = {name: received[:, : program.mapping.n_cores, i] for i, name in enumerate(RECEIVED)}
     counters |= {name: sent[:, :, i] for i, name in enumerate(SENT)}
     counters["hops"] = counters["hops_ew"] + counters["hops_ns"]
     counters["deliveries"] = counters["messages_in"].copy()
@@ -89,7 +91,8 @@ class ChipRun:
         cost = chip.cost
         ticks = [(c or 0) * per_cycle for c in (cost.visit_cycles, cost.update_cycles, cost.spike_cycles,
                                                 cost.message_out_cycles)]  # fmt: skip
-        self.costs = Costs(*ticks, cost.units == "shared", per_cycle)
+        self.costs = Costs(*ticks, cost.units == "shared", per_cycle, chip.noc.on_full == "drop",
+                           *longest_step(program, self.mesh, self.axons))  # fmt: skip
         self.neurons = tables.neurons(network, network.layers)
         self.synapses = tables.synapses(network, program.schedule.delay, program.mapping)
         self.members = tables.members(network, program.mapping, program.core_of)
@@ -114,8 +117,9 @@ class ChipRun:
         kept = (*shape, n_neurons) if keep else (0, 0, 0)
         return Record(
             np.zeros((*shape, n_neurons), np.int32), np.zeros(kept, np.int64), np.zeros(kept, np.int64),
-            np.zeros((n_rows, n_cores, len(RECEIVED)), np.int64), np.zeros((n_rows, n_cores, len(SENT)), np.int64),
-            np.zeros(n_rows, np.int64), np.zeros((n_rows, self.n_links), np.int64),
+            np.zeros((n_rows, len(self.axons.site), N_COUNTS_LOST if self.costs.drops else N_COUNTS), np.int64),
+            np.zeros((n_rows, n_cores, len(SENT)), np.int64), np.zeros(n_rows, np.int64),
+            np.zeros((n_rows, self.n_links), np.int64), np.zeros(2, np.int64),
         )  # fmt: skip
 
     def watch(self, n_rows: int, flight_steps: int | None) -> Watch:
@@ -131,7 +135,7 @@ class ChipRun:
                      np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64), *of_axon[3:],
                      np.zeros(n_sources, np.int64))  # fmt: skip
         p = Pipeline(*(np.zeros(n_cores, t) for t in (np.int8, *[np.int64] * 3, *[np.int32] * 2, *[np.int64] * 2,
-                                                      np.int32, np.int64)))  # fmt: skip
+                                                      np.int32, np.int64)), np.zeros(1, np.int64))  # fmt: skip
         n_slots = int(self.synapses.delay.max(initial=1)) + 1
         acc, events = np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8)
         q = queues(self.mesh, self.n_links)
@@ -140,12 +144,12 @@ class ChipRun:
     def go(self, plan: Plan, x: np.ndarray, record: Record, w: Watch, state: tuple) -> None:
         """Simulate the hardware steps from `plan.first` on of x int32[b, step, input line], as many as `record` has."""
         q, box, p, scratch, acc, events = state
-        stuck = run_samples(
+        code = run_samples(
             plan, self.mesh, q, w, self.costs, self.axons, box, p, self.neurons, self.synapses, self.members,
             np.ascontiguousarray(x), record, scratch, acc, events,
         )  # fmt: skip
-        if stuck == -1:
-            raise BackendError(f"messages got stuck in the network of {self.chip.name}; please report this chip file")
+        if code in (STUCK, TOO_LONG):
+            raise stopped(self.program, code, record.stopped, self.axons, box, q)
 
     def ends(self) -> Ends:
         """Where the messages of a profile come from and go to."""

@@ -61,6 +61,8 @@ def replay(chip: Chip, time, src, dst, size, last: int = NEVER) -> Replay:
     order = np.lexsort((time, src))
     inject, arrive = np.full((2, len(time)), -1)
     inject[order], arrive[order], flits = _send(mesh, n_links, *(a[order] for a in (time, src, size, dst)), 1, last)
+    if chip.noc.on_full == "drop":
+        raise OptionError(f"packets wait at their source, and {chip.name} has noc.on_full = 'drop'; set it to 'stall'")
     routers = src // chip.noc.cores_per_router, dst // chip.noc.cores_per_router
     return Replay(inject, arrive, hops(chip.grid, *routers).sum(-1), flits)
 

@@ -7,6 +7,7 @@ from nwcompile.ir.run import Run, Totals
 from nwcompile.kernels.cpu_cycle import Plan
 from nwcompile.sim.cycle import ChipRun, layers_of, named_counters
 from nwcompile.sim.inputs import verify_counts
+from nwcompile.sim.overload import take_losses
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.watch import summed
 
@@ -21,8 +22,9 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
     chip_run = ChipRun(program, n_steps, n_hardware, window)
     x = [inputs[name] for name in network.inputs]
     parts = over_samples(n_samples, lambda own: _Sums(chip_run, x, own, 0 if profile else None))
-    counters = named_counters(program, *(sum(getattr(p.record, k) for p in parts).sum(0, keepdims=True)
-                                for k in ("received", "sent")))  # fmt: skip
+    received, sent = (sum(getattr(p.record, k) for p in parts).sum(0, keepdims=True) for k in ("received", "sent"))
+    counters = named_counters(program, received, sent)
+    dropped = take_losses(program, received, counters)
     n_barriers = n_samples * schedule.period
     measured = chip_run.measured(
         counters, sum(p.record.flits for p in parts).sum(0, keepdims=True), np.array([sum(p.cycles for p in parts)]),
@@ -42,7 +44,8 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
     outputs = {n: spikes[n] if network.node(n).neuron.fires else states[n]["v"] for n in network.outputs}
     output = next(iter(outputs.values())) if len(outputs) == 1 else outputs
     totals = Totals(n_steps, n_hardware, longest)
-    return Run("cycle", "cpu", window, n_samples, spikes, states, output, counters, totals=totals, **measured)
+    return Run("cycle", "cpu", window, n_samples, spikes, states, output, counters, dropped=dropped, totals=totals,
+               **measured)  # fmt: skip
 
 
 class _Sums:

@@ -102,12 +102,6 @@ def test_page_of_backends_that_disagree_is_marked():
         assert mark in render_html(collect(program, run_of(program), crosscheck=check))
 
 
-def test_page_of_dropped_messages_says_so():
-    doc = collect(three_cores(), run_of(three_cores()))
-    doc["run"]["n_dropped"] = 1234
-    assert "1 234 messages were dropped because a buffer was full" in render_html(doc)
-
-
 def test_every_figure_of_the_tables_has_a_unit():
     program = three_cores(calibrated=True, quantization=[
         {"layer": "fc1", "bits": 8, "weight_error_rms": 0.004, "spike_agreement_percent": 99.0}])  # fmt: skip

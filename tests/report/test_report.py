@@ -15,7 +15,7 @@ from tests.report.programs import chip_without, run_of, three_cores
 
 KEYS = [
     "verdict", "report_schema", "fits", "chip", "run", "fit", "time", "bottleneck", "advice", "steps", "floorline",
-    "profile", "real_time", "energy", "events_per_sample", "multi_spike", "io", "layers", "cores", "links",
+    "profile", "real_time", "energy", "events_per_sample", "multi_spike", "io", "dropped", "layers", "cores", "links",
     "accuracy", "crosscheck", "warnings", "provenance",
 ]  # fmt: skip
 
