@@ -126,6 +126,24 @@ def chips(draw) -> Chip:
 
 
 @st.composite
+def buses(draw) -> Chip:
+    """The same with a segmented bus: few lanes, short queues, cores side by side, slots longer than they need be."""
+    table, cycles = draw(chips()).to_dict(), st.integers(1, 4)
+    columns, ports = draw(st.integers(1, 7)), draw(st.integers(1, 2))
+    noc = {
+        "topology": "segmented_bus", "columns": columns, "rows": 1, "cores_per_router": ports,
+        "lanes": draw(st.integers(1, 3)), "buffer_flits": draw(st.integers(1, 4)),
+        "cycle_ns": draw(st.sampled_from([1.0, 0.5, 1.5])),
+        "hop_cycles_ew": draw(cycles), "inject_cycles": draw(cycles), "eject_cycles": draw(cycles),
+    }  # fmt: skip
+    table["noc"], table["io"] = noc, {}
+    if draw(st.booleans()) and columns * ports > 1:
+        table["io"] = {"sites": [f"{draw(st.integers(0, columns - 1))},0,{ports - 1}"]}
+    chip = Chip.from_dict(table)
+    return chip.replace({"noc.slot_cycles": chip.slot_cycles + draw(st.integers(0, 9))})
+
+
+@st.composite
 def faults(draw, columns: int, rows: int) -> dict:
     """Routers and links out of use, now and then, as keys of a chip file."""
     if columns < 2 or draw(st.booleans()):
@@ -151,12 +169,15 @@ def layouts(draw) -> dict:
 
 
 @st.composite
-def programs(draw) -> Program:
-    """A random network, mapped at random (any neuron on any core) onto a random chip, several spikes sent any way."""
+def programs(draw, on=chips) -> Program:
+    """A random network, mapped at random (any neuron on any core) onto a random chip, several spikes sent any way.
+
+    `on`: `chips` or `buses`.
+    """
     on_multi_spike = draw(st.sampled_from(ON_MULTI_SPIKE))
     execution = draw(st.sampled_from(["pipelined", "phased"]))
     feedback = 1 if execution == "phased" else 4  # a pipeline of up to four layers takes a step for each
-    network, chip = draw(networks(on_multi_spike == "repeat", feedback)), draw(chips())
+    network, chip = draw(networks(on_multi_spike == "repeat", feedback)), draw(on())
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     open_sites = chip.sites[chip.limit("max_neurons") > 0]
     n_cores = draw(st.integers(1, len(open_sites)))

@@ -32,7 +32,7 @@ def _list(args: Namespace) -> None:
 
 
 def _show(chip: Chip, json: bool) -> None:
-    known = [key for key in KEYS if chip.value(key) is not None]
+    known = [key for key in KEYS if chip.value(key) is not None and chip.has_key(key)]
     if json:
         keys = {key: {"value": chip.value(key), "source": chip.source_of(key)} for key in known}
         head = {"name": chip.name, "description": chip.description, "n_cores": chip.n_cores, "hash": chip.hash}
@@ -41,7 +41,7 @@ def _show(chip: Chip, json: bool) -> None:
     print(f"{chip.name}: {chip.description}\n")
     rows = [(key, _value(chip.value(key)), chip.source_of(key) or "default") for key in known]
     print(table(("key", "value", "source"), rows))
-    unknown = [key for key in KEYS if chip.value(key) is None]
+    unknown = [key for key in KEYS if chip.value(key) is None and chip.has_key(key)]
     if unknown:
         print(f"\nnot given: {', '.join(unknown)}")
     for what, has in (("times", chip.has_times), ("energies", chip.has_energies)):

@@ -11,7 +11,7 @@ import numpy as np
 
 from nwcompile.cost.advice import Advice, advise
 from nwcompile.cost.layers import LayerShare, layer_share
-from nwcompile.cost.work import FILLS, Bottleneck, Work, work
+from nwcompile.cost.work import FILLS, Bottleneck, Work, link_busy, work
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
 
@@ -74,7 +74,7 @@ def floorline(
         return None
     done = work(program, counters, link_flits, n_samples)
     share = layer_share(program, activity or program.activity or Activity.uniform(program.network, 1))
-    link = np.where(link_flits.any(1), (link_flits * program.chip.link_cycles).argmax(1), -1)
+    link = np.where(link_flits.any(1), link_busy(program.chip, link_flits).argmax(1), -1)
     critical = _critical(done)
     every = np.arange(len(link))
     busiest = _busiest(done, share, link, critical, every)

@@ -8,6 +8,7 @@ import numpy as np
 from nwcompile.cost.gates import gate_messages, gates
 from nwcompile.cost.wiring import wiring
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.bus import stretches
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.mapping import Mapping
@@ -222,8 +223,8 @@ def link_flits(program: Program, activity: Activity, window: str = "aligned") ->
     """int64[H, link]: flits that cross each link in each hardware step, on the ways of the chip's routing.
 
     Links: `router * 4 + direction`, router = y * columns + x, direction 0 E (+x), 1 W (-x), 2 N (+y), 3 S (-y); then
-    the injection and then the ejection link of every physical core. Messages of input lines, and those to the outside,
-    use links only where the chip has io.sites.
+    the injection and then the ejection link of every physical core; of a bus: nwcompile/ir/bus.py. Messages of input
+    lines, and those to the outside, use links only where the chip has io.sites.
     """
     chip, mapping, axons, network = program.chip, program.mapping, program.axons, program.network
     n_steps = program.schedule.n_hardware_steps(activity.n_steps, window)
@@ -244,8 +245,16 @@ def link_flits(program: Program, activity: Activity, window: str = "aligned") ->
     used = carried.any(0)
     carried, ends = carried[:, used], ends[:, used]
     flits = np.zeros((n_steps, len(chip.link_cycles)), np.int64)
-    offset, link = ways(chip.grid, *(ends // chip.noc.cores_per_router))
+    offset, link = _links_on_the_way(chip, *ends)
     ends = ends + np.array([[len(chip.link_cycles) - 2 * chip.n_cores], [len(chip.link_cycles) - chip.n_cores]])
     for h in range(n_steps):
         cpu_traffic.count_links(carried[h], ends, offset, link, flits[h])
     return flits
+
+
+def _links_on_the_way(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The links, those of the cores' own ports left out, between pairs of physical cores, as `ways` gives them."""
+    per = chip.noc.cores_per_router
+    if chip.is_bus:
+        return stretches(chip.noc.columns, per, here, there)
+    return ways(chip.grid, here // per, there // per)

@@ -88,14 +88,24 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
     units = {"shared": SEND + RECEIVE} if chip.cost.units == "shared" else {"send": SEND, "receive": RECEIVE}
     n_barriers = n_samples * program.schedule.period
     core_ticks, noc_ticks = chip.ticks
-    busy = (link_flits.astype(np.int64) * chip.link_cycles).max(1, initial=0)
-    busiest = busy * noc_ticks // core_ticks  # rounded down: it stays a bound
+    busiest = link_busy(chip, link_flits).max(1, initial=0) * noc_ticks // core_ticks  # rounded down: it stays a bound
     return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles))
 
 
+def link_busy(chip: Chip, link_flits: np.ndarray) -> np.ndarray:
+    """int64[H, link]: NoC cycles that each link is busy at least with so many flits; the lanes of a bus share them."""
+    return link_flits.astype(np.int64) * chip.link_cycles // chip.link_lanes
+
+
 def link_place(chip: Chip, link: int) -> tuple[int, int, str]:
-    """Router (x, y) of a link id, and its direction E, W, N, S, or `port p inject` or `eject` for a core's own link."""
-    n_mesh = 4 * chip.noc.columns * chip.noc.rows
+    """Router (x, y) of a link id, and its direction E, W, N, S, or `port p inject` or `eject` for a core's own link.
+
+    On a bus: position x and 0, and `segment` (from there to x + 1), `switch` or the core's port.
+    """
+    n_mesh = len(chip.link_cycles) - 2 * chip.n_cores
+    if link < n_mesh and chip.is_bus:
+        n_segments = chip.noc.columns - 1
+        return (link, 0, "segment") if link < n_segments else (link - n_segments, 0, "switch")
     if link < n_mesh:
         y, x = divmod(link // 4, chip.noc.columns)
         return x, y, DIRECTIONS[link % 4]
@@ -104,6 +114,14 @@ def link_place(chip: Chip, link: int) -> tuple[int, int, str]:
 
 
 def link_name(chip: Chip, link: int) -> str:
-    """A link in words: `(1, 0) E`, `(1, 0) port 2 inject`."""
+    """A link in words: `(1, 0) E`, `(1, 0) port 2 inject`, `segment 3-4`, `switch 3`."""
     x, y, kind = link_place(chip, link)
+    if kind in ("segment", "switch"):
+        return lane_name(chip, link)
     return f"({x}, {y}) {kind}"
+
+
+def lane_name(chip: Chip, link: int) -> str:
+    """A link of a bus that is no core's own: `segment 3-4` or `switch 3`."""
+    x, _, kind = link_place(chip, link)
+    return f"segment {x}-{x + 1}" if kind == "segment" else f"switch {x}"

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
+from nwcompile.ir.bus import MESH_KEYS, SEGMENTED_BUS, link_count, longest_transfer_cycles
 from nwcompile.ir.chip_base import on_base
 from nwcompile.ir.chip_check import (
     LARGEST_CORE_COUNT,
@@ -171,9 +172,33 @@ class Chip:
         """The routers, their links and the ways of messages."""
         return grid(self.noc, self.name)
 
+    @property
+    def is_bus(self) -> bool:
+        """Whether cores are joined by a segmented bus (nwcompile/ir/bus.py), not by routers."""
+        return self.noc.topology == SEGMENTED_BUS
+
+    @property
+    def slot_cycles(self) -> int:
+        """NoC cycles of a slot of a segmented bus."""
+        return self.noc.slot_cycles or longest_transfer_cycles(self.noc)
+
+    def has_key(self, key: str) -> bool:
+        """Whether a key says something about this chip: those of a mesh say nothing about a bus."""
+        return not (self.is_bus and key.removeprefix("noc.") in MESH_KEYS)
+
+    @cached_property
+    def link_lanes(self) -> np.ndarray:
+        """int64[link]: flits that a link carries side by side, one except on the lanes of a bus."""
+        side_by_side = np.ones(len(self.link_cycles), np.int64)
+        if self.is_bus:
+            side_by_side[: -2 * self.n_cores] = self.noc.lanes
+        return side_by_side
+
     @cached_property
     def link_cycles(self) -> np.ndarray:
         """int64[link]: NoC cycles in which each link takes one flit; links as `link_flits` of cost.traffic has them."""
+        if self.is_bus:
+            return np.full(link_count(self.noc.columns, self.n_cores), self.slot_cycles)
         noc, of_link = self.noc, np.full(4 * len(self.grid.is_open) + 2 * self.n_cores, self.noc.link_cycles_per_flit)
         slow = np.flatnonzero(between_chips(self.grid, noc.chip_columns, noc.chip_rows))
         of_link[slow] = noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit

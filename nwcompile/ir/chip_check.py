@@ -8,11 +8,12 @@ from dataclasses import MISSING, fields
 from typing import Any, get_args, get_origin
 
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
+from nwcompile.ir.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_BUS, longest_transfer_cycles
 from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
 from nwcompile.ir.routing import ROUTINGS, grid
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "noc.topology": ("mesh", "torus"),
+    "noc.topology": ("mesh", "torus", SEGMENTED_BUS),
     "noc.routing": (*ROUTINGS, "up-down"),
     "noc.on_full": ("stall", "drop"),
     "state.overflow": OVERFLOWS,
@@ -29,7 +30,7 @@ MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "noc.route_cycles", "cor
 SMALLEST = {"weights.exponent_min": -24, "weights.exponent_max": -24,
             "weights.bits": 2, "state.bits": 2, "neuron.bias_bits": 2}  # fmt: skip
 LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc.chip_rows": 1024,
-           "noc.cores_per_router": 32, "noc.virtual_channels": 16,
+           "noc.cores_per_router": 32, "noc.virtual_channels": 16, "noc.lanes": 256,
            "noc.buffer_flits": 4096, "noc.flits_per_message": 1024, "noc.payload_flits": 1024,
            "noc.payload_bits": 32, "core.word_bits": 4096,
            "weights.bits": 16, "weights.step": 256, "weights.exponent_min": 24, "weights.exponent_max": 24,
@@ -93,6 +94,12 @@ def check_value(key: str, value: Any, where: str, n_cores: int) -> None:
 
 def check_noc(noc, where: str) -> None:
     """The keys of a `Noc` (of nwcompile.ir.chip_sections) go together, and no message can be lost or wait for ever."""
+    if noc.topology == SEGMENTED_BUS:
+        _check_bus(noc, where)
+        return
+    for key in BUS_KEYS:
+        if getattr(noc, key) is not None:
+            raise ChipError(f'{where}: noc.{key}: a {noc.topology} has none; set noc.topology = "{SEGMENTED_BUS}"')
     if noc.topology == "torus" and noc.routing in ("xy", "yx") and noc.virtual_channels < 2:
         raise ChipError(
             f"{where}: noc.virtual_channels: {noc.virtual_channels} could deadlock: routing {noc.routing!r} needs 2 or "
@@ -123,6 +130,30 @@ def check_io(chip, where: str) -> None:
         seen.add((x, y, port))
     if seen and not chip.is_usable.any():
         raise ChipError(f"{where}: io.sites: no core is left for neurons; take some out")
+
+
+def _check_bus(noc, where: str) -> None:
+    """The keys of a segmented bus; those that say nothing about it are as if they were not given."""
+    defaults = {f.name: f.default for f in fields(noc)}
+    for key, reason in MESH_KEYS.items():
+        if getattr(noc, key) != defaults[key]:
+            raise ChipError(f"{where}: noc.{key}: a segmented bus has none, {reason}; leave it out")
+    if noc.rows != 1:
+        raise ChipError(f"{where}: noc.rows: {noc.rows} on a segmented bus, which has 1 row; raise noc.columns instead")
+    if noc.lanes is None:
+        raise ChipError(f"{where}: noc.lanes: missing key; a segmented bus needs it")
+    n_cores = noc.columns * noc.cores_per_router
+    if n_cores > MOST_BUS_CORES:
+        raise ChipError(
+            f"{where}: noc.columns: {n_cores} cores on a segmented bus are above the largest supported, "
+            f"{MOST_BUS_CORES}"
+        )
+    least = longest_transfer_cycles(noc)
+    if noc.slot_cycles is not None and noc.slot_cycles < least:
+        raise ChipError(
+            f"{where}: noc.slot_cycles: {noc.slot_cycles} is too short for a transfer from end to end, which takes "
+            f"{least}; raise it, or leave it out"
+        )
 
 
 def _check_number(key: str, number: int | float, where: str) -> None:

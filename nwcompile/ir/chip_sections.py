@@ -11,6 +11,12 @@ class Noc:
     Routing is deterministic: a message's destination and the router where it is tell its next link. A run ends with an
     error at a step that takes longer than `max_step_cycles`; by default that is twice what all work and all flit-hops
     of the step take one after another, each flit-hop as long as the slowest there is, so that nothing can hang.
+
+    With `topology = "segmented_bus"` it is a bus of `lanes` parallel lanes along `columns` positions (`rows = 1`), with
+    `cores_per_router` cores at each, and a switch on every lane at every position. In a slot of `slot_cycles` a message
+    takes one lane from its core's position to another's: `inject_cycles`, `hop_cycles_ew` a segment, `eject_cycles`. Up
+    to `buffer_flits` messages wait in a core to be sent, and as many received ones to be worked on. `cycle_ns`,
+    `payload_bits` and `max_step_cycles` mean the same; the other keys say nothing about a bus and are refused.
     """
 
     columns: int  # routers along x, which points east
@@ -32,7 +38,9 @@ class Noc:
     credit_cycles: int = 2  # a buffer slot left -> usable by the sender upstream
     route_cycles: int = 0  # more cycles for the head of a packet, before it asks for a virtual channel
     speculative: bool = True  # a head asks for virtual channel and crossbar at once; false: one cycle after the other
-    topology: str = "mesh"  # "torus": the first and last router of every row and column are joined as well
+    topology: str = "mesh"  # "torus": the ends of every row and column are joined as well; "segmented_bus": see above
+    lanes: int | None = None  # parallel lanes of a segmented bus, which needs it
+    slot_cycles: int | None = None  # NoC cycles a transfer has its lane; not given: what one from end to end takes
     routing: str = "xy"  # "xy": along x first; "west-first", "odd-even": longer rest first; "up-down": round faults too
     faults: list[str] | None = None  # routers like "1,0" and links like "1,0-2,0" out of use; needs routing "up-down"
     chip_columns: int | None = None  # routers along x of one chip, where several are joined; not given: all

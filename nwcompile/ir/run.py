@@ -36,6 +36,27 @@ SUMS = {
 }
 
 
+@dataclass(frozen=True, eq=False)
+class BusSchedule:
+    """How a segmented bus was used, int64[H] by hardware step: sums of the samples, but the most of what is a peak.
+
+    `slots`: in which anything was transferred, the length of the schedule; times `Chip.slot_cycles` it is how long the
+    bus worked. `transfers`: messages over lanes, those of a core to itself are not. Of them `waited` did not go in the
+    first slot after they came into the queue of their core, and `conflicts` is how many of those had a core that was
+    free to send to a free core, but found every lane's path crossed, in a slot while they waited. `lane_slots`: lanes
+    in use, added up over the slots. `peak_lanes`: most lanes in use in a slot. `peak_queue`: most messages waiting in a
+    core for their slots.
+    """
+
+    slots: np.ndarray
+    transfers: np.ndarray
+    waited: np.ndarray
+    conflicts: np.ndarray
+    lane_slots: np.ndarray
+    peak_lanes: np.ndarray
+    peak_queue: np.ndarray
+
+
 @dataclass(frozen=True)
 class Totals:
     """What is known of the steps that `record="totals"` has summed up: T aligned and H hardware steps, the longest one.
@@ -88,6 +109,7 @@ class Run:
     dropped: Dropped | None = None  # on a chip with noc.on_full = "drop"
     profile: Profile | None = None  # of `cycle`, if asked for
     totals: Totals | None = None  # of `cycle`, if asked for
+    bus: BusSchedule | None = None  # of `cycle`, on a chip with a segmented bus
 
     @property
     def n_dropped(self) -> int:

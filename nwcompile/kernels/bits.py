@@ -20,6 +20,16 @@ def lowest(typing, bits):
     return types.uint64(types.uint64), generate
 
 
+@intrinsic
+def leading_zeros(typing, bits):
+    """How many bits of a uint64 that is not 0 are above its highest 1."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
 @inlined
 def bit(number):
     """The set of one number, 0 to 63."""
@@ -33,3 +43,29 @@ def first_from(bits, start):
     if above != 0:
         return start + np.int64(lowest(above))
     return np.int64(lowest(bits))
+
+
+@inlined
+def first_of_both(one, row, other, row_of_other, low, high):
+    """The smallest number from `low` to `high` in two sets, rows of uint64[row, word]; -1 if there is none."""
+    for word in range(low >> 6, (high >> 6) + 1):
+        both = one[row, word] & other[row_of_other, word]
+        if word == low >> 6:
+            both = both >> np.uint64(low & 63) << np.uint64(low & 63)
+        if both != 0:
+            found = (word << 6) + np.int64(lowest(both))
+            return found if found <= high else np.int64(-1)
+    return np.int64(-1)
+
+
+@inlined
+def last_of_both(one, row, other, row_of_other, low, high):
+    """The largest such number."""
+    for word in range(high >> 6, (low >> 6) - 1, -1):
+        both = one[row, word] & other[row_of_other, word]
+        if word == high >> 6:
+            both = both << np.uint64(63 - (high & 63)) >> np.uint64(63 - (high & 63))
+        if both != 0:
+            found = (word << 6) + 63 - np.int64(leading_zeros(both))
+            return found if found >= low else np.int64(-1)
+    return np.int64(-1)

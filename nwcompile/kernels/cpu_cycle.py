@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.kernels.cpu_bus import PEAK_LANES, clear
+from nwcompile.kernels.cpu_bus_cores import move_on_bus
 from nwcompile.kernels.cpu_core import move_messages
 from nwcompile.kernels.cpu_neuron import is_at_rest, step
 from nwcompile.kernels.cpu_router import equal_turns, start_over
@@ -43,6 +45,7 @@ class Record(NamedTuple):
     cycles: np.ndarray  # int64[step h]: core cycles without barriers
     flits: np.ndarray  # int64[step h, link]
     stopped: np.ndarray  # int64[2]: sample and hardware step in which messages were stuck, or took too long
+    bus: np.ndarray  # int64[step h, cpu_bus.N_COUNTS]: of a bus; sums, and the most of what is named PEAK
 
 
 @kernel
@@ -138,9 +141,17 @@ def send_input(axons, box, x, repeats, gate, at):
 
 
 @kernel
-def run_samples(plan, mesh, q, w, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events):
+def count_slots(counts, row):
+    """Add the counts of a micro-step on the bus to those of its step; of peaks the larger one stays."""
+    for i in range(counts.shape[0]):
+        row[i] = max(row[i], counts[i]) if i >= PEAK_LANES else row[i] + counts[i]
+
+
+@kernel
+def run_samples(plan, mesh, bus, q, w, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events):
     """Simulate samples one after the other from cleared state (or one sample from where it was: Plan.first).
 
+    Either `mesh` or `bus` is None (Numba leaves out its branches), and q and p are those of the other.
     x: int32[sample, step from Plan.first, input line]; s, acc, events, q, p, box: scratch. Returns 0; STUCK or TOO_LONG
     as `move_messages`, the flits of that micro-step being those of q; TOO_OFTEN if a neuron spikes more often than
     messages are repeated, its spikes of that step being the last ones recorded.
@@ -153,10 +164,13 @@ def run_samples(plan, mesh, q, w, costs, axons, box, p, neurons, synapses, membe
             s.since[:] = 1 << 30
             acc[:] = 0
             events[:] = 0
-            start_over(q)
-            equal_turns(q)
-            p.turn[:] = 0
-            p.channel[:] = mesh.n_vcs - 1
+            if mesh is not None:
+                start_over(q)
+                equal_turns(q)
+                p.turn[:] = 0
+                p.channel[:] = mesh.n_vcs - 1
+            if bus is not None:
+                clear(bus, q)
         for micro in range(plan.first * plan.period, (plan.first + record.cycles.shape[0]) * plan.period):
             h = micro // plan.period
             row = h - plan.first
@@ -181,9 +195,16 @@ def run_samples(plan, mesh, q, w, costs, axons, box, p, neurons, synapses, membe
             if w.is_on:
                 w.state[ROW], w.state[STEP_NOW], w.state[SAMPLE_NOW] = row, h, plan.first_sample + b
                 w.state[BASE] = record.cycles[row] * plan.ticks_per_cycle
-            ticks = move_messages(
-                mesh, q, w, costs, axons, box, p, synapses, members, micro, acc, events, record.received[row]
-            )
+            ticks = np.int64(-1)
+            if mesh is not None:
+                ticks = move_messages(
+                    mesh, q, w, costs, axons, box, p, synapses, members, micro, acc, events, record.received[row]
+                )
+            if bus is not None:
+                ticks = move_on_bus(
+                    bus, q, w, costs, axons, box, p, synapses, members, micro, acc, events, record.received[row]
+                )
+                count_slots(q.counts, record.bus[row])
             if ticks < 0:
                 record.stopped[0], record.stopped[1] = plan.first_sample + b, h
                 return ticks

@@ -181,6 +181,12 @@ def note_buffers(m, q, w, group, time):
     held = np.int64(0)
     for b in range(group * m.n_vcs, (group + 1) * m.n_vcs):
         held += q.buffer[b].count
+    note_held(w, group, held, time)
+
+
+@inlined
+def note_held(w, group, held, time):
+    """What the buffers of a group hold is so many flits from `time` on."""
     before = w.held[group]
     if held == before:
         return

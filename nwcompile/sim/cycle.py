@@ -6,11 +6,13 @@ from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.gates import gates
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.kernels import cpu_bus
 from nwcompile.kernels.cpu_core import N_COUNTS, N_COUNTS_LOST, STUCK, TOO_LONG, Costs, Outbox, Pipeline
 from nwcompile.kernels.cpu_cycle import Plan, Record, run_samples
 from nwcompile.kernels.cpu_watch import Watch
 from nwcompile.sim import tables
 from nwcompile.sim.axons import axon_table
+from nwcompile.sim.bus import bus_cores, bus_of, schedule_of, waiting
 from nwcompile.sim.fabric import fabric, queues
 from nwcompile.sim.inputs import LARGEST_REPEAT
 from nwcompile.sim.overload import longest_step, stopped, take_losses
@@ -51,6 +53,8 @@ def run_program(
         counters, sum(r.flits for r in records), sum(r.cycles for r in records), n_samples * schedule.period,
         None if flight_steps is None else [w for _, w in notes],
     )  # fmt: skip
+    if program.chip.is_bus:
+        measured["bus"] = schedule_of([r.bus for r in records])
     return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, dropped=dropped, **measured)
 
 
@@ -85,8 +89,12 @@ class ChipRun:
     def __init__(self, program: Program, n_steps: int, n_hardware: int, window: str):
         self.program, self.chip = program, program.chip
         network, chip = program.network, program.chip
-        self.mesh, self.n_links = fabric(chip, chip.ticks[1])
         self.axons = axon_table(program)
+        self.mesh, self.bus, self.n_links = None, None, len(chip.link_cycles)
+        if chip.is_bus:
+            self.bus = bus_of(chip, self.axons.site, chip.ticks[1])
+        else:
+            self.mesh, _ = fabric(chip, chip.ticks[1])
         per_cycle = chip.ticks[0]
         cost = chip.cost
         ticks = [(c or 0) * per_cycle for c in (cost.visit_cycles, cost.update_cycles, cost.spike_cycles,
@@ -120,11 +128,12 @@ class ChipRun:
             np.zeros((n_rows, len(self.axons.site), N_COUNTS_LOST if self.costs.drops else N_COUNTS), np.int64),
             np.zeros((n_rows, n_cores, len(SENT)), np.int64), np.zeros(n_rows, np.int64),
             np.zeros((n_rows, self.n_links), np.int64), np.zeros(2, np.int64),
+            np.zeros((n_rows, cpu_bus.N_COUNTS), np.int64),
         )  # fmt: skip
 
     def watch(self, n_rows: int, flight_steps: int | None) -> Watch:
         """Empty notes for `n_rows` hardware steps."""
-        return watch(self.mesh, n_rows, self.program.mapping.n_cores, self.axons, flight_steps)
+        return watch(self.mesh or self.bus, n_rows, self.program.mapping.n_cores, self.axons, flight_steps)
 
     def state(self) -> tuple:
         """Everything that changes while samples run: queues, messages, cores, neurons, sums on their way."""
@@ -134,18 +143,21 @@ class ChipRun:
         box = Outbox(np.zeros(n_axons, np.int32), *of_axon[:3], np.zeros(n_cores + 1, np.int64),
                      np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64), *of_axon[3:],
                      np.zeros(n_sources, np.int64))  # fmt: skip
-        p = Pipeline(*(np.zeros(n_cores, t) for t in (np.int8, *[np.int64] * 3, *[np.int32] * 2, *[np.int64] * 2,
-                                                      np.int32, np.int64)), np.zeros(1, np.int64))  # fmt: skip
         n_slots = int(self.synapses.delay.max(initial=1)) + 1
         acc, events = np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8)
-        q = queues(self.mesh, self.n_links)
+        if self.bus is not None:
+            q, p = waiting(self.bus, self.n_links), bus_cores(self.bus)
+        else:
+            q = queues(self.mesh, self.n_links)
+            p = Pipeline(*(np.zeros(n_cores, t) for t in (np.int8, *[np.int64] * 3, *[np.int32] * 2, *[np.int64] * 2,
+                                                          np.int32, np.int64)), np.zeros(1, np.int64))  # fmt: skip
         return q, box, p, tables.scratch(n_neurons), acc, events
 
     def go(self, plan: Plan, x: np.ndarray, record: Record, w: Watch, state: tuple) -> None:
         """Simulate the hardware steps from `plan.first` on of x int32[b, step, input line], as many as `record` has."""
         q, box, p, scratch, acc, events = state
         code = run_samples(
-            plan, self.mesh, q, w, self.costs, self.axons, box, p, self.neurons, self.synapses, self.members,
+            plan, self.mesh, self.bus, q, w, self.costs, self.axons, box, p, self.neurons, self.synapses, self.members,
             np.ascontiguousarray(x), record, scratch, acc, events,
         )  # fmt: skip
         if code in (STUCK, TOO_LONG):
@@ -167,7 +179,7 @@ class ChipRun:
         found["energy_pj"] = energy_pj(counters, chip, found.get("seconds"))
         if notes is not None:
             n_ticks = int(cycles.sum()) * chip.ticks[0]
-            found["profile"] = profile(self.mesh, notes, flits, self.ends(), n_ticks, chip.ticks[0])
+            found["profile"] = profile(self.mesh or self.bus, notes, flits, self.ends(), n_ticks, chip.ticks[0])
         return found
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nwcompile.cost.work import lane_name, link_busy
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.routing import hops
@@ -13,6 +14,7 @@ from nwcompile.kernels.cpu_mesh import Mesh
 from nwcompile.kernels.cpu_replay import Packets, Sources
 from nwcompile.kernels.cpu_replay import replay as run_packets
 from nwcompile.kernels.cpu_wheel import NEVER
+from nwcompile.sim.bus import send_on_bus
 from nwcompile.sim.fabric import fabric, planted, queues
 
 PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
@@ -53,10 +55,12 @@ def replay(chip: Chip, time, src, dst, size, last: int = NEVER) -> Replay:
     """Send packets of `size[k]` flits, made at cycle `time[k]` in core `src[k]`, to core `dst[k]`.
 
     Cores are physical, numbered as sites are: router * cores_per_router + port. A source sends its packets in order of
-    time, then as given, one flit a cycle; a sink takes what arrives. Ends when all have arrived, or at cycle `last`.
-    Raises OptionError for packets that cannot be.
+    time, then as given, one flit a cycle; a sink takes what arrives. Ends when all have arrived, or at cycle `last`. On
+    a segmented bus a packet is one transfer of 1 flit. Raises OptionError for packets that cannot be.
     """
     time, src, dst, size = _verified(chip, time, src, dst, size)
+    if chip.is_bus:
+        return Replay(*send_on_bus(chip, time, src, size, dst, last))
     mesh, n_links = fabric(chip)
     order = np.lexsort((time, src))
     inject, arrive = np.full((2, len(time)), -1)
@@ -74,6 +78,8 @@ def replay_trees(chip: Chip, time, src, dst: Sequence, last: int = NEVER) -> Rep
     list; `hops` counts each link of a tree once. The cores of a list are different from each other. Otherwise as
     `replay`. Raises OptionError.
     """
+    if chip.is_bus:
+        raise OptionError(f"trees fork in routers, and {chip.name} has a segmented bus; send a packet to each core")
     lists = [np.asarray(cores, np.int64) for cores in dst]
     length = np.array([len(cores) for cores in lists], np.int64)
     to = np.concatenate([np.zeros(0, np.int64), *lists])
@@ -172,13 +178,15 @@ def load(
     arrived = done.arrive[measured] >= 0
     stable = bool(measured.any() and arrived.all() and accepted >= KEEPS_UP * made - 3 * np.sqrt(made * per))
     latency = float((done.arrive - time)[measured].mean()) if stable else None
-    busiest = None if stable else link_name(chip, int(np.argmax(done.link_flits)))
+    busiest = None if stable else link_name(chip, int(np.argmax(link_busy(chip, done.link_flits))))
     return Load(pattern, int(measured.sum()), float(made), float(accepted), latency, stable, busiest)
 
 
 def link_name(chip: Chip, link: int) -> str:
     """What a link joins: its router and direction, or the core that it leads from or to."""
-    n_mesh = 4 * chip.noc.columns * chip.noc.rows
+    n_mesh = len(chip.link_cycles) - 2 * chip.n_cores
+    if link < n_mesh and chip.is_bus:
+        return lane_name(chip, link)
     if link < n_mesh:
         y, x = divmod(link // 4, chip.noc.columns)
         return f"router ({x}, {y}) {('east', 'west', 'north', 'south')[link % 4]}"

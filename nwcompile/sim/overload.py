@@ -3,10 +3,11 @@
 import numpy as np
 
 from nwcompile.cost.gates import gates
-from nwcompile.cost.work import link_name
+from nwcompile.cost.work import link_busy, link_name
 from nwcompile.errors import BackendError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Dropped
+from nwcompile.kernels.cpu_bus import Waiting
 from nwcompile.kernels.cpu_core import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, STUCK, AxonTable, Outbox
 from nwcompile.kernels.cpu_mesh import Mesh, Queues
 from nwcompile.sim.inputs import LARGEST_REPEAT
@@ -21,12 +22,16 @@ def verify_backend(program: Program, backend: str) -> None:
         )
 
 
-def longest_step(program: Program, mesh: Mesh, axons: AxonTable) -> tuple[int, int, int]:
+def longest_step(program: Program, mesh: Mesh | None, axons: AxonTable) -> tuple[int, int, int]:
     """The fields `longest_step`, `longest_idle` and `longest_message` of `Costs`, in ticks.
 
-    A flit-hop takes as long as the slowest link and a whole turn of credits, without anything beside it.
+    A flit-hop takes as long as the slowest link and a whole turn of credits, without anything beside it. A bus (without
+    a mesh) needs only the first, for its schedule ends.
     """
     chip, cost = program.chip, program.chip.cost
+    limit = (chip.noc.max_step_cycles or 0) * chip.ticks[0]
+    if mesh is None:
+        return limit, 0, 0
     visit, update, spike, message = (
         (c or 0) * chip.ticks[0]
         for c in (cost.visit_cycles, cost.update_cycles, cost.spike_cycles, cost.message_out_cycles)
@@ -38,10 +43,12 @@ def longest_step(program: Program, mesh: Mesh, axons: AxonTable) -> tuple[int, i
     n_spikes = LARGEST_REPEAT if program.repeats else 1
     idle = int(np.count_nonzero(program.core_of >= 0)) * (visit + update + n_spikes * spike)
     each = spike + message + int(axons.ticks.max(initial=0)) + int(axons.flits.max(initial=1)) * n_hops * hop
-    return (chip.noc.max_step_cycles or 0) * chip.ticks[0], idle + hop, each
+    return limit, idle + hop, each
 
 
-def stopped(program: Program, code: int, where: np.ndarray, axons: AxonTable, box: Outbox, q: Queues) -> BackendError:
+def stopped(
+    program: Program, code: int, where: np.ndarray, axons: AxonTable, box: Outbox, q: Queues | Waiting
+) -> BackendError:
     """What to say of a step, `where` = (sample, hardware step), whose messages are stuck, or which takes too long.
 
     Accepted are the flits that reached a core or gate, offered those of all messages of the step (phase); the
@@ -52,7 +59,7 @@ def stopped(program: Program, code: int, where: np.ndarray, axons: AxonTable, bo
     accepted = int(q.flits[len(chip.link_cycles) - chip.n_cores :].sum())
     place = f"step {where[1]} of sample {where[0]} on {chip.name}"
     loads = f"{accepted} of {offered} flits arrived"
-    busiest = q.flits * chip.link_cycles
+    busiest = link_busy(chip, q.flits)
     link = f"; the busiest link is {link_name(chip, int(busiest.argmax()))}" if busiest.any() else ""
     if code == STUCK:
         return BackendError(f"{place}: messages got stuck, {loads}{link}; please report this chip file")

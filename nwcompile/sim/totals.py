@@ -5,6 +5,7 @@ import numpy as np
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run, Totals
 from nwcompile.kernels.cpu_cycle import Plan
+from nwcompile.sim.bus import schedule_of, summed_schedule
 from nwcompile.sim.cycle import ChipRun, layers_of, named_counters
 from nwcompile.sim.inputs import verify_counts
 from nwcompile.sim.overload import take_losses
@@ -30,6 +31,8 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
         counters, sum(p.record.flits for p in parts).sum(0, keepdims=True), np.array([sum(p.cycles for p in parts)]),
         n_barriers * n_hardware, [summed(p.notes) for p in parts] if profile else None,
     )  # fmt: skip
+    if program.chip.is_bus:
+        measured["bus"] = summed_schedule(schedule_of([p.record.bus for p in parts]))
     longest = None
     if program.chip.has_times:
         barriers = schedule.period * program.chip.barrier_cycles(program.mapping.n_tiles)

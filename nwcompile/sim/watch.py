@@ -6,9 +6,11 @@ import numpy as np
 
 from nwcompile.ir.profile import Profile
 from nwcompile.kernels import cpu_watch
+from nwcompile.kernels.cpu_bus import Bus
 from nwcompile.kernels.cpu_core import AxonTable
 from nwcompile.kernels.cpu_mesh import PORT_BITS, Mesh
 from nwcompile.kernels.cpu_watch import N_BINS, N_COLUMNS, N_CORE_COLUMNS, N_POINTS, Watch
+from nwcompile.sim.bus import links_on_bus
 
 PATH = {"step": cpu_watch.OF_STEP, "sample": cpu_watch.SAMPLE, "core": cpu_watch.CORE, "source": cpu_watch.SOURCE}
 PATH_TIMES = {"total": cpu_watch.TICKS, "ready": cpu_watch.READY, "stalled": cpu_watch.STALLED,
@@ -23,11 +25,11 @@ class Ends(NamedTuple):
     entry: np.ndarray | None  # int64[logical core]: where those of input lines come from; None: they use no links
 
 
-def watch(m: Mesh, n_steps: int, n_cores: int, axons: AxonTable, flight_steps: int | None) -> Watch:
+def watch(m: Mesh | Bus, n_steps: int, n_cores: int, axons: AxonTable, flight_steps: int | None) -> Watch:
     """Empty notes for H = `n_steps` hardware steps, flits in flight for the first of them; None: nothing is watched."""
     is_on = flight_steps is not None
     steps, cores, gates, messages = (n_steps, n_cores, len(axons.site), len(axons.core)) if is_on else (0, 0, 0, 0)
-    n_groups = len(m.output) + len(m.inject_link) if is_on else 0
+    n_groups, depth = queue_sizes(m) if is_on else (0, 0)
     flight = min(flight_steps or 0, steps)
     path = np.zeros((steps, N_COLUMNS), np.int64)
     path[:, [cpu_watch.SOURCE, cpu_watch.BLOCKED]] = -1
@@ -36,12 +38,12 @@ def watch(m: Mesh, n_steps: int, n_cores: int, axons: AxonTable, flight_steps: i
         np.zeros(N_BINS if is_on else 0, np.int64), np.zeros(2, np.int64),
         *(np.zeros(n_groups, np.int64) for _ in range(4)), np.full((flight, N_POINTS, 2), -1, np.int32),
         np.zeros(flight, np.int64), np.zeros((gates, N_CORE_COLUMNS), np.int64),
-        np.zeros((n_groups * m.n_vcs * m.depth + gates, 4), np.int64), np.zeros((messages, 2), np.int32),
+        np.zeros((n_groups * depth + gates, 4), np.int64), np.zeros((messages, 2), np.int32),
         np.zeros(8, np.int64),
     )  # fmt: skip
 
 
-def profile(m: Mesh, parts: list[Watch], flits: np.ndarray, ends: Ends, n_ticks: int, ticks: int) -> Profile:
+def profile(m: Mesh | Bus, parts: list[Watch], flits: np.ndarray, ends: Ends, n_ticks: int, ticks: int) -> Profile:
     """The Profile of notes on consecutive samples.
 
     `flits` int64[H, link] and `n_ticks` are of all steps; `ticks` is the length of a core cycle.
@@ -70,8 +72,20 @@ def summed(w: Watch) -> Watch:
     )
 
 
-def link_of_group(m: Mesh) -> np.ndarray:
-    """int64[group]: the link that leads to the buffers of each input of a router, then of each core; -1 none."""
+def queue_sizes(m: Mesh | Bus) -> tuple[int, int]:
+    """How many groups of buffers there are, and flits that each of them holds."""
+    if isinstance(m, Bus):
+        return 2 * len(m.tap), m.depth
+    return len(m.output) + len(m.inject_link), m.n_vcs * m.depth
+
+
+def link_of_group(m: Mesh | Bus) -> np.ndarray:
+    """int64[group]: the link that leads to the buffers of each input of a router, then of each core; -1 none.
+
+    On a bus a group is a core's queue before its injection port, or behind its ejection port.
+    """
+    if isinstance(m, Bus):
+        return m.port_link.T.reshape(-1)
     n_cores = len(m.inject_link)
     link = np.full(len(m.output) + n_cores, -1, np.int64)
     there = m.output["down"] >= 0
@@ -88,7 +102,7 @@ def last_of_bin(index: np.ndarray) -> np.ndarray:
     return ((index - shift * half + 1) << shift) - 1
 
 
-def _path(m: Mesh, parts, flits, ends: Ends, ticks: int) -> dict[str, np.ndarray]:
+def _path(m: Mesh | Bus, parts, flits, ends: Ends, ticks: int) -> dict[str, np.ndarray]:
     """The row of the longest phase of each step, the first of equal ones; the busiest link that its message took."""
     rows = np.stack([w.path for w in parts])
     longest = rows[:, :, cpu_watch.TICKS].argmax(0)
@@ -107,8 +121,10 @@ def _path(m: Mesh, parts, flits, ends: Ends, ticks: int) -> dict[str, np.ndarray
     return found
 
 
-def links_between(m: Mesh, here: int, there: int) -> list[tuple[int, int]]:
+def links_between(m: Mesh | Bus, here: int, there: int) -> list[tuple[int, int]]:
     """The links that a message takes from one physical core to another, the cores' own included, and ticks a flit."""
+    if isinstance(m, Bus):
+        return links_on_bus(m, here, there)
     router, way = here // m.per_router, [(int(m.inject_link[here]), m.link_ticks)]
     while True:
         port = int(m.route[router, there]) & ((1 << PORT_BITS) - 1)
