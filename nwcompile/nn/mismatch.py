@@ -42,7 +42,7 @@ class Mismatch:
     def prepare(self, name: str, seed: int | None, in_eval: bool) -> None:
         """Draw anew from now on, for the tensor of that name."""
         self.name, self.seed, self.in_eval = name, seed, in_eval
-        if self.deviation:
+        if self.deviation and not torch.compiler.is_exporting():
             self.call = self.call + 1
 
     def factor(self, like: torch.Tensor, training: bool) -> torch.Tensor:
