@@ -16,6 +16,8 @@ from nwcompile.kernels.cpu_replay import replay as run_packets
 from nwcompile.kernels.cpu_wheel import NEVER
 from nwcompile.sim.bus import send_on_bus
 from nwcompile.sim.fabric import fabric, planted, queues
+from nwcompile.sim.lockstep import send as send_in_lockstep
+from nwcompile.sim.lockstep import suits
 
 PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
 LARGEST_SIZE = 1 << 16
@@ -58,17 +60,19 @@ def replay(chip: Chip, time, src, dst, size, last: int = NEVER) -> Replay:
     time, then as given, one flit a cycle; a sink takes what arrives. Ends when all have arrived, or at cycle `last`. On
     a segmented bus a packet is one transfer of 1 flit. Raises OptionError for packets that cannot be.
     """
+    if chip.noc.on_full == "drop":
+        raise OptionError(f"packets wait at their source, and {chip.name} has noc.on_full = 'drop'; set it to 'stall'")
     time, src, dst, size = _verified(chip, time, src, dst, size)
     if chip.is_bus:
         return Replay(*send_on_bus(chip, time, src, size, dst, last))
     mesh, n_links = fabric(chip)
-    order = np.lexsort((time, src))
-    inject, arrive = np.full((2, len(time)), -1)
-    inject[order], arrive[order], flits = _send(mesh, n_links, *(a[order] for a in (time, src, size, dst)), 1, last)
-    if chip.noc.on_full == "drop":
-        raise OptionError(f"packets wait at their source, and {chip.name} has noc.on_full = 'drop'; set it to 'stall'")
-    routers = src // chip.noc.cores_per_router, dst // chip.noc.cores_per_router
-    return Replay(inject, arrive, hops(chip.grid, *routers).sum(-1), flits)
+    if suits(mesh):
+        inject, arrive, flits = send_in_lockstep(mesh, n_links, time, src, size, dst, last)
+    else:
+        order = np.lexsort((time, src))
+        inject, arrive = np.full((2, len(time)), -1)
+        inject[order], arrive[order], flits = _send(mesh, n_links, *(a[order] for a in (time, src, size, dst)), 1, last)
+    return Replay(inject, arrive, _links_on_way(chip, src, dst), flits)
 
 
 def replay_trees(chip: Chip, time, src, dst: Sequence, last: int = NEVER) -> Replay:
@@ -117,6 +121,16 @@ def _send(mesh: Mesh, n_links: int, time, src, size, to, n_deliveries, last: int
     return inject, arrive, q.flits
 
 
+def _links_on_way(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """int64[packet]: links between routers on its way; looked up where there are more packets than pairs of routers."""
+    n, per_router = len(chip.grid.is_open), chip.noc.cores_per_router
+    at, to = (src, dst) if per_router == 1 else (src // per_router, dst // per_router)
+    if len(at) < n * n:
+        return hops(chip.grid, at, to).sum(-1)
+    own = np.arange(n)
+    return hops(chip.grid, own[:, None], own).sum(-1).reshape(-1)[at * n + to]
+
+
 def _verified(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
     """The columns of a list of packets as int64[packet]; raises OptionError for packets that cannot be."""
     time, src, dst, size = (_whole(name, values) for name, values in
@@ -125,15 +139,15 @@ def _verified(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
                                     ("dst", dst, 0, chip.n_cores - 1), ("size", size, 1, LARGEST_SIZE)):  # fmt: skip
         if values.shape != time.shape:
             raise OptionError(f"packets: {len(values)} values of {name} for {len(time)} of time; give one a packet")
-        bad = np.flatnonzero((values < low) | (values > high))
-        if bad.size:
+        if values.size and (values.min() < low or values.max() > high):
+            bad = np.flatnonzero((values < low) | (values > high))
             raise OptionError(
                 f"packet {bad[0]}: {name} {values[bad[0]]} is outside {low}..{high} "
                 f"({chip.name} has {chip.n_cores} cores)"
             )
-    is_open, per_router = chip.grid.is_open, chip.noc.cores_per_router
-    closed = np.flatnonzero(~is_open[src // per_router] | ~is_open[dst // per_router])
-    if closed.size:
+    is_open = np.repeat(chip.grid.is_open, chip.noc.cores_per_router)
+    if not is_open.all() and not (is_open[src] & is_open[dst]).all():
+        closed = np.flatnonzero(~is_open[src] | ~is_open[dst])
         raise OptionError(f"packet {closed[0]}: core {src[closed[0]]} or {dst[closed[0]]} is at a router of noc.faults")
     return time, src, dst, size
 
