@@ -153,24 +153,33 @@ def _slots(network: Network, wires: list[Wiring], chip: Chip):
     return np.concatenate(offset).astype(np.int64), _joined(classes), _joined(kernel), _joined(kernel_bits)
 
 
-def _atoms(network: Network, wires: list[Wiring], first_class: np.ndarray):
-    """The atoms of every source class, as CSR, and their sizes: sources that share all their classes are one atom."""
-    pairs, sizes, n_atoms = [np.zeros((0, 2), np.int64)], [], 0
+def source_atoms(network: Network, wires: list[Wiring]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The atom of every source of each node that sends, int64[n], and the atoms' sizes, int64[atom].
+
+    Sources of a node are one atom if they share the class of every connection that leaves it.
+    """
+    atom_of, sizes, n_atoms = {}, [], 0
     for name in network.offsets:
-        leaving = [i for i, c in enumerate(network.connections) if c.source == name]
+        leaving = [w for c, w in zip(network.connections, wires, strict=True) if c.source == name]
         if not leaving:
             continue
-        atom = wires[leaving[0]].source_class.astype(np.int64)
-        for i in leaving[1:]:
-            both = atom * wires[i].n_source_classes + wires[i].source_class
-            atom = np.unique(both, return_inverse=True)[1].reshape(-1)
+        atom = leaving[0].source_class.astype(np.int64)
+        for w in leaving[1:]:
+            atom = np.unique(atom * w.n_source_classes + w.source_class, return_inverse=True)[1].reshape(-1)
         sizes.append(np.bincount(atom))
-        for i in leaving:
-            width = len(sizes[-1])
-            key = np.unique((wires[i].source_class + first_class[i]) * width + atom)
-            pairs.append(np.stack([key // width, key % width + n_atoms], 1))
+        atom_of[name] = atom + n_atoms
         n_atoms += len(sizes[-1])
+    return atom_of, _joined(sizes)
+
+
+def _atoms(network: Network, wires: list[Wiring], first_class: np.ndarray):
+    """The atoms of every source class, as CSR, and the atoms' sizes."""
+    atom_of, size = source_atoms(network, wires)
+    pairs = [np.zeros((0, 2), np.int64)]
+    for i, c in enumerate(network.connections):
+        key = np.unique((wires[i].source_class + first_class[i]) * len(size) + atom_of[c.source])
+        pairs.append(np.stack([key // len(size), key % len(size)], 1))
     table = np.concatenate(pairs)
     table = table[np.argsort(table[:, 0], kind="stable")]
     offset = np.concatenate([[0], np.cumsum(np.bincount(table[:, 0], minlength=first_class[-1]))])
-    return offset.astype(np.int64), np.ascontiguousarray(table[:, 1]), _joined(sizes)
+    return offset.astype(np.int64), np.ascontiguousarray(table[:, 1]), size

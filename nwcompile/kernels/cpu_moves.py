@@ -1,0 +1,369 @@
+"""Hot loops of the `floorline` partitioner: what every core holds and does as units move, exact at any time (Numba).
+
+A unit is a set of neurons that move together. A move touches only the unit's own rows and messages and those of its
+sources; everything else stays as it is. All figures are whole numbers, equal to a full count at any moment.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nwcompile.kernels.jit import inlined, kernel
+
+NEURONS, IN_AXONS, OUT_AXONS, SYNAPSE_BITS = 0, 1, 2, 3
+N_RESOURCES = 4
+TIME, MESSAGES, REMOTE, AXONS, EXCESS, N_USED = 0, 1, 2, 3, 4, 5  # of `Loads.total`
+N_TOTALS = 6
+
+
+class Demand(NamedTuple):
+    """What units ask of the cores that hold them; nothing here changes when they move.
+
+    An atom is a set of sources that send to the very same neurons; a row is what one source of an atom has of one
+    connection in a core; a group is the sources of one atom in one unit. Spikes are messages to each destination core.
+    """
+
+    size: np.ndarray  # int64[unit]: neurons
+    send: np.ndarray  # int[unit, step]: cycles of visits, updates and spikes
+    receive: np.ndarray  # int[unit, step]: cycles of synaptic operations
+    in_offset: np.ndarray  # int64[unit + 1]
+    in_row: np.ndarray  # int32[entry]: row
+    in_count: np.ndarray  # int32[entry]: synapses of each source of the row in the unit
+    out_offset: np.ndarray  # int64[unit + 1]: the groups of unit u are out_offset[u]:out_offset[u + 1]
+    group_atom: np.ndarray  # int32[group]
+    group_unit: np.ndarray  # int32[group]
+    group_size: np.ndarray  # int64[group]: sources
+    group_spikes: np.ndarray  # int64[group]: over all steps
+    spike_offset: np.ndarray  # int64[group + 1]
+    spike_step: np.ndarray  # int32[...]
+    spike_count: np.ndarray  # int32[...]
+    atom_offset: np.ndarray  # int64[atom + 1]
+    atom_group: np.ndarray  # int32[...]: groups of each atom
+    atom_size: np.ndarray  # int64[atom]: sources, input lines included
+    arrival_offset: np.ndarray  # int64[atom + 1]
+    arrival_step: np.ndarray  # int32[...]
+    arrival_count: np.ndarray  # int32[...]: spikes of all sources of the atom
+    row_atom: np.ndarray  # int64[row]
+    row_format: np.ndarray  # int64[row]
+    row_bits: np.ndarray  # int64[format, block + 1]: synapse memory of a row of that many synapses
+    shared_bits: np.ndarray  # int64[format]: bits of a synapse of a shared kernel, 0 where rows are stored
+    kernel_offset: np.ndarray  # int64[unit + 1]
+    kernel: np.ndarray  # int32[...]: shared kernels that the unit reads
+    kernel_readers: np.ndarray  # int32[...]: by how many of its neurons
+    kernel_bits: np.ndarray  # int64[kernel]
+    cycles: np.ndarray  # int64[3]: of a message out, of a message in, of a word
+    word_bits: np.ndarray  # int64[1]
+    limit: np.ndarray  # int64[core, resource]
+    barrier: np.ndarray  # int64[cores in use + 1]: cycles of a step
+
+
+class Loads(NamedTuple):
+    """What the cores hold and do. Columns of `load`: each core's send unit, then each core's receive unit.
+
+    Where one unit does both, the columns are the cores'.
+    """
+
+    core_of: np.ndarray  # int32[unit], -1: on none
+    n_units: np.ndarray  # int64[core]
+    n_synapses: np.ndarray  # int32[row, core]
+    n_rows: np.ndarray  # int32[atom, core]
+    n_readers: np.ndarray  # int32[kernel, core]
+    fan_out: np.ndarray  # int32[atom]: cores it sends to
+    used: np.ndarray  # int64[core, resource]
+    excess: np.ndarray  # int64[core]: sum over resources of what is above the limit, per 2**20 of the limit
+    load: np.ndarray  # int64[step, column]
+    top: np.ndarray  # int64[step]: largest load
+    top_column: np.ndarray  # int32[step]
+    total: np.ndarray  # int64[N_TOTALS]
+    touched: np.ndarray  # int64[column + 1]: columns changed since `settle`; the last entry counts them
+    is_touched: np.ndarray  # bool[column]
+    old_top: np.ndarray  # int64[step]
+    old_column: np.ndarray  # int32[step]
+    old_total: np.ndarray  # int64[N_TOTALS]
+
+
+@inlined
+def _touch(s, column):
+    if not s.is_touched[column]:
+        s.is_touched[column] = True
+        s.touched[s.touched[-1]] = column
+        s.touched[-1] += 1
+
+
+@inlined
+def _bits(d, row_format, n):
+    block = d.row_bits.shape[1] - 1
+    return n // block * d.row_bits[row_format, block] + d.row_bits[row_format, n % block]
+
+
+@inlined
+def _words(d, row_format, n):
+    bits = n * d.shared_bits[row_format] if d.shared_bits[row_format] else _bits(d, row_format, n)
+    return -(-bits // d.word_bits[0])
+
+
+@kernel
+def _departures(d, s, unit, core, sign):
+    """Add (or, with `sign` -1, take) what a unit does and sends on a core."""
+    s.n_units[core] += sign
+    s.total[N_USED] += (sign > 0) * (s.n_units[core] == 1) - (sign < 0) * (s.n_units[core] == 0)
+    s.used[core, NEURONS] += sign * d.size[unit]
+    _touch(s, core)
+    for h in range(s.load.shape[0]):
+        s.load[h, core] += sign * d.send[unit, h]
+    for g in range(d.out_offset[unit], d.out_offset[unit + 1]):
+        atom = d.group_atom[g]
+        n = sign * s.fan_out[atom]
+        if n == 0:
+            continue
+        s.used[core, OUT_AXONS] += n * d.group_size[g]
+        s.total[MESSAGES] += n * d.group_spikes[g]
+        s.total[REMOTE] += (n - sign * (s.n_rows[atom, core] > 0)) * d.group_spikes[g]
+        for i in range(d.spike_offset[g], d.spike_offset[g + 1]):
+            s.load[d.spike_step[i], core] += n * d.cycles[0] * d.spike_count[i]
+
+
+@kernel
+def _axon(d, s, atom, core, column, sign):
+    """Add or take the axons from an atom to a core."""
+    s.fan_out[atom] += sign
+    s.used[core, IN_AXONS] += sign * d.atom_size[atom]
+    s.total[AXONS] += sign * d.atom_size[atom]
+    for i in range(d.arrival_offset[atom], d.arrival_offset[atom + 1]):
+        s.load[d.arrival_step[i], column] += sign * d.cycles[1] * d.arrival_count[i]
+    for j in range(d.atom_offset[atom], d.atom_offset[atom + 1]):
+        g = d.atom_group[j]
+        home = s.core_of[d.group_unit[g]]
+        if home < 0:
+            continue
+        _touch(s, home)
+        s.used[home, OUT_AXONS] += sign * d.group_size[g]
+        s.total[MESSAGES] += sign * d.group_spikes[g]
+        if home != core:
+            s.total[REMOTE] += sign * d.group_spikes[g]
+        for i in range(d.spike_offset[g], d.spike_offset[g + 1]):
+            s.load[d.spike_step[i], home] += sign * d.cycles[0] * d.spike_count[i]
+
+
+@kernel
+def _arrivals(d, s, unit, core, sign):
+    """Add or take what a unit reads on a core: rows, kernels, axons and the cycles that they take."""
+    column = core if s.load.shape[1] == len(s.n_units) else core + len(s.n_units)
+    _touch(s, column)
+    for h in range(s.load.shape[0]):
+        s.load[h, column] += sign * d.receive[unit, h]
+    for i in range(d.kernel_offset[unit], d.kernel_offset[unit + 1]):
+        k = d.kernel[i]
+        before = s.n_readers[k, core]
+        s.n_readers[k, core] = before + sign * d.kernel_readers[i]
+        if before == 0 or s.n_readers[k, core] == 0:
+            s.used[core, SYNAPSE_BITS] += sign * d.kernel_bits[k]
+    for e in range(d.in_offset[unit], d.in_offset[unit + 1]):
+        row = d.in_row[e]
+        atom, form = d.row_atom[row], d.row_format[row]
+        n = np.int64(s.n_synapses[row, core])
+        new = n + sign * d.in_count[e]
+        s.n_synapses[row, core] = new
+        s.used[core, SYNAPSE_BITS] += d.atom_size[atom] * (_bits(d, form, new) - _bits(d, form, n))
+        if d.cycles[2]:
+            words = d.cycles[2] * (_words(d, form, new) - _words(d, form, n))
+            if words:
+                for i in range(d.arrival_offset[atom], d.arrival_offset[atom + 1]):
+                    s.load[d.arrival_step[i], column] += words * d.arrival_count[i]
+        if n == 0 or new == 0:
+            s.n_rows[atom, core] += sign
+            if s.n_rows[atom, core] == (sign > 0):
+                _axon(d, s, atom, core, column, sign)
+
+
+@kernel
+def put(d, s, unit, core):
+    """Put a unit that is on no core on one; `settle` makes `total` whole again."""
+    s.core_of[unit] = core
+    _departures(d, s, unit, core, 1)
+    _arrivals(d, s, unit, core, 1)
+
+
+@kernel
+def take(d, s, unit):
+    """Take a unit off its core; `settle` makes `total` whole again."""
+    core = s.core_of[unit]
+    _arrivals(d, s, unit, core, -1)
+    _departures(d, s, unit, core, -1)
+    s.core_of[unit] = -1
+
+
+@inlined
+def _core_excess(d, s, core):
+    over = 0
+    for r in range(N_RESOURCES):
+        if s.used[core, r] > d.limit[core, r]:
+            over += ((s.used[core, r] - d.limit[core, r]) << 20) // max(d.limit[core, r], 1) + 1
+    return over
+
+
+@kernel
+def settle(d, s):
+    """Bring the largest load of every step, the time and the excess up to date."""
+    n_steps, n_columns = s.load.shape
+    time = np.int64(0)
+    n_touched = s.touched[-1]
+    for h in range(n_steps):
+        if s.is_touched[s.top_column[h]]:
+            best, column = s.load[h, 0], 0
+            for c in range(1, n_columns):
+                if s.load[h, c] > best:
+                    best, column = s.load[h, c], c
+        else:
+            best, column = s.top[h], s.top_column[h]
+            for i in range(n_touched):
+                if s.load[h, s.touched[i]] > best:
+                    best, column = s.load[h, s.touched[i]], s.touched[i]
+        s.top[h], s.top_column[h] = best, column
+        time += best
+    s.total[TIME] = time + n_steps * d.barrier[s.total[N_USED]]
+    n_cores = len(s.n_units)
+    for i in range(n_touched):
+        core = s.touched[i] % n_cores
+        over = _core_excess(d, s, core)
+        s.total[EXCESS] += over - s.excess[core]
+        s.excess[core] = over
+        s.is_touched[s.touched[i]] = False
+    s.touched[-1] = 0
+
+
+@inlined
+def random(state):
+    """Next 64 random bits of state: uint64[1] (SplitMix64, Steele et al., OOPSLA'14)."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@inlined
+def below(state, n):
+    """A random whole number from 0 to n - 1."""
+    return np.int64(random(state) % np.uint64(n))
+
+
+@inlined
+def cost(total, weight):
+    """What the search makes small: float64 of `total`, with weight: float64[6]."""
+    linear = weight[0] + weight[1] * total[TIME] + weight[2] * total[MESSAGES] + weight[3] * total[AXONS]
+    return linear * (weight[4] + weight[5] * total[TIME])
+
+
+@inlined
+def _copy(values, to):
+    for i in range(len(values)):
+        to[i] = values[i]
+
+
+@inlined
+def _keep(s):
+    _copy(s.top, s.old_top)
+    _copy(s.top_column, s.old_column)
+    _copy(s.total, s.old_total)
+
+
+@inlined
+def _forget(d, s):
+    """After the loads were put back: the largest loads and totals as `_keep` saw them."""
+    n_cores = len(s.n_units)
+    for i in range(s.touched[-1]):
+        core = s.touched[i] % n_cores
+        s.excess[core] = _core_excess(d, s, core)
+        s.is_touched[s.touched[i]] = False
+    s.touched[-1] = 0
+    _copy(s.old_top, s.top)
+    _copy(s.old_column, s.top_column)
+    _copy(s.old_total, s.total)
+
+
+@kernel
+def _move(d, s, unit, other, core):
+    """Move a unit to `core`, and `other`, if there is one, from there to where the unit was."""
+    home = s.core_of[unit]
+    take(d, s, unit)
+    if other >= 0:
+        take(d, s, other)
+    put(d, s, unit, core)
+    if other >= 0:
+        put(d, s, other, home)
+
+
+@kernel
+def _unit_on(s, state, core):
+    """A random unit of a core; -1 if none was met."""
+    n = len(s.core_of)
+    for _ in range(4 * len(s.n_units)):
+        u = below(state, n)
+        if s.core_of[u] == core:
+            return u
+    return -1
+
+
+@kernel
+def _propose(d, s, state):
+    """A random move (unit, other unit or -1, core); unit -1 if none was found.
+
+    Half of them relieve a core that is the busiest of some step.
+    """
+    n_cores = len(s.n_units)
+    h = below(state, s.load.shape[0])
+    if below(state, 4) > 0:
+        column = s.top_column[h]
+        core = column % n_cores
+        unit = _unit_on(s, state, core)
+        if unit < 0:
+            return -1, -1, 0
+        for _ in range(3):
+            u = _unit_on(s, state, core)
+            if column >= n_cores and u >= 0 and d.receive[u, h] > d.receive[unit, h]:
+                unit = u
+        target = below(state, n_cores)
+        for _ in range(2):
+            c = below(state, n_cores)
+            if s.load[h, c + column - core] < s.load[h, target + column - core]:
+                target = c
+    else:
+        unit, target = below(state, len(s.core_of)), below(state, n_cores)
+    if target == s.core_of[unit]:
+        return -1, -1, 0
+    other = -1
+    if below(state, 2) == 0:
+        other = _unit_on(s, state, target)
+    return unit, other, target
+
+
+@kernel
+def search(d, s, weight, temperature, n_moves, keep_all, state, best):
+    """Try `n_moves` random moves at one temperature (Metropolis rule), limits first, in place.
+
+    weight: float64[6] as in `cost`; keep_all: no core may be left empty; state: uint64[1]. best: int32[unit] takes the
+    cores of the best moment, if it is better than the start; returns its excess and cost.
+    """
+    least, lowest = s.total[EXCESS], cost(s.total, weight)
+    for _ in range(n_moves):
+        unit, other, core = _propose(d, s, state)
+        if unit < 0 or (keep_all and other < 0 and s.n_units[s.core_of[unit]] == 1):
+            continue
+        before, over = cost(s.total, weight), s.total[EXCESS]
+        home = s.core_of[unit]
+        _keep(s)
+        _move(d, s, unit, other, core)
+        settle(d, s)
+        delta = cost(s.total, weight) - before
+        accept = s.total[EXCESS] <= over
+        if accept and s.total[EXCESS] == over and delta > 0:
+            uniform = (random(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+            accept = temperature > 0.0 and uniform < np.exp(-delta / temperature)
+        if not accept:
+            _move(d, s, unit, other, home)
+            _forget(d, s)
+        elif s.total[EXCESS] < least or (s.total[EXCESS] == least and before + delta < lowest):
+            least, lowest = s.total[EXCESS], before + delta
+            _copy(s.core_of, best)
+    return least, lowest

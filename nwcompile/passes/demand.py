@@ -1,0 +1,216 @@
+"""Demand: what units of neurons ask of the cores that hold them, gathered once before any of them moves."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nwcompile.cost.traffic import stored_kind, synapse_bits
+from nwcompile.cost.wiring import wiring
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import CONV, SYNAPSE_KINDS
+from nwcompile.ir.schedule import Schedule
+from nwcompile.kernels import cpu_moves, cpu_units
+from nwcompile.kernels.cpu_partition import FanIn
+from nwcompile.passes import capacity
+
+LARGEST_TABLE = 1 << 26  # cycles kept by unit and step; above that, steps are left out at even distances
+
+
+class Spikes(NamedTuple):
+    """Spikes in every step as CSR lists of the steps with any."""
+
+    offset: np.ndarray  # int64[... + 1]
+    step: np.ndarray  # int32[...]
+    count: np.ndarray  # int32[...]
+
+
+class Groups(NamedTuple):
+    """Sources of one atom in one unit, in the order of units; unit -1 (of input lines) comes last."""
+
+    atom: np.ndarray  # int64[group]
+    unit: np.ndarray  # int64[group]
+    size: np.ndarray  # int64[group]
+    spikes: Spikes
+
+
+def unit_demand(
+    network: Network, chip: Chip, activity: Activity, timing: Schedule, unit_of: np.ndarray, n_cores: int
+) -> cpu_moves.Demand:
+    """The Demand of the units int32[neuron] (0.., none empty) of a normalized network, on up to `n_cores` cores.
+
+    A cost that the chip does not give counts as one cycle. Steps are hardware steps, as in `traffic.count_events`;
+    of more than `LARGEST_TABLE` allows, some at even distances.
+    """
+    fan, n_units = capacity.fan_in(network, chip), int(unit_of.max()) + 1
+    neurons = np.argsort(unit_of, kind="stable")
+    start = np.concatenate([[0], np.cumsum(np.bincount(unit_of))])
+    offset, row, count = cpu_units.unit_rows(fan, start, neurons)
+    step_at, n_steps = _kept_steps(timing.n_hardware_steps(activity.n_steps, "aligned"), n_units)
+    groups = _groups(network, activity, timing, unit_of, step_at, n_steps)
+    arrivals, atom_offset, atom_group = _arrivals(groups, len(fan.atom_size), n_steps)
+    row_atom, row_format = fan.atoms, np.repeat(fan.class_format, np.diff(fan.atom_offset))
+    row_bits, shared_bits, row_cycles = _formats(network, chip, fan)
+    receive = np.zeros((n_units, n_steps), np.int64)
+    cpu_units.add_received(offset, row, count, row_atom, row_cycles[row_format], *arrivals, receive)
+    inside = groups.unit >= 0
+    kernels = _kernels(fan, start, neurons)
+    cost, e = chip.cost, [_cycles(chip, name) for name in ("message_out", "message_in", "word")]
+    limit = capacity.site_limits(chip)[:, : cpu_moves.N_RESOURCES]
+    limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
+    return cpu_moves.Demand(
+        np.bincount(unit_of).astype(np.int64), _send(network, chip, activity, timing, unit_of, step_at, n_steps),
+        receive, offset, row, count,
+        np.searchsorted(groups.unit[inside], np.arange(n_units + 1)), groups.atom[inside].astype(np.int32),
+        groups.unit[inside].astype(np.int32), groups.size[inside], _totals(groups.spikes)[inside],
+        *groups.spikes, atom_offset, atom_group, fan.atom_size, *arrivals, row_atom, row_format, row_bits, shared_bits,
+        *kernels, fan.kernel_bits, np.array(e, np.int64), np.array([chip.core.word_bits]), np.ascontiguousarray(limit),
+        _barriers(chip, n_cores, activity.n_samples * timing.period),
+    )  # fmt: skip
+
+
+def empty_loads(demand: cpu_moves.Demand, chip: Chip) -> cpu_moves.Loads:
+    """Loads of cores without units, settled."""
+    n_units, n_steps = demand.send.shape
+    n_cores = len(demand.limit)
+    n_columns = n_cores if chip.cost.units == "shared" else 2 * n_cores
+    n_rows, n_atoms, n_kernels = len(demand.row_atom), len(demand.atom_size), len(demand.kernel_bits)
+    loads = cpu_moves.Loads(
+        np.full(n_units, -1, np.int32), np.zeros(n_cores, np.int64), np.zeros((n_rows, n_cores), np.int32),
+        np.zeros((n_atoms, n_cores), np.int32), np.zeros((n_kernels, n_cores), np.int32), np.zeros(n_atoms, np.int32),
+        np.zeros((n_cores, cpu_moves.N_RESOURCES), np.int64), np.zeros(n_cores, np.int64),
+        np.zeros((n_steps, n_columns), np.int64), np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32),
+        np.zeros(cpu_moves.N_TOTALS, np.int64), np.zeros(n_columns + 1, np.int64), np.zeros(n_columns, bool),
+        np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32), np.zeros(cpu_moves.N_TOTALS, np.int64),
+    )  # fmt: skip
+    cpu_moves.settle(demand, loads)
+    return loads
+
+
+def _cycles(chip: Chip, event: str) -> int:
+    """Cycles of an event, or 1 where the chip does not say."""
+    cycles = getattr(chip.cost, f"{event}_cycles")
+    return 1 if cycles is None else cycles
+
+
+def _kept_steps(n_steps: int, n_units: int) -> tuple[np.ndarray, int]:
+    """int64[H]: the place of every hardware step that is looked at, -1 for the others, and how many are."""
+    n_kept = max(1, min(n_steps, LARGEST_TABLE // n_units))
+    step_at = np.full(n_steps, -1)
+    step_at[np.arange(n_kept) * n_steps // n_kept] = np.arange(n_kept)
+    return step_at, n_kept
+
+
+def _groups(network, activity, timing, unit_of, step_at, n_steps) -> Groups:
+    atom_of, _ = capacity.source_atoms(network, [wiring(network, c) for c in network.connections])
+    first, parts = capacity.neuron_offsets(network), []
+    for name, atom in atom_of.items():
+        n = len(atom)
+        unit = unit_of[first[name] : first[name] + n] if name in first else np.full(n, -1)
+        width = int(atom.max()) + 1
+        key, group = np.unique((unit.astype(np.int64) + 1) * width + atom, return_inverse=True)
+        group = group.reshape(-1)
+        size = np.bincount(group)
+        start = np.concatenate([[0], np.cumsum(size)])
+        step0 = timing.offset[name] if timing.period == 1 else 0
+        spikes = cpu_units.spikes_of(
+            activity.counts[name], step0, start, np.argsort(group, kind="stable"), step_at, n_steps
+        )
+        parts.append(Groups(key % width, key // width - 1, size, Spikes(*spikes)))
+    return _in_unit_order(parts)
+
+
+def _in_unit_order(parts: list[Groups]) -> Groups:
+    if not parts:
+        none = np.zeros(0, np.int64)
+        return Groups(none, none, none, Spikes(np.zeros(1, np.int64), none.astype(np.int32), none.astype(np.int32)))
+    atom, unit, size = (np.concatenate([p[i] for p in parts]) for i in range(3))
+    order = np.argsort(np.where(unit < 0, np.iinfo(np.int64).max, unit), kind="stable")
+    joined = _joined_spikes([p.spikes for p in parts])
+    return Groups(atom[order], unit[order], size[order].astype(np.int64), _picked(joined, order))
+
+
+def _joined_spikes(parts: list[Spikes]) -> Spikes:
+    length = np.concatenate([np.diff(p.offset) for p in parts])
+    return Spikes(
+        np.concatenate([[0], np.cumsum(length)]), np.concatenate([p.step for p in parts]),
+        np.concatenate([p.count for p in parts]),
+    )  # fmt: skip
+
+
+def _picked(spikes: Spikes, order: np.ndarray) -> Spikes:
+    """The lists of spikes in another order."""
+    length = np.diff(spikes.offset)[order]
+    offset = np.concatenate([[0], np.cumsum(length)])
+    at = np.repeat(spikes.offset[:-1][order] - offset[:-1], length) + np.arange(offset[-1])
+    return Spikes(offset, spikes.step[at], spikes.count[at])
+
+
+def _arrivals(groups: Groups, n_atoms: int, n_steps: int) -> tuple[Spikes, np.ndarray, np.ndarray]:
+    """Spikes of all sources of every atom, and the groups of every atom that lie in units, as CSR."""
+    of_spike = np.repeat(groups.atom, np.diff(groups.spikes.offset)) * n_steps + groups.spikes.step
+    key, inverse = np.unique(of_spike, return_inverse=True)
+    count = np.bincount(inverse.reshape(-1), groups.spikes.count, len(key)).astype(np.int32)
+    offset = np.searchsorted(key, np.arange(n_atoms + 1) * n_steps)
+    inside = groups.unit >= 0
+    order = np.argsort(groups.atom[inside], kind="stable").astype(np.int32)
+    atom_offset = np.concatenate([[0], np.cumsum(np.bincount(groups.atom[inside], minlength=n_atoms))])
+    return Spikes(offset, (key % n_steps).astype(np.int32), count), atom_offset, order
+
+
+def _totals(spikes: Spikes) -> np.ndarray:
+    """int64: spikes over all steps of each list."""
+    upto = np.concatenate([[0], np.cumsum(spikes.count, dtype=np.int64)])
+    return np.diff(upto[spikes.offset])
+
+
+def _formats(network: Network, chip: Chip, fan: FanIn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """By connection: bits of a row of 0.. synapses, bits of a synapse of a shared kernel or 0, cycles of a synop."""
+    n = len(network.connections)
+    row_bits = np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(fan.step_bits, 1)], 1)
+    shared, cycles = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    for i, c in enumerate(network.connections):
+        kind = wiring(network, c).kind
+        if kind == CONV and chip.weights.sharing:
+            shared[i] = synapse_bits(c, kind, chip)
+        cycles[i] = _cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(kind, chip)]}")
+    return row_bits, shared, cycles
+
+
+def _kernels(fan: FanIn, start: np.ndarray, neurons: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """CSR by unit: the shared kernels that its neurons read, and how many neurons read each."""
+    unit_of = np.empty(len(neurons), np.int64)
+    unit_of[neurons] = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    of_slot = np.repeat(unit_of, np.diff(fan.slot_offset))[fan.slot_kernel >= 0]
+    n_kernels = max(1, len(fan.kernel_bits))
+    key, count = np.unique(of_slot * n_kernels + fan.slot_kernel[fan.slot_kernel >= 0], return_counts=True)
+    offset = np.searchsorted(key, np.arange(len(start)) * n_kernels)
+    return offset, (key % n_kernels).astype(np.int32), count.astype(np.int32)
+
+
+def _send(network, chip, activity, timing, unit_of, step_at, n_steps) -> np.ndarray:
+    """int64[unit, step]: cycles of visits, updates and spikes."""
+    n_units, kept = int(unit_of.max()) + 1, step_at >= 0
+    visits = np.bincount(unit_of) * activity.n_samples * _cycles(chip, "visit")
+    cycles = np.repeat(visits[:, None], n_steps, 1).astype(np.int64)
+    first = capacity.neuron_offsets(network)
+    for name, at in first.items():
+        unit = unit_of[at : at + network.node(name).n_neurons]
+        step0 = timing.offset[name] if timing.period == 1 else 0
+        for t in range(activity.n_steps):
+            h = step_at[step0 + t]
+            if not kept[step0 + t]:
+                continue
+            updates = activity.updates[name][t] if name in activity.updates else activity.n_samples
+            each = updates * np.int64(_cycles(chip, "update"))
+            np.add.at(cycles[:, h], unit, each + activity.counts[name][t] * np.int64(_cycles(chip, "spike")))
+    return cycles
+
+
+def _barriers(chip: Chip, n_cores: int, n_barriers: int) -> np.ndarray:
+    """int64[cores in use + 1]: cycles of a step's barriers, on as few routers as hold that many cores."""
+    tiles = -(-np.maximum(np.arange(n_cores + 1), 1) // chip.noc.cores_per_router)
+    if chip.cost.barrier_cycles is None:
+        return np.zeros(n_cores + 1, np.int64)
+    return np.array([chip.barrier_cycles(n) for n in tiles], np.int64) * n_barriers

@@ -1,0 +1,89 @@
+"""Units that come and go change exactly what a full count of the axons and events of the new mapping changes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nwcompile.cost.traffic import count_events
+from nwcompile.cost.work import work
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.mapping import Mapping
+from nwcompile.kernels import cpu_moves
+from nwcompile.passes import capacity
+from nwcompile.passes.demand import empty_loads, unit_demand
+from nwcompile.passes.emit import emit
+from nwcompile.passes.schedule import schedule
+from tests.chips import small_chip
+from tests.cost.test_traffic import mixed_net
+
+N_CORES = 5
+
+
+def case(seed: int):
+    """A mixed net with drawn spikes, a chip of drawn format, and its neurons in drawn units."""
+    rng = np.random.default_rng(seed)
+    network = mixed_net(seed)
+    chip = small_chip(
+        weights__sharing=bool(rng.integers(2)), weights__index_bits=5, core__block_synapses=7,
+        cost__units=str(rng.choice(["shared", "overlap"])), cost__word_cycles=int(rng.integers(2)),
+        core__max_neurons=60, core__max_in_axons=110, core__max_out_axons=80, core__synapse_bits=20_000,
+    )  # fmt: skip
+    counts = {n: rng.poisson(0.4, (4, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
+    updates = {n: rng.integers(0, 3, counts[n].shape).astype(np.int32) for n in network.layers[:1]}
+    n = sum(network.node(name).n_neurons for name in network.layers)
+    unit_of = np.unique(rng.integers(0, rng.integers(3, 40), n), return_inverse=True)[1].reshape(-1)
+    return network, chip, Activity(counts, 3, updates), unit_of, rng
+
+
+def filled(demand, chip, core_of):
+    """Loads with every unit on its core, in a single go."""
+    loads = empty_loads(demand, chip)
+    for unit, core in enumerate(core_of):
+        cpu_moves.put(demand, loads, unit, core)
+    cpu_moves.settle(demand, loads)
+    return loads
+
+
+def assert_equal_loads(found, expected):
+    for name in ("core_of", "n_units", "n_synapses", "n_rows", "n_readers", "fan_out", "used", "excess", "load", "top",
+                 "total"):  # fmt: skip
+        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+
+
+@given(seed=st.integers(0, 10**6))
+def test_search_leaves_loads_as_if_they_were_counted_anew(seed):
+    network, chip, activity, unit_of, rng = case(seed)
+    demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)
+    loads = filled(demand, chip, rng.integers(0, N_CORES, unit_of.max() + 1))
+    weight, state = np.array([0.0, 1, rng.integers(2), 0, 1, 0]), np.array([seed], np.uint64)
+    for temperature in (1e3, 0.0):
+        best = loads.core_of.copy()
+        over, cost = cpu_moves.search(demand, loads, weight, temperature, 40, False, state, best)
+        assert_equal_loads(loads, filled(demand, chip, loads.core_of))
+        at_best = filled(demand, chip, best)
+        assert (at_best.total[cpu_moves.EXCESS], cpu_moves.cost(at_best.total, weight)) == (over, cost)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
+    network, chip, activity, unit_of, rng = case(seed)
+    timing = schedule(network)
+    demand = unit_demand(network, chip, activity, timing, unit_of, N_CORES)
+    core_of = rng.permutation(np.arange(unit_of.max() + 1) % N_CORES)
+    loads = filled(demand, chip, core_of)
+    n_cores = int(core_of.max()) + 1
+    mapping = Mapping(capacity.by_layer(network, core_of[unit_of]), chip.sites[:n_cores])
+    program = emit(network, timing, mapping, chip, activity, {}, "repeat")
+    counters = count_events(program, activity)
+    done = work(program, counters, np.zeros((counters["synops"].shape[0], 1), np.int64), activity.n_samples)
+    assert np.array_equal(
+        np.concatenate(done.busy, 1),
+        np.delete(loads.load, np.s_[n_cores:N_CORES], 1)[:, : done.busy.shape[0] * n_cores],
+    )
+    assert loads.total[cpu_moves.TIME] == done.bound_cycles.sum()
+    assert loads.total[cpu_moves.MESSAGES] == counters["messages_out"].sum()
+    held, _ = capacity.account(network, chip, core_of[unit_of], n_cores)
+    assert loads.used[:n_cores].tolist() == np.stack([held[name] for name in capacity.LIMITS], 1).tolist()
+    limit = capacity.site_limits(chip)[:n_cores, :4]
+    assert (loads.total[cpu_moves.EXCESS] > 0) == bool((loads.used[:n_cores] > limit).any())
