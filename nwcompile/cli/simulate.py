@@ -3,6 +3,7 @@
 import io
 import time
 from argparse import Namespace
+from dataclasses import fields
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
+from nwcompile.report.bus import collect_bus
 from nwcompile.report.collect import collect, real_time
 from nwcompile.report.profile import collect_messages
 from nwcompile.report.text import profile_lines
@@ -44,11 +46,12 @@ def run(args: Namespace) -> int:
     if trace_file is not None:
         write_trace(args, trace_file, model, data.x, args.window)
     more = _more(args, model, result, seconds)
+    bus = collect_bus(model, result) if program else None
     if args.json:
-        written = {"output": args.output, "trace": args.trace}
-        print(as_json({**summary(result), **{k: v for k, v in more.items() if k != "energy"}, **written}))
+        figures = {**summary(result), "bus": bus, **{k: v for k, v in more.items() if k != "energy"}}
+        print(as_json({**figures, "output": args.output, "trace": args.trace}))
     else:
-        print(_text(result, model))
+        print("\n".join([_text(result, model), *(bus["text"] if bus else [])]))
         if more:
             print("\n" + "\n".join(profile_lines(**more)))
         if file is not None:
@@ -136,7 +139,7 @@ def _times(result: Run, program: Program) -> str:
 def _npz(result: Run, model) -> bytes:
     """Spikes, states, counters and cycles as one .npz: keys `spikes/LAYER`, `states/LAYER/NAME`, `counters/NAME`.
 
-    Of a profiled run also `phases/UNIT/PHASE`.
+    Of a run on a bus also `bus/NAME`, of a profiled one `phases/UNIT/PHASE`.
     """
     outputs = result.output if isinstance(result.output, dict) else {"": result.output}
     arrays = {f"output/{name}".rstrip("/"): a for name, a in outputs.items()}
@@ -146,6 +149,8 @@ def _npz(result: Run, model) -> bytes:
     arrays.update({f"counters/{name}": c for name, c in result.counters.items()})
     if result.step_cycles is not None:
         arrays["step_cycles"] = result.step_cycles
+    if result.bus is not None:
+        arrays.update({f"bus/{f.name}": getattr(result.bus, f.name) for f in fields(result.bus)})
     found = phases(model, result) if isinstance(model, Program) else None
     for unit, of in ({} if found is None else found.units).items():
         arrays.update({f"phases/{unit}/{phase}": cycles for phase, cycles in of.items()})

@@ -14,6 +14,7 @@ from nwcompile.errors import ModelError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.report.bus import collect_bus
 from nwcompile.report.dropped import collect_dropped
 from nwcompile.report.profile import collect_profile
 from nwcompile.report.text import io_text, multi_spike, verdict
@@ -41,7 +42,8 @@ def collect(
         "report_schema": REPORT_SCHEMA,
         "fits": fits,
         "chip": {"name": chip.name, "description": chip.description, "n_cores": chip.n_cores,
-                 "columns": chip.noc.columns, "rows": chip.noc.rows, "cores_per_router": chip.noc.cores_per_router},
+                 "columns": chip.noc.columns, "rows": chip.noc.rows, "cores_per_router": chip.noc.cores_per_router,
+                 "topology": chip.noc.topology},
         "run": {"backend": run.backend, "device": run.device, "window": run.window, "n_samples": run.n_samples,
                 "n_hardware_steps": s.n_steps, "n_dropped": run.n_dropped},
         "fit": [_fit_row(row) for row in s.fits],
@@ -57,6 +59,7 @@ def collect(
         "multi_spike": _multi_spike(program, s),
         "io": _io(program, s),
         "dropped": collect_dropped(program, run),
+        "bus": collect_bus(program, run),
         "layers": _layers(program, s),
         "cores": _cores(program, s),
         "links": _links(program, s),

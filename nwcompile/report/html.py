@@ -1,6 +1,7 @@
 """HTML: the content of report.json as one self-contained page: inline style and drawings, nothing from the network."""
 
 from nwcompile.report import tables
+from nwcompile.report.bus import bus_card
 from nwcompile.report.maps import core_map, link_map
 from nwcompile.report.markup import Markup, tag
 from nwcompile.report.plots import floorline_plot, step_plot
@@ -17,7 +18,8 @@ def render_html(doc: dict) -> str:
     viewport = tag("meta", name="viewport", content="width=device-width, initial-scale=1")
     head = tag("head", tag("meta", charset="utf-8"), viewport, tag("title", name), tag("style", Markup(STYLE)))
     cores = _card("half", "Cores", _about_cores(doc), core_map(doc))
-    links = _card("half", "Links", ABOUT_LINKS + ("" if doc["io"] else NO_IO), link_map(doc))
+    about_links = ABOUT_SEGMENTS if doc["chip"]["topology"] == "segmented_bus" else ABOUT_LINKS
+    links = _card("half", "Links", about_links + ("" if doc["io"] else NO_IO), link_map(doc))
     notes = tag(
         "div",
         *_crosscheck(doc),
@@ -34,6 +36,7 @@ def render_html(doc: dict) -> str:
         _row(_fit(doc)),
         _row(cores, links),
         *([_row(_floorline(doc), _steps(doc)), _row(_times(doc))] if doc["time"] else []),
+        *([_row(_card("whole", "Bus", ABOUT_BUS, bus_card(doc["bus"])))] if doc["bus"] else []),
         *_profile(doc),
         _row(_card("whole", "Layers", ABOUT_LAYERS, tables.layer_table(doc))),
         _row(*_energy(doc), notes),
@@ -43,7 +46,15 @@ def render_html(doc: dict) -> str:
 
 
 ABOUT_LINKS = "Mean flits a step on every link; each arrow runs on the right of its direction."
+ABOUT_SEGMENTS = (
+    "Mean transfers a step on every segment of the bus, its lanes together; squares: the switches of a position, and "
+    "the ports of its cores."
+)
 NO_IO = " Input lines use no links."
+ABOUT_BUS = (
+    "Messages go in slots, and in a slot no two paths share a switch on a lane. No schedule is shorter than its "
+    "busiest port, or busiest switch over all lanes."
+)
 ABOUT_PHASES = (
     "What every core does in a mean step, in core cycles; the phases of a unit add up to the step. Stalled: it has a "
     "message and the network has no room for it. The cores listed are those that work longest."

@@ -109,7 +109,9 @@ def link_map(doc: dict) -> Markup:
     marks: list[Markup] = []
     local: dict[tuple[int, int], list[tuple[str, float]]] = {}
     for link in doc["links"]:
-        if link["kind"] in DIRECTIONS:
+        if link["kind"] == "segment":
+            marks.append(_segment(grid, size, thick, link, most))
+        elif link["kind"] in DIRECTIONS:
             marks.append(_arrow(grid, size, thick, link, most))
         else:
             local.setdefault((link["x"], link["y"]), []).append((link["kind"], link["flits_per_step"]))
@@ -151,6 +153,16 @@ def _arrow(grid: Grid, size: float, thick: float, link: dict, most: float) -> Ma
     about = f"link ({link['x']}, {link['y']}) {link['kind']}: {number(flits)} flits a step"
     about += f", {percent(100 * part)} of the busiest"
     return tag("polygon", tag("title", about), points=" ".join(outline), fill=heat(part), class_="link")
+
+
+def _segment(grid: Grid, size: float, thick: float, link: dict, most: float) -> Markup:
+    """One segment of a bus, all its lanes together."""
+    cx, cy = grid.centre(link["x"], link["y"])
+    part = link["flits_per_step"] / most
+    about = f"segment {link['x']}-{link['x'] + 1}: {number(link['flits_per_step'])} transfers a step, "
+    about += f"{percent(100 * part)} of the busiest link"
+    return tag("rect", tag("title", about), x=cx + size / 2 + 1, y=cy - thick, width=max(grid.pitch - size - 2, 0.5),
+               height=2 * thick, fill=heat(part), class_="link")  # fmt: skip
 
 
 def legend(what: str, most: float) -> Markup:

@@ -79,6 +79,7 @@ def render_text(doc: dict) -> str:
         *([doc["multi_spike"]["text"]] if doc["multi_spike"] else []),
         *([doc["io"]["text"]] if doc["io"] else []),
         *([doc["dropped"]["text"]] if doc["dropped"] else []),
+        *(doc["bus"]["text"] if doc["bus"] else []),
         *unknown(doc),
         *(f"warning: {text}" for text in doc["warnings"]),
     ]

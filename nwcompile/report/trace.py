@@ -63,6 +63,8 @@ def _steps(run: Run, starts: np.ndarray, us: float) -> list[dict]:
     path, events = run.profile.path, []
     for h, (start, end) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
         counts = {name: int(run.counters[name][h].sum()) for name in ("spikes_out", "messages_out", "synops")}
+        if run.bus is not None:
+            counts |= {"bus_slots": int(run.bus.slots[h]), "bus_conflicts": int(run.bus.conflicts[h])}
         events.append(_slice(f"step {h}", 0, start, end, us, **counts, last_core=int(path["core"][h])))
     return events
 

@@ -1,0 +1,65 @@
+"""The segmented bus of a run: plain values for report.json, lines for the terminal, a card of report.html."""
+
+import numpy as np
+
+from nwcompile.cost.bus import bus_use
+from nwcompile.cost.work import lane_name, link_name
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+from nwcompile.report.markup import Markup, join, tag
+from nwcompile.report.tables import bar, table
+from nwcompile.report.text import grouped, number, percent
+
+MOST_SEGMENTS = 16  # in the table
+
+
+def collect_bus(program: Program, run: Run) -> dict | None:
+    """What `BusUse` says, means of a step and sample; None for a chip or backend without a schedule."""
+    use, chip = bus_use(program, run), program.chip
+    if use is None:
+        return None
+    by_step = None
+    if run.totals is None:
+        by_step = {name: getattr(use, name).tolist() for name in ("slots", "least_slots", "conflicts")}
+    segments = [
+        {"segment": lane_name(chip, i), "transfers_per_step": float(n), "use_percent": 100 * float(part)}
+        for i, (n, part) in enumerate(zip(use.segment_transfers, use.segment_use, strict=True))
+    ]
+    doc = {
+        "lanes": chip.noc.lanes, "lanes_mean": use.lanes_mean, "lanes_peak": use.lanes_peak,
+        "slot_ns": chip.slot_cycles * chip.noc.cycle_ns, "slots_per_step": float(use.slots.mean()),
+        "slots_longest_step": None if by_step is None else float(use.slots.max(initial=0)),
+        "least_slots_per_step": float(use.least_slots.mean()), "least_slots_by": link_name(chip, use.least_by),
+        "schedule_us_per_step": use.schedule_us,
+        "schedule_percent": None if use.schedule_part is None else 100 * use.schedule_part,
+        "transfers_per_step": use.transfers, "waited_percent": 100 * use.waited_part,
+        "conflicts_per_step": float(use.conflicts.mean()), "conflict_percent": 100 * use.conflict_part,
+        "queue_peak": use.queue_peak, "queue_places": chip.noc.buffer_flits,
+        "busiest_segment": segments[int(np.argmax(use.segment_transfers))] if segments else None,
+        "segments": segments, "steps": by_step,
+    }  # fmt: skip
+    return {**doc, "text": bus_text(doc)}
+
+
+def bus_text(bus: dict) -> list[str]:
+    """Two sentences: how long the schedule is and why, and what waited."""
+    longest = "" if bus["slots_longest_step"] is None else f" (longest {number(bus['slots_longest_step'])})"
+    part = "" if bus["schedule_percent"] is None else f", {percent(bus['schedule_percent'])} of the time"
+    busiest = bus["busiest_segment"]
+    crowded = "" if busiest is None else f"; busiest {busiest['segment']}, in use {percent(busiest['use_percent'])}"
+    return [
+        f"bus: {number(bus['slots_per_step'])} slots of {number(bus['slot_ns'])} ns a step{longest}{part}; at least "
+        f"{number(bus['least_slots_per_step'])} by {bus['least_slots_by']}; lanes in use {number(bus['lanes_mean'])} "
+        f"of {bus['lanes']}, at most {bus['lanes_peak']}",
+        f"transfers: {grouped(bus['transfers_per_step'])} a step, {percent(bus['waited_percent'])} waited for a slot, "
+        f"{percent(bus['conflict_percent'])} because paths crossed{crowded}; at most {bus['queue_peak']} of "
+        f"{bus['queue_places']} places of a core's queue taken",
+    ]
+
+
+def bus_card(bus: dict) -> Markup:
+    """The sentences, and the segments that carried most."""
+    rows = sorted(bus["segments"], key=lambda r: -r["transfers_per_step"])[:MOST_SEGMENTS]
+    cells = [[r["segment"], number(r["transfers_per_step"]), bar(r["use_percent"])] for r in rows]
+    columns = [("segment", "name"), ("transfers a step", "right"), ("of its lanes' slots", "left")]
+    return join([*(tag("p", text) for text in bus["text"]), table(columns, cells)])
