@@ -20,6 +20,7 @@ VERBS = {
     "evaluate": "accuracy on labelled data: float, and on the chip",
     "crosscheck": "run a model or program on several backends: each layer, and the first difference",
     "report": "run a program on an input and write its report",
+    "export": "a program as the files of another simulator",
     "show": "what lies on the cores of a program or a compiled model",
     "noc": "the network on chip by itself: replay packets, or generate load",
     "chips": "the shipped chip models: list, show NAME",

@@ -116,6 +116,14 @@ def _report(parser: Parser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for report.json and report.html")
 
 
+def _export(parser: Parser) -> None:
+    parser.add_argument("program", metavar="PROGRAM.nwc")
+    parser.add_argument("--to", required=True, type=_choice("simulator", ("sanafe",)), help="sanafe: SANA-FE 2.2")
+    parser.add_argument("--input", metavar="X.npz", help=".npz or .npy of shape [B, T, *shape]: its spikes go along")
+    parser.add_argument("--sample", type=_whole, default=0, metavar="N", help="which of its samples (default: 0)")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for arch.yaml and snn.yaml")
+
+
 def _noc(parser: Parser) -> None:
     from nwcompile.sim.noc import PATTERNS  # not for every verb: it loads Numba
 
@@ -143,8 +151,10 @@ def _chips(parser: Parser) -> None:
     parser.add_argument("chip", nargs="?", metavar="NAME", help="a shipped chip, or a .toml file")
 
 
-PARSERS = {"compile": _compile, "check": _check, "simulate": _simulate, "evaluate": _evaluate,
-           "crosscheck": _crosscheck, "report": _report, "show": _show, "noc": _noc, "chips": _chips}  # fmt: skip
+PARSERS = {
+    "compile": _compile, "check": _check, "simulate": _simulate, "evaluate": _evaluate, "crosscheck": _crosscheck,
+    "report": _report, "export": _export, "show": _show, "noc": _noc, "chips": _chips,
+}  # fmt: skip
 
 
 def _model(parser: Parser, text: str = MODEL) -> None:

@@ -1,0 +1,38 @@
+"""`nwcompile export PROGRAM --to sanafe -o DIR`: a mapped network as the files of another simulator."""
+
+from argparse import Namespace
+
+import numpy as np
+
+from nwcompile.cli.data import Data, read_data
+from nwcompile.cli.load import program_of, writable
+from nwcompile.cli.text import as_json
+from nwcompile.errors import OptionError
+from nwcompile.ir.artifact import write_files
+from nwcompile.ir.program import Program
+from nwcompile.report.sanafe import note, sanafe_files
+from nwcompile.sim.inputs import prepare
+
+
+def run(args: Namespace) -> int:
+    folder = writable(args.output)
+    program = program_of(args.program, args.set)
+    data = Data(None) if args.input is None else read_data(args.input)
+    files = sanafe_files(program, folder, sample(program, data, args.sample))
+    write_files(files)
+    if args.json:
+        print(as_json({"to": args.to, "files": [str(path) for path in files], "note": note(program)}))
+    else:
+        print("\n".join([*map(str, files), "", note(program)]))
+    return 0
+
+
+def sample(program: Program, data: Data, index: int) -> dict[str, np.ndarray] | None:
+    """Spikes [T, n] of one sample by input name, as the chip takes them; None without data."""
+    if data.x is None:
+        return None
+    x = prepare(program.network, data.x, None, program.chip, program.on_multi_spike)[0]
+    n_samples = len(next(iter(x.values())))
+    if not 0 <= index < n_samples:
+        raise OptionError(f"--sample {index}: the file has samples 0..{n_samples - 1}")
+    return {name: a[index].reshape(a.shape[1], -1) for name, a in x.items()}

@@ -1,0 +1,35 @@
+"""`nwcompile export`: what it writes, prints and refuses."""
+
+import json
+
+import yaml
+
+
+def test_cli_export_writes_both_files(command, folder):
+    line = "export net.nwc --to sanafe --input data.npz -o out --set cost.word_cycles=0"
+    code, out, err = command(f"{line} --sample 1 --json")
+    assert (code, err) == (0, "")
+    made = json.loads(out)
+    assert made["to"] == "sanafe" and made["files"] == ["out/arch.yaml", "out/snn.yaml"]
+    assert made["note"].startswith("SANA-FE neither wraps nor saturates")
+    arch, network = (yaml.safe_load((folder / name).read_text()) for name in made["files"])
+    assert arch["architecture"]["name"] == "tiny"
+    assert {"fc1", "fc2"} < {group["name"] for group in network["network"]["groups"]}
+    code, out, _ = command(line)
+    assert (code, out.splitlines()[:2]) == (0, ["out/arch.yaml", "out/snn.yaml"])
+
+
+def test_cli_export_refuses_in_one_sentence_and_writes_nothing(command, folder):
+    for line, text in (
+        ("export net.nwc --to sana -o out", "export: argument --to: unknown simulator 'sana'; choose one of: sanafe"),
+        ("export net.nir --to sanafe -o out", "net.nir: expected a .nwc program, as `nwcompile compile` makes it"),
+        ("export net.nwc --to sanafe --input data.npz --sample 3 -o out",
+         "--sample 3: the file has samples 0..2"),
+        ("export net.nwc --to sanafe -o out --set cost.word_cycles=0",
+         "the network reads input 'in', and SANA-FE's file holds its spikes; give a sample with --input"),
+        ("export net.nwc --to sanafe --input data.npz -o out --set cost.word_cycles=1",
+         "tiny: cost.word_cycles: SANA-FE has no cost of a memory word; set it to 0"),
+    ):  # fmt: skip
+        code, out, err = command(line)
+        assert (code, out, err) == (2, "", f"nwcompile: error: {text}\n")
+        assert not (folder / "out").exists()
