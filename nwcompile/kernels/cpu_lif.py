@@ -6,9 +6,9 @@ and `strides` how far apart samples and steps of an input are. Results are writt
 so parts can be done in any order and by several threads, with the same bits.
 
 Multiplications and additions are rounded one by one, so results are those of `beta * v + i` written in PyTorch.
-A vector of neurons is taken `AHEAD` steps with its membrane in registers (half as many where long rows of floats are
-written: each step is a stream to memory); where N is small, as many samples are taken together as make rows of `ROW`
-numbers, so that their chains overlap.
+A vector of neurons is taken some `AHEAD` steps with its membrane in registers (half as many where long rows of floats
+are written, as each step is a stream to memory; more where rows are short); where N is small, as many samples are taken
+together as make rows of `ROW` numbers, so that their chains overlap.
 """
 
 import numpy as np
@@ -20,6 +20,7 @@ from nwcompile.kernels.simd import LANES, add_to, filled, load, load_every, stor
 RESET_SUBTRACTION, RESET_ZERO, RESET_NONE = 0, 1, 2
 AHEAD = 8
 ROW = 2048
+SHORT_ROW = 128
 
 
 @inlined
@@ -46,6 +47,7 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
     keep, n_words = mem.size > 0, (n_steps + per_word - 1) // per_word
     n_together, width = max(1, ROW // n), (end - first + LANES - 1) // LANES * LANES
     ahead = AHEAD if n < ROW or per_word > 1 or spikes.itemsize == 1 else AHEAD // 2
+    ahead = ahead if n > SHORT_ROW else 4 * AHEAD
     v_rows = np.empty(n_together * width, beta.dtype)
     for b0 in range(first_sample, last_sample, n_together):
         b1 = min(b0 + n_together, last_sample)
@@ -116,11 +118,11 @@ def lif_backward(
     reset, floor, detach, surrogate = form
     one = beta.dtype.type(1)
     zero, learns = filled(one - one), sums.size > 0
-    n_together = max(1, ROW // n)
+    n_together, ahead = max(1, ROW // n), AHEAD if n > SHORT_ROW else 4 * AHEAD
     for b0 in range(first_sample, last_sample, n_together):
         b1 = min(b0 + n_together, last_sample)
-        for t1 in range(n_steps, 0, -AHEAD):
-            t0 = max(0, t1 - AHEAD)
+        for t1 in range(n_steps, 0, -ahead):
+            t0 = max(0, t1 - ahead)
             for b in range(b0, b1):
                 for c in range(first, end, LANES):
                     left = end - c

@@ -96,6 +96,27 @@ def exponential(typingctx, x):
 
 
 @intrinsic
+def not_zero(typingctx, x):
+    """Lanes that are not 0, as bits."""
+
+    def codegen(context, builder, sig, args):
+        truth = builder.fcmp_unordered("!=", args[0], args[0].type(None))
+        return builder.zext(builder.bitcast(truth, ir.IntType(LANES)), ir.IntType(64))
+
+    return types.int64(x), codegen
+
+
+@intrinsic
+def lowest(typingctx, bits):
+    """The number of the lowest bit that is set."""
+
+    def codegen(context, builder, sig, args):
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
 def load(typingctx, array, index, left):
     """The numbers of a flat float array from `index` on, 0 from lane `left` on."""
 

@@ -9,12 +9,12 @@ import torch
 from nwcompile.kernels import cpu_surrogate
 from nwcompile.kernels.cpu_lif import RESET_NONE, RESET_SUBTRACTION, RESET_ZERO, lif_backward, lif_forward
 from nwcompile.kernels.cpu_recurrent import recurrent_backward, recurrent_forward
+from nwcompile.kernels.cpu_weigh import weigh as weigh_rows
 from nwcompile.kernels.simd import LANES, WORD_BITS
-from nwcompile.nn.parts import over_parts, parts
+from nwcompile.nn.buffers import new
+from nwcompile.nn.parts import MOST_PARTS, SMALLEST_PART, over_parts, parts
 
 RESETS = {"subtraction": RESET_SUBTRACTION, "zero": RESET_ZERO, "none": RESET_NONE}
-LINE_BYTES = 64  # of the cache: vectors that begin at a multiple of it are written in one piece
-LARGE_BYTES = 1 << 20
 
 
 def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
@@ -72,14 +72,19 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     return grad_current, carried, of_beta.clone(), of_threshold.clone()
 
 
-def new(shape, dtype: torch.dtype) -> torch.Tensor:
-    """An uninitialised tensor. A large one is allocated by NumPy: in huge pages, so with far fewer page faults."""
-    n_bytes = math.prod(shape) * dtype.itemsize
-    if n_bytes < LARGE_BYTES:
-        return torch.empty(shape, dtype=dtype)
-    memory = np.empty(n_bytes + LINE_BYTES, np.uint8)
-    start = -memory.ctypes.data % LINE_BYTES
-    return torch.from_numpy(memory[start : start + n_bytes]).view(dtype).view(shape)
+def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, for an x of many zeros and weights that the cache holds."""
+    n_in, n_out = weight.shape
+    out = new((*x.shape[:-1], n_out), x.dtype)
+    given, n_rows = (_flat(x), _flat(weight), _flat(out)), math.prod(x.shape[:-1])
+
+    def part(k: int, n_parts: int) -> None:
+        at = n_rows * k // n_parts, n_rows * (k + 1) // n_parts, n_in, n_out
+        weigh_rows(given[0], at, *given[1:])
+
+    n_parts = max(1, min(MOST_PARTS, n_rows * max(n_in, n_out) // SMALLEST_PART))
+    over_parts(lambda k: part(k, n_parts), n_parts)
+    return out
 
 
 def _run(kernel: Callable, shape, whole_rows: bool, arguments: Callable) -> None:

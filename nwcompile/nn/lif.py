@@ -15,6 +15,7 @@ from nwcompile.nn.prepare import Prepared
 from nwcompile.nn.scan import RESETS, Neurons, scan
 from nwcompile.nn.state import Kept, is_used_up
 from nwcompile.nn.surrogate import named
+from nwcompile.nn.weigh import weigh
 
 TOPOLOGIES = ("FF", "RC")
 
@@ -57,7 +58,7 @@ class LIFSynapse(Prepared):
             where, shape = f"{type(self).__name__}({self.n_in}, {self.n_out})", tuple(spikes.shape)
             raise ModelError(f"{where}: input of shape {shape} must end in {self.n_in}")
         weight = self.effective_weight()
-        return spikes.to(weight.dtype) @ weight
+        return weigh(spikes.to(weight.dtype), weight)
 
     def extra_repr(self) -> str:
         return f"{self.n_in}, {self.n_out}"

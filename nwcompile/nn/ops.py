@@ -43,6 +43,12 @@ def lif_fire(
     return cpu.fire(current, state, beta, threshold, reset, floor, form)
 
 
+@torch.library.custom_op("nwcompile::weigh", mutates_args=(), device_types="cpu")
+def weigh(x: Tensor, weight: Tensor) -> Tensor:
+    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, summed in the order of the inputs."""
+    return cpu.weigh(x, weight)
+
+
 @torch.library.custom_op("nwcompile::straight_through", mutates_args=())
 def straight_through(source: Tensor, value: Tensor, factor: Tensor, spent: bool) -> Tensor:
     """`value`, made from `source`; its gradient goes to `source` times `factor`, whatever was done to make it.
@@ -73,6 +79,11 @@ def _(current, state, beta, threshold, reset, floor, form):
         words = (n_steps + WORD_BITS - 1) // WORD_BITS
         return current.new_empty((n_samples, words, n), dtype=torch.int32), _dense(state)
     return current.new_empty(current.shape, dtype=torch.uint8 if form == "uint8" else current.dtype), _dense(state)
+
+
+@weigh.register_fake
+def _(x, weight):
+    return x.new_empty((*x.shape[:-1], weight.shape[1]))
 
 
 @straight_through.register_fake
@@ -109,6 +120,18 @@ def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
         grad_current, grad_state, grad_beta if needs[2] else None, grad_threshold if needs[3] else None, grad_w,
         *[None] * len(ctx.rule)
     )  # fmt: skip
+
+
+def _keep_weigh(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _weigh_gradient(ctx, grad):
+    x, weight = saved(ctx)
+    of_x, of_weight = ctx.needs_input_grad
+    with torch.autocast(grad.device.type, enabled=False):
+        grad_x = grad @ weight.T if of_x else None
+        return grad_x, x.flatten(0, -2).T @ grad.flatten(0, -2) if of_weight else None
 
 
 def _keep_factor(ctx, inputs, output):
@@ -149,6 +172,17 @@ class DirectScan(torch.autograd.Function):
     backward = staticmethod(torch.autograd.function.once_differentiable(_scan_gradient))
 
 
+class DirectWeigh(torch.autograd.Function):
+    """`weigh` without torch's dispatcher."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        _keep_weigh(ctx, inputs, None)
+        return cpu.weigh(*inputs)
+
+    backward = staticmethod(torch.autograd.function.once_differentiable(_weigh_gradient))
+
+
 def is_plain(tensor: Tensor) -> bool:
     """Whether a tensor holds numbers of the CPU that nobody follows: no tracing, no fake, no dispatch mode."""
     return (
@@ -160,4 +194,5 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 lif_scan.register_autograd(_scan_gradient, setup_context=_keep_scan)
+weigh.register_autograd(_weigh_gradient, setup_context=_keep_weigh)
 straight_through.register_autograd(_straight_gradient, setup_context=_keep_factor)

@@ -1,0 +1,40 @@
+"""Memory for large results on the CPU, used again.
+
+A fresh block of memory costs a page fault for every page of it, which for a large tensor takes longer than the scan
+that fills it. So the memory of large results comes from NumPy (in huge pages, where the system has them), and goes back
+to a store when the last tensor on it is gone; the store holds `MOST_BYTES` at most.
+"""
+
+import math
+import weakref
+
+import numpy as np
+import torch
+
+LINE_BYTES = 64  # of the cache: vectors that begin at a multiple of it are written in one piece
+LARGE_BYTES = 1 << 18
+MOST_BYTES = 1 << 28
+_store: dict[int, list[np.ndarray]] = {}
+
+
+def new(shape, dtype: torch.dtype) -> torch.Tensor:
+    """An uninitialised tensor on the CPU."""
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if n_bytes < LARGE_BYTES:
+        return torch.empty(shape, dtype=dtype)
+    step = 1 << max(0, n_bytes.bit_length() - 4)  # so that sizes that differ by less than an eighth share blocks
+    size = -(-n_bytes // step) * step
+    blocks = _store.get(size)
+    try:
+        block = blocks.pop()
+    except (AttributeError, IndexError):
+        block = np.empty(size + LINE_BYTES, np.uint8)
+    start = -block.ctypes.data % LINE_BYTES
+    used = block[start : start + n_bytes]
+    weakref.finalize(used, _give_back, size, block).atexit = False
+    return torch.from_numpy(used).view(dtype).view(shape)
+
+
+def _give_back(size: int, block: np.ndarray) -> None:
+    if size + sum(key * len(blocks) for key, blocks in list(_store.items())) <= MOST_BYTES:
+        _store.setdefault(size, []).append(block)

@@ -1,0 +1,27 @@
+"""Currents from spikes: the product with the weights, by the way that is fastest for its size."""
+
+import torch
+
+from nwcompile.nn import cpu, ops
+from nwcompile.nn.buffers import new
+
+KERNEL_DTYPES = (torch.float32, torch.float64)
+MOST_WEIGHTS = 1 << 16  # that a core's cache holds beside the spikes
+
+
+def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]` of one dtype, differentiable.
+
+    Few weights on the CPU take a kernel that looks at those of spikes only and sums in the order of the inputs, so that
+    a row's sum does not depend on the other rows; torch's matrix product, which takes the rest, may group rows.
+    """
+    small = x.device.type == "cpu" and x.dtype in KERNEL_DTYPES and weight.numel() <= MOST_WEIGHTS
+    if small and not torch.is_autocast_enabled("cpu"):
+        if not ops.is_plain(x):
+            return ops.weigh(x, weight)
+        return ops.DirectWeigh.apply(x, weight) if torch.is_grad_enabled() else cpu.weigh(x, weight)
+    if torch.is_grad_enabled() or not ops.is_plain(x) or torch.is_autocast_enabled("cpu"):
+        return x @ weight
+    out = new((*x.shape[:-1], weight.shape[1]), x.dtype)
+    torch.mm(x.reshape(-1, len(weight)), weight, out=out.view(-1, weight.shape[1]))
+    return out
