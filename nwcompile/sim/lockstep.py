@@ -2,31 +2,20 @@
 
 import numpy as np
 
-from nwcompile.kernels.cpu_lockstep import (
-    ALL,
-    SINGLE_BUFFER,
-    SINGLE_OUTPUT,
-    SINGLE_SLOT,
-    SOURCE,
-    TO_BITS,
-    Calendar,
-    Single,
-    Timed,
-    replay_single,
-)
+from nwcompile.kernels.cpu_calendar import BUFFER, OUTPUT, SLOT, TO_BITS, Calendar, Routers
+from nwcompile.kernels.cpu_lockstep import SOURCE, Timed, replay_in_lockstep
 from nwcompile.kernels.cpu_mesh import Mesh
 
 LARGEST_CALENDAR = 1 << 24  # numbers
 
 
 def suits(mesh: Mesh) -> bool:
-    """Whether the routers have one channel and all links take a flit a cycle, so that `send` can be used."""
+    """Whether `send` can be used: every link takes a flit a cycle, and latencies are short enough for a calendar."""
     return (
-        mesh.n_vcs == 1
-        and mesh.cycle_ticks == mesh.link_ticks == 1
+        mesh.cycle_ticks == mesh.link_ticks == 1
         and (mesh.output["held"] == 1).all()
         and mesh.n_cores < 1 << TO_BITS
-        and _rows(mesh) * (len(mesh.output) + mesh.n_cores) <= LARGEST_CALENDAR
+        and _rows(mesh) * len(mesh.output) * mesh.n_vcs <= LARGEST_CALENDAR
     )
 
 
@@ -42,7 +31,7 @@ def send(mesh: Mesh, n_links: int, time, src, size, to, last: int) -> tuple[np.n
     inject, arrive = np.full((2, len(time)), -1)
     routers, source = _routers(mesh)
     packets = Timed(time, src, to, size, np.empty(len(time), np.int32), inject, arrive)
-    replay_single(routers, _calendar(mesh), packets, source, last)
+    replay_in_lockstep(routers, _calendar(mesh), packets, source, last)
     if order is not None:
         back = np.empty((2, len(time)), np.int64)
         back[:, order] = inject, arrive
@@ -52,30 +41,33 @@ def send(mesh: Mesh, n_links: int, time, src, size, to, last: int) -> tuple[np.n
     return inject, arrive, flits
 
 
-def _routers(mesh: Mesh) -> tuple[Single, np.ndarray]:
+def _routers(mesh: Mesh) -> tuple[Routers, np.ndarray]:
     """The routers, empty and idle, and their sources."""
-    given, n, n_ports = mesh.output, len(mesh.output), mesh.n_ports
+    given, n, n_ports, n_vcs = mesh.output, len(mesh.output), mesh.n_ports, mesh.n_vcs
     router, port = np.divmod(np.arange(n), n_ports)
     core = np.arange(mesh.n_cores)
     at, own = core // mesh.per_router, 4 + core % mesh.per_router
-    output = np.zeros(n + mesh.n_cores, SINGLE_OUTPUT)
-    output["serves"] = ALL
+    output = np.zeros(n + mesh.n_cores, OUTPUT)
+    output["free"] = (1 << n_vcs) - 1
     output["latency"] = np.concatenate([given["latency"], np.full(mesh.n_cores, mesh.inject_ticks)])
     output["first"][:n] = router * n_ports
     leads = np.concatenate([given["down"] >= 0, np.ones(mesh.n_cores, bool)])
-    output["down"] = np.where(leads, np.concatenate([given["down"], at * n_ports + own]), 0)
-    output["place"] = output["down"] * mesh.depth
+    output["down"] = np.where(leads, np.concatenate([given["down"], (at * n_ports + own) * n_vcs]), 0)
     output["is_last"][:n] = port >= 4
     output["down_router"] = np.concatenate([np.where(leads[:n] & (port < 4), given["down_node"], 0), at])
-    output["down_input"] = np.concatenate([given["down_input"], own])
-    buffer = np.zeros(n + mesh.n_cores, SINGLE_BUFFER)
-    buffer["head"] = np.arange(len(buffer)) * mesh.depth
-    buffer["sender"][output["down"][leads]] = np.flatnonzero(leads)
+    output["down_input"] = np.concatenate([given["down_input"], own * n_vcs])
+    buffer = np.zeros((n + mesh.n_cores) * n_vcs, BUFFER)
+    buffer["head"] = buffer["place"] = np.arange(len(buffer)) * mesh.depth
+    buffer["input"][: n * n_vcs] = np.repeat(port, n_vcs)
+    for v in range(n_vcs):
+        buffer["sender"][output["down"][leads] + v] = np.flatnonzero(leads) * n_vcs + v
     source = np.zeros(mesh.n_cores, SOURCE)
     source["packet"] = -1
-    routers = Single(
-        n_ports, n, mesh.depth, mesh.is_speculative, mesh.route_ticks, mesh.credit_ticks, mesh.route, output, buffer,
-        np.zeros(len(buffer) * mesh.depth, SINGLE_SLOT),
+    every, lower = (1 << n_vcs) - 1, (1 << mesh.upper) - 1
+    routers = Routers(
+        n_ports, n_vcs, n, mesh.depth, mesh.is_speculative, mesh.route_ticks, mesh.credit_ticks, mesh.route,
+        lower < every, np.array([every, lower, every - lower], np.uint64), output, buffer,
+        np.zeros(len(buffer) * mesh.depth, SLOT),
     )  # fmt: skip
     return routers, source
 
@@ -87,8 +79,8 @@ def _rows(mesh: Mesh) -> int:
 
 
 def _calendar(mesh: Mesh) -> Calendar:
-    rows, n_outputs, n_senders = _rows(mesh), len(mesh.output), len(mesh.output) + mesh.n_cores
-    asks, wakes = np.empty((rows, n_outputs), np.uint32), np.empty((rows, n_senders), np.uint32)
+    rows, n_outputs, n_channels = _rows(mesh), len(mesh.output), len(mesh.output) * mesh.n_vcs
+    asks, wakes = np.empty((rows, n_channels), np.uint32), np.empty((rows, n_channels), np.uint32)
     return Calendar(
         asks, np.zeros(rows, np.int64), wakes, np.zeros(rows, np.int64),
         np.empty(n_outputs + 1, np.uint32), np.empty(mesh.n_cores + 1, np.uint32),

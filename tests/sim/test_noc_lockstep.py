@@ -19,14 +19,14 @@ ROUTINGS = ("xy", "yx", "west-first", "odd-even", "up-down")
 @st.composite
 def chips(draw):
     keys = {name: draw(st.integers(low, high)) for name, low, high in (
-        ("columns", 1, 5), ("rows", 1, 5), ("cores_per_router", 1, 4), ("buffer_flits", 1, 9), ("hop_cycles_ew", 1, 6),
-        ("hop_cycles_ns", 1, 6), ("inject_cycles", 1, 4), ("eject_cycles", 1, 70), ("credit_cycles", 1, 6),
-        ("route_cycles", 0, 3))}  # fmt: skip
+        ("columns", 1, 5), ("rows", 1, 5), ("cores_per_router", 1, 4), ("virtual_channels", 1, 5),
+        ("buffer_flits", 1, 9), ("hop_cycles_ew", 1, 6), ("hop_cycles_ns", 1, 6), ("inject_cycles", 1, 4),
+        ("eject_cycles", 1, 70), ("credit_cycles", 1, 6), ("route_cycles", 0, 3))}  # fmt: skip
     keys |= {"speculative": draw(st.booleans()), "routing": draw(st.sampled_from(ROUTINGS))}
-    if keys["routing"] == "up-down":
+    if keys["routing"] == "up-down" or keys["routing"] in ("xy", "yx") and keys["virtual_channels"] > 1:
         keys["topology"] = draw(st.sampled_from(["mesh", "torus"]))
-        if keys["columns"] > 1 < keys["rows"] and draw(st.booleans()):
-            keys["faults"] = draw(st.sampled_from([["0,0"], ["0,0-1,0"]]))
+    if keys["routing"] == "up-down" and keys["columns"] > 1 < keys["rows"] and draw(st.booleans()):
+        keys["faults"] = draw(st.sampled_from([["0,0"], ["0,0-1,0"]]))
     if draw(st.booleans()):
         keys |= {"chip_columns": draw(st.integers(1, 3)), "chip_hop_cycles": 11}
     return small_chip(**{f"noc__{name}": value for name, value in keys.items()})
@@ -69,8 +69,10 @@ def test_a_replay_that_is_cut_off_stands_where_the_events_do(c, traffic, seed, l
     assert_same(*both(c, packets(c, traffic, seed), last))
 
 
-def test_a_mesh_in_overload_and_all_to_one():
-    c = nw.Chip.load("mesh_spec").replace({"noc.columns": 6, "noc.buffer_flits": 4})
+@pytest.mark.parametrize("n_vcs", [1, 4])
+def test_a_mesh_in_overload_and_all_to_one(n_vcs):
+    keys = {"noc.columns": 6, "noc.buffer_flits": 4, "noc.virtual_channels": n_vcs}
+    c = nw.Chip.load("mesh_spec").replace(keys)
     for dst in (None, 21):
         rng = np.random.default_rng(1)
         made, src = np.nonzero(rng.random((300, c.n_cores)) < 0.7)
@@ -87,7 +89,6 @@ def test_one_cycle_of_credit_more_is_seen():
 
 
 OTHERS = [
-    {"virtual_channels": 2},
     {"link_cycles_per_flit": 2},
     {"chip_columns": 1, "chip_link_cycles_per_flit": 3},
     {"hop_cycles_ew": 1 << 20},
