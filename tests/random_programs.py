@@ -106,6 +106,8 @@ def chips(draw) -> Chip:
     } | draw(layouts())  # fmt: skip
     if noc["topology"] == "torus":
         noc["virtual_channels"] = max(noc["virtual_channels"], 2)
+    if draw(st.booleans()):
+        noc |= {"multicast": "tree", "flits_per_message": 1, "payload_flits": 0}
     cost = {name: draw(st.integers(0, 9)) for name in (
         "visit_cycles", "update_cycles", "spike_cycles", "message_out_cycles", "message_in_cycles", "word_cycles",
         "synop_dense_cycles", "synop_sparse_cycles", "synop_conv_cycles")}  # fmt: skip

@@ -6,6 +6,7 @@ One message per non-zero spike and destination core, whatever the number of syna
 import numpy as np
 
 from nwcompile.cost.gates import gate_messages, gates
+from nwcompile.cost.multicast import forest, leaves
 from nwcompile.cost.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.bus import stretches
@@ -14,7 +15,7 @@ from nwcompile.ir.connection import Connection
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV, DENSE, SPARSE, SYNAPSE_KINDS, Axons, Program
-from nwcompile.ir.routing import hops, ways
+from nwcompile.ir.routing import ways
 from nwcompile.kernels import cpu_traffic
 
 
@@ -134,7 +135,7 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
     t + offset. `window="hardware"`: row t of `activity` is hardware step t, and H = T.
     """
     n_steps, n_cores = program.schedule.n_hardware_steps(activity.n_steps, window), program.mapping.n_cores
-    axons, core_of, axon_hops = program.axons, program.core_of, hops_of_axons(program)
+    axons, core_of, sent = program.axons, program.core_of, leaves(program)
 
     def table(*outer):
         return np.zeros((*outer, n_steps, n_cores), np.int64)
@@ -148,7 +149,9 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
         cpu_traffic.count_arrivals(count, h0, offset, axons.core, axons.synops, axons.words, messages_in, synops, words)
         if name in program.network.layers:
             cores = core_of[first:last]
-            cpu_traffic.count_departures(count, h0, cores, offset, axon_hops, spikes, messages_out, routed)
+            cpu_traffic.count_departures(
+                count, h0, cores, sent.messages[first:last], sent.hops[first:last], spikes, messages_out, routed
+            )
             for t in range(activity.n_steps):
                 updated = activity.updates[name][t] if name in activity.updates else activity.n_samples
                 updates[h0 + t] += _per_core(cores, updated, n_cores)
@@ -170,16 +173,6 @@ def _count_io(program: Program, activity: Activity, n_steps: int, window: str) -
         along = [come * found[0].hops[:, i] + leave * found[1].hops[:, i] for i in range(2)]
     return {"messages_io": come + leave, "messages_io_in": come, "messages_io_out": leave, "hops_io_ew": along[0],
             "hops_io_ns": along[1]}  # fmt: skip
-
-
-def hops_of_axons(program: Program) -> np.ndarray:
-    """int64[axon, 2]: hops east-west and north-south of a message of each axon; none for input lines."""
-    chip, axons = program.chip, program.axons
-    router = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
-    home = program.core_of[axons.source]
-    along = hops(chip.grid, router[home], router[axons.core])
-    along[home < 0] = 0
-    return along
 
 
 def _first_step(program: Program, name: str, window: str) -> int:
@@ -219,37 +212,51 @@ def pair_messages(
     return messages
 
 
-def link_flits(program: Program, activity: Activity, window: str = "aligned") -> np.ndarray:
+def link_flits(
+    program: Program, activity: Activity, window: str = "aligned", multicast: str | None = None
+) -> np.ndarray:
     """int64[H, link]: flits that cross each link in each hardware step, on the ways of the chip's routing.
 
     Links: `router * 4 + direction`, router = y * columns + x, direction 0 E (+x), 1 W (-x), 2 N (+y), 3 S (-y); then
     the injection and then the ejection link of every physical core; of a bus: nwcompile/ir/bus.py. Messages of input
-    lines, and those to the outside, use links only where the chip has io.sites.
+    lines, and those to the outside, use links only where the chip has io.sites. `multicast`: "unicast" or "tree"; None:
+    as the chip does.
     """
-    chip, mapping, axons, network = program.chip, program.mapping, program.axons, program.network
+    chip, found = program.chip, gates(program)
     n_steps = program.schedule.n_hardware_steps(activity.n_steps, window)
+    flits = np.zeros((n_steps, len(chip.link_cycles)), np.int64)
+    is_tree = (multicast or chip.noc.multicast) == "tree"
+    (_tree_flits if is_tree else _pair_flits)(program, activity, window, flits)
+    if found is not None:
+        site = chip.site_index(program.mapping.site_of)
+        by_gate = gate_messages(program, activity, n_steps, lambda name: _first_step(program, name, window), flits=True)
+        ends = np.concatenate([[found[0].site, site], [site, found[1].site]], 1)
+        _along_ways(chip, np.concatenate([*by_gate], 1), ends, flits)
+    return flits
+
+
+def _pair_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:
+    """Add a message to each destination core of every spike to `flits` int64[H, link]."""
+    mapping, axons, network = program.mapping, program.axons, program.network
     axon_pair, pair = core_pairs(axons, program.core_of, mapping.n_cores)
-    carried = np.zeros((n_steps, len(pair)), np.int64)
+    carried = np.zeros((len(flits), len(pair)), np.int64)
     for name in network.layers:
         each = np.int64(program.message_flits(name))
         first, h0 = network.offsets[name], _first_step(program, name, window)
         offset = axons.offset[first : first + network.node(name).n_neurons + 1]
         for t in range(activity.n_steps):
             cpu_traffic.count_pairs(activity.counts[name][t] * each, offset, axon_pair, carried[h0 + t])
-    site = chip.site_index(mapping.site_of)
-    ends, found = site[pair].T, gates(program)
-    if found is not None:
-        by_gate = gate_messages(program, activity, n_steps, lambda name: _first_step(program, name, window), flits=True)
-        carried = np.concatenate([carried, *by_gate], 1)
-        ends = np.concatenate([ends, [found[0].site, site], [site, found[1].site]], 1)
+    _along_ways(program.chip, carried, program.chip.site_index(mapping.site_of)[pair].T, flits)
+
+
+def _along_ways(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.ndarray) -> None:
+    """Add flits carried int64[H, pair] between physical cores `ends` int64[2, pair] to `flits` int64[H, link]."""
     used = carried.any(0)
     carried, ends = carried[:, used], ends[:, used]
-    flits = np.zeros((n_steps, len(chip.link_cycles)), np.int64)
     offset, link = _links_on_the_way(chip, *ends)
     ends = ends + np.array([[len(chip.link_cycles) - 2 * chip.n_cores], [len(chip.link_cycles) - chip.n_cores]])
-    for h in range(n_steps):
+    for h in range(len(flits)):
         cpu_traffic.count_links(carried[h], ends, offset, link, flits[h])
-    return flits
 
 
 def _links_on_the_way(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -258,3 +265,20 @@ def _links_on_the_way(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[
     if chip.is_bus:
         return stretches(chip.noc.columns, per, here, there)
     return ways(chip.grid, here // per, there // per)
+
+
+def _tree_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:
+    """Add one message of every spike, forking on its tree, to `flits` int64[H, link]."""
+    chip, network, own = program.chip, program.network, forest(program)
+    carried = np.zeros((len(flits), len(own.home)), np.int64)
+    for name in network.layers:
+        first, h0 = network.offsets[name], _first_step(program, name, window)
+        tree = own.tree_of[first : first + network.node(name).n_neurons]
+        for t in range(activity.n_steps):
+            np.add.at(carried[h0 + t], tree[tree >= 0], activity.counts[name][t][tree >= 0])
+    site = chip.site_index(program.mapping.site_of)
+    inject, eject = len(chip.link_cycles) - 2 * chip.n_cores, len(chip.link_cycles) - chip.n_cores
+    for h in np.flatnonzero(carried.any(1)):
+        np.add.at(flits[h], own.trees.link, np.repeat(carried[h], np.diff(own.trees.offset)))
+        np.add.at(flits[h], inject + site[own.home], carried[h])
+        np.add.at(flits[h], eject + site[own.core], np.repeat(carried[h], np.diff(own.offset)))

@@ -19,6 +19,7 @@ MOST_BUS_CORES = 1024  # every pair of them has a queue
 # keys of `Noc` (of nwcompile.ir.chip) that say nothing about a bus, and those that say nothing about a mesh or torus
 MESH_KEYS = {
     "virtual_channels": "a transfer has its lane to itself",
+    "multicast": "a transfer goes to one core",
     "flits_per_message": "a transfer is one message",
     "payload_flits": "a transfer is one message, its payload included",
     "hop_cycles_ns": "nothing goes north or south",

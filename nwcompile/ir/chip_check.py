@@ -13,6 +13,7 @@ from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
 from nwcompile.ir.routing import ROUTINGS, grid
 
 CHOICES: dict[str, tuple[str, ...]] = {
+    "noc.multicast": ("unicast", "tree"),
     "noc.topology": ("mesh", "torus", SEGMENTED_BUS),
     "noc.routing": (*ROUTINGS, "up-down"),
     "noc.on_full": ("stall", "drop"),
@@ -104,6 +105,11 @@ def check_noc(noc, where: str) -> None:
         raise ChipError(
             f"{where}: noc.virtual_channels: {noc.virtual_channels} could deadlock: routing {noc.routing!r} needs 2 or "
             "more on a torus, half of them for messages that have gone round"
+        )
+    if noc.multicast == "tree" and noc.flits_per_message + noc.payload_flits > 1:
+        raise ChipError(
+            f'{where}: noc.multicast: "tree" forks messages of one flit only, longer ones could deadlock; set '
+            'noc.flits_per_message = 1 and noc.payload_flits = 0, or noc.multicast = "unicast"'
         )
     if noc.faults or noc.topology == "torus" or noc.routing == "up-down":
         grid(noc, where)

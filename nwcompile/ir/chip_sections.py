@@ -38,6 +38,7 @@ class Noc:
     credit_cycles: int = 2  # a buffer slot left -> usable by the sender upstream
     route_cycles: int = 0  # more cycles for the head of a packet, before it asks for a virtual channel
     speculative: bool = True  # a head asks for virtual channel and crossbar at once; false: one cycle after the other
+    multicast: str = "unicast"  # a message to each destination core; "tree": one a spike, that forks in the routers
     topology: str = "mesh"  # "torus": the ends of every row and column are joined as well; "segmented_bus": see above
     lanes: int | None = None  # parallel lanes of a segmented bus, which needs it
     slot_cycles: int | None = None  # NoC cycles a transfer has its lane; not given: what one from end to end takes

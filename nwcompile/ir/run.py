@@ -75,8 +75,8 @@ class Totals:
 class Dropped:
     """Messages that found the buffer full into which they were to be injected, and were lost: int64[H, core + site].
 
-    Summed over B; `at` by where they were to be injected, `to` by where they were to go: logical cores, and after them
-    the chip's io.sites.
+    Summed over B; `at` by where they were to be injected, `to` by where they were to go (of a multicast tree, to each
+    of its cores): logical cores, and after them the chip's io.sites.
     """
 
     at: np.ndarray

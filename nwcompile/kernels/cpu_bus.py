@@ -18,9 +18,9 @@ from nwcompile.kernels.bits import ONE, bit, first_of_both, last_of_both
 from nwcompile.kernels.jit import inlined, kernel
 
 OUT, IN = 0, 1
-MESSAGE, NEXT, SINCE, BLOCKED_THEN = 0, 1, 2, 3  # columns of Waiting.entry
+MESSAGE, NEXT, SINCE, BLOCKED_THEN, NOTE = 0, 1, 2, 3, 4  # columns of Waiting.entry
 FREE, N_WAITING = 0, 1  # of Waiting.state
-FROM, TO, LANE, CARRIED = 0, 1, 2, 3  # columns of Waiting.moved
+FROM, TO, LANE, CARRIED, NOTED = 0, 1, 2, 3, 4  # columns of Waiting.moved
 # of Waiting.counts, and columns of `Record.bus`
 SLOTS = 0  # slots in which anything was transferred
 TRANSFERS = 1  # over lanes: those of a core to itself are not
@@ -58,14 +58,14 @@ class Waiting(NamedTuple):
     room: np.ndarray  # uint64[1, word]: taps that may receive in the next slot
     head: np.ndarray  # int32[tap, tap]: first entry of a queue, -1 none
     tail: np.ndarray  # int32[tap, tap]
-    entry: np.ndarray  # int64[place, 4]: message, next entry, when it came, how often its core was blocked before
+    entry: np.ndarray  # int64[place, 5]: message, next entry, when it came, how often its core was blocked before, note
     load: np.ndarray  # int64[2 * tap]: messages that wait to leave tap a, and to reach it
     order: np.ndarray  # int64[2 * tap]: ports 2a (out) and 2a + 1 (in), by load
     blocked: np.ndarray  # int64[tap]: slots in which it was free to send to a free tap but no lane was
     room_at: np.ndarray  # int64[tap]: when its full queue last got room
     taken: np.ndarray  # uint64[lane, word of positions]: switches in use in this slot
     open: np.ndarray  # uint64[1, word of positions]: positions that have a switch free on a lane
-    moved: np.ndarray  # int64[tap, 4]: the transfers of this slot
+    moved: np.ndarray  # int64[tap, 5]: the transfers of this slot
     ends: np.ndarray  # int64[2, position + 1]: stretches that begin, less those that end: of segments, of switches
     flits: np.ndarray  # int64[link]
     counts: np.ndarray  # int64[N_COUNTS]
@@ -108,11 +108,12 @@ def has_room(bus, s, a):
 
 
 @inlined
-def wait(bus, s, a, b, k, time):
-    """Message k waits in tap `a` to go to tap `b`."""
+def wait(bus, s, a, b, k, note, time):
+    """Message k waits in tap `a` to go to tap `b`; `note` goes with it."""
     e = s.state[FREE]
     s.state[FREE] = s.entry[e, NEXT]
     s.entry[e, MESSAGE] = k
+    s.entry[e, NOTE] = note
     s.entry[e, NEXT] = -1
     s.entry[e, SINCE] = time
     s.entry[e, BLOCKED_THEN] = s.blocked[a]
@@ -259,7 +260,7 @@ def fill_slot(bus, s, time):
         s.flits[bus.port_link[a, OUT]] += 1
         s.flits[bus.port_link[b, IN]] += 1
         s.moved[n_moved, FROM], s.moved[n_moved, TO], s.moved[n_moved, LANE] = a, b, lane
-        s.moved[n_moved, CARRIED] = s.entry[e, MESSAGE]
+        s.moved[n_moved, CARRIED], s.moved[n_moved, NOTED] = s.entry[e, MESSAGE], s.entry[e, NOTE]
         n_moved += 1
     s.counts[SLOTS] += n_moved > 0
     s.counts[LANE_SLOTS] += lanes
@@ -301,7 +302,7 @@ def replay_on_bus(bus, s, first, time, target, at, inject, arrive, last):
         soonest = last
         for a in range(at.shape[0]):
             while at[a] < first[a + 1] and time[at[a]] <= clock and has_room(bus, s, a):
-                wait(bus, s, a, target[at[a]], at[a], max(time[at[a]], s.room_at[a]))
+                wait(bus, s, a, target[at[a]], at[a], -1, max(time[at[a]], s.room_at[a]))
                 at[a] += 1
             if at[a] < first[a + 1]:
                 soonest = min(soonest, max(time[at[a]], clock + 1))

@@ -14,6 +14,7 @@ from nwcompile.kernels.cpu_bus import (
     CARRIED,
     FROM,
     N_WAITING,
+    NOTED,
     TO,
     add_up_links,
     arrives,
@@ -22,8 +23,9 @@ from nwcompile.kernels.cpu_bus import (
     start_counting,
     wait,
 )
-from nwcompile.kernels.cpu_core import STUCK, TOO_LONG, accumulate, take_external
+from nwcompile.kernels.cpu_core import STUCK, TOO_LONG, count_received, take_external
 from nwcompile.kernels.cpu_watch import (
+    ENTRY,
     begin_watch,
     end_watch,
     note_flight,
@@ -49,12 +51,12 @@ class BusCores(NamedTuple):
     receive_at: np.ndarray  # int64[core]: when the receive side's work ends, or ended
     end: np.ndarray  # int64[core]: when it finished its last work
     next_at: np.ndarray  # int64[core]: when it does the next thing by itself
-    arrived: np.ndarray  # int64[core, place, 2]: message, when it arrived: a ring
+    arrived: np.ndarray  # int64[core, place, 3]: message, when it arrived, its entry of Watch.entry: a ring
     ring: np.ndarray  # int64[core, 2]: first place, how many
 
 
 @kernel
-def move_on_bus(bus, s, w, costs, axons, box, p, synapses, members, now, acc, events, counts):
+def move_on_bus(bus, s, w, costs, axons, box, p, counts):
     """Run send, bus and receive until all is quiet, as `move_messages` does; the micro-step begins at time 0.
 
     counts: as in `move_messages`, added to. s.counts and s.flits are those of this micro-step. Returns the ticks until
@@ -80,14 +82,10 @@ def move_on_bus(bus, s, w, costs, axons, box, p, synapses, members, now, acc, ev
         for core in range(n_cores):
             if p.next_at[core] <= time:
                 if costs.shared:
-                    p.next_at[core] = shared_until(
-                        bus, s, w, costs, axons, box, p, synapses, members, core, time, now, acc, events, counts
-                    )
+                    p.next_at[core] = shared_until(bus, s, w, costs, axons, box, p, core, time, counts)
                 else:
                     sends = send_until(bus, s, w, axons, box, p, core, time)
-                    receives = receive_until(
-                        bus, s, w, costs, axons, box, p, synapses, members, core, time, now, acc, events, counts
-                    )
+                    receives = receive_until(bus, s, w, costs, axons, box, p, core, time, counts)
                     p.next_at[core] = min(sends, receives)
             soonest = min(soonest, p.next_at[core])
         n_moved = np.int64(0)
@@ -127,6 +125,7 @@ def deliver_transfer(bus, s, w, p, moved, time):
     place = (p.ring[core, 0] + p.ring[core, 1]) % depth
     p.arrived[core, place, 0] = moved[CARRIED]
     p.arrived[core, place, 1] = arrival
+    p.arrived[core, place, 2] = moved[NOTED]
     p.ring[core, 1] += 1
     if p.ring[core, 1] == depth:
         s.room[0, b >> 6] &= ~bit(b & 63)
@@ -142,15 +141,15 @@ def deliver_transfer(bus, s, w, p, moved, time):
 def send_message(bus, s, w, shared, axons, box, p, core, time):
     """The message that is finished takes its place in the queue."""
     k = p.message[core]
-    to = axons.core[box.axon[k]]
-    wait(bus, s, bus.tap[core], bus.tap[to], k, time)
+    entry = w.core[core, ENTRY] if w.is_on else -1
+    wait(bus, s, bus.tap[core], bus.tap[axons.row[box.axon[k]].core], k, entry, time)
     p.sent[core] += 1
     if p.sent[core] == box.times[k]:
         p.message[core] += 1
         p.sent[core] = 0
     p.state[core] = NEXT_PIECE
     if w.is_on:
-        note_injected(w, p, core, to, time, shared)
+        note_injected(w, p, core, box.to[k], time, shared)
         note_held(w, bus.tap[core], s.load[2 * bus.tap[core]], time)
 
 
@@ -166,7 +165,7 @@ def begin_piece(w, box, p, core, time):
     p.send_at[core] = time + work
     p.end[core] = max(p.end[core], time + work)
     if w.is_on and is_message:
-        note_ready(w, p, core, k, time + work)
+        note_ready(w, p, core, 1, time + work)
     return time + work
 
 
@@ -189,43 +188,44 @@ def send_until(bus, s, w, axons, box, p, core, until):
 
 @inlined
 def take_arrived(bus, s, w, p, core, time):
-    """The message that arrived first, its place free then."""
+    """The message that arrived first, and its entry of Watch.entry; its place is free then."""
     depth, first = p.arrived.shape[1], p.ring[core, 0]
-    k = p.arrived[core, first, 0]
+    k, entry = p.arrived[core, first, 0], p.arrived[core, first, 2]
     p.ring[core, 0] = (first + 1) % depth
     p.ring[core, 1] -= 1
     b = bus.tap[core]
     s.room[0, b >> 6] |= bit(b & 63)
     if w.is_on:
         note_held(w, bus.tap.shape[0] + b, p.ring[core, 1], time)
-    return k
+    return k, entry
 
 
 @kernel
-def receive_next(bus, s, w, costs, axons, box, p, synapses, members, core, time, now, acc, events, counts):
+def receive_next(bus, s, w, costs, axons, box, p, core, time, counts):
     """Receive a message that has arrived at `time`, else one of the input; False if there is none."""
-    k, axon = np.int64(-1), np.int64(-1)
+    entry, axon = np.int64(-1), np.int64(-1)
     if p.ring[core, 1] > 0 and p.arrived[core, p.ring[core, 0], 1] <= time:
-        k = take_arrived(bus, s, w, p, core, time)
+        k, entry = take_arrived(bus, s, w, p, core, time)
         axon = np.int64(box.axon[k])
     elif box.external[core] >= 0:
         axon = take_external(box, core)
     else:
         return False
+    row = axons.row[axon]
     if w.is_on:
-        note_taken(w, p, core, axons.source[axon], k, time, axons.ticks[axon], costs)
-    p.receive_at[core] = time + axons.ticks[axon]
+        note_taken(w, p, core, row.source, entry, time, row.ticks, costs)
+    p.receive_at[core] = time + row.ticks
     p.end[core] = max(p.end[core], p.receive_at[core])
-    accumulate(axons, box, synapses, members, core, axon, now, acc, events, counts)
+    count_received(axons, core, axon, counts)
     return True
 
 
 @inlined
-def receive_until(bus, s, w, costs, axons, box, p, synapses, members, core, until, now, acc, events, counts):
+def receive_until(bus, s, w, costs, axons, box, p, core, until, counts):
     """Let a receive side of its own do what begins by `until`; returns when it goes on (NEVER: not by itself)."""
     time = p.receive_at[core]
     while time <= until:
-        if receive_next(bus, s, w, costs, axons, box, p, synapses, members, core, time, now, acc, events, counts):
+        if receive_next(bus, s, w, costs, axons, box, p, core, time, counts):
             time = p.receive_at[core]
         elif p.ring[core, 1] > 0:
             time = p.arrived[core, p.ring[core, 0], 1]
@@ -235,14 +235,14 @@ def receive_until(bus, s, w, costs, axons, box, p, synapses, members, core, unti
 
 
 @inlined
-def shared_until(bus, s, w, costs, axons, box, p, synapses, members, core, until, now, acc, events, counts):
+def shared_until(bus, s, w, costs, axons, box, p, core, until, counts):
     """The same for a unit that sends and receives, receiving first."""
     a, time = bus.tap[core], max(p.send_at[core], p.receive_at[core])
     while time <= until:
         if p.state[core] == FINISHED and has_room(bus, s, a):
             time = max(time, s.room_at[a])
             send_message(bus, s, w, True, axons, box, p, core, time)
-        elif receive_next(bus, s, w, costs, axons, box, p, synapses, members, core, time, now, acc, events, counts):
+        elif receive_next(bus, s, w, costs, axons, box, p, core, time, counts):
             time = p.receive_at[core]
         elif p.state[core] == NEXT_PIECE:
             if w.is_on:

@@ -1,4 +1,4 @@
-"""The cores of a chip in one micro-step, in Numba: update neurons, send messages, look up what arrives, accumulate.
+"""The cores of a chip in one micro-step, in Numba: when they send their messages and work on those that arrive.
 
 A core has a send side (visits, updates, spikes, messages out) and a receive side (messages in, words, synops). They
 run side by side, or share one unit; then receiving comes first, so that finite buffers always drain. The send side
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.kernels.cpu_router import look_at_router, pop, push, slot_free_at
-from nwcompile.kernels.cpu_synapse import deliver
 from nwcompile.kernels.cpu_watch import (
+    ENTRY,
     begin_watch,
     end_watch,
     note_core,
@@ -28,13 +28,32 @@ from nwcompile.kernels.jit import inlined, kernel
 
 SEND_NEXT, SENDING, TO_INJECT, SENT = 0, 1, 2, 3
 STUCK, TOO_LONG = -1, -2  # what `move_messages` returns instead of ticks
-# columns of its counts: synops dense, sparse, conv, all, words (as AxonTable.counts), then
+# columns of its counts: synops dense, sparse, conv, all, words, then
 MESSAGES_IN, IO_IN = 5, 6  # messages taken by a core; of them, those that came by a gate
 N_COUNTS = 7
 LOST_AT, LOST_TO = 7, 8  # messages dropped, where they were to be injected, and where they were to go
 LOST_EW, LOST_NS = 9, 10  # hops that they would have taken to other cores, at their own
 LOST_OUT = 11  # those that were to leave by a gate, at their own core
 N_COUNTS_LOST = 12
+
+
+AXON = np.dtype(
+    [
+        ("ticks", np.int64),  # receive side's time for one message
+        ("source", np.int32),
+        ("core", np.int32),  # logical core, or gate
+        ("to", np.int32),  # its physical core
+        ("flits", np.int32),  # of one message
+        ("dense", np.int32),  # synops of each kind
+        ("sparse", np.int32),
+        ("conv", np.int32),
+        ("words", np.int32),
+        ("hops_ew", np.int32),  # of one message by itself
+        ("hops_ns", np.int32),
+        ("by_gate", np.bool_),  # its messages come by a gate
+    ],
+    align=True,
+)
 
 
 class AxonTable(NamedTuple):
@@ -46,13 +65,10 @@ class AxonTable(NamedTuple):
     """
 
     offset: np.ndarray  # int64[source + 1]: into `axon`
-    axon: np.ndarray  # int64[...]: axons of each source, by core
-    core: np.ndarray  # int32[axon]: logical core, or gate
-    source: np.ndarray  # int32[axon]
-    counts: np.ndarray  # int64[axon, 5]: synops dense, sparse, conv, all; words
-    ticks: np.ndarray  # int64[axon]: receive side's time for one message
-    hops: np.ndarray  # int64[axon, 2]: east-west, north-south
-    flits: np.ndarray  # int32[axon]: of one message
+    axon: np.ndarray  # int64[...]: axons of each source, by core, one to a gate last
+    row: np.ndarray  # AXON[axon]
+    leaves: np.ndarray  # int64[source, 3]: messages and hops east-west and north-south of a spike, without gates
+    root: np.ndarray  # int32[source]: where its tree begins (see cpu_mesh.SLOT), -1: each axon is sent a message
     site: np.ndarray  # int32[logical core and gate]: physical core
     core_at: np.ndarray  # int32[physical core]: logical core or gate, -1 none
     n_cores: int  # logical cores
@@ -82,10 +98,13 @@ class Costs(NamedTuple):
 class Outbox(NamedTuple):
     """Messages of this micro-step, by logical core and gate."""
 
-    axon: np.ndarray  # int32[message]
+    axon: np.ndarray  # int32[message]: its axon; of a tree, where its axons begin in AxonTable.axon
+    to: np.ndarray  # int32[message]: where the routers are to take it, see cpu_mesh.SLOT
+    copies: np.ndarray  # int32[message]: axons that it reaches
     work: np.ndarray  # int64[message]: ticks of work from the message before to this one, its own included
     again: np.ndarray  # int64[message]: ticks of work to send it once more
     times: np.ndarray  # int64[message]: how often it is sent, one after another
+    lost: np.ndarray  # int64[message]: of these, how often it was dropped
     first: np.ndarray  # int64[core + 1]
     tail: np.ndarray  # int64[core]: ticks of work after the last message
     external: np.ndarray  # int64[core]: first axon of the input messages waiting at a core, -1 none
@@ -123,9 +142,9 @@ def look_at_core(m, q, w, costs, axons, box, p, counts, core, time):
     if p.state[core] == SENDING and p.send_at[core] <= time:
         p.state[core] = TO_INJECT if p.message[core] < box.first[core + 1] else SENT
         if p.state[core] == TO_INJECT:
-            p.flit[core] = axons.flits[box.axon[p.message[core]]]
+            p.flit[core] = flits_of(m, axons, box, p.message[core])
             if w.is_on:
-                note_ready(w, p, core, p.message[core], time)
+                note_ready(w, p, core, box.copies[p.message[core]], time)
         p.end[core] = max(p.end[core], p.send_at[core])
     if p.state[core] == TO_INJECT:
         inject(m, q, w, costs, axons, box, p, counts, core, site, time)
@@ -151,7 +170,7 @@ def receive(m, q, w, costs, axons, box, p, core, site, time):
     first = (m.n_routers * m.n_ports + site) * m.n_vcs
     router = site // m.per_router
     later = NEVER
-    axon, message = np.int64(-1), np.int64(-1)
+    axon, entry = np.int64(-1), np.int64(-1)
     for k in range(1, m.n_vcs + 1):
         b = first + (p.turn[core] + k) % m.n_vcs
         while q.buffer[b].count > 0:
@@ -161,8 +180,10 @@ def receive(m, q, w, costs, axons, box, p, core, site, time):
                 break
             if slot.left == 1:
                 if axon < 0:
-                    message = np.int64(slot.message)
-                    axon = np.int64(box.axon[message])
+                    axon = np.int64(box.axon[slot.message])
+                    if box.to[slot.message] >= m.n_cores:
+                        axon = axons.axon[axon + slot.to]
+                    entry = np.int64(slot.entry)
                     pop(m, q, b, router, time)
                     p.turn[core] = b - first
                 break
@@ -171,8 +192,8 @@ def receive(m, q, w, costs, axons, box, p, core, site, time):
         axon = take_external(box, core)
     if axon >= 0:
         if w.is_on:
-            note_taken(w, p, core, axons.source[axon], message, time, axons.ticks[axon], costs)
-        p.receive_at[core] = time + axons.ticks[axon]
+            note_taken(w, p, core, axons.row[axon].source, entry, time, axons.row[axon].ticks, costs)
+        p.receive_at[core] = time + axons.row[axon].ticks
         p.end[core] = max(p.end[core], p.receive_at[core])
         has_more = costs.shared
         for b in range(first, first + m.n_vcs):
@@ -182,6 +203,18 @@ def receive(m, q, w, costs, axons, box, p, core, site, time):
     if later < NEVER:
         wake_at(q.wheel, m.n_routers + site, max(later, time + 1))
     return axon
+
+
+@inlined
+def flits_of(m, axons, box, k):
+    """Flits of message k; of a tree it is one."""
+    return np.int32(1) if box.to[k] >= m.n_cores else axons.row[box.axon[k]].flits
+
+
+@inlined
+def axon_of(m, axons, box, k, copy):
+    """The axon that a copy of message k reaches."""
+    return axons.axon[box.axon[k] + copy] if box.to[k] >= m.n_cores else np.int64(box.axon[k])
 
 
 @inlined
@@ -209,7 +242,7 @@ def inject(m, q, w, costs, axons, box, p, counts, core, site, time):
     first = (router * m.n_ports + port) * m.n_vcs
     k = p.message[core]
     soonest, buffer = NEVER, np.int64(-1)
-    is_head = p.flit[core] == axons.flits[box.axon[k]]
+    is_head = p.flit[core] == flits_of(m, axons, box, k)
     for v in range(1, m.n_vcs + 1) if is_head else range(1):
         b = first + (p.channel[core] + v) % m.n_vcs
         when = slot_free_at(m, q, b)
@@ -219,20 +252,21 @@ def inject(m, q, w, costs, axons, box, p, counts, core, site, time):
         soonest = min(soonest, when)
     if buffer < 0:
         if costs.drops and is_head:
-            lose(w, axons, box, p, counts, core, k)
+            lose(m, w, axons, box, p, counts, core, k)
         elif soonest < NEVER:
             wake_at(q.wheel, node, soonest)
         return
     p.channel[core] = buffer - first
-    to = axons.site[axons.core[box.axon[k]]]
-    push(m, q, buffer, router, port * m.n_vcs + buffer - first, k, to, p.flit[core], time + m.inject_ticks)
+    entry = w.core[core, ENTRY] if w.is_on else -1
+    i = port * m.n_vcs + buffer - first
+    push(m, q, buffer, router, i, k, box.to[k], p.flit[core], entry, time + m.inject_ticks)
     p.inject_at[core] = time + m.link_ticks
     q.busy_until[0] = max(q.busy_until[0], p.inject_at[core])
     q.flits[m.inject_link[site]] += 1
     p.flit[core] -= 1
     if p.flit[core] == 0:
         if w.is_on:
-            note_injected(w, p, core, axons.core[box.axon[k]], time, costs.shared)
+            note_injected(w, p, core, box.to[k], time, costs.shared)
         send_next(box, p, core, k)
     else:
         wake_at(q.wheel, node, p.inject_at[core])
@@ -249,39 +283,50 @@ def send_next(box, p, core, k):
 
 
 @inlined
-def lose(w, axons, box, p, counts, core, k):
+def lose(m, w, axons, box, p, counts, core, k):
     """Drop message k of a core, and count what is lost with it."""
-    axon = box.axon[k]
-    to = axons.core[axon]
     counts[core, LOST_AT] += 1
-    counts[to, LOST_TO] += 1
-    if to >= axons.n_cores:
-        counts[core, LOST_OUT] += 1
-    elif core < axons.n_cores:
-        counts[core, LOST_EW] += axons.hops[axon, 0]
-        counts[core, LOST_NS] += axons.hops[axon, 1]
-    p.lost[0] += 1
+    is_own = False
+    for copy in range(box.copies[k]):
+        row = axons.row[axon_of(m, axons, box, k, copy)]
+        counts[row.core, LOST_TO] += 1
+        if row.core >= axons.n_cores:
+            counts[core, LOST_OUT] += 1
+        else:
+            is_own = core < axons.n_cores
+    if is_own:
+        source = axons.row[axon_of(m, axons, box, k, 0)].source
+        if box.to[k] >= m.n_cores:
+            counts[core, LOST_EW] += axons.leaves[source, 1]
+            counts[core, LOST_NS] += axons.leaves[source, 2]
+        else:
+            counts[core, LOST_EW] += axons.row[box.axon[k]].hops_ew
+            counts[core, LOST_NS] += axons.row[box.axon[k]].hops_ns
+    p.lost[0] += box.copies[k]
+    box.lost[k] += 1
     if w.is_on:
-        note_lost(w, core, k)
+        note_lost(w, core)
     send_next(box, p, core, k)
 
 
 @inlined
-def accumulate(axons, box, synapses, members, core, axon, now, acc, events, counts):
-    """Read the synapses of a message that `core` received, and count them; those that a gate takes leave the chip."""
+def count_received(axons, core, axon, counts):
+    """Count a message that `core` received; those that a gate takes leave the chip."""
     if core >= axons.n_cores:
         return
-    source = axons.source[axon]
-    deliver(synapses, members, core, source, box.payload[source], now, acc, events)
-    for k in range(5):
-        counts[core, k] += axons.counts[axon, k]
-    counts[core, MESSAGES_IN] += 1
-    if members.core_of[source] < 0 and axons.gate_axon.shape[0] > 0:
-        counts[core, IO_IN] += 1
+    row, count = axons.row[axon], counts[core]
+    count[0] += row.dense
+    count[1] += row.sparse
+    count[2] += row.conv
+    count[3] += row.dense + row.sparse + row.conv
+    count[4] += row.words
+    count[MESSAGES_IN] += 1
+    if row.by_gate:
+        count[IO_IN] += 1
 
 
 @inlined
-def serve_inputs(axons, box, p, synapses, members, core, until, now, acc, events, counts):
+def serve_inputs(axons, box, p, core, until, counts):
     """Receive the input messages whose turn comes before `until`; returns how many.
 
     A receive side of its own is never idle while input messages wait, and is told of every message from the network,
@@ -290,16 +335,16 @@ def serve_inputs(axons, box, p, synapses, members, core, until, now, acc, events
     served = 0
     while box.external[core] >= 0 and p.receive_at[core] < until:
         axon = take_external(box, core)
-        p.receive_at[core] += axons.ticks[axon]
+        p.receive_at[core] += axons.row[axon].ticks
         p.end[core] = max(p.end[core], p.receive_at[core])
-        accumulate(axons, box, synapses, members, core, axon, now, acc, events, counts)
+        count_received(axons, core, axon, counts)
         served += 1
     return served
 
 
 @kernel
-def move_messages(m, q, w, costs, axons, box, p, synapses, members, now, acc, events, counts):
-    """Run send, network and receive until all is quiet; accumulates what arrives and counts it per core.
+def move_messages(m, q, w, costs, axons, box, p, counts):
+    """Run send, network and receive until all is quiet; counts what arrives per core, and marks what is dropped.
 
     counts: int64[core and gate, N_COUNTS, or N_COUNTS_LOST where messages are dropped], added to.
     Time goes on from step to step, so that a network that is empty needs no clearing: the step begins when the clock
@@ -310,7 +355,8 @@ def move_messages(m, q, w, costs, axons, box, p, synapses, members, now, acc, ev
     p.lost[0] = 0
     n_waiting = np.int64(0)
     for k in range(box.first[n_cores]):
-        n_waiting += box.times[k]
+        n_waiting += box.times[k] * box.copies[k]
+        box.lost[k] = 0
     for core in range(n_cores):
         p.state[core] = SEND_NEXT
         p.message[core] = box.first[core]
@@ -339,15 +385,15 @@ def move_messages(m, q, w, costs, axons, box, p, synapses, members, now, acc, ev
             continue
         core = axons.core_at[node - m.n_routers]
         if not costs.shared:
-            n_waiting -= serve_inputs(axons, box, p, synapses, members, core, time, now, acc, events, counts)
+            n_waiting -= serve_inputs(axons, box, p, core, time, counts)
         axon = look_at_core(m, q, w, costs, axons, box, p, counts, core, time)
         if w.is_on:
             note_core(m, q, w, axons.site[core], time)
         if axon >= 0:
-            accumulate(axons, box, synapses, members, core, axon, now, acc, events, counts)
+            count_received(axons, core, axon, counts)
             n_waiting -= 1
     for core in range(n_cores):
-        n_waiting -= serve_inputs(axons, box, p, synapses, members, core, NEVER, now, acc, events, counts)
+        n_waiting -= serve_inputs(axons, box, p, core, NEVER, counts)
     if n_waiting != p.lost[0]:
         return np.int64(STUCK)
     last = q.busy_until[0]

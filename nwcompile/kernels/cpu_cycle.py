@@ -6,9 +6,10 @@ import numpy as np
 
 from nwcompile.kernels.cpu_bus import PEAK_LANES, clear
 from nwcompile.kernels.cpu_bus_cores import move_on_bus
-from nwcompile.kernels.cpu_core import move_messages
+from nwcompile.kernels.cpu_core import axon_of, move_messages
 from nwcompile.kernels.cpu_neuron import is_at_rest, step
 from nwcompile.kernels.cpu_router import equal_turns, start_over
+from nwcompile.kernels.cpu_synapse import deliver
 from nwcompile.kernels.cpu_watch import BASE, ROW, SAMPLE_NOW, STEP_NOW
 from nwcompile.kernels.jit import kernel
 
@@ -49,13 +50,15 @@ class Record(NamedTuple):
 
 
 @kernel
-def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, events, record, b, at):
+def work_of_core(plan, costs, axons, box, neurons, synapses, members, s, core, micro, acc, events, record, b, at):
     """Visit and update a core's neurons; fills its part of the outbox from message `at` on and returns the next.
+
+    Where no message can be lost, a spike's synapses are accumulated here, for all cores at once.
 
     Returns -1 where a neuron spikes more often than messages are repeated.
     """
     row = micro // plan.period - plan.first
-    sent = record.sent[row, core]
+    slot, sent = micro % acc.shape[0], record.sent[row, core]
     ticks = np.int64(0)
     for k in range(plan.neuron_first[core], plan.neuron_first[core + 1]):
         j = plan.neuron[k]
@@ -88,22 +91,28 @@ def work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, ev
         again = costs.spike  # with the first of its messages a neuron spikes anew
         ticks += costs.spike if axons.offset[j] < axons.offset[j + 1] else costs.spike * times
         box.payload[j] = count // times
-        for k in range(axons.offset[j], axons.offset[j + 1]):
+        if not costs.drops:
+            deliver(synapses, members, -1, j, count, micro, acc, events)
+        for c in range(3):
+            sent[3 + c] += axons.leaves[j, c] * times
+        k = axons.offset[j]
+        while k < axons.offset[j + 1]:
             a = axons.axon[k]
+            box.axon[at], box.to[at], box.copies[at] = a, axons.row[a].to, 1
+            if axons.row[a].core >= axons.n_cores:
+                sent[6] += times
+            elif axons.root[j] >= 0:
+                n = axons.offset[j + 1] - k
+                n -= axons.row[axons.axon[k + n - 1]].core >= axons.n_cores
+                box.axon[at], box.to[at], box.copies[at] = k, axons.root[j], n
+            k += box.copies[at]
             ticks += costs.message
-            box.axon[at] = a
             box.work[at] = ticks
             box.again[at] = again + costs.message
             box.times[at] = times
             ticks = 0
             again = 0
             at += 1
-            if axons.core[a] >= axons.n_cores:
-                sent[6] += times
-                continue
-            sent[3] += times
-            sent[4] += axons.hops[a, 0] * times
-            sent[5] += axons.hops[a, 1] * times
     box.tail[core] = ticks
     return at
 
@@ -117,7 +126,7 @@ def take_input(axons, box, x, repeats):
             box.payload[j] = x[j] // times
             for k in range(axons.offset[j], axons.offset[j + 1]):
                 a = axons.axon[k]
-                core = axons.core[a]
+                core = axons.row[a].core
                 box.left[a] = times
                 box.after[a] = box.external[core]
                 box.external[core] = a
@@ -128,11 +137,11 @@ def send_input(axons, box, x, repeats, gate, at):
     """Fill a gate's part of the outbox with one step's input; takes and returns what `work_of_core` does."""
     for k in range(axons.gate_first[gate], axons.gate_first[gate + 1]):
         a = axons.gate_axon[k]
-        j = axons.source[a]
+        j = axons.row[a].source
         if x[j] != 0:
             times = abs(np.int64(x[j])) if repeats else np.int64(1)
             box.payload[j] = x[j] // times
-            box.axon[at] = a
+            box.axon[at], box.to[at], box.copies[at] = a, axons.row[a].to, 1
             box.work[at] = 0
             box.again[at] = 0
             box.times[at] = times
@@ -145,6 +154,26 @@ def count_slots(counts, row):
     """Add the counts of a micro-step on the bus to those of its step; of peaks the larger one stays."""
     for i in range(counts.shape[0]):
         row[i] = max(row[i], counts[i]) if i >= PEAK_LANES else row[i] + counts[i]
+
+
+@kernel
+def deliver_input(synapses, members, x, now, acc, events):
+    """Accumulate the synapses of one step's input x: int32[source], the input lines in order."""
+    for j in range(x.shape[0]):
+        if x[j] != 0:
+            deliver(synapses, members, -1, j, np.int64(x[j]), now, acc, events)
+
+
+@kernel
+def deliver_messages(m, axons, box, synapses, members, now, acc, events):
+    """Accumulate the synapses of the messages of a micro-step that were not dropped."""
+    for k in range(box.first[box.first.shape[0] - 1]):
+        n = box.times[k] - box.lost[k]
+        for copy in range(box.copies[k] if n > 0 else 0):
+            row = axons.row[axon_of(m, axons, box, k, copy)]
+            if row.core < axons.n_cores:
+                payload = box.payload[row.source] * n
+                deliver(synapses, members, np.int64(row.core), np.int64(row.source), payload, now, acc, events)
 
 
 @kernel
@@ -174,12 +203,13 @@ def run_samples(plan, mesh, bus, q, w, costs, axons, box, p, neurons, synapses, 
         for micro in range(plan.first * plan.period, (plan.first + record.cycles.shape[0]) * plan.period):
             h = micro // plan.period
             row = h - plan.first
-            slot = micro % acc.shape[0]
             box.external[:] = -1
             at = 0
             for core in range(n_cores):
                 box.first[core] = at
-                at = work_of_core(plan, costs, axons, box, neurons, s, core, micro, slot, acc, events, record, b, at)
+                at = work_of_core(
+                    plan, costs, axons, box, neurons, synapses, members, s, core, micro, acc, events, record, b, at
+                )
                 if at < 0:
                     return TOO_OFTEN
             has_input = micro % plan.period == 0 and h < plan.n_steps
@@ -195,19 +225,19 @@ def run_samples(plan, mesh, bus, q, w, costs, axons, box, p, neurons, synapses, 
             if w.is_on:
                 w.state[ROW], w.state[STEP_NOW], w.state[SAMPLE_NOW] = row, h, plan.first_sample + b
                 w.state[BASE] = record.cycles[row] * plan.ticks_per_cycle
+            if has_input and (n_gates == 0 or not costs.drops):
+                deliver_input(synapses, members, x[b, row], micro, acc, events)
             ticks = np.int64(-1)
             if mesh is not None:
-                ticks = move_messages(
-                    mesh, q, w, costs, axons, box, p, synapses, members, micro, acc, events, record.received[row]
-                )
+                ticks = move_messages(mesh, q, w, costs, axons, box, p, record.received[row])
             if bus is not None:
-                ticks = move_on_bus(
-                    bus, q, w, costs, axons, box, p, synapses, members, micro, acc, events, record.received[row]
-                )
+                ticks = move_on_bus(bus, q, w, costs, axons, box, p, record.received[row])
                 count_slots(q.counts, record.bus[row])
             if ticks < 0:
                 record.stopped[0], record.stopped[1] = plan.first_sample + b, h
                 return ticks
+            if mesh is not None and costs.drops:
+                deliver_messages(mesh, axons, box, synapses, members, micro, acc, events)
             for link in range(q.flits.shape[0]):
                 record.flits[row, link] += q.flits[link]
             record.cycles[row] += (ticks + plan.ticks_per_cycle - 1) // plan.ticks_per_cycle

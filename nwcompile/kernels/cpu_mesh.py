@@ -34,6 +34,7 @@ SLOT = np.dtype(
         ("message", np.int32),
         ("to", np.int32),  # destination core; from n_cores on: a branch, see BRANCH
         ("left", np.int32),  # flits of the packet from this one on; 1: the tail
+        ("entry", np.int32),  # of Watch.entry, -1 none
     ],
     align=True,
 )

@@ -11,19 +11,35 @@ NOW, NEXT, BOTH = 0, 1, 2
 BINARY, MULTI, BIPOLAR = 0, 1, 2
 
 
-class Neurons(NamedTuple):
-    """Parameters of n neurons, one entry each."""
+RULE = np.dtype(
+    [
+        ("threshold", np.int64),
+        ("decay_u", np.int64),
+        ("decay_v", np.int64),
+        ("bias_u", np.int64),
+        ("bias", np.int64),
+        ("reset_value", np.int64),  # 0 for reset to zero
+        ("v_min", np.int64),  # far below the state's range where there is no clamp
+        ("refractory", np.int64),
+        ("strict", np.bool_),
+        ("fires", np.bool_),
+        ("wraps", np.bool_),
+        ("spikes", np.int8),  # BINARY, MULTI, BIPOLAR
+        ("reset", np.int8),
+        ("timing", np.int8),  # of the reset
+        ("state_bits", np.int8),
+        ("decay_bits", np.int8),
+        ("shift", np.int8),
+    ],
+    align=True,
+)
 
-    threshold: np.ndarray  # int64[neuron]
-    decay_u: np.ndarray  # int64[neuron]
-    decay_v: np.ndarray  # int64[neuron]
-    bias_u: np.ndarray  # int64[neuron]
-    bias: np.ndarray  # int64[neuron]
-    reset_value: np.ndarray  # int64[neuron]: 0 for reset to zero
-    v_min: np.ndarray  # int64[neuron]: far below the state's range where there is no clamp
-    refractory: np.ndarray  # int64[neuron]
-    mode: np.ndarray  # int8[neuron, 6]: strict, spikes, fires, reset, reset timing, u wraps
-    bits: np.ndarray  # int64[neuron, 3]: state, decay, shift
+
+class Neurons(NamedTuple):
+    """Parameters of n neurons; many neurons share few rules."""
+
+    rule: np.ndarray  # RULE[rule]
+    rule_of: np.ndarray  # int32[neuron]
 
 
 class States(NamedTuple):
@@ -37,8 +53,9 @@ class States(NamedTuple):
 @inlined
 def is_at_rest(p, i, s, k):
     """Whether neuron i (state k) has nothing to update but events: no bias, v = 0, and no u that outlasts the step."""
-    keeps_u = s.u[k] != 0 and p.decay_u[i] < (np.int64(1) << p.bits[i, 1])
-    return s.v[k] == 0 and p.bias[i] == 0 and p.bias_u[i] == 0 and not keeps_u
+    r = p.rule[p.rule_of[i]]
+    keeps_u = s.u[k] != 0 and r.decay_u < (np.int64(1) << r.decay_bits)
+    return s.v[k] == 0 and r.bias == 0 and r.bias_u == 0 and not keeps_u
 
 
 @kernel
@@ -76,24 +93,23 @@ def spike_count(v, threshold, strict, spikes):
 
 @inlined
 def step(p, i, s, j, x):
-    """Update neuron `p[i]` with state `s[j]` from the synaptic sum `x`; returns its spikes."""
-    mode = p.mode[i]
-    strict, spikes, fires, reset, timing, wraps = mode[0], mode[1], mode[2], mode[3], mode[4], mode[5]
-    state_bits, decay_bits, shift = p.bits[i, 0], p.bits[i, 1], p.bits[i, 2]
-    threshold = p.threshold[i]
+    """Update neuron i with state `s[j]` from the synaptic sum `x`; returns its spikes."""
+    r = p.rule[p.rule_of[i]]
+    strict, spikes, fires, reset, timing = r.strict, r.spikes, r.fires, r.reset, r.timing
+    state_bits, threshold = np.int64(r.state_bits), r.threshold
     since = s.since[j] + 1
-    frozen = since < p.refractory[i]
-    u = decay(s.u[j], p.decay_u[i], decay_bits) + ((x + p.bias_u[i]) << shift)
-    u = wrap(u, state_bits) if wraps else saturate(u, state_bits)
+    frozen = since < r.refractory
+    u = decay(s.u[j], r.decay_u, np.int64(r.decay_bits)) + ((x + r.bias_u) << np.int64(r.shift))
+    u = wrap(u, state_bits) if r.wraps else saturate(u, state_bits)
     s.u[j] = u
     if frozen:
         s.since[j] = since
         return np.int64(0)
     before = spike_count(s.v[j], threshold, strict, spikes) if fires and timing != NOW else np.int64(0)
-    v = decay(s.v[j], p.decay_v[i], decay_bits)
+    v = decay(s.v[j], r.decay_v, np.int64(r.decay_bits))
     if timing == NEXT and before != 0 and reset in (RESET_ZERO, RESET_VALUE):
-        v = p.reset_value[i]
-    v += u + p.bias[i]
+        v = r.reset_value
+    v += u + r.bias
     if timing != NOW and reset == RESET_SUBTRACT:
         v -= before * threshold
     v = saturate(v, state_bits)
@@ -102,8 +118,8 @@ def step(p, i, s, j, x):
         if reset == RESET_SUBTRACT:
             v -= (count - before if timing == BOTH else count) * threshold
         elif reset != RESET_NONE and count != 0:
-            v = p.reset_value[i]
-    s.v[j] = saturate(max(v, p.v_min[i]), state_bits)
+            v = r.reset_value
+    s.v[j] = saturate(max(v, r.v_min), state_bits)
     s.since[j] = 0 if count != 0 else since
     return count
 

@@ -78,7 +78,7 @@ def feed(m, q, packets, s, core, router, time):
     if s.left[core] == 0:
         s.left[core] = packets.size[k]
         packets.inject[k] = time
-    push(m, q, first + channel, router, i + channel, k, packets.to[k], s.left[core], time + m.inject_ticks)
+    push(m, q, first + channel, router, i + channel, k, packets.to[k], s.left[core], -1, time + m.inject_ticks)
     q.flits[m.inject_link[core]] += 1
     s.free[core] = time + m.link_ticks
     s.channel[core] = channel

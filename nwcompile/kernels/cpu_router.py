@@ -30,7 +30,7 @@ def slot_free_at(m, q, b):
 
 
 @inlined
-def push(m, q, b, node, i, message, to, left, ready):
+def push(m, q, b, node, i, message, to, left, entry, ready):
     """Put a flit into buffer b, input channel i of a router or a core's queue; as its first one it wakes the node."""
     buffer = q.buffer[b]
     place = buffer.head + buffer.count
@@ -39,6 +39,7 @@ def push(m, q, b, node, i, message, to, left, ready):
     slot.message = message
     slot.to = to
     slot.left = left
+    slot.entry = entry
     buffer.count += 1
     if buffer.count == 1:
         wake_at(q.wheel, node, ready)
@@ -349,7 +350,7 @@ def send(m, q, router, first_port, b, i, entry, port, channel, time):
     else:
         pop(m, q, b, of_input.up_node, time)
     push(m, q, there, output.down_node, output.down_input + channel, moved.message, to, moved.left,
-         time + output.latency)  # fmt: skip
+         moved.entry, time + output.latency)  # fmt: skip
     output.link_free = time + output.held
     of_input.input_free = time + m.link_ticks
     q.busy_until[0] = max(q.busy_until[0], time + output.held)

@@ -89,27 +89,21 @@ def count_arrivals(count, h0, axon_offset, axon_core, axon_synops, axon_words, m
 
 
 @compiled()
-def count_departures(count, h0, core_of, axon_offset, axon_hops, spikes, messages, hops):
+def count_departures(count, h0, core_of, sent, along, spikes, messages, hops):
     """Add the spikes, messages and hops of one layer's neurons at their own cores.
 
-    count: int32[step, neuron], sent in hardware step `h0 + step`; core_of: int32[neuron]; axon_offset as in
-    `count_arrivals`; axon_hops: int64[axon, 2]. Adds to spikes and messages: int64[H, core], and to hops, east-west and
-    north-south: int64[2, H, core].
+    count: int32[step, neuron], sent in hardware step `h0 + step`; core_of: int32[neuron]; sent: int64[neuron] and
+    along: int64[neuron, 2] are a spike's messages and hops. Adds to spikes and messages: int64[H, core], and to hops,
+    east-west and north-south: int64[2, H, core].
     """
     for s in range(count.shape[1]):
         c = core_of[s]
-        n_axons = axon_offset[s + 1] - axon_offset[s]
-        ew = 0
-        ns = 0
-        for a in range(axon_offset[s], axon_offset[s + 1]):
-            ew += axon_hops[a, 0]
-            ns += axon_hops[a, 1]
         for t in range(count.shape[0]):
             n = np.int64(count[t, s])
             spikes[h0 + t, c] += n
-            messages[h0 + t, c] += n * n_axons
-            hops[0, h0 + t, c] += n * ew
-            hops[1, h0 + t, c] += n * ns
+            messages[h0 + t, c] += n * sent[s]
+            hops[0, h0 + t, c] += n * along[s, 0]
+            hops[1, h0 + t, c] += n * along[s, 1]
 
 
 @compiled()

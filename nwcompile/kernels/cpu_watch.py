@@ -24,7 +24,7 @@ INJECTED = 6  # when its last flit was injected
 SINCE = 7  # when it was taken, and the work began
 END = 8  # when the work ended
 OF_STEP = 9  # hardware step
-BLOCKED = 10  # of OWN work: destination core of the message that waited longest to be injected, -1 none
+BLOCKED = 10  # of OWN work: where the message goes that waited longest to be injected, as LONGEST_TO; -1 none
 N_COLUMNS = 11
 # columns of Watch.core
 WAITS_SINCE = 0  # when the message that is to be injected was ready
@@ -34,9 +34,9 @@ STALL = 3
 ENTRY = 4  # of the message that is to be injected, -1 none
 CHAIN = 5  # and the next ones: SOURCE, READY, STALLED, INJECTED, SINCE of the present uninterrupted work
 LONGEST_WAIT = 10
-LONGEST_TO = 11  # destination core of the message that waited so long
+LONGEST_TO = 11  # where the message was to go that waited so long, as cpu_mesh.SLOT has it
 N_CORE_COLUMNS = 12
-NEXT = 3  # column of Watch.entry after ready, stalled, injected
+LEFT = 3  # column of Watch.entry after ready, stalled, injected; of a free entry: the next free one
 # of Watch.state; ROW: of the arrays by step; BASE: ticks of the hardware step before the micro-step
 FREE, USED, START, FLIGHT, ROW, BASE, SAMPLE_NOW, STEP_NOW = range(8)
 N_POINTS = 128  # of the flits in flight in a step
@@ -58,8 +58,7 @@ class Watch(NamedTuple):
     flight: np.ndarray  # int32[step of the trace, N_POINTS, 2]: flits in flight: most in, and at the end of, a while
     shift: np.ndarray  # int64[step of the trace]: 2**shift ticks are a while
     core: np.ndarray  # int64[core, N_CORE_COLUMNS]
-    entry: np.ndarray  # int64[place, 4]: messages in flight
-    line: np.ndarray  # int32[message, 2]: first and last entry of its copies in flight, -1 none
+    entry: np.ndarray  # int64[place, 4]: messages in flight: ready, stalled, injected, copies still to be taken
     state: np.ndarray  # int64[8]
 
 
@@ -76,18 +75,16 @@ def begin_watch(w, axons, box, start, shared):
         w.core[core, LONGEST_TO] = -1
         w.core[core, CHAIN] = INPUTS if not shared and box.external[core] >= 0 else OWN
         w.core[core, CHAIN + 4] = start
-    for k in range(box.first[axons.site.shape[0]]):
-        w.line[k, 0] = -1
 
 
 @inlined
-def note_ready(w, p, core, k, time):
-    """Message k of a core waits to be injected."""
+def note_ready(w, p, core, copies, time):
+    """A message of a core waits to be injected; so many copies of it will be taken."""
     w.core[core, WAITS_SINCE] = time
     w.core[core, RECEIVED_THEN] = w.core[core, RECEIVED] - max(0, p.receive_at[core] - time)
     e = w.state[FREE]
     if e >= 0:
-        w.state[FREE] = w.entry[e, NEXT]
+        w.state[FREE] = w.entry[e, LEFT]
     elif w.state[USED] < w.entry.shape[0]:
         e = w.state[USED]
         w.state[USED] += 1
@@ -96,12 +93,7 @@ def note_ready(w, p, core, k, time):
         return
     w.entry[e, 0] = time
     w.entry[e, 1] = w.core[core, STALL]
-    w.entry[e, NEXT] = -1
-    if w.line[k, 0] < 0:
-        w.line[k, 0] = e
-    else:
-        w.entry[w.line[k, 1], NEXT] = e
-    w.line[k, 1] = e
+    w.entry[e, LEFT] = copies
 
 
 @inlined
@@ -120,42 +112,32 @@ def note_injected(w, p, core, to, time, shared):
 
 
 @inlined
-def note_lost(w, core, k):
-    """The message that was ready is dropped: its entry, the last of those of message k, is free again."""
+def note_lost(w, core):
+    """The message that was ready is dropped, and its entry free again."""
     e = w.core[core, ENTRY]
-    if e < 0:
-        return
-    before, at = np.int64(-1), np.int64(w.line[k, 0])
-    while at != e:
-        before, at = at, w.entry[at, NEXT]
-    if before < 0:
-        w.line[k, 0] = -1
-    else:
-        w.entry[before, NEXT] = -1
-        w.line[k, 1] = before
-    w.entry[e, NEXT] = w.state[FREE]
-    w.state[FREE] = e
+    if e >= 0:
+        w.entry[e, LEFT] = w.state[FREE]
+        w.state[FREE] = e
 
 
 @inlined
-def note_taken(w, p, core, source, k, time, ticks, costs):
-    """The receiver takes a message, k of `source` (-1: of an input line), and will work on it for `ticks`."""
-    e = np.int64(-1)
-    if k >= 0:
-        e = np.int64(w.line[k, 0])
+def note_taken(w, p, core, source, e, time, ticks, costs):
+    """The receiver takes a message of `source`, entry e (-1: of an input line), and will work on it for `ticks`."""
     if e >= 0:
-        w.line[k, 0] = w.entry[e, NEXT]
         cycles = (time - w.entry[e, 0] + costs.per_cycle - 1) // costs.per_cycle
         w.latency[bin_of(cycles)] += 1
         w.total[0] += cycles
         w.total[1] = max(w.total[1], cycles)
-        w.entry[e, NEXT] = w.state[FREE]
-        w.state[FREE] = e
     if e >= 0 and p.receive_at[core] < time and not (costs.shared and p.send_at[core] >= time):
         w.core[core, CHAIN] = source
         for i in range(3):
             w.core[core, CHAIN + 1 + i] = w.entry[e, i]
         w.core[core, CHAIN + 4] = time
+    if e >= 0:
+        w.entry[e, LEFT] -= 1
+        if w.entry[e, LEFT] == 0:
+            w.entry[e, LEFT] = w.state[FREE]
+            w.state[FREE] = e
     w.core[core, RECEIVED] += ticks
 
 

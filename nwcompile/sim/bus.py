@@ -48,8 +48,8 @@ def waiting(bus: Bus, n_links: int) -> Waiting:
     return Waiting(
         *(np.zeros((rows, words), np.uint64) for rows in (2 * n, 2, 1)),
         *(np.zeros((n, n), np.int32) for _ in range(2)),
-        np.zeros((n * bus.depth, 4), np.int64), *(np.zeros(size, np.int64) for size in (2 * n, 2 * n, n, n)),
-        *(np.zeros((rows, -(-n_positions // 64)), np.uint64) for rows in (bus.lanes, 1)), np.zeros((n, 4), np.int64),
+        np.zeros((n * bus.depth, 5), np.int64), *(np.zeros(size, np.int64) for size in (2 * n, 2 * n, n, n)),
+        *(np.zeros((rows, -(-n_positions // 64)), np.uint64) for rows in (bus.lanes, 1)), np.zeros((n, 5), np.int64),
         np.zeros((2, n_positions + 1), np.int64), np.zeros(n_links, np.int64), np.zeros(N_COUNTS, np.int64),
         np.zeros(2, np.int64),
     )  # fmt: skip
@@ -59,7 +59,7 @@ def bus_cores(bus: Bus) -> BusCores:
     """The cores of a bus before they begin."""
     n = len(bus.position)
     return BusCores(np.zeros(n, np.int8), *(np.zeros(n, np.int64) for _ in range(6)),
-                    np.zeros((n, bus.depth, 2), np.int64), np.zeros((n, 2), np.int64))  # fmt: skip
+                    np.zeros((n, bus.depth, 3), np.int64), np.zeros((n, 2), np.int64))  # fmt: skip
 
 
 def schedule_of(parts: list[np.ndarray]) -> BusSchedule:

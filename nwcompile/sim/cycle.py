@@ -4,6 +4,7 @@ import numpy as np
 
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.gates import gates
+from nwcompile.cost.multicast import forest
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels import cpu_bus
@@ -13,7 +14,7 @@ from nwcompile.kernels.cpu_watch import Watch
 from nwcompile.sim import tables
 from nwcompile.sim.axons import axon_table
 from nwcompile.sim.bus import bus_cores, bus_of, schedule_of, waiting
-from nwcompile.sim.fabric import fabric, queues
+from nwcompile.sim.fabric import fabric, planted, queues
 from nwcompile.sim.inputs import LARGEST_REPEAT
 from nwcompile.sim.overload import longest_step, stopped, take_losses
 from nwcompile.sim.parallel import over_samples
@@ -89,12 +90,14 @@ class ChipRun:
     def __init__(self, program: Program, n_steps: int, n_hardware: int, window: str):
         self.program, self.chip = program, program.chip
         network, chip = program.network, program.chip
-        self.axons = axon_table(program)
+        own = forest(program) if chip.noc.multicast == "tree" else None
+        self.axons = axon_table(program, own)
         self.mesh, self.bus, self.n_links = None, None, len(chip.link_cycles)
         if chip.is_bus:
             self.bus = bus_of(chip, self.axons.site, chip.ticks[1])
         else:
             self.mesh, _ = fabric(chip, chip.ticks[1])
+            self.mesh = self.mesh if own is None else planted(self.mesh, own.trees)
         per_cycle = chip.ticks[0]
         cost = chip.cost
         ticks = [(c or 0) * per_cycle for c in (cost.visit_cycles, cost.update_cycles, cost.spike_cycles,
@@ -121,7 +124,7 @@ class ChipRun:
 
     def record(self, shape: tuple[int, int], n_rows: int, keep: bool) -> Record:
         """Zeros for spikes (and states, if they are kept) of `shape` samples and steps, and `n_rows` hardware steps."""
-        n_cores, n_neurons = self.program.mapping.n_cores, len(self.neurons.threshold)
+        n_cores, n_neurons = self.program.mapping.n_cores, len(self.neurons.rule_of)
         kept = (*shape, n_neurons) if keep else (0, 0, 0)
         return Record(
             np.zeros((*shape, n_neurons), np.int32), np.zeros(kept, np.int64), np.zeros(kept, np.int64),
@@ -133,15 +136,15 @@ class ChipRun:
 
     def watch(self, n_rows: int, flight_steps: int | None) -> Watch:
         """Empty notes for `n_rows` hardware steps."""
-        return watch(self.mesh or self.bus, n_rows, self.program.mapping.n_cores, self.axons, flight_steps)
+        return watch(self.mesh or self.bus, n_rows, self.program.mapping.n_cores, len(self.axons.site), flight_steps)
 
     def state(self) -> tuple:
         """Everything that changes while samples run: queues, messages, cores, neurons, sums on their way."""
-        n_cores, n_axons = len(self.axons.site), len(self.axons.core)
-        n_sources, n_neurons = len(self.program.core_of), len(self.neurons.threshold)
-        of_axon = [np.zeros(n_axons, np.int64) for _ in range(5)]
-        box = Outbox(np.zeros(n_axons, np.int32), *of_axon[:3], np.zeros(n_cores + 1, np.int64),
-                     np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64), *of_axon[3:],
+        n_cores, n_axons = len(self.axons.site), len(self.axons.row)
+        n_sources, n_neurons = len(self.program.core_of), len(self.neurons.rule_of)
+        of_axon = [np.zeros(n_axons, np.int64) for _ in range(6)]
+        box = Outbox(*(np.zeros(n_axons, np.int32) for _ in range(3)), *of_axon[:4], np.zeros(n_cores + 1, np.int64),
+                     np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64), *of_axon[4:],
                      np.zeros(n_sources, np.int64))  # fmt: skip
         n_slots = int(self.synapses.delay.max(initial=1)) + 1
         acc, events = np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8)

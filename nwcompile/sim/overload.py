@@ -3,6 +3,7 @@
 import numpy as np
 
 from nwcompile.cost.gates import gates
+from nwcompile.cost.multicast import hops_of_axons
 from nwcompile.cost.work import link_busy, link_name
 from nwcompile.errors import BackendError
 from nwcompile.ir.program import Program
@@ -38,12 +39,12 @@ def longest_step(program: Program, mesh: Mesh | None, axons: AxonTable) -> tuple
     )
     hop = int(mesh.output["latency"].max() + mesh.output["held"].max()) + mesh.credit_ticks + mesh.route_ticks
     hop += mesh.inject_ticks + mesh.link_ticks + 4 * mesh.cycle_ticks
-    ways = [axons.hops, *(way.hops for way in gates(program) or ())]
+    ways = [hops_of_axons(program), *(way.hops for way in gates(program) or ())]
     n_hops = 2 + max(int(way.sum(1).max(initial=0)) for way in ways)
     n_spikes = LARGEST_REPEAT if program.repeats else 1
     idle = int(np.count_nonzero(program.core_of >= 0)) * (visit + update + n_spikes * spike)
-    each = spike + message + int(axons.ticks.max(initial=0)) + int(axons.flits.max(initial=1)) * n_hops * hop
-    return limit, idle + hop, each
+    ticks, flits = (int(axons.row[name].max(initial=1)) for name in ("ticks", "flits"))
+    return limit, idle + hop, spike + message + ticks + flits * n_hops * hop
 
 
 def stopped(
@@ -55,7 +56,9 @@ def stopped(
     bottleneck is the link that was busy longest.
     """
     chip, n = program.chip, int(box.first[-1])
-    offered = int((box.times[:n] * axons.flits[box.axon[:n]]).sum())
+    is_tree = box.to[:n] >= chip.n_cores
+    flits = np.where(is_tree, box.copies[:n], axons.row["flits"][np.where(is_tree, 0, box.axon[:n])])
+    offered = int((box.times[:n] * flits).sum())
     accepted = int(q.flits[len(chip.link_cycles) - chip.n_cores :].sum())
     place = f"step {where[1]} of sample {where[0]} on {chip.name}"
     loads = f"{accepted} of {offered} flits arrived"

@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.gates import Gates, gates
-from nwcompile.cost.traffic import hops_of_axons
+from nwcompile.cost.multicast import Leaves, leaves
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
@@ -54,7 +54,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     events = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
     recorder = Recorder(network, n_samples, n_steps, keep_states)
     counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
-    axon_hops, ways = hops_of_axons(program), gates(program)
+    sent_by, ways = leaves(program), gates(program)
     for m in range(n_hardware * schedule.period):
         h, slot = m // schedule.period, m % n_slots
         sent = {}
@@ -83,7 +83,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
                 events[c.target][later] += apply(structure(c), (sent[c.source] != 0).astype(np.int64), shape)
         for name, spikes in sent.items():
             messages = np.abs(spikes).sum(0) if program.repeats else np.count_nonzero(spikes, axis=0)
-            _count_messages(program, axon_hops, name, messages.reshape(-1), counters, h)
+            _count_messages(program, sent_by, name, messages.reshape(-1), counters, h)
             if ways is not None:
                 _count_io(program, ways, name, messages.reshape(-1), counters, h)
     return recorder.run(window, inputs, counters, program)
@@ -97,9 +97,7 @@ def _is_at_rest(layer) -> np.ndarray:
     return (layer.v == 0) & ~keeps_u & ~has_bias
 
 
-def _count_messages(
-    program: Program, axon_hops: np.ndarray, name: str, n_spikes: np.ndarray, counters: dict, h: int
-) -> None:
+def _count_messages(program: Program, sent_by: Leaves, name: str, n_spikes: np.ndarray, counters: dict, h: int) -> None:
     """Add the messages, `n_spikes` of each neuron to each destination, of one layer or input in hardware step h."""
     axons, first = program.axons, program.network.offsets[name]
     for neuron in np.flatnonzero(n_spikes):
@@ -107,6 +105,10 @@ def _count_messages(
         home = program.core_of[source]
         if home >= 0:
             counters["spikes_out"][h, home] += count
+            counters["messages_out"][h, home] += count * sent_by.messages[source]
+            for i, direction in enumerate(("hops_ew", "hops_ns")):
+                counters[direction][h, home] += count * sent_by.hops[source, i]
+                counters["hops"][h, home] += count * sent_by.hops[source, i]
         for axon in range(axons.offset[source], axons.offset[source + 1]):
             core = axons.core[axon]
             for kind, synops in zip(SYNAPSE_KINDS, axons.synops[axon], strict=True):
@@ -115,12 +117,6 @@ def _count_messages(
             counters["weight_reads"][h, core] += count * axons.words[axon]
             counters["messages_in"][h, core] += count
             counters["deliveries"][h, core] += count
-            if home >= 0:
-                along = axon_hops[axon]
-                counters["messages_out"][h, home] += count
-                counters["hops_ew"][h, home] += count * along[0]
-                counters["hops_ns"][h, home] += count * along[1]
-                counters["hops"][h, home] += count * along.sum()
 
 
 def _count_io(program: Program, ways: tuple[Gates, Gates], name: str, n_spikes, counters: dict, h: int) -> None:

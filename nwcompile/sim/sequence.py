@@ -109,7 +109,7 @@ class _Group:
 
     def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
         """Fill the chunk's part of `spikes`, `states` and `updates` of these layers."""
-        n_samples, n = len(next(iter(spikes.values()))[chunk]), len(self.neurons.threshold)
+        n_samples, n = len(next(iter(spikes.values()))[chunk]), len(self.neurons.rule_of)
         drive = np.zeros((n_samples, n_steps, n), np.int64)
         touched = np.zeros((n_samples, n_steps, n), np.uint8)
         first = 0

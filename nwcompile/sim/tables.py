@@ -7,7 +7,7 @@ from nwcompile.ir.connection import Conv2d, Dense, pair
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
-from nwcompile.kernels.cpu_neuron import Neurons, States
+from nwcompile.kernels.cpu_neuron import RULE, Neurons, States
 from nwcompile.kernels.cpu_synapse import CONV, DENSE, SPARSE, Members, Synapses
 from nwcompile.sim.update import LONG_AGO, NO_CLAMP
 
@@ -16,25 +16,25 @@ LARGEST_WEIGHT = (1 << 31) - 1
 
 def neurons(network: Network, layers) -> Neurons:
     """Parameters of all neurons of `layers`, one after the other."""
-    rows = [_layer(network.node(name)) for name in layers]
-    return Neurons(*(np.concatenate([row[f] for row in rows]) for f in Neurons._fields))
+    rules = np.concatenate([_rules(network.node(name)) for name in layers])
+    found, rule_of = np.unique(rules.view(f"V{RULE.itemsize}"), return_inverse=True)  # as bytes: much faster
+    return Neurons(found.view(RULE), rule_of.reshape(-1).astype(np.int32))
 
 
-def _layer(node) -> dict[str, np.ndarray]:
-    spec, n = node.neuron, node.n_neurons
-
-    def numbers(name: str) -> np.ndarray:
-        return spec.array(name, node.shape).reshape(-1)
-
-    mode = [spec.strict, SPIKES.index(spec.spikes), spec.fires, RESETS.index(spec.reset),
-            RESET_TIMINGS.index(spec.reset_timing), spec.fixed.overflow == "wrap"]  # fmt: skip
-    bits = [spec.fixed.state_bits, spec.fixed.decay_bits, spec.fixed.shift_bits]
-    row = {name: numbers(name) for name in ("threshold", "decay_u", "decay_v", "bias_u", "bias", "refractory")}
-    row["reset_value"] = numbers("reset_value") if spec.reset == "value" else np.zeros(n, np.int64)
-    row["v_min"] = np.full(n, NO_CLAMP) if spec.v_min is None else numbers("v_min")
-    row["mode"] = np.tile(np.array(mode, np.int8), (n, 1))
-    row["bits"] = np.tile(np.array(bits, np.int64), (n, 1))
-    return row
+def _rules(node) -> np.ndarray:
+    """RULE[neuron] of a layer."""
+    spec = node.neuron
+    rules = np.zeros(node.n_neurons, RULE)
+    for name in ("threshold", "decay_u", "decay_v", "bias_u", "bias", "refractory"):
+        rules[name] = spec.array(name, node.shape).reshape(-1)
+    rules["reset_value"] = spec.array("reset_value", node.shape).reshape(-1) if spec.reset == "value" else 0
+    rules["v_min"] = NO_CLAMP if spec.v_min is None else spec.array("v_min", node.shape).reshape(-1)
+    rules["strict"], rules["fires"], rules["wraps"] = spec.strict, spec.fires, spec.fixed.overflow == "wrap"
+    rules["spikes"], rules["reset"] = SPIKES.index(spec.spikes), RESETS.index(spec.reset)
+    rules["timing"] = RESET_TIMINGS.index(spec.reset_timing)
+    rules["state_bits"], rules["decay_bits"] = spec.fixed.state_bits, spec.fixed.decay_bits
+    rules["shift"] = spec.fixed.shift_bits
+    return rules
 
 
 def scratch(n: int) -> States:

@@ -58,7 +58,7 @@ class _Sums:
     """
 
     def __init__(self, chip_run: ChipRun, x: list[np.ndarray], own: slice, flight_steps: int | None):
-        plan, n_neurons = chip_run.plan, len(chip_run.neurons.threshold)
+        plan, n_neurons = chip_run.plan, len(chip_run.neurons.rule_of)
         n_rows = min(CHUNK, plan.n_hardware)
         self.record = chip_run.record((1, n_rows), n_rows, False)
         self.notes = chip_run.watch(n_rows, flight_steps)

@@ -7,7 +7,6 @@ import numpy as np
 from nwcompile.ir.profile import Profile
 from nwcompile.kernels import cpu_watch
 from nwcompile.kernels.cpu_bus import Bus
-from nwcompile.kernels.cpu_core import AxonTable
 from nwcompile.kernels.cpu_mesh import PORT_BITS, Mesh
 from nwcompile.kernels.cpu_watch import N_BINS, N_COLUMNS, N_CORE_COLUMNS, N_POINTS, Watch
 from nwcompile.sim.bus import links_on_bus
@@ -25,10 +24,13 @@ class Ends(NamedTuple):
     entry: np.ndarray | None  # int64[logical core]: where those of input lines come from; None: they use no links
 
 
-def watch(m: Mesh | Bus, n_steps: int, n_cores: int, axons: AxonTable, flight_steps: int | None) -> Watch:
-    """Empty notes for H = `n_steps` hardware steps, flits in flight for the first of them; None: nothing is watched."""
+def watch(m: Mesh | Bus, n_steps: int, n_cores: int, n_ends: int, flight_steps: int | None) -> Watch:
+    """Empty notes for H = `n_steps` hardware steps, flits in flight for the first of them; None: nothing is watched.
+
+    `n_ends`: cores and gates.
+    """
     is_on = flight_steps is not None
-    steps, cores, gates, messages = (n_steps, n_cores, len(axons.site), len(axons.core)) if is_on else (0, 0, 0, 0)
+    steps, cores, ends = (n_steps, n_cores, n_ends) if is_on else (0, 0, 0)
     n_groups, depth = queue_sizes(m) if is_on else (0, 0)
     flight = min(flight_steps or 0, steps)
     path = np.zeros((steps, N_COLUMNS), np.int64)
@@ -37,9 +39,8 @@ def watch(m: Mesh | Bus, n_steps: int, n_cores: int, axons: AxonTable, flight_st
         is_on, *(np.zeros((steps, cores), np.int64) for _ in range(2)), path,
         np.zeros(N_BINS if is_on else 0, np.int64), np.zeros(2, np.int64),
         *(np.zeros(n_groups, np.int64) for _ in range(4)), np.full((flight, N_POINTS, 2), -1, np.int32),
-        np.zeros(flight, np.int64), np.zeros((gates, N_CORE_COLUMNS), np.int64),
-        np.zeros((n_groups * depth + gates, 4), np.int64), np.zeros((messages, 2), np.int32),
-        np.zeros(8, np.int64),
+        np.zeros(flight, np.int64), np.zeros((ends, N_CORE_COLUMNS), np.int64),
+        np.zeros((n_groups * depth + ends, 4), np.int64), np.zeros(8, np.int64),
     )  # fmt: skip
 
 
@@ -113,7 +114,7 @@ def _path(m: Mesh | Bus, parts, flits, ends: Ends, ticks: int) -> dict[str, np.n
     for h in np.flatnonzero((found["source"] >= 0) | (blocked >= 0)):
         last = int(ends.site[found["core"][h]])
         if blocked[h] >= 0:  # what is behind the link that it could not use
-            way = links_between(m, last, int(ends.site[blocked[h]]))[1:]
+            way = links_between(m, last, int(blocked[h]))[1:]
         else:
             first = int(ends.source[found["source"][h]])
             way = links_between(m, first if first >= 0 else int(ends.entry[found["core"][h]]), last)
@@ -122,17 +123,29 @@ def _path(m: Mesh | Bus, parts, flits, ends: Ends, ticks: int) -> dict[str, np.n
 
 
 def links_between(m: Mesh | Bus, here: int, there: int) -> list[tuple[int, int]]:
-    """The links that a message takes from one physical core to another, the cores' own included, and ticks a flit."""
+    """The links that a message takes from a physical core to another, the cores' own included, and ticks a flit.
+
+    `there` may be a branch, as in cpu_mesh.SLOT: then all links of the tree.
+    """
     if isinstance(m, Bus):
         return links_on_bus(m, here, there)
-    router, way = here // m.per_router, [(int(m.inject_link[here]), m.link_ticks)]
-    while True:
-        port = int(m.route[router, there]) & ((1 << PORT_BITS) - 1)
-        output = m.output[router * m.n_ports + port]
-        way.append((int(output["link"]), int(output["held"])))
-        if port >= 4:
-            return way
-        router = int(output["down_node"])
+    way, todo = [(int(m.inject_link[here]), m.link_ticks)], [(here // m.per_router, there)]
+    while todo:
+        router, to = todo.pop()
+        for route, onward in _branches(m, router, to):
+            output = m.output[router * m.n_ports + (route & ((1 << PORT_BITS) - 1))]
+            way.append((int(output["link"]), int(output["held"])))
+            if output["down_node"] < m.n_routers:
+                todo.append((int(output["down_node"]), onward))
+    return way
+
+
+def _branches(m: Mesh, router: int, to: int) -> list[tuple[int, int]]:
+    """How a message goes on from a router: (as Mesh.route, `to` of the copy), one or several."""
+    if to < m.n_cores:
+        return [(int(m.route[router, to]), to)]
+    rows = m.branch[to - m.n_cores :]
+    return [(int(row["route"]), int(row["to"])) for row in rows[: 1 + int(np.argmax(rows["is_last"]))]]
 
 
 def _flight(w: Watch, ticks: int) -> tuple[np.ndarray, ...]:

@@ -39,7 +39,7 @@ def test_bus_refuses_what_cannot_be(changes, text):
 
 
 def test_bus_refuses_every_key_that_is_only_of_a_mesh():
-    values = {"speculative": False, "routing": "yx", "faults": ["0,0"], "on_full": "drop"}
+    values = {"speculative": False, "routing": "yx", "faults": ["0,0"], "on_full": "drop", "multicast": "tree"}
     for key in MESH_KEYS:
         with pytest.raises(ChipError, match=f"noc.{key}: a segmented bus has none, .*; leave it out"):
             bus_chip().replace({f"noc.{key}": values.get(key, 4)})

@@ -35,7 +35,7 @@ def queued(b, pairs):
     s = waiting(b, 4 * len(b.first_tap) + 2 * len(b.position))
     clear(b, s)
     for k, (source, target) in enumerate(pairs):
-        wait(b, s, source, target, k, 0)
+        wait(b, s, source, target, k, -1, 0)
     return s
 
 

@@ -124,12 +124,14 @@ def test_what_is_not_lost_arrives(data):
     run.verify()
     n = program.mapping.n_cores
     counters, lost = run.counters, run.dropped
-    assert lost.at.sum() == lost.to.sum() == run.n_dropped
-    sent = counters["messages_out"].sum() + counters["messages_io_out"].sum() - lost.at[:, :n].sum()
-    from_lines = counters["messages_io_in"].sum()
-    assert run.profile.latency_count.sum() == sent + from_lines
-    assert run.link_flits[:, -2 * program.chip.n_cores : -program.chip.n_cores].sum() == run.link_flits[
-        :, -program.chip.n_cores :].sum()  # fmt: skip
+    n_cores, taken = program.chip.n_cores, run.profile.latency_count.sum()
+    assert lost.at.sum() == run.n_dropped <= lost.to.sum()
+    assert program.chip.noc.flits_per_message > 1 or run.link_flits[:, -n_cores:].sum() >= taken
+    if program.chip.noc.multicast == "unicast":
+        assert lost.to.sum() == run.n_dropped
+        sent = counters["messages_out"].sum() + counters["messages_io_out"].sum() - lost.at[:, :n].sum()
+        assert taken == sent + counters["messages_io_in"].sum()
+        assert run.link_flits[:, -2 * n_cores : -n_cores].sum() == run.link_flits[:, -n_cores:].sum()
     bound = floorline(program, counters, run.link_flits, run.n_samples).bound_cycles
     assert (bound <= run.step_cycles).all()
     for table in phases(program, run).units.values():

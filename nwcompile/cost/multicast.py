@@ -1,0 +1,85 @@
+"""How the message of a spike reaches several cores: one message to each, or one that forks in the routers."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.program import Axons, Program
+from nwcompile.ir.routing import hops
+from nwcompile.ir.trees import Trees, trees
+
+
+class Forest(NamedTuple):
+    """The multicast trees of a program; sources on one core with the same destination cores share a tree."""
+
+    tree_of: np.ndarray  # int64[source]: -1 for input lines, and neurons without axons
+    home: np.ndarray  # int64[tree]: logical core of its sources
+    offset: np.ndarray  # int64[tree + 1]: into `core`
+    core: np.ndarray  # int64[...]: logical destination cores of each tree, ascending
+    trees: Trees
+
+
+class Leaves(NamedTuple):
+    """What one spike of each source sends from its core, without io.sites; nothing of input lines."""
+
+    messages: np.ndarray  # int64[source]
+    hops: np.ndarray  # int64[source, 2]: east-west, north-south
+
+
+def can_fork(chip: Chip) -> bool:
+    """Whether messages of this chip may fork: in routers, and of one flit, whatever they carry."""
+    return not chip.is_bus and chip.noc.flits_per_message == 1 and chip.noc.payload_flits == 0
+
+
+def forest(program: Program) -> Forest:
+    """The trees by which the spikes of a program's neurons reach their cores."""
+    axons, chip = program.axons, program.chip
+    tree_of, first = _same_destinations(axons, program.core_of)
+    length = np.diff(axons.offset)[first]
+    offset = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+    place = np.repeat(axons.offset[first] - offset[:-1], length) + np.arange(offset[-1])
+    core, home = axons.core[place].astype(np.int64), program.core_of[first].astype(np.int64)
+    site = chip.site_index(program.mapping.site_of)
+    found = trees(chip.grid, chip.noc.cores_per_router, site[home], offset, site[core])
+    return Forest(tree_of, home, offset, core, found)
+
+
+def _same_destinations(axons: Axons, core_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sources by core and set of destination cores: (number of each source's, -1 none; first source of each)."""
+    length = np.diff(axons.offset)
+    source = np.flatnonzero((core_of >= 0) & (length > 0))
+    rows: dict[bytes, int] = {}
+    tree_of = np.full(len(length), -1)
+    first: list[int] = []
+    for s in source.tolist():
+        key = axons.core[axons.offset[s] : axons.offset[s + 1]].tobytes() + core_of[s].tobytes()
+        number = rows.setdefault(key, len(first))
+        if number == len(first):
+            first.append(s)
+        tree_of[s] = number
+    return tree_of, np.array(first, np.int64)
+
+
+def hops_of_axons(program: Program) -> np.ndarray:
+    """int64[axon, 2]: hops east-west and north-south of a message of each axon; none for input lines."""
+    chip, axons = program.chip, program.axons
+    router = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
+    home = program.core_of[axons.source]
+    along = hops(chip.grid, router[home], router[axons.core])
+    along[home < 0] = 0
+    return along
+
+
+def leaves(program: Program, multicast: str | None = None) -> Leaves:
+    """What the spikes of each source send, "unicast" or by "tree"; None: as the chip does."""
+    axons, n = program.axons, len(program.core_of)
+    if (multicast or program.chip.noc.multicast) == "tree":
+        own = forest(program)
+        has_tree = own.tree_of >= 0
+        along = np.zeros((n, 2), np.int64)
+        along[has_tree] = own.trees.hops[own.tree_of[has_tree]]
+        return Leaves(has_tree.astype(np.int64), along)
+    total = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(hops_of_axons(program), 0)])
+    messages = np.where(program.core_of >= 0, np.diff(axons.offset), 0)
+    return Leaves(messages, total[axons.offset[1:]] - total[axons.offset[:-1]])
