@@ -17,11 +17,12 @@ MOST_BYTES = 1 << 28
 _store: dict[int, list[np.ndarray]] = {}
 
 
-def new(shape, dtype: torch.dtype) -> torch.Tensor:
-    """An uninitialised tensor on the CPU."""
-    n_bytes = math.prod(shape) * dtype.itemsize
+def new(shape, dtype) -> tuple[torch.Tensor, np.ndarray]:
+    """An uninitialised tensor on the CPU of a NumPy dtype, and the same numbers as a flat array."""
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if n_bytes < LARGE_BYTES:
-        return torch.empty(shape, dtype=dtype)
+        array = np.empty(shape, dtype)
+        return torch.from_numpy(array), array.reshape(-1)
     step = 1 << max(0, n_bytes.bit_length() - 4)  # so that sizes that differ by less than an eighth share blocks
     size = -(-n_bytes // step) * step
     blocks = _store.get(size)
@@ -30,9 +31,10 @@ def new(shape, dtype: torch.dtype) -> torch.Tensor:
     except (AttributeError, IndexError):
         block = np.empty(size + LINE_BYTES, np.uint8)
     start = -block.ctypes.data % LINE_BYTES
-    used = block[start : start + n_bytes]
+    used = block[start : start + n_bytes].view(dtype)
+    tensor = torch.from_numpy(used)
     weakref.finalize(used, _give_back, size, block).atexit = False
-    return torch.from_numpy(used).view(dtype).view(shape)
+    return tensor.view(shape), used
 
 
 def _give_back(size: int, block: np.ndarray) -> None:

@@ -161,13 +161,18 @@ class LIFLayer(Prepared):
     def forward(self, current: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """`(spikes, mem)`, both of the input's shape and of the layer's dtype."""
         shape, dtype = current.shape, self.thresholds.dtype
-        n_steps = shape[1] if len(shape) - len(self.neuron_shape(shape)) == 2 else 1
-        current = current.to(self._dtype).reshape(shape[0], n_steps, self.n_neurons)
+        n_leading = len(shape) - len(self.neuron_shape(shape))
         neurons = self.neurons()
+        if current.dtype != neurons.beta.dtype:
+            current = current.to(neurons.beta.dtype)
+        if len(shape) > n_leading + 1:
+            current = current.flatten(n_leading)
         state = self._state_for(shape[0])
         spikes, mem, last = scan(current, neurons.cleared(current) if state is None else state, neurons)
         self._kept = Kept(last, torch.compiler.is_exporting())
-        return spikes.reshape(shape).to(dtype), mem.reshape(shape).to(dtype)
+        if spikes.dtype != dtype:
+            spikes, mem = spikes.to(dtype), mem.to(dtype)
+        return (spikes, mem) if spikes.shape == shape else (spikes.reshape(shape), mem.reshape(shape))
 
     def neurons(self) -> Neurons:
         """What the layer computes with, as `nwcompile.nn.scan` takes it."""

@@ -5,6 +5,8 @@ are the names under which kernels of other devices belong. A state is `[1, B, N]
 weights `[2, B, N]`, the membranes and the spikes of the step before.
 """
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
@@ -20,7 +22,7 @@ def lif_scan(
     current: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, w_rec: Tensor | None, reset: str, floor: bool,
     detach_reset: bool, surrogate: str, slope: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """`spikes` and `mem` `[B, T, N]` and the last state of LIF neurons fed `current` `[B, T, N]`; see `nn.scan`."""
+    """`spikes`, `mem` and the last state of LIF neurons fed `current`, `[B, T, N]` or `[B, N]`; see `nn.scan`."""
     return cpu.forward(current, state, beta, threshold, w_rec, reset, floor)
 
 
@@ -106,16 +108,16 @@ def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
     current, state, beta, threshold, w_rec, spikes, mem = saved(ctx)
     needs, grads, tensors = ctx.needs_input_grad, (grad_spikes, grad_mem, grad_last), (current, spikes, mem, state)
     learns = needs[2] or needs[3]
-    if is_plain(current):
+    if is_plain(current) and not torch.is_grad_enabled():  # enabled: for gradients of gradients, which are refused
         found = cpu.backward(grads, *tensors, beta, threshold, w_rec, ctx.rule, learns)
     else:
         found = lif_scan_backward(*grads, *tensors, beta, threshold, w_rec, *ctx.rule, learns)
     grad_current, grad_state, grad_beta, grad_threshold = found
     grad_w = None
     if w_rec is not None and needs[4]:
-        before = torch.cat([state[1, :, None], spikes[:, :-1]], 1)
-        with torch.autocast(current.device.type, enabled=False):
-            grad_w = before.flatten(0, 1).T @ grad_current.flatten(0, 1)
+        before = state[1] if current.ndim == 2 else torch.cat([state[1, :, None], spikes[:, :-1]], 1).flatten(0, 1)
+        with full_precision(current):
+            grad_w = before.T @ grad_current.reshape(before.shape)
     return (
         grad_current, grad_state, grad_beta if needs[2] else None, grad_threshold if needs[3] else None, grad_w,
         *[None] * len(ctx.rule)
@@ -129,9 +131,11 @@ def _keep_weigh(ctx, inputs, output):
 def _weigh_gradient(ctx, grad):
     x, weight = saved(ctx)
     of_x, of_weight = ctx.needs_input_grad
-    with torch.autocast(grad.device.type, enabled=False):
+    with full_precision(grad):
         grad_x = grad @ weight.T if of_x else None
-        return grad_x, x.flatten(0, -2).T @ grad.flatten(0, -2) if of_weight else None
+        if x.ndim != 2:
+            x, grad = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
+        return grad_x, x.T @ grad if of_weight else None
 
 
 def _keep_factor(ctx, inputs, output):
@@ -169,7 +173,7 @@ class DirectScan(torch.autograd.Function):
         _keep_scan(ctx, inputs, output)
         return output
 
-    backward = staticmethod(torch.autograd.function.once_differentiable(_scan_gradient))
+    backward = staticmethod(_scan_gradient)
 
 
 class DirectWeigh(torch.autograd.Function):
@@ -180,7 +184,13 @@ class DirectWeigh(torch.autograd.Function):
         _keep_weigh(ctx, inputs, None)
         return cpu.weigh(*inputs)
 
-    backward = staticmethod(torch.autograd.function.once_differentiable(_weigh_gradient))
+    backward = staticmethod(_weigh_gradient)
+
+
+def full_precision(tensor: Tensor):
+    """A context without autocast on the device of `tensor`."""
+    kind = tensor.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def is_plain(tensor: Tensor) -> bool:

@@ -16,30 +16,31 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 os.register_at_fork(after_in_child=_pools.clear)
 
 
-def parts(
-    n_samples: int, n_steps: int, n_neurons: int, whole_rows: bool, lanes: int
-) -> list[tuple[int, int, int, int]]:
+def split(n: int, size: int, unit: int = 1) -> list[tuple[int, int]]:
+    """(first, last) of parts of `n` things that are `size` numbers, in multiples of `unit` things."""
+    n_parts = max(1, min(MOST_PARTS, size // SMALLEST_PART, -(-n // unit)))
+    bounds = [min(n, -(-n * k // (n_parts * unit)) * unit) for k in range(n_parts + 1)]
+    return list(zip(bounds, bounds[1:], strict=False))
+
+
+def parts(n_samples: int, n_steps: int, n_neurons: int, whole_rows: bool, lanes: int) -> list[tuple[int, ...]]:
     """(first sample, last sample, first neuron, last neuron) of every part of `[B, T, N]`.
 
     Samples are shared out first; where they are too few and not `whole_rows`, neurons as well, in multiples of `lanes`.
     """
-    n_parts = max(1, min(MOST_PARTS, n_samples * n_steps * n_neurons // SMALLEST_PART))
-    n_rows = min(n_parts, n_samples)
-    n_columns = 1 if whole_rows or not n_rows else min(n_parts // n_rows, -(-n_neurons // lanes))
-    rows = [n_samples * k // n_rows for k in range(n_rows + 1)]
-    columns = [min(n_neurons, -(-n_neurons * k // (n_columns * lanes)) * lanes) for k in range(n_columns + 1)]
-    return [
-        (rows[i], rows[i + 1], columns[j], columns[j + 1])
-        for i in range(n_rows)
-        for j in range(n_columns)
-        if columns[j] < columns[j + 1]
-    ]
+    size = n_samples * n_steps * n_neurons
+    if size < 2 * SMALLEST_PART:
+        return [(0, n_samples, 0, n_neurons)]
+    rows = split(n_samples, size)
+    columns = [(0, n_neurons)] if whole_rows else split(n_neurons, size // len(rows), lanes)
+    columns = columns if len(rows) < MOST_PARTS // 2 else [(0, n_neurons)]
+    return [(*row, *column) for row in rows for column in columns]
 
 
 def over_parts(work: Callable[[int], object], n_parts: int) -> None:
     """Call `work(k)` for every part k, on torch's number of threads. An exception in one is raised here."""
-    n_threads = min(torch.get_num_threads(), n_parts)
-    if n_threads < 2:
+    n_threads = 1 if n_parts == 1 else min(torch.get_num_threads(), n_parts)
+    if n_threads == 1:
         for k in range(n_parts):
             work(k)
         return

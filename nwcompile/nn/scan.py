@@ -29,12 +29,14 @@ class Neurons:
     w_rec: torch.Tensor | None = None
 
     def cleared(self, current: torch.Tensor) -> torch.Tensor:
-        """The state before the first step of `current` `[B, T, N]`."""
-        return current.new_zeros(1 if self.w_rec is None else 2, current.shape[0], current.shape[2])
+        """The state before the first step of `current` `[B, T, N]` or `[B, N]`."""
+        return current.new_zeros(1 if self.w_rec is None else 2, current.shape[0], current.shape[-1])
 
 
 def scan(current: torch.Tensor, state: torch.Tensor, n: Neurons) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`spikes` and `mem` `[B, T, N]`, and the last state, of LIF neurons fed `current` `[B, T, N]` from `state`.
+    """`spikes` and `mem`, and the last state, of LIF neurons fed `current` from `state`.
+
+    `current`, `spikes` and `mem` are `[B, T, N]`, or `[B, N]` for one step.
 
     In each step v = beta*v + i, with i = current(t) + spikes(t-1) @ w_rec, s = v >= threshold, then the reset and the
     floor; `mem` is v after them. `state`: `[1, B, N]`, the membranes, or with `w_rec` `[2, B, N]`, with the spikes.
@@ -55,6 +57,9 @@ def scan(current: torch.Tensor, state: torch.Tensor, n: Neurons) -> tuple[torch.
 
 def scan_loop(current: torch.Tensor, state: torch.Tensor, n: Neurons):
     """The same as `scan`, step by step in torch operations; for devices, dtypes and surrogates that have no kernel."""
+    if current.ndim == 2:
+        spikes, mem, last = scan_loop(current[:, None], state, n)
+        return spikes[:, 0], mem[:, 0], last
     v, spikes = state[0], state[-1]
     all_spikes, all_mem = [], []
     for i in current.unbind(1):

@@ -22,6 +22,8 @@ def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return ops.DirectWeigh.apply(x, weight) if torch.is_grad_enabled() else cpu.weigh(x, weight)
     if torch.is_grad_enabled() or not ops.is_plain(x) or torch.is_autocast_enabled("cpu"):
         return x @ weight
-    out = new((*x.shape[:-1], weight.shape[1]), x.dtype)
+    if x.device.type != "cpu" or x.dtype not in KERNEL_DTYPES:
+        return x @ weight
+    out, _ = new((*x.shape[:-1], weight.shape[1]), str(x.dtype).removeprefix("torch."))
     torch.mm(x.reshape(-1, len(weight)), weight, out=out.view(-1, weight.shape[1]))
     return out

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from nwcompile.nn import ops
 from nwcompile.nn.scan import Neurons, fire, scan, scan_loop
 from nwcompile.nn.surrogate import SURROGATES, atan, sigmoid
 from tests.nn.naive import lif
@@ -211,3 +212,14 @@ def test_spikes_may_be_bytes_or_bits(n_steps):
     assert not unpacked[:, :, n_steps:].any()
     for _, other in (as_float, as_bytes, bits):
         assert torch.equal(other, last)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_gradients_of_gradients_are_refused(plain):
+    n = neurons_of(5, "subtraction", torch.float64)
+    current = random(2, 6, 5, dtype=torch.float64).requires_grad_()
+    given = current, n.cleared(current), n.beta, n.threshold, None, "subtraction", False, False, "atan", 2.0
+    mem = (ops.DirectScan.apply if plain else ops.lif_scan)(*given)[1]
+    (grad,) = torch.autograd.grad(mem.square().sum(), current, create_graph=True)
+    with pytest.raises(RuntimeError, match="lif_scan_backward"):
+        grad.sum().backward()

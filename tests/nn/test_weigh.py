@@ -1,0 +1,54 @@
+import pytest
+import torch
+
+from nwcompile.nn import ops
+from nwcompile.nn.weigh import MOST_WEIGHTS, weigh
+
+
+def given(*shape, n_out, rate=0.3, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(*shape, generator=generator) < rate).to(dtype)
+    return x, torch.randn(shape[-1], n_out, generator=generator, dtype=dtype)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(
+    ("shape", "n_out"), [((7, 5, 33), 24), ((3, 1), 1), ((4, 64), 65), ((2, 3, 2, 40), 32), ((0, 4), 3)]
+)
+def test_weigh_is_the_matrix_product(shape, n_out, rate):
+    x, weight = given(*shape, n_out=n_out, rate=rate)
+    x = x * torch.linspace(-2, 3, x.shape[-1], dtype=x.dtype)
+    torch.testing.assert_close(weigh(x, weight), x @ weight)
+    small = x.float()
+    torch.testing.assert_close(weigh(small, weight.float()), small @ weight.float())
+
+
+def test_weigh_of_a_row_does_not_depend_on_other_rows():
+    x, weight = given(9, 40, 24, n_out=24, dtype=torch.float32)
+    whole = weigh(x, weight)
+    assert torch.equal(torch.stack([weigh(row, weight) for row in x.unbind(1)], 1), whole)
+    assert torch.equal(weigh(x[2:3, 7:9].contiguous(), weight), whole[2:3, 7:9])
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (2, 3, 5)])
+@pytest.mark.parametrize("run", [weigh, ops.weigh])
+def test_weigh_has_the_gradients_of_the_matrix_product(shape, run):
+    grads = []
+    for function in (run, torch.matmul):
+        x, weight = (t.requires_grad_() for t in given(*shape, n_out=7))
+        (function(x, weight).square()).sum().backward()
+        grads.append((x.grad, weight.grad))
+    for got, expected in zip(*grads, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_weigh_of_many_weights_is_torchs_product():
+    x, weight = given(3, 5, MOST_WEIGHTS // 100, n_out=101, dtype=torch.float32)
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad):
+            assert torch.equal(weigh(x, weight), x @ weight)
+
+
+def test_weigh_passes_torchs_own_check():
+    x, weight = given(3, 2, 5, n_out=7)
+    torch.library.opcheck(ops.weigh, (x.requires_grad_(), weight.requires_grad_()))
