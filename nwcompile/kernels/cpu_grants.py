@@ -189,7 +189,9 @@ def pass_on(m, c, packets, o, time, last):
             v = i - entry * m.n_vcs + 1
             of_input.first_channel = v if v < m.n_vcs else 0
             if output.held & bit(i) != NONE:
-                send(m, c, packets, output, first, i, b, time, last)
+                down = np.int64(output.down) + np.int64(m.buffer[b].channel)
+                if room_at(m, m.buffer[down]) <= time:
+                    send(m, c, packets, output, first, i, b, down, time, last)
     asks = output.asks
     return asks & output.held != NONE or asks != NONE and output.free != NONE
 
@@ -216,19 +218,15 @@ def serve(m, c, packets, o, time, last):
         m.buffer[np.int64(output.down)].holder = i
         return False
     first = np.int64(output.first)
-    send(m, c, packets, output, first, i, first + i, time, last)
+    send(m, c, packets, output, first, i, first + i, np.int64(output.down), time, last)
     return output.asks != NONE
 
 
 @inlined
-def send(m, c, packets, output, first, i, b, time, last):
-    """Move the first flit of buffer b, input channel i, through the crossbar and over the link, if there is room."""
-    buffer = m.buffer[b]
-    v = np.int64(buffer.channel)
-    down = np.int64(output.down) + v
-    there = m.buffer[down]
-    if room_at(m, there) > time:
-        return
+def send(m, c, packets, output, first, i, b, down, time, last):
+    """Move the first flit of buffer b, input channel i, through the crossbar and over the link to buffer `down`."""
+    buffer, there = m.buffer[b], m.buffer[down]
+    v = down - np.int64(output.down)
     flit = m.slot[np.int64(buffer.head)]
     packet, word = np.int64(flit.packet), np.int64(flit.word)
     flit.time = time + m.credit_cycles
