@@ -19,7 +19,7 @@ VERBS = {
     "simulate": "run a program (or a float model) on an input",
     "evaluate": "accuracy on labelled data: float, and on the chip",
     "crosscheck": "run a model or program on several backends: each layer, and the first difference",
-    "report": "run a program on an input and write its report",
+    "report": "run a program on an input and write its report; or compare two mappings (--diff)",
     "export": "a program as the files of another simulator",
     "show": "what lies on the cores of a program or a compiled model",
     "noc": "the network on chip by itself: replay packets, or generate load",

@@ -49,6 +49,7 @@ def parse(verb: str, description: str, argv: list[str]) -> argparse.Namespace:
 def options_of(args: argparse.Namespace) -> Options:
     """The compiler's options that were given."""
     given = {f.name: getattr(args, f.name, None) for f in fields(Options)}
+    given["fixed_sites"] = dict(args.fix) if args.fix else None
     return Options(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -57,9 +58,9 @@ def _compile(parser: Parser) -> None:
     _chip(parser, required=True)
     _calibration(parser)
     _options(parser)
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="DIR", help="folder for net.nwc and report.{json,html}"
-    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("-o", "--output", metavar="DIR", help="folder for net.nwc and report.{json,html}")
+    what.add_argument("--plan-only", action="store_true", help="print the mapping and what it costs; write nothing")
 
 
 def _check(parser: Parser) -> None:
@@ -107,13 +108,22 @@ def _crosscheck(parser: Parser) -> None:
 
 
 def _report(parser: Parser) -> None:
-    parser.add_argument("program", metavar="PROGRAM.nwc")
+    from nwcompile.cost.compare import NAMES  # not for every verb: it loads Numba
+    from nwcompile.report.diff import GATE
+
+    parser.add_argument("program", metavar="PROGRAM.nwc", nargs="?")
     _input(parser)
     _backend(parser, "cycle")
     _model_flags(parser)
     _float_model(parser)
     _trace(parser)
-    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for report.json and report.html")
+    parser.add_argument("-o", "--output", metavar="DIR", help="folder for report.json and report.html")
+    parser.add_argument("--diff", nargs=2, metavar=("A.nwc", "B.nwc"),
+                        help="instead, compare two mappings of a network: as A's calibration predicts, or measured on "
+                        "--input; exit code 1 if B is worse")  # fmt: skip
+    parser.add_argument("--gate", type=_choices("figure", NAMES), metavar="FIGURE,...",
+                        help=f"what may not be worse, of {', '.join(NAMES)} (default: {','.join(GATE)})")  # fmt: skip
+    parser.add_argument("--tolerance", type=_number, metavar="PERCENT", help="by how much it may be (default: 0)")
 
 
 def _export(parser: Parser) -> None:
@@ -215,6 +225,8 @@ def _options(parser: Parser) -> None:
     for name, words in (("optimise", choices.OBJECTIVES), ("execution", choices.EXECUTIONS),
                         ("multicast", choices.MULTICASTS), ("on-multi-spike", choices.ON_MULTI_SPIKE)):  # fmt: skip
         add(f"--{name}", type=_choice(name, words), help=", ".join(words))
+    add("--fix", action="append", type=_fixed, metavar="LAYER=X,Y,PORT",
+        help="keep cores of a layer at sites: out=7,0,0; several, for its cores in order: out=7,0,0+7,0,1")  # fmt: skip
     add("--cores", type=_whole, dest="n_cores", metavar="N", help="spread over that many cores")
     add("--time-budget", type=_number, dest="time_budget_s", metavar="SECONDS", help="let the placer improve that long")
 
@@ -250,6 +262,15 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
+
+
+def _fixed(text: str) -> tuple[str, list]:
+    """`LAYER=X,Y,PORT`, sites of several cores with + between them."""
+    layer, _, sites = text.rpartition("=")
+    try:
+        return layer, [tuple(int(n) for n in site.split(",")) for site in sites.split("+")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected LAYER=X,Y,PORT, got {text!r}") from None
 
 
 def _setting(text: str) -> tuple[str, object]:

@@ -5,6 +5,7 @@ from argparse import Namespace
 import numpy as np
 
 from nwcompile.cli.arguments import options_of
+from nwcompile.cli.cores import cores, cores_text
 from nwcompile.cli.data import Data, read_data
 from nwcompile.cli.load import chip_of, is_program, network_of, program_of, writable
 from nwcompile.cli.progress import Progress
@@ -26,6 +27,8 @@ from nwcompile.report.text import render_text
 def run(args: Namespace) -> int:
     if is_program(args.model):
         raise OptionError(f"{args.model} is compiled already; compile its model again to change how")
+    if args.plan_only:
+        return plan(args)
     folder = writable(args.output)
     program = compiled(args)
     path = folder / "net.nwc"
@@ -36,6 +39,17 @@ def run(args: Namespace) -> int:
         print(as_json({**made, **doc}))
     else:
         print(f"{render_text(doc)}\n\nprogram: {path}\nreport:  {folder / 'report.html'} (predicted, not simulated)")
+    return 0
+
+
+def plan(args: Namespace) -> int:
+    """Print what lies where and what that costs, and write nothing."""
+    program = compiled(args)
+    doc = collect(program, predict(program))
+    if args.json:
+        print(as_json({**doc, "mapping": cores(program)}))
+    else:
+        print(f"{render_text(doc)}\n\n{cores_text(program)}")
     return 0
 
 

@@ -1,20 +1,31 @@
-"""`nwcompile report`: run a program on an input and write report.json and report.html."""
+"""`nwcompile report`: run a program on an input and write report.{json,html}; or compare two programs (--diff)."""
 
 import time
 from argparse import Namespace
+from math import inf
 
 from nwcompile.cli.data import data_of
 from nwcompile.cli.evaluate import measured
 from nwcompile.cli.load import no_nir_flags, program_of, writable
 from nwcompile.cli.text import as_json
 from nwcompile.cli.trace import check_flags, check_times, write_trace
+from nwcompile.cost.compare import measured_figures, moved, predicted_figures
 from nwcompile.errors import OptionError
+from nwcompile.ir.activity import Activity
 from nwcompile.report import report
+from nwcompile.report.diff import GATE, diff, diff_text
 from nwcompile.report.text import render_text
 from nwcompile.sim import simulate
 
 
 def run(args: Namespace) -> int:
+    if args.diff is not None:
+        return compare(args)
+    missing = [name for name, value in (("PROGRAM.nwc", args.program), ("-o/--output", args.output)) if value is None]
+    if missing:
+        raise OptionError(f"report: the following arguments are required: {', '.join(missing)}")
+    if args.tolerance is not None or args.gate is not None:
+        raise OptionError("--tolerance and --gate say what --diff judges; name two programs with --diff")
     backend = args.backend or "cycle"
     trace_file = check_flags(args, backend)
     folder = writable(args.output)
@@ -38,3 +49,24 @@ def run(args: Namespace) -> int:
         traced = "" if trace_file is None else f"\ntrace: {args.trace}"
         print(f"{render_text(doc)}\n\nreport: {folder / 'report.html'}{traced}")
     return 0
+
+
+def compare(args: Namespace) -> int:
+    """`report --diff A B`: 0 if no figure of --gate is worse in B by more than --tolerance percent, else 1."""
+    if args.program is not None or args.output is not None:
+        raise OptionError("--diff names both programs and writes no files; leave PROGRAM.nwc and -o out")
+    tolerance = 0.0 if args.tolerance is None else args.tolerance
+    if not 0 <= tolerance < inf:
+        raise OptionError(f"--tolerance {tolerance:g} must be a number of percent, 0 or more")
+    programs = [program_of(path, args.set) for path in args.diff]
+    layers = moved(*programs)
+    if args.input is None and args.steps is None:
+        source, activity = "predicted", programs[0].activity or Activity.uniform(programs[0].network)
+        figures = [predicted_figures(program, activity) for program in programs]
+    else:
+        source, x = "measured", data_of(args).x
+        runs = (simulate(program, x, "cycle", args.device, steps=args.steps) for program in programs)
+        figures = [measured_figures(program, run) for program, run in zip(programs, runs, strict=True)]
+    doc = diff(*figures, layers, source, args.gate or GATE, tolerance)
+    print(as_json(doc) if args.json else diff_text(doc))
+    return 0 if doc["ok"] else 1

@@ -5,10 +5,10 @@ from argparse import Namespace
 import numpy as np
 
 from nwcompile.cli.compile import program_for
+from nwcompile.cli.cores import cores, cores_text, site_text
 from nwcompile.cli.load import check_usage
-from nwcompile.cli.text import as_json, count, ranges, table
+from nwcompile.cli.text import as_json, ranges, table
 from nwcompile.cost.summary import LIMIT_OF
-from nwcompile.cost.traffic import resources
 from nwcompile.ir.program import Program
 from nwcompile.ir.routing import hops
 
@@ -19,28 +19,13 @@ MODES = ("reset", "reset_timing", "strict", "spikes", "fires")
 def run(args: Namespace) -> int:
     check_usage(args)
     program = program_for(args)
-    value = cores(program) if args.core is None else core(program, args.core)
     if args.json:
-        print(as_json(value))
+        print(as_json(cores(program) if args.core is None else core(program, args.core)))
+    elif args.core is None:
+        print(f"{cores_text(program)}\n\nnwcompile show PROGRAM --core N shows one core")
     else:
-        print(_cores_text(program, value) if args.core is None else _core_text(value))
+        print(_core_text(core(program, args.core)))
     return 0
-
-
-def cores(program: Program) -> list[dict]:
-    """One row for each logical core: its site, its layers and what it takes."""
-    mapping = program.mapping
-    used = resources(program.axons, program.core_of, mapping.n_cores)
-    return [
-        {
-            "core": c,
-            "site": mapping.site_of[c].tolist(),
-            "layers": {layer: len(neurons) for layer, neurons in mapping.who(c).items()},
-            **{name: int(amount[c]) for name, amount in used.items()},
-            "note": mapping.note.get(c),
-        }
-        for c in range(mapping.n_cores)
-    ]
 
 
 def core(program: Program, c: int) -> dict:
@@ -103,18 +88,8 @@ def _registers(program: Program, layer: str, neurons: np.ndarray) -> dict:
     return values
 
 
-def _cores_text(program: Program, rows: list[dict]) -> str:
-    head = f"{count(len(rows), 'core')} of {program.chip.n_cores} on {program.chip.name}"
-    header = ("core", "site", "layers", *LIMIT_OF, "note")
-    lines = []
-    for row in rows:
-        layers = ", ".join(f"{layer} {n}" for layer, n in row["layers"].items())
-        lines.append((row["core"], _site(row["site"]), layers, *(row[n] for n in LIMIT_OF), row["note"] or ""))
-    return f"{head}\n\n{table(header, lines)}\n\nnwcompile show PROGRAM --core N shows one core"
-
-
 def _core_text(value: dict) -> str:
-    parts = [f"core {value['core']} at {_site(value['site'])}" + (f": {value['note']}" if value["note"] else "")]
+    parts = [f"core {value['core']} at {site_text(value['site'])}" + (f": {value['note']}" if value["note"] else "")]
     rows = [(layer, len(neurons), ranges(neurons)) for layer, neurons in value["neurons"].items()]
     parts.append(table(("layer", "neurons", "flat indices"), rows))
     rows = []
@@ -123,14 +98,10 @@ def _core_text(value: dict) -> str:
         rows.append((name, used, limit or "none", f"{100 * used / limit:.1f} %" if limit else ""))
     parts.append(table(("memory", "used", "limit", ""), rows))
     for title, first in (("in_axons", "from"), ("out_axons", "to core")):
-        rows = [[_site(v) if k == "site" else v for k, v in row.items()] for row in value[title]]
+        rows = [[site_text(v) if k == "site" else v for k, v in row.items()] for row in value[title]]
         header = (f"{title} {first}", *list(value[title][0])[1:]) if rows else ()
         parts.append(table(header, rows) if rows else f"{title}: none")
     for layer, registers in value["registers"].items():
         rows = [(name, " .. ".join(map(str, v)) if isinstance(v, list) else v) for name, v in registers.items()]
         parts.append(table((f"register of {layer}", "value"), rows))
     return "\n\n".join(parts)
-
-
-def _site(site: list[int]) -> str:
-    return f"({', '.join(map(str, site))})"

@@ -188,7 +188,7 @@ def fit_table(doc: dict) -> list[str]:
             _limit(r["limit"]), percent(r["percent"]), _amount(r["total_used"], r["unit"]), _limit(r["total_limit"]),
             percent(r["total_percent"]),
         ))  # fmt: skip
-    return _aligned(rows, n_left=2)
+    return aligned(rows, n_left=2)
 
 
 def layer_table(doc: dict) -> list[str]:
@@ -201,7 +201,7 @@ def layer_table(doc: dict) -> list[str]:
             r["layer"], binding(r), grouped(r["neurons"]), grouped(r["n_cores"]),
             grouped(r["spikes_per_step"]), grouped(r["synops_per_step"]), percent(r["time_percent"]),
         ))  # fmt: skip
-    return _aligned(rows, n_left=2)
+    return aligned(rows, n_left=2)
 
 
 def binding(layer: dict) -> str:
@@ -233,7 +233,7 @@ def _limit(limit: int | None) -> str:
     return "no limit" if limit is None else f"of {grouped(limit)}"
 
 
-def _aligned(rows: list[tuple[str, ...]], n_left: int) -> list[str]:
+def aligned(rows: list[tuple[str, ...]], n_left: int) -> list[str]:
     """Rows as lines with columns of equal width, the first `n_left` to the left, the others to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(_cells(row, widths, n_left)).rstrip() for row in rows]

@@ -72,7 +72,7 @@ def test_cli_compile_that_does_not_fit_returns_1_and_writes_nothing(command, mod
             "compile toy:make --chip tiny --placer aneal -o build",
             f"compile: argument --placer: {unknown_choice('placer', 'aneal', PLACERS)}",
         ),
-        ("compile toy:make --chip tiny", "compile: the following arguments are required: -o/--output"),
+        ("compile toy:make --chip tiny", "compile: one of the arguments -o/--output --plan-only is required"),
         (
             "compile toy:make --chip tiny --seed -1 -o build",
             "seed=-1 must be a whole number from 0 to 9223372036854775807",
@@ -138,3 +138,28 @@ def test_cli_evaluate_compiles_a_model_and_compares(command, model):
     assert code == 0 and set(result["accuracy"]) == {"float", "chip"} and result["chip"] == "tiny"
     code, out, _ = command("evaluate toy:make --input data.npz")
     assert code == 0 and out.splitlines()[1].startswith("float") and len(out.splitlines()) == 2
+
+
+def test_cli_plan_only_prints_the_mapping_and_writes_nothing(command, model, folder):
+    before = sorted(p.name for p in folder.iterdir())
+    code, out, _ = command(f"{COMPILE} --cores 2 --plan-only")
+    assert code == 0
+    assert out.startswith("fits tiny: 2 of 4 cores") and "2 cores of 4 on tiny" in out
+    rows = [line.split() for line in out.splitlines() if line.split()[:1] in (["0"], ["1"])]
+    assert [row[4:6] for row in rows] == [["out", "2"], ["out", "2"]] and "%" in rows[0][-1]
+    made = json.loads(command(f"{COMPILE} --cores 2 --plan-only --json")[1])
+    assert [row["layers"] for row in made["mapping"]] == [{"out": 2}, {"out": 2}]
+    assert sorted(p.name for p in folder.iterdir()) == before
+
+
+def test_cli_fix_keeps_cores_at_their_sites(command, model):
+    line = f"{COMPILE} --cores 2 --plan-only --json"
+    made = json.loads(command(f"{line} --fix out=1,1,0+0,1,0")[1])
+    assert [row["site"] for row in made["mapping"]] == [[1, 1, 0], [0, 1, 0]]
+    for given, text in (
+        ("out=1,1", "fixed_sites={'out': [(1, 1)]} must be {layer: [(x, y, port), ...]}, whole numbers from 0 on"),
+        ("out", "compile: argument --fix: expected LAYER=X,Y,PORT, got 'out'"),
+        ("oat=1,1,0", "fixed_sites: unknown layer 'oat'; choose one of: out"),
+    ):
+        code, out, err = command(f"{COMPILE} --plan-only --fix {given}")
+        assert (code, out) == (2, "") and err.splitlines()[-1] == f"nwcompile: error: {text}"

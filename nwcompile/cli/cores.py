@@ -1,0 +1,38 @@
+"""The cores of a program, one row each: what `show` lists and `compile --plan-only` plans."""
+
+from nwcompile.cli.text import count, table
+from nwcompile.cost.summary import LIMIT_OF
+from nwcompile.cost.traffic import resources
+from nwcompile.ir.program import Program
+
+
+def cores(program: Program) -> list[dict]:
+    """One row for each logical core: its site, its layers and what it takes."""
+    mapping = program.mapping
+    used = resources(program.axons, program.core_of, mapping.n_cores)
+    return [
+        {
+            "core": c,
+            "site": mapping.site_of[c].tolist(),
+            "layers": {layer: len(neurons) for layer, neurons in mapping.who(c).items()},
+            **{name: int(amount[c]) for name, amount in used.items()},
+            "note": mapping.note.get(c),
+        }
+        for c in range(mapping.n_cores)
+    ]
+
+
+def cores_text(program: Program) -> str:
+    """The same as a table."""
+    rows = cores(program)
+    head = f"{count(len(rows), 'core')} of {program.chip.n_cores} on {program.chip.name}"
+    lines = []
+    for row in rows:
+        layers = ", ".join(f"{layer} {n}" for layer, n in row["layers"].items())
+        lines.append((row["core"], site_text(row["site"]), layers, *(row[n] for n in LIMIT_OF), row["note"] or ""))
+    return f"{head}\n\n{table(('core', 'site', 'layers', *LIMIT_OF, 'note'), lines)}"
+
+
+def site_text(site: list[int]) -> str:
+    """A site as (x, y, port)."""
+    return f"({', '.join(map(str, site))})"

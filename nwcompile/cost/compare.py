@@ -1,0 +1,97 @@
+"""Compare: the figures of two mappings of one network side by side, and which neurons moved."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.traffic import count_events, link_flits
+from nwcompile.cost.work import link_busy, work
+from nwcompile.errors import ModelError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a mapping costs: means of a hardware step, and of a sample; None: the chip's file has no figures for it.
+
+    `hottest_link_cycles`: those that the link takes which is busy longest in all steps together. `step_us`: measured,
+    or the floorline's bound.
+    """
+
+    cores: int
+    messages_per_step: float
+    hops_per_step: float
+    hottest_link_cycles: float
+    step_us: float | None
+    sample_nj: float | None
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One layer in both mappings: cores, and neurons whose site is another."""
+
+    layer: str
+    n_neurons: int
+    cores_before: int
+    cores_after: int
+    n_moved: int
+
+
+NAMES = tuple(f.name for f in fields(Figures))
+
+
+def predicted_figures(program: Program, activity: Activity) -> Figures:
+    """The Figures that `activity` causes: events counted exactly, time as the floorline bounds it."""
+    counters, flits = count_events(program, activity), link_flits(program, activity)
+    cycles = None
+    if program.chip.has_times:
+        cycles = work(program, counters, flits, activity.n_samples).bound_cycles
+    return _figures(program, counters, flits, activity.n_samples, cycles, None)
+
+
+def measured_figures(program: Program, run: Run) -> Figures:
+    """The Figures of a run of the cycle backend."""
+    return _figures(program, run.counters, run.link_flits, run.n_samples, run.step_cycles, run.seconds)
+
+
+def moved(before: Program, after: Program) -> tuple[Moved, ...]:
+    """Every layer of two programs; raises ModelError unless their layers and inputs are the same."""
+    sizes = [{name: p.network.node(name).n_neurons for name in p.network.offsets} for p in (before, after)]
+    if sizes[0] != sizes[1]:
+        differ = next(name for name in {**sizes[0], **sizes[1]} if sizes[0].get(name) != sizes[1].get(name))
+        n = " and ".join(str(s.get(differ, "none")) for s in sizes)
+        raise ModelError(f"these are not mappings of one network: {differ!r} has {n} neurons; compile both from it")
+    rows = []
+    for name in before.network.layers:
+        cores = [p.mapping.core_of[name] for p in (before, after)]
+        sites = [p.mapping.site_of[c] for p, c in zip((before, after), cores, strict=True)]
+        n_moved = int((sites[0] != sites[1]).any(1).sum())
+        rows.append(Moved(name, len(cores[0]), len(np.unique(cores[0])), len(np.unique(cores[1])), n_moved))
+    return tuple(rows)
+
+
+def change_percent(before: Figures, after: Figures) -> dict[str, float | None]:
+    """By how many percent each figure grew; None where one of them is not known, or it grew from 0."""
+    table = {}
+    for name in NAMES:
+        a, b = getattr(before, name), getattr(after, name)
+        known = a is not None and b is not None and (a > 0 or b == a)
+        table[name] = (100 * (b - a) / a if a else 0.0) if known else None
+    return table
+
+
+def _figures(program: Program, counters, flits: np.ndarray, n_samples: int, cycles, seconds) -> Figures:
+    spent = energy_pj(counters, program.chip, seconds)
+    n = len(flits) * n_samples
+    busy = link_busy(program.chip, flits).sum(0).max(initial=0)
+    return Figures(
+        program.mapping.n_cores,
+        float(counters["messages_out"].sum() / n),
+        float(counters["hops"].sum() / n),
+        float(busy / n),
+        None if cycles is None else float(cycles.mean() * program.chip.core.cycle_ns / 1000 / n_samples),
+        None if spent is None else spent["total"] / 1000 / n_samples,
+    )

@@ -1,0 +1,50 @@
+"""Diff: two mappings of one network as JSON values, as text, and as a verdict for a gate. Formats, computes nothing."""
+
+from dataclasses import asdict
+
+from nwcompile.cost.compare import NAMES, Figures, Moved, change_percent
+from nwcompile.report.text import aligned, grouped
+
+WORDS = {"cores": "cores", "messages_per_step": "messages a step", "hops_per_step": "hops a step",
+         "hottest_link_cycles": "hottest link, cycles a step", "step_us": "us a step",
+         "sample_nj": "nJ a sample"}  # fmt: skip
+GATE = ("cores", "hops_per_step", "step_us", "sample_nj")
+
+
+def diff(
+    before: Figures, after: Figures, layers: tuple[Moved, ...], source: str, gate: tuple[str, ...], tolerance: float
+) -> dict:
+    """What `nwcompile report --diff` says: figures, their change, the layers, and what of `gate` is worse.
+
+    A figure is worse if it is larger by more than `tolerance` percent, or no longer known. `source`: predicted or
+    measured.
+    """
+    change = change_percent(before, after)
+    worse = [name for name in gate if getattr(before, name) is not None
+             and (change[name] is None or change[name] > tolerance)]  # fmt: skip
+    return {
+        "source": source, "before": asdict(before), "after": asdict(after), "change_percent": change,
+        "layers": [asdict(row) for row in layers], "gate": list(gate), "tolerance_percent": tolerance,
+        "worse": worse, "ok": not worse,
+    }  # fmt: skip
+
+
+def diff_text(doc: dict) -> str:
+    """The same for a terminal: verdict, figures, layers."""
+    named = ", ".join(f"{WORDS[name]} {_change(doc['change_percent'][name])}" for name in doc["worse"])
+    beyond = f" by more than {doc['tolerance_percent']:g} %" if doc["tolerance_percent"] else ""
+    verdict = f"worse{beyond}: {named}" if named else "no worse: " + ", ".join(WORDS[name] for name in doc["gate"])
+    figures = [(f"{doc['source']}", "before", "after", "change")]
+    for name in NAMES:
+        values = (doc["before"][name], doc["after"][name])
+        figures.append((WORDS[name], *("–" if v is None else grouped(v) for v in values),
+                        _change(doc["change_percent"][name])))  # fmt: skip
+    layers = [("layer", "neurons", "cores before", "after", "neurons moved")]
+    layers += [(r["layer"], grouped(r["n_neurons"]), grouped(r["cores_before"]), grouped(r["cores_after"]),
+                grouped(r["n_moved"])) for r in doc["layers"]]  # fmt: skip
+    blocks = [[verdict], aligned(figures, n_left=1), aligned(layers, n_left=1)]
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _change(percent: float | None) -> str:
+    return "–" if percent is None else f"{percent:+.1f} %"

@@ -1,0 +1,71 @@
+"""`nwcompile report --diff A B`: figures side by side, and an exit code that a gate can use."""
+
+import json
+
+import numpy as np
+import pytest
+
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.program import Program
+from nwcompile.passes.emit import emit
+
+
+@pytest.fixture
+def one_core(folder):
+    """one.nwc: the net of net.nwc with all its neurons on one core."""
+    p = Program.load("net.nwc")
+    one = Mapping.from_arrays({"fc1": [0] * 8, "fc2": [0] * 4}, [[0, 0, 0]])
+    emit(p.network, p.schedule, one, p.chip, p.activity, {}).save("one.nwc")
+
+
+def test_cli_diff_of_a_program_with_itself_is_no_worse(command, folder):
+    code, out, err = command("report --diff net.nwc net.nwc --json")
+    found = json.loads(out)
+    assert (code, err, found["ok"], found["worse"], found["source"]) == (0, "", True, [], "predicted")
+    assert set(found["change_percent"].values()) == {0.0}
+    assert [row["n_moved"] for row in found["layers"]] == [0, 0]
+
+
+def test_cli_diff_fails_where_a_gated_figure_is_worse(command, one_core):
+    code, out, _ = command("report --diff one.nwc net.nwc --json")
+    found = json.loads(out)
+    assert code == 1 and not found["ok"]
+    assert "cores" in found["worse"] and found["change_percent"]["cores"] == 100
+    assert found["layers"][0] == {
+        "layer": "fc1", "n_neurons": 8, "cores_before": 1, "cores_after": 2, "n_moved": 4
+    }  # fmt: skip
+    assert command("report --diff one.nwc net.nwc --gate cores --tolerance 100")[0] == 0
+    assert command("report --diff one.nwc net.nwc --gate cores --tolerance 99")[0] == 1
+    code, out, _ = command("report --diff one.nwc net.nwc --gate cores")
+    assert out.splitlines()[0] == "worse: cores +100.0 %"
+    assert [line.split()[:3] for line in out.splitlines() if line.startswith("fc")] == [
+        ["fc1", "8", "1"],
+        ["fc2", "4", "1"],
+    ]
+
+
+def test_cli_diff_measures_both_on_an_input(command, one_core):
+    code, out, _ = command("report --diff one.nwc net.nwc --input data.npz --json --gate cores,hops_per_step")
+    found = json.loads(out)
+    assert (code, found["source"], found["gate"]) == (1, "measured", ["cores", "hops_per_step"])
+    assert found["before"]["hops_per_step"] == 0 < found["after"]["hops_per_step"]
+    assert found["change_percent"]["hops_per_step"] is None and "hops_per_step" in found["worse"]
+    assert np.isfinite(found["after"]["step_us"])
+
+
+def test_cli_diff_refuses_in_one_sentence(command, folder):
+    for line, text in (
+        ("report", "report: the following arguments are required: PROGRAM.nwc, -o/--output"),
+        ("report net.nwc --input data.npz -o out --tolerance 3",
+         "--tolerance and --gate say what --diff judges; name two programs with --diff"),
+        ("report net.nwc --diff net.nwc net.nwc",
+         "--diff names both programs and writes no files; leave PROGRAM.nwc and -o out"),
+        ("report --diff net.nwc net.nwc --tolerance -1", "--tolerance -1 must be a number of percent, 0 or more"),
+        ("report --diff net.nwc", "report: argument --diff: expected 2 arguments"),
+        ("report --diff net.nwc other.nwc", "other.nwc cannot be read: No such file or directory"),
+        ("report --diff net.nwc net.nwc --gate time",
+         "report: argument --gate: unknown figure 'time'; choose one of: cores, hops_per_step, hottest_link_cycles, "
+         "messages_per_step, sample_nj, step_us"),
+    ):  # fmt: skip
+        code, out, err = command(line)
+        assert (code, out, err) == (2, "", f"nwcompile: error: {text}\n")
