@@ -61,7 +61,7 @@ def stopped(
     offered = int((box.times[:n] * flits).sum())
     accepted = int(q.flits[len(chip.link_cycles) - chip.n_cores :].sum())
     place = f"step {where[1]} of sample {where[0]} on {chip.name}"
-    loads = f"{accepted} of {offered} flits arrived"
+    loads = f"{accepted} of {offered} flits offered were accepted"
     busiest = link_busy(chip, q.flits)
     link = f"; the busiest link is {link_name(chip, int(busiest.argmax()))}" if busiest.any() else ""
     if code == STUCK:

@@ -237,14 +237,14 @@ def test_a_step_that_takes_too_long_names_its_link():
     with pytest.raises(BackendError) as caught:
         simulate(program, x, "cycle")
     assert str(caught.value) == (
-        "step 1 of sample 1 on small: not done after 209 cycles (noc.max_step_cycles), 8 of 8 flits arrived; "
-        "the busiest link is (0, 0) port 0 inject; send less, place it again, or raise noc.max_step_cycles"
+        "step 1 of sample 1 on small: not done after 209 cycles (noc.max_step_cycles), 8 of 8 flits offered were "
+        "accepted; the busiest link is (0, 0) port 0 inject; send less, place it again, or raise noc.max_step_cycles"
     )
     run = simulate(on_chip(program, noc__max_step_cycles=210), x, "cycle")
     assert run.step_cycles[1] == 210 + 2 * program.chip.barrier_cycles(1)
     with pytest.raises(BackendError) as caught:
         simulate(on_chip(program, noc__max_step_cycles=60, noc__link_cycles_per_flit=9), x, "cycle", record="totals")
     assert str(caught.value) == (
-        "step 1 of sample 1 on small: not done after 60 cycles (noc.max_step_cycles), 3 of 8 flits arrived; "
-        "the busiest link is (0, 0) port 0 inject; send less, place it again, or raise noc.max_step_cycles"
+        "step 1 of sample 1 on small: not done after 60 cycles (noc.max_step_cycles), 3 of 8 flits offered were "
+        "accepted; the busiest link is (0, 0) port 0 inject; send less, place it again, or raise noc.max_step_cycles"
     )
