@@ -3,7 +3,9 @@
 import json
 import os
 import platform
+import statistics
 import subprocess
+import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +25,16 @@ def save(name: str, rows: list[dict], settings: dict) -> None:
     record = {"benchmark": name, "settings": settings, "rows": rows, "machine": machine(), "commit": commit(),
               "date": datetime.now(UTC).date().isoformat()}  # fmt: skip
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def median_seconds(call, repeats: int) -> tuple[float, object]:
+    """Median CPU seconds of the process over some calls after a first one, and what the last one gave."""
+    value, times = call(), []
+    for _ in range(repeats):
+        start = time.process_time()
+        value = call()
+        times.append(time.process_time() - start)
+    return statistics.median(times), value
 
 
 def _text(value) -> str:

@@ -1,0 +1,119 @@
+"""Nets of other people's figures, every flit simulated: speed beside SANA-FE, set-up, memory."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+import nwcompile as nw
+from benchmarks.nets import program_of, random_net
+from benchmarks.record import median_seconds, save
+from nwcompile.sim.cycle import ChipRun
+from nwcompile.sim.fabric import fabric
+from tests.sim.test_sanafe import dvs_program
+
+# steps a second of SANA-FE 2.2.9 on another machine: shared/notes/noc-and-chip-simulators.md, 3.4
+NOTED = {"DVS gesture": {"analytic": 119, "flit-exact": 1}, "random 16384": {"analytic": 22, "flit-exact": None}}
+RANDOM = {"n_neurons": 16384, "n_cores": 128, "fan_out": 64, "active": 0.04}
+MEMORY = """
+import re, sys, time
+from benchmarks.nets import program_of, random_net
+from nwcompile.sim import simulate
+program = program_of(random_net(64, 4, 8, 0.05))
+simulate(program, None, "cycle", steps=200, window="hardware", record=sys.argv[2])
+start = time.process_time()
+simulate(program, None, "cycle", steps=int(sys.argv[1]), window="hardware", record=sys.argv[2])
+print(time.process_time() - start, re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())[1])
+"""
+
+
+def nets(args) -> None:
+    """Steps a second of the nets; with n threads, of n samples side by side."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "random.npz"
+        np.savez(path, **random_net(**RANDOM))
+        dvs = args.reference / "models" / "sanafe_dvs" / "dvs_challenge.npz"
+        with np.load(path) as data:
+            random = program_of(dict(data))
+        for name, program, steps, kind, file in (("DVS gesture", dvs_program(args.reference), 1000, "dvs", dvs),
+                                                 ("random 16384", random, 100, "random", path)):  # fmt: skip
+            row = {"net": name, "steps": steps, **_ours(program, steps, args.repeats, args.threads)}
+            row |= {f"SANA-FE noted, {model} steps/s": figure for model, figure in NOTED[name].items()}
+            if args.sanafe:
+                row |= _theirs(args.sanafe, kind, file, steps, row)
+            rows.append(row)
+    save(f"cycle_nets_{args.threads}", rows, {"repeats": args.repeats, "threads": args.threads, "seed": 0,
+                                              "sanafe": bool(args.sanafe), **RANDOM})  # fmt: skip
+
+
+def _ours(program: nw.Program, steps: int, repeats: int, threads: int) -> dict:
+    """Of one thread CPU seconds; of more wall-clock seconds, each thread with a run of its own."""
+
+    def once(_=None) -> nw.Run:
+        return nw.simulate(program, None, "cycle", steps=steps, window="hardware")
+
+    if threads == 1:
+        seconds, run = median_seconds(once, repeats)
+    else:
+        run, times = once(), []
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in range(repeats):
+                start = time.perf_counter()
+                list(pool.map(once, range(threads)))
+                times.append(time.perf_counter() - start)
+        seconds = float(np.median(times))
+    work = {name: int(run.counters[name].sum()) for name in ("spikes_out", "messages_out", "synops")}
+    flit_hops = work["messages_out"] + int(run.counters["hops"].sum())
+    return {"steps/s": threads * steps / seconds, "flit-hops a step": flit_hops / steps,
+            "flit-hops/s": threads * flit_hops / seconds, **work, "hardware s": run.seconds}  # fmt: skip
+
+
+def _theirs(python: str, kind: str, path: Path, steps: int, ours: dict) -> dict:
+    """SANA-FE on the same net: its analytic model for all steps, its flit-exact one for a hundredth of them."""
+    found = {}
+    for model, name, n in (("simple", "analytic", steps), ("cycle", "flit-exact", max(steps // 100, 5))):
+        command = [python, Path(__file__).parent / "sanafe_peer.py", kind, path, str(n), model]
+        done = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+        found |= {f"SANA-FE {name} steps/s": n / done["seconds"], "SANA-FE set-up s": done["setup s"]}
+        if n == steps:
+            counted = {"spikes_out": "neurons_fired", "messages_out": "packets_sent", "synops": "spikes"}
+            assert all(ours[own] == done[their] for own, their in counted.items()), (ours, done)
+    return found
+
+
+def setup(args) -> None:
+    """CPU seconds until the first step: compiling, the tables of a program, those of networks on chip."""
+    rows = []
+    for name, build in (("DVS gesture", lambda: dvs_program(args.reference)),
+                        ("random 16384", lambda: program_of(random_net(**RANDOM)))):  # fmt: skip
+        compiled, program = median_seconds(build, args.repeats)
+        tables, _ = median_seconds(lambda p=program: ChipRun(p, 1, 1, "hardware").state(), args.repeats)
+        rows.append({"what": f"{name} net", "compile s": compiled, "tables s": tables, "SANA-FE noted s": "13 to 60"})
+    for k in (4, 16, 32, 64):
+        for routing in ("xy", "up-down"):
+            keys = {"noc.columns": k, "noc.rows": k, "noc.routing": routing}
+            chip = nw.Chip.load("mesh_spec")
+            seconds, _ = median_seconds(lambda c=chip, o=keys: fabric(c.replace(o)), args.repeats)
+            rows.append({"what": f"mesh of {k * k} routers, {routing}", "compile s": 0.0, "tables s": seconds,
+                         "SANA-FE noted s": "about 9 for 32 routers" if k == 4 else ""})  # fmt: skip
+    save("cycle_setup", rows, {"repeats": args.repeats, "seed": 0})
+
+
+def memory(args) -> None:
+    """Largest memory of a process that simulates so many steps, of which it keeps sums, or all."""
+    rows = []
+    for record, steps in (("totals", 1000), ("totals", 10_000), ("totals", 1_000_000), ("spikes", 1000),
+                          ("spikes", 10_000)):  # fmt: skip
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        command = [sys.executable, "-c", MEMORY, str(steps), record]
+        text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        seconds, kibibytes = text.split()
+        rows.append({"record": record, "steps": steps, "CPU s": float(seconds), "largest MiB": int(kibibytes) / 1024})
+    save("cycle_memory", rows, {"neurons": 64, "cores": 4, "seed": 0})

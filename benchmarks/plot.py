@@ -1,0 +1,47 @@
+"""Line plots of benchmarks as SVG files, both axes logarithmic."""
+
+from nwcompile.report.markup import Markup, tag
+from nwcompile.report.plots import Axis
+from nwcompile.report.text import grouped, number
+
+WIDTH, HEIGHT = 640, 400
+LEFT, RIGHT, TOP, BOTTOM, LINE = 80, 20, 40, 60, 17
+COLOURS = ("#1c6fd1", "#d9480f", "#2b8a8a", "#8c5cc9", "#777777")
+STYLE = "font-family:sans-serif;font-size:13px;background:#fff"
+
+
+def line_plot(title: str, label_x: str, label_y: str, series: dict[str, list[tuple[float, float]]]) -> str:
+    """An SVG of named curves, points (x, y) above 0; a mark of each point tells its values."""
+    points, top = [point for curve in series.values() for point in curve], TOP + LINE * len(series)
+    x = Axis([p[0] for p in points], LEFT, WIDTH - RIGHT, log=True)
+    y = Axis([p[1] for p in points], HEIGHT - BOTTOM, top, log=True)
+    marks: list[Markup] = []
+    for v in x.ticks():
+        marks += [_line(x.at(v), top, x.at(v), y.start, "#e3e6ea"),
+                  _text(number(v), x.at(v), y.start + 18, "middle")]  # fmt: skip
+    for v in y.ticks():
+        marks += [_line(LEFT, y.at(v), x.end, y.at(v), "#e3e6ea"), _text(grouped(v), LEFT - 8, y.at(v) + 4, "end")]
+    for i, (name, curve) in enumerate(series.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        path = "M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in curve)
+        marks.append(tag("path", d=path, fill="none", stroke=colour, stroke_width=2))
+        for a, b in curve:
+            about = tag("title", f"{name}: {number(a)}, {grouped(b)}")
+            marks.append(tag("circle", about, cx=x.at(a), cy=y.at(b), r=4, fill=colour))
+        marks.append(_text(name, LEFT + 12, TOP + LINE * i, "start", colour))
+    turned = f"translate(18 {(y.start + y.end) / 2:.0f}) rotate(-90)"
+    names = [
+        _text(title, WIDTH / 2, 22, "middle"),
+        _text(label_x, (LEFT + x.end) / 2, HEIGHT - 14, "middle"),
+        tag("text", label_y, text_anchor="middle", transform=turned),
+    ]
+    place = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {WIDTH} {HEIGHT}"}
+    return tag("svg", *marks, *names, style=STYLE, **place)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> Markup:
+    return tag("path", d=f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", stroke=colour)
+
+
+def _text(text: str, x: float, y: float, anchor: str, colour: str = "#222222") -> Markup:
+    return tag("text", text, x=x, y=y, text_anchor=anchor, fill=colour)
