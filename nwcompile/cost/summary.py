@@ -7,6 +7,7 @@ import numpy as np
 from nwcompile.cost.critical import CriticalPath, critical_paths
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.floorline import Floorline, floorline, tightness
+from nwcompile.cost.fork import Sending, compare_multicast
 from nwcompile.cost.layers import synops_into
 from nwcompile.cost.messages import LinkLoad, congested_links
 from nwcompile.cost.multi_spike import MultiSpikes, multi_spikes
@@ -58,7 +59,8 @@ class Summary:
 
     `core_use[resource]` int64[core]; `core_synops`, `core_busy_us` float64[core]: mean of a step, `core_busy_us` of the
     busiest unit; `link_flits` float64[link]: mean of a step; `max_synops` float64[H]: of the busiest core; `events`:
-    how often each counter's event happened; `multi` what sends several spikes a step. `phases`, `critical` (the slowest
+    how often each counter's event happened; `multi` what sends several spikes a step, `sending` what goes as single
+    messages and as trees. `phases`, `critical` (the slowest
     steps) and `loads` (every link with flits, the most crowded first) are sums of all samples of a run that
     was profiled. `bound` is the floorline of the
     run, `predicted` that of the calibration activity (`predicted_synops` its max_synops). What the chip, backend or
@@ -80,6 +82,7 @@ class Summary:
     energy_pj: dict[str, float] | None
     events: dict[str, float]
     multi: MultiSpikes | None
+    sending: dict[str, Sending]
     phases: Phases | None
     critical: tuple[CriticalPath, ...] | None
     loads: tuple[LinkLoad, ...] | None
@@ -148,6 +151,7 @@ def summarise(program: Program, run: Run) -> Summary:
         energy_pj=None if spent is None else {kind: pj * per_sample for kind, pj in spent.items()},
         events={name: float(c.sum()) * per_sample for name, c in run.counters.items()},
         multi=multi_spikes(program, run.activity, run.counters),
+        sending=compare_multicast(program, run.activity, run.window),
         phases=phases(program, run),
         critical=critical_paths(program, run),
         loads=congested_links(run) if is_profiled else None,

@@ -16,6 +16,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.bus import collect_bus
 from nwcompile.report.dropped import collect_dropped
+from nwcompile.report.multicast import collect_multicast
 from nwcompile.report.profile import collect_profile
 from nwcompile.report.text import io_text, multi_spike, verdict
 from nwcompile.sim.crosscheck import Crosscheck
@@ -57,6 +58,7 @@ def collect(
         "energy": _energy(s),
         "events_per_sample": s.events,
         "multi_spike": _multi_spike(program, s),
+        "multicast": collect_multicast(program.chip, s),
         "io": _io(program, s),
         "dropped": collect_dropped(program, run),
         "bus": collect_bus(program, run),

@@ -24,6 +24,7 @@ def render_html(doc: dict) -> str:
         "div",
         *_crosscheck(doc),
         *_multi_spike(doc),
+        *_multicast(doc),
         *_io(doc),
         *_real_time(doc),
         _warnings(doc),
@@ -220,6 +221,11 @@ def _crosscheck(doc: dict) -> list[Markup]:
 def _multi_spike(doc: dict) -> list[Markup]:
     m = doc["multi_spike"]
     return [] if m is None else [_card("", "Several spikes a step", None, tag("p", m["text"]))]
+
+
+def _multicast(doc: dict) -> list[Markup]:
+    multicast = doc["multicast"]
+    return [] if multicast is None else [_card("", "Multicast", None, tag("p", multicast["text"], "."))]
 
 
 def _io(doc: dict) -> list[Markup]:

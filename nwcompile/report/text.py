@@ -77,6 +77,7 @@ def render_text(doc: dict) -> str:
     """What the terminal shows of a report: verdict, fit table, table of the layers, profile, warnings."""
     notes = [
         *([doc["multi_spike"]["text"]] if doc["multi_spike"] else []),
+        *([doc["multicast"]["text"]] if doc["multicast"] else []),
         *([doc["io"]["text"]] if doc["io"] else []),
         *([doc["dropped"]["text"]] if doc["dropped"] else []),
         *(doc["bus"]["text"] if doc["bus"] else []),

@@ -9,13 +9,17 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import ArtifactError, ModelError
 from nwcompile.report.collect import collect
+from nwcompile.report.html import render_html
+from nwcompile.report.text import render_text
 from nwcompile.sim.crosscheck import Crosscheck, Difference
 from tests.chips import small_chip
 from tests.report.programs import chip_without, run_of, three_cores
+from tests.sim.test_multicast import spread
 
 KEYS = [
     "verdict", "report_schema", "fits", "chip", "run", "fit", "time", "bottleneck", "advice", "steps", "floorline",
-    "profile", "real_time", "energy", "events_per_sample", "multi_spike", "io", "dropped", "layers", "cores", "links",
+    "profile", "real_time", "energy", "events_per_sample", "multi_spike", "multicast", "io", "dropped",
+    "bus", "layers", "cores", "links",
     "accuracy", "crosscheck", "warnings", "provenance",
 ]  # fmt: skip
 
@@ -175,3 +179,16 @@ def test_report_is_the_same_every_time(tmp_path):
         nw.report(three_cores(small_chip()), run_of(three_cores()), tmp_path / name)
     for file in ("report.json", "report.html"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["unicast", "tree"])
+def test_report_compares_single_messages_with_trees(kind):
+    program = spread(noc__multicast=kind)
+    doc = collect(program, nw.simulate(program, None, "cycle", steps=3, window="hardware"))
+    texts = {
+        "unicast": "single messages: 15 messages and 27 hops a sample, at most 5 flits over a link in a step",
+        "tree": "trees: 3 messages and 15 hops a sample, at most 1 flits over a link in a step",
+    }
+    other = {"unicast": "tree", "tree": "unicast"}[kind]
+    assert doc["multicast"]["text"] == f"sent as {texts[kind]}; as {texts[other]}"
+    assert doc["multicast"]["text"] in render_text(doc) and doc["multicast"]["text"] in render_html(doc)
