@@ -5,13 +5,37 @@ memory that all threads share; that was half the time of the cycle backend. Such
 nothing, so Numba's runtime is left out (`_nrt=False`): a kernel that would need it does not compile.
 """
 
+import ast
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from numba import njit
 
-SOURCES = hashlib.sha256(b"".join(p.read_bytes() for p in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@cache
+def imports_of(path: Path) -> tuple[Path, ...]:
+    """The files of this package that a source file imports from."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"{PACKAGE.name}."):
+            module = PACKAGE.parent.joinpath(*node.module.split("."))
+            found += [module.with_suffix(".py"), *(module / f"{name.name}.py" for name in node.names)]
+    return tuple(file for file in found if file.exists())
+
+
+def stamp_of(path: Path) -> str:
+    """A digest of a source file and of all that it imports from, directly or not."""
+    files, todo = set(), [path]
+    while todo:
+        file = todo.pop()
+        if file not in files:
+            files.add(file)
+            todo += imports_of(file)
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
 
 
 def compiled(**options) -> Callable:
@@ -19,7 +43,7 @@ def compiled(**options) -> Callable:
 
     Where neither may be written (an installation of root's, run by a user without a home), it is made in every run.
     Numba takes what it kept for good until the kernel's own file changes, although kernels of other files are compiled
-    into it; so the stamp that it compares is made from all of them. What another version of the package left there may
+    into it; so the stamp that it compares is made from all files that its own imports from. What another version of the package left there may
     name modules that are gone, and is taken for nothing.
     """
 
@@ -29,7 +53,7 @@ def compiled(**options) -> Callable:
         except RuntimeError:
             return njit(**options)(function)
         kept = dispatcher._cache._cache_file
-        kept._source_stamp = SOURCES
+        kept._source_stamp = stamp_of(Path(function.__code__.co_filename))
         load = kept._load_index
 
         def load_index():

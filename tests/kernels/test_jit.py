@@ -18,7 +18,20 @@ def test_kernel_is_compiled_where_nothing_can_be_kept():
     assert compiled(nogil=True)(names["twice"])(3) == 6
 
 
-def test_kernel_is_kept_until_a_source_of_any_kernel_changes(tmp_path, monkeypatch):
+def test_kernel_is_kept_until_a_source_that_it_imports_from_changes(tmp_path, monkeypatch):
+    path, other = tmp_path / "twice.py", tmp_path / "package" / "kernels" / "two.py"
+    path.write_text("from package.kernels import two\nfrom package.kernels.two import TWO\n")
+    other.parent.mkdir(parents=True)
+    other.write_text("from package.kernels.two import TWO\n")
+    monkeypatch.setattr(jit, "PACKAGE", tmp_path / "package")
+    assert set(jit.imports_of(path)) == {other}
+    before = jit.stamp_of(path)
+    assert jit.stamp_of(path) == before
+    other.write_text("TWO = 2\n")
+    assert jit.stamp_of(path) != before
+
+
+def test_kernel_that_is_kept_is_not_made_again_until_its_stamp_changes(tmp_path, monkeypatch):
     path = tmp_path / "twice.py"
     path.write_text("def twice(x):\n    return 2 * x\n")
 
@@ -28,7 +41,7 @@ def test_kernel_is_kept_until_a_source_of_any_kernel_changes(tmp_path, monkeypat
         return sum(function.stats.cache_hits.values())
 
     assert [from_cache(), from_cache()] == [0, 1]
-    monkeypatch.setattr(jit, "SOURCES", "changed")
+    monkeypatch.setattr(jit, "stamp_of", lambda _: "changed")
     assert [from_cache(), from_cache()] == [0, 1]
 
 
