@@ -43,8 +43,8 @@ def compiled(**options) -> Callable:
 
     Where neither may be written (an installation of root's, run by a user without a home), it is made in every run.
     Numba takes what it kept for good until the kernel's own file changes, although kernels of other files are compiled
-    into it; so the stamp that it compares is made from all files that its own imports from. What another version of the package left there may
-    name modules that are gone, and is taken for nothing.
+    into it; so the stamp that it compares is made from all files that its own imports from. What another version of
+    the package left there may name modules that are gone, and is taken for nothing.
     """
 
     def decorate(function: Callable):
