@@ -3,9 +3,11 @@
 What a slot may hold: from each core one transfer, to each core one, and none where two stretches of switches on a lane
 overlap (nwcompile/ir/bus.py). Slots are filled one after the other, so nothing need be known of messages to come. In a
 slot the port (a core's way out, or in) with most messages waiting is served first, with the longest transfer for which
-a lane is free, then the next. Serving busy ports first keeps the schedule near its lower bound, the busiest port's or
-switch's load: plain bin packing, longest transfer first, can take 1.3 times as long (tests/kernels/test_bus.py).
-MASS packs spikes into slots too (arXiv 2506.11286), in an order that its abstract does not tell.
+a lane is free, then the next; ports that are left take messages of a core to itself, which need no lane.
+
+Serving busy ports first keeps the schedule near its lower bound, the busiest port's or switch's load: plain bin
+packing, longest transfer first, can take 1.3 times as long (tests/kernels/test_bus.py). MASS packs spikes into slots
+too (arXiv 2506.11286), in an order that its abstract does not tell.
 
 Work grows with messages times lanes. A tap is a core's place on the bus: cores in use are numbered along it.
 """
@@ -30,7 +32,6 @@ LANE_SLOTS = 4  # lanes in use, added up over the slots
 PEAK_LANES = 5  # most lanes in use in a slot
 PEAK_QUEUE = 6  # most messages waiting in a core
 N_COUNTS = 7
-NO_PARTNER, NO_LANE = -1, -2
 
 
 class Bus(NamedTuple):
@@ -174,39 +175,30 @@ def reach(bus, s, lane, at):
 
 @inlined
 def longest(bus, s, port):
-    """The partner of the longest transfer that a port can make in this slot, and its lane.
-
-    The tap itself comes last, and needs no lane. Without any, NO_LANE says that for a partner of a way out no lane is
-    free.
-    """
+    """The other end of the longest transfer over lanes that a port can make in this slot, and its lane; -1: none."""
     a, other = port >> 1, 1 - (port & 1)
     at, n_taps = bus.position[a], bus.position.shape[0]
-    best, length = np.int64(NO_LANE), np.int64(-1)
-    if s.open[0, at >> 6] & bit(at & 63) != 0:
-        if first_of_both(s.partner, port, s.free, other, np.int64(0), n_taps - 1) < 0:
-            return np.int64(NO_PARTNER), np.int64(-1)
-        low, high = at, at
-        for lane in range(bus.lanes):
-            left, right = reach(bus, s, lane, at)
-            if left <= right:
-                low, high = min(low, left), max(high, right)
-        b = last_of_both(s.partner, port, s.free, other, a + 1, bus.first_tap[high + 1] - 1) if a + 1 < n_taps else -1
-        if b >= 0:
-            best, length = b, bus.position[b] - at
-        b = first_of_both(s.partner, port, s.free, other, bus.first_tap[low], a - 1) if a > 0 else -1
-        if b >= 0 and at - bus.position[b] > length:
-            best = b
-    if best == NO_LANE:
-        if s.partner[port, a >> 6] & s.free[other, a >> 6] & bit(a & 63) != 0:
-            return a, np.int64(-1)
-        has_partner = port & 1 == OUT and first_of_both(s.partner, port, s.free, other, np.int64(0), n_taps - 1) >= 0
-        return np.int64(NO_LANE) if has_partner else np.int64(NO_PARTNER), np.int64(-1)
-    first, last = min(at, bus.position[best]), max(at, bus.position[best])
+    low, high = at, at
     for lane in range(bus.lanes):
         left, right = reach(bus, s, lane, at)
-        if left <= first and last <= right:
-            return best, np.int64(lane)
-    return np.int64(NO_LANE), np.int64(-1)
+        if left <= right:
+            low, high = min(low, left), max(high, right)
+    best, length = np.int64(-1), np.int64(-1)
+    if a + 1 < n_taps:
+        b = last_of_both(s.partner, port, s.free, other, a + 1, bus.first_tap[high + 1] - 1)
+        if b >= 0:
+            best, length = b, bus.position[b] - at
+    if a > 0:
+        b = first_of_both(s.partner, port, s.free, other, bus.first_tap[low], a - 1)
+        if b >= 0 and at - bus.position[b] > length:
+            best = b
+    if best >= 0:
+        first, last = min(at, bus.position[best]), max(at, bus.position[best])
+        for lane in range(bus.lanes):
+            left, right = reach(bus, s, lane, at)
+            if left <= first and last <= right:
+                return best, np.int64(lane)
+    return np.int64(-1), np.int64(-1)
 
 
 @inlined
@@ -226,6 +218,23 @@ def take_lane(bus, s, lane, one, other):
     s.ends[1, last + 1] -= 1
 
 
+@inlined
+def transfer(bus, s, a, b, lane, n_moved, time):
+    """Tap `a` sends the first message that it has for tap `b` in this slot."""
+    s.free[OUT, a >> 6] &= ~bit(a & 63)
+    s.free[IN, b >> 6] &= ~bit(b & 63)
+    e = leave(bus, s, a, b, time)
+    if lane >= 0:
+        take_lane(bus, s, lane, bus.position[a], bus.position[b])
+        s.counts[TRANSFERS] += 1
+        s.counts[WAITED] += s.entry[e, SINCE] <= time - bus.slot_ticks
+        s.counts[CONFLICTS] += s.entry[e, BLOCKED_THEN] < s.blocked[a]
+    s.flits[bus.port_link[a, OUT]] += 1
+    s.flits[bus.port_link[b, IN]] += 1
+    s.moved[n_moved, FROM], s.moved[n_moved, TO], s.moved[n_moved, LANE] = a, b, lane
+    s.moved[n_moved, CARRIED], s.moved[n_moved, NOTED] = s.entry[e, MESSAGE], s.entry[e, NOTE]
+
+
 @kernel
 def fill_slot(bus, s, time):
     """Choose the transfers of the slot that begins at `time`: rows of s.moved. Returns how many."""
@@ -239,29 +248,29 @@ def fill_slot(bus, s, time):
     for i in range(s.order.shape[0]):
         port = s.order[i]
         direction, a = port & 1, port >> 1
-        if s.load[port] == 0 or s.free[direction, a >> 6] & bit(a & 63) == 0:
+        at = bus.position[a]
+        if s.load[port] == 0 or s.open[0, at >> 6] & bit(at & 63) == 0:
             continue
-        b, lane = longest(bus, s, port)
-        if b < 0:
-            if b == NO_LANE:
+        if s.free[direction, a >> 6] & bit(a & 63) != 0:
+            b, lane = longest(bus, s, port)
+            if b >= 0:
+                if direction == IN:
+                    a, b = b, a
+                transfer(bus, s, a, b, lane, n_moved, time)
+                lanes = max(lanes, lane + 1)
+                n_moved += 1
+    for a in range(bus.position.shape[0]):
+        word, own = a >> 6, bit(a & 63)
+        if s.load[2 * a] == 0 or s.free[OUT, word] & own == 0:
+            continue
+        if s.partner[2 * a, word] & s.free[IN, word] & own != 0:
+            transfer(bus, s, a, a, np.int64(-1), n_moved, time)
+            n_moved += 1
+            continue
+        for other in range(s.free.shape[1]):
+            if s.partner[2 * a, other] & s.free[IN, other] != 0:
                 s.blocked[a] += 1
-            continue
-        if direction == IN:
-            a, b = b, a
-        s.free[OUT, a >> 6] &= ~bit(a & 63)
-        s.free[IN, b >> 6] &= ~bit(b & 63)
-        e = leave(bus, s, a, b, time)
-        if lane >= 0:
-            take_lane(bus, s, lane, bus.position[a], bus.position[b])
-            lanes = max(lanes, lane + 1)
-            s.counts[TRANSFERS] += 1
-            s.counts[WAITED] += s.entry[e, SINCE] <= time - bus.slot_ticks
-            s.counts[CONFLICTS] += s.entry[e, BLOCKED_THEN] < s.blocked[a]
-        s.flits[bus.port_link[a, OUT]] += 1
-        s.flits[bus.port_link[b, IN]] += 1
-        s.moved[n_moved, FROM], s.moved[n_moved, TO], s.moved[n_moved, LANE] = a, b, lane
-        s.moved[n_moved, CARRIED], s.moved[n_moved, NOTED] = s.entry[e, MESSAGE], s.entry[e, NOTE]
-        n_moved += 1
+                break
     s.counts[SLOTS] += n_moved > 0
     s.counts[LANE_SLOTS] += lanes
     s.counts[PEAK_LANES] = max(s.counts[PEAK_LANES], lanes)

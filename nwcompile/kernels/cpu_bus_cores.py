@@ -200,7 +200,7 @@ def take_arrived(bus, s, w, p, core, time):
     return k, entry
 
 
-@kernel
+@inlined
 def receive_next(bus, s, w, costs, axons, box, p, core, time, counts):
     """Receive a message that has arrived at `time`, else one of the input; False if there is none."""
     entry, axon = np.int64(-1), np.int64(-1)

@@ -15,26 +15,19 @@ def filled(bus, waiting: list[tuple[int, int]], order: list[tuple[int, int]], ro
     taken: list[set[int]] = [set() for _ in range(bus.lanes)]
     moved = []
     for a, d in order:
-        partners = {pair[1 - d] for pair in waiting if pair[d] == a and pair[1 - d] in free[1 - d]}
-        if a not in free[d]:
-            continue
         found = []
-        for b in sorted(partners - {a}):
+        for b in {pair[1 - d] for pair in waiting if pair[d] == a} & free[1 - d] - {a}:
             stretch = switches(bus, a, b)
             lanes = [lane for lane in range(bus.lanes) if not stretch & taken[lane]]
             if lanes:
                 found.append((len(stretch), b > a, b if b > a else -b, b, lanes[0], stretch))
-        b, lane = a, -1
-        if found:
+        if found and a in free[d]:
             _, _, _, b, lane, stretch = max(found)
             taken[lane] |= stretch
-        elif a not in partners:
-            continue
-        pair = (a, b) if d == 0 else (b, a)
-        free[0].discard(pair[0])
-        free[1].discard(pair[1])
-        moved.append((*pair, lane))
-    return moved
+            moved.append((a, b, lane) if d == 0 else (b, a, lane))
+            free[0].discard(moved[-1][0])
+            free[1].discard(moved[-1][1])
+    return moved + [(a, a, -1) for a in range(len(bus.position)) if (a, a) in waiting and a in free[0] & free[1]]
 
 
 def switches(bus, a: int, b: int) -> set[int]:

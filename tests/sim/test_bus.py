@@ -11,11 +11,14 @@ from nwcompile.cost.floorline import floorline
 from nwcompile.cost.traffic import link_flits
 from nwcompile.cost.work import link_name
 from nwcompile.errors import BackendError, OptionError
+from nwcompile.flow import compile
 from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import Options
 from nwcompile.passes.emit import emit
+from nwcompile.passes.place import routed_cost
 from nwcompile.passes.schedule import schedule
 from nwcompile.report.trace import trace
 from nwcompile.sim import simulate
@@ -194,6 +197,17 @@ def test_bus_trace_and_critical_paths_name_its_links():
     assert max(flights) > 2 and flights[-1] == 0
     names = {link_name(program.chip, link) for link in run.profile.path["link"] if link >= 0}
     assert names and all(name.startswith(("segment", "switch", "(")) for name in names)
+
+
+def test_placers_count_the_segments_that_messages_pass():
+    chip, network = bus_chip(core__max_neurons=4), dense_net(12, 20, 9, recurrent=True)
+    x, hops = np.random.default_rng(1).integers(0, 2, (1, 8, 12)), {}
+    for placer in ("row-major", "anneal"):
+        program = compile(network, chip, x, Options(placer=placer))
+        run = simulate(program, x, "cycle")
+        hops[placer] = run.counters["hops"].sum()
+        assert routed_cost(program.mapping, program.network, chip, run.activity, "traffic") == hops[placer]
+    assert hops["anneal"] < hops["row-major"]
 
 
 def test_noc_latency_on_an_idle_bus_is_exact():

@@ -1,0 +1,46 @@
+"""Speed of the segmented bus: transfers a second, and slots over the lower bound, of packets that all wait at once.
+
+    python benchmarks/bus.py [--repeats 5]
+
+One thread. 200 packets a core, uniform or to cores near by; the bound is what the busiest port, or the busiest switch
+over all lanes, needs. Nothing is written down: the bus has no peer whose speed could be measured beside it.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args()
+    import numpy as np
+
+    from nwcompile import Chip
+    from nwcompile.sim.noc import replay
+
+    print(f"{'cores':>5} {'lanes':>5} {'packets to':>10} {'M transfers/s':>13} {'slots over bound':>16}")
+    for n_cores in (16, 64, 128):
+        for lanes in (1, 4):
+            chip = Chip.load("ladderbus").replace({"noc.columns": n_cores, "noc.lanes": lanes, "noc.buffer_flits": 256})
+            for kind in ("anywhere", "near"):
+                rng = np.random.default_rng(0)
+                src = np.repeat(np.arange(n_cores), 200)
+                dst = rng.integers(0, n_cores, len(src)) if kind == "anywhere" else src + rng.integers(-3, 4, len(src))
+                packets = (np.zeros(len(src)), src, np.clip(dst, 0, n_cores - 1), np.ones(len(src)))
+                best = float("inf")
+                for _ in range(args.repeats):
+                    start = time.thread_time()
+                    done = replay(chip, *packets)
+                    best = min(best, time.thread_time() - start)
+                slots = done.inject.max() // chip.slot_cycles + 1
+                bound = (-(-done.link_flits // chip.link_lanes)).max()
+                print(f"{n_cores:>5} {lanes:>5} {kind:>10} {len(src) / best / 1e6:>13.2f} {slots / bound:>16.3f}")
+
+
+if __name__ == "__main__":
+    main()
