@@ -161,7 +161,8 @@ def summarise(program: Program, run: Run) -> Summary:
 def fit(program: Program) -> tuple[Fit, ...]:
     """What a program uses of the chip: cores first, then each resource of the cores."""
     chip, mapping = program.chip, program.mapping
-    rows = [Fit("cores", None, mapping.n_cores, chip.n_cores, mapping.n_cores, chip.n_cores)]
+    n_usable = int(chip.is_usable.sum())
+    rows = [Fit("cores", None, mapping.n_cores, n_usable, mapping.n_cores, n_usable)]
     for resource, (used, limit) in _used_and_limit(program).items():
         if limit is None:
             rows.append(Fit(resource, int(used.argmax()), int(used.max()), None, int(used.sum()), None))

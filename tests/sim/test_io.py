@@ -119,6 +119,7 @@ def test_a_profile_names_the_input_that_a_core_waited_for_and_how_long_output_to
     text = "input and output through 1 site: 1 messages in and 1 out a sample"
     assert text in render_text(doc).splitlines() and text in render_html(doc)
     assert (doc["io"]["sites"], doc["io"]["messages_in_per_sample"]) == (["0,0,0"], 1)
+    assert doc["verdict"].startswith("fits small: 1 of 11 cores;")
     for table in phases(program, run).units.values():
         np.testing.assert_array_equal(sum(table.values()), run.step_cycles[:, None])
 
