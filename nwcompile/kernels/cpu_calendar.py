@@ -1,4 +1,4 @@
-"""What the kernels that go cycle by cycle work on: routers whose links take a flit a cycle, and what they do when.
+"""What the kernels that go cycle by cycle work on: routers, the flits in them, and what is to be done when.
 
 Buffers, outputs and ports are numbered as in cpu_mesh.py; an input channel is input * n_vcs + channel.
 Times are in cycles.
@@ -67,6 +67,16 @@ SLOT = np.dtype(
 )
 
 
+LINK = np.dtype(  # of an output, or a source
+    [
+        ("free", np.int64),  # when it can take the next flit
+        ("input_free", np.int64),  # of the router's input of that number: when the crossbar can
+        ("cycles", np.int64),  # a flit holds it this long
+    ],
+    align=True,
+)
+
+
 class Routers(NamedTuple):
     """Routers, and the flits in them."""
 
@@ -77,12 +87,15 @@ class Routers(NamedTuple):
     is_speculative: bool
     route_cycles: int
     credit_cycles: int
+    link_cycles: int  # a flit holds a crossbar input, or the injection link, this long
     route: np.ndarray  # uint8[router, core]: as Mesh.route
+    is_slow: bool  # some link holds a flit for more than a cycle; `link` is used only then
     has_halves: bool
     halves: np.ndarray  # uint64[3]: channels that a packet routed to ANY, LOWER or UPPER may take
     output: np.ndarray  # OUTPUT[output], then [source]
     buffer: np.ndarray  # BUFFER[buffer]
     slot: np.ndarray  # SLOT[buffer * depth + slot]
+    link: np.ndarray  # LINK[output or source]
 
 
 class Calendar(NamedTuple):

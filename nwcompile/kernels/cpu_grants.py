@@ -31,13 +31,14 @@ def allocate(m, c, o, time):
     b = first * m.n_vcs + i
     buffer = m.buffer[b]
     if asks & output.held != NONE:
-        if not has_room(m, c, o, output, np.int64(buffer.channel), i, time):
+        if is_busy(m, o, first, buffer, time) or not has_room(m, c, o, output, np.int64(buffer.channel), i, time):
             return
     else:
         channels = output.free & channels_for(m, b)
         if channels == NONE:
             return
-        asks_switch = m.is_speculative and any_room(m, output, channels, time)
+        is_idle = not is_busy(m, o, first, buffer, time)
+        asks_switch = m.is_speculative and is_idle and any_room(m, output, channels, time)
         take_channel(m, output, port, i, b, first_accepted(m, buffer, port, channels))
         if not asks_switch:
             return
@@ -57,6 +58,8 @@ def match(m, c, o, output, first, port, asks, time):
         rest &= rest - ONE
         b = first * n_vcs + i
         buffer = m.buffer[b]
+        if is_busy(m, o, first, buffer, time):
+            continue
         if bit(i) & wants == NONE:
             if has_room(m, c, o, output, np.int64(buffer.channel), i, time):
                 sure |= bit(i)
@@ -145,6 +148,12 @@ def take_channel(m, output, port, i, b, v):
 
 
 @inlined
+def is_busy(m, o, first, buffer, time):
+    """Whether an output's link, or the input that a buffer belongs to, still holds another flit."""
+    return m.is_slow and (m.link[o].free > time or m.link[first + np.int64(buffer.input)].input_free > time)
+
+
+@inlined
 def has_room(m, c, o, output, v, i, time):
     """Whether input channel i can send through channel v of an output; if not, it does not ask until it is woken."""
     there = m.buffer[np.int64(output.down) + v]
@@ -191,7 +200,7 @@ def pass_on(m, c, packets, o, time, last):
             if output.held & bit(i) != NONE:
                 down = np.int64(output.down) + np.int64(m.buffer[b].channel)
                 if room_at(m, m.buffer[down]) <= time:
-                    send(m, c, packets, output, first, i, b, down, time, last)
+                    send(m, c, packets, o, output, first, i, b, down, time, last)
     asks = output.asks
     return asks & output.held != NONE or asks != NONE and output.free != NONE
 
@@ -218,12 +227,12 @@ def serve(m, c, packets, o, time, last):
         m.buffer[np.int64(output.down)].holder = i
         return False
     first = np.int64(output.first)
-    send(m, c, packets, output, first, i, first + i, np.int64(output.down), time, last)
+    send(m, c, packets, o, output, first, i, first + i, np.int64(output.down), time, last)
     return output.asks != NONE
 
 
 @inlined
-def send(m, c, packets, output, first, i, b, down, time, last):
+def send(m, c, packets, o, output, first, i, b, down, time, last):
     """Move the first flit of buffer b, input channel i, through the crossbar and over the link to buffer `down`."""
     buffer, there = m.buffer[b], m.buffer[down]
     v = down - np.int64(output.down)
@@ -244,6 +253,10 @@ def send(m, c, packets, output, first, i, b, down, time, last):
         follower = m.slot[head]
         when = max(time + 1, follower.time) + (m.route_cycles if is_tail else 0)
         ask(c, when, first + (np.int64(follower.word) >> TO_BITS & PORT), i)
+    if m.is_slow:
+        link = m.link[o]
+        link.free = time + link.cycles
+        m.link[first + np.int64(buffer.input)].input_free = time + m.link_cycles
     output.sent += 1
     output.asks &= ~bit(i)
     if is_tail:

@@ -43,6 +43,8 @@ SOURCE = np.dtype(
 def feed(m, c, packets, source, core, time):
     """Let a source send a flit if there is room; returns whether it has another."""
     output = m.output[m.n_outputs + core]
+    if m.is_slow and m.link[m.n_outputs + core].free > time:
+        return True
     s = source[core]
     v = np.int64(s.channel)
     b = np.int64(output.down) + v
@@ -70,6 +72,8 @@ def feed(m, c, packets, source, core, time):
         s.packet = packets.after[k] if s.newest != k else -1
         s.channel = v + 1 if v + 1 < m.n_vcs else 0
     output.sent += 1
+    if m.is_slow:
+        m.link[m.n_outputs + core].free = time + m.link_cycles
     push(m, c, output, v, b, m.buffer[b], k, packets.to[k] | flags, time + np.int64(output.latency))
     return s.packet >= 0
 
@@ -148,7 +152,7 @@ def replay_in_lockstep(m, c, packets, source, last):
             n_sources += queue_up(c, packets, source, k, n_sources)
             k += 1
         n_outputs = list_outputs(m, c, time & (rows - 1), n_outputs)
-        is_single = m.n_vcs == 1
+        is_single = m.n_vcs == 1 and not m.is_slow
         if not is_single:
             for n in range(n_outputs):
                 allocate(m, c, np.int64(c.outputs[n]), time)

@@ -2,18 +2,19 @@
 
 import numpy as np
 
-from nwcompile.kernels.cpu_calendar import BUFFER, OUTPUT, SLOT, TO_BITS, Calendar, Routers
+from nwcompile.kernels.cpu_calendar import BUFFER, LINK, OUTPUT, SLOT, TO_BITS, Calendar, Routers
 from nwcompile.kernels.cpu_lockstep import SOURCE, Timed, replay_in_lockstep
 from nwcompile.kernels.cpu_mesh import Mesh
 
 LARGEST_CALENDAR = 1 << 24  # numbers
+SLOWEST_LINK = 8  # cycles a flit; who waits for a link is looked at in each of them
 
 
 def suits(mesh: Mesh) -> bool:
-    """Whether `send` can be used: every link takes a flit a cycle, and latencies are short enough for a calendar."""
+    """Whether `send` can be used: no link takes long for a flit, and latencies are short enough for a calendar."""
     return (
-        mesh.cycle_ticks == mesh.link_ticks == 1
-        and (mesh.output["held"] == 1).all()
+        mesh.cycle_ticks == 1
+        and max(mesh.link_ticks, mesh.output["held"].max()) <= SLOWEST_LINK
         and mesh.n_cores < 1 << TO_BITS
         and _rows(mesh) * len(mesh.output) * mesh.n_vcs <= LARGEST_CALENDAR
     )
@@ -64,10 +65,13 @@ def _routers(mesh: Mesh) -> tuple[Routers, np.ndarray]:
     source = np.zeros(mesh.n_cores, SOURCE)
     source["packet"] = -1
     every, lower = (1 << n_vcs) - 1, (1 << mesh.upper) - 1
+    link = np.zeros(n + mesh.n_cores, LINK)
+    link["cycles"][:n] = given["held"]
     routers = Routers(
-        n_ports, n_vcs, n, mesh.depth, mesh.is_speculative, mesh.route_ticks, mesh.credit_ticks, mesh.route,
-        lower < every, np.array([every, lower, every - lower], np.uint64), output, buffer,
-        np.zeros(len(buffer) * mesh.depth, SLOT),
+        n_ports, n_vcs, n, mesh.depth, mesh.is_speculative, mesh.route_ticks, mesh.credit_ticks, mesh.link_ticks,
+        mesh.route, bool(max(mesh.link_ticks, given["held"].max()) > 1), lower < every,
+        np.array([every, lower, every - lower], np.uint64), output, buffer,
+        np.zeros(len(buffer) * mesh.depth, SLOT), link,
     )  # fmt: skip
     return routers, source
 

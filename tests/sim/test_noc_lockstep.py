@@ -21,14 +21,16 @@ def chips(draw):
     keys = {name: draw(st.integers(low, high)) for name, low, high in (
         ("columns", 1, 5), ("rows", 1, 5), ("cores_per_router", 1, 4), ("virtual_channels", 1, 5),
         ("buffer_flits", 1, 9), ("hop_cycles_ew", 1, 6), ("hop_cycles_ns", 1, 6), ("inject_cycles", 1, 4),
-        ("eject_cycles", 1, 70), ("credit_cycles", 1, 6), ("route_cycles", 0, 3))}  # fmt: skip
+        ("eject_cycles", 1, 70), ("credit_cycles", 1, 6), ("route_cycles", 0, 3),
+        ("link_cycles_per_flit", 1, 3))}  # fmt: skip
     keys |= {"speculative": draw(st.booleans()), "routing": draw(st.sampled_from(ROUTINGS))}
     if keys["routing"] == "up-down" or keys["routing"] in ("xy", "yx") and keys["virtual_channels"] > 1:
         keys["topology"] = draw(st.sampled_from(["mesh", "torus"]))
     if keys["routing"] == "up-down" and keys["columns"] > 1 < keys["rows"] and draw(st.booleans()):
         keys["faults"] = draw(st.sampled_from([["0,0"], ["0,0-1,0"]]))
     if draw(st.booleans()):
-        keys |= {"chip_columns": draw(st.integers(1, 3)), "chip_hop_cycles": 11}
+        slow = draw(st.sampled_from([1, 4]))
+        keys |= {"chip_columns": draw(st.integers(1, 3)), "chip_hop_cycles": 11, "chip_link_cycles_per_flit": slow}
     return small_chip(**{f"noc__{name}": value for name, value in keys.items()})
 
 
@@ -89,8 +91,8 @@ def test_one_cycle_of_credit_more_is_seen():
 
 
 OTHERS = [
-    {"link_cycles_per_flit": 2},
-    {"chip_columns": 1, "chip_link_cycles_per_flit": 3},
+    {"link_cycles_per_flit": 9},
+    {"chip_columns": 1, "chip_link_cycles_per_flit": 9},
     {"hop_cycles_ew": 1 << 20},
 ]
 
