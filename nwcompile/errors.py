@@ -58,15 +58,19 @@ class Violation:
 
 
 class FitError(NwError):
-    """The network does not fit the chip; `violations` lists every limit that is exceeded."""
+    """The network does not fit the chip; `violations` lists every limit that is exceeded.
+
+    `change`: the smallest changes of which each alone makes it fit, where some are known.
+    """
 
     exit_code = 1
 
-    def __init__(self, chip_name: str, violations: Iterable[Violation]):
-        self.violations = tuple(violations)
+    def __init__(self, chip_name: str, violations: Iterable[Violation], change: str | None = None):
+        self.violations, self.change = tuple(violations), change
         count = len(self.violations)
         head = f"{count} limit{'s' if count != 1 else ''} exceeded on {chip_name}"
-        super().__init__(head, *(f"  {v}" for v in self.violations))
+        last = [] if change is None else [f"it fits with {change}"]
+        super().__init__(head, *(f"  {v}" for v in self.violations), *last)
 
 
 def nearest_first(word: str, choices: Iterable[str]) -> list[str]:

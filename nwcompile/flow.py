@@ -19,6 +19,7 @@ from nwcompile.passes.partition import method_warnings, partition
 from nwcompile.passes.place import place
 from nwcompile.passes.quantize import Quantized, quantize
 from nwcompile.passes.schedule import schedule
+from nwcompile.passes.smallest_change import smallest_change
 from nwcompile.sim.inputs import prepare, verify_counts
 from nwcompile.sim.sequence import record
 
@@ -54,7 +55,10 @@ def compile(
         return value
 
     network, chip, x = _verified(network, chip, calibration, options, mapping)
-    stage("estimate", estimate, network, chip, options.on_multi_spike)
+    try:
+        stage("estimate", estimate, network, chip, options.on_multi_spike)
+    except FitError as e:
+        raise FitError(chip.name, e.violations, _change(network, chip, e)) from None
     normal = stage("normalize", normalize, network)
     normal, notes = one_sign(normal, chip)
     timing = stage("schedule", schedule, normal, options.execution)
@@ -67,11 +71,20 @@ def compile(
             mapping = stage("partition", partition, fixed, chip, activity, options)
         except FitError as e:
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
-            raise FitError(chip.name, [*needs, *e.violations]) from None
+            change = None if needs else smallest_change(fixed, chip, e)
+            raise FitError(chip.name, [*needs, *e.violations], change) from None
         mapping = stage("place", place, mapping, fixed, chip, activity, options)
     stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
     manifest = _manifest(options, quantized, notes, x)
     return stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
+
+
+def _change(network: Network, chip: Chip, error: FitError) -> str | None:
+    """`smallest_change` of a network that was not normalized, None if that cannot be either."""
+    try:
+        return smallest_change(normalize(network), chip, error)
+    except ModelError:
+        return None
 
 
 def _verified(network, chip, calibration, options, mapping) -> tuple[Network, Chip, dict | None]:

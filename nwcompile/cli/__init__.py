@@ -79,6 +79,7 @@ def _fail(error: NwError, as_json: bool) -> int:
         table = {"error": type(error).__name__, "message": str(error)}
         if isinstance(error, FitError):
             table["violations"] = [vars(v) for v in error.violations]
+            table["change"] = error.change
         print(json.dumps(table, indent=1))
     print(f"nwcompile: error: {error}", file=sys.stderr)
     return error.exit_code

@@ -51,6 +51,7 @@ def test_cli_compile_that_does_not_fit_returns_1_and_writes_nothing(command, mod
     assert err == (
         "nwcompile: error: 1 limit exceeded on tiny\n"
         "  neurons  network -> tiny  4 of 2  make out smaller or raise noc.columns\n"
+        "it fits with 2 neurons in out instead of 4, or 2 more cores (noc.columns=4)\n"
     )
     assert not (folder / "build").exists()
     found = json.loads(command("check toy:make --chip tiny --set core.max_neurons=1 --set noc.rows=1 --json")[1])
@@ -59,6 +60,7 @@ def test_cli_compile_that_does_not_fit_returns_1_and_writes_nothing(command, mod
         {"what": "neurons", "where": "network -> tiny", "used": 4, "limit": 2,
          "advice": "make out smaller or raise noc.columns"}
     ]  # fmt: skip
+    assert found["change"] == "2 neurons in out instead of 4, or 2 more cores (noc.columns=4)"
 
 
 @pytest.mark.parametrize(
