@@ -243,8 +243,8 @@ def _is_whole(builder, left):
 
 def _inside(builder, left):
     """Which lanes are below `left`."""
-    lanes = ir.Constant(ir.VectorType(left.type, LANES), list(range(LANES)))
-    return builder.icmp_signed("<", lanes, _splat(builder, left))
+    lanes = ir.Constant(ir.VectorType(WORD, LANES), list(range(LANES)))
+    return builder.icmp_signed("<", lanes, _splat(builder, builder.trunc(left, WORD)))
 
 
 def _masked(builder, name: str, result, arguments):

@@ -51,7 +51,7 @@ class H1v1Synapse(LIFSynapse):
             raise ModelError(f"{where}: quantization_bits is {quantization_bits}, must be 2..16, or None for none")
         self.lif_threshold, self.quantization_bits = lif_threshold, quantization_bits
         self.mismatch = Mismatch(where, "stddev", stddev)
-        self.sign_alpha: float | None = None
+        self.annealing: tuple[float, int] | None = None  # alpha and block of a SignAnnealing under way
 
     def _drawn(self) -> torch.Tensor:
         return with_block_signs(super()._drawn())
@@ -66,8 +66,8 @@ class H1v1Synapse(LIFSynapse):
 
     def _made_from_weight(self, spent: bool) -> torch.Tensor:
         source = self.weight * (1 / self.lif_threshold)
-        if self.sign_alpha is not None and self.training:
-            source = softly_signed(source, self.sign_alpha)
+        if self.annealing is not None and self.training:
+            source = softly_signed(source, *self.annealing)
             value = source.detach()
         else:
             value = one_sign(source.detach())
@@ -181,11 +181,11 @@ def one_sign(weight: torch.Tensor) -> torch.Tensor:
     return torch.where((weight < 0) == is_negative, weight, torch.zeros_like(weight))
 
 
-def softly_signed(weight: torch.Tensor, alpha: float) -> torch.Tensor:
+def softly_signed(weight: torch.Tensor, alpha: float, block: int = BLOCK) -> torch.Tensor:
     """|weight| * tanh(alpha * m), m the sum of each input's and block's weights over the sum of their magnitudes."""
-    blocks = blocks_of(weight)
+    blocks = blocks_of(weight, block)
     share = blocks.sum(2) / blocks.abs().sum(2).clamp(min=torch.finfo(weight.dtype).tiny)
-    return weight.abs() * at_every_weight(torch.tanh(alpha * share), weight)
+    return weight.abs() * at_every_weight(torch.tanh(alpha * share), weight, block)
 
 
 def quantized(weight: torch.Tensor, limit: float, bits: int) -> torch.Tensor:
@@ -207,6 +207,6 @@ def blocks_of(weight: torch.Tensor, block: int = BLOCK) -> torch.Tensor:
     return torch.nn.functional.pad(weight, (0, n_blocks * block - n_out)).reshape(n_in, n_blocks, block)
 
 
-def at_every_weight(of_block: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def at_every_weight(of_block: torch.Tensor, weight: torch.Tensor, block: int = BLOCK) -> torch.Tensor:
     """The number of its block `[n_in, n_blocks]` at every place of `weight` `[n_in, n_out]`."""
-    return of_block.repeat_interleave(BLOCK, 1)[:, : weight.shape[1]]
+    return of_block.repeat_interleave(block, 1)[:, : weight.shape[1]]

@@ -46,20 +46,24 @@ class SignAnnealing:
     As long as it is under way, training computes with |w| * tanh(alpha * m) (see `H1v1Synapse`), where alpha grows from
     `alpha_start` to `alpha_end` by the same factor in each of `n_steps` calls of `step()`: at first all weights of a
     block move together, in the end its sign is all or nothing. The last step ends it: then, and in eval mode, signs are
-    those of the chip. It adds no parameters, so that it may be made before or after the optimizer.
+    those of the chip. It adds no parameters, so that it may be made before or after the optimizer. A step counts from
+    the next `prepare_net` on.
     Raises ModelError for a model without H1 synapses, OptionError for numbers out of range.
     """
 
-    def __init__(self, model: torch.nn.Module, n_steps: int, alpha_start: float = 0.5, alpha_end: float = 20.0):
+    def __init__(
+        self, model: torch.nn.Module, n_steps: int, alpha_start: float = 0.5, alpha_end: float = 20.0,
+        block: int = BLOCK,
+    ):  # fmt: skip
         self.synapses = [m for m in model.modules() if isinstance(m, H1v1Synapse)]
         if not self.synapses:
             raise ModelError(f"SignAnnealing: {type(model).__name__} has no H1v1Synapse or H1v2Synapse")
-        if n_steps < 1 or not 0 < alpha_start <= alpha_end:
+        if min(n_steps, block) < 1 or not 0 < alpha_start <= alpha_end:
             raise OptionError(
-                f"SignAnnealing: n_steps={n_steps}, alpha_start={alpha_start}, alpha_end={alpha_end}: "
-                "must be n_steps >= 1 and 0 < alpha_start <= alpha_end"
+                f"SignAnnealing: n_steps={n_steps}, alpha_start={alpha_start}, alpha_end={alpha_end}, block={block}: "
+                "must be n_steps >= 1, 0 < alpha_start <= alpha_end and block >= 1"
             )
-        self.n_steps, self.alpha_start, self.alpha_end = n_steps, alpha_start, alpha_end
+        self.n_steps, self.alpha_start, self.alpha_end, self.block = n_steps, alpha_start, alpha_end, block
         self.n_done = 0
         self._set()
 
@@ -77,7 +81,7 @@ class SignAnnealing:
 
     def _set(self) -> None:
         for synapse in self.synapses:
-            synapse.sign_alpha = self.alpha
+            synapse.annealing = None if self.alpha is None else (self.alpha, self.block)
 
 
 def _weights(model: torch.nn.Module | torch.Tensor) -> list[torch.Tensor]:

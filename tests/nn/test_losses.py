@@ -69,6 +69,10 @@ def test_sign_annealing_is_for_training_and_has_its_own_gradient():
     weight = synapse.weight.detach().double().requires_grad_()
     (weight.abs() * torch.tanh(weight.sum() / weight.abs().sum())).sum().backward()
     torch.testing.assert_close(synapse.weight.grad.double(), weight.grad, rtol=1e-5, atol=1e-6)
+    nn.SignAnnealing(synapse, 3, alpha_start=1.0, block=2)
+    nn.prepare_net(synapse)
+    steep = torch.tensor([0.25 / 0.75, 0.25 / 0.75, 1.0]).tanh().repeat_interleave(2)[:5]
+    torch.testing.assert_close(synapse(torch.ones(1, 1))[0], synapse.weight[0].abs() * steep)
     synapse.eval()
     assert synapse(torch.ones(1, 1)).tolist() == [[0.5, 0, 0.5, 0, 0.5]]
     assert list(synapse.state_dict()) == ["weight"]
@@ -88,8 +92,8 @@ def test_sign_annealing_is_for_training_and_has_its_own_gradient():
         (
             lambda: nn.SignAnnealing(nn.H1v1Synapse(2, 3), 4, 3.0, 2.0),
             OptionError,
-            "SignAnnealing: n_steps=4, alpha_start=3.0, alpha_end=2.0: must be n_steps >= 1 and "
-            "0 < alpha_start <= alpha_end",
+            "SignAnnealing: n_steps=4, alpha_start=3.0, alpha_end=2.0, block=5: must be n_steps >= 1, "
+            "0 < alpha_start <= alpha_end and block >= 1",
         ),
     ],
 )

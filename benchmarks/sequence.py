@@ -1,0 +1,209 @@
+"""Speed of the LIF layers on whole `[B, T, N]` tensors beside other frameworks, on the CPU.
+
+    OMP_WAIT_POLICY=PASSIVE python benchmarks/sequence.py [--threads 1] [--repeats 9] [--only scan train nwave sweep]
+
+All contenders of a row, and a copy of its input, are run in turn in the same process; figures are medians, in
+milliseconds of CPU time with one thread, of wall time with more. Compilation is not timed. `of copy`: bytes that the
+scan must read and write in its time, over the bytes that the copy moves in its own. Peers that are not installed are
+left out. `alike`: the share of the peer's spikes that equal ours; `cosine`: of its input gradient and ours.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.record import save
+from benchmarks.sequence_peers import BETA, THRESHOLD, installed, peers
+from nwcompile import nn
+from nwcompile.nn.scan import FORMS, Neurons, fire, scan
+from nwcompile.nn.surrogate import atan
+
+FAMILIES = {"lif": (nn.LIFSynapse, nn.LIFLayer), "h1v1": (nn.H1v1Synapse, nn.H1v1Layer),
+            "h1v2": (nn.H1v2Synapse, nn.H1v2Layer)}  # fmt: skip
+SHAPES = ((10, 500, 512), (10, 500, 4096))  # B, T, N of the published comparison
+WRITTEN_BYTES = {"float": 4, "uint8": 1, "bits": 1 / 8, "float and mem": 8}
+SIZES = (16, 24, 8)
+SWEEP = (100, 500, 1000, 2000, 5000, 10_000)
+Row = dict[str, object]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=9)
+    parts = {"scan": scans, "train": gradients, "nwave": nwave, "sweep": sweep}
+    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    clock = Clock(time.process_time if args.threads == 1 else time.perf_counter, args.repeats)
+    rows = [row for name in args.only for row in parts[name](clock)]
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    settings = {"threads": args.threads, "repeats": args.repeats, "peers": installed()}
+    save(f"sequence_{args.threads}", [{c: row.get(c, "") for c in columns} for row in rows], settings)
+
+
+class Clock:
+    """Medians of contenders that take turns."""
+
+    def __init__(self, now: Callable[[], float], repeats: int):
+        self.now, self.repeats = now, repeats
+
+    def medians(self, contenders: dict[str, Callable]) -> dict[str, float]:
+        """Milliseconds of each; the first call of each is not timed."""
+        times = {name: [] for name in contenders}
+        for k in range(self.repeats + 1):
+            for name, call in contenders.items():
+                start = self.now()
+                result = call()
+                if k:
+                    times[name].append((self.now() - start) * 1e3)
+                del result
+        return {name: float(np.median(t)) for name, t in times.items()}
+
+
+def rows(work: str, times: dict[str, float], ours: dict, theirs: dict, more: dict[str, Row]) -> Iterator[Row]:
+    """A row for each contender; those of ours say how many times as long each peer takes."""
+    for name in ours:
+        ratios = {f"{peer} / ours": f"{times[peer] / times[name]:.1f}" for peer in theirs}
+        yield {"work": work, "contender": f"nwcompile {name}", "ms": times[name], **more.get(name, {}), **ratios}
+    for name in theirs:
+        yield {"work": work, "contender": name, "ms": times[name], **more.get(name, {})}
+
+
+def neurons(n: int) -> Neurons:
+    return Neurons(torch.full((n,), BETA), torch.full((n,), THRESHOLD), "subtraction", atan)
+
+
+def currents(shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).abs() * 0.2
+
+
+def scans(clock: Clock) -> Iterator[Row]:
+    for shape in SHAPES:
+        with torch.no_grad():
+            yield from scan_forward(clock, shape)
+
+
+def scan_forward(clock: Clock, shape: tuple[int, ...]) -> Iterator[Row]:
+    """The scan alone, forward, in every form of its spikes."""
+    x, n = currents(shape), neurons(shape[2])
+    target = torch.empty_like(x)
+    ours = {form: lambda form=form: fire(x, n.cleared(x), n, form)[0] for form in FORMS}
+    ours["float and mem"] = lambda: scan(x, n.cleared(x), n)[:2]
+    theirs = peers([], x)
+    times = clock.medians({"copy": lambda: target.copy_(x), **ours, **theirs})
+    spikes = ours["float"]().numpy()
+    more = {
+        name: {"alike": f"{(np.asarray(run()).swapaxes(0, 1) == spikes).mean():.4f}"} for name, run in theirs.items()
+    }
+    for form, n_bytes in WRITTEN_BYTES.items():
+        more[form] = {"of copy": f"{(4 + n_bytes) / times[form] * times['copy'] / 8:.0%}"}
+    yield from rows(f"scan {shape} forward", times, ours, theirs, more)
+
+
+def gradients(clock: Clock) -> Iterator[Row]:
+    for shape in SHAPES:
+        yield from scan_backward(clock, shape)
+
+
+def scan_backward(clock: Clock, shape: tuple[int, ...]) -> Iterator[Row]:
+    """The scan alone, forward and backward from the sum of the spikes."""
+    x, n = currents(shape).requires_grad_(), neurons(shape[2])
+    theirs = {name: trained(run) for name, run in peers([], x.detach(), True).items()}
+    ours = {"": trained(lambda: (scan(x, n.cleared(x), n)[0], x))}
+    times = clock.medians(ours | theirs)
+    own = ours[""]().flatten().double()
+    more = {}
+    for name, run in theirs.items():
+        grad = run().transpose(0, 1).flatten().double()
+        more[name] = {"cosine": f"{torch.nn.functional.cosine_similarity(grad, own, 0).item():.6f}"}
+    yield from rows(f"scan {shape} forward + backward", times, ours, theirs, more)
+
+
+def trained(run: Callable) -> Callable:
+    """A call that goes back from the sum of the spikes and gives the input's gradient; `run` gives spikes and input."""
+
+    def step():
+        spikes, x = run()
+        x.grad = None
+        spikes.sum().backward()
+        return x.grad
+
+    return step
+
+
+def network(family: str) -> torch.nn.ModuleList:
+    """The tutorial's 16-24-8 net."""
+    torch.manual_seed(0)
+    synapse, layer = FAMILIES[family]
+    tau = -1e-3 / np.log(BETA)
+    pairs = zip(SIZES, SIZES[1:], strict=False)
+    return torch.nn.ModuleList(part for n, m in pairs for part in (synapse(n, m), layer(m, tau, dt=1e-3)))
+
+
+def whole(net: torch.nn.ModuleList, x: torch.Tensor) -> torch.Tensor:
+    """All steps at once, as the tutorial's forward_gpu."""
+    nn.prepare_net(net)
+    for synapse, layer in zip(net[::2], net[1::2], strict=True):
+        x, _ = layer(synapse(x))
+    return x
+
+
+def steps(net: torch.nn.ModuleList, x: torch.Tensor) -> torch.Tensor:
+    """Step by step, as the tutorial's forward_cpu."""
+    nn.prepare_net(net)
+    out = []
+    for t in range(x.shape[1]):
+        s = x[:, t]
+        for synapse, layer in zip(net[::2], net[1::2], strict=True):
+            s, _ = layer(synapse(s))
+        out.append(s)
+    return torch.stack(out, 1)
+
+
+def nwave(clock: Clock) -> Iterator[Row]:
+    """The tutorial's inference and training step."""
+    with torch.no_grad():
+        yield from nwave_rows(clock, "inference", (128, 1000))
+    yield from nwave_rows(clock, "training step", (96, 80))
+
+
+def nwave_rows(clock: Clock, work: str, size: tuple[int, int]) -> Iterator[Row]:
+    x, trains = spikes(*size), torch.is_grad_enabled()
+    nets = {family: network(family) for family in FAMILIES}
+    ours = {f"{family} {way.__name__}": lambda net=net, way=way: way(net, x)
+            for family, net in nets.items() for way in (whole, steps)}  # fmt: skip
+    theirs = peers([part.weight.detach() for part in nets["lif"][::2]], x, trains)
+    if trains:
+        ours = {name: lambda run=run: run().sum().backward() for name, run in ours.items()}
+        theirs = {name: trained(run) for name, run in theirs.items()}
+    yield from rows(f"nwave {work} {size}", clock.medians(ours | theirs), ours, theirs, {})
+
+
+def spikes(n_samples: int, n_steps: int) -> torch.Tensor:
+    return (torch.rand(n_samples, n_steps, SIZES[0], generator=torch.Generator().manual_seed(1)) < 0.2).float()
+
+
+def sweep(clock: Clock) -> Iterator[Row]:
+    """Inference of B=32 over T steps, fitted by a + b*T (least squares of relative residuals)."""
+    for family in FAMILIES:
+        net = network(family)
+        with torch.no_grad():
+            inputs = [spikes(32, n) for n in SWEEP]
+            times = [clock.medians({"": lambda x=x, net=net: whole(net, x)})[""] for x in inputs]
+        ms, n_steps = np.array(times), np.array(SWEEP)
+        (a, b), *_ = np.linalg.lstsq(np.stack([1 / ms, n_steps / ms], 1), np.ones(len(ms)), rcond=None)
+        residual = np.abs((a + b * n_steps) / ms - 1).max()
+        fit = f"{a:.3f} ms + {1e6 * b:.0f} ns a step, residual {residual:.0%}"
+        for n, t in zip(SWEEP, times, strict=True):
+            yield {"work": f"nwave sweep {family} B=32 T={n}", "contender": "nwcompile", "ms": t, "fit": fit}
+
+
+if __name__ == "__main__":
+    main()
