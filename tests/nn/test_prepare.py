@@ -1,0 +1,115 @@
+"""State and effective weights from one call to the next, and what backward passes may still reach."""
+
+import copy
+
+import pytest
+import torch
+
+from nwcompile import nn
+from nwcompile.errors import ModelError
+
+SPENT = "a second backward pass reached weights or states that an earlier one has used up"
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def net_of(family="lif", topology="FF", **options):
+    torch.manual_seed(0)
+    synapse, layer = {"lif": (nn.LIFSynapse, nn.LIFLayer), "h1v2": (nn.H1v2Synapse, nn.H1v2Layer)}[family]
+    return torch.nn.Sequential(synapse(4, 12), layer(12, layer_topology=topology, **options))
+
+
+@pytest.mark.parametrize("topology", ["FF", "RC"])
+def test_generic_layers_may_go_on_after_a_backward_pass(topology):
+    net = net_of("lif", topology, learn_taus=True, learn_thresholds=True)
+    net(random(3, 9, 4))[1].sum().backward()
+    net.zero_grad()
+    net(random(3, 9, 4, seed=1))[1].sum().backward()
+    truncated = [p.grad.clone() for p in net.parameters()]
+    net.zero_grad()
+    nn.prepare_net(net)
+    with torch.no_grad():
+        net(random(3, 9, 4))
+    net(random(3, 9, 4, seed=1))[1].sum().backward()
+    for p, grad in zip(net.parameters(), truncated, strict=True):
+        torch.testing.assert_close(p.grad, grad)
+        assert grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("topology", ["FF", "RC"])
+def test_steps_give_every_parameter_the_gradient_of_the_sequence(topology):
+    grads = []
+    for lengths in ([12], [1] * 12, [5, 7]):
+        net = net_of("lif", topology, learn_taus=True, learn_thresholds=True).double()
+        x = random(3, 12, 4).double()
+        parts = [net(piece[:, 0] if piece.shape[1] == 1 else piece) for piece in x.split(lengths, 1)]
+        torch.cat([(spikes + mem).reshape(3, -1) for spikes, mem in parts], 1).sum().backward()
+        grads.append({name: p.grad for name, p in net.named_parameters()})
+    for name, grad in grads[0].items():
+        assert grad.abs().sum() > 0, name
+        for other in grads[1:]:
+            torch.testing.assert_close(other[name], grad, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["lif", "h1v2"])
+def test_a_second_backward_pass_through_the_same_steps_is_an_error(family):
+    net = net_of(family)
+    loss = net(random(3, 9, 4))[1].sum()
+    loss.backward()
+    with pytest.raises(ModelError, match=SPENT):
+        loss.backward()
+
+
+def test_a_backward_pass_into_steps_that_are_used_up_is_an_error():
+    net = net_of()
+    first = net(random(3, 4))[1]
+    net(random(3, 4, seed=1))
+    first.sum().backward()
+    later = net(random(3, 4, seed=2))[1]
+    with pytest.raises(ModelError, match=SPENT):
+        later.sum().backward()
+    nn.prepare_net(net)
+    net(random(3, 4))[1].sum().backward()
+
+
+def test_h1_net_trains_on_with_prepare_net_and_not_without():
+    net = net_of("h1v2")
+    for _ in range(3):
+        nn.prepare_net(net)
+        net(random(3, 9, 4))[1].sum().backward()
+    with pytest.raises(ModelError, match=SPENT):
+        net(random(3, 9, 4))[1].sum().backward()
+    with torch.no_grad():
+        net(random(3, 9, 4))
+
+
+def test_prepare_net_reaches_layers_inside_other_modules():
+    net = torch.nn.ModuleDict({"a": torch.nn.ModuleList([net_of()])})
+    layer = net["a"][0][1]
+    layer(random(3, 12))
+    assert layer._kept is not None
+    nn.prepare_net(net)
+    assert layer._kept is None
+
+
+def test_decay_follows_taus_that_were_changed_or_loaded():
+    layer = nn.LIFLayer(3, taus=1e-3, dt=1e-3)
+    current = torch.ones(1, 3)
+    first = layer(current)[1]
+    layer.load_state_dict({"taus": torch.full((3,), 5e-3), "thresholds": torch.full((3,), 9.0)})
+    assert torch.equal(layer(current)[1], layer.beta * first + 1)
+    nn.prepare_net(layer)
+    layer.taus.data.fill_(2e-3)
+    layer(current)
+    assert torch.equal(layer(current)[1], layer.beta * current + 1)
+
+
+def test_copies_keep_no_graph():
+    net = net_of("h1v2", "RC")
+    net(random(3, 9, 4))
+    other = copy.deepcopy(net)
+    assert other[0]._made == other[1]._made == {}
+    assert not other[1]._kept.state.requires_grad
+    assert net[1]._kept.state.requires_grad
