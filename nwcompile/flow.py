@@ -11,6 +11,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
+from nwcompile.passes.binding import noted
 from nwcompile.passes.check import check, estimate, unmapped_violations
 from nwcompile.passes.emit import emit
 from nwcompile.passes.normalize import normalize
@@ -75,6 +76,7 @@ def compile(
             raise FitError(chip.name, [*needs, *e.violations], change) from None
         mapping = stage("place", place, mapping, fixed, chip, activity, options)
     stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
+    mapping = mapping if mapping.note else noted(mapping, fixed, chip)
     manifest = _manifest(options, quantized, notes, x)
     return stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
 

@@ -11,6 +11,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes import capacity
+from nwcompile.passes.binding import notes
 from nwcompile.passes.check import capacity_violations, too_many_cores
 from nwcompile.passes.core_rules import has_rules
 from nwcompile.passes.fixed_sites import FREE, kinds_of_sites, pins
@@ -31,8 +32,6 @@ PARTITIONERS = {
     "streaming": streaming,
 }
 BREAKS_RULES = set(PARTITIONERS) - {"sequential"}  # methods that know nothing of `nwcompile.passes.core_rules`
-NOTE_WORDS = {"neurons": "neurons", "in_axons": "fan-in axons", "out_axons": "fan-out axons",
-              "synapse_bits": "synapse memory"}  # fmt: skip
 
 
 def partition(network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
@@ -79,9 +78,7 @@ def on_sites(network: Network, chip: Chip, core_of: dict[str, np.ndarray], optio
     sites = match_sites(used, limits[:, : used.shape[1]], pinned)
     if sites is None:
         raise FitError(chip.name, _violations(network, chip, flat, used, limits, pinned))
-    fill = used / limits[sites, : used.shape[1]]
-    words = list(NOTE_WORDS.values())
-    note = {c: f"{words[int(row.argmax())]} {round(100 * row.max())} %" for c, row in enumerate(fill)}
+    note = notes(used, limits[sites, : used.shape[1]])
     return Mapping(capacity.by_layer(network, flat), chip.sites[sites], note)
 
 

@@ -11,13 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nwcompile as nw
 from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
+from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes import capacity
+from nwcompile.passes.binding import noted
 from nwcompile.passes.check import capacity_violations, check
 from nwcompile.passes.partition import PARTITIONERS, match_sites, partition
 from nwcompile.passes.synapse_graph import synapse_graph
@@ -299,6 +302,17 @@ def test_partition_of_a_recurrent_conv_net_passes_check():
     chip = small_chip(core__max_in_axons=600, core__max_out_axons=600)
     for method in METHODS:
         check(network, chip, feed_forward(network), partitioned(network, chip, method))
+
+
+def test_a_mapping_made_elsewhere_is_told_what_fills_its_cores():
+    network, chip = dense_net(3, 20, 8), small_chip(core__max_neurons=8)
+    ours = partitioned(network, chip, "sequential")
+    theirs = Mapping.from_arrays(ours.core_of, ours.site_of)
+    assert nw.compile(network, chip, mapping=theirs).mapping.note == ours.note == noted(theirs, network, chip).note
+    # on both cores 20 rows of 4 weights and 10 bits in a word, and 3 rows of 8 or 12 in two; 12 and 16 neurons of 64
+    chip = small_chip(core__synapse_bits=4 * (20 * 64 + 3 * 128))
+    crowded = Mapping.from_arrays({"fc1": [0] * 8 + [1] * 12, "fc2": [0] * 4 + [1] * 4}, chip.sites[[3, 1]])
+    assert noted(crowded, network, chip).note == {0: "synapse memory 25 %", 1: "neurons 25 %"}
 
 
 SCRIPT = """
