@@ -14,6 +14,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
+from nwcompile.kernels.cpu_core import STUCK
 from nwcompile.passes.emit import emit
 from nwcompile.passes.schedule import schedule
 from nwcompile.report.collect import collect
@@ -247,4 +248,22 @@ def test_a_step_that_takes_too_long_names_its_link():
     assert str(caught.value) == (
         "step 1 of sample 1 on small: not done after 60 cycles (noc.max_step_cycles), 3 of 8 flits offered were "
         "accepted; the busiest link is (0, 0) port 0 inject; send less, place it again, or raise noc.max_step_cycles"
+    )
+
+
+def test_a_run_that_we_let_hang_says_so(monkeypatch):
+    program, x = two_cores(**TINY), np.array([[[1], [0]]])
+    monkeypatch.setattr("nwcompile.sim.cycle.longest_step", lambda *_: (0, 30, 1))
+    with pytest.raises(BackendError) as caught:
+        simulate(program, x, "cycle")
+    assert str(caught.value) == (
+        "step 1 of sample 0 on small: not done after twice what its work would take one after another, "
+        "4 of 8 flits offered were accepted; the busiest link is (0, 0) port 0 inject; please report this chip file"
+    )
+    monkeypatch.setattr("nwcompile.sim.cycle.run_samples", lambda *_: STUCK)
+    with pytest.raises(BackendError) as caught:
+        simulate(program, x, "cycle")
+    assert str(caught.value) == (
+        "step 0 of sample 0 on small: messages got stuck, 0 of 0 flits offered were accepted; "
+        "please report this chip file"
     )
