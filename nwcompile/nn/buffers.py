@@ -2,7 +2,7 @@
 
 A fresh block of memory costs a page fault for every page of it, which for a large tensor takes longer than the scan
 that fills it. So the memory of large results comes from NumPy (in huge pages, where the system has them), and goes back
-to a store when the last tensor on it is gone; the store holds `MOST_BYTES` at most.
+to a store when the last tensor on it is gone. The store holds `MOST_BYTES` at most; what would be more empties it.
 """
 
 import math
@@ -38,5 +38,7 @@ def new(shape, dtype) -> tuple[torch.Tensor, np.ndarray]:
 
 
 def _give_back(size: int, block: np.ndarray) -> None:
-    if size + sum(key * len(blocks) for key, blocks in list(_store.items())) <= MOST_BYTES:
+    if size + sum(key * len(blocks) for key, blocks in list(_store.items())) > MOST_BYTES:
+        _store.clear()
+    if size <= MOST_BYTES:
         _store.setdefault(size, []).append(block)
