@@ -7,10 +7,10 @@ from nwcompile import nn
 
 
 def net(stddev=0.1, leak=0.1):
-    torch.manual_seed(0)
+    init = torch.full((4, 10), 0.25)
     return torch.nn.ModuleDict(
-        {"s1": nn.H1v1Synapse(4, 10, stddev=stddev), "l1": nn.H1v1Layer(10, ileak_mismatch=leak),
-         "s2": nn.H1v1Synapse(4, 10, stddev=stddev)}
+        {"s1": nn.H1v1Synapse(4, 10, stddev=stddev, init=init), "l1": nn.H1v1Layer(10, ileak_mismatch=leak),
+         "s2": nn.H1v1Synapse(4, 10, stddev=stddev, init=init)}
     )  # fmt: skip
 
 

@@ -113,3 +113,14 @@ def test_copies_keep_no_graph():
     assert other[0]._made == other[1]._made == {}
     assert not other[1]._kept.state.requires_grad
     assert net[1]._kept.state.requires_grad
+
+
+def test_layers_follow_a_change_of_dtype():
+    net = net_of("h1v2", "RC")
+    x = (random(3, 9, 4) > 0).float()
+    single = net(x)[1]
+    net.double()
+    nn.prepare_net(net[1])
+    double = net(x.double())[1]
+    assert double.dtype == net[1].neurons().beta.dtype == torch.float64
+    torch.testing.assert_close(double[:, 0], single[:, 0].double(), rtol=1e-6, atol=1e-6)
