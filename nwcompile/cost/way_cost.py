@@ -33,7 +33,7 @@ class WayCost(NamedTuple):
 def link_weights(chip: Chip, optimise: str) -> tuple[int, int, int, int]:
     """Cost of a link east-west, north-south, and of both kinds between chips, as whole numbers in proportion.
 
-    `optimise` is that of Options: `traffic` counts links, `energy` the chip's energy of a hop. `time` counts a
+    `optimise` is that of Options: `traffic` counts links, `energy` the chip's energy of a hop. The others count a
     message's cycles: of a hop and, beyond what a link within a chip takes, of its flits. Raises OptionError for
     `energy` on a chip that gives no hop energies.
     """
@@ -48,7 +48,7 @@ def link_weights(chip: Chip, optimise: str) -> tuple[int, int, int, int]:
                 f"optimise='energy' needs energy.hop_ew_pj and energy.hop_ns_pj, which {chip.name} does not give; "
                 "use optimise='time' or 'traffic'"
             )
-    elif optimise == "time":
+    elif optimise != "traffic":
         ew, ns = noc.hop_cycles_ew, noc.hop_cycles_ns
         each = (noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit) - noc.link_cycles_per_flit
         more = noc.flits_per_message * each

@@ -9,7 +9,7 @@ from operator import index
 from nwcompile.errors import OptionError, unknown_choice
 
 EXECUTIONS = ("pipelined", "phased")
-OBJECTIVES = ("time", "energy", "traffic")
+OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
 MULTICASTS = ("unicast",)
 ON_MULTI_SPIKE = ("refuse", "graded", "repeat")
 LARGEST = (1 << 63) - 1
@@ -19,8 +19,10 @@ LARGEST = (1 << 63) - 1
 class Options:
     """`partitioner` and `placer` are names from the stage's own dict, or a callable of the same signature.
 
-    `optimise` is what placement minimises: NoC `time` (hop cycles), `energy` (hop pJ) or `traffic` (hops), weighted
-    by messages. `n_cores` spreads the network over that many cores instead of the fewest that hold it.
+    `optimise` is what mapping minimises. Partitioner `floorline`: the predicted step `time`, `energy`, `traffic`
+    (messages between cores), `cores`, or `edp` (energy times time). Placement: hop cycles (`time`, `cores`, `edp`), hop
+    pJ (`energy`) or hops (`traffic`), weighted by messages. `n_cores` spreads the network over that many cores instead
+    of the fewest that hold it (`floorline`: of as many as serve `optimise` best).
     `fixed_sites` gives the first cores of a layer sites (x, y, port) that placement leaves them at.
     `time_budget_s` lets the placer go on improving that long (then the result depends on the machine's speed).
     `multicast` says what is done for several destinations: one message each. `on_multi_spike` says what is done with

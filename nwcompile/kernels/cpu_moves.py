@@ -193,6 +193,14 @@ def take(d, s, unit):
     s.core_of[unit] = -1
 
 
+@kernel
+def put_all(d, s, core_of):
+    """Put all units on empty cores, core_of: int32[unit], and settle."""
+    for unit in range(len(core_of)):
+        put(d, s, unit, core_of[unit])
+    settle(d, s)
+
+
 @inlined
 def _core_excess(d, s, core):
     over = 0
@@ -250,9 +258,12 @@ def below(state, n):
 
 @inlined
 def cost(total, weight):
-    """What the search makes small: float64 of `total`, with weight: float64[6]."""
-    linear = weight[0] + weight[1] * total[TIME] + weight[2] * total[MESSAGES] + weight[3] * total[AXONS]
-    return linear * (weight[4] + weight[5] * total[TIME])
+    """What the search makes small, float64: a + b T + c M + d R + e A times f + g T.
+
+    T is the time, M all messages, R those to other cores, A the in-axons, and weight: float64[7] the letters in order.
+    """
+    once = weight[0] + weight[1] * total[TIME] + weight[2] * total[MESSAGES] + weight[3] * total[REMOTE]
+    return (once + weight[4] * total[AXONS]) * (weight[5] + weight[6] * total[TIME])
 
 
 @inlined
@@ -342,7 +353,7 @@ def _propose(d, s, state):
 def search(d, s, weight, temperature, n_moves, keep_all, state, best):
     """Try `n_moves` random moves at one temperature (Metropolis rule), limits first, in place.
 
-    weight: float64[6] as in `cost`; keep_all: no core may be left empty; state: uint64[1]. best: int32[unit] takes the
+    weight: as in `cost`; keep_all: no core may be left empty; state: uint64[1]. best: int32[unit] takes the
     cores of the best moment, if it is better than the start; returns its excess and cost.
     """
     least, lowest = s.total[EXCESS], cost(s.total, weight)

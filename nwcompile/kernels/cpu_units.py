@@ -48,8 +48,8 @@ def unit_rows(fan, start, neurons):
 def spikes_of(counts, first_step, start, members, step_at, n_steps):
     """Spikes of groups of one layer's neurons in every step, as lists of the steps with any.
 
-    counts: int32[T, n]; start: int64[group + 1] into members: int64[...], neurons of the layer; step_at: int64[H], where
-    a hardware step is kept, or -1. Returns offset: int64[group + 1], step: int32[...], count: int32[...].
+    counts: int32[T, n]; start: int64[group + 1] into members: int64[...], neurons of the layer; step_at: int64[H],
+    where a hardware step is kept, or -1. Returns offset: int64[group + 1], step: int32[...], count: int32[...].
     """
     n_groups = len(start) - 1
     offset = np.zeros(n_groups + 1, np.int64)
@@ -77,16 +77,14 @@ def spikes_of(counts, first_step, start, members, step_at, n_steps):
 
 
 @compiled()
-def add_received(
-    in_offset, in_row, in_count, row_atom, row_cycles, arrival_offset, arrival_step, arrival_count, cycles
-):
+def add_received(in_offset, in_row, in_count, row_atom, row_cycles, offset, step, count, cycles):
     """Add to cycles: int[unit, step] those of the synaptic operations of every unit.
 
-    row_cycles: int64[row]: cycles of one operation; the rest as in cpu_moves.Demand.
+    row_cycles: int64[row]: cycles of one operation; offset, step, count: arrivals; all as in cpu_moves.Demand.
     """
     for u in range(len(in_offset) - 1):
         for e in range(in_offset[u], in_offset[u + 1]):
             each = row_cycles[in_row[e]] * in_count[e]
             atom = row_atom[in_row[e]]
-            for i in range(arrival_offset[atom], arrival_offset[atom + 1]):
-                cycles[u, arrival_step[i]] += each * arrival_count[i]
+            for i in range(offset[atom], offset[atom + 1]):
+                cycles[u, step[i]] += each * count[i]

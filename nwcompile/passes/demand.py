@@ -56,7 +56,7 @@ def unit_demand(
     cpu_units.add_received(offset, row, count, row_atom, row_cycles[row_format], *arrivals, receive)
     inside = groups.unit >= 0
     kernels = _kernels(fan, start, neurons)
-    cost, e = chip.cost, [_cycles(chip, name) for name in ("message_out", "message_in", "word")]
+    cycles = [_cycles(chip, name) for name in ("message_out", "message_in", "word")]
     limit = capacity.site_limits(chip)[:, : cpu_moves.N_RESOURCES]
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
     return cpu_moves.Demand(
@@ -65,8 +65,8 @@ def unit_demand(
         np.searchsorted(groups.unit[inside], np.arange(n_units + 1)), groups.atom[inside].astype(np.int32),
         groups.unit[inside].astype(np.int32), groups.size[inside], _totals(groups.spikes)[inside],
         *groups.spikes, atom_offset, atom_group, fan.atom_size, *arrivals, row_atom, row_format, row_bits, shared_bits,
-        *kernels, fan.kernel_bits, np.array(e, np.int64), np.array([chip.core.word_bits]), np.ascontiguousarray(limit),
-        _barriers(chip, n_cores, activity.n_samples * timing.period),
+        *kernels, fan.kernel_bits, np.array(cycles, np.int64), np.array([chip.core.word_bits]),
+        np.ascontiguousarray(limit), _barriers(chip, n_cores, activity.n_samples * timing.period),
     )  # fmt: skip
 
 
@@ -191,7 +191,6 @@ def _kernels(fan: FanIn, start: np.ndarray, neurons: np.ndarray) -> tuple[np.nda
 
 def _send(network, chip, activity, timing, unit_of, step_at, n_steps) -> np.ndarray:
     """int64[unit, step]: cycles of visits, updates and spikes."""
-    n_units, kept = int(unit_of.max()) + 1, step_at >= 0
     visits = np.bincount(unit_of) * activity.n_samples * _cycles(chip, "visit")
     cycles = np.repeat(visits[:, None], n_steps, 1).astype(np.int64)
     first = capacity.neuron_offsets(network)
@@ -200,7 +199,7 @@ def _send(network, chip, activity, timing, unit_of, step_at, n_steps) -> np.ndar
         step0 = timing.offset[name] if timing.period == 1 else 0
         for t in range(activity.n_steps):
             h = step_at[step0 + t]
-            if not kept[step0 + t]:
+            if h < 0:
                 continue
             updates = activity.updates[name][t] if name in activity.updates else activity.n_samples
             each = updates * np.int64(_cycles(chip, "update"))

@@ -1,0 +1,137 @@
+"""Floorline partitioner: the least predicted step time under every limit of the chip, then traffic, then energy.
+
+Ours. Units of neurons are dealt over the cores, then moved and exchanged where the exact floorline of every step
+(DESIGN 6: the barrier and the busiest unit of that step, not of an average) becomes shorter; heavy units are cut in two
+and the search goes on with the parts, down to single neurons. After the floorline-informed partitioning of arXiv
+2511.21549, whose algorithm we could not read. Messages are those of hypergraphs, one for a spike and core, and moves
+are evaluated incrementally, as in M-HySMap (arXiv 2608.26223).
+"""
+
+import time
+from collections.abc import Iterator
+from math import ceil
+
+import numpy as np
+
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.kernels import cpu_partition
+from nwcompile.passes import capacity
+from nwcompile.passes.core_rules import has_rules
+from nwcompile.passes.schedule import schedule
+from nwcompile.passes.sequential import in_order, sequential
+from nwcompile.passes.unit_search import Partition, Search, improved
+from nwcompile.passes.units import fitting_units
+
+UNITS_PER_CORE = 16  # that the search begins with
+N_LEVELS = 3  # times that units are made half as heavy
+FINE = 128  # neurons up to which every one is a unit from the beginning
+GROWTH = 1.5  # between the numbers of cores that are tried
+FIRST_EFFORT = 0.1  # for each number of cores
+SAVE_CORES = ("cores", "traffic")  # objectives that more cores than needed do not serve
+
+
+def floorline(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray]:
+    """Cores int32[n] of every layer, on `options.n_cores` cores or on as many as `options.optimise` asks for.
+
+    `time` makes the sum of the predicted step times least, then messages; `energy`, `edp` and `traffic` what they say;
+    `cores` the number of cores, then the time. With `options.time_budget_s` it goes on until the time is up or until an
+    interrupt (Ctrl-C), and gives the best so far. For a chip with core rules (`nwcompile.passes.core_rules`), and where
+    nothing within the limits was found, these are the slices of `sequential`. The result may exceed the chip:
+    `partition` judges it.
+    """
+    slices = sequential(network, chip, activity, options)
+    if has_rules(chip):
+        return slices
+    deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
+    search = Search(
+        network, chip, activity, schedule(network, options.execution), options,
+        capacity.synaptic_load(network, activity), np.array([options.seed], np.uint64), deadline,
+    )  # fmt: skip
+    best: Partition | None = None
+    try:
+        for best in _improvements(search, np.concatenate([*slices.values()])):  # noqa: B007
+            if search.is_late:
+                break
+    except KeyboardInterrupt:
+        if deadline is None:
+            raise
+    if best is None or best.excess:
+        return slices
+    return capacity.by_layer(network, in_order(best.neuron_core))
+
+
+def _improvements(search: Search, slices: np.ndarray) -> Iterator[Partition]:
+    """The best partition so far, after every search: of several numbers of cores, then of finer and finer units.
+
+    `slices` int32[neuron] are cores of `sequential`: where nothing else fits, it is their units that are moved.
+    """
+    best: Partition | None = None
+    saves_cores = search.options.optimise in SAVE_CORES
+    for n_cores in _core_counts(search, int(slices.max()) + 1):
+        found = _begun(search, n_cores)
+        if best is None or found.rank < best.rank or (saves_cores and not found.excess):
+            best = found
+        yield best
+        if saves_cores and found.excess:
+            break
+    for level in range(1, N_LEVELS + 1):
+        best = min(_finer(search, best, level, 1.0), best, key=lambda p: p.rank)
+        yield best
+        if len(best.core_of) == len(search.load):
+            break
+    if best.excess and slices.max() < search.chip.n_cores:
+        best = _of_slices(search, slices, best)
+        yield best
+    while search.deadline is not None:
+        best = min(_finer(search, best, N_LEVELS, 1.0), best, key=lambda p: p.rank)
+        yield best
+
+
+def _core_counts(search: Search, n_slices: int) -> list[int]:
+    """Numbers of cores to try: as many as asked for; fewer and fewer; or from few to all that the chip has, by ratios.
+
+    `n_slices`: cores that `sequential` takes.
+    """
+    options, limit = search.options, capacity.site_limits(search.chip)[:, cpu_partition.NEURONS]
+    if options.n_cores is not None:
+        return [options.n_cores]
+    most = min(len(search.load), int((limit > 0).sum()))
+    first = min(n_slices, most)
+    if options.optimise in SAVE_CORES:
+        least = 1 + int(np.searchsorted(np.cumsum(np.sort(limit)[::-1]), len(search.load)))
+        return list(range(first, min(least, first) - 1, -1))
+    counts = [first]
+    while counts[-1] < most:
+        counts.append(min(most, ceil(GROWTH * counts[-1])))
+    return counts
+
+
+def _begun(search: Search, n_cores: int) -> Partition:
+    """Coarse units, dealt over the cores in turn or in slices of equal load, what is better, and a short search."""
+    n = len(search.load)
+    unit_of = np.arange(n)
+    if n > FINE:
+        unit_of = fitting_units(search.network, search.chip, search.load, UNITS_PER_CORE * n_cores)
+    turn = np.argsort(np.argsort(np.unique(unit_of, return_index=True)[1]))
+    order = np.argsort(turn)
+    upto = np.cumsum(np.bincount(unit_of, search.load)[order])
+    slices = np.minimum((upto - upto[0] / 2) * n_cores // upto[-1], n_cores - 1).astype(np.int64)[turn]
+    return improved(search, unit_of, [turn % n_cores, slices], n_cores, FIRST_EFFORT)
+
+
+def _finer(search: Search, coarse: Partition, level: int, effort: float) -> Partition:
+    """A search from the same cores with units of at most half the weight, and of half that on every further level."""
+    n_units = (UNITS_PER_CORE << level) * coarse.n_cores
+    unit_of = fitting_units(search.network, search.chip, search.load, n_units, coarse.unit_of)
+    first = np.unique(unit_of, return_index=True)[1]
+    return improved(search, unit_of, [coarse.neuron_core[first]], coarse.n_cores, effort)
+
+
+def _of_slices(search: Search, slices: np.ndarray, other: Partition) -> Partition:
+    """A search that begins with the cores of `sequential`, whose borders cut the units of another partition."""
+    unit_of = np.unique(other.unit_of * (int(slices.max()) + 1) + slices, return_inverse=True)[1].reshape(-1)
+    first = np.unique(unit_of, return_index=True)[1]
+    return improved(search, unit_of, [slices[first]], int(slices.max()) + 1, 1.0)

@@ -1,0 +1,57 @@
+"""Objective: what `options.optimise` makes of step time, messages and axons, as weights of `cpu_moves.cost`."""
+
+import numpy as np
+
+from nwcompile.cost.traffic import stored_kind
+from nwcompile.cost.wiring import wiring
+from nwcompile.errors import OptionError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import SYNAPSE_KINDS
+
+TIE = 1e-6  # weight of what decides between equals, beside what is made small
+
+
+def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, optimise: str) -> np.ndarray:
+    """float64[7] as `cpu_moves.cost` takes them; messages decide between equal times, and times otherwise.
+
+    Energies are picojoules without hops, which are not known before placement. Raises OptionError for an objective
+    that the chip's file has no figures for.
+    """
+    if optimise == "traffic":
+        return np.array([0, TIE, 0, 1, 0, 1, 0], np.float64)
+    if optimise in ("energy", "edp"):
+        if not chip.has_energies:
+            raise OptionError(
+                f"optimise={optimise!r} needs the energy of every event, which {chip.name} does not give; "
+                "use optimise='time' or 'traffic'"
+            )
+        message = chip.energy.message_out_pj + chip.energy.message_in_pj
+        static = (chip.energy.static_mw or 0.0) * chip.core.cycle_ns  # pJ a cycle: 1 mW ns is 1 pJ
+        if optimise == "energy":
+            return np.array([0, static + TIE, message, 0, 0, 1, 0], np.float64)
+        return np.array([fixed_pj(network, chip, activity, n_steps), static, message, 0, 0, 0, 1], np.float64)
+    return np.array([0, 1, TIE, 0, 0, 1, 0], np.float64)
+
+
+def fixed_pj(network: Network, chip: Chip, activity: Activity, n_steps: int) -> float:
+    """Energy of what happens wherever neurons lie: visits, updates, spikes and synaptic operations, over all samples.
+
+    `n_steps`: hardware steps.
+    """
+    energy, total = chip.energy, 0.0
+    for name in network.layers:
+        n = network.node(name).n_neurons
+        updates = (
+            activity.updates[name].sum() if name in activity.updates else n * activity.n_steps * activity.n_samples
+        )
+        total += energy.visit_pj * n * n_steps * activity.n_samples + energy.update_pj * float(updates)
+        total += energy.spike_pj * float(activity.counts[name].sum())
+    for c in network.connections:
+        wires = wiring(network, c)
+        spikes = np.bincount(wires.source_class, activity.counts[c.source].sum(0), wires.n_source_classes)
+        readers = np.repeat(np.bincount(wires.target_class, minlength=len(wires.offset) - 1), np.diff(wires.offset))
+        pj = getattr(energy, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}_pj")
+        total += pj * float(spikes[wires.taps] @ readers)
+    return total

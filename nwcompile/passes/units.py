@@ -1,0 +1,79 @@
+"""Units: sets of neurons of one layer that a partitioner moves together, from whole layers down to single neurons.
+
+A unit of a map is a block of channels on a tile of pixels, and a tile is cut before channels are: neurons of one pixel
+read the same sources, so that they share axons.
+"""
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.kernels import cpu_partition as kernels
+from nwcompile.passes import capacity
+
+
+def fitting_units(
+    network: Network, chip: Chip, load: np.ndarray, n_units: int, unit_of: np.ndarray | None = None
+) -> np.ndarray:
+    """int64[neuron]: units that the largest core can hold, none with more than 1/`n_units` of all `load` int64[neuron].
+
+    They are cut out of `unit_of`, or of whole layers. Single neurons stay as they are, whatever they take.
+    """
+    if unit_of is None:
+        unit_of = np.repeat(np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers])
+    fan, limit, n_fitting = capacity.fan_in(network, chip), capacity.site_limits(chip).max(0), 0
+    while True:
+        size = np.bincount(unit_of)
+        large = np.bincount(unit_of, load) * n_units > load.sum()
+        large |= size > limit[kernels.NEURONS]
+        if not (large & (size > 1)).any():
+            large |= ~_fit(fan, limit, unit_of, n_fitting)
+            n_fitting = 0 if large.any() else len(size)
+        if not (large & (size > 1)).any():
+            return unit_of
+        unit_of = split(network, unit_of, large)
+
+
+def split(network: Network, unit_of: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """int64[neuron]: the units with those of `which` bool[unit] halved, as far as they have two neurons or more.
+
+    A unit of several pixels is cut across its longer side, one of a single pixel between its channels. New units take
+    the numbers from the last on; the first half keeps its unit's.
+    """
+    place, n_units = _places(network), len(which)
+    low = np.full((n_units, 3), np.iinfo(np.int64).max)
+    high = np.full((n_units, 3), -1)
+    np.minimum.at(low, unit_of, place)
+    np.maximum.at(high, unit_of, place)
+    extent = high - low
+    axis = np.where(extent[:, 1:].any(1), 1 + extent[:, 1:].argmax(1), 0)
+    every = np.arange(n_units)
+    middle = (low[every, axis] + high[every, axis]) // 2
+    cut = which & (extent[every, axis] > 0)
+    second = cut[unit_of] & (place[np.arange(len(place)), axis[unit_of]] > middle[unit_of])
+    new = n_units + np.cumsum(cut) - 1
+    return np.where(second, new[unit_of], unit_of)
+
+
+def _places(network: Network) -> np.ndarray:
+    """int64[neuron, 3]: channel, row and column of every neuron; in layers of other shapes all are channels."""
+    places = []
+    for name in network.layers:
+        shape = network.node(name).shape
+        shape = shape if len(shape) == 3 else (int(np.prod(shape)), 1, 1)
+        places.append(np.indices(shape).reshape(3, -1).T)
+    return np.concatenate(places).astype(np.int64)
+
+
+def _fit(fan: kernels.FanIn, limit: np.ndarray, unit_of: np.ndarray, n_known: int) -> np.ndarray:
+    """bool[unit]: whether an empty core of this limit int64[resource] holds each unit, as it does those below `n_known`."""
+    order = np.argsort(unit_of, kind="stable")
+    start = np.concatenate([[0], np.cumsum(np.bincount(unit_of))])
+    fits, core = np.ones(len(start) - 1, bool), capacity.empty_core(fan)
+    demand = np.zeros((len(unit_of), 2), np.int64)
+    for u in range(n_known, len(fits)):
+        neurons = order[start[u] : start[u + 1]]
+        taken = np.zeros(len(neurons), bool)
+        fits[u] = kernels.fill(fan, core, demand, neurons, limit, False, taken) == len(neurons)
+        kernels.clear(fan, core, demand, neurons[taken])
+    return fits
