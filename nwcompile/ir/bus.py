@@ -8,6 +8,10 @@ takes the switches from its first to its last position on one lane, and so the s
 slot whose stretches share a switch need two lanes. To change lanes on the way would not help, because stretches of a
 line fit on as many lanes as ever lie over one switch (interval graphs are perfect).
 
+Of both papers only the abstracts could be read. Assumed: a switch serves one transfer a slot; a core sends one message
+a slot and takes one, its own to itself included, which need no lane; a message goes to one core, so a spike takes a
+transfer to each; all slots are as long, and no shorter than a transfer from end to end; positions lie in one line.
+
 Links in the order of `Run.link_flits`: the segments, x to x + 1, of all lanes together; the switches of each position,
 of all lanes together; then the injection and the ejection port of every core. A flit is a transfer.
 """
