@@ -88,6 +88,8 @@ def check_value(key: str, value: Any, where: str, n_cores: int) -> None:
     if isinstance(value, dict) and "1" not in value:
         raise ChipError(f'{where}: {key}: the table needs an entry for "1"')
     numbers = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    if key == "core.max_neurons" and any(numbers):  # in a list, a core of 0 is out of use
+        numbers = [n for n in numbers if n != 0]
     for number in numbers:
         if not isinstance(number, bool | str):
             _check_number(key, number, where)

@@ -30,6 +30,11 @@ def site_limits(chip: Chip) -> np.ndarray:
     return limits
 
 
+def n_usable(chip: Chip) -> int:
+    """How many of the chip's cores hold neurons at all: not those out of use, nor those kept for input and output."""
+    return int((chip.limit("max_neurons") > 0).sum())
+
+
 def neuron_offsets(network: Network) -> dict[str, int]:
     """Index of the first neuron of every layer when input lines are left out of the numbering."""
     n_lines = sum(node.n_neurons for node in network.inputs.values())

@@ -85,7 +85,7 @@ def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_mul
 def too_many_cores(network: Network, chip: Chip, n_cores: int) -> Violation:
     """The violation of needing more cores than there are."""
     advice = f"make {_largest(network)} smaller or raise noc.columns"
-    return Violation("cores", f"network -> {chip.name}", n_cores, chip.n_cores, advice)
+    return Violation("cores", f"network -> {chip.name}", n_cores, capacity.n_usable(chip), advice)
 
 
 def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limits: np.ndarray) -> list[Violation]:

@@ -15,7 +15,6 @@ from nwcompile.passes.binding import notes
 from nwcompile.passes.check import capacity_violations, too_many_cores
 from nwcompile.passes.core_rules import has_rules
 from nwcompile.passes.fixed_sites import FREE, kinds_of_sites, pins
-from nwcompile.passes.floorline import floorline
 from nwcompile.passes.hypergraph import hypergraph
 from nwcompile.passes.kernighan_lin import kernighan_lin
 from nwcompile.passes.metis import metis
@@ -31,7 +30,6 @@ PARTITIONERS = {
     "kernighan-lin": kernighan_lin,
     "hypergraph": hypergraph,
     "streaming": streaming,
-    "floorline": floorline,
 }
 BREAKS_RULES = set(PARTITIONERS) - {"sequential"}  # methods that know nothing of `nwcompile.passes.core_rules`
 
@@ -48,9 +46,10 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     if method is None:
         raise OptionError(unknown_choice("partitioner", options.partitioner, PARTITIONERS))
     n_neurons = sum(network.node(name).n_neurons for name in network.layers)
-    if options.n_cores is not None and options.n_cores > min(chip.n_cores, n_neurons):
+    n_usable = capacity.n_usable(chip)
+    if options.n_cores is not None and options.n_cores > min(n_usable, n_neurons):
         raise OptionError(
-            f"n_cores={options.n_cores} is too many: {chip.name} has {chip.n_cores} cores, the net {n_neurons} neurons"
+            f"n_cores={options.n_cores} is too many: {chip.name} has {n_usable} cores, the net {n_neurons} neurons"
         )
     activity.verify(network)
     return on_sites(network, chip, method(network, chip, activity, options), options)
@@ -86,12 +85,12 @@ def on_sites(network: Network, chip: Chip, core_of: dict[str, np.ndarray], optio
 
 def _violations(network: Network, chip: Chip, flat, used, limits, pinned) -> list[Violation]:
     """What is exceeded if the cores, by the neurons they hold, go to the sites, by the neurons these hold."""
-    n_cores = len(used)
+    n_cores, n_usable = len(used), capacity.n_usable(chip)
     largest_first = np.argsort(-limits[:, 0], kind="stable")
     rank = np.argsort(np.argsort(-used[:, 0], kind="stable"))
-    judged = limits[largest_first][np.minimum(rank, chip.n_cores - 1)]
+    judged = limits[largest_first][np.minimum(rank, n_usable - 1)]
     judged[pinned != FREE] = limits[pinned[pinned != FREE]]
-    violations = [too_many_cores(network, chip, n_cores)] if n_cores > chip.n_cores else []
+    violations = [too_many_cores(network, chip, n_cores)] if n_cores > n_usable else []
     violations += capacity_violations(network, chip, flat, judged)
     if violations:
         return violations

@@ -41,7 +41,7 @@ def cores_of_parts(
         return sequential(network, chip, activity, options)
     fan, load = capacity.fan_in(network, chip), capacity.synaptic_load(network, activity)
     limits = capacity.site_limits(chip)
-    limits = limits[site_orders(limits)[-1]]
+    limits = limits[site_orders(limits)[-1]][: capacity.n_usable(chip)]
     parts = {1: np.zeros(len(load), np.int32)}
     too_few: set[int] = set()  # numbers of cores that did not do; out-axons only become more
 
@@ -70,7 +70,7 @@ def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -
     n_neurons = sum(network.node(name).n_neurons for name in network.layers)
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
     k = _least_cores(network, chip)
-    too_few, n_calls, highest = k - 1, 1, min(chip.n_cores, n_neurons)
+    too_few, n_calls, highest = k - 1, 1, min(capacity.n_usable(chip), n_neurons)
     core_of, fits = attempt(k)
     most = capacity.alone(fan, np.arange(n_neurons)).max(0)
     if (most > capacity.site_limits(chip).max(0)).any():
@@ -99,8 +99,9 @@ def _suggest_sequential(network: Network, chip: Chip, method: str) -> None:
     held, _ = capacity.account(network, chip, np.concatenate([*cores.values()]), n_cores)
     limits = capacity.site_limits(chip)
     fits = all((held[name] <= limits[:, i].max()).all() for i, name in enumerate(capacity.LIMITS))
-    if fits and n_cores <= chip.n_cores:
-        raise FitError(chip.name, [Violation("cores", f"network -> {method}", f"more than {chip.n_cores}", chip.n_cores,
+    n_most = capacity.n_usable(chip)
+    if fits and n_cores <= n_most:
+        raise FitError(chip.name, [Violation("cores", f"network -> {method}", f"more than {n_most}", n_most,
                                              f"use partitioner='sequential', which needs {n_cores}")])  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def _least_cores(network: Network, chip: Chip) -> int:
         if limit is not None:
             room = np.cumsum(np.sort(limit)[::-1])
             least = max(least, 1 + int(np.searchsorted(room, used)))
-    return min(least, chip.n_cores, n_neurons)
+    return min(least, capacity.n_usable(chip), n_neurons)
 
 
 def _repair(fan, demand: np.ndarray, parts: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, bool]:

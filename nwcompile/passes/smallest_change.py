@@ -32,6 +32,8 @@ def smallest_change(network: Network, chip: Chip, error: FitError) -> str | None
     """
     if not all(v.what in CAPACITIES for v in error.violations):
         return None
+    if _fits(network, chip):
+        return "partitioner='sequential'"
     is_small = sum(synapse_count(network, c) for c in network.connections) <= LARGEST
     found = [*_more_cores(network, chip)] if is_small or "cores" in {v.what for v in error.violations} else []
     if is_small:

@@ -305,6 +305,27 @@ def test_partition_of_a_recurrent_conv_net_passes_check():
         check(network, chip, feed_forward(network), partitioned(network, chip, method))
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_cores_out_of_use_hold_nothing(method):
+    chip = small_chip(core__max_neurons=[0, *[8] * 9, 0, 0])
+    network = dense_net(2, 50, 22)
+    used = set(chip.site_index(partitioned(network, chip, method).site_of).tolist())
+    assert used == set(range(1, 10))
+    with pytest.raises(OptionError) as error:
+        partitioned(network, chip, method, n_cores=10)
+    assert str(error.value) == "n_cores=10 is too many: small has 9 cores, the net 72 neurons"
+
+
+def test_more_cores_than_are_in_use_is_the_violation_itself():
+    chip = small_chip(noc__routing="up-down", noc__faults=["0,0"])
+    with pytest.raises(FitError) as error:
+        nw.compile(dense_net(2, 12), chip, options=Options(partitioner=lambda *_: {"fc1": np.arange(12)}))
+    assert str(error.value) == (
+        "1 limit exceeded on small\n  cores  network -> small  12 of 10  make fc1 smaller or raise noc.columns\n"
+        "it fits with partitioner='sequential'"
+    )
+
+
 def test_a_mapping_made_elsewhere_is_told_what_fills_its_cores():
     network, chip = dense_net(3, 20, 8), small_chip(core__max_neurons=8)
     ours = partitioned(network, chip, "sequential")
