@@ -15,6 +15,7 @@ from nwcompile.passes.binding import notes
 from nwcompile.passes.check import capacity_violations, too_many_cores
 from nwcompile.passes.core_rules import has_rules
 from nwcompile.passes.fixed_sites import FREE, kinds_of_sites, pins
+from nwcompile.passes.floorline import floorline
 from nwcompile.passes.hypergraph import hypergraph
 from nwcompile.passes.kernighan_lin import kernighan_lin
 from nwcompile.passes.metis import metis
@@ -30,6 +31,7 @@ PARTITIONERS = {
     "kernighan-lin": kernighan_lin,
     "hypergraph": hypergraph,
     "streaming": streaming,
+    "floorline": floorline,
 }
 BREAKS_RULES = set(PARTITIONERS) - {"sequential"}  # methods that know nothing of `nwcompile.passes.core_rules`
 
