@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from nwcompile.errors import ModelError
 from nwcompile.nn import cpu
+from nwcompile.nn.state import is_freed
 
 WORD_BITS = 32
 
@@ -158,10 +159,9 @@ SPENT = (
 
 def saved(ctx) -> tuple:
     """What was saved for the backward pass. Raises ModelError where a backward pass has freed it."""
-    try:
-        return ctx.saved_tensors
-    except RuntimeError:
-        raise ModelError(SPENT) from None
+    if is_freed(ctx):
+        raise ModelError(SPENT)
+    return ctx.saved_tensors
 
 
 class DirectScan(torch.autograd.Function):

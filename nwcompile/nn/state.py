@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+FREED = "second time"  # of what torch says of a graph that a backward pass has gone through
+
 
 @dataclass(frozen=True, eq=False)
 class Kept:
@@ -15,7 +17,12 @@ class Kept:
 
 def is_used_up(tensor: torch.Tensor) -> bool:
     """Whether a backward pass has freed what an operation of `nn.ops` made `tensor` from."""
+    return is_freed(tensor.grad_fn)
+
+
+def is_freed(node) -> bool:
+    """Whether a backward pass has freed what a node has saved; False for None and for nodes of torch's own."""
     try:
-        return hasattr(tensor.grad_fn, "saved_tensors") and tensor.grad_fn.saved_tensors is None
-    except RuntimeError:
-        return True
+        return getattr(node, "saved_tensors", ()) is None
+    except RuntimeError as e:  # also where a saved tensor was changed since, which is another fault
+        return FREED in str(e)

@@ -124,3 +124,12 @@ def test_layers_follow_a_change_of_dtype():
     double = net(x.double())[1]
     assert double.dtype == net[1].neurons().beta.dtype == torch.float64
     torch.testing.assert_close(double[:, 0], single[:, 0].double(), rtol=1e-6, atol=1e-6)
+
+
+def test_a_result_that_was_changed_in_place_is_torchs_error():
+    net = net_of()
+    spikes, mem = net(random(3, 9, 4))
+    with torch.no_grad():
+        mem.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        spikes.sum().backward()
