@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.kernels.bits import bit
+from nwcompile.kernels.cpu_axons import STUCK, TOO_LONG
 from nwcompile.kernels.cpu_bus import (
     CARRIED,
     FROM,
@@ -23,7 +24,7 @@ from nwcompile.kernels.cpu_bus import (
     start_counting,
     wait,
 )
-from nwcompile.kernels.cpu_core import STUCK, TOO_LONG, count_received, take_external
+from nwcompile.kernels.cpu_core import count_received, take_external
 from nwcompile.kernels.cpu_watch import (
     ENTRY,
     begin_watch,

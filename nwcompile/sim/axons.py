@@ -5,7 +5,7 @@ import numpy as np
 from nwcompile.cost.gates import gates
 from nwcompile.cost.multicast import Forest, hops_of_axons, leaves
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
-from nwcompile.kernels.cpu_core import AXON, AxonTable
+from nwcompile.kernels.cpu_axons import AXON, AxonTable
 
 
 def axon_table(program: Program, own: Forest | None) -> AxonTable:

@@ -8,7 +8,7 @@ from nwcompile.cost.multicast import forest
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels import cpu_bus
-from nwcompile.kernels.cpu_core import N_COUNTS, N_COUNTS_LOST, STUCK, TOO_LONG, Costs, Outbox, Pipeline
+from nwcompile.kernels.cpu_axons import N_COUNTS, N_COUNTS_LOST, STUCK, TOO_LONG, Costs, Outbox, Pipeline
 from nwcompile.kernels.cpu_cycle import Plan, Record, run_samples
 from nwcompile.kernels.cpu_watch import Watch
 from nwcompile.sim import tables

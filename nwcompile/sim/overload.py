@@ -8,8 +8,8 @@ from nwcompile.cost.work import link_busy, link_name
 from nwcompile.errors import BackendError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Dropped
+from nwcompile.kernels.cpu_axons import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, STUCK, AxonTable, Outbox
 from nwcompile.kernels.cpu_bus import Waiting
-from nwcompile.kernels.cpu_core import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, STUCK, AxonTable, Outbox
 from nwcompile.kernels.cpu_mesh import Mesh, Queues
 from nwcompile.sim.inputs import LARGEST_REPEAT
 

@@ -14,7 +14,7 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
-from nwcompile.kernels.cpu_core import STUCK
+from nwcompile.kernels.cpu_axons import STUCK
 from nwcompile.passes.emit import emit
 from nwcompile.passes.schedule import schedule
 from nwcompile.report.collect import collect
