@@ -23,7 +23,7 @@ class Spikes(NamedTuple):
 
     offset: np.ndarray  # int64[... + 1]
     step: np.ndarray  # int32[...]
-    count: np.ndarray  # int32[...]
+    n: np.ndarray  # int32[...]: how many
 
 
 class Groups(NamedTuple):
@@ -135,7 +135,7 @@ def _joined_spikes(parts: list[Spikes]) -> Spikes:
     length = np.concatenate([np.diff(p.offset) for p in parts])
     return Spikes(
         np.concatenate([[0], np.cumsum(length)]), np.concatenate([p.step for p in parts]),
-        np.concatenate([p.count for p in parts]),
+        np.concatenate([p.n for p in parts]),
     )  # fmt: skip
 
 
@@ -144,14 +144,14 @@ def _picked(spikes: Spikes, order: np.ndarray) -> Spikes:
     length = np.diff(spikes.offset)[order]
     offset = np.concatenate([[0], np.cumsum(length)])
     at = np.repeat(spikes.offset[:-1][order] - offset[:-1], length) + np.arange(offset[-1])
-    return Spikes(offset, spikes.step[at], spikes.count[at])
+    return Spikes(offset, spikes.step[at], spikes.n[at])
 
 
 def _arrivals(groups: Groups, n_atoms: int, n_steps: int) -> tuple[Spikes, np.ndarray, np.ndarray]:
     """Spikes of all sources of every atom, and the groups of every atom that lie in units, as CSR."""
     of_spike = np.repeat(groups.atom, np.diff(groups.spikes.offset)) * n_steps + groups.spikes.step
     key, inverse = np.unique(of_spike, return_inverse=True)
-    count = np.bincount(inverse.reshape(-1), groups.spikes.count, len(key)).astype(np.int32)
+    count = np.bincount(inverse.reshape(-1), groups.spikes.n, len(key)).astype(np.int32)
     offset = np.searchsorted(key, np.arange(n_atoms + 1) * n_steps)
     inside = groups.unit >= 0
     order = np.argsort(groups.atom[inside], kind="stable").astype(np.int32)
@@ -161,7 +161,7 @@ def _arrivals(groups: Groups, n_atoms: int, n_steps: int) -> tuple[Spikes, np.nd
 
 def _totals(spikes: Spikes) -> np.ndarray:
     """int64: spikes over all steps of each list."""
-    upto = np.concatenate([[0], np.cumsum(spikes.count, dtype=np.int64)])
+    upto = np.concatenate([[0], np.cumsum(spikes.n, dtype=np.int64)])
     return np.diff(upto[spikes.offset])
 
 

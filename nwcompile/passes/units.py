@@ -66,7 +66,7 @@ def _places(network: Network) -> np.ndarray:
 
 
 def _fit(fan: kernels.FanIn, limit: np.ndarray, unit_of: np.ndarray, n_known: int) -> np.ndarray:
-    """bool[unit]: whether an empty core of this limit int64[resource] holds each unit, as it does those below `n_known`."""
+    """bool[unit]: whether an empty core of this limit int64[resource] holds each unit, as all below `n_known`."""
     order = np.argsort(unit_of, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(unit_of))])
     fits, core = np.ones(len(start) - 1, bool), capacity.empty_core(fan)
