@@ -13,6 +13,7 @@ from nwcompile.passes.anneal import anneal
 from nwcompile.passes.fixed_sites import FREE, pins
 from nwcompile.passes.ground import ground
 from nwcompile.passes.local_search import force, hill_climb, pso
+from nwcompile.passes.routed import routed
 from nwcompile.passes.space_filling import hilbert, random, row_major
 from nwcompile.passes.spectral import spectral
 
@@ -25,6 +26,7 @@ PLACERS = {
     "pso": pso,
     "anneal": anneal,
     "hill-climb": hill_climb,
+    "routed": routed,
 }
 
 

@@ -14,8 +14,10 @@ from nwcompile.kernels import cpu_moves
 from nwcompile.passes.demand import empty_loads, unit_demand
 from nwcompile.passes.objective import weights
 
-WORK = 100_000_000  # steps and rows that one search may look at
-FEWEST_MOVES, MOVES_PER_UNIT = 300, 50  # no more than so many for each unit
+WORK = 200_000_000  # steps and rows that one search may look at, a move being worth `EACH_MOVE` more
+EACH_MOVE = 250
+FEWEST_MOVES, MOVES_PER_UNIT = 300, 100  # no more than so many for each unit
+SMALL = 1000  # units up to which the search begins hot
 CHUNK = 1000  # moves between two looks at the clock
 HEAT = 0.3  # of the cost, and divided by the number of units: where the temperature starts
 COOLING = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.01, 0.0)  # of that temperature; as many moves at each
@@ -72,7 +74,7 @@ def improved(search: Search, unit_of: np.ndarray, starts: list[np.ndarray], n_co
     best = min((_counted(demand, chip, unit_of, start, weight) for start in starts), key=lambda p: p.rank)
     if n_cores == 1 or len(best.core_of) == 1:
         return best
-    for heat in (HEAT, 0.0):
+    for heat in (HEAT, 0.0) if len(best.core_of) <= SMALL else (0.0,):
         best = _annealed(search, demand, weight, best, heat, effort)
     return best
 
@@ -92,7 +94,7 @@ def _filled(demand: cpu_moves.Demand, chip: Chip, core_of) -> cpu_moves.Loads:
 def _annealed(search: Search, demand, weight: np.ndarray, start: Partition, heat: float, effort: float) -> Partition:
     """The best of an annealing (Kirkpatrick et al., Science 220, 1983) from `start`; with `heat` 0 only down."""
     n_units, n_steps = demand.send.shape
-    each = n_steps + len(demand.in_row) // n_units
+    each = EACH_MOVE + n_steps + len(demand.in_row) // n_units
     n_moves = int(effort * min(MOVES_PER_UNIT * n_units, WORK // each)) + FEWEST_MOVES
     loads, best = _filled(demand, search.chip, start.core_of), start
     keep_all = search.options.n_cores is not None

@@ -1,0 +1,62 @@
+"""The placer `routed` keeps an exact account of links, and trades hops for a cooler link only as its weights say."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.options import Options
+from nwcompile.kernels import cpu_links, cpu_place
+from nwcompile.passes.ground import cores_at, ground
+from nwcompile.passes.place import place
+from nwcompile.passes.routed import LINK_WEIGHT, all_ways
+from tests.chips import small_chip
+from tests.nets import dense_net
+
+
+def scattered(seed: int, chip, n_cores: int):
+    """A recurrent net with drawn spikes on drawn cores at drawn sites."""
+    rng = np.random.default_rng(seed)
+    network = dense_net(3, 3 * n_cores, 2 * n_cores, seed=seed, recurrent=True)
+    cores = {n: rng.permutation(np.arange(network.node(n).n_neurons) % n_cores) for n in network.layers}
+    counts = {n: rng.poisson(1, (3, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
+    open_sites = np.flatnonzero(chip.limit("max_neurons") > 0)
+    return network, Mapping.from_arrays(cores, chip.sites[rng.permutation(open_sites)[:n_cores]]), Activity(counts, 1)
+
+
+def loads(known, table, site_of) -> np.ndarray:
+    load = np.zeros(len(np.unique(table.router)) * 4, np.int64)
+    cpu_links.fill_links(known, table, site_of, load)
+    return load
+
+
+@given(seed=st.integers(0, 10**6))
+def test_cooling_keeps_its_own_account_of_links_and_hops(seed):
+    faults = {"noc__routing": "up-down", "noc__faults": ["1,0-2,0"]} if seed % 2 else {}
+    chip = small_chip(noc__columns=4, **faults)
+    network, mapping, activity = scattered(seed, chip, 7)
+    known = ground(mapping, network, chip, activity, Options(optimise="traffic"))
+    table, site_of = all_ways(chip), chip.site_index(mapping.site_of)
+    load, before = loads(known, table, site_of), cpu_place.routed_cost(known, site_of)
+    hottest = load.max()
+    assert load.sum() == before
+    core_at, state = cores_at(site_of, chip.n_cores), np.array([seed], np.uint64)
+    change = cpu_links.cool_links(known, table, site_of, core_at, state, 300, 0.5, load)
+    assert np.array_equal(load, loads(known, table, site_of))
+    assert cpu_place.routed_cost(known, site_of) == before + change
+    assert change + 0.5 * (int(load.max()) - int(hottest)) <= 0
+    assert np.array_equal(core_at, cores_at(site_of, chip.n_cores))
+
+
+def test_routed_is_as_good_as_its_annealing_by_hops_and_hottest_link():
+    chip = small_chip(noc__columns=4, noc__rows=4, noc__cores_per_router=1)
+    network, mapping, activity = scattered(3, chip, 14)
+    known = ground(mapping, network, chip, activity, Options(optimise="traffic"))
+    table, score = all_ways(chip), {}
+    for placer in ("row-major", "anneal", "routed"):
+        placed = place(mapping, network, chip, activity, Options(placer=placer, optimise="traffic"))
+        site_of = chip.site_index(placed.site_of)
+        score[placer] = cpu_place.routed_cost(known, site_of) + LINK_WEIGHT * loads(known, table, site_of).max()
+    assert score["routed"] < score["row-major"]
+    assert score["routed"] <= 1.01 * score["anneal"]
