@@ -33,6 +33,8 @@ class Plan(NamedTuple):
     first_sample: int  # number of the first sample
     first: int  # hardware step to begin with; if it is not 0, one goes on from the state that the last one left
     by_hardware: bool  # spikes and states are recorded by hardware step - first, not by aligned step
+    part: int  # messages are moved in the hardware steps h with h % n_parts == part only
+    n_parts: int  # above 1 only if no message can be lost
 
 
 class Record(NamedTuple):
@@ -180,6 +182,9 @@ def deliver_messages(m, axons, box, synapses, members, now, acc, events):
 def run_samples(plan, mesh, bus, q, w, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events):
     """Simulate samples one after the other from cleared state (or one sample from where it was: Plan.first).
 
+    The network is empty, and all turns in it as at first, when a micro-step begins, so how messages move in one says
+    nothing about the next: with Plan.n_parts that work is left to others.
+
     Either `mesh` or `bus` is None (Numba leaves out its branches), and q and p are those of the other.
     x: int32[sample, step from Plan.first, input line]; s, acc, events, q, p, box: scratch. Returns 0; STUCK or TOO_LONG
     as `move_messages`, the flits of that micro-step being those of q; TOO_OFTEN if a neuron spikes more often than
@@ -195,9 +200,6 @@ def run_samples(plan, mesh, bus, q, w, costs, axons, box, p, neurons, synapses, 
             events[:] = 0
             if mesh is not None:
                 start_over(q)
-                equal_turns(q)
-                p.turn[:] = 0
-                p.channel[:] = mesh.n_vcs - 1
             if bus is not None:
                 clear(bus, q)
         for micro in range(plan.first * plan.period, (plan.first + record.cycles.shape[0]) * plan.period):
@@ -219,16 +221,21 @@ def run_samples(plan, mesh, bus, q, w, costs, axons, box, p, neurons, synapses, 
                 if has_input:
                     at = send_input(axons, box, x[b, row], plan.repeats, gate, at)
             box.first[n_cores + n_gates] = at
+            if has_input and (n_gates == 0 or not costs.drops):
+                deliver_input(synapses, members, x[b, row], micro, acc, events)
+            if h % plan.n_parts != plan.part:
+                continue
             if has_input and n_gates == 0:
                 take_input(axons, box, x[b, row], plan.repeats)
             q.flits[:] = 0
             if w.is_on:
                 w.state[ROW], w.state[STEP_NOW], w.state[SAMPLE_NOW] = row, h, plan.first_sample + b
                 w.state[BASE] = record.cycles[row] * plan.ticks_per_cycle
-            if has_input and (n_gates == 0 or not costs.drops):
-                deliver_input(synapses, members, x[b, row], micro, acc, events)
             ticks = np.int64(-1)
             if mesh is not None:
+                equal_turns(q)
+                p.turn[:] = 0
+                p.channel[:] = mesh.n_vcs - 1
                 ticks = move_messages(mesh, q, w, costs, axons, box, p, record.received[row])
             if bus is not None:
                 ticks = move_on_bus(bus, q, w, costs, axons, box, p, record.received[row])

@@ -5,6 +5,7 @@ import numpy as np
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.gates import gates
 from nwcompile.cost.multicast import forest
+from nwcompile.errors import BackendError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels import cpu_bus
@@ -17,7 +18,7 @@ from nwcompile.sim.bus import bus_cores, bus_of, schedule_of, waiting
 from nwcompile.sim.fabric import fabric, planted, queues
 from nwcompile.sim.inputs import LARGEST_REPEAT
 from nwcompile.sim.overload import longest_step, stopped, take_losses
-from nwcompile.sim.parallel import over_samples
+from nwcompile.sim.parallel import over_samples_and_steps
 from nwcompile.sim.reference import finish
 from nwcompile.sim.watch import Ends, profile, watch
 
@@ -36,26 +37,27 @@ def run_program(
     network, schedule = program.network, program.schedule
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     n_hardware = schedule.n_hardware_steps(n_steps, window)
-    parts = [inputs[n].reshape(n_samples, n_steps, -1) for n in network.inputs]
-    x = np.concatenate([*parts, np.zeros((n_samples, n_steps, 0), np.int32)], 2)
+    lines = [inputs[n].reshape(n_samples, n_steps, -1) for n in network.inputs]
+    x = np.concatenate([*lines, np.zeros((n_samples, n_steps, 0), np.int32)], 2)
     chip_run = ChipRun(program, n_steps, n_hardware, window)
     keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
-    notes = over_samples(n_samples, lambda own: chip_run.run(x[own], own.start, keep, flight_steps))
-    records = [record for record, _ in notes]
+    parts, notes = chip_run.run_all(x, keep, flight_steps)
+    records = [part[0] for part in parts]
     spikes = layers_of(program, network.layers, [r.spikes for r in records])
     spikes = {name: a.astype(network.node(name).neuron.spike_dtype) for name, a in spikes.items()}
     kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
     u, v = (layers_of(program, kept, [getattr(r, state) for r in records]) for state in ("u", "v"))
     states = {name: {"u": u[name], "v": v[name]} for name in kept}
-    received = sum(r.received for r in records)
+    everything = [record for part in parts for record in part]
+    received = sum(r.received for r in everything)
     counters = named_counters(program, received, sum(r.sent for r in records))
     dropped = take_losses(program, received, counters)
     measured = chip_run.measured(
-        counters, sum(r.flits for r in records), sum(r.cycles for r in records), n_samples * schedule.period,
-        None if flight_steps is None else [w for _, w in notes],
+        counters, sum(r.flits for r in everything), sum(r.cycles for r in everything), n_samples * schedule.period,
+        None if flight_steps is None else notes,
     )  # fmt: skip
     if program.chip.is_bus:
-        measured["bus"] = schedule_of([r.bus for r in records])
+        measured["bus"] = schedule_of([r.bus for r in everything])
     return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, dropped=dropped, **measured)
 
 
@@ -113,13 +115,34 @@ class ChipRun:
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         self.plan = Plan(n_steps, n_hardware, program.schedule.period, window == "aligned", np.concatenate(offset),
                          _starts(counts), order, n_inputs, per_cycle, program.repeats, LARGEST_REPEAT,
-                         0, 0, False)  # fmt: skip
+                         0, 0, False, 0, 1)  # fmt: skip
 
-    def run(self, x: np.ndarray, first_sample: int, keep: bool, flight_steps: int | None) -> tuple[Record, Watch]:
-        """Simulate samples x int32[b, T, input line], numbered from `first_sample`."""
-        record = self.record((len(x), self.plan.n_steps), self.plan.n_hardware, keep)
-        w = self.watch(self.plan.n_hardware, flight_steps)
-        self.go(self.plan._replace(first_sample=first_sample), x, record, w, self.state())
+    def run_all(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[list[list[Record]], list[Watch]]:
+        """Simulate samples x int32[B, T, input line] on the cores at hand.
+
+        Returns the Records of consecutive samples, a list for each slice of them: every one in it has all spikes,
+        states and counts of sending, and of some steps the counts of receiving, the cycles and flits. Watched samples
+        are not split so.
+        """
+
+        def work(own: slice, part: int, n_parts: int) -> tuple[Record, Watch]:
+            plan = self.plan._replace(first_sample=own.start, part=part, n_parts=n_parts)
+            return self.run(plan, x[own], keep, flight_steps)
+
+        may_split = flight_steps is None and not self.costs.drops
+        try:
+            done = over_samples_and_steps(len(x), may_split, work)
+        except BackendError:  # of several parts that must stop, the first step is to be named
+            done = over_samples_and_steps(len(x), False, work)
+        records = [record for record, _ in done]
+        n_parts = len(records) // min(len(x), len(records))
+        return [records[k : k + n_parts] for k in range(0, len(records), n_parts)], [w for _, w in done]
+
+    def run(self, plan: Plan, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[Record, Watch]:
+        """Simulate samples x int32[b, T, input line]."""
+        record = self.record((len(x), plan.n_steps), plan.n_hardware, keep)
+        w = self.watch(plan.n_hardware, flight_steps)
+        self.go(plan, x, record, w, self.state())
         return record, w
 
     def record(self, shape: tuple[int, int], n_rows: int, keep: bool) -> Record:

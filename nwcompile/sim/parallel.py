@@ -1,4 +1,4 @@
-"""Samples over threads. Each thread takes samples of its own, so no result depends on how many threads there are."""
+"""Samples, and steps, over threads; no result depends on how many threads there are."""
 
 import os
 from collections.abc import Callable
@@ -9,7 +9,18 @@ import numpy as np
 
 def over_samples(n_samples: int, work: Callable[[slice], object]) -> list:
     """What `work` gives for each of consecutive slices of the samples, in order; one slice for each core at hand."""
-    n_parts = max(1, min(n_samples, len(os.sched_getaffinity(0))))
-    bounds = np.linspace(0, n_samples, n_parts + 1).astype(int)
-    with ThreadPoolExecutor(n_parts) as pool:
-        return list(pool.map(lambda k: work(slice(bounds[k], bounds[k + 1])), range(n_parts)))
+    return over_samples_and_steps(n_samples, False, lambda own, part, n_parts: work(own))
+
+
+def over_samples_and_steps(n_samples: int, may_split: bool, work: Callable[[slice, int, int], object]) -> list:
+    """What `work(slice, part, n_parts)` gives for slices of the samples, and for all parts of each, in order.
+
+    Samples are cut in parts only if there are fewer than cores at hand, and `may_split`.
+    """
+    n_threads = len(os.sched_getaffinity(0))
+    n_slices = max(1, min(n_samples, n_threads))
+    n_parts = n_threads // n_slices if may_split else 1
+    bounds = np.linspace(0, n_samples, n_slices + 1).astype(int)
+    jobs = [(slice(bounds[k], bounds[k + 1]), part) for k in range(n_slices) for part in range(n_parts)]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return list(pool.map(lambda job: work(*job, n_parts), jobs))

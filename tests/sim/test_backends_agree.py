@@ -105,3 +105,25 @@ def test_recurrent_layer_given_after_the_layer_that_it_feeds():
     assert spikes["first"].any()
     for name, wanted in simulate(network, x).spikes.items():
         assert np.array_equal(spikes[name], wanted)
+
+
+@EXAMPLES
+@given(data=st.data(), n_threads=st.integers(2, 4))
+def test_cycle_results_do_not_depend_on_threads(data, n_threads):
+    """Fewer samples than threads: their steps are shared out."""
+    program = data.draw(programs())
+    x = data.draw(inputs(program))
+    runs = []
+    for n in (1, n_threads):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("os.sched_getaffinity", lambda _, n=n: set(range(n)))
+            runs.append(simulate(program, x, "cycle", record="all"))
+    one, several = runs
+    for name in program.network.layers:
+        assert np.array_equal(one.spikes[name], several.spikes[name])
+        assert np.array_equal(one.states[name]["v"], several.states[name]["v"])
+    for name, counts in one.counters.items():
+        assert np.array_equal(counts, several.counters[name]), name
+    assert np.array_equal(one.step_cycles, several.step_cycles)
+    assert np.array_equal(one.link_flits, several.link_flits)
+    assert one.energy_pj == several.energy_pj
