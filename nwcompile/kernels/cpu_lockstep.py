@@ -131,12 +131,15 @@ def list_outputs(m, c, row, n):
 
 @kernel
 def replay_in_lockstep(m, c, packets, source, last):
-    """Send all packets, from an idle network, until they have arrived or cycle `last` is over.
+    """Send all packets, from an idle network, until they have arrived, cycle `last` is over, or nothing moves any more.
 
-    Those that have not arrived keep their `arrive`, and those that have not left their `inject`.
+    Sources look for room in every cycle. If no output is asked for until every latency is over and they could have
+    filled their buffers, flits wait for each other in a circle. Packets that have not arrived keep their `arrive`, and
+    those that have not left their `inject`.
     """
     n_packets, rows = packets.time.shape[0], c.n_asks.shape[0]
-    k, n_outputs, n_sources = 0, 0, 0
+    patience = rows + m.depth * m.n_vcs * m.link_cycles
+    k, n_outputs, n_sources, quiet = 0, 0, 0, 0
     time = np.int64(0)
     while True:
         if n_outputs == 0 and n_sources == 0:
@@ -152,6 +155,9 @@ def replay_in_lockstep(m, c, packets, source, last):
             n_sources += queue_up(c, packets, source, k, n_sources)
             k += 1
         n_outputs = list_outputs(m, c, time & (rows - 1), n_outputs)
+        quiet = 0 if n_outputs > 0 else quiet + 1
+        if quiet > patience:
+            break
         is_single = m.n_vcs == 1 and not m.is_slow
         if not is_single:
             for n in range(n_outputs):

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nwcompile as nw
+from nwcompile.ir.routing import EAST, HERE, NORTH, SOUTH, WEST
 from nwcompile.kernels.cpu_wheel import NEVER
 from nwcompile.sim import noc
 from nwcompile.sim.fabric import fabric
@@ -80,6 +81,18 @@ def test_a_mesh_in_overload_and_all_to_one(n_vcs):
         made, src = np.nonzero(rng.random((300, c.n_cores)) < 0.7)
         to = rng.integers(0, c.n_cores, len(made)) if dst is None else np.full(len(made), dst)
         assert_same(*both(c, (made, src, to, rng.integers(1, 3, len(made)))))
+
+
+def test_flits_that_wait_for_each_other_in_a_circle_end_a_replay(monkeypatch):
+    """No routing of ours does so: here every message goes round clockwise until it is there."""
+    c = small_chip(noc__columns=2, noc__cores_per_router=1, noc__buffer_flits=1)
+    mesh, n_links = fabric(c)
+    route = np.where(np.eye(4), HERE, np.array([[EAST], [NORTH], [SOUTH], [WEST]])).astype(np.uint8)
+    monkeypatch.setattr(noc, "fabric", lambda chip: (mesh._replace(route=route), n_links))
+    src = np.tile(np.arange(4), 50)
+    lists, events = both(c, (np.zeros(200, int), src, 3 - src, np.ones(200, int)))
+    assert_same(lists, events)
+    assert 0 < (lists.arrive < 0).sum()
 
 
 def test_one_cycle_of_credit_more_is_seen():
