@@ -15,12 +15,25 @@ import numpy as np
 
 from nwcompile.kernels.cpu_surrogate import slope_at
 from nwcompile.kernels.jit import compiled, inlined
-from nwcompile.kernels.simd import LANES, add_to, filled, load, load_every, store, store_spikes, where
+from nwcompile.kernels.simd import (
+    LANES,
+    LINE_BYTES,
+    add_to,
+    fence,
+    filled,
+    load,
+    load_every,
+    store,
+    store_large,
+    store_spikes,
+    where,
+)
 
 RESET_SUBTRACTION, RESET_ZERO, RESET_NONE = 0, 1, 2
 AHEAD = 8
 ROW = 2048
 SHORT_ROW = 128
+LARGE = 1 << 21  # numbers
 
 
 @inlined
@@ -31,6 +44,12 @@ def after_spike(v, fired, threshold, reset, zero):
     if reset == RESET_ZERO:
         return where(fired, zero, v)
     return v
+
+
+@inlined
+def goes_past(result, n):
+    """Whether a result of rows of `n` is too large for the caches, and every vector of it begins with a line."""
+    return result.size >= LARGE and n % LANES == 0 and result.ctypes.data % LINE_BYTES == 0
 
 
 @compiled(nogil=True)
@@ -44,6 +63,7 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
     """
     first_sample, last_sample, first, end, n_steps, n = at
     zero = filled(beta.dtype.type(0))
+    past = goes_past(spikes, n) and (mem.size == 0 or goes_past(mem, n))
     keep, n_words = mem.size > 0, (n_steps + per_word - 1) // per_word
     n_together, width = max(1, ROW // n), (end - first + LANES - 1) // LANES * LANES
     ahead = AHEAD if n < ROW or per_word > 1 or spikes.itemsize == 1 else AHEAD // 2
@@ -67,13 +87,14 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
                         v = after_spike(v, fired, limit, reset, zero)
                         if floor:
                             v = where(zero >= v, zero, v)
-                        store_spikes(spikes, (b * n_words + t // per_word) * n + c, left, fired, t)
+                        store_spikes(spikes, (b * n_words + t // per_word) * n + c, left, fired, t, past)
                         if keep:
-                            store(mem, (b * n_steps + t) * n + c, left, v)
+                            store_large(mem, (b * n_steps + t) * n + c, left, v, past)
                     store(v_rows, own, LANES, v)
         for b in range(b0, b1):
             for c in range(first, end, LANES):
                 store(last, b * n + c, end - c, load(v_rows, (b - b0) * width + c - first, LANES))
+    fence()
 
 
 @inlined
@@ -117,7 +138,7 @@ def lif_backward(
     first_sample, last_sample, first, end, n_steps, n = at
     reset, floor, detach, surrogate = form
     one = beta.dtype.type(1)
-    zero, learns = filled(one - one), sums.size > 0
+    zero, learns, past = filled(one - one), sums.size > 0, goes_past(grad_current, n)
     n_together, ahead = max(1, ROW // n), AHEAD if n > SHORT_ROW else 4 * AHEAD
     for b0 in range(first_sample, last_sample, n_together):
         b1 = min(b0 + n_together, last_sample)
@@ -138,7 +159,7 @@ def lif_backward(
                         g = load_every(grad_mem, g_at, left, strides[7]) + back
                         steep = slope_at(surrogate, v - limit, slope, one)
                         dv, dth = before_spike(g, h, v, v >= limit, limit, steep, reset, floor, detach, zero)
-                        store(grad_current, row, left, dv)
+                        store_large(grad_current, row, left, dv, past)
                         back = decay * dv
                         if learns:
                             sum_beta = sum_beta + dv * mem_before
@@ -147,3 +168,4 @@ def lif_backward(
                     if learns:
                         add_to(sums, c, left, sum_beta)
                         add_to(sums, n + c, left, sum_threshold)
+    fence()

@@ -19,6 +19,7 @@ WORD_BITS = 32
 BYTES = {"float": 4, "double": 8, "i8": 1, "i32": 4}
 SUFFIX = {"float": "f32", "double": "f64", "i8": "i8", "i32": "i32"}
 WORD = ir.IntType(32)
+LINE_BYTES = 64  # of the caches
 
 
 class Vector(types.Type):
@@ -159,6 +160,32 @@ def store(typingctx, array, index, left, value):
 
 
 @intrinsic
+def store_large(typingctx, array, index, left, value, past):
+    """As `store`; where `past`, a whole vector is written past the caches, to where a line of theirs begins.
+
+    It spares reading the lines first, so it is for results that are too large to be found there later.
+    """
+
+    def codegen(context, builder, sig, args):
+        place = _place(context, builder, sig.args[0], *args[:2], args[3].type)
+        _store_large(builder, args[3], place, args[2], args[4])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, value, types.boolean), codegen
+
+
+@intrinsic
+def fence(typingctx):
+    """All that was written until here is seen by every thread."""
+
+    def codegen(context, builder, sig, args):
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
 def add_to(typingctx, array, index, left, value):
     """Add the lanes below `left` to a flat float64 array from `index` on."""
 
@@ -173,11 +200,11 @@ def add_to(typingctx, array, index, left, value):
 
 
 @intrinsic
-def store_spikes(typingctx, spikes, index, left, fired, step):
-    """Write truth values to a flat array: as 1 or 0 to floats or uint8, as bit `step % 32` to int32."""
+def store_spikes(typingctx, spikes, index, left, fired, step, past):
+    """Write truth values to a flat array: 1 or 0 to floats (see `store_large`) or uint8, bit `step % 32` to int32."""
 
     def codegen(context, builder, sig, args):
-        array, index, left, fired, step = args
+        array, index, left, fired, step, past = args
         dtype = sig.args[0].dtype
         vector = ir.VectorType(context.get_value_type(dtype), LANES)
         place = _place(context, builder, sig.args[0], array, index, vector)
@@ -192,10 +219,13 @@ def store_spikes(typingctx, spikes, index, left, fired, step):
                     before = _load(builder, place, left)
                     from_later = builder.block
             value = builder.or_(value, _joined(builder, (fresh, from_first), (before, from_later)))
-        _store(builder, value, place, left)
+        if isinstance(dtype, types.Float):
+            _store_large(builder, value, place, left, past)
+        else:
+            _store(builder, value, place, left)
         return context.get_dummy_value()
 
-    return types.void(spikes, types.intp, types.intp, fired, types.intp), codegen
+    return types.void(spikes, types.intp, types.intp, fired, types.intp, types.boolean), codegen
 
 
 def _splat(builder, number):
@@ -235,6 +265,15 @@ def _store(builder, value, place, left):
             builder.store(value, place, align=size)
         with part:
             _masked(builder, "store", ir.VoidType(), [value, place, WORD(size), _inside(builder, left)])
+
+
+def _store_large(builder, value, place, left, past):
+    with builder.if_else(past) as (large, small):
+        with large:
+            stored = builder.store(value, place, align=LINE_BYTES)
+            stored.set_metadata("nontemporal", builder.module.add_metadata([WORD(1)]))
+        with small:
+            _store(builder, value, place, left)
 
 
 def _is_whole(builder, left):

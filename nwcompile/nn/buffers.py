@@ -11,7 +11,8 @@ import weakref
 import numpy as np
 import torch
 
-LINE_BYTES = 64  # of the cache: vectors that begin at a multiple of it are written in one piece
+from nwcompile.kernels.simd import LINE_BYTES
+
 LARGE_BYTES = 1 << 18
 MOST_BYTES = 1 << 28
 _store: dict[int, list[np.ndarray]] = {}
