@@ -1,0 +1,150 @@
+"""The nets of benchmarks/mapping.py, each mapped in any way on its chip, with the activity that mappings are made for.
+
+dvs: the DVS-gesture net of reference/models, 1000 hardware steps on Loihi 1 with 10-bit weights. cnn: the sinabs CNN
+of reference/nir on frames of its recordings' size. mnist: the demo's net. random: 20,000 neurons that fire by biases
+and send at random. potjans: the cortical microcircuit of Potjans and Diesmann (Cereb. Cortex 24(3), 2014, table 5) at
+10 % of its cells, driven by biases at its rates. vgg9: a spiking VGG-9 on 32 x 32 x 3 (Lee et al., Front. Neurosci. 14,
+2020: 64-64-P-128-128-P-256-256-256-P-1024-10) with random weights, its pools spiking too: 275,466 neurons.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import nwcompile as nw
+from benchmarks.nets import random_net
+from nwcompile.ir.activity import Activity
+from nwcompile.passes.emit import emit
+from nwcompile.passes.partition import partition
+from nwcompile.passes.schedule import schedule
+from tests.sim.test_sanafe import dvs_program
+
+NO_AXON_LIMITS = {"core.max_in_axons": None, "core.max_out_axons": None, "core.synapse_bits": None}
+POPULATIONS = {  # cells, spikes a second
+    "l23e": (20683, 0.86), "l23i": (5834, 2.80), "l4e": (21915, 4.45), "l4i": (5479, 5.93),
+    "l5e": (4850, 7.59), "l5i": (1065, 8.63), "l6e": (14395, 1.13), "l6i": (2948, 7.88),
+}  # fmt: skip
+CHANCES = np.array([  # of a synapse, row: target, column: source, in the order of POPULATIONS
+    [0.1009, 0.1689, 0.0437, 0.0818, 0.0323, 0.0000, 0.0076, 0.0000],
+    [0.1346, 0.1371, 0.0316, 0.0515, 0.0755, 0.0000, 0.0042, 0.0000],
+    [0.0077, 0.0059, 0.0497, 0.1350, 0.0067, 0.0003, 0.0453, 0.0000],
+    [0.0691, 0.0029, 0.0794, 0.1597, 0.0033, 0.0000, 0.1057, 0.0000],
+    [0.1004, 0.0622, 0.0505, 0.0057, 0.0831, 0.3726, 0.0204, 0.0000],
+    [0.0548, 0.0269, 0.0257, 0.0022, 0.0600, 0.3158, 0.0086, 0.0000],
+    [0.0156, 0.0066, 0.0211, 0.0166, 0.0572, 0.0197, 0.0396, 0.2252],
+    [0.0364, 0.0010, 0.0034, 0.0005, 0.0277, 0.0080, 0.0658, 0.1443],
+])  # fmt: skip
+
+
+class Net(NamedTuple):
+    """A program whose network and activity are mapped anew, and how it is run to measure a mapping."""
+
+    program: nw.Program
+    x: np.ndarray | None
+    steps: int
+    window: str = "aligned"
+
+
+def dvs(reference: Path) -> Net:
+    """Layers as they come from SANA-FE; the activity is that of all 1000 steps."""
+    base, limits = dvs_program(reference), {"core.max_in_axons": 4096, "core.max_out_axons": 4096}
+    run = nw.simulate(base, None, "sequence", steps=1000, window="hardware")
+    chip = base.chip.replace({**limits, "noc.buffer_flits": 16})
+    return Net(_with(base, chip, run.activity), None, 1000, "hardware")
+
+
+def cnn(reference: Path) -> Net:
+    """Random frames, as the recordings' own are not at hand here; 20 steps."""
+    network = nw.from_nir(reference / "nir" / "02_cnn" / "cnn_sinabs.nir", dt=1.0, dialect="sinabs")
+    (node,) = network.inputs.values()
+    x = (np.random.default_rng(0).random((1, 20, *node.shape)) < 0.05).astype(np.int8)
+    keys = {"neuron.reset": ["zero", "subtract", "none"], "neuron.v_min": "any", "neuron.strict": [True, False],
+            "neuron.spikes": ["binary", "multi"], **NO_AXON_LIMITS}  # fmt: skip
+    chip = nw.Chip.load("loihi1").replace(keys)
+    return Net(nw.compile(network, chip, x, nw.Options(partitioner="sequential", placer="row-major")), x, 20)
+
+
+def mnist(reference: Path) -> Net:
+    """The demo's net, trained, on its first test images."""
+    from examples import mnist_snn
+
+    data = mnist_snn.digits()
+    module, x = mnist_snn.train(data), mnist_snn.encode(data.test_images[:8])
+    network = nw.from_torch(module, x[:2])
+    calibration = mnist_snn.encode(data.train_images[:100])
+    return Net(nw.compile(network, "loihi1", calibration, nw.Options(partitioner="sequential")), x, x.shape[1])
+
+
+def random(reference: Path) -> Net:
+    """20,000 neurons with 64 synapses each; 4 % of them fire in a step."""
+    net = random_net(20_000, 64, 64, 0.04)
+    chip = nw.Chip.load("loihi1").replace(NO_AXON_LIMITS)
+    spec = nw.NeuronSpec(threshold=1000 << 6, fixed=chip.fixed_point, bias=net["bias"] << 6)
+    edge = nw.Sparse("n", "n", net["src"], net["dst"], net["w"].astype(np.int8), delay=1)
+    return _driven(nw.Network.from_arrays({"n": (spec, (20_000,))}, [edge]), chip, 100)
+
+
+def potjans(reference: Path) -> Net:
+    """Cells and synapses of each pair of populations at a tenth of the cells; steps of 1 ms."""
+    rng, edges, layers = np.random.default_rng(0), [], {}
+    chip = nw.Chip.load("loihi1").replace(NO_AXON_LIMITS)
+    sizes = {name: round(n / 10) for name, (n, _) in POPULATIONS.items()}
+    for name, (_, hertz) in POPULATIONS.items():
+        bias = rng.integers(0, max(1, round(2 * hertz)), sizes[name], endpoint=True) << 6  # 1000 a spike, 1 ms a step
+        layers[name] = (nw.NeuronSpec(threshold=1000 << 6, fixed=chip.fixed_point, bias=bias), (sizes[name],))
+    for i, target in enumerate(sizes):
+        for j, source in enumerate(sizes):
+            n = rng.binomial(sizes[source] * sizes[target], CHANCES[i, j])
+            pre, post = rng.integers(0, sizes[source], n), rng.integers(0, sizes[target], n)
+            sign = 1 if source.endswith("e") else -4
+            if n:
+                edges.append(nw.Sparse(source, target, pre, post, np.full(n, sign, np.int8), delay=1))
+    return _driven(nw.Network.from_arrays(layers, edges), chip, 1000)
+
+
+def vgg9(reference: Path) -> Net:
+    """On a board of chips like Loihi 2 that share the kernels of convolutions; uniform activity, 4 steps to measure."""
+    rng = np.random.default_rng(0)
+    keys = {"noc.columns": 16, "noc.rows": 8, "noc.chip_columns": 8, "noc.chip_rows": 4, "noc.chip_hop_cycles": 1000,
+            "weights.sharing": True, "core.synapse_bits": None, "core.max_neurons": 2048}  # fmt: skip
+    chip = nw.Chip.load("loihi2").replace(keys)
+    layers, edges, before, channels = {}, [], "in", 3
+    for i, width in enumerate((64, 64, "p", 128, 128, "p", 256, 256, 256, "p")):
+        name = f"{'pool' if width == 'p' else 'conv'}{i}"
+        if width == "p":
+            edge = nw.Conv2d(before, name, np.ones((channels, 1, 2, 2), np.int8), stride=2, groups=channels)
+        else:
+            edge = nw.Conv2d(before, name, rng.integers(-8, 9, (width, channels, 3, 3)).astype(np.int8), padding=1)
+            channels = width
+        edges.append(edge)
+        layers[name], before = nw.NeuronSpec(threshold=64 * 12, fixed=chip.fixed_point), name
+    n = channels * 16
+    for name, width in (("dense1", 1024), ("dense2", 10)):
+        edges.append(nw.Dense(before, name, rng.integers(-8, 9, (width, n)).astype(np.int8)))
+        layers[name], before, n = nw.NeuronSpec(threshold=64 * 12, fixed=chip.fixed_point), name, width
+    network = nw.Network.from_arrays(layers, edges, {"in": (3, 32, 32)})
+    x = (rng.random((1, 4, 3, 32, 32)) < 0.1).astype(np.int8)
+    return Net(_mapped(network, chip, Activity.uniform(network, 4)), x, 4)
+
+
+NETS: dict[str, Callable[[Path], Net]] = {"dvs": dvs, "cnn": cnn, "mnist": mnist, "random": random,
+                                          "potjans": potjans, "vgg9": vgg9}  # fmt: skip
+
+
+def _driven(network: nw.Network, chip: nw.Chip, steps: int) -> Net:
+    """A net that fires by itself, with the activity of `steps` steps."""
+    base = _mapped(network, chip, Activity.uniform(network, 1))
+    run = nw.simulate(base, None, "sequence", steps=steps)
+    return Net(_with(base, chip, run.activity), None, steps)
+
+
+def _mapped(network: nw.Network, chip: nw.Chip, activity: Activity) -> nw.Program:
+    mapping = partition(network, chip, activity, nw.Options(partitioner="sequential"))
+    return emit(network, schedule(network), mapping, chip, activity, {})
+
+
+def _with(program: nw.Program, chip: nw.Chip, activity: Activity) -> nw.Program:
+    return replace(program, chip=chip, activity=activity)
