@@ -80,7 +80,7 @@ def empty_loads(demand: cpu_moves.Demand, chip: Chip) -> cpu_moves.Loads:
         np.full(n_units, -1, np.int32), np.zeros(n_cores, np.int64), np.zeros((n_rows, n_cores), np.int32),
         np.zeros((n_atoms, n_cores), np.int32), np.zeros((n_kernels, n_cores), np.int32), np.zeros(n_atoms, np.int32),
         np.zeros((n_cores, cpu_moves.N_RESOURCES), np.int64), np.zeros(n_cores, np.int64),
-        np.zeros((n_steps, n_columns), np.int64), np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32),
+        np.zeros((n_columns, n_steps), np.int64), np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32),
         np.zeros(cpu_moves.N_TOTALS, np.int64), np.zeros(n_columns + 1, np.int64), np.zeros(n_columns, bool),
         np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32), np.zeros(cpu_moves.N_TOTALS, np.int64),
     )  # fmt: skip
