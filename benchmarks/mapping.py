@@ -26,7 +26,6 @@ from nwcompile.cost.compare import measured_figures, predicted_figures
 from nwcompile.cost.traffic import count_events, link_flits
 from nwcompile.cost.work import work
 from nwcompile.ir.artifact import write_files
-from nwcompile.passes.check import check
 from nwcompile.passes.emit import emit
 from nwcompile.passes.partition import PARTITIONERS, partition
 from nwcompile.passes.place import place
@@ -119,7 +118,6 @@ def _program(net: Net, args, method: str, seed: int) -> nw.Program:
                          n_cores=int(args.cores) or None)  # fmt: skip
     mapping = partition(base.network, base.chip, base.activity, options)
     mapping = place(mapping, base.network, base.chip, base.activity, options)
-    check(base.network, base.chip, base.schedule, mapping)
     return emit(base.network, base.schedule, mapping, base.chip, base.activity, {})
 
 
