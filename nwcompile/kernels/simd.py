@@ -54,6 +54,7 @@ _operator(operator.sub, None, lambda builder, x, y: builder.fsub(x, y))
 _operator(operator.mul, None, lambda builder, x, y: builder.fmul(x, y))
 _operator(operator.truediv, None, lambda builder, x, y: builder.fdiv(x, y))
 _operator(operator.ge, TRUTH, lambda builder, x, y: builder.fcmp_ordered(">=", x, y))
+_operator(operator.ne, TRUTH, lambda builder, x, y: builder.fcmp_unordered("!=", x, y))
 
 
 @intrinsic
@@ -97,14 +98,13 @@ def exponential(typingctx, x):
 
 
 @intrinsic
-def not_zero(typingctx, x):
-    """Lanes that are not 0, as bits."""
+def bits_of(typingctx, truth):
+    """Truth values as bits, lane 0 the lowest."""
 
     def codegen(context, builder, sig, args):
-        truth = builder.fcmp_unordered("!=", args[0], args[0].type(None))
-        return builder.zext(builder.bitcast(truth, ir.IntType(LANES)), ir.IntType(64))
+        return builder.zext(builder.bitcast(args[0], ir.IntType(LANES)), ir.IntType(64))
 
-    return types.int64(x), codegen
+    return types.int64(truth), codegen
 
 
 @intrinsic

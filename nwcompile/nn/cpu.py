@@ -9,7 +9,8 @@ import torch
 from nwcompile.kernels import cpu_surrogate
 from nwcompile.kernels.cpu_lif import RESET_NONE, RESET_SUBTRACTION, RESET_ZERO, lif_backward, lif_forward
 from nwcompile.kernels.cpu_recurrent import recurrent_backward, recurrent_forward
-from nwcompile.kernels.cpu_weigh import weigh as weigh_rows
+from nwcompile.kernels.cpu_weigh import MOST_LOOKED_UP, weigh_narrow
+from nwcompile.kernels.cpu_weigh import weigh as weigh_wide
 from nwcompile.kernels.simd import LANES, WORD_BITS
 from nwcompile.nn.buffers import new
 from nwcompile.nn.parts import over_parts, parts, split
@@ -82,8 +83,9 @@ def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     n_rows = math.prod(x.shape[:-1])
     given, w = _flat(x), _flat(weight)
     result, out = new((*x.shape[:-1], n_out), w.dtype)
+    kernel = weigh_narrow if n_out <= LANES and n_in <= MOST_LOOKED_UP else weigh_wide
     cut = split(n_rows, n_rows * max(n_in, n_out))
-    over_parts(lambda k: weigh_rows(given, (*cut[k], n_in, n_out), w, out), len(cut))
+    over_parts(lambda k: kernel(given, (*cut[k], n_in, n_out), w, out), len(cut))
     return result
 
 

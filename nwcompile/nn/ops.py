@@ -48,7 +48,7 @@ def lif_fire(
 
 @torch.library.custom_op("nwcompile::weigh", mutates_args=(), device_types="cpu")
 def weigh(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, summed in the order of the inputs."""
+    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, each row summed in an order of its own; see `nn.weigh`."""
     return cpu.weigh(x, weight)
 
 

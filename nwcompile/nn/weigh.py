@@ -12,8 +12,8 @@ MOST_WEIGHTS = 1 << 16  # that a core's cache holds beside the spikes
 def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """`x @ weight`, `[..., n_in]` and `[n_in, n_out]` of one dtype, differentiable.
 
-    Few weights on the CPU take a kernel that looks at those of spikes only and sums in the order of the inputs, so that
-    a row's sum does not depend on the other rows; torch's matrix product, which takes the rest, may group rows.
+    Few weights on the CPU take a kernel that looks at those of spikes only, and whose sum of a row does not depend on
+    the other rows; torch's matrix product, which takes the rest, may group rows.
     """
     small = x.device.type == "cpu" and x.dtype in KERNEL_DTYPES and weight.numel() <= MOST_WEIGHTS
     if small and not torch.is_autocast_enabled("cpu"):

@@ -42,6 +42,16 @@ def test_weigh_has_the_gradients_of_the_matrix_product(shape, run):
         torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.parametrize("n_in", [3, 16, 33, 64, 65])
+def test_weigh_of_dyadic_weights_is_exact_whatever_the_inputs(n_in):
+    x, weight = given(50, n_in, n_out=24, dtype=torch.float32)
+    weight = (weight * 64).round() / 256
+    x[::3, n_in // 2] = 1.5
+    x[::7] = 0
+    expected = x.double() @ weight.double()
+    assert torch.equal(weigh(x, weight).double(), expected)
+
+
 def test_weigh_of_many_weights_is_torchs_product():
     x, weight = given(3, 5, MOST_WEIGHTS // 100, n_out=101, dtype=torch.float32)
     for grad in (False, True):
