@@ -26,7 +26,6 @@ AXON = np.dtype(
         ("words", np.int32),
         ("hops_ew", np.int32),  # of one message by itself
         ("hops_ns", np.int32),
-        ("by_gate", np.bool_),  # its messages come by a gate
     ],
     align=True,
 )
@@ -35,19 +34,19 @@ AXON = np.dtype(
 class AxonTable(NamedTuple):
     """The program's axons, with what each costs in ticks and adds to the counters.
 
-    Numbered by destination core, then source, so that a core that works through its messages reads memory in order.
-    The io.sites of the chip, if it has any, are cores after the program's own: gates, which send the messages of input
-    lines, and to which axons of output neurons lead that the program does not count.
+    Numbered by source, then destination core, so that a core that sends to many reads memory in order. The io.sites of
+    the chip, if it has any, are cores after the program's own: gates, which send the messages of input lines, and to
+    which axons of output neurons lead that the program does not count.
     """
 
-    offset: np.ndarray  # int64[source + 1]: into `axon`
-    axon: np.ndarray  # int64[...]: axons of each source, by core, one to a gate last
+    offset: np.ndarray  # int64[source + 1]: axons of each source, by core, one to a gate last
     row: np.ndarray  # AXON[axon]
     leaves: np.ndarray  # int64[source, 3]: messages and hops east-west and north-south of a spike, without gates
     root: np.ndarray  # int32[source]: where its tree begins (see cpu_mesh.SLOT), -1: each axon is sent a message
     site: np.ndarray  # int32[logical core and gate]: physical core
     core_at: np.ndarray  # int32[physical core]: logical core or gate, -1 none
     n_cores: int  # logical cores
+    n_lines: int  # input lines, which come first among the sources
     gate_first: np.ndarray  # int64[gate + 1]: into `gate_axon`
     gate_axon: np.ndarray  # int64[...]: axons of input lines that each gate sends
 
@@ -74,7 +73,7 @@ class Costs(NamedTuple):
 class Outbox(NamedTuple):
     """Messages of this micro-step, by logical core and gate."""
 
-    axon: np.ndarray  # int32[message]: its axon; of a tree, where its axons begin in AxonTable.axon
+    axon: np.ndarray  # int32[message]: its axon; of a tree, the first of them
     to: np.ndarray  # int32[message]: where the routers are to take it, see cpu_mesh.SLOT
     copies: np.ndarray  # int32[message]: axons that it reaches
     work: np.ndarray  # int64[message]: ticks of work from the message before to this one, its own included

@@ -91,7 +91,7 @@ def receive(m, q, w, costs, axons, box, p, core, site, time):
                 if axon < 0:
                     axon = np.int64(box.axon[slot.message])
                     if box.to[slot.message] >= m.n_cores:
-                        axon = axons.axon[axon + slot.to]
+                        axon += slot.to
                     entry = np.int64(slot.entry)
                     pop(m, q, b, router, time)
                     p.turn[core] = b - first
@@ -118,12 +118,6 @@ def receive(m, q, w, costs, axons, box, p, core, site, time):
 def flits_of(m, axons, box, k):
     """Flits of message k; of a tree it is one."""
     return np.int32(1) if box.to[k] >= m.n_cores else axons.row[box.axon[k]].flits
-
-
-@inlined
-def axon_of(m, axons, box, k, copy):
-    """The axon that a copy of message k reaches."""
-    return axons.axon[box.axon[k] + copy] if box.to[k] >= m.n_cores else np.int64(box.axon[k])
 
 
 @inlined
@@ -197,14 +191,14 @@ def lose(m, w, axons, box, p, counts, core, k):
     counts[core, LOST_AT] += 1
     is_own = False
     for copy in range(box.copies[k]):
-        row = axons.row[axon_of(m, axons, box, k, copy)]
+        row = axons.row[box.axon[k] + copy]
         counts[row.core, LOST_TO] += 1
         if row.core >= axons.n_cores:
             counts[core, LOST_OUT] += 1
         else:
             is_own = core < axons.n_cores
     if is_own:
-        source = axons.row[axon_of(m, axons, box, k, 0)].source
+        source = axons.row[box.axon[k]].source
         if box.to[k] >= m.n_cores:
             counts[core, LOST_EW] += axons.leaves[source, 1]
             counts[core, LOST_NS] += axons.leaves[source, 2]
@@ -230,7 +224,7 @@ def count_received(axons, core, axon, counts):
     count[3] += row.dense + row.sparse + row.conv
     count[4] += row.words
     count[MESSAGES_IN] += 1
-    if row.by_gate:
+    if row.source < axons.n_lines and axons.site.shape[0] > axons.n_cores:
         count[IO_IN] += 1
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from nwcompile.kernels.cpu_bus import PEAK_LANES, clear
 from nwcompile.kernels.cpu_bus_cores import move_on_bus
-from nwcompile.kernels.cpu_core import axon_of, move_messages
+from nwcompile.kernels.cpu_core import move_messages
 from nwcompile.kernels.cpu_neuron import is_at_rest, step
 from nwcompile.kernels.cpu_router import equal_turns, start_over
 from nwcompile.kernels.cpu_synapse import deliver
@@ -99,14 +99,13 @@ def work_of_core(plan, costs, axons, box, neurons, synapses, members, s, core, m
             sent[3 + c] += axons.leaves[j, c] * times
         k = axons.offset[j]
         while k < axons.offset[j + 1]:
-            a = axons.axon[k]
-            box.axon[at], box.to[at], box.copies[at] = a, axons.row[a].to, 1
-            if axons.row[a].core >= axons.n_cores:
+            axon = axons.row[k]
+            box.axon[at], box.to[at], box.copies[at] = k, axon.to, 1
+            if axon.core >= axons.n_cores:
                 sent[6] += times
             elif axons.root[j] >= 0:
-                n = axons.offset[j + 1] - k
-                n -= axons.row[axons.axon[k + n - 1]].core >= axons.n_cores
-                box.axon[at], box.to[at], box.copies[at] = k, axons.root[j], n
+                has_gate = axons.row[axons.offset[j + 1] - 1].core >= axons.n_cores
+                box.to[at], box.copies[at] = axons.root[j], axons.offset[j + 1] - k - has_gate
             k += box.copies[at]
             ticks += costs.message
             box.work[at] = ticks
@@ -126,8 +125,7 @@ def take_input(axons, box, x, repeats):
         if x[j] != 0:
             times = abs(np.int64(x[j])) if repeats else np.int64(1)
             box.payload[j] = x[j] // times
-            for k in range(axons.offset[j], axons.offset[j + 1]):
-                a = axons.axon[k]
+            for a in range(axons.offset[j], axons.offset[j + 1]):
                 core = axons.row[a].core
                 box.left[a] = times
                 box.after[a] = box.external[core]
@@ -167,12 +165,12 @@ def deliver_input(synapses, members, x, now, acc, events):
 
 
 @kernel
-def deliver_messages(m, axons, box, synapses, members, now, acc, events):
+def deliver_messages(axons, box, synapses, members, now, acc, events):
     """Accumulate the synapses of the messages of a micro-step that were not dropped."""
     for k in range(box.first[box.first.shape[0] - 1]):
         n = box.times[k] - box.lost[k]
         for copy in range(box.copies[k] if n > 0 else 0):
-            row = axons.row[axon_of(m, axons, box, k, copy)]
+            row = axons.row[box.axon[k] + copy]
             if row.core < axons.n_cores:
                 payload = box.payload[row.source] * n
                 deliver(synapses, members, np.int64(row.core), np.int64(row.source), payload, now, acc, events)
@@ -244,7 +242,7 @@ def run_samples(plan, mesh, bus, q, w, costs, axons, box, p, neurons, synapses, 
                 record.stopped[0], record.stopped[1] = plan.first_sample + b, h
                 return ticks
             if mesh is not None and costs.drops:
-                deliver_messages(mesh, axons, box, synapses, members, micro, acc, events)
+                deliver_messages(axons, box, synapses, members, micro, acc, events)
             for link in range(q.flits.shape[0]):
                 record.flits[row, link] += q.flits[link]
             record.cycles[row] += (ticks + plan.ticks_per_cycle - 1) // plan.ticks_per_cycle

@@ -14,26 +14,24 @@ def axon_table(program: Program, own: Forest | None) -> AxonTable:
     site = np.concatenate([chip.site_index(program.mapping.site_of), chip.io_cores]).astype(np.int32)
     core_at = np.full(chip.n_cores, -1, np.int32)
     core_at[site] = np.arange(len(site))
-    by_core = np.lexsort((axons.source, axons.core))
-    number = np.empty(axons.n_axons, np.int64)
-    number[by_core] = np.arange(axons.n_axons)
-    rows, offset = _rows(program)[by_core], axons.offset
+    rows, offset = _rows(program), axons.offset
     gate_first, gate_axon = np.zeros(1, np.int64), np.zeros(0, np.int64)
     if (ways := gates(program)) is not None:
         come, leave = (core_at[way.site] for way in ways)
         gate_first, gate_axon = _of_input(program, rows, come)
-        rows, offset, number = _with_output(program, rows, offset, number, leave)
+        rows, offset = _with_output(program, rows, offset, leave)
     rows["to"], rows["flits"] = site[rows["core"]], _flits(program)[rows["source"]]
     root = np.full(len(program.core_of), -1, np.int32)
     if own is not None:
         root[own.tree_of >= 0] = own.trees.root[own.tree_of[own.tree_of >= 0]]
     sent = leaves(program)
-    return AxonTable(offset, number, rows, np.column_stack([sent.messages, sent.hops]), root, site, core_at,
-                     program.mapping.n_cores, gate_first, gate_axon)  # fmt: skip
+    n_lines = int(np.count_nonzero(program.core_of < 0))
+    return AxonTable(offset, rows, np.column_stack([sent.messages, sent.hops]), root, site, core_at,
+                     program.mapping.n_cores, n_lines, gate_first, gate_axon)  # fmt: skip
 
 
 def _rows(program: Program) -> np.ndarray:
-    """AXON[axon] of the program's axons in their own order, without `to` and `flits`."""
+    """AXON[axon] of the program's axons, without `to` and `flits`."""
     axons, cost = program.axons, program.chip.cost
     per_synop = np.array([c or 0 for c in (cost.synop_dense_cycles, cost.synop_sparse_cycles, cost.synop_conv_cycles)])
     cycles = (cost.message_in_cycles or 0) + axons.synops.astype(np.int64) @ per_synop
@@ -44,7 +42,6 @@ def _rows(program: Program) -> np.ndarray:
         rows[kind] = synops
     rows["words"] = axons.words
     rows["hops_ew"], rows["hops_ns"] = hops_of_axons(program).T
-    rows["by_gate"] = (program.core_of[axons.source] < 0) & (len(program.chip.io_cores) > 0)
     return rows
 
 
@@ -57,8 +54,8 @@ def _of_input(program: Program, rows: np.ndarray, gate_of: np.ndarray):
     return np.concatenate([[0], np.cumsum(counts)]), of_line[np.lexsort((core[of_line], source[of_line], gate))]
 
 
-def _with_output(program: Program, rows: np.ndarray, offset: np.ndarray, number: np.ndarray, gate_of: np.ndarray):
-    """The axons with one more, the last, of every output neuron: its core is the gate of its own, all else is 0."""
+def _with_output(program: Program, rows: np.ndarray, offset: np.ndarray, gate_of: np.ndarray):
+    """The axons, and their offsets, with one more of every output neuron: to the gate of its core, all else is 0."""
     network = program.network
     goes_out = np.zeros(len(program.core_of), np.int64)
     for name in network.outputs:
@@ -67,8 +64,7 @@ def _with_output(program: Program, rows: np.ndarray, offset: np.ndarray, number:
     source = np.flatnonzero(goes_out).astype(np.int32)
     more = np.zeros(len(source), AXON)
     more["source"], more["core"] = source, gate_of[program.core_of[source]]
-    number = np.insert(number, offset[source + 1], len(rows) + np.arange(len(source)))
-    return np.concatenate([rows, more]), offset + np.concatenate([[0], np.cumsum(goes_out)]), number
+    return np.insert(rows, offset[source + 1], more), offset + np.concatenate([[0], np.cumsum(goes_out)])
 
 
 def _flits(program: Program) -> np.ndarray:
