@@ -68,10 +68,11 @@ class Options:
 def _sites(given) -> dict[str, tuple[tuple[int, int, int], ...]]:
     """`fixed_sites` as plain numbers, or OptionError."""
     try:
-        found = {layer: tuple(tuple(map(index, site)) for site in sites) for layer, sites in given.items()}
+        found = {layer: tuple((index(x), index(y), index(port)) for x, y, port in sites)
+                 for layer, sites in given.items()}  # fmt: skip
         good = all(isinstance(layer, str) for layer in found)
-        good = good and all(len(site) == 3 and min(site) >= 0 for sites in found.values() for site in sites)
-    except (AttributeError, TypeError):
+        good = good and all(min(site) >= 0 for sites in found.values() for site in sites)
+    except (AttributeError, TypeError, ValueError):
         good = False
     if not good:
         raise OptionError(f"fixed_sites={given!r} must be {{layer: [(x, y, port), ...]}}, whole numbers from 0 on")
