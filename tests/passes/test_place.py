@@ -55,10 +55,14 @@ def test_routed_cost_is_the_messages_times_the_hops_that_are_counted(seed, n_cor
         assert routed_cost(mapping, network, chip, activity, optimise) == cost
 
 
-@given(seed=st.integers(0, 10**6), n_cores=st.integers(2, 10), has_detours=st.booleans())
-def test_swap_delta_is_the_difference_of_full_costs(seed, n_cores, has_detours):
-    detours = {"noc__routing": "up-down", "noc__faults": ["1,0", "2,1-3,1"]} if has_detours else {}
-    chip = small_chip(noc__columns=4, noc__chip_columns=2, noc__chip_hop_cycles=30, **detours)
+SLOW = {"noc__columns": 4, "noc__chip_columns": 2, "noc__chip_hop_cycles": 30}
+DETOURS = {**SLOW, "noc__routing": "up-down", "noc__faults": ["1,0", "2,1-3,1"]}
+ONE_WAY = {**SLOW, "noc__topology": "torus", "noc__virtual_channels": 2, "noc__chip_columns": 3}  # east over the border
+
+
+@given(seed=st.integers(0, 10**6), n_cores=st.integers(2, 10), keys=st.sampled_from([SLOW, DETOURS, ONE_WAY]))
+def test_swap_delta_is_the_difference_of_full_costs(seed, n_cores, keys):
+    chip = small_chip(**keys)
     network, mapping, activity = scattered(seed, n_cores, chip)
     known = ground(mapping, network, chip, activity, Options())
     site_of = chip.site_index(mapping.site_of)
