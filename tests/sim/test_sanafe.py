@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import nwcompile as nw
+from nwcompile.cost.floorline import floorline, tightness
 from nwcompile.sim import BACKENDS, simulate
 from tests.cost.sanafe import random_net
 
@@ -93,3 +94,13 @@ def test_dvs_net_takes_the_energy_and_time_of_sanafe(reference):
     assert simple.sum() == pytest.approx(23.95134e-3, rel=1e-6)
     assert (seconds - simple).min() >= -1e-15
     assert 0.5 < (seconds[:100] - simple[:100]).sum() / (DVS_BOOKSIM_100 - simple[:100].sum()) < 2
+
+
+@pytest.mark.parametrize("net", ["rand1024", "dvs"])
+def test_bound_is_tight_where_links_are_not_busy(net, reference):
+    program = random_net(reference)[0] if net == "rand1024" else dvs_program(reference)
+    run, _ = step_seconds(program, 100)
+    bound = floorline(program, run.counters, run.link_flits, run.n_samples).bound_cycles
+    assert (run.link_flits * program.chip.link_cycles).sum(0).max() < 0.3 * run.step_cycles.sum()
+    assert (bound <= run.step_cycles).all()
+    assert tightness(bound, run.step_cycles) >= 0.95
