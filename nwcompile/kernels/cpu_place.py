@@ -10,7 +10,8 @@ from nwcompile.kernels.jit import compiled
 class Ground(NamedTuple):
     """What does not change while cores move: messages, costs of ways and which core may go where.
 
-    Messages are those between different cores; CSR by core, every pair of cores twice.
+    Messages are those between different cores; CSR by core, every pair of cores twice. Where ways cost the same back,
+    `sent` has those of both directions, and `received` none.
     """
 
     start: np.ndarray  # int64[core + 1]
@@ -39,7 +40,10 @@ def routed_cost(ground, site_of):
     total = np.int64(0)
     for a in range(len(site_of)):
         for i in range(ground.start[a], ground.start[a + 1]):
-            total += ground.sent[i] * distance(ground, site_of[a], site_of[ground.other[i]])
+            b = ground.other[i]
+            if b > a:
+                total += ground.sent[i] * distance(ground, site_of[a], site_of[b])
+                total += ground.received[i] * distance(ground, site_of[b], site_of[a])
     return total
 
 
@@ -52,7 +56,8 @@ def move_delta(ground, site_of, a, b, new):
         if ground.other[i] != b:
             there = site_of[ground.other[i]]
             delta += ground.sent[i] * (distance(ground, new, there) - distance(ground, old, there))
-            delta += ground.received[i] * (distance(ground, there, new) - distance(ground, there, old))
+            if ground.received[i] != 0:
+                delta += ground.received[i] * (distance(ground, there, new) - distance(ground, there, old))
     return delta
 
 

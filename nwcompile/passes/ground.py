@@ -34,6 +34,8 @@ def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     used = np.stack([held[name] for name in capacity.LIMITS], 1)
     pinned = pins(network, chip, mapping.core_of, n_cores, options)
     way = way_cost(chip, options.optimise)
+    if all((along == along.T).all() for along in (way.along_x, way.along_y)):
+        both = np.stack([both.sum(0), np.zeros_like(both[0])])
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
     return cpu_place.Ground(
         start, key % n_cores, both[0], both[1], way.xy[router], way.along_x, way.along_y,
