@@ -1,6 +1,7 @@
 """The command line: `nwcompile VERB ...`. Results go to stdout, progress and warnings to stderr.
 
-Exit code 0: good; 1: does not fit, does not agree, or is worse (report --diff); 2: wrong usage or unusable input; 130: interrupted.
+Exit code 0: good; 1: does not fit, does not agree, or is worse (report --diff); 2: wrong usage or unusable input;
+130: interrupted.
 """
 
 import io
