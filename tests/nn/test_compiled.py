@@ -144,10 +144,14 @@ def test_operations_pass_torchs_own_check(recurrent):
     current, state, beta, threshold, w_rec = given
     out = cpu.forward(*given, *rule[:2])
     rest = current, *out[:2], state, beta, threshold, w_rec, *rule
-    torch.library.opcheck(ops.lif_scan_backward, (out[0], None, None, *rest, True))
-    torch.library.opcheck(ops.lif_scan_backward, (None, out[1], out[2], *rest, False))
+    grads = (out[0], None, None) if recurrent else (None, out[1], out[2])
+    torch.library.opcheck(ops.lif_scan_backward, (*grads, *rest, recurrent))
+
+
+def test_operations_without_neurons_pass_torchs_own_check():
+    current, state, beta, threshold, _ = (None if x is None else x.detach() for x in inputs(False))
     for form in ("float", "uint8", "bits"):
-        torch.library.opcheck(ops.lif_fire, (current, state[:1], beta, threshold, *rule[:2], form))
+        torch.library.opcheck(ops.lif_fire, (current, state, beta, threshold, "zero", True, form))
     torch.library.opcheck(standard_normal, (torch.tensor(3), 1, "a", 2, 5))
     torch.library.opcheck(
         ops.straight_through, (torch.rand(3, 4).requires_grad_(), torch.rand(3, 4), torch.rand(3, 4), False)
