@@ -194,8 +194,11 @@ class LIFLayer(Prepared):
                 f"{type(self).__name__}({self.n_neurons}): the batch has {n_samples} samples, the kept state has "
                 f"{n_kept}; call nwcompile.nn.prepare_net(model) before a new batch"
             )
-        is_constant = not torch.compiler.is_compiling() and is_used_up(kept.state)
-        return kept.state.detach() if is_constant else kept.state
+        if torch.compiler.is_compiling():
+            return kept.state
+        if kept.state.is_inference() and not torch.is_inference_mode_enabled():
+            return kept.state.clone()
+        return kept.state.detach() if is_used_up(kept.state) else kept.state
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)

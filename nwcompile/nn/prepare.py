@@ -11,12 +11,12 @@ from nwcompile.nn.state import is_used_up
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """`value`, made from a parameter as it was: with `mode` (training, with a graph); `spent`: no graph to go back."""
+    """`value`, made from `source` of that version in that `mode`; `spent`: a backward pass through it is an error."""
 
     value: torch.Tensor
     source: torch.Tensor
     version: int
-    mode: tuple[bool, bool]
+    mode: tuple[bool, bool, bool]  # training, with a graph, for inference only
     spent: bool
 
 
@@ -38,7 +38,8 @@ class Prepared(Movable):
         """
         if torch.compiler.is_compiling():
             return make(False)
-        mode, made = (self.training, torch.is_grad_enabled() and source.requires_grad), self._made.get(key)
+        has_graph = torch.is_grad_enabled() and source.requires_grad
+        mode, made = (self.training, has_graph, torch.is_inference_mode_enabled()), self._made.get(key)
         if made and made.source is source and made.version == source._version and made.mode == mode:
             return made.value
         spent = made is not None and (made.spent or is_used_up(made.value))

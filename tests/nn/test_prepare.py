@@ -133,3 +133,17 @@ def test_a_result_that_was_changed_in_place_is_torchs_error():
         mem.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         spikes.sum().backward()
+
+
+@pytest.mark.parametrize("family", ["lif", "h1v2"])
+def test_training_may_go_on_from_inference_mode(family):
+    net, x = net_of(family, "RC"), random(3, 9, 4)
+    with torch.inference_mode():
+        net(x)
+    mem = net(x)[1]
+    mem.sum().backward()
+    other = net_of(family, "RC")
+    with torch.no_grad():
+        other(x)
+    assert torch.equal(other(x)[1], mem)
+    assert net[0].weight.grad.abs().sum() > 0
