@@ -47,7 +47,8 @@ def main(argv: list[str] | None = None) -> int:
             print("nwcompile: interrupted; nothing was half-written", file=sys.stderr)
             return 130
         except MemoryError:
-            return _fail(NwError("not enough memory; give fewer samples (--samples N) or steps"), as_json)
+            advice = "give fewer samples (--samples N), steps or cycles, or a smaller chip"
+            return _fail(NwError(f"not enough memory; {advice}"), as_json)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0

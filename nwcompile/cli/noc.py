@@ -10,6 +10,7 @@ import numpy as np
 from nwcompile.cli.load import chip_of
 from nwcompile.cli.text import as_json
 from nwcompile.errors import OptionError
+from nwcompile.ir.artifact import write_bytes
 from nwcompile.sim.noc import load, replay
 
 COLUMNS = ("time", "src", "dst", "size")
@@ -30,7 +31,7 @@ def run(args: Namespace) -> int:
     packets = read_packets(Path(args.trace_in))
     done = replay(chip, *(packets[name] for name in COLUMNS))
     if args.trace_out is not None:
-        _write(Path(args.trace_out), done)
+        write_bytes(args.trace_out, _text(done).encode())
     latency = done.arrive - packets["time"]
     figures = {
         "chip": chip.name,
@@ -54,32 +55,28 @@ def run(args: Namespace) -> int:
 def read_packets(path: Path) -> dict[str, np.ndarray]:
     """The columns time, src, dst and size of a CSV file, as int64 arrays. Raises OptionError."""
     try:
-        with path.open(newline="") as stream:
-            rows = list(csv.reader(stream))
+        with path.open(newline="", encoding="utf-8-sig") as stream:  # spreadsheets begin a file with a mark
+            rows = [(line, row) for line, row in enumerate(csv.reader(stream), 1) if row]
     except FileNotFoundError:
         raise OptionError(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError, csv.Error) as e:
         raise OptionError(f"{path}: it cannot be read as CSV ({e})") from None
-    names = [name.strip() for name in rows[0]] if rows else []
+    names = [name.strip() for name in rows[0][1]] if rows else []
     missing = [name for name in COLUMNS if name not in names]
     if missing:
         raise OptionError(f"{path}: column {missing[0]} is missing; the first line must name time, src, dst, size")
     places = [names.index(name) for name in COLUMNS]
     packets = np.zeros((len(COLUMNS), len(rows) - 1), np.int64)
-    for k, row in enumerate(rows[1:]):
+    for k, (line, row) in enumerate(rows[1:]):
         try:
             packets[:, k] = [int(row[place]) for place in places]
         except (ValueError, IndexError, OverflowError):
-            raise OptionError(f"{path}, line {k + 2}: {','.join(row)!r} must hold whole numbers") from None
+            raise OptionError(f"{path}, line {line}: {','.join(row)!r} must hold whole numbers") from None
     return dict(zip(COLUMNS, packets, strict=True))
 
 
-def _write(path: Path, done) -> None:
-    text = "inject,arrive\n" + "".join(f"{i},{a}\n" for i, a in zip(done.inject, done.arrive, strict=True))
-    try:
-        path.write_text(text)
-    except OSError as e:
-        raise OptionError(f"{path}: it cannot be written ({e.strerror})") from None
+def _text(done) -> str:
+    return "inject,arrive\n" + "".join(f"{i},{a}\n" for i, a in zip(done.inject, done.arrive, strict=True))
 
 
 def _sentence(result: dict) -> str:

@@ -175,9 +175,12 @@ def load(
         )
     if pattern == "transpose" and noc.columns != noc.rows:
         raise OptionError(f"traffic transpose needs a square mesh; {chip.name} has {noc.columns} x {noc.rows} routers")
-    for name, value, least in (("flits", flits, 1), ("warmup", warmup, 0), ("cycles", cycles, 1)):
+    for name, value, least, most in (("flits", flits, 1, LARGEST_SIZE), ("warmup", warmup, 0, LARGEST_TIME),
+                                     ("cycles", cycles, 1, LARGEST_TIME), ("seed", seed, 0, None)):  # fmt: skip
         if value < least:
             raise OptionError(f"{name} {value} must be a whole number >= {least}")
+        if most is not None and value > most:
+            raise OptionError(f"{name} {value} is above the largest supported, {most}")
     if not 0 < offered / flits <= 1:
         raise OptionError(f"load {offered:g} must be above 0 and at most {flits}, one packet of {flits} flits a cycle")
     rng = np.random.default_rng(seed)
@@ -186,11 +189,16 @@ def load(
     last = warmup + 2 * cycles
     done = replay(chip, time, src, dst, np.full(len(time), flits), last)
     measured = (time >= warmup) & (time < warmup + cycles)
+    if not measured.any():
+        raise OptionError(
+            f"no packet was made in {cycles} measured cycles: load {offered:g} in packets of {flits} flits makes "
+            f"{offered / flits * chip.n_cores * cycles:.2g} on average; raise the load, or measure more cycles"
+        )
     within = (done.arrive >= warmup) & (done.arrive < warmup + cycles)
     per = flits / (chip.n_cores * cycles)
     made, accepted = measured.sum() * per, within.sum() * per
     arrived = done.arrive[measured] >= 0
-    stable = bool(measured.any() and arrived.all() and accepted >= KEEPS_UP * made - 3 * np.sqrt(made * per))
+    stable = bool(arrived.all() and accepted >= KEEPS_UP * made - 3 * np.sqrt(made * per))
     latency = float((done.arrive - time)[measured].mean()) if stable else None
     busiest = None if stable else link_name(chip, int(np.argmax(link_busy(chip, done.link_flits))))
     return Load(pattern, int(measured.sum()), float(made), float(accepted), latency, stable, busiest)

@@ -128,6 +128,14 @@ BAD_LOADS = [
     ({"pattern": "tornado"}, "unknown traffic 'tornado'; choose one of: transpose, hotspot, neighbor, uniform"),
     ({"offered": 0}, "load 0 must be above 0 and at most 1, one packet of 1 flits a cycle"),
     ({"cycles": 0}, "cycles 0 must be a whole number >= 1"),
+    ({"cycles": 10**22}, f"cycles {10**22} is above the largest supported, {1 << 48}"),
+    ({"flits": 1 << 17}, "flits 131072 is above the largest supported, 65536"),
+    ({"seed": -1}, "seed -1 must be a whole number >= 0"),
+    (
+        {"offered": 1e-9, "cycles": 500},
+        "no packet was made in 500 measured cycles: load 1e-09 in packets of 1 flits makes 8e-06 on average; "
+        "raise the load, or measure more cycles",
+    ),
 ]
 
 

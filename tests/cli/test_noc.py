@@ -1,0 +1,45 @@
+"""`nwcompile noc`: lists of packets as people have them, and one sentence for those that cannot be read."""
+
+import json
+
+import pytest
+
+HEAD = "time,src,dst,size\n"
+
+
+def test_cli_noc_replays_a_list_into_a_file(command, folder):
+    (folder / "in.csv").write_text("size,dst,src,time,note\n1,6,0,0,first\n1,0,6,4,second\n")
+    code, out, err = command("noc --chip mesh_spec --trace-in in.csv --trace-out deep/out.csv --json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["hops"] == 12
+    assert (folder / "deep" / "out.csv").read_text() == "inject,arrive\n0,23\n4,27\n"
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xef\xbb\xbf" + HEAD.encode() + b"0,0,6,1\n", f"\n{HEAD}\r\n0,0,6,1\n\n".encode()]
+)
+def test_cli_noc_reads_what_spreadsheets_and_editors_write(command, folder, content):
+    """A mark of the encoding before the first column's name; empty lines."""
+    (folder / "in.csv").write_bytes(content)
+    code, out, _ = command("noc --chip mesh_spec --trace-in in.csv --json")
+    assert code == 0 and json.loads(out)["packets"] == 1
+
+
+WRONG = [
+    ("", "in.csv: column time is missing; the first line must name time, src, dst, size"),
+    ("time;src;dst;size\n", "in.csv: column time is missing; the first line must name time, src, dst, size"),
+    (f"{HEAD}\n0,0,6,1\n0,0,6\n", "in.csv, line 4: '0,0,6' must hold whole numbers"),
+    (f"{HEAD}0.5,0,6,1\n", "in.csv, line 2: '0.5,0,6,1' must hold whole numbers"),
+    (f"{HEAD}0,0,64,1\n", "packet 0: dst 64 is outside 0..63 (mesh_spec has 64 cores)"),
+]
+
+
+@pytest.mark.parametrize(("content", "text"), WRONG)
+def test_cli_noc_wrong_list_is_one_sentence(command, folder, content, text):
+    (folder / "in.csv").write_text(content)
+    assert command("noc --chip mesh_spec --trace-in in.csv --trace-out out.csv") == (
+        2,
+        "",
+        f"nwcompile: error: {text}\n",
+    )
+    assert not (folder / "out.csv").exists()
