@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from nwcompile.errors import BackendError, OptionError, unknown_choice
 from nwcompile.nn import cpu, ops
 from nwcompile.nn.surrogate import kernel_form
 
@@ -82,8 +83,14 @@ def fire(current: torch.Tensor, state: torch.Tensor, n: Neurons, form: str) -> t
     """The spikes of `scan` in fewer bytes, and the last state, without a gradient or `w_rec`; on the CPU.
 
     form: "float" `[B, T, N]` of the current's dtype; "uint8" `[B, T, N]`; "bits" int32 `[B, ceil(T/32), N]`, step t in
-    bit t % 32 of word t // 32, unused bits 0.
+    bit t % 32 of word t // 32, unused bits 0. Raises OptionError for another form, BackendError for another device and
+    for neurons with `w_rec`.
     """
+    if form not in FORMS:
+        raise OptionError(unknown_choice("form", form, FORMS))
+    if current.device.type != "cpu" or n.w_rec is not None:
+        what = "neurons with recurrent weights" if n.w_rec is not None else f"device {current.device.type!r}"
+        raise BackendError(f"spikes without membranes have no kernel for {what}; use nwcompile.nn.scan.scan")
     return ops.lif_fire(current, state, n.beta, n.threshold, n.reset, n.floor, form)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from nwcompile.errors import BackendError, OptionError
 from nwcompile.nn import ops
 from nwcompile.nn.scan import Neurons, fire, scan, scan_loop
 from nwcompile.nn.surrogate import SURROGATES, atan, sigmoid
@@ -228,3 +229,18 @@ def test_gradients_of_gradients_are_refused(plain):
     (grad,) = torch.autograd.grad(mem.square().sum(), current, create_graph=True)
     with pytest.raises(RuntimeError, match="lif_scan_backward"):
         grad.sum().backward()
+
+
+def test_spikes_alone_name_what_they_have_no_kernel_for():
+    n, current = neurons_of(3, "zero"), random(2, 4, 3)
+    with pytest.raises(OptionError) as error:
+        fire(current, n.cleared(current), n, "bit")
+    assert str(error.value) == "unknown form 'bit'; choose one of: bits, float, uint8"
+    recurrent = neurons_of(3, "zero", w_rec=torch.zeros(3, 3))
+    with pytest.raises(BackendError) as error:
+        fire(current, recurrent.cleared(current), recurrent, "bits")
+    assert str(error.value) == (
+        "spikes without membranes have no kernel for neurons with recurrent weights; use nwcompile.nn.scan.scan"
+    )
+    with pytest.raises(BackendError, match="no kernel for device 'meta'"):
+        fire(current.to("meta"), n.cleared(current), n, "bits")
