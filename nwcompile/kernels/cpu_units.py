@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from nwcompile.kernels.cpu_partition import add, remove
 from nwcompile.kernels.jit import compiled
 
 
@@ -88,3 +89,20 @@ def add_received(in_offset, in_row, in_count, row_atom, row_cycles, offset, step
             atom = row_atom[in_row[e]]
             for i in range(offset[atom], offset[atom + 1]):
                 cycles[u, step[i]] += each * count[i]
+
+
+@compiled()
+def units_fit(fan, core, demand, start, neurons, limit, fits):
+    """Sets fits: bool[unit] to whether an empty core of limit: int64[resource] holds all neurons of each unit.
+
+    fan, core: of cpu_partition, the core empty; demand: int64[neuron, 2]; start: int64[unit + 1] into
+    neurons: int64[...].
+    """
+    for u in range(len(start) - 1):
+        n = start[u]
+        while n < start[u + 1] and not (core.used > limit).any():
+            add(fan, core, demand, neurons[n])
+            n += 1
+        fits[u] = not (core.used > limit).any()
+        for j in range(start[u], n):
+            remove(fan, core, demand, neurons[j])

@@ -26,7 +26,8 @@ from nwcompile.passes.unit_search import Partition, Search, improved
 from nwcompile.passes.units import fitting_units
 
 UNITS_PER_CORE = 16  # that the search begins with
-N_LEVELS = 3  # times that units are made half as heavy
+N_LEVELS = 3  # of units, each half as heavy as those before
+MOST_UNITS = 10_000  # that it begins with, unless the chip makes them smaller
 FINE = 128  # neurons up to which every one is a unit from the beginning
 GROWTH = 1.5  # between the numbers of cores that are tried
 FIRST_EFFORT = 0.1  # for each number of cores
@@ -77,7 +78,7 @@ def _improvements(search: Search, slices: np.ndarray) -> Iterator[Partition]:
         yield best
         if saves_cores and found.excess:
             break
-    for level in range(1, N_LEVELS + 1):
+    for level in range(N_LEVELS if best.excess == 0 or slices.max() >= search.chip.n_cores else 0):
         best = min(_finer(search, best, level, 1.0), best, key=lambda p: p.rank)
         yield best
         if len(best.core_of) == len(search.load):
@@ -86,7 +87,7 @@ def _improvements(search: Search, slices: np.ndarray) -> Iterator[Partition]:
         best = _of_slices(search, slices, best)
         yield best
     while search.deadline is not None:
-        best = min(_finer(search, best, N_LEVELS, 1.0), best, key=lambda p: p.rank)
+        best = min(_finer(search, best, N_LEVELS - 1, 1.0), best, key=lambda p: p.rank)
         yield best
 
 
@@ -100,6 +101,7 @@ def _core_counts(search: Search, n_slices: int) -> list[int]:
         return [options.n_cores]
     most = min(len(search.load), int((limit > 0).sum()))
     first = min(n_slices, most)
+    most = max(first, min(most, MOST_UNITS // UNITS_PER_CORE))
     if options.optimise in SAVE_CORES:
         least = 1 + int(np.searchsorted(np.cumsum(np.sort(limit)[::-1]), len(search.load)))
         return list(range(first, min(least, first) - 1, -1))

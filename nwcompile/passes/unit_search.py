@@ -14,9 +14,9 @@ from nwcompile.kernels import cpu_moves
 from nwcompile.passes.demand import empty_loads, unit_demand
 from nwcompile.passes.objective import weights
 
-WORK = 200_000_000  # steps and rows that one search may look at, a move being worth `EACH_MOVE` more
-EACH_MOVE = 250
-FEWEST_MOVES, MOVES_PER_UNIT = 300, 100  # no more than so many for each unit
+WORK = 1_800_000_000  # steps and rows that one search may look at, a move counting for `EACH_MOVE` more
+EACH_MOVE = 1500
+FEWEST_MOVES, MOVES_PER_UNIT = 300, 300  # tried at least, and at most for each unit
 SMALL = 1000  # units up to which the search begins hot
 CHUNK = 1000  # moves between two looks at the clock
 HEAT = 0.3  # of the cost, and divided by the number of units: where the temperature starts
@@ -92,7 +92,10 @@ def _filled(demand: cpu_moves.Demand, chip: Chip, core_of) -> cpu_moves.Loads:
 
 
 def _annealed(search: Search, demand, weight: np.ndarray, start: Partition, heat: float, effort: float) -> Partition:
-    """The best of an annealing (Kirkpatrick et al., Science 220, 1983) from `start`; with `heat` 0 only down."""
+    """The best of an annealing (Kirkpatrick et al., Science 220, 1983) from `start`; with `heat` 0 only down.
+
+    Given up where limits are exceeded and a whole `CHUNK` of moves has not mended any of it.
+    """
     n_units, n_steps = demand.send.shape
     each = EACH_MOVE + n_steps + len(demand.in_row) // n_units
     n_moves = int(effort * min(MOVES_PER_UNIT * n_units, WORK // each)) + FEWEST_MOVES
@@ -101,10 +104,10 @@ def _annealed(search: Search, demand, weight: np.ndarray, start: Partition, heat
     temperatures = [heat * start.cost / n_units * step for step in COOLING] if heat else [0.0]
     for temperature in temperatures:
         for left in range(-(-n_moves // len(temperatures)), 0, -CHUNK):
-            core_of, n = loads.core_of.copy(), min(left, CHUNK)
+            core_of, n, over = loads.core_of.copy(), min(left, CHUNK), best.excess
             rank = cpu_moves.search(demand, loads, weight, temperature, n, keep_all, search.state, core_of)
             if rank < best.rank:
                 best = best._replace(core_of=core_of, excess=int(rank[0]), cost=rank[1])
-            if search.is_late:
+            if search.is_late or over and best.excess == over:
                 return best
     return best

@@ -9,6 +9,7 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.kernels import cpu_partition as kernels
+from nwcompile.kernels import cpu_units
 from nwcompile.passes import capacity
 
 
@@ -21,14 +22,13 @@ def fitting_units(
     """
     if unit_of is None:
         unit_of = np.repeat(np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers])
-    fan, limit, n_fitting = capacity.fan_in(network, chip), capacity.site_limits(chip).max(0), 0
+    fan, limit = capacity.fan_in(network, chip), capacity.site_limits(chip).max(0)
     while True:
         size = np.bincount(unit_of)
         large = np.bincount(unit_of, load) * n_units > load.sum()
         large |= size > limit[kernels.NEURONS]
         if not (large & (size > 1)).any():
-            large |= ~_fit(fan, limit, unit_of, n_fitting)
-            n_fitting = 0 if large.any() else len(size)
+            large |= ~_fit(fan, limit, unit_of)
         if not (large & (size > 1)).any():
             return unit_of
         unit_of = split(network, unit_of, large)
@@ -65,15 +65,10 @@ def _places(network: Network) -> np.ndarray:
     return np.concatenate(places).astype(np.int64)
 
 
-def _fit(fan: kernels.FanIn, limit: np.ndarray, unit_of: np.ndarray, n_known: int) -> np.ndarray:
-    """bool[unit]: whether an empty core of this limit int64[resource] holds each unit, as all below `n_known`."""
-    order = np.argsort(unit_of, kind="stable")
+def _fit(fan: kernels.FanIn, limit: np.ndarray, unit_of: np.ndarray) -> np.ndarray:
+    """bool[unit]: whether an empty core of this limit int64[resource] holds each unit."""
     start = np.concatenate([[0], np.cumsum(np.bincount(unit_of))])
-    fits, core = np.ones(len(start) - 1, bool), capacity.empty_core(fan)
-    demand = np.zeros((len(unit_of), 2), np.int64)
-    for u in range(n_known, len(fits)):
-        neurons = order[start[u] : start[u + 1]]
-        taken = np.zeros(len(neurons), bool)
-        fits[u] = kernels.fill(fan, core, demand, neurons, limit, False, taken) == len(neurons)
-        kernels.clear(fan, core, demand, neurons[taken])
+    demand, fits = np.zeros((len(unit_of), 2), np.int64), np.zeros(len(start) - 1, bool)
+    order = np.argsort(unit_of, kind="stable")
+    cpu_units.units_fit(fan, capacity.empty_core(fan), demand, start, order, limit, fits)
     return fits
