@@ -26,12 +26,13 @@ def split(n: int, size: int, unit: int = 1) -> list[tuple[int, int]]:
 def parts(n_samples: int, n_steps: int, n_neurons: int, whole_rows: bool, lanes: int) -> list[tuple[int, ...]]:
     """(first sample, last sample, first neuron, last neuron) of every part of `[B, T, N]`.
 
-    Samples are shared out first; where they are too few and not `whole_rows`, neurons as well, in multiples of `lanes`.
+    Samples are shared out first; where they are too few, neurons as well, in multiples of `lanes`. With `whole_rows`
+    (recurrent layers) it is samples only, by fours, which their kernels take together.
     """
     size = n_samples * n_steps * n_neurons
     if size < 2 * SMALLEST_PART:
         return [(0, n_samples, 0, n_neurons)]
-    rows = split(n_samples, size)
+    rows = split(n_samples, size, 4 if whole_rows else 1)
     columns = [(0, n_neurons)] if whole_rows else split(n_neurons, size // len(rows), lanes)
     columns = columns if len(rows) < MOST_PARTS // 2 else [(0, n_neurons)]
     return [(*row, *column) for row in rows for column in columns]

@@ -84,13 +84,13 @@ def test_scan_goes_on_from_its_last_state(recurrent):
 @pytest.mark.parametrize("floor", [False, True])
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_scan_has_the_gradients_of_the_plain_loop(run, reset, detach_reset, floor, recurrent):
-    shape = 3, 19, 37
+    shape = 6, 19, 37
     n = neurons_of(shape[2], reset, torch.float64)
     w_rec = random(37, 37, seed=3, dtype=torch.float64) / 4 if recurrent else None
     weight = random(3, *shape, seed=2, dtype=torch.float64)
     grads = []
     for function in (run, lif):
-        inputs = random(*shape, dtype=torch.float64), random(3, 37, seed=1, dtype=torch.float64)
+        inputs = random(*shape, dtype=torch.float64), random(6, 37, seed=1, dtype=torch.float64)
         leaves = [x.clone().requires_grad_() for x in (*inputs, n.beta, n.threshold, *([w_rec] if recurrent else []))]
         current, v0, beta, threshold, *w = leaves
         if function is lif:
