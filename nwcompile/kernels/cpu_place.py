@@ -10,8 +10,7 @@ from nwcompile.kernels.jit import compiled
 class Ground(NamedTuple):
     """What does not change while cores move: messages, costs of ways and which core may go where.
 
-    Messages are those between different cores; CSR by core, every pair of cores twice. Where ways cost the same back,
-    `sent` has those of both directions, and `received` none.
+    Messages are those between different cores; CSR by core, every pair of cores twice.
     """
 
     start: np.ndarray  # int64[core + 1]
@@ -21,6 +20,8 @@ class Ground(NamedTuple):
     site_xy: np.ndarray  # int64[site, 2]: rows of `along_x` and of `along_y`
     along_x: np.ndarray  # int64[x, x]: cost of a way from x to x
     along_y: np.ndarray  # int64[y, y]
+    outside: np.ndarray  # int64[2, core]: messages from outside the chip, and to it
+    gate_cost: np.ndarray  # int64[2, site]: cost of the way of each such message
     site_kind: np.ndarray  # int64[site]
     fits: np.ndarray  # bool[core, kind]
 
@@ -39,6 +40,8 @@ def routed_cost(ground, site_of):
     """Sum over messages of the cost of their ways. site_of: int64[core]."""
     total = np.int64(0)
     for a in range(len(site_of)):
+        for k in range(2):
+            total += ground.outside[k, a] * ground.gate_cost[k, site_of[a]]
         for i in range(ground.start[a], ground.start[a + 1]):
             b = ground.other[i]
             if b > a:
@@ -49,15 +52,16 @@ def routed_cost(ground, site_of):
 
 @compiled()
 def move_delta(ground, site_of, a, b, new):
-    """What moving core `a` to site `new` adds to the cost of its messages with others than core `b`."""
+    """What moving core `a` to site `new` adds to the cost of its messages, but for those with core `b`."""
     old = site_of[a]
     delta = np.int64(0)
+    for k in range(2):
+        delta += ground.outside[k, a] * (ground.gate_cost[k, new] - ground.gate_cost[k, old])
     for i in range(ground.start[a], ground.start[a + 1]):
         if ground.other[i] != b:
             there = site_of[ground.other[i]]
             delta += ground.sent[i] * (distance(ground, new, there) - distance(ground, old, there))
-            if ground.received[i] != 0:
-                delta += ground.received[i] * (distance(ground, there, new) - distance(ground, there, old))
+            delta += ground.received[i] * (distance(ground, there, new) - distance(ground, there, old))
     return delta
 
 

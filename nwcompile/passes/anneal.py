@@ -46,7 +46,7 @@ def _improvements(ground: cpu_place.Ground, best: np.ndarray, seed: int, repeat:
     """
     n_sites, state = len(ground.site_xy), np.array([seed], np.uint64)
     n_moves = min(LARGEST_MOVES, MOVES_PER_SITE * n_sites)
-    while len(ground.other):
+    while len(ground.other) or (ground.outside.any() and ground.gate_cost.any()):
         site_of, core_at = best.copy(), cores_at(best, n_sites)
         first = cpu_anneal.uphill_mean(ground, site_of, core_at, state, n_moves)
         above_best = 0

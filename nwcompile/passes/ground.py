@@ -3,12 +3,14 @@
 import numpy as np
 
 from nwcompile.cost.traffic import build_axons, core_pairs, flat_cores, pair_messages, resources
-from nwcompile.cost.way_cost import way_cost
+from nwcompile.cost.way_cost import WayCost, way_cost
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.ir.program import Axons
+from nwcompile.ir.routing import hops
 from nwcompile.kernels import cpu_place
 from nwcompile.passes import capacity
 from nwcompile.passes.fixed_sites import kinds_of_sites, pins
@@ -17,7 +19,8 @@ from nwcompile.passes.fixed_sites import kinds_of_sites, pins
 def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> cpu_place.Ground:
     """The Ground of a mapping's cores: costs of ways for `options.optimise`, cores fixed by `options.fixed_sites`.
 
-    Ways are those of the chip's routing, detours round faults and slow links between chips included. Raises
+    Ways are those of the chip's routing, detours round faults and slow links between chips included, and those from
+    and to io.sites. Raises
     OptionError for an objective that the chip's file has no figures for.
     """
     n_cores, core_of = mapping.n_cores, flat_cores(network, mapping)
@@ -34,13 +37,39 @@ def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     used = np.stack([held[name] for name in capacity.LIMITS], 1)
     pinned = pins(network, chip, mapping.core_of, n_cores, options)
     way = way_cost(chip, options.optimise)
-    if all((along == along.T).all() for along in (way.along_x, way.along_y)):
-        both = np.stack([both.sum(0), np.zeros_like(both[0])])
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
     return cpu_place.Ground(
         start, key % n_cores, both[0], both[1], way.xy[router], way.along_x, way.along_y,
+        _outside(network, axons, core_of, n_cores, activity), _gate_cost(chip, way),
         *kinds_of_sites(capacity.site_limits(chip), used, pinned),
     )  # fmt: skip
+
+
+def _outside(network: Network, axons: Axons, core_of: np.ndarray, n_cores: int, activity: Activity) -> np.ndarray:
+    """int64[2, core]: messages of input lines to each core, and spikes of output layers from it."""
+    found = np.zeros((2, n_cores), np.int64)
+    for name in network.inputs:
+        first = network.offsets[name]
+        offset = axons.offset[first : first + network.node(name).n_neurons + 1]
+        sent = np.repeat(activity.counts[name].sum(0, dtype=np.int64), np.diff(offset))
+        np.add.at(found[0], axons.core[offset[0] : offset[-1]], sent)
+    for name in network.outputs:
+        first = network.offsets[name]
+        cores = core_of[first : first + network.node(name).n_neurons]
+        np.add.at(found[1], cores, activity.counts[name].sum(0, dtype=np.int64))
+    return found
+
+
+def _gate_cost(chip: Chip, way: WayCost) -> np.ndarray:
+    """int64[2, site]: cost of the ways from and to the gate of each site (`nwcompile.cost.gates`); 0 without any."""
+    if not len(chip.io_cores):
+        return np.zeros((2, chip.n_cores), np.int64)
+    gate = chip.io_cores[:, None] // chip.noc.cores_per_router
+    own, costs = np.arange(len(chip.grid.is_open)), []
+    for ends in ((gate, own), (own, gate)):
+        nearest = hops(chip.grid, *ends).sum(-1).argmin(0)
+        costs.append(way.between(*ends)[nearest, own])
+    return np.repeat(costs, chip.noc.cores_per_router, axis=1)
 
 
 def cores_at(site_of: np.ndarray, n_sites: int) -> np.ndarray:

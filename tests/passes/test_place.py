@@ -44,23 +44,25 @@ def ring(n: int) -> tuple[Network, dict, Activity]:
     return network, {"a": np.arange(n)}, Activity({"a": np.arange(1, n + 1, dtype=np.int32)[None]}, n)
 
 
-@given(seed=st.integers(0, 10**6), n_cores=st.integers(1, 10), kind=st.sampled_from(["mesh", "torus", "detours"]))
+@given(seed=st.integers(0, 10**6), n_cores=st.integers(1, 10), kind=st.sampled_from(["mesh", "torus", "detours", "io"]))
 def test_routed_cost_is_the_messages_times_the_hops_that_are_counted(seed, n_cores, kind):
-    detours = {"noc__routing": "up-down", "noc__faults": ["0,0", "1,1-2,1"]} if kind == "detours" else {}
-    chip = small_chip(noc__topology="torus" if kind == "torus" else "mesh", noc__virtual_channels=2, **detours)
+    more = {"detours": {"noc__routing": "up-down", "noc__faults": ["0,0", "1,1-2,1"]},
+            "torus": {"noc__topology": "torus"}, "io": {"io__sites": ["0,1,0", "2,0,1"]}}  # fmt: skip
+    chip = small_chip(noc__virtual_channels=2, **more.get(kind, {}))
     network, mapping, activity = scattered(seed, n_cores, chip)
     events = count_events(emit(network, feed_forward(network), mapping, chip, None, {}), activity)
-    ew, ns = int(events["hops_ew"].sum()), int(events["hops_ns"].sum())
+    ew, ns = (int(events[f"hops_{d}"].sum() + events[f"hops_io_{d}"].sum()) for d in ("ew", "ns"))
     for optimise, cost in (("traffic", ew + ns), ("time", 2 * ew + 3 * ns), ("energy", 5 * ew + 7 * ns)):
         assert routed_cost(mapping, network, chip, activity, optimise) == cost
 
 
+IO = {"io__sites": ["0,0,0", "2,1,1"]}
 SLOW = {"noc__columns": 4, "noc__chip_columns": 2, "noc__chip_hop_cycles": 30}
 DETOURS = {**SLOW, "noc__routing": "up-down", "noc__faults": ["1,0", "2,1-3,1"]}
 ONE_WAY = {**SLOW, "noc__topology": "torus", "noc__virtual_channels": 2, "noc__chip_columns": 3}  # east over the border
 
 
-@given(seed=st.integers(0, 10**6), n_cores=st.integers(2, 10), keys=st.sampled_from([SLOW, DETOURS, ONE_WAY]))
+@given(seed=st.integers(0, 10**6), n_cores=st.integers(2, 10), keys=st.sampled_from([SLOW, DETOURS, ONE_WAY, IO]))
 def test_swap_delta_is_the_difference_of_full_costs(seed, n_cores, keys):
     chip = small_chip(**keys)
     network, mapping, activity = scattered(seed, n_cores, chip)
@@ -337,3 +339,12 @@ def test_place_takes_a_callable():
     mapping, activity = Mapping.from_arrays({"fc1": [0] * 4}, chip.sites[:1]), Activity.uniform(network)
     placed = place(mapping, network, chip, activity, Options(placer=lambda m, *_: Mapping(m.core_of, chip.sites[3:4])))
     assert placed.site_of.tolist() == [chip.sites[3].tolist()]
+
+
+def test_a_core_that_talks_to_the_outside_alone_goes_to_its_gate():
+    chip = small_chip(noc__columns=5, noc__rows=5, noc__cores_per_router=2, io__sites=["4,2,0"])
+    network = dense_net(6, 4)
+    mapping, activity = Mapping.from_arrays({"fc1": [0] * 4}, chip.sites[:1]), Activity.uniform(network)
+    for placer in ("anneal", "hill-climb", "pso"):
+        placed = place(mapping, network, chip, activity, Options(placer=placer))
+        assert placed.site_of.tolist() == [[4, 2, 1]]
