@@ -77,8 +77,8 @@ def move_on_bus(bus, s, w, costs, axons, box, p, counts):
     if w.is_on:
         begin_watch(w, axons, box, np.int64(0), costs.shared)
         w.since[:] = 0
-    time, last = np.int64(0), np.int64(0)
-    while costs.longest_step == 0 or time <= costs.longest_step:
+    time, last, soonest, longest = np.int64(0), np.int64(0), NEVER, costs.longest_step or NEVER
+    while last <= longest:
         soonest = NEVER
         for core in range(n_cores):
             if p.next_at[core] <= time:
@@ -99,7 +99,7 @@ def move_on_bus(bus, s, w, costs, axons, box, p, counts):
         if n_moved > 0:
             time += bus.slot_ticks
             last = time
-        elif soonest < NEVER:
+        elif soonest <= longest and soonest < NEVER:
             time += (soonest - time + bus.slot_ticks - 1) // bus.slot_ticks * bus.slot_ticks
         else:
             break
@@ -108,7 +108,7 @@ def move_on_bus(bus, s, w, costs, axons, box, p, counts):
     for core in range(n_cores):
         n_open += p.state[core] != SENT or p.ring[core, 1] > 0 or box.external[core] >= 0
         last = max(last, p.end[core])
-    if costs.longest_step and max(last, time) > costs.longest_step:
+    if last > longest or longest < soonest < NEVER:
         return np.int64(TOO_LONG)
     if n_open > 0:
         return np.int64(STUCK)

@@ -279,8 +279,11 @@ def move_messages(m, q, w, costs, axons, box, p, counts):
         time, node = next_node(q.wheel)
         if node < 0:
             break
-        if time > end:
-            return np.int64(TOO_LONG)
+        if time > end:  # nodes may be looked at though all messages are there
+            for core in range(0 if costs.shared else n_cores):
+                n_waiting -= serve_inputs(axons, box, p, core, time, counts)
+            if n_waiting > p.lost[0]:
+                return np.int64(TOO_LONG)
         if node < m.n_routers:
             look_at_router(m, q, node, time)
             if w.is_on:

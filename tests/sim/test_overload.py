@@ -25,7 +25,7 @@ from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.noc import replay
 from tests.chips import small_chip
 from tests.nets import FIXED
-from tests.random_programs import inputs, programs
+from tests.random_programs import buses, chips, inputs, programs
 
 FREE = {f"cost__{event}_cycles": 0 for event in ("visit", "update", "spike")}
 TINY = {"noc__buffer_flits": 1, "core__max_in_axons": None, "core__max_out_axons": None}
@@ -249,6 +249,22 @@ def test_a_step_that_takes_too_long_names_its_link():
         "step 1 of sample 1 on small: not done after 60 cycles (noc.max_step_cycles), 3 of 8 flits offered were "
         "accepted; the busiest link is (0, 0) port 0 inject; send less, place it again, or raise noc.max_step_cycles"
     )
+
+
+@pytest.mark.parametrize("on", [chips, buses])
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_a_step_may_take_max_step_cycles_and_no_cycle_more(on, data):
+    program = data.draw(programs(on))
+    x = data.draw(inputs(program))[:1]
+    done = simulate(program, x, "cycle").step_cycles - program.chip.barrier_cycles(program.mapping.n_tiles)
+    most = int(done.max())
+    if program.schedule.period > 1 or most < 2:
+        return
+    again = simulate(on_chip(program, noc__max_step_cycles=most), x, "cycle").step_cycles
+    assert np.array_equal(again - program.chip.barrier_cycles(program.mapping.n_tiles), done)
+    with pytest.raises(BackendError, match=f"step {done.argmax()} of sample 0 on random: not done after {most - 1} "):
+        simulate(on_chip(program, noc__max_step_cycles=most - 1), x, "cycle")
 
 
 def test_a_run_that_we_let_hang_says_so(monkeypatch):
