@@ -223,7 +223,7 @@ def _options(parser: Parser) -> None:
     add("--partitioner", type=_choice("partitioner", PARTITIONERS), help=f"neurons to cores: {', '.join(PARTITIONERS)}")
     add("--placer", type=_choice("placer", PLACERS), help=f"cores to sites: {', '.join(PLACERS)}")
     for name, words in (("optimise", choices.OBJECTIVES), ("execution", choices.EXECUTIONS),
-                        ("multicast", choices.MULTICASTS), ("on-multi-spike", choices.ON_MULTI_SPIKE)):  # fmt: skip
+                        ("on-multi-spike", choices.ON_MULTI_SPIKE)):  # fmt: skip
         add(f"--{name}", type=_choice(name, words), help=", ".join(words))
     add("--fix", action="append", type=_fixed, metavar="LAYER=X,Y,PORT",
         help="keep cores of a layer at sites: out=7,0,0; several, for its cores in order: out=7,0,0+7,0,1")  # fmt: skip

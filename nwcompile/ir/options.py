@@ -10,7 +10,6 @@ from nwcompile.errors import OptionError, unknown_choice
 
 EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
-MULTICASTS = ("unicast",)
 ON_MULTI_SPIKE = ("refuse", "graded", "repeat")
 LARGEST = (1 << 63) - 1
 
@@ -25,9 +24,9 @@ class Options:
     of the fewest that hold it (`floorline`: of as many as serve `optimise` best).
     `fixed_sites` gives the first cores of a layer sites (x, y, port) that placement leaves them at.
     `time_budget_s` lets the placer go on improving that long (then the result depends on the machine's speed).
-    `multicast` says what is done for several destinations: one message each. `on_multi_spike` says what is done with
-    neurons and inputs that send several spikes a step, on a chip whose spikes are binary: `refuse`, `graded` (a message
-    carries the count, or the sign) or `repeat` (n spikes are n messages to every destination, on any chip).
+    `on_multi_spike` says what is done with neurons and inputs that send several spikes a step, on a chip whose spikes
+    are binary: `refuse`, `graded` (a message carries the count, or the sign) or `repeat` (n spikes are n messages to
+    every destination, on any chip).
     """
 
     seed: int = 0
@@ -37,13 +36,12 @@ class Options:
     n_cores: int | None = None
     optimise: str = "time"
     execution: str = "pipelined"
-    multicast: str = "unicast"
     on_multi_spike: str = "refuse"
     time_budget_s: float | None = None
     fixed_sites: dict[str, tuple[tuple[int, int, int], ...]] | None = None
 
     def __post_init__(self):
-        for name, choices in (("optimise", OBJECTIVES), ("execution", EXECUTIONS), ("multicast", MULTICASTS),
+        for name, choices in (("optimise", OBJECTIVES), ("execution", EXECUTIONS),
                               ("on_multi_spike", ON_MULTI_SPIKE)):  # fmt: skip
             if getattr(self, name) not in choices:
                 raise OptionError(unknown_choice(name, getattr(self, name), choices))

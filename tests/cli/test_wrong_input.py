@@ -104,7 +104,7 @@ def zip_of_text() -> bytes:
          "--dt, --dialect and --neuron say how to read a .nir file; name it with --model"),
         ("compile toy:make --chp tiny -o build",
          "compile: unknown flag '--chp'; choose one of: --chip, --calibration, --cores, --dialect, --dt, --execution, "
-         "--fix, --help, --json, --multicast, --neuron, --on-multi-spike, --optimise, --output, --partitioner, "
+         "--fix, --help, --json, --neuron, --on-multi-spike, --optimise, --output, --partitioner, "
          "--placer, --plan-only, --seed, --set, --time-budget, --weight-bits, -h, -o"),
         (
             "report net.nwc --steps 3 -o net.nwc",

@@ -33,7 +33,6 @@ LARGEST = 9223372036854775807
         ({"fixed_sites": 3}, "fixed_sites=3 must be {layer: [(x, y, port), ...]}, whole numbers from 0 on"),
         ({"execution": "phasd"}, "unknown execution 'phasd'; choose one of: phased, pipelined"),
         ({"optimise": None}, "unknown optimise 'None'; choose one of: cores, edp, energy, time, traffic"),
-        ({"multicast": "tree"}, "unknown multicast 'tree'; choose one of: unicast"),
         ({"on_multi_spike": "grade"}, "unknown on_multi_spike 'grade'; choose one of: graded, refuse, repeat"),
     ],
 )
