@@ -43,6 +43,7 @@ class Demand(NamedTuple):
     arrival_offset: np.ndarray  # int64[atom + 1]
     arrival_step: np.ndarray  # int32[...]
     arrival_count: np.ndarray  # int32[...]: spikes of all sources of the atom
+    atom_spikes: np.ndarray  # int64[atom]: over all steps
     row_atom: np.ndarray  # int64[row]
     row_format: np.ndarray  # int64[row]
     row_bits: np.ndarray  # int64[format, block + 1]: synapse memory of a row of that many synapses
@@ -258,12 +259,14 @@ def below(state, n):
 
 @inlined
 def cost(total, weight):
-    """What the search makes small, float64: a + b T + c M + d R + e A times f + g T.
+    """What the search makes small, float64: a + b T + c M + d R + e A + h M / U times f + g T.
 
-    T is the time, M all messages, R those to other cores, A the in-axons, and weight: float64[7] the letters in order.
+    T is the time, M all messages, R those to other cores, A the in-axons, U the cores in use; weight: float64[8] are
+    the letters a to h.
     """
     once = weight[0] + weight[1] * total[TIME] + weight[2] * total[MESSAGES] + weight[3] * total[REMOTE]
-    return (once + weight[4] * total[AXONS]) * (weight[5] + weight[6] * total[TIME])
+    once += weight[4] * total[AXONS] + weight[7] * total[MESSAGES] / max(total[N_USED], 1)
+    return once * (weight[5] + weight[6] * total[TIME])
 
 
 @inlined
@@ -367,6 +370,16 @@ def promise(d, s, unit, other, core):
     return change
 
 
+@inlined
+def _most_saved(d, unit):
+    """Messages that a unit can save at most: those of all that it reads."""
+    n = np.int64(0)
+    if unit >= 0:
+        for e in range(d.in_offset[unit], d.in_offset[unit + 1]):
+            n += d.atom_spikes[d.row_atom[d.in_row[e]]]
+    return n
+
+
 @kernel
 def search(d, s, weight, temperature, n_moves, keep_all, state, best):
     """Try `n_moves` random moves at one temperature (Metropolis rule), limits first, in place.
@@ -380,8 +393,10 @@ def search(d, s, weight, temperature, n_moves, keep_all, state, best):
         if unit < 0 or (keep_all and other < 0 and s.n_units[s.core_of[unit]] == 1):
             continue
         before, over = cost(s.total, weight), s.total[EXCESS]
-        if over == 0 and weight[1] == 1.0 and promise(d, s, unit, other, core) > 5 * temperature:
-            continue
+        if over == 0 and weight[1] == 1.0:
+            saved = weight[7] / s.total[N_USED] * (_most_saved(d, unit) + _most_saved(d, other))
+            if promise(d, s, unit, other, core) > saved + 5 * temperature:
+                continue
         home = s.core_of[unit]
         _keep(s)
         _move(d, s, unit, other, core)

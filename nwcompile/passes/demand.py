@@ -56,7 +56,7 @@ def unit_demand(
     cpu_units.add_received(offset, row, count, row_atom, row_cycles[row_format], *arrivals, receive)
     inside = groups.unit >= 0
     kernels = _kernels(fan, start, neurons)
-    cycles = [_cycles(chip, name) for name in ("message_out", "message_in", "word")]
+    each = [cycles(chip, name) for name in ("message_out", "message_in", "word")]
     limit = capacity.site_limits(chip)[:, : cpu_moves.N_RESOURCES]
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
     return cpu_moves.Demand(
@@ -64,8 +64,9 @@ def unit_demand(
         receive, offset, row, count,
         np.searchsorted(groups.unit[inside], np.arange(n_units + 1)), groups.atom[inside].astype(np.int32),
         groups.unit[inside].astype(np.int32), groups.size[inside], _totals(groups.spikes)[inside],
-        *groups.spikes, atom_offset, atom_group, fan.atom_size, *arrivals, row_atom, row_format, row_bits, shared_bits,
-        *kernels, fan.kernel_bits, np.array(cycles, np.int64), np.array([chip.core.word_bits]),
+        *groups.spikes, atom_offset, atom_group, fan.atom_size, *arrivals, _totals(arrivals),
+        row_atom, row_format, row_bits, shared_bits,
+        *kernels, fan.kernel_bits, np.array(each, np.int64), np.array([chip.core.word_bits]),
         np.ascontiguousarray(limit), _barriers(chip, n_cores, activity.n_samples * timing.period),
     )  # fmt: skip
 
@@ -88,10 +89,10 @@ def empty_loads(demand: cpu_moves.Demand, chip: Chip) -> cpu_moves.Loads:
     return loads
 
 
-def _cycles(chip: Chip, event: str) -> int:
+def cycles(chip: Chip, event: str) -> int:
     """Cycles of an event, or 1 where the chip does not say."""
-    cycles = getattr(chip.cost, f"{event}_cycles")
-    return 1 if cycles is None else cycles
+    each = getattr(chip.cost, f"{event}_cycles")
+    return 1 if each is None else each
 
 
 def _kept_steps(n_steps: int, n_units: int) -> tuple[np.ndarray, int]:
@@ -169,13 +170,13 @@ def _formats(network: Network, chip: Chip, fan: FanIn) -> tuple[np.ndarray, np.n
     """By connection: bits of a row of 0.. synapses, bits of a synapse of a shared kernel or 0, cycles of a synop."""
     n = len(network.connections)
     row_bits = np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(fan.step_bits, 1)], 1)
-    shared, cycles = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    shared, synop = np.zeros(n, np.int64), np.zeros(n, np.int64)
     for i, c in enumerate(network.connections):
         kind = wiring(network, c).kind
         if kind == CONV and chip.weights.sharing:
             shared[i] = synapse_bits(c, kind, chip)
-        cycles[i] = _cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(kind, chip)]}")
-    return row_bits, shared, cycles
+        synop[i] = cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(kind, chip)]}")
+    return row_bits, shared, synop
 
 
 def _kernels(fan: FanIn, start: np.ndarray, neurons: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -191,8 +192,8 @@ def _kernels(fan: FanIn, start: np.ndarray, neurons: np.ndarray) -> tuple[np.nda
 
 def _send(network, chip, activity, timing, unit_of, step_at, n_steps) -> np.ndarray:
     """int64[unit, step]: cycles of visits, updates and spikes."""
-    visits = np.bincount(unit_of) * activity.n_samples * _cycles(chip, "visit")
-    cycles = np.repeat(visits[:, None], n_steps, 1).astype(np.int64)
+    visits = np.bincount(unit_of) * activity.n_samples * cycles(chip, "visit")
+    done = np.repeat(visits[:, None], n_steps, 1).astype(np.int64)
     first = capacity.neuron_offsets(network)
     for name, at in first.items():
         unit = unit_of[at : at + network.node(name).n_neurons]
@@ -202,9 +203,9 @@ def _send(network, chip, activity, timing, unit_of, step_at, n_steps) -> np.ndar
             if h < 0:
                 continue
             updates = activity.updates[name][t] if name in activity.updates else activity.n_samples
-            each = updates * np.int64(_cycles(chip, "update"))
-            np.add.at(cycles[:, h], unit, each + activity.counts[name][t] * np.int64(_cycles(chip, "spike")))
-    return cycles
+            each = updates * np.int64(cycles(chip, "update"))
+            np.add.at(done[:, h], unit, each + activity.counts[name][t] * np.int64(cycles(chip, "spike")))
+    return done
 
 
 def _barriers(chip: Chip, n_cores: int, n_barriers: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from math import ceil
 
 import numpy as np
 
+from nwcompile.errors import FitError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
@@ -43,9 +44,8 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
     nothing within the limits was found, these are the slices of `sequential`. The result may exceed the chip:
     `partition` judges it.
     """
-    slices = sequential(network, chip, activity, options)
     if has_rules(chip):
-        return slices
+        return sequential(network, chip, activity, options)
     deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
     search = Search(
         network, chip, activity, schedule(network, options.execution), options,
@@ -53,39 +53,40 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
     )  # fmt: skip
     best: Partition | None = None
     try:
-        for best in _improvements(search, np.concatenate([*slices.values()])):  # noqa: B007
+        for best in _improvements(search):  # noqa: B007
             if search.is_late:
                 break
     except KeyboardInterrupt:
-        if deadline is None:
+        if deadline is None or best is None:
             raise
-    if best is None or best.excess:
-        return slices
+    if best.excess:
+        return sequential(network, chip, activity, options)
     return capacity.by_layer(network, in_order(best.neuron_core))
 
 
-def _improvements(search: Search, slices: np.ndarray) -> Iterator[Partition]:
+def _improvements(search: Search) -> Iterator[Partition]:
     """The best partition so far, after every search: of several numbers of cores, then of finer and finer units.
 
-    `slices` int32[neuron] are cores of `sequential`: where nothing else fits, it is their units that are moved.
+    Where nothing else fits, it is the slices of `sequential` that are moved.
     """
     best: Partition | None = None
+    slices = _slices(search)
     saves_cores = search.options.optimise in SAVE_CORES
-    for n_cores in _core_counts(search, int(slices.max()) + 1):
+    for n_cores in _core_counts(search, 1 if slices is None else int(slices.max()) + 1):
         found = _begun(search, n_cores)
         if best is None or found.rank < best.rank or (saves_cores and not found.excess):
             best = found
         yield best
         if saves_cores and found.excess:
             break
-    for level in range(N_LEVELS if best.excess == 0 or slices.max() >= search.chip.n_cores else 0):
+    if best.excess and slices is not None and slices.max() < search.chip.n_cores:
+        best = _of_slices(search, slices, best)
+        yield best
+    for level in range(N_LEVELS):
         best = min(_finer(search, best, level, 1.0), best, key=lambda p: p.rank)
         yield best
         if len(best.core_of) == len(search.load):
             break
-    if best.excess and slices.max() < search.chip.n_cores:
-        best = _of_slices(search, slices, best)
-        yield best
     while search.deadline is not None:
         best = min(_finer(search, best, N_LEVELS - 1, 1.0), best, key=lambda p: p.rank)
         yield best
@@ -130,6 +131,14 @@ def _finer(search: Search, coarse: Partition, level: int, effort: float) -> Part
     unit_of = fitting_units(search.network, search.chip, search.load, n_units, coarse.unit_of)
     first = np.unique(unit_of, return_index=True)[1]
     return improved(search, unit_of, [coarse.neuron_core[first]], coarse.n_cores, effort)
+
+
+def _slices(search: Search) -> np.ndarray | None:
+    """Cores of `sequential`, int32[neuron]; None where it knows none of the number that is asked for."""
+    try:
+        return np.concatenate([*sequential(search.network, search.chip, search.activity, search.options).values()])
+    except FitError:
+        return None
 
 
 def _of_slices(search: Search, slices: np.ndarray, other: Partition) -> Partition:

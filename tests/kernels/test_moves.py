@@ -56,7 +56,10 @@ def test_search_leaves_loads_as_if_they_were_counted_anew(seed):
     network, chip, activity, unit_of, rng = case(seed)
     demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)
     loads = filled(demand, chip, rng.integers(0, N_CORES, unit_of.max() + 1))
-    weight, state = np.array([0.0, 1, rng.integers(2), 0, rng.integers(2), 1, 0]), np.array([seed], np.uint64)
+    weight, state = (
+        np.array([0.0, 1, rng.integers(2), 0, rng.integers(2), 1, 0, rng.integers(2)]),
+        np.array([seed], np.uint64),
+    )
     for temperature in (1e3, 0.0):
         best = loads.core_of.copy()
         over, cost = cpu_moves.search(demand, loads, weight, temperature, 40, False, state, best)

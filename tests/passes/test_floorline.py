@@ -1,19 +1,30 @@
 """The floorline partitioner finds what an exhaustive search finds, keeps every limit, and does what it is asked for."""
 
 import itertools
+import time
 
 import numpy as np
 import pytest
 
+from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.traffic import count_events
+from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.options import Options
+from nwcompile.ir.options import OBJECTIVES, Options
 from nwcompile.kernels import cpu_moves
+from nwcompile.passes import capacity
 from nwcompile.passes.demand import empty_loads, unit_demand
+from nwcompile.passes.emit import emit
 from nwcompile.passes.floorline import floorline
+from nwcompile.passes.objective import fixed_pj, weights
 from nwcompile.passes.schedule import schedule
+from nwcompile.passes.sequential import sequential
+from nwcompile.passes.striped import striped
+from nwcompile.passes.units import fitting_units, split
 from tests.chips import small_chip
-from tests.nets import FIXED, sparse_edge
+from tests.nets import FIXED, conv_net, sparse_edge
 
 
 def judged(network, chip, activity, core_of, n_cores) -> np.ndarray:
@@ -54,10 +65,12 @@ def is_optimal(seed: int) -> bool:
     network, chip, activity, n, n_cores = tiny_case(seed)
     demand = unit_demand(network, chip, activity, schedule(network), np.arange(n), n_cores)
 
-    def rank(core_of) -> tuple[int, int]:
+    weight = weights(network, chip, activity, schedule(network).n_hardware_steps(5), "time")
+
+    def rank(core_of) -> tuple[int, float]:
         loads = empty_loads(demand, chip)
         cpu_moves.put_all(demand, loads, np.asarray(core_of, np.int32))
-        return int(loads.total[cpu_moves.EXCESS]), int(loads.total[cpu_moves.TIME])
+        return int(loads.total[cpu_moves.EXCESS]), cpu_moves.cost(loads.total, weight)
 
     best = min(rank(core_of) for core_of in groupings(n, n_cores))
     found = flat(floorline(network, chip, activity, Options(seed=seed)))
@@ -71,3 +84,109 @@ def test_floorline_finds_the_optimum_of_tiny_nets():
 @pytest.mark.long
 def test_floorline_finds_the_optimum_of_500_tiny_nets():
     assert sum(is_optimal(seed) for seed in range(500)) >= 475
+
+
+def bursty(seed: int = 0):
+    """A convolution whose pixels are busy one after another, and a small chip that it does not fill."""
+    network, rng = conv_net((2, 5, 5), channels=5, padding=1), np.random.default_rng(seed)
+    counts = {n: rng.poisson(0.02, (12, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
+    for t in range(12):
+        counts["in"].reshape(12, 2, 5, 5)[t, :, t % 5, :] = 1
+    return (
+        network,
+        small_chip(core__max_neurons=40, core__max_in_axons=600, core__max_out_axons=2000),
+        Activity(counts, 1),
+    )
+
+
+def mapped(network, chip, activity, **options) -> np.ndarray:
+    return flat(floorline(network, chip, activity, Options(**options)))
+
+
+def test_floorline_is_faster_than_slices_and_stripes():
+    network, chip, activity = bursty()
+    options = Options(n_cores=6)
+    times = {m.__name__: judged(network, chip, activity, flat(m(network, chip, activity, options)), 6)
+             for m in (floorline, sequential, striped)}  # fmt: skip
+    assert times["floorline"][cpu_moves.EXCESS] == 0
+    assert times["floorline"][cpu_moves.TIME] < 0.98 * times["striped"][cpu_moves.TIME]
+    assert times["floorline"][cpu_moves.TIME] < 0.98 * times["sequential"][cpu_moves.TIME]
+
+
+def test_every_objective_is_served_best_by_its_own_search():
+    network, chip, activity = bursty()
+    totals = {o: judged(network, chip, activity, mapped(network, chip, activity, optimise=o), chip.n_cores)
+              for o in OBJECTIVES}  # fmt: skip
+    n_steps = schedule(network).n_hardware_steps(activity.n_steps)
+    figure = {
+        "traffic": lambda t: t[cpu_moves.REMOTE],
+        "cores": lambda t: t[cpu_moves.N_USED],
+        **{
+            o: lambda t, o=o: cpu_moves.cost(t, weights(network, chip, activity, n_steps, o))
+            for o in ("time", "energy", "edp")
+        },
+    }
+    for objective, of in figure.items():
+        assert of(totals[objective]) <= 1.01 * min(map(of, totals.values())), objective
+    assert totals["cores"][cpu_moves.N_USED] <= totals["time"][cpu_moves.N_USED]
+
+
+def test_fixed_energy_is_that_of_a_mapping_without_messages_and_hops():
+    network, chip, activity = bursty()
+    n = sum(network.node(name).n_neurons for name in network.layers)
+    chip = chip.replace({"core.max_neurons": n})
+    mapping = Mapping.from_arrays(capacity.by_layer(network, np.zeros(n, int)), chip.sites[:1])
+    program = emit(network, schedule(network), mapping, chip, activity, {})
+    counters = count_events(program, activity)
+    messages = counters["messages_out"].sum() * (chip.energy.message_out_pj + chip.energy.message_in_pj)
+    expected = energy_pj(counters, chip)["total"] - messages
+    assert fixed_pj(network, chip, activity, counters["synops"].shape[0]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_floorline_uses_its_time_budget_and_gives_the_best_so_far(monkeypatch):
+    network, chip, activity = bursty()
+    start = time.monotonic()
+    longer = mapped(network, chip, activity, n_cores=6, time_budget_s=1.5)
+    assert 1.5 <= time.monotonic() - start < 10
+    search, calls = cpu_moves.search, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) > 30:
+            raise KeyboardInterrupt
+        return search(*arguments)
+
+    monkeypatch.setattr(cpu_moves, "search", interrupted)
+    best = mapped(network, chip, activity, n_cores=6, time_budget_s=60)
+    with pytest.raises(KeyboardInterrupt):
+        mapped(network, chip, activity, n_cores=6)
+    both = [judged(network, chip, activity, cores, 6) for cores in (longer, best)]
+    assert both[0][cpu_moves.TIME] <= both[1][cpu_moves.TIME]
+    assert max(total[cpu_moves.EXCESS] for total in both) == 0
+
+
+def test_energy_needs_a_chip_that_gives_energies():
+    network, chip, activity = bursty()
+    table = chip.to_dict()
+    del table["energy"]["synop_dense_pj"]
+    for objective in ("energy", "edp"):
+        with pytest.raises(OptionError) as error:
+            mapped(network, type(chip).from_dict(table), activity, optimise=objective)
+        assert str(error.value) == (
+            f"optimise='{objective}' needs the energy of every event, which small does not give; "
+            "use optimise='time' or 'traffic'"
+        )
+
+
+def test_units_are_halved_by_pixels_before_channels_and_fit_a_core():
+    network, chip = conv_net((2, 4, 4), channels=2, padding=1), small_chip()
+    whole = np.repeat([0, 1], [32, 3])
+    halves = split(network, whole, np.array([True, True]))
+    assert halves[:32].reshape(2, 4, 4).tolist() == [[[0] * 4, [0] * 4, [2] * 4, [2] * 4]] * 2
+    assert halves[32:].tolist() == [1, 1, 3]
+    pixels = fitting_units(network, chip, np.ones(35, int), 17)
+    assert np.bincount(pixels).max() <= 2
+    assert all(len(np.unique(pixels[i + np.array([0, 16])])) == 1 for i in range(16))
+    for n_axons, n_most in ((18, 8), (17, 4)):  # a quarter of the map reads 3 x 3 pixels of 2 channels
+        units = fitting_units(network, small_chip(core__max_in_axons=n_axons), np.ones(35, int), 1)
+        assert np.bincount(units[:32]).max() == n_most
