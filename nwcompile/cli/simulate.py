@@ -124,7 +124,7 @@ def _times(result: Run, program: Program) -> str:
         us = result.step_cycles * program.chip.core.cycle_ns / 1000 / result.n_samples
         lines.append(f"hardware step: mean {us.mean():.3f} us, longest {us.max():.3f} us (of {count(len(us), 'step')})")
     elif not program.chip.has_times:
-        lines.append(f"no times: {program.chip.name} gives no costs")
+        lines.append(f"no times: {program.chip.name} gives no {', '.join(program.chip.unknown_costs)}")
     else:
         lines.append("no times: only backend cycle measures them")
     if result.energy_pj is not None:

@@ -32,7 +32,9 @@ def check_times(args: Namespace, program: Program) -> None:
     """Raise OptionError where `--profile` or `--trace` are asked of a chip without costs."""
     for flag, given in (("--trace", args.trace is not None), ("--profile", getattr(args, "profile", False))):
         if given and not program.chip.has_times:
-            raise OptionError(f"{flag} needs times, and {program.chip.name} gives no costs")
+            raise OptionError(
+                f"{flag} needs times, and {program.chip.name} gives no {', '.join(program.chip.unknown_costs)}"
+            )
 
 
 def write_trace(args: Namespace, file: Path, program: Program, x, window: str) -> None:

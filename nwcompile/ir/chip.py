@@ -234,9 +234,14 @@ class Chip:
         return FixedPoint(self.state.bits, self.state.decay_bits, self.state.shift_bits, self.state.overflow)
 
     @property
+    def unknown_costs(self) -> list[str]:
+        """Keys of the costs that the chip file does not give."""
+        return [f"cost.{f.name}" for f in fields(Cost) if getattr(self.cost, f.name) is None]
+
+    @property
     def has_times(self) -> bool:
         """Whether every cost is known, so that times can be given."""
-        return all(getattr(self.cost, f.name) is not None for f in fields(Cost))
+        return not self.unknown_costs
 
     @property
     def has_energies(self) -> bool:

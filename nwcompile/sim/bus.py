@@ -88,7 +88,7 @@ def links_on_bus(bus: Bus, here: int, there: int) -> list[tuple[int, float]]:
 def send_on_bus(chip: Chip, time, src, size, dst, last: int) -> tuple[np.ndarray, ...]:
     """Send packets, each in one transfer: (inject, arrive, hops: int64[packet], flits: int64[link]), times in cycles.
 
-    -1 for what has not happened before cycle `last`. Raises OptionError for packets longer than one transfer.
+    -1 for what has not happened by cycle `last`. Raises OptionError for packets longer than one transfer.
     """
     long = np.flatnonzero(size != 1)
     if long.size:
@@ -101,6 +101,7 @@ def send_on_bus(chip: Chip, time, src, size, dst, last: int) -> tuple[np.ndarray
     order = np.lexsort((time, src))
     first = np.concatenate([[0], np.cumsum(np.bincount(src, minlength=chip.n_cores))]).astype(np.int64)
     found, sent = np.full((2, 2, len(time)), -1)
-    replay_on_bus(bus, s, first, time[order], dst[order], first[:-1].copy(), *found, last)
+    replay_on_bus(bus, s, first, time[order], dst[order], first[:-1].copy(), *found, last + 1)
+    found[1, found[1] > last] = -1
     sent[:, order] = found
     return *sent, np.abs(bus.position[src] - bus.position[dst]), s.flits

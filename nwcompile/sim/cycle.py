@@ -5,7 +5,7 @@ import numpy as np
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.gates import gates
 from nwcompile.cost.multicast import forest
-from nwcompile.errors import BackendError
+from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels import cpu_bus
@@ -16,7 +16,7 @@ from nwcompile.sim import tables
 from nwcompile.sim.axons import axon_table
 from nwcompile.sim.bus import bus_cores, bus_of, schedule_of, waiting
 from nwcompile.sim.fabric import fabric, planted, queues
-from nwcompile.sim.inputs import LARGEST_REPEAT
+from nwcompile.sim.inputs import LARGEST_REPEAT, verify_counts
 from nwcompile.sim.overload import longest_step, stopped, take_losses
 from nwcompile.sim.parallel import over_samples_and_steps
 from nwcompile.sim.reference import finish
@@ -132,17 +132,21 @@ class ChipRun:
         may_split = flight_steps is None and not self.costs.drops
         try:
             done = over_samples_and_steps(len(x), may_split, work)
-        except BackendError:  # of several parts that must stop, the first step is to be named
+        except (BackendError, ModelError):  # of several parts that must stop, the first step is to be named
             done = over_samples_and_steps(len(x), False, work)
         records = [record for record, _ in done]
         n_parts = len(records) // min(len(x), len(records))
         return [records[k : k + n_parts] for k in range(0, len(records), n_parts)], [w for _, w in done]
 
     def run(self, plan: Plan, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[Record, Watch]:
-        """Simulate samples x int32[b, T, input line]."""
+        """Simulate samples x int32[b, T, input line]. Raises ModelError where a neuron spikes more often than is sent."""
         record = self.record((len(x), plan.n_steps), plan.n_hardware, keep)
         w = self.watch(plan.n_hardware, flight_steps)
         self.go(plan, x, record, w, self.state())
+        if plan.repeats:
+            program = self.program
+            spikes = layers_of(program, program.network.layers, [record.spikes])
+            verify_counts(program.network, self.chip, program.on_multi_spike, spikes, plan.first_sample)
         return record, w
 
     def record(self, shape: tuple[int, int], n_rows: int, keep: bool) -> Record:

@@ -15,11 +15,18 @@ from nwcompile.sim.inputs import LARGEST_REPEAT
 
 
 def verify_backend(program: Program, backend: str) -> None:
-    """Raise BackendError unless the backend can tell which messages the chip drops."""
-    if program.chip.noc.on_full == "drop" and backend != "cycle":
+    """Raise BackendError unless the backend, and the costs of the chip, can tell which messages it drops."""
+    if program.chip.noc.on_full != "drop":
+        return
+    if backend != "cycle":
         raise BackendError(
             f"backend {backend!r} cannot tell which messages {program.chip.name} drops (noc.on_full = 'drop'); "
             "use backend 'cycle', or noc.on_full = 'stall'"
+        )
+    if unknown := [key for key in program.chip.unknown_costs if key != "cost.barrier_cycles"]:
+        raise BackendError(
+            f"which messages {program.chip.name} drops (noc.on_full = 'drop') depends on its times, and it gives no "
+            f"{', '.join(unknown)}; give them, or set noc.on_full = 'stall'"
         )
 
 

@@ -72,8 +72,8 @@ def test_cli_report_of_a_backend_without_times_has_no_profile(command, folder):
         ("--trace t.json --trace-steps 0", "--trace-steps 0 must be 1 or more"),
         ("--model-dt 0", "--model-dt 0 must be a time in seconds above 0"),
         ("--model-dt nan", "--model-dt nan must be a time in seconds above 0"),
-        ("--profile --set cost.visit_cycles=none", "--profile needs times, and tiny gives no costs"),
-        ("--trace t.json --set cost.visit_cycles=none", "--trace needs times, and tiny gives no costs"),
+        ("--profile --set cost.visit_cycles=none", "--profile needs times, and tiny gives no cost.visit_cycles"),
+        ("--trace t.json --set cost.visit_cycles=none", "--trace needs times, and tiny gives no cost.visit_cycles"),
     ],
 )
 def test_cli_profile_flags_that_cannot_be(command, folder, line, text):

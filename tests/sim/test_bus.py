@@ -243,3 +243,12 @@ def test_noc_refuses_long_packets_and_trees_on_a_bus():
     with pytest.raises(OptionError) as error:
         replay_trees(chip, [0], [0], [[1, 2]])
     assert str(error.value) == "trees fork in routers, and small bus has a segmented bus; send a packet to each core"
+
+
+@pytest.mark.parametrize("last, inject, arrive", [
+    (0, [0, -1], [-1, -1]), (14, [0, -1], [-1, -1]), (16, [0, 15], [15, -1]), (28, [0, 15], [15, 28]),
+])  # fmt: skip
+def test_replay_on_a_bus_that_is_cut_off_says_what_has_not_arrived(last, inject, arrive):
+    """Two packets of a core: in slots at 0 and 15, 5 and 4 segments of 2 cycles away."""
+    done = replay(bus_chip(noc__cores_per_router=1), [0, 0], [0, 0], [5, 4], [1, 1], last)
+    assert (done.inject.tolist(), done.arrive.tolist()) == (inject, arrive)

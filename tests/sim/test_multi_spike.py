@@ -6,7 +6,7 @@ import pytest
 from nwcompile import flow
 from nwcompile.cost.floorline import floorline
 from nwcompile.cost.traffic import link_flits
-from nwcompile.errors import FitError, ModelError
+from nwcompile.errors import BackendError, FitError, ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.mapping import Mapping
@@ -94,6 +94,21 @@ def test_multi_spike_graded_messages_are_longer_by_the_payload():
     program = pair_of_cores("graded", 5, noc__payload_flits=2)
     assert np.array_equal(link_flits(program, run.activity), run.link_flits)
     assert (floorline(program, run.counters, run.link_flits, 1).bound_cycles <= run.step_cycles).all()
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_multi_spike_count_beyond_is_named_before_a_later_sample_takes_too_long(monkeypatch, n_threads):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(n_threads)))
+    edges = [Dense("in", "a", ONE), Dense("a", "b", ONE)]
+    network = Network.from_arrays({"a": (MULTI.replace(threshold=1), 1), "b": (MULTI, 1)}, edges, {"in": 1})
+    chip = small_chip(noc__max_step_cycles=2000, neuron__spikes=["binary", "multi"])
+    mapping = Mapping.from_arrays({"a": [0], "b": [1]}, [[0, 0, 0], [0, 0, 1]])
+    program = emit(network, schedule(network), mapping, chip, None, {}, "repeat")
+    x = np.array([[0, 70, 0], [0, 1, 0]])[:, :, None]
+    with pytest.raises(ModelError, match=r"layer 'a' fires 4480 spikes at once \(sample 0, step 1, neuron 0\)"):
+        simulate(program, x, "cycle")
+    with pytest.raises(BackendError, match="step 2 of sample 0 on small: not done after 2000 cycles"):
+        simulate(program, x[1:], "cycle")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -231,6 +231,15 @@ def test_other_backends_refuse_a_chip_that_drops():
     assert str(caught.value) == "packets wait at their source, and small has noc.on_full = 'drop'; set it to 'stall'"
 
 
+def test_a_chip_that_drops_needs_costs():
+    with pytest.raises(BackendError) as caught:
+        simulate(two_cores(noc__on_full="drop", cost__message_in_cycles=None), np.ones((1, 2, 1)), "cycle")
+    assert str(caught.value) == (
+        "which messages small drops (noc.on_full = 'drop') depends on its times, and it gives no "
+        "cost.message_in_cycles; give them, or set noc.on_full = 'stall'"
+    )
+
+
 def test_a_step_that_takes_too_long_names_its_link():
     # 8 messages of 25 cycles each from cycle 10 on take 210
     program = two_cores(noc__max_step_cycles=209, **TINY)
