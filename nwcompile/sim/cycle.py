@@ -139,7 +139,7 @@ class ChipRun:
         return [records[k : k + n_parts] for k in range(0, len(records), n_parts)], [w for _, w in done]
 
     def run(self, plan: Plan, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[Record, Watch]:
-        """Simulate samples x int32[b, T, input line]. Raises ModelError where a neuron spikes more often than is sent."""
+        """Simulate samples x int32[b, T, input line]. Raises ModelError where a neuron spikes too often to be sent."""
         record = self.record((len(x), plan.n_steps), plan.n_hardware, keep)
         w = self.watch(plan.n_hardware, flight_steps)
         self.go(plan, x, record, w, self.state())
