@@ -84,7 +84,7 @@ def replay_trees(chip: Chip, time, src, dst: Sequence, last: int = NEVER) -> Rep
     """
     if chip.is_bus:
         raise OptionError(f"trees fork in routers, and {chip.name} has a segmented bus; send a packet to each core")
-    lists = [np.asarray(cores, np.int64) for cores in dst]
+    lists = [_whole("dst", cores) for cores in dst]
     length = np.array([len(cores) for cores in lists], np.int64)
     to = np.concatenate([np.zeros(0, np.int64), *lists])
     time, src = _whole("time", time), _whole("src", src)
@@ -104,7 +104,8 @@ def replay_trees(chip: Chip, time, src, dst: Sequence, last: int = NEVER) -> Rep
         length[order], last,
     )  # fmt: skip
     arrive = np.empty(len(to), np.int64)
-    arrive[np.concatenate([np.arange(offset[k], offset[k + 1]) for k in order])] = arrived
+    if len(order):
+        arrive[np.concatenate([np.arange(offset[k], offset[k + 1]) for k in order])] = arrived
     return Replay(inject, arrive, found.hops.sum(1), flits)
 
 
@@ -218,7 +219,7 @@ def link_name(chip: Chip, link: int) -> str:
 
 def _whole(name: str, values) -> np.ndarray:
     array = np.asarray(values)
-    if array.ndim != 1 or not (np.issubdtype(array.dtype, np.number) or array.size == 0):
+    if array.ndim != 1 or not (array.dtype.kind in "iuf" or array.size == 0):
         raise OptionError(f"packets: {name} must be a list of whole numbers")
     if np.issubdtype(array.dtype, np.floating) and (array != np.trunc(array)).any():
         raise OptionError(f"packets: {name} must be whole numbers")

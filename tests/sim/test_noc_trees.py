@@ -65,6 +65,14 @@ def test_a_list_that_names_a_core_twice_is_refused():
     assert str(caught.value) == "packet 1: its 2 destinations must be one or more different cores"
 
 
+def test_lists_of_trees_that_cannot_be_are_named():
+    assert replay_trees(chip("xy"), [], [], []).arrive.tolist() == []
+    for cores, text in (([1.5], "whole numbers"), (["a"], "a list of whole numbers"), (1, "a list of whole numbers")):
+        with pytest.raises(OptionError) as error:
+            replay_trees(chip("xy"), [0], [0], [cores])
+        assert str(error.value) == f"packets: dst must be {text}"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("layout", ["xy", "west-first", "torus xy", "torus faults", "torus of chips"])
 def test_nothing_is_lost_or_stuck_in_many_copies(layout):
