@@ -154,7 +154,7 @@ BAD = [
      "noc.routing: \"up-down\" keeps a table of all ways; 4160 routers are above the largest supported, 4096"),
     ({"routing": "down-up"},
      "noc.routing: unknown value 'down-up'; choose one of: up-down, odd-even, west-first, xy, yx"),
-    ({"topology": "ring"}, "noc.topology: unknown value 'ring'; choose one of: mesh, torus"),
+    ({"topology": "ring"}, "noc.topology: unknown value 'ring'; choose one of: mesh, segmented_bus, torus"),
     ({"chip_hop_cycles": 9}, "noc.chip_hop_cycles: there is one chip; give noc.chip_columns or noc.chip_rows too"),
 ]  # fmt: skip
 
