@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.kernels.cpu_place import random_bits, uniform
 from nwcompile.kernels.jit import inlined, kernel
 
 NEURONS, IN_AXONS, OUT_AXONS, SYNAPSE_BITS = 0, 1, 2, 3
@@ -242,19 +243,9 @@ def settle(d, s):
 
 
 @inlined
-def random(state):
-    """Next 64 random bits of state: uint64[1] (SplitMix64, Steele et al., OOPSLA'14)."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@inlined
 def below(state, n):
     """A random whole number from 0 to n - 1."""
-    return np.int64(random(state) % np.uint64(n))
+    return np.int64(random_bits(state) % np.uint64(n))
 
 
 @inlined
@@ -404,8 +395,8 @@ def search(d, s, weight, temperature, n_moves, keep_all, state, best):
         delta = cost(s.total, weight) - before
         accept = s.total[EXCESS] <= over
         if accept and s.total[EXCESS] == over and delta > 0:
-            uniform = (random(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-            accept = temperature > 0.0 and uniform < np.exp(-delta / temperature)
+            drawn = uniform(state)
+            accept = temperature > 0.0 and drawn < np.exp(-delta / temperature)
         if not accept:
             _move(d, s, unit, other, home)
             _forget(d, s)
