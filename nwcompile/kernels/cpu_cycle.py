@@ -13,7 +13,7 @@ from nwcompile.kernels.cpu_synapse import deliver
 from nwcompile.kernels.cpu_watch import BASE, ROW, SAMPLE_NOW, STEP_NOW
 from nwcompile.kernels.jit import kernel
 
-TOO_OFTEN = -3
+TOO_OFTEN, INTERRUPTED = -3, -4
 
 
 class Plan(NamedTuple):
@@ -35,6 +35,7 @@ class Plan(NamedTuple):
     by_hardware: bool  # spikes and states are recorded by hardware step - first, not by aligned step
     part: int  # messages are moved in the hardware steps h with h % n_parts == part only
     n_parts: int  # above 1 only if no message can be lost
+    interrupted: np.ndarray  # bool[1]: set from outside, to end before the next micro-step
 
 
 class Record(NamedTuple):
@@ -186,7 +187,7 @@ def run_samples(plan, mesh, bus, q, w, costs, axons, box, p, neurons, synapses, 
     Either `mesh` or `bus` is None (Numba leaves out its branches), and q and p are those of the other.
     x: int32[sample, step from Plan.first, input line]; s, acc, events, q, p, box: scratch. Returns 0; STUCK or TOO_LONG
     as `move_messages`, the flits of that micro-step being those of q; TOO_OFTEN if a neuron spikes more often than
-    messages are repeated, its spikes of that step being the last ones recorded.
+    messages are repeated, its spikes of that step being the last ones recorded; or INTERRUPTED.
     """
     n_cores, n_gates = axons.n_cores, axons.site.shape[0] - axons.n_cores
     for b in range(x.shape[0]):
@@ -201,6 +202,8 @@ def run_samples(plan, mesh, bus, q, w, costs, axons, box, p, neurons, synapses, 
             if bus is not None:
                 clear(bus, q)
         for micro in range(plan.first * plan.period, (plan.first + record.cycles.shape[0]) * plan.period):
+            if plan.interrupted[0]:
+                return INTERRUPTED
             h = micro // plan.period
             row = h - plan.first
             box.external[:] = -1

@@ -10,7 +10,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels import cpu_bus
 from nwcompile.kernels.cpu_axons import N_COUNTS, N_COUNTS_LOST, STUCK, TOO_LONG, Costs, Outbox, Pipeline
-from nwcompile.kernels.cpu_cycle import Plan, Record, run_samples
+from nwcompile.kernels.cpu_cycle import INTERRUPTED, Plan, Record, run_samples
 from nwcompile.kernels.cpu_watch import Watch
 from nwcompile.sim import tables
 from nwcompile.sim.axons import axon_table
@@ -115,7 +115,7 @@ class ChipRun:
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         self.plan = Plan(n_steps, n_hardware, program.schedule.period, window == "aligned", np.concatenate(offset),
                          _starts(counts), order, n_inputs, per_cycle, program.repeats, LARGEST_REPEAT,
-                         0, 0, False, 0, 1)  # fmt: skip
+                         0, 0, False, 0, 1, np.zeros(1, bool))  # fmt: skip
 
     def run_all(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[list[list[Record]], list[Watch]]:
         """Simulate samples x int32[B, T, input line] on the cores at hand.
@@ -131,9 +131,9 @@ class ChipRun:
 
         may_split = flight_steps is None and not self.costs.drops
         try:
-            done = over_samples_and_steps(len(x), may_split, work)
+            done = over_samples_and_steps(len(x), may_split, work, self.plan.interrupted)
         except (BackendError, ModelError):  # of several parts that must stop, the first step is to be named
-            done = over_samples_and_steps(len(x), False, work)
+            done = over_samples_and_steps(len(x), False, work, self.plan.interrupted)
         records = [record for record, _ in done]
         n_parts = len(records) // min(len(x), len(records))
         return [records[k : k + n_parts] for k in range(0, len(records), n_parts)], [w for _, w in done]
@@ -190,6 +190,8 @@ class ChipRun:
             plan, self.mesh, self.bus, q, w, self.costs, self.axons, box, p, self.neurons, self.synapses, self.members,
             np.ascontiguousarray(x), record, scratch, acc, events,
         )  # fmt: skip
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
         if code in (STUCK, TOO_LONG):
             raise stopped(self.program, code, record.stopped, self.axons, box, q)
 

@@ -22,7 +22,9 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
     n_hardware = schedule.n_hardware_steps(n_steps, window)
     chip_run = ChipRun(program, n_steps, n_hardware, window)
     x = [inputs[name] for name in network.inputs]
-    parts = over_samples(n_samples, lambda own: _Sums(chip_run, x, own, 0 if profile else None))
+    parts = over_samples(
+        n_samples, lambda own: _Sums(chip_run, x, own, 0 if profile else None), chip_run.plan.interrupted
+    )
     received, sent = (sum(getattr(p.record, k) for p in parts).sum(0, keepdims=True) for k in ("received", "sent"))
     counters = named_counters(program, received, sent)
     dropped = take_losses(program, received, counters)
