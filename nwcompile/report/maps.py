@@ -108,6 +108,8 @@ def link_map(doc: dict) -> Markup:
     size, thick = grid.pitch * 0.42, max(grid.pitch * 0.09, 0.8)
     marks: list[Markup] = []
     local: dict[tuple[int, int], list[tuple[str, float]]] = {}
+    is_bus = doc["chip"]["topology"] == "segmented_bus"
+    place, own = ("position", "its switches, and ports of its cores") if is_bus else ("router", "its cores' links")
     for link in doc["links"]:
         if link["kind"] == "segment":
             marks.append(_segment(grid, size, thick, link, most))
@@ -117,13 +119,13 @@ def link_map(doc: dict) -> Markup:
             local.setdefault((link["x"], link["y"]), []).append((link["kind"], link["flits_per_step"]))
     for (x, y), carried in local.items():
         cx, cy = grid.centre(x, y)
-        lines = [f"router ({x}, {y})", *(f"{kind}: {number(flits)} flits a step" for kind, flits in carried)]
+        lines = [f"{place} ({x}, {y})", *(f"{kind}: {number(flits)} flits a step" for kind, flits in carried)]
         marks.append(
             tag("rect", tag("title", "\n".join(lines)), x=cx - size / 2, y=cy - size / 2, width=size, height=size,
                 rx=size / 8, fill=heat(max(flits for _, flits in carried) / most), class_="core")
         )  # fmt: skip
     drawing = grid.drawing("links of the chip", _mesh(grid), grid.squares(size, "tile"), *marks, grid.axes())
-    return join([drawing, legend("flits a step; squares: the busiest link between a router and its cores", most)])
+    return join([drawing, legend(f"flits a step; squares: of each {place}, the busiest of {own}", most)])
 
 
 def _mesh(grid: Grid) -> Markup:
