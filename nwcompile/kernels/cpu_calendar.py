@@ -103,8 +103,12 @@ class Calendar(NamedTuple):
 
     asks: np.ndarray  # uint32[row, buffer]: output << INPUT_BITS | input channel: its first flit begins to ask
     n_asks: np.ndarray  # int64[row]
-    wakes: np.ndarray  # uint32[row, output channel]: has a slot again that its holder waits for
+    wakes: (
+        np.ndarray
+    )  # uint32[row, output or source channel]: has a slot again that its holder, or the source, waits for
     n_wakes: np.ndarray  # int64[row]
+    used: np.ndarray  # uint8[row]: 1 where anything is written
+    used_words: np.ndarray  # uint64[row // 8]: the same memory
     outputs: np.ndarray  # uint32[output]: to be looked at in this cycle
     sources: np.ndarray  # uint32[core]: those that have a flit
 
@@ -116,15 +120,20 @@ def ask(c, time, output, i):
     n = c.n_asks[row]
     c.asks[row, n] = output << INPUT_BITS | i
     c.n_asks[row] = n + 1
+    c.used[row] = 1
 
 
 @inlined
 def wake(c, time, sender):
-    """In that cycle an output channel has a slot that its holder waits for."""
+    """In that cycle an output channel has a slot that its holder waits for, or a source can go on.
+
+    If that is more than the rows of the calendar ahead, it is woken before, and has to look whether it can.
+    """
     row = time & (c.n_wakes.shape[0] - 1)
     n = c.n_wakes[row]
     c.wakes[row, n] = sender
     c.n_wakes[row] = n + 1
+    c.used[row] = 1
 
 
 @inlined

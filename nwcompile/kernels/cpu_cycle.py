@@ -7,6 +7,7 @@ import numpy as np
 from nwcompile.kernels.cpu_bus import PEAK_LANES, clear
 from nwcompile.kernels.cpu_bus_cores import move_on_bus
 from nwcompile.kernels.cpu_core import move_messages
+from nwcompile.kernels.cpu_lockstep_cores import move_in_lockstep
 from nwcompile.kernels.cpu_neuron import is_at_rest, step
 from nwcompile.kernels.cpu_router import equal_turns, start_over
 from nwcompile.kernels.cpu_synapse import deliver
@@ -178,13 +179,16 @@ def deliver_messages(axons, box, synapses, members, now, acc, events):
 
 
 @kernel
-def run_samples(plan, mesh, bus, q, w, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events):
+def run_samples(
+    plan, mesh, lockstep, bus, q, w, costs, axons, box, p, neurons, synapses, members, x, record, s, acc, events
+):
     """Simulate samples one after the other from cleared state (or one sample from where it was: Plan.first).
 
     The network is empty, and all turns in it as at first, when a micro-step begins, so how messages move in one says
     nothing about the next: with Plan.n_parts that work is left to others.
 
-    Either `mesh` or `bus` is None (Numba leaves out its branches), and q and p are those of the other.
+    Of `mesh`, `lockstep` and `bus` two are None (Numba leaves out their branches), and q and p are those of the third.
+    With `lockstep` w must be off, and of q only the flits are used.
     x: int32[sample, step from Plan.first, input line]; s, acc, events, q, p, box: scratch. Returns 0; STUCK or TOO_LONG
     as `move_messages`, the flits of that micro-step being those of q; TOO_OFTEN if a neuron spikes more often than
     messages are repeated, its spikes of that step being the last ones recorded; or INTERRUPTED.
@@ -238,6 +242,8 @@ def run_samples(plan, mesh, bus, q, w, costs, axons, box, p, neurons, synapses, 
                 p.turn[:] = 0
                 p.channel[:] = mesh.n_vcs - 1
                 ticks = move_messages(mesh, q, w, costs, axons, box, p, record.received[row])
+            if lockstep is not None:
+                ticks = move_in_lockstep(lockstep, costs, axons, box, p, record.received[row], q.flits)
             if bus is not None:
                 ticks = move_on_bus(bus, q, w, costs, axons, box, p, record.received[row])
                 count_slots(q.counts, record.bus[row])

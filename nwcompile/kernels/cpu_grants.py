@@ -9,6 +9,7 @@ import numpy as np
 
 from nwcompile.kernels.bits import ONE, bit, first_from, lowest
 from nwcompile.kernels.cpu_calendar import NOBODY, NONE, PORT, TAIL, TO_BITS, ask, fill, push, room_at, wake
+from nwcompile.kernels.cpu_first_come import BUSY_UNTIL, receive_at
 from nwcompile.kernels.cpu_mesh import ANY, PORT_BITS
 from nwcompile.kernels.cpu_wheel import NEVER
 from nwcompile.kernels.jit import inlined
@@ -180,7 +181,7 @@ def any_room(m, output, channels, time):
 
 
 @inlined
-def pass_on(m, c, packets, o, time, last):
+def pass_on(m, c, packets, cores, o, time, last):
     """Let the input that an output grants to accept one grant and send; returns whether to look again a cycle later."""
     output = m.output[o]
     i = np.int64(output.granted)
@@ -200,13 +201,13 @@ def pass_on(m, c, packets, o, time, last):
             if output.held & bit(i) != NONE:
                 down = np.int64(output.down) + np.int64(m.buffer[b].channel)
                 if room_at(m, m.buffer[down]) <= time:
-                    send(m, c, packets, o, output, first, i, b, down, time, last)
+                    send(m, c, packets, cores, o, output, first, i, b, down, time, last)
     asks = output.asks
     return asks & output.held != NONE or asks != NONE and output.free != NONE
 
 
 @inlined
-def serve(m, c, packets, o, time, last):
+def serve(m, c, packets, cores, o, time, last):
     """`allocate` and `pass_on` where there is one channel: its holder alone asks for the switch, so one turn is enough.
 
     An input asks for one output, so it has one grant at most. Returns whether to look again a cycle later.
@@ -227,13 +228,16 @@ def serve(m, c, packets, o, time, last):
         m.buffer[np.int64(output.down)].holder = i
         return False
     first = np.int64(output.first)
-    send(m, c, packets, o, output, first, i, first + i, np.int64(output.down), time, last)
+    send(m, c, packets, cores, o, output, first, i, first + i, np.int64(output.down), time, last)
     return output.asks != NONE
 
 
 @inlined
-def send(m, c, packets, o, output, first, i, b, down, time, last):
-    """Move the first flit of buffer b, input channel i, through the crossbar and over the link to buffer `down`."""
+def send(m, c, packets, cores, o, output, first, i, b, down, time, last):
+    """Move the first flit of buffer b, input channel i, through the crossbar and over the link to buffer `down`.
+
+    Either `packets` or `cores` is None: a packet is noted when it arrives by cycle `last`, a core takes a message.
+    """
     buffer, there = m.buffer[b], m.buffer[down]
     v = down - np.int64(output.down)
     flit = m.slot[np.int64(buffer.head)]
@@ -263,9 +267,14 @@ def send(m, c, packets, o, output, first, i, b, down, time, last):
         output.held &= ~bit(i)
         output.free |= bit(v)
     ready = time + np.int64(output.latency)
+    if cores is not None:
+        cores.now[BUSY_UNTIL] = max(cores.now[BUSY_UNTIL], time + m.link[o].cycles)
     if not output.is_last:
         push(m, c, output, v, down, there, packet, word, ready)
-    else:
-        fill(m, down, there, ready + m.credit_cycles)
-        if is_tail and ready <= last:
-            packets.arrive[packet] = ready
+        return
+    taken = ready
+    if cores is not None:
+        taken = receive_at(cores, packet, ready)
+    if packets is not None and is_tail and ready <= last:
+        packets.arrive[packet] = ready
+    fill(m, down, there, taken + m.credit_cycles)

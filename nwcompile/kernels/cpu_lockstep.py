@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.bits import bit
+from nwcompile.kernels.bits import bit, lowest
 from nwcompile.kernels.cpu_calendar import HEAD, INPUT, INPUT_BITS, TAIL, push, room_at
 from nwcompile.kernels.cpu_grants import allocate, pass_on, serve
 from nwcompile.kernels.jit import inlined, kernel
@@ -81,11 +81,16 @@ def feed(m, c, packets, source, core, time):
 @inlined
 def next_cycle(c, time):
     """The next cycle for which something is written; -1 if there is none."""
-    rows = c.n_asks.shape[0]
-    for later in range(1, rows):
-        row = (time + later) & (rows - 1)
-        if c.n_asks[row] + c.n_wakes[row] > 0:
-            return time + later
+    rows, n_words = c.used.shape[0], c.used_words.shape[0]
+    first = (time + 1) & (rows - 1)
+    word, before = first >> 3, np.uint64(8 * (first & 7))
+    used = c.used_words[word] >> before << before
+    for _ in range(n_words + 1):
+        if used != 0:
+            row = (word << 3) + (np.int64(lowest(used)) >> 3)
+            return time + 1 + ((row - first) & (rows - 1))
+        word = word + 1 if word + 1 < n_words else 0
+        used = c.used_words[word]
     return np.int64(-1)
 
 
@@ -105,11 +110,15 @@ def queue_up(c, packets, source, k, n_sources):
 
 
 @inlined
-def list_outputs(m, c, row, n):
-    """Note what begins in the cycle of a row of the calendar; returns how many outputs are listed then."""
+def list_those_to_look_at(m, c, row, n, n_sources):
+    """Note what begins in the cycle of a row of the calendar; returns how many outputs and sources are listed then."""
     for k in range(c.n_wakes[row]):
         sender = np.int64(c.wakes[row, k])
         o = sender // m.n_vcs
+        if o >= m.n_outputs:
+            c.sources[n_sources] = o - m.n_outputs
+            n_sources += 1
+            continue
         output = m.output[o]
         v = sender - o * m.n_vcs
         output.asks |= bit(np.int64(m.buffer[np.int64(output.down) + v].holder))
@@ -126,7 +135,28 @@ def list_outputs(m, c, row, n):
         output.is_listed = True
     c.n_wakes[row] = 0
     c.n_asks[row] = 0
-    return n
+    c.used[row] = 0
+    return n, n_sources
+
+
+@inlined
+def look_at_outputs(m, c, packets, cores, n_outputs, time, last):
+    """Let all listed outputs do what they can in a cycle; returns how many stay listed for the next."""
+    is_single = m.n_vcs == 1 and not m.is_slow
+    if not is_single:
+        for n in range(n_outputs):
+            allocate(m, c, np.int64(c.outputs[n]), time)
+    n_kept = 0
+    for n in range(n_outputs):
+        o = np.int64(c.outputs[n])
+        if is_single:
+            stays = serve(m, c, packets, cores, o, time, last)
+        else:
+            stays = pass_on(m, c, packets, cores, o, time, last)
+        m.output[o].is_listed = stays
+        c.outputs[n_kept] = o
+        n_kept += stays
+    return n_kept
 
 
 @kernel
@@ -154,22 +184,11 @@ def replay_in_lockstep(m, c, packets, source, last):
         while k < n_packets and packets.time[k] <= time:
             n_sources += queue_up(c, packets, source, k, n_sources)
             k += 1
-        n_outputs = list_outputs(m, c, time & (rows - 1), n_outputs)
+        n_outputs, n_sources = list_those_to_look_at(m, c, time & (rows - 1), n_outputs, n_sources)
         quiet = 0 if n_outputs > 0 else quiet + 1
         if quiet > patience:
             break
-        is_single = m.n_vcs == 1 and not m.is_slow
-        if not is_single:
-            for n in range(n_outputs):
-                allocate(m, c, np.int64(c.outputs[n]), time)
-        n_kept = 0
-        for n in range(n_outputs):
-            o = np.int64(c.outputs[n])
-            stays = serve(m, c, packets, o, time, last) if is_single else pass_on(m, c, packets, o, time, last)
-            m.output[o].is_listed = stays
-            c.outputs[n_kept] = o
-            n_kept += stays
-        n_outputs = n_kept
+        n_outputs = look_at_outputs(m, c, packets, None, n_outputs, time, last)
         n_kept = 0
         for n in range(n_sources):
             core = np.int64(c.sources[n])

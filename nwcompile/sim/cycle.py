@@ -1,4 +1,4 @@
-"""The cycle-level backend: event-driven cores and a flit-by-flit network on chip; the only one that measures time."""
+"""The cycle-level backend: cores and a flit-by-flit network on chip, by events or in lockstep: it alone tells times."""
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from nwcompile.sim.axons import axon_table
 from nwcompile.sim.bus import bus_cores, bus_of, schedule_of, waiting
 from nwcompile.sim.fabric import fabric, planted, queues
 from nwcompile.sim.inputs import LARGEST_REPEAT, verify_counts
+from nwcompile.sim.lockstep import cores_in_lockstep, suits_cores
 from nwcompile.sim.overload import longest_step, stopped, take_losses
 from nwcompile.sim.parallel import over_samples_and_steps
 from nwcompile.sim.reference import finish
@@ -106,6 +107,7 @@ class ChipRun:
                                                 cost.message_out_cycles)]  # fmt: skip
         self.costs = Costs(*ticks, cost.units == "shared", per_cycle, chip.noc.on_full == "drop",
                            *longest_step(program, self.mesh, self.axons))  # fmt: skip
+        self.is_in_lockstep = self.mesh is not None and suits_cores(self.mesh, self.axons, self.costs)
         self.neurons = tables.neurons(network, network.layers)
         self.synapses = tables.synapses(network, program.schedule.delay, program.mapping)
         self.members = tables.members(network, program.mapping, program.core_of)
@@ -181,14 +183,16 @@ class ChipRun:
             q = queues(self.mesh, self.n_links)
             p = Pipeline(*(np.zeros(n_cores, t) for t in (np.int8, *[np.int64] * 3, *[np.int32] * 2, *[np.int64] * 2,
                                                           np.int32, np.int64)), np.zeros(1, np.int64))  # fmt: skip
-        return q, box, p, tables.scratch(n_neurons), acc, events
+        lockstep = cores_in_lockstep(self.mesh) if self.is_in_lockstep else None
+        return q, box, p, tables.scratch(n_neurons), acc, events, lockstep
 
     def go(self, plan: Plan, x: np.ndarray, record: Record, w: Watch, state: tuple) -> None:
         """Simulate the hardware steps from `plan.first` on of x int32[b, step, input line], as many as `record` has."""
-        q, box, p, scratch, acc, events = state
+        q, box, p, scratch, acc, events, lockstep = state
+        mesh, lockstep = (None, lockstep) if lockstep is not None and not w.is_on else (self.mesh, None)
         code = run_samples(
-            plan, self.mesh, self.bus, q, w, self.costs, self.axons, box, p, self.neurons, self.synapses, self.members,
-            np.ascontiguousarray(x), record, scratch, acc, events,
+            plan, mesh, lockstep, self.bus, q, w, self.costs, self.axons, box, p, self.neurons, self.synapses,
+            self.members, np.ascontiguousarray(x), record, scratch, acc, events,
         )  # fmt: skip
         if code == INTERRUPTED:
             raise KeyboardInterrupt

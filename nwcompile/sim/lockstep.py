@@ -1,9 +1,12 @@
-"""Packets cycle by cycle: the tables for kernels/cpu_lockstep.py, and the networks that it serves."""
+"""Networks cycle by cycle: which ones, and the tables for kernels/cpu_lockstep.py and cpu_lockstep_cores.py."""
 
 import numpy as np
 
+from nwcompile.kernels.cpu_axons import AxonTable, Costs
 from nwcompile.kernels.cpu_calendar import BUFFER, LINK, OUTPUT, SLOT, TO_BITS, Calendar, Routers
+from nwcompile.kernels.cpu_first_come import N_NOW
 from nwcompile.kernels.cpu_lockstep import SOURCE, Timed, replay_in_lockstep
+from nwcompile.kernels.cpu_lockstep_cores import Lockstep
 from nwcompile.kernels.cpu_mesh import Mesh
 
 LARGEST_CALENDAR = 1 << 24  # numbers
@@ -11,13 +14,40 @@ SLOWEST_LINK = 8  # cycles a flit; who waits for a link is looked at in each of 
 
 
 def suits(mesh: Mesh) -> bool:
-    """Whether `send` can be used: no link takes long for a flit, and latencies are short enough for a calendar."""
+    """Whether flits can go cycle by cycle: no link takes long for one, latencies are short enough for a calendar."""
     return (
         mesh.cycle_ticks == 1
         and max(mesh.link_ticks, mesh.output["held"].max()) <= SLOWEST_LINK
         and mesh.n_cores < 1 << TO_BITS
-        and _rows(mesh) * len(mesh.output) * mesh.n_vcs <= LARGEST_CALENDAR
+        and _rows(mesh) * (len(mesh.output) + mesh.n_cores) * mesh.n_vcs <= LARGEST_CALENDAR
     )
+
+
+def suits_cores(mesh: Mesh, axons: AxonTable, costs: Costs) -> bool:
+    """Whether the cores of a chip can send and receive cycle by cycle, as kernels/cpu_lockstep_cores.py does.
+
+    Every message must be one flit in one channel that goes to one core, none be dropped, and receive sides must not
+    wait for send sides. They must need some time for a message, else they could take several in a cycle.
+    """
+    return (
+        suits(mesh)
+        and mesh.n_vcs == 1
+        and len(mesh.branch) == 0
+        and not costs.drops
+        and not costs.shared
+        and bool((axons.row["flits"] == 1).all() and (axons.row["ticks"] > 0).all())
+    )
+
+
+def cores_in_lockstep(mesh: Mesh) -> Lockstep:
+    """An idle network for the cores of a chip."""
+    routers, _ = _routers(mesh)
+    return Lockstep(routers, _calendar(mesh), _links(mesh), np.zeros(N_NOW, np.int64))
+
+
+def _links(mesh: Mesh) -> np.ndarray:
+    """int64[output or source]: number of its link."""
+    return np.concatenate([mesh.output["link"], mesh.inject_link])
 
 
 def send(mesh: Mesh, n_links: int, time, src, size, to, last: int) -> tuple[np.ndarray, ...]:
@@ -38,7 +68,7 @@ def send(mesh: Mesh, n_links: int, time, src, size, to, last: int) -> tuple[np.n
         back[:, order] = inject, arrive
         inject, arrive = back
     flits = np.zeros(n_links, np.int64)
-    flits[np.concatenate([mesh.output["link"], mesh.inject_link])] = routers.output["sent"]
+    flits[_links(mesh)] = routers.output["sent"]
     return inject, arrive, flits
 
 
@@ -79,13 +109,14 @@ def _routers(mesh: Mesh) -> tuple[Routers, np.ndarray]:
 def _rows(mesh: Mesh) -> int:
     """Cycles that a calendar must reach ahead, as a power of two."""
     longest = max(int(mesh.output["latency"].max()), mesh.inject_ticks) + mesh.credit_ticks + mesh.route_ticks + 1
-    return 1 << longest.bit_length()
+    return max(8, 1 << longest.bit_length())  # `Calendar.used_words` has 8 in a word
 
 
 def _calendar(mesh: Mesh) -> Calendar:
-    rows, n_outputs, n_channels = _rows(mesh), len(mesh.output), len(mesh.output) * mesh.n_vcs
+    rows, n_outputs, n_channels = _rows(mesh), len(mesh.output), (len(mesh.output) + mesh.n_cores) * mesh.n_vcs
+    used = np.zeros(rows, np.uint8)
     asks, wakes = np.empty((rows, n_channels), np.uint32), np.empty((rows, n_channels), np.uint32)
     return Calendar(
-        asks, np.zeros(rows, np.int64), wakes, np.zeros(rows, np.int64),
+        asks, np.zeros(rows, np.int64), wakes, np.zeros(rows, np.int64), used, used.view(np.uint64),
         np.empty(n_outputs + 1, np.uint32), np.empty(mesh.n_cores + 1, np.uint32),
     )  # fmt: skip
