@@ -28,7 +28,7 @@ class Noc:
     payload_flits: int = 0  # more flits for a message that carries a count or a sign
     payload_bits: int | None = None  # of that count, one of them the sign if it can be negative; 0: none is carried
     on_full: str = "stall"  # "drop": a message that finds its injection buffer full is lost; needs all costs
-    max_step_cycles: int | None = None  # core cycles that a step (a phase) may take before its barrier; not given: above
+    max_step_cycles: int | None = None  # core cycles that a step (phase) may take before its barrier; not given: above
     cycle_ns: float = 1.0  # length of a NoC cycle
     hop_cycles_ew: int = 3  # winning arbitration here -> may arbitrate in the next router, east or west
     hop_cycles_ns: int = 3  # the same, north or south

@@ -18,7 +18,7 @@ def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, opti
     """float64[8] as `cpu_moves.cost` takes them.
 
     Beside the floorline, `time` counts what messages wait: about their own cost, spread over the cores. So it was on
-    the DVS-gesture net with `cycle`: 4 to 7 cycles a message on 42 cores, 1.6 on 126. Energies are picojoules without
+    the DVS-gesture net with `cycle`: 5 to 7 cycles a message on 42 cores, 1.6 on 126. Energies are picojoules without
     hops, which are not known before placement. Raises OptionError for an objective that the chip has no figures for.
     """
     if optimise == "traffic":
