@@ -1,8 +1,8 @@
 """What the verbs that work on a program print and return."""
 
 import json
-import re
 import os
+import re
 import subprocess
 import sys
 
