@@ -26,6 +26,7 @@ EXAMPLES = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+QUICK = {f"cost__{work}_cycles": 0 for work in ("visit", "update", "spike", "message_out")}
 SINGLE = {"virtual_channels": 1, "flits_per_message": 1, "payload_flits": 0, "multicast": "unicast"}
 
 
@@ -117,26 +118,38 @@ def with_keys(program: Program, **keys) -> Program:
     return emit(program.network, program.schedule, program.mapping, chip, None, {}, program.on_multi_spike)
 
 
-def ring(n=8, **keys) -> Program:
-    """Four cores in a square, 3 messages from each neuron of each core to the one across, through small buffers."""
-    names = "abcd"
-    edges = [Dense("in", name, np.full((n, 1), 2, np.int8)) for name in names]
-    edges += [Dense(name, other, np.ones((n, n), np.int8), delay=4) for name, other in zip(names, "cdab", strict=True)]
-    network = Network.from_arrays(dict.fromkeys(names, (FIXED, n)), edges, {"in": 1})
+def square(n=8, **keys) -> Program:
+    """Four cores in a square, each sends to the three others, other neurons of it in each step; buffers of one flit."""
+    names, rng = "abcd", np.random.default_rng(1)
+    edges = [Dense("in", name, rng.choice([0, 2], (n, n)).astype(np.int8)) for name in names]
+    edges += [Dense(a, b, np.ones((n, n), np.int8), delay=4) for a in names for b in names if a != b]
+    network = Network.from_arrays(dict.fromkeys(names, (FIXED, n)), edges, {"in": n})
     sites = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]
     chip = small_chip(noc__columns=2, noc__rows=2, noc__buffer_flits=1, **keys)
     core_of = {name: [k] * n for k, name in enumerate(names)}
     return emit(network, schedule(network, "phased"), Mapping.from_arrays(core_of, sites), chip, None, {})
 
 
-def test_all_across_through_the_smallest_buffers_and_slow_links():
-    x = np.ones((1, 8, 1), np.int8)
-    for link in (1, 2, 8):
-        program = ring(noc__link_cycles_per_flit=link)
-        assert is_in_lockstep(program)
-        one, other = both(program, x)
-        assert one.link_flits.sum() > 1000
+def spikes_in(n_steps=8) -> np.ndarray:
+    return np.random.default_rng(2).integers(0, 2, (1, n_steps, 8)).astype(np.int8)
+
+
+@pytest.mark.parametrize("link", [1, 2, 8])
+def test_a_crowd_in_the_smallest_buffers_has_the_times_of_the_events(link):
+    """Flits meet at the outputs, and a link may be busy when its core has the next message; turns begin anew."""
+    program = square(**QUICK, noc__link_cycles_per_flit=link)
+    assert is_in_lockstep(program)
+    one, other = both(program, spikes_in())
+    assert one.link_flits.sum() > 500
+    assert_same(one, other)
+
+
+def test_every_limit_of_a_step_is_passed_at_the_same_flit():
+    program, x = square(**QUICK), spikes_in(1)
+    for limit in range(1, 300, 7):
+        one, other = both(with_keys(program, **{"noc.max_step_cycles": limit}), x)
         assert_same(one, other)
+        assert limit > 8 or isinstance(one, str)
 
 
 def test_messages_that_wait_for_each_other_are_stuck_in_the_same_words(monkeypatch):
@@ -149,7 +162,7 @@ def test_messages_that_wait_for_each_other_are_stuck_in_the_same_words(monkeypat
         return mesh._replace(route=np.where(is_here, mesh.route, onward[:, None]).astype(np.uint8)), n_links
 
     monkeypatch.setattr(cycle, "fabric", turned)
-    one, other = both(ring(), np.ones((1, 8, 1), np.int8))
+    one, other = both(square(), spikes_in())
     assert one == other
     assert "messages got stuck" in one
 
@@ -170,12 +183,12 @@ def test_messages_that_wait_for_each_other_are_stuck_in_the_same_words(monkeypat
     ids=lambda keys: next(iter(keys)),
 )
 def test_what_lockstep_does_not_do_goes_event_by_event(keys):
-    program = ring()
+    program = square()
     assert is_in_lockstep(program) and not is_in_lockstep(with_keys(program, **keys))
 
 
 def test_a_run_that_is_watched_goes_event_by_event_and_takes_as_long():
-    program, x = ring(), np.ones((1, 8, 1), np.int8)
+    program, x = square(), spikes_in()
     watched, plain = simulate(program, x, "cycle", profile=True), simulate(program, x, "cycle")
     assert watched.profile.latency_count.sum() > 0
     assert_same(watched, plain)
