@@ -60,6 +60,11 @@ def test_multi_spike_conv_net_of_iaf_neurons_is_exact_on_a_chip_with_shared_weig
         assert crosscheck(program, x, window=window).agree
 
 
+def test_multi_spike_repeat_agrees_in_all_backends():
+    result = crosscheck(pair_of_cores("repeat"), np.array([[[3], [0], [2], [1]]], np.int32))
+    assert result.agree, str(result)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_multi_spike_repeat_multiplies_messages_reads_and_energy(backend):
     x = np.array([[[3], [0], [2], [1]]], np.int32)

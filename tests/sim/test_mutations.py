@@ -10,8 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 AGREE = [
-    f"tests/sim/test_backends_agree.py::test_backends_agree_{what}"
-    for what in ("at_the_edge_of_the_wrap", "on_spikes_states_and_counters")
+    "tests/sim/test_multi_spike.py::test_multi_spike_repeat_agrees_in_all_backends",
+    "tests/sim/test_backends_agree.py::test_backends_agree_at_the_edge_of_the_wrap",
+    "tests/sim/test_backends_agree.py::test_backends_agree_on_spikes_states_and_counters",
 ]
 MUTATIONS = {
     "strict comparison": ("cpu_neuron.py", "above = v > threshold if strict", "above = v >= threshold if strict"),
@@ -21,11 +22,11 @@ MUTATIONS = {
         "return kept if x >= 0 else -kept - 1",
     ),
     "edge of the wrap": ("cpu_neuron.py", "if x <= -half:", "if x < -half:"),
-    "refractory count": ("cpu_neuron.py", "frozen = since < p.refractory[i]", "frozen = since <= p.refractory[i]"),
+    "refractory count": ("cpu_neuron.py", "frozen = since < r.refractory", "frozen = since <= r.refractory"),
     "delay slot": ("cpu_synapse.py", "(now + c.delay[e]) % acc", "(now + c.delay[e] + 1) % acc"),
     "padding of a tap": ("cpu_synapse.py", "row + g[12] - a * g[14]", "row + g[12] + a * g[14]"),
-    "messages of several spikes": ("cpu_cycle.py", "sent[3] += times", "sent[3] += 1"),
-    "payload of a repeated message": ("cpu_cycle.py", "box.payload[j] = count // times", "box.payload[j] = count"),
+    "messages of several spikes": ("cpu_cycle.py", "axons.leaves[j, c] * times", "axons.leaves[j, c]"),
+    "all of a repeated spike": ("cpu_cycle.py", "-1, j, count, micro", "-1, j, count // times, micro"),
     "repeats of an input": ("cpu_cycle.py", "box.left[a] = times", "box.left[a] = 1"),
     "visit of idle neurons": ("cpu_cycle.py", "if touched or not is_at_rest", "if not is_at_rest"),
 }
