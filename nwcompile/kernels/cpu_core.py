@@ -245,18 +245,10 @@ def serve_inputs(axons, box, p, core, until, counts):
     return served
 
 
-@kernel
-def move_messages(m, q, w, costs, axons, box, p, counts):
-    """Run send, network and receive until all is quiet; counts what arrives per core, and marks what is dropped.
-
-    counts: int64[core and gate, N_COUNTS, or N_COUNTS_LOST where messages are dropped], added to.
-    Time goes on from step to step, so that a network that is empty needs no clearing: the step begins when the clock
-    of q.wheel says. Returns the ticks until the last unit and link fall idle, STUCK if messages are, or TOO_LONG.
-    """
-    n_cores, start = axons.site.shape[0], q.wheel.clock[NOW]
-    q.busy_until[0] = start
-    p.lost[0] = 0
-    n_waiting = np.int64(0)
+@inlined
+def begin_cores(axons, box, p, start):
+    """All cores begin a micro-step at `start`; returns how many messages (copies of trees) are to be taken in it."""
+    n_cores, n_waiting = axons.site.shape[0], np.int64(0)
     for k in range(box.first[n_cores]):
         n_waiting += box.times[k] * box.copies[k]
         box.lost[k] = 0
@@ -271,6 +263,22 @@ def move_messages(m, q, w, costs, axons, box, p, counts):
         while e >= 0:
             n_waiting += box.left[e]
             e = box.after[e]
+    return n_waiting
+
+
+@kernel
+def move_messages(m, q, w, costs, axons, box, p, counts):
+    """Run send, network and receive until all is quiet; counts what arrives per core, and marks what is dropped.
+
+    counts: int64[core and gate, N_COUNTS, or N_COUNTS_LOST where messages are dropped], added to.
+    Time goes on from step to step, so that a network that is empty needs no clearing: the step begins when the clock
+    of q.wheel says. Returns the ticks until the last unit and link fall idle, STUCK if messages are, or TOO_LONG.
+    """
+    n_cores, start = axons.site.shape[0], q.wheel.clock[NOW]
+    q.busy_until[0] = start
+    p.lost[0] = 0
+    n_waiting = begin_cores(axons, box, p, start)
+    for core in range(n_cores):
         wake_at(q.wheel, m.n_routers + axons.site[core], start)
     if w.is_on:
         begin_watch(w, axons, box, start, costs.shared)

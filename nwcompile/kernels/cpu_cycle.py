@@ -8,8 +8,8 @@ from nwcompile.kernels.cpu_bus import PEAK_LANES, clear
 from nwcompile.kernels.cpu_bus_cores import move_on_bus
 from nwcompile.kernels.cpu_core import move_messages
 from nwcompile.kernels.cpu_lockstep_cores import move_in_lockstep
+from nwcompile.kernels.cpu_mesh import equal_turns, start_over
 from nwcompile.kernels.cpu_neuron import is_at_rest, step
-from nwcompile.kernels.cpu_router import equal_turns, start_over
 from nwcompile.kernels.cpu_synapse import deliver
 from nwcompile.kernels.cpu_watch import BASE, ROW, SAMPLE_NOW, STEP_NOW
 from nwcompile.kernels.jit import kernel

@@ -11,7 +11,7 @@ import numpy as np
 
 from nwcompile.kernels.cpu_axons import STUCK, TOO_LONG
 from nwcompile.kernels.cpu_calendar import HEAD, TAIL, Calendar, Routers, push, room_at, wake
-from nwcompile.kernels.cpu_core import serve_inputs
+from nwcompile.kernels.cpu_core import begin_cores, serve_inputs
 from nwcompile.kernels.cpu_first_come import BUSY_UNTIL, CLOCK, N_WAITING, Cores
 from nwcompile.kernels.cpu_lockstep import list_those_to_look_at, look_at_outputs, next_cycle
 from nwcompile.kernels.cpu_wheel import NEVER
@@ -89,23 +89,10 @@ def feed(m, c, cores, core, source, time):
 def begin(m, c, cores, start):
     """All cores begin a micro-step at `start`; sets N_WAITING."""
     axons, box, p = cores.axons, cores.box, cores.p
-    n_cores = axons.site.shape[0]
-    n_waiting = np.int64(0)
-    for k in range(box.first[n_cores]):
-        n_waiting += box.times[k]
-    for core in range(n_cores):
-        p.message[core] = box.first[core]
-        p.sent[core] = 0
-        p.inject_at[core] = start
-        p.receive_at[core] = start
-        p.end[core] = start
-        e = box.external[core]
-        while e >= 0:
-            n_waiting += box.left[e]
-            e = box.after[e]
+    cores.now[N_WAITING] = begin_cores(axons, box, p, start)
+    for core in range(axons.site.shape[0]):
         if begin_work(box, p, core, start):
             wake(c, p.send_at[core], m.n_outputs + axons.site[core])
-    cores.now[N_WAITING] = n_waiting
     cores.now[BUSY_UNTIL] = start
 
 

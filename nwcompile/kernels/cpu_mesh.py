@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.cpu_wheel import Wheel
+from nwcompile.kernels.cpu_wheel import Wheel, forget
+from nwcompile.kernels.jit import inlined
 
 NO_PORT = -1
 NO_CHANNEL = -1
@@ -108,3 +109,38 @@ class Queues(NamedTuple):
     asking: np.ndarray  # int64[port, port]: scratch: channel with which input asks for output
     grants: np.ndarray  # uint64[port]: scratch: outputs that grant to an input
     offers: np.ndarray  # int64[channel]: scratch: input channel to which an output channel grants
+
+
+@inlined
+def start_over(q):
+    """An empty, idle network at time 0; whose turn it is, and counts of flits, stay."""
+    for b in range(q.buffer.shape[0]):
+        buffer = q.buffer[b]
+        buffer.count = 0
+        buffer.port = NO_PORT
+        buffer.channel = NO_CHANNEL
+        buffer.owned = 0
+    for slot in range(q.slot.shape[0]):
+        q.slot[slot].time = 0
+    for o in range(q.output.shape[0]):
+        q.output[o].link_free = 0
+        q.output[o].input_free = 0
+    for router in range(q.filled.shape[0]):
+        q.filled[router] = 0
+    forget(q.wheel)
+    q.busy_until[0] = 0
+
+
+@inlined
+def equal_turns(q):
+    """All round-robin turns as at first."""
+    for b in range(q.buffer.shape[0]):
+        buffer = q.buffer[b]
+        buffer.head = 0
+        buffer.accept = 0
+        buffer.granted = 0
+    for o in range(q.output.shape[0]):
+        output = q.output[o]
+        output.grant = 0
+        output.accept_port = 0
+        output.first_channel = 0

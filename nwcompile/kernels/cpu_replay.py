@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.cpu_router import equal_turns, look_at_router, pop, push, slot_free_at, start_over
+from nwcompile.kernels.cpu_mesh import equal_turns, start_over
+from nwcompile.kernels.cpu_router import look_at_router, pop, push, slot_free_at
 from nwcompile.kernels.cpu_wheel import NEVER, next_node, wake_at
 from nwcompile.kernels.jit import inlined, kernel
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from nwcompile.kernels.bits import bit, first_from, lowest
 from nwcompile.kernels.cpu_mesh import LOWER, NO_CHANNEL, NO_PORT, PORT_BITS, UPPER
-from nwcompile.kernels.cpu_wheel import NEVER, forget, wake_at
+from nwcompile.kernels.cpu_wheel import NEVER, wake_at
 from nwcompile.kernels.jit import inlined
 
 
@@ -369,38 +369,3 @@ def send(m, q, router, first_port, b, i, entry, port, channel, time):
         ready += 0 if stays else m.route_ticks
     buffer.ready = ready
     return ready
-
-
-@inlined
-def start_over(q):
-    """An empty, idle network at time 0; whose turn it is, and counts of flits, stay."""
-    for b in range(q.buffer.shape[0]):
-        buffer = q.buffer[b]
-        buffer.count = 0
-        buffer.port = NO_PORT
-        buffer.channel = NO_CHANNEL
-        buffer.owned = 0
-    for slot in range(q.slot.shape[0]):
-        q.slot[slot].time = 0
-    for o in range(q.output.shape[0]):
-        q.output[o].link_free = 0
-        q.output[o].input_free = 0
-    for router in range(q.filled.shape[0]):
-        q.filled[router] = 0
-    forget(q.wheel)
-    q.busy_until[0] = 0
-
-
-@inlined
-def equal_turns(q):
-    """All round-robin turns as at first."""
-    for b in range(q.buffer.shape[0]):
-        buffer = q.buffer[b]
-        buffer.head = 0
-        buffer.accept = 0
-        buffer.granted = 0
-    for o in range(q.output.shape[0]):
-        output = q.output[o]
-        output.grant = 0
-        output.accept_port = 0
-        output.first_channel = 0

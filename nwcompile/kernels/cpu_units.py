@@ -81,7 +81,7 @@ def spikes_of(counts, first_step, start, members, step_at, n_steps):
 def add_received(in_offset, in_row, in_count, row_atom, row_cycles, offset, step, count, cycles):
     """Add to cycles: int[unit, step] those of the synaptic operations of every unit.
 
-    row_cycles: int64[row]: cycles of one operation; offset, step, count: arrivals; all as in cpu_moves.Demand.
+    row_cycles: int64[row]: cycles of one operation; offset, step, count: arrivals; all as in cpu_demand.Demand.
     """
     for u in range(len(in_offset) - 1):
         for e in range(in_offset[u], in_offset[u + 1]):

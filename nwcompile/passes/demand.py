@@ -11,7 +11,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV, SYNAPSE_KINDS
 from nwcompile.ir.schedule import Schedule
-from nwcompile.kernels import cpu_moves, cpu_units
+from nwcompile.kernels import cpu_demand, cpu_moves, cpu_units
 from nwcompile.kernels.cpu_partition import FanIn
 from nwcompile.passes import capacity
 
@@ -37,7 +37,7 @@ class Groups(NamedTuple):
 
 def unit_demand(
     network: Network, chip: Chip, activity: Activity, timing: Schedule, unit_of: np.ndarray, n_cores: int
-) -> cpu_moves.Demand:
+) -> cpu_demand.Demand:
     """The Demand of the units int32[neuron] (0.., none empty) of a normalized network, on up to `n_cores` cores.
 
     A cost that the chip does not give counts as one cycle. Steps are hardware steps, as in `traffic.count_events`;
@@ -57,9 +57,9 @@ def unit_demand(
     inside = groups.unit >= 0
     kernels = _kernels(fan, start, neurons)
     each = [cycles(chip, name) for name in ("message_out", "message_in", "word")]
-    limit = capacity.site_limits(chip)[:, : cpu_moves.N_RESOURCES]
+    limit = capacity.site_limits(chip)[:, : cpu_demand.N_RESOURCES]
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
-    return cpu_moves.Demand(
+    return cpu_demand.Demand(
         np.bincount(unit_of).astype(np.int64), _send(network, chip, activity, timing, unit_of, step_at, n_steps),
         receive, offset, row, count,
         np.searchsorted(groups.unit[inside], np.arange(n_units + 1)), groups.atom[inside].astype(np.int32),
@@ -71,19 +71,19 @@ def unit_demand(
     )  # fmt: skip
 
 
-def empty_loads(demand: cpu_moves.Demand, chip: Chip) -> cpu_moves.Loads:
+def empty_loads(demand: cpu_demand.Demand, chip: Chip) -> cpu_demand.Loads:
     """Loads of cores without units, settled."""
     n_units, n_steps = demand.send.shape
     n_cores = len(demand.limit)
     n_columns = n_cores if chip.cost.units == "shared" else 2 * n_cores
     n_rows, n_atoms, n_kernels = len(demand.row_atom), len(demand.atom_size), len(demand.kernel_bits)
-    loads = cpu_moves.Loads(
+    loads = cpu_demand.Loads(
         np.full(n_units, -1, np.int32), np.zeros(n_cores, np.int64), np.zeros((n_rows, n_cores), np.int32),
         np.zeros((n_atoms, n_cores), np.int32), np.zeros((n_kernels, n_cores), np.int32), np.zeros(n_atoms, np.int32),
-        np.zeros((n_cores, cpu_moves.N_RESOURCES), np.int64), np.zeros(n_cores, np.int64),
+        np.zeros((n_cores, cpu_demand.N_RESOURCES), np.int64), np.zeros(n_cores, np.int64),
         np.zeros((n_columns, n_steps), np.int64), np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32),
-        np.zeros(cpu_moves.N_TOTALS, np.int64), np.zeros(n_columns + 1, np.int64), np.zeros(n_columns, bool),
-        np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32), np.zeros(cpu_moves.N_TOTALS, np.int64),
+        np.zeros(cpu_demand.N_TOTALS, np.int64), np.zeros(n_columns + 1, np.int64), np.zeros(n_columns, bool),
+        np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32), np.zeros(cpu_demand.N_TOTALS, np.int64),
     )  # fmt: skip
     cpu_moves.settle(demand, loads)
     return loads

@@ -10,7 +10,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.schedule import Schedule
-from nwcompile.kernels import cpu_moves
+from nwcompile.kernels import cpu_demand, cpu_moves
 from nwcompile.passes.demand import empty_loads, unit_demand
 from nwcompile.passes.objective import weights
 
@@ -79,13 +79,13 @@ def improved(search: Search, unit_of: np.ndarray, starts: list[np.ndarray], n_co
     return best
 
 
-def _counted(demand: cpu_moves.Demand, chip: Chip, unit_of, core_of, weight: np.ndarray) -> Partition:
+def _counted(demand: cpu_demand.Demand, chip: Chip, unit_of, core_of, weight: np.ndarray) -> Partition:
     loads = _filled(demand, chip, core_of)
     cost = cpu_moves.cost(loads.total, weight)
-    return Partition(unit_of, loads.core_of, len(demand.limit), int(loads.total[cpu_moves.EXCESS]), cost)
+    return Partition(unit_of, loads.core_of, len(demand.limit), int(loads.total[cpu_demand.EXCESS]), cost)
 
 
-def _filled(demand: cpu_moves.Demand, chip: Chip, core_of) -> cpu_moves.Loads:
+def _filled(demand: cpu_demand.Demand, chip: Chip, core_of) -> cpu_demand.Loads:
     loads = empty_loads(demand, chip)
     cpu_moves.put_all(demand, loads, np.asarray(core_of, np.int32))
     return loads

@@ -9,7 +9,7 @@ from nwcompile.cost.traffic import count_events
 from nwcompile.cost.work import work
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
-from nwcompile.kernels import cpu_moves
+from nwcompile.kernels import cpu_demand, cpu_moves
 from nwcompile.passes import capacity
 from nwcompile.passes.demand import empty_loads, unit_demand
 from nwcompile.passes.emit import emit
@@ -65,7 +65,7 @@ def test_search_leaves_loads_as_if_they_were_counted_anew(seed):
         over, cost = cpu_moves.search(demand, loads, weight, temperature, 40, False, state, best)
         assert_equal_loads(loads, filled(demand, chip, loads.core_of))
         at_best = filled(demand, chip, best)
-        assert (at_best.total[cpu_moves.EXCESS], cpu_moves.cost(at_best.total, weight)) == (over, cost)
+        assert (at_best.total[cpu_demand.EXCESS], cpu_moves.cost(at_best.total, weight)) == (over, cost)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -82,9 +82,9 @@ def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
     done = work(program, counters, np.zeros((counters["synops"].shape[0], 1), np.int64), activity.n_samples)
     in_use = np.arange(len(loads.load)) % N_CORES < n_cores
     assert np.array_equal(loads.load[in_use].T, np.concatenate(list(done.busy), 1))
-    assert loads.total[cpu_moves.TIME] == done.bound_cycles.sum()
-    assert loads.total[cpu_moves.MESSAGES] == counters["messages_out"].sum()
+    assert loads.total[cpu_demand.TIME] == done.bound_cycles.sum()
+    assert loads.total[cpu_demand.MESSAGES] == counters["messages_out"].sum()
     held, _ = capacity.account(network, chip, core_of[unit_of], n_cores)
     assert loads.used[:n_cores].tolist() == np.stack([held[name] for name in capacity.LIMITS], 1).tolist()
     limit = capacity.site_limits(chip)[:n_cores, :4]
-    assert (loads.total[cpu_moves.EXCESS] > 0) == bool((loads.used[:n_cores] > limit).any())
+    assert (loads.total[cpu_demand.EXCESS] > 0) == bool((loads.used[:n_cores] > limit).any())

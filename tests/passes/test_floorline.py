@@ -13,7 +13,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import OBJECTIVES, Options
-from nwcompile.kernels import cpu_moves
+from nwcompile.kernels import cpu_demand, cpu_moves
 from nwcompile.passes import capacity
 from nwcompile.passes.demand import empty_loads, unit_demand
 from nwcompile.passes.emit import emit
@@ -70,7 +70,7 @@ def is_optimal(seed: int) -> bool:
     def rank(core_of) -> tuple[int, float]:
         loads = empty_loads(demand, chip)
         cpu_moves.put_all(demand, loads, np.asarray(core_of, np.int32))
-        return int(loads.total[cpu_moves.EXCESS]), cpu_moves.cost(loads.total, weight)
+        return int(loads.total[cpu_demand.EXCESS]), cpu_moves.cost(loads.total, weight)
 
     best = min(rank(core_of) for core_of in groupings(n, n_cores))
     found = flat(floorline(network, chip, activity, Options(seed=seed)))
@@ -108,9 +108,9 @@ def test_floorline_is_faster_than_slices_and_stripes():
     options = Options(n_cores=6)
     times = {m.__name__: judged(network, chip, activity, flat(m(network, chip, activity, options)), 6)
              for m in (floorline, sequential, striped)}  # fmt: skip
-    assert times["floorline"][cpu_moves.EXCESS] == 0
-    assert times["floorline"][cpu_moves.TIME] < 0.98 * times["striped"][cpu_moves.TIME]
-    assert times["floorline"][cpu_moves.TIME] < 0.98 * times["sequential"][cpu_moves.TIME]
+    assert times["floorline"][cpu_demand.EXCESS] == 0
+    assert times["floorline"][cpu_demand.TIME] < 0.98 * times["striped"][cpu_demand.TIME]
+    assert times["floorline"][cpu_demand.TIME] < 0.98 * times["sequential"][cpu_demand.TIME]
 
 
 def test_every_objective_is_served_best_by_its_own_search():
@@ -119,8 +119,8 @@ def test_every_objective_is_served_best_by_its_own_search():
               for o in OBJECTIVES}  # fmt: skip
     n_steps = schedule(network).n_hardware_steps(activity.n_steps)
     figure = {
-        "traffic": lambda t: t[cpu_moves.REMOTE],
-        "cores": lambda t: t[cpu_moves.N_USED],
+        "traffic": lambda t: t[cpu_demand.REMOTE],
+        "cores": lambda t: t[cpu_demand.N_USED],
         **{
             o: lambda t, o=o: cpu_moves.cost(t, weights(network, chip, activity, n_steps, o))
             for o in ("time", "energy", "edp")
@@ -128,7 +128,7 @@ def test_every_objective_is_served_best_by_its_own_search():
     }
     for objective, of in figure.items():
         assert of(totals[objective]) <= 1.01 * min(map(of, totals.values())), objective
-    assert totals["cores"][cpu_moves.N_USED] <= totals["time"][cpu_moves.N_USED]
+    assert totals["cores"][cpu_demand.N_USED] <= totals["time"][cpu_demand.N_USED]
 
 
 def test_fixed_energy_is_that_of_a_mapping_without_messages_and_hops():
@@ -161,8 +161,8 @@ def test_floorline_uses_its_time_budget_and_gives_the_best_so_far(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         mapped(network, chip, activity, n_cores=6)
     both = [judged(network, chip, activity, cores, 6) for cores in (longer, best)]
-    assert both[0][cpu_moves.TIME] <= both[1][cpu_moves.TIME]
-    assert max(total[cpu_moves.EXCESS] for total in both) == 0
+    assert both[0][cpu_demand.TIME] <= both[1][cpu_demand.TIME]
+    assert max(total[cpu_demand.EXCESS] for total in both) == 0
 
 
 def test_energy_needs_a_chip_that_gives_energies():
