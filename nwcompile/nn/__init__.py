@@ -1,6 +1,6 @@
 """Trainable PyTorch layers whose dynamics are those that nwcompile compiles."""
 
-from nwcompile.nn import losses, metrics, surrogate
+from nwcompile.nn import data, losses, metrics, surrogate
 from nwcompile.nn.h1 import H1v1Frontend, H1v1Layer, H1v1Synapse, H1v2Frontend, H1v2Layer, H1v2Synapse
 from nwcompile.nn.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.losses import SignAnnealing, firing_rate_target_mse_loss, topology_loss, weight_magnitude_loss
@@ -18,6 +18,7 @@ __all__ = [
     "LIFSynapse",
     "Sequential",
     "SignAnnealing",
+    "data",
     "firing_rate_target_mse_loss",
     "losses",
     "metrics",

@@ -1,0 +1,75 @@
+"""Batches `[B, T, N]`, through PyTorch's DataLoader."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from nwcompile.errors import OptionError, unknown_choice
+from nwcompile.nn.data.packed import Packed, Words, numbered, pack_bits, unpack_bits
+from nwcompile.nn.data.samples import transformed
+from nwcompile.nn.scan import FORMS
+
+
+class Batch(NamedTuple):
+    """`spikes` `[B, T, N]`, T that of the longest sample (0 after a sample's own end); `lengths` int64[B]; `labels`."""
+
+    spikes: torch.Tensor
+    lengths: torch.Tensor
+    labels: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Transformed(Dataset):
+    """`samples`, pairs (recording, label), transformed at each access: (uint8 `[T, N]`, label)."""
+
+    samples: object
+    transform: Callable
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, i: int) -> tuple[np.ndarray, object]:
+        return transformed(self.samples, i, self.transform)
+
+
+def batches(data: Packed | Transformed, form: str = "float", **options) -> DataLoader:
+    """A DataLoader of `Batch`es; `options` are its own (batch_size, shuffle, num_workers, ...).
+
+    form: "float" and "uint8" `[B, T, N]`, or "bits", int32 `[B, ceil(T/32), N]`. Batches of data on a GPU are made
+    there. No kernel of nwcompile runs in the workers, so they may be forked.
+    Raises OptionError for another form, and for workers where the data are on a GPU.
+    """
+    if form not in FORMS:
+        raise OptionError(unknown_choice("form", form, FORMS))
+    if isinstance(data, Packed) and data.words.device.type != "cpu" and options.get("num_workers"):
+        n = options["num_workers"]
+        raise OptionError(f"num_workers is {n}, but processes cannot read a cache on a GPU; use num_workers=0")
+    return DataLoader(data, collate_fn=Collate(form), **options)
+
+
+@dataclass(frozen=True)
+class Collate:
+    """Makes a Batch of what a data set gives."""
+
+    form: str
+
+    def __call__(self, samples: Words | list) -> Batch:
+        dtype = torch.float32 if self.form == "float" else torch.uint8
+        if isinstance(samples, Words):
+            spikes = samples.words
+            if self.form != "bits":
+                spikes = unpack_bits(spikes, int(samples.lengths.max()), dtype)
+            return Batch(spikes, samples.lengths, samples.labels)
+        lengths = [len(spikes) for spikes, _ in samples]
+        whole = np.zeros((len(samples), max(lengths), samples[0][0].shape[1]), np.uint8)
+        for to, (spikes, _) in zip(whole, samples, strict=True):
+            to[: len(spikes)] = spikes
+        if self.form == "bits":
+            spikes = torch.from_numpy(np.stack([pack_bits(each) for each in whole]))
+        else:
+            spikes = torch.from_numpy(whole).to(dtype)
+        return Batch(spikes, torch.tensor(lengths), numbered([label for _, label in samples]))

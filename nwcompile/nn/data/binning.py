@@ -1,0 +1,145 @@
+"""The deterministic way from a recording to spikes: crop, fewer pixels, bins of time."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from nwcompile.errors import ModelError, OptionError
+from nwcompile.nn.data.events import LARGEST, Events, events, frames
+
+MOST_CELLS = 1 << 32  # of a sample: 4 GiB before packing
+
+
+@dataclass(frozen=True)
+class Binning:
+    """Spikes of a recording: 1 in step k and neuron n where any event falls into bin k and pixel n, else 0.
+
+    sensor: (width, height, polarities), as Tonic's `sensor_size`.
+    Time, in units of `t` (microseconds with Tonic; frames for frames), from `start` on (None: each recording's first
+    event), in bins of `bin_length`, or in `n_bins` equal ones up to its end; exactly one of the two is given. The last
+    bin, where the recording ends before it does, is left out unless `include_incomplete`; bins after `max_bins` always
+    are. Whole times are ticks: a recording lasts until the end of its last event's tick.
+    Place: `crop` (left, top, width, height), in pixels of the sensor, then `spatial_factor` (1/2: half as many pixels
+    along each axis): of w pixels max(1, round(w * factor)) are left, w' of them, and pixel x becomes x * w' // w.
+    Neurons are numbered as a flattened `[polarities, height, width]`; `n_neurons` says how many there are.
+    A pixel of a frame is an event where it is at least `frame_threshold`.
+
+    Several events in a cell are one spike, so their order does not matter, and they need not be sorted by time.
+    Raises OptionError for settings out of range.
+    """
+
+    sensor: tuple[int, int, int]
+    bin_length: float | None = None
+    n_bins: int | None = None
+    max_bins: int | None = None
+    start: float | None = None
+    include_incomplete: bool = False
+    crop: tuple[int, int, int, int] | None = None
+    spatial_factor: float = 1.0
+    frame_threshold: float = 0.5
+
+    deterministic: ClassVar[bool] = True
+    version: ClassVar[int] = 1  # counts changes of what the same settings give
+
+    def __post_init__(self):
+        if len(self.sensor) != 3 or not all(isinstance(n, int) and n >= 1 for n in self.sensor):
+            raise OptionError(f"Binning: sensor is {self.sensor}, must be (width, height, polarities), each >= 1")
+        if (self.bin_length is None) == (self.n_bins is None):
+            given = f"bin_length = {self.bin_length} and n_bins = {self.n_bins}"
+            raise OptionError(f"Binning: {given}; give exactly one of them")
+        if self.n_bins is not None and self.max_bins is not None:
+            raise OptionError(f"Binning: max_bins = {self.max_bins} goes with bin_length, not with n_bins")
+        if self.bin_length is not None and not 0 < self.bin_length < math.inf:
+            raise OptionError(f"Binning: bin_length is {self.bin_length}, must be a number > 0")
+        for name, value in (("n_bins", self.n_bins), ("max_bins", self.max_bins)):
+            if value is not None and not (isinstance(value, int) and value >= 1):
+                raise OptionError(f"Binning: {name} is {value}, must be a whole number >= 1")
+        if self.start is not None and not math.isfinite(self.start):
+            raise OptionError(f"Binning: start is {self.start}, must be a finite number, or None for the first event")
+        if not 0 < self.spatial_factor <= 1:
+            raise OptionError(f"Binning: spatial_factor is {self.spatial_factor}, must be > 0 and at most 1")
+        if not math.isfinite(self.frame_threshold):
+            raise OptionError(f"Binning: frame_threshold is {self.frame_threshold}, must be a finite number")
+        if self.crop is not None and not self._is_inside(self.crop):
+            width, height, _ = self.sensor
+            raise OptionError(
+                f"Binning: crop is {self.crop}, must be (left, top, width, height) inside a sensor of {width}x{height}"
+            )
+
+    def _is_inside(self, crop) -> bool:
+        if len(crop) != 4 or not all(isinstance(n, int) for n in crop):
+            return False
+        left, top, width, height = crop
+        right, bottom, _ = self.sensor
+        return min(left, top) >= 0 and min(width, height) >= 1 and left + width <= right and top + height <= bottom
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(polarities, height, width) of what is left."""
+        width, height = self.sensor[:2] if self.crop is None else self.crop[2:]
+        return (self.sensor[2], *(max(1, round(n * self.spatial_factor)) for n in (height, width)))
+
+    @property
+    def n_neurons(self) -> int:
+        return math.prod(self.shape)
+
+    def __call__(self, recording) -> np.ndarray:
+        """uint8 `[T, N]` of a structured array of events, or of frames (an array or tensor `[T, ...]`).
+
+        Raises ModelError for a recording that is neither, or lies outside the sensor, or has no bin.
+        """
+        recording = np.asarray(recording)
+        if recording.dtype.names:
+            of = events(recording, self.sensor)
+        else:
+            of = frames(recording, self.sensor, self.frame_threshold)
+        start = of.first if self.start is None else self.start
+        span, n_neurons = of.last - start, self.n_neurons
+        n_steps = self.n_bins or self._n_steps(of, start, span)
+        if n_steps * n_neurons > MOST_CELLS:
+            raise ModelError(
+                f"the recording has {n_steps} bins of {n_neurons} neurons, more than {MOST_CELLS} cells; choose a "
+                "longer bin_length, max_bins, a crop or a smaller spatial_factor"
+            )
+        step = self._step(of.t - start, span, n_steps)
+        inside, neuron = self._neurons(of)
+        inside &= (step >= 0) & (step < n_steps)
+        spikes = np.zeros((n_steps, n_neurons), np.uint8)
+        spikes[step[inside], neuron[inside]] = 1
+        return spikes
+
+    def _n_steps(self, of: Events, start, span) -> int:
+        """How many bins of `bin_length` there are."""
+        if span / self.bin_length >= LARGEST:
+            raise ModelError(f"the recording lasts {span:g}, 2^62 times bin_length = {self.bin_length:g} or more")
+        n_steps = n_whole = max(0, int(span // self.bin_length))
+        ends_with_event = isinstance(of.last, float) and span >= 0  # a tick has a length, such an event has none
+        if self.include_incomplete and (ends_with_event or span > n_whole * self.bin_length):
+            n_steps += 1
+        if n_steps == 0:
+            hint = "" if self.include_incomplete else ", or include_incomplete=True"
+            raise ModelError(
+                f"the recording lasts {max(0, span):g} from {start:g} on, so it has no whole bin of "
+                f"{self.bin_length:g}; choose a shorter bin_length{hint}"
+            )
+        return n_steps if self.max_bins is None else min(n_steps, self.max_bins)
+
+    def _step(self, t: np.ndarray, span, n_steps: int) -> np.ndarray:
+        """The bin of each event that is `t` after the start; those before it are negative."""
+        if self.n_bins is None:
+            return np.minimum(t // self.bin_length, n_steps).astype(np.int64)
+        if span <= 0:
+            return np.where(t == 0, 0, -1)
+        if t.dtype.kind == "i" and span < LARGEST // n_steps:
+            return np.where(t < 0, -1, t * n_steps // span)
+        return np.where(t < 0, -1, np.minimum(t / span * n_steps, n_steps - 1)).astype(np.int64)
+
+    def _neurons(self, of: Events) -> tuple[np.ndarray, np.ndarray]:
+        """Which events are inside the crop, and each one's neuron."""
+        left, top, width, height = self.crop or (0, 0, *self.sensor[:2])
+        x, y = of.x - left, of.y - top
+        inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+        _, rows, columns = self.shape
+        return inside, (of.p * rows + y * rows // height) * columns + x * columns // width

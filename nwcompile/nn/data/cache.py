@@ -1,0 +1,128 @@
+"""Packed spikes on disk, found again by what they were made from.
+
+A file is named by the SHA-256 of the recordings, their labels, the transform's settings and version and the format's;
+it ends with the SHA-256 of its own bytes. It is written beside its place and moved there in one step, so nothing half
+written is ever found, and processes that make the same file at once replace it with equal bytes.
+"""
+
+import errno
+import hashlib
+import io
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ArtifactError, ModelError, NwWarning, OptionError
+from nwcompile.ir.artifact import write_bytes
+from nwcompile.nn.data.packed import BITS, Packed, packed
+from nwcompile.nn.data.samples import pair
+
+HEAD = b"nwcompile spikes 1\n"  # the format and its version
+DIGEST_BYTES = 32
+
+
+def cached(samples, transform, folder, name: str | None = None) -> Packed:
+    """What `packed` gives, from a file in `folder` that is made where it is not there yet, and then mapped into memory.
+
+    samples: pairs (recording, label). To find the file, every recording is read and hashed, but not transformed; with
+    a `name` that stands for recordings and labels they are not even read (other recordings then need another name).
+    transform: a frozen dataclass with `deterministic = True` and a `version`, as Binning is.
+    A damaged file is made anew, with a NwWarning. Raises OptionError for a transform whose result cannot be cached,
+    ArtifactError for a folder that cannot be used, and ModelError as `packed` does.
+    """
+    path = Path(folder) / f"{_key(samples, settings(transform), name)}.spikes"
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        _ready(path.parent)
+    except ArtifactError as e:
+        warnings.warn(NwWarning(f"{e}; it is made anew"), stacklevel=2)
+    except OSError as e:
+        raise ArtifactError(f"{path} cannot be read: {e.strerror}; choose another folder for the cache") from None
+    write_bytes(path, _encoded(packed(samples, transform)))
+    return _read(path)
+
+
+def _ready(folder: Path) -> None:
+    """Make the folder. Raises ArtifactError, before any work is done, where files cannot be made in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
+    except OSError as e:
+        reason = e.strerror
+    if reason:
+        raise ArtifactError(f"{folder} cannot hold the cache: {reason}; choose a folder you may write to")
+
+
+def settings(transform) -> str:
+    """A transform's name, version and settings as text. Raises OptionError if they do not decide its results."""
+    kind = type(transform)
+    if getattr(transform, "deterministic", None) is False:
+        raise OptionError(
+            f"{transform} draws its spikes anew at every call, so they cannot be cached; use "
+            "nwcompile.nn.data.Transformed, which transforms at each access, or a deterministic transform"
+        )
+    described = is_dataclass(kind) and kind.__dataclass_params__.frozen and hasattr(kind, "version")
+    if not described or getattr(transform, "deterministic", None) is not True:
+        raise OptionError(
+            f"a transform of type {kind.__name__} cannot be cached: only a frozen dataclass with deterministic = True "
+            "and a version says what its results depend on; use nwcompile.nn.data.Binning or Transformed"
+        )
+    try:
+        fields = json.dumps(asdict(transform), sort_keys=True)
+    except TypeError as e:
+        raise OptionError(f"{kind.__name__} cannot be cached: its fields are not plain values ({e})") from None
+    return f"{kind.__module__}.{kind.__qualname__} {kind.version} {fields}"
+
+
+def _key(samples, described: str, name: str | None) -> str:
+    digest = hashlib.sha256(HEAD + described.encode() + b"\n")
+    for part in [f"name {name}".encode()] if name is not None else _contents(samples):
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _contents(samples) -> Iterator[bytes]:
+    """What recordings and labels are, unambiguously."""
+    for i in range(len(samples)):
+        for part in pair(samples, i):
+            array = np.asarray(part)
+            if array.dtype.hasobject:
+                raise ModelError(f"sample {i} holds Python objects of type {type(part).__name__}, not an array")
+            yield f"{array.dtype.descr} {array.shape}\n".encode()
+            yield array.tobytes()
+
+
+def _encoded(of: Packed) -> bytes:
+    stream = io.BytesIO(HEAD)
+    stream.seek(len(HEAD))
+    for tensor in (of.lengths, of.labels, of.words):
+        np.lib.format.write_array(stream, tensor.numpy(), allow_pickle=False)
+    return stream.getvalue() + hashlib.sha256(stream.getbuffer()).digest()
+
+
+def _read(path: Path) -> Packed:
+    """A file's spikes, mapped. Raises ArtifactError unless it is whole."""
+    with open(path, "rb") as stream:
+        _prove(stream, path)
+        lengths, labels = (np.lib.format.read_array(stream, allow_pickle=False) for _ in range(2))
+        np.lib.format.read_magic(stream)
+        shape, _, _ = np.lib.format.read_array_header_1_0(stream)
+        # a private mapping: torch wants memory that may be written to, and the file stays as it is
+        words = np.memmap(stream, BITS, "c", stream.tell(), shape)
+    return Packed(*map(torch.from_numpy, (words, lengths, labels)))
+
+
+def _prove(stream, path: Path) -> None:
+    """Raises ArtifactError unless the file is as it was written; else the stream is behind the head."""
+    view = np.memmap(stream, np.uint8, "r") if stream.seek(0, io.SEEK_END) > len(HEAD) + DIGEST_BYTES else b""
+    whole = bytes(view[: len(HEAD)]) == HEAD
+    if not whole or hashlib.sha256(view[:-DIGEST_BYTES]).digest() != bytes(view[-DIGEST_BYTES:]):
+        raise ArtifactError(f"{path} is damaged or cut short (its SHA-256 does not match)")
+    stream.seek(len(HEAD))

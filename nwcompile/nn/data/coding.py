@@ -1,0 +1,34 @@
+"""Random coding of numbers as spikes."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ModelError, OptionError
+
+
+@dataclass(frozen=True)
+class RandomRate:
+    """Spikes whose probability in each of `n_steps` steps is the number itself, 0 to 1, drawn by torch's generator.
+
+    Drawn anew at every call, so its results are not cached. Raises OptionError for `n_steps` < 1.
+    """
+
+    n_steps: int
+
+    deterministic: ClassVar[bool] = False
+
+    def __post_init__(self):
+        if not (isinstance(self.n_steps, int) and self.n_steps >= 1):
+            raise OptionError(f"RandomRate: n_steps is {self.n_steps}, must be a whole number >= 1")
+
+    def __call__(self, numbers) -> np.ndarray:
+        """uint8 `[T, N]` of an array of N numbers of any shape. Raises ModelError for numbers outside 0 to 1."""
+        rate = torch.as_tensor(numbers, dtype=torch.float32).reshape(-1)
+        outside = ~((rate >= 0) & (rate <= 1))
+        if outside.any():
+            i = int(outside.int().argmax())
+            raise ModelError(f"number {i} is {rate[i]:g}, must be from 0 to 1, the probability of a spike in a step")
+        return (torch.rand(self.n_steps, len(rate)) < rate).to(torch.uint8).numpy()

@@ -1,0 +1,107 @@
+"""What a recording must be: events with the fields x, y, t and p, or frames; everything else is refused here."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+
+LARGEST = 1 << 62
+NONE = np.zeros(0, bool)
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """Events in any order: `x`, `y`, `p` int64[event], inside the sensor; `t` int64 or float64[event].
+
+    The recording covers the times from `first` up to `last`; times that are whole numbers are ticks, and the last
+    event's own tick is covered. An empty recording covers nothing.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    p: np.ndarray
+    t: np.ndarray
+    first: int | float
+    last: int | float
+
+
+def events(recording: np.ndarray, sensor: tuple[int, int, int]) -> Events:
+    """A structured array with the fields x, t and, where the sensor has them, y and p.
+
+    sensor: (width, height, polarities). A sensor of height 1 needs no y; one of one polarity merges all p. Events may
+    be in any order. Raises ModelError for missing fields, numbers that are not finite or (t apart) not whole, and
+    events outside the sensor.
+    """
+    fields = dict(zip("xyp", sensor, strict=True))
+    given = recording.dtype.names
+    needed = [f for f in "xytp" if f in "xt" or fields[f] > 1]
+    missing = [f for f in needed if f not in given]
+    if missing:
+        raise ModelError(
+            f"the events lack the field{'s' if len(missing) > 1 else ''} {', '.join(missing)} (they have "
+            f"{', '.join(given)}); a sensor of {_size(sensor)} needs {', '.join(needed)}"
+        )
+    if recording.ndim != 1:
+        raise ModelError(f"the events have shape {recording.shape}; they must be one array of events, [n]")
+    at = {f: np.zeros(len(recording), np.int64) for f in "yp"}
+    at |= {f: _whole(recording[f], f, fields[f], sensor) for f in needed if f != "t"}
+    t = _numbers(recording["t"], "t")
+    if not len(t):
+        return Events(at["x"], at["y"], at["p"], t, 0, 0)
+    first, last = t.min().item(), t.max().item()
+    return Events(at["x"], at["y"], at["p"], t, first, last + 1 if t.dtype.kind == "i" else last)
+
+
+def frames(recording: np.ndarray, sensor: tuple[int, int, int], threshold: float) -> Events:
+    """Frames `[T, polarities, height, width]` (or `[T, N]`, or without axes of length 1) as events, a tick a frame.
+
+    A pixel is an event where its number is at least `threshold`. Raises ModelError for another shape or NaN.
+    """
+    width, height, polarities = sensor
+    n, shape = width * height * polarities, recording.shape
+    if recording.ndim < 2 or recording.dtype.kind not in "biuf":
+        raise ModelError(f"a recording of {_described(recording)} is neither events with fields nor frames [T, ...]")
+    if not shape[0] or recording[0].size != n:
+        raise ModelError(f"frames of shape {shape} do not fit a sensor of {_size(sensor)}; they must be [T, {n}] each")
+    if recording.dtype.kind == "f" and np.isnan(recording).any():
+        raise ModelError(f"frame {np.argwhere(np.isnan(recording))[0][0]} holds NaN; frames must be numbers")
+    t, p, y, x = np.nonzero(recording.reshape(shape[0], polarities, height, width) >= threshold)
+    return Events(x, y, p, t, 0, shape[0])
+
+
+def _whole(values: np.ndarray, field: str, size: int, sensor: tuple[int, int, int]) -> np.ndarray:
+    values = _numbers(values, field)
+    if values.dtype.kind == "f":
+        broken = values != np.floor(values)
+        if broken.any():
+            i = int(broken.argmax())
+            raise ModelError(f"event {i} has {field} = {values[i]:g}; {field} must be a whole number")
+        values = values.astype(np.int64)
+    outside = (values < 0) | (values >= size)
+    if outside.any():
+        i = int(outside.argmax())
+        raise ModelError(
+            f"event {i} has {field} = {values[i]}, outside a sensor of {_size(sensor)} ({field} from 0 to {size - 1}); "
+            "give the sensor that recorded it, and crop what is not wanted"
+        )
+    return values
+
+
+def _numbers(values: np.ndarray, field: str) -> np.ndarray:
+    """int64 or float64, finite and below 2^62 in magnitude."""
+    if values.dtype.kind not in "biuf":
+        raise ModelError(f"the events' field {field} is of type {values.dtype}; it must hold numbers")
+    broken = ~(np.abs(values.astype(np.float64)) < LARGEST) if values.itemsize > 4 or values.dtype.kind == "f" else NONE
+    if broken.any():
+        i = int(broken.argmax())
+        raise ModelError(f"event {i} has {field} = {values[i]}; {field} must be finite and below 2^62")
+    return values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
+
+
+def _size(sensor: tuple[int, int, int]) -> str:
+    return "x".join(map(str, sensor)) + " (width, height, polarities)"
+
+
+def _described(recording: np.ndarray) -> str:
+    return f"shape {recording.shape} and type {recording.dtype}"

@@ -1,0 +1,136 @@
+"""Spikes of many recordings as bits: what caches hold and batches are made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from nwcompile.errors import ModelError
+from nwcompile.nn.data.samples import transformed
+from nwcompile.nn.device import torch_device
+
+WORD_BITS = 32
+BITS = np.dtype("<i4")
+
+
+@dataclass(frozen=True)
+class Words:
+    """Samples as they come out of a store: `words` int32 `[B, ceil(T/32), N]`, `lengths` int64[B], `labels` `[B, ...]`.
+
+    Step t of a neuron is bit t % 32 of its word t // 32; bits from a sample's length on are 0.
+    """
+
+    words: torch.Tensor
+    lengths: torch.Tensor
+    labels: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Packed(Dataset):
+    """Recordings of N neurons as bits, each with rows of its own: none is as long as the longest.
+
+    words: int32 `[rows, N]`; a recording of T steps has ceil(T/32) rows, in the order of the recordings.
+    lengths: int64 `[n]`, steps; labels: `[n, ...]`. All on one device.
+    """
+
+    words: torch.Tensor
+    lengths: torch.Tensor
+    labels: torch.Tensor
+
+    @cached_property
+    def _rows(self) -> torch.Tensor:
+        """How many rows each recording has."""
+        return (self.lengths + WORD_BITS - 1) // WORD_BITS
+
+    @cached_property
+    def _first(self) -> torch.Tensor:
+        """The first row of each recording."""
+        return self._rows.cumsum(0) - self._rows
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the spikes."""
+        return self.words.nbytes
+
+    def to(self, device: str) -> "Packed":
+        """The same on a device: "cpu", or "gpu" = "cuda". What lies on disk is read into memory.
+
+        Raises BackendError for a GPU where there is none.
+        """
+        target = torch_device(device)
+        return replace(
+            self, words=self.words.to(target, copy=True), lengths=self.lengths.to(target), labels=self.labels.to(target)
+        )
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Spikes uint8 `[T, N]` and label of one recording."""
+        if not -len(self) <= i < len(self):
+            raise IndexError(i)
+        of = self.__getitems__([i % len(self)])
+        return unpack_bits(of.words, int(of.lengths), torch.uint8)[0], of.labels[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> Words:
+        """Several recordings, as a DataLoader asks for them."""
+        at = torch.as_tensor(indices, device=self.lengths.device)
+        lengths, n_rows = self.lengths[at], self._rows[at]
+        row = torch.arange(int(n_rows.max()), device=at.device)
+        rows, beyond = self._first[at, None] + row, row >= n_rows[:, None]
+        words = self.words[rows.masked_fill_(beyond, 0)]
+        return Words(words.masked_fill_(beyond[..., None], 0), lengths, self.labels[at])
+
+
+def packed(samples, transform) -> Packed:
+    """Every recording of `samples`, pairs (recording, label), as `transform` makes it, in memory.
+
+    Raises ModelError, naming the sample, for a recording that the transform refuses, for labels that are no numbers of
+    one shape, and where recordings differ in neurons.
+    """
+    words, lengths, labels = [], [], []
+    for i in range(len(samples)):
+        spikes, label = transformed(samples, i, transform)
+        if words and words[0].shape[1] != spikes.shape[1]:
+            n = words[0].shape[1]
+            raise ModelError(f"sample {i}: {spikes.shape[1]} neurons, sample 0 has {n}; all must have as many")
+        words.append(pack_bits(spikes))
+        lengths.append(len(spikes))
+        labels.append(label)
+    if not words:
+        raise ModelError("the data set has no samples; give one at least")
+    return Packed(torch.from_numpy(np.concatenate(words)), torch.tensor(lengths), numbered(labels))
+
+
+def numbered(labels: list) -> torch.Tensor:
+    """Labels as one tensor. Raises ModelError unless they are numbers, or arrays of numbers of one shape."""
+    try:
+        array = np.array([np.asarray(label) for label in labels])
+    except ValueError:
+        array = np.empty(0, object)
+    if array.dtype.kind not in "biuf":
+        raise ModelError(f"labels such as {labels[0]!r} are not numbers of one shape; number the classes from 0")
+    return torch.from_numpy(array)
+
+
+def pack_bits(spikes: np.ndarray) -> np.ndarray:
+    """int32 `[ceil(T/32), N]` of spikes uint8 `[T, N]` of 0 and 1: step t is bit t % 32 of word t // 32."""
+    n_steps, n = spikes.shape
+    n_rows = -(-n_steps // WORD_BITS)
+    rows = np.zeros((4 * n_rows, n), np.uint8)
+    rows[: -(-n_steps // 8)] = np.packbits(spikes, axis=0, bitorder="little")
+    return np.ascontiguousarray(rows.reshape(n_rows, 4, n).swapaxes(1, 2)).view(BITS)[..., 0]
+
+
+def unpack_bits(words: torch.Tensor, n_steps: int, dtype: torch.dtype) -> torch.Tensor:
+    """`[B, T, N]` of 0 and 1, of `words` int32 `[B, ceil(T/32), N]`, on their device."""
+    n_samples, n_rows, n = words.shape
+    if words.device.type == "cpu":  # NumPy's way is several times as fast there
+        rows = np.ascontiguousarray(words.contiguous().numpy()).view(np.uint8).reshape(n_samples, n_rows, n, 4)
+        rows = np.ascontiguousarray(rows.swapaxes(2, 3)).reshape(n_samples, 4 * n_rows, n)
+        return torch.from_numpy(np.unpackbits(rows, axis=1, count=n_steps, bitorder="little")).to(dtype)
+    bit = torch.arange(WORD_BITS, dtype=torch.int32, device=words.device)[:, None]
+    return ((words[:, :, None] >> bit) & 1).flatten(1, 2)[:, :n_steps].to(dtype)

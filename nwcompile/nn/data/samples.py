@@ -1,0 +1,27 @@
+"""One sample of a data set through a transform."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+
+
+def pair(samples, i: int) -> tuple:
+    """(recording, label) of sample i. Raises ModelError if it is no pair."""
+    sample = samples[i]
+    if not isinstance(sample, tuple | list) or len(sample) != 2:
+        raise ModelError(f"sample {i} is of type {type(sample).__name__}, must be a pair (recording, label)")
+    return tuple(sample)
+
+
+def transformed(samples, i: int, transform: Callable) -> tuple[np.ndarray, object]:
+    """(spikes uint8 `[T, N]`, label) of sample i. Raises ModelError, naming the sample."""
+    recording, label = pair(samples, i)
+    try:
+        spikes = transform(recording)
+    except ModelError as e:
+        raise ModelError(f"sample {i}: {e}") from None
+    if not isinstance(spikes, np.ndarray) or spikes.ndim != 2 or spikes.dtype != np.uint8 or not len(spikes):
+        raise ModelError(f"sample {i}: {type(transform).__name__} must give an array uint8 [T, N] with T >= 1")
+    return spikes, label
