@@ -39,10 +39,18 @@ def interpreted_tests(path: str, timeout_s: float = 120) -> str:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A kernel for one processor: its PTX, and the machine code as text."""
+    """A kernel for one processor."""
 
-    ptx: str
-    sass: str
+    asm: dict[str, str | bytes]
+
+    @property
+    def ptx(self) -> str:
+        return self.asm["ptx"]
+
+    @property
+    def sass(self) -> str:
+        """The machine code, disassembled."""
+        return self.asm["sass"]
 
     @property
     def instructions(self) -> set[str]:
@@ -82,4 +90,4 @@ def compiled(kernel, types: dict[str, str], constants: dict, processor: int, war
     source = ASTSource(kernel, signature, constexprs=constants, attrs=aligned)
     options = {"num_warps": warps, "enable_fp_fusion": False, **options}
     built = triton.compile(source, target=GPUTarget("cuda", processor, WARP), options=options)
-    return Compiled(built.asm["ptx"], built.asm["sass"])
+    return Compiled(built.asm)

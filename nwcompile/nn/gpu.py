@@ -1,0 +1,134 @@
+"""The Triton kernels of `nwcompile.kernels` on torch's tensors: whole `[B, T, N]` in, whole `[B, T, N]` out, on a GPU.
+
+Functions, arguments and results are those of `nwcompile.nn.cpu`; the bits too, with exceptions named where they are.
+In half precision `current` stays as it is in memory and is computed with as float32.
+"""
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nwcompile.errors import BackendError
+from nwcompile.kernels.simd import WORD_BITS
+
+try:
+    from nwcompile.kernels import gpu_lif
+except ImportError as e:
+    raise BackendError(f"the GPU kernels need triton ({e}); pip install 'nwcompile[cuda]'") from None
+
+EXACT = {"enable_fp_fusion": False}
+UNIT = 16  # numbers that sizes and distances are multiples of, for wide reads and writes
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a scan is launched: pairs of sample and neuron in a program, steps read ahead, warps of 32 lanes."""
+
+    block: int
+    ahead: int
+    warps: int
+
+    @property
+    def options(self) -> dict:
+        return {"BLOCK": self.block, "AHEAD": self.ahead, "num_warps": self.warps, **EXACT}
+
+
+# Up to so many pairs, those launches: few pairs wait for memory, so a lane each that reads far ahead; many keep each
+# other's lanes busy, so wide reads. Chosen from the processor's sizes (132 of 4 x 32 lanes), not measured.
+FORWARD = ((1 << 16, Launch(32, 32, 1)), (math.inf, Launch(256, 8, 2)))
+BACKWARD = ((1 << 16, Launch(32, 8, 1)), (math.inf, Launch(128, 4, 2)))
+
+
+def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
+    """`spikes` and `mem` of the current's shape, and the state `[1 or 2, B, N]` after the last step."""
+    spikes = torch.empty(current.shape, dtype=beta.dtype, device=current.device)
+    mem, last = torch.empty_like(spikes), torch.empty_like(state, memory_format=torch.contiguous_format)
+    _scan(current, state, beta, threshold, reset, floor, spikes, mem, last)
+    return spikes, mem, last
+
+
+def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
+    """Spikes alone, as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
+    n_samples, n_steps, n = current.shape
+    dtype = {"float": beta.dtype, "uint8": torch.uint8, "bits": torch.int32}[form]
+    n_rows = -(-n_steps // WORD_BITS) if form == "bits" else n_steps
+    spikes = torch.empty((n_samples, n_rows, n), dtype=dtype, device=current.device)
+    last = torch.empty_like(state, memory_format=torch.contiguous_format)
+    _scan(current, state, beta, threshold, reset, floor, spikes, None, last)
+    return spikes, last
+
+
+def _scan(current, state, beta, threshold, reset, floor, spikes, mem, last) -> None:
+    x = _row_by_row(current)
+    unit, sizes, distances = _in_units(current, x)
+    _launch(
+        gpu_lif.lif_forward, FORWARD, current, x, state.contiguous(), beta.contiguous(), threshold.contiguous(), spikes,
+        mem, last, *sizes, *distances, RESET=reset, FLOOR=floor, UNIT=unit,
+    )  # fmt: skip
+
+
+def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns: bool):
+    """Gradients of current, state, beta and threshold, the last two empty unless `learns`.
+
+    grads: of spikes, mem and last, any of them None. rule: (reset, floor, detach_reset, surrogate, slope).
+    The gradients of beta and threshold are sums in float64, over each sample's steps from the last to the first, then
+    over the samples, rounded once: the same in every run, but not the order of the CPU. "sigmoid" uses the GPU's
+    exponential.
+    """
+    reset, floor, detach, surrogate, slope = rule
+    x, (h, g) = _row_by_row(current), (None if t is None else _row_by_row(t) for t in grads[:2])
+    unit, sizes, distances = _in_units(current, x, h, g)
+    grad_current = torch.empty_like(current, memory_format=torch.contiguous_format)
+    carried = torch.zeros_like(state, memory_format=torch.contiguous_format)
+    if grads[2] is not None:
+        carried.copy_(grads[2])
+    sums = torch.empty((2, *state.shape[1:]), dtype=torch.float64, device=state.device) if learns else None
+    number = np.dtype(str(beta.dtype).removeprefix("torch.")).type
+    _launch(
+        gpu_lif.lif_backward, BACKWARD, current, x, mem, state.contiguous(), h, g, beta.contiguous(),
+        threshold.contiguous(), grad_current, carried, sums, *sizes, *distances, RESET=reset, FLOOR=floor,
+        DETACH=detach, SURROGATE=surrogate, SLOPE=float(number(slope)),
+        SCALED=float(number(math.pi / 2) * number(slope)), H_EACH=_each(h), G_EACH=_each(g), UNIT=unit,
+    )  # fmt: skip
+    if sums is None:
+        return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
+    of_beta, of_threshold = sums.sum(1).to(beta.dtype)
+    return grad_current, carried, of_beta, of_threshold.clone()
+
+
+def _launch(kernel, table, current: torch.Tensor, *arguments, **constants) -> None:
+    """Start a kernel for the pairs of `current` on its device, as the table says."""
+    n_pairs = current.shape[0] * current.shape[-1]
+    if n_pairs == 0:
+        return
+    launch = next(launch for most, launch in table if n_pairs <= most)
+    device = torch.cuda.device(current.device) if current.is_cuda else nullcontext()
+    with device:
+        kernel[(-(-n_pairs // launch.block),)](*arguments, **constants, **launch.options)
+
+
+def _in_units(current: torch.Tensor, *arrays: torch.Tensor | None):
+    """The unit, the sizes (B, T, N in units) and the distances of samples and steps of each array, in units."""
+    n_samples, n_steps, n = current.shape if current.ndim == 3 else (current.shape[0], 1, current.shape[1])
+    distances = [d for array in arrays for d in _distances(array)]
+    unit = UNIT if all(d % UNIT == 0 for d in (n, *distances)) else 1
+    return unit, (n_samples, n_steps, n // unit), [d // unit for d in distances]
+
+
+def _distances(array: torch.Tensor | None) -> tuple[int, int]:
+    if array is None:
+        return 0, 0
+    return array.stride()[:2] if array.ndim == 3 else (array.stride(0), 0)
+
+
+def _each(array: torch.Tensor | None) -> int:
+    return 1 if array is None else array.stride(-1)
+
+
+def _row_by_row(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, copied if its neurons are neither side by side nor one number for all."""
+    tensor = tensor.detach()
+    return tensor if tensor.stride(-1) in (0, 1) else tensor.contiguous()
