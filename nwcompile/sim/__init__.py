@@ -52,14 +52,14 @@ def simulate(
     if not isinstance(model, Program):
         raise OptionError(f"simulate takes a Network or a Program, not {type(model).__name__}")
     verify_backend(model, backend)
-    if device == "cuda":
-        raise BackendError(f"backend {backend!r} has no CUDA kernels in this version; use device='cpu'")
+    if device == "cuda" and backend != "sequence":
+        raise BackendError(f"backend {backend!r} has no CUDA kernels; use backend='sequence', or device='cpu'")
     inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike)
     if record == "totals":
         from nwcompile.sim.totals import run_totals
 
         return run_totals(model, inputs, n_steps, window, profile)
-    more = (flight_steps,) if profile else ()
+    more = (flight_steps,) if profile else (device,) if backend == "sequence" else ()
     return _backend(backend)(model, inputs, n_steps, record == "all", window, *more)
 
 

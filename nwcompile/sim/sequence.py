@@ -2,7 +2,8 @@
 
 Synaptic sums of a feed-forward layer are one GEMM or convolution over all samples and steps, done in the float type
 whose whole numbers provably hold every partial sum; the neurons then scan over time in a Numba kernel. Layers that
-feed each other (recurrent groups) run their time loop inside one kernel. Counters follow from the spikes.
+feed each other (recurrent groups) run their time loop inside one kernel. Counters follow from the spikes. On a GPU,
+`sim.cuda` does the same.
 """
 
 from dataclasses import replace
@@ -24,16 +25,18 @@ from nwcompile.sim.linear import convolve, effective_network
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference import finish
 
-CHUNK_BYTES = 1 << 28
+CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}  # of a chunk of samples
 
 
-def run_program(program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str) -> Run:
+def run_program(
+    program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str, device: str = "cpu"
+) -> Run:
     """Simulate a program; `inputs[name]` is int32 `[B, T, *shape]`."""
     delays = [c.aligned_delay for c in program.network.connections]
     if window == "hardware" and program.schedule.period == 1:
         delays = program.schedule.delay
-    spikes, states, updates = _run(program.network, delays, inputs, n_steps, keep_states)
-    run = finish(program, "sequence", "cpu", window, spikes, states, inputs, {})
+    spikes, states, updates = _run(program.network, delays, inputs, n_steps, keep_states, device)
+    run = finish(program, "sequence", device, window, spikes, states, inputs, {})
     activity = replace(run.activity, updates=updates)
     counters = count_events(program, activity, window)
     energy = energy_pj(counters, program.chip)
@@ -53,17 +56,8 @@ def record(
     return replace(Activity.from_spikes({**inputs, **spikes}, repeats), updates=updates), spikes
 
 
-def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool):
+def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool, device: str = "cpu"):
     """Spikes, kept states and update counts of every layer, with `delays[i]` steps on connection i."""
-    import networkx
-
-    graph = networkx.DiGraph()
-    graph.add_nodes_from(network.layers)
-    graph.add_edges_from((c.source, c.target) for c in network.connections if c.source in network.nodes)
-    rank = {name: i for i, name in enumerate(network.layers)}
-    groups = [sorted(group, key=rank.get) for group in networkx.strongly_connected_components(graph)]
-    condensed = networkx.condensation(graph, [set(g) for g in groups])
-    order = networkx.lexicographical_topological_sort(condensed, key=lambda i: rank[groups[i][0]])
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     spikes, states, updates = {}, {}, {}
     for name in network.layers:
@@ -74,9 +68,8 @@ def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool
         if keep_states or not node.neuron.fires:
             states[name] = {"u": np.empty(shape, np.int64), "v": np.empty(shape, np.int64)}
     widest = max(network.node(n).n_neurons for n in (*network.inputs, *network.layers))
-    size = max(1, min(n_samples, CHUNK_BYTES // (24 * n_steps * widest)))
-    sequence = [groups[i] for i in order]
-    plans = [_Group(network, group, delays, bool(graph.subgraph(group).edges)) for group in sequence]
+    size = max(1, min(n_samples, CHUNK_BYTES[device] // (24 * n_steps * widest)))
+    plans = _plans(network, delays, device)
     for start in range(0, n_samples, size):
         chunk = slice(start, start + size)
         sources = {name: x[chunk] for name, x in inputs.items()}
@@ -86,17 +79,44 @@ def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool
     return spikes, states, updates
 
 
+def _plans(network: Network, delays, device) -> list:
+    """What runs the layers, one after the other: groups on the CPU, all of them at once on a GPU."""
+    if device == "cpu":
+        return [_Group(network, names, delays) for names in groups(network)]
+    from nwcompile.sim.cuda.device import gpu
+
+    device = gpu()
+    from nwcompile.sim.cuda.inference import Inference
+
+    return [Inference(network, groups(network), delays, device)]
+
+
+def groups(network: Network) -> list[list[str]]:
+    """The layers that run together: those that feed each other, in the order of the network; sources first."""
+    import networkx
+
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(network.layers)
+    graph.add_edges_from((c.source, c.target) for c in network.connections if c.source in network.nodes)
+    rank = {name: i for i, name in enumerate(network.layers)}
+    found = [sorted(group, key=rank.get) for group in networkx.strongly_connected_components(graph)]
+    condensed = networkx.condensation(graph, [set(g) for g in found])
+    order = networkx.lexicographical_topological_sort(condensed, key=lambda i: rank[found[i][0]])
+    return [found[i] for i in order]
+
+
 class _Group:
     """Layers that run together: one feed-forward layer, or a recurrent group."""
 
-    def __init__(self, network: Network, names: list[str], delays, is_loop: bool):
-        self.network, self.names, self.is_loop = network, names, is_loop
+    def __init__(self, network: Network, names: list[str], delays):
+        self.network, self.names = network, names
         self.nodes = [network.node(name) for name in names]
         inside = [c.source in names and c.target in names for c in network.connections]
         edges = list(zip(network.connections, delays, inside, strict=True))
         self.outer = [(c, delay) for c, delay, within in edges if c.target in names and not within]
         self.neurons = tables.neurons(network, names)
-        if is_loop:
+        self.is_loop = any(inside)
+        if self.is_loop:
             inner = tuple(c for c, _, within in edges if within)
             nodes = {name: network.node(name) for name in network.layers}  # in this order: fewer edges keep its numbers
             self.inner = tables.synapses(

@@ -101,7 +101,7 @@ def test_input_of_any_kind_of_number_is_the_same(dtype):
         ({"backend": "cyle"}, BackendError, "unknown backend 'cyle'; choose one of: cycle, reference, sequence"),
         ({"device": "gpu"}, OptionError, "unknown device 'gpu'; choose one of: cpu, cuda"),
         ({"device": "cuda"}, BackendError,
-         "backend 'reference' has no CUDA kernels in this version; use device='cpu'"),
+         "backend 'reference' has no CUDA kernels; use backend='sequence', or device='cpu'"),
         ({"window": "hard"}, OptionError, "unknown window 'hard'; choose one of: hardware, aligned"),
         ({"record": "al"}, OptionError, "unknown record 'al'; choose one of: all, spikes, totals"),
     ],

@@ -1,0 +1,113 @@
+"""A layer's neurons on a GPU: which numbers 32 bits are proved to hold, and one run of the scan over time."""
+
+import numpy as np
+import torch
+
+from nwcompile.ir.network import Node
+from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
+from nwcompile.kernels.gpu_neuron import scan
+from nwcompile.sim.cuda.product import INT32
+from nwcompile.sim.update import LONG_AGO, NO_CLAMP
+
+FEW_LANES = 1 << 15  # neurons of all samples; below, blocks of one warp reach more multiprocessors
+AHEAD = 8  # steps of input under way
+ROWS = ("threshold", "decay_u", "decay_v", "bias_u", "bias", "reset_value", "v_min", "refractory")  # of the kernel
+
+
+class Neurons:
+    """A layer's neurons as the kernel takes them."""
+
+    def __init__(self, node: Node, device: torch.device):
+        self.node, self.n, self.device = node, node.n_neurons, device
+        spec, fixed = node.neuron, node.neuron.fixed
+        self.numbers = {name: spec.array(name, node.shape).reshape(-1) for name in ROWS if name != "v_min"}
+        if spec.reset != "value":
+            self.numbers["reset_value"] = np.zeros(self.n, np.int64)
+        unclamped = np.full(self.n, NO_CLAMP)
+        self.numbers["v_min"] = unclamped if spec.v_min is None else spec.array("v_min", node.shape).reshape(-1)
+        self.limit = (1 << (fixed.state_bits - 1)) - 1
+        self.options = {
+            "STATE_BITS": fixed.state_bits, "DECAY_BITS": fixed.decay_bits, "SHIFT": fixed.shift_bits,
+            "WRAPS": fixed.overflow == "wrap", "STRICT": bool(spec.strict), "FIRES": bool(spec.fires),
+            "SPIKE_KIND": SPIKES.index(spec.spikes), "RESET": RESETS.index(spec.reset),
+            "TIMING": RESET_TIMINGS.index(spec.reset_timing),
+        }  # fmt: skip
+        self._rules: dict[bool, torch.Tensor] = {}
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Least and largest spike that is possible."""
+        spec = self.node.neuron
+        if not spec.fires:
+            return 0, 0
+        if spec.spikes == "multi":
+            return 0, self.limit // int(self.numbers["threshold"].min())
+        return (-1 if spec.spikes == "bipolar" else 0), 1
+
+    def drive(self, largest: int) -> int:
+        """The most that sums up to `largest`, with their bias and shifted, add to u in a step."""
+        return (largest + self._most("bias_u")) << self.node.neuron.fixed.shift_bits
+
+    def fits_32_bits(self, largest: int) -> bool:
+        """Whether no value on the way overflows 32 bits, for sums of at most `largest`.
+
+        A u that wraps is within its range again where the drive is no more than the whole range, 2**state_bits; then
+        every u is at most half of it. The product in `decay` needs states of at most 2**30.
+        """
+        half, drive, threshold = self.limit + 1, self.drive(largest), max(self._most("threshold"), self.limit)
+        if self.node.neuron.fixed.overflow == "wrap" and drive > 2 * half:
+            return False
+        before = max(half, self._most("reset_value")) + half + self._most("bias") + threshold
+        after = max(self.limit + 2 * threshold, self._most("reset_value"))
+        return half <= 1 << 30 and max(half + drive, before, after) <= INT32
+
+    def _most(self, name: str) -> int:
+        return int(np.abs(self.numbers[name]).max())
+
+    def rule(self, is_wide: bool) -> torch.Tensor:
+        """The numbers of `ROWS`: int64[8, n], or int32[8, n] for the 32-bit kernel; decays as what they keep."""
+        if is_wide not in self._rules:
+            bits = self.options["DECAY_BITS"]
+            numbers = dict(self.numbers)
+            for name in ("decay_u", "decay_v"):
+                numbers[name] = ((1 << bits) - numbers[name]) << (0 if is_wide else 31 - bits)
+            if not is_wide:
+                numbers["v_min"] = np.clip(numbers["v_min"], -INT32, self.limit)
+            stacked = np.stack([numbers[name] for name in ROWS]).astype(np.int64 if is_wide else np.int32)
+            self._rules[is_wide] = torch.from_numpy(stacked).to(self.device)
+        return self._rules[is_wide]
+
+
+class Scan:
+    """One run of a layer over n_steps of n_samples: its outputs, and its state between two calls.
+
+    `is_wide`: in 64 bits. `resumes`: it is advanced more than once. `updates`: int32[step, neuron], only if `counts`.
+    """
+
+    def __init__(
+        self, neurons: Neurons, n_samples: int, n_steps: int, is_wide: bool, keeps: bool, counts: bool, resumes: bool
+    ):
+        self.neurons, self.is_wide, self.keeps, self.counts, self.resumes = neurons, is_wide, keeps, counts, resumes
+        device, shape = neurons.device, (n_samples, n_steps, neurons.n)
+        number = torch.int64 if is_wide else torch.int32
+        kind = torch.int32 if neurons.node.neuron.spikes == "multi" else torch.int8
+        self.spikes = torch.empty(shape, dtype=kind, device=device)
+        self.u, self.v = (torch.empty(shape if keeps else (0,) * 3, dtype=number, device=device) for _ in range(2))
+        self.updates = torch.zeros((n_steps if counts else 0, neurons.n), dtype=torch.int32, device=device)
+        self.state = torch.zeros((3, n_samples if resumes else 0, neurons.n), dtype=number, device=device)
+        self.state[2] = LONG_AGO
+
+    def advance(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, steps: slice) -> None:
+        """Run these steps from their sums [sample, step, neuron], to be shifted by `bits`, and events, if any."""
+        n_samples, n_steps, n = sums.shape
+        out = self.spikes[:, steps]
+        events = out if touched is None else touched
+        block = 32 if n_samples * n <= FEW_LANES else 128
+        scan[(-(-n_samples * n // block),)](
+            sums, events, self.neurons.rule(self.is_wide), self.state, out, self.u[:, steps], self.v[:, steps],
+            self.updates[steps], n_samples * n, n, n_steps, sums.stride(0), sums.stride(1), bits,
+            events.stride(0), events.stride(1), int(events.shape[2] > 1), out.stride(0),
+            **self.neurons.options, WIDE=self.is_wide, KEEPS=self.keeps, COUNTS=self.counts,
+            TOUCHED=self.counts and touched is not None, RESUMES=self.resumes, AHEAD=1 if self.resumes else AHEAD,
+            BLOCK=block, num_warps=block // 32, enable_fp_fusion=False,
+        )  # fmt: skip
