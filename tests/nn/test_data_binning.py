@@ -52,7 +52,7 @@ def test_binning_is_that_of_a_loop_over_events(rows, bins, start, crop, factor, 
     b = Binning((7, 5, 2), **bins, start=start, crop=crop, spatial_factor=factor, include_incomplete=incomplete)
     expected = naive(recording, b)
     if len(expected) == 0:
-        with pytest.raises(ModelError, match="has no whole bin"):
+        with pytest.raises(ModelError, match="the recording has no events|has no whole bin"):
             b(recording)
     else:
         found = b(recording)
@@ -69,6 +69,8 @@ def test_binning_of_a_hand_made_recording():
     assert Binning((2, 2, 2), bin_length=13)(recording).shape == (2, 8)  # the last tick fills the second bin
     early = Binning((2, 2, 2), bin_length=10, start=80, max_bins=3)(recording)
     assert not early[:2].any() and np.array_equal(early[2], whole[0])
+    late = Binning((2, 2, 2), bin_length=10, start=110)(recording)  # what is before the start is left out
+    assert late.tolist() == [[0, 0, 0, 0, 0, 0, 0, 1]]
 
 
 def test_binning_does_not_need_events_sorted_by_time():
@@ -137,7 +139,9 @@ WRONG = [
      "the events' field x is of type <U1; it must hold numbers"),
     (events([(0, 0, 0, 0)])[None], "the events have shape (1, 1); they must be one array of events, [n]"),
     (events([]),
-     "the recording lasts 0 from 0 on, so it has no whole bin of 4; choose a shorter bin_length, or "
+     "the recording has no events, so no bins of a length; leave it out, or choose n_bins"),
+    (events([(0, 0, 5, 0), (0, 0, 7, 0)]),
+     "the recording lasts 3 from 5 on, so it has no whole bin of 4; choose a shorter bin_length, or "
      "include_incomplete=True"),
     (events([(0, 0, 0, 0), (0, 0, 1 << 40, 0)]),
      "the recording has 274877906944 bins of 12 neurons, more than 4294967296 cells; choose a longer bin_length, "

@@ -119,6 +119,8 @@ class Binning:
         if self.include_incomplete and (ends_with_event or span > n_whole * self.bin_length):
             n_steps += 1
         if n_steps == 0:
+            if not len(of.t):
+                raise ModelError("the recording has no events, so no bins of a length; leave it out, or choose n_bins")
             hint = "" if self.include_incomplete else ", or include_incomplete=True"
             raise ModelError(
                 f"the recording lasts {max(0, span):g} from {start:g} on, so it has no whole bin of "
