@@ -146,6 +146,13 @@ class LIFLayer(Prepared):
         """Forget the kept membrane and spikes."""
         self._kept = None
 
+    def cut(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Go on from the kept state as a leaf of a new graph: the state with its graph, and the leaf."""
+        state = self._kept.state
+        leaf = state.detach().requires_grad_(state.requires_grad)
+        self._kept = Kept(leaf, self._kept.exported)
+        return state, leaf
+
     def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
         super().prepare(name, seed, mismatch_in_eval)
         self.reset_state()

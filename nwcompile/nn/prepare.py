@@ -29,6 +29,10 @@ class Prepared(Movable):
 
     def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
         """Forget what was made, for a new batch. `name`: of this layer in its model; see `prepare_net`."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Make the same again at the next step, for a graph of its own."""
         self._made = {}
 
     def _once(self, key: str, source: torch.Tensor, make: Callable[[bool], torch.Tensor]) -> torch.Tensor:

@@ -1,0 +1,271 @@
+"""One network over several processes: each owns consecutive layers, and time passes through them in chunks.
+
+The engine is torch's own, `torch.distributed.pipelining`: what it calls a microbatch is a chunk of time here. Chunks
+are not independent, as microbatches are: a layer's state goes from one to the next, and the state's gradient comes back
+the other way. So chunks must go backward last to first, which of torch's schedules `ScheduleLoopedBFS` does (breadth
+first, arXiv 2211.05953; GPipe and 1F1B go first to last). Inside a stage the state is cut between chunks: a chunk goes
+on from a leaf, and the chunk before it takes that leaf's gradient for its last state's when its turn comes.
+
+How the number of chunks is chosen: docs/pipeline.md, benchmarks/pipeline.py.
+"""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, ScheduleLoopedBFS
+
+from nwcompile.errors import BackendError, ModelError, OptionError
+from nwcompile.nn.lif import LIFLayer
+from nwcompile.nn.prepare import Prepared, prepare_net
+from nwcompile.nn.sequential import Sequential
+
+
+class TimePipeline:
+    """A network whose layers are shared out over the processes of a group; every process makes one, of the same net.
+
+    Process r owns layers r of `shares(net, n_processes)`. A sequence of T steps goes through in `n_chunks` chunks of
+    ceil(T / n_chunks) steps, the last one filled up with zeros (fewer, if all steps are in by then). Spikes equal those
+    of the net in one process, bit for bit where its sums do not depend on the order of adding, as with weights on a
+    grid of 2^-8; gradients differ by the order of adding only. Every call begins with `prepare_net(net)`.
+
+    group: of `torch.distributed`, its processes in the order of the layers; None for all. Collective: all its processes
+    must come here. timeout_s: how long a process waits for another, then it raises BackendError. After that the group
+    is of no use.
+    Raises BackendError without a process group, ModelError for a net that is no `nwcompile.nn.Sequential`, OptionError
+    for more processes than layers.
+    """
+
+    def __init__(self, net: Sequential, n_chunks: int, group=None, timeout_s: float = 60.0):
+        if not isinstance(net, Sequential):
+            raise ModelError(f"a pipeline takes a nwcompile.nn.Sequential, not a {type(net).__name__}")
+        if not (isinstance(n_chunks, int) and n_chunks >= 1):
+            raise OptionError(f"n_chunks is {n_chunks}, must be a whole number >= 1")
+        if not 0 < timeout_s < 1e6:
+            raise OptionError(f"timeout_s is {timeout_s}, must be a number of seconds > 0")
+        if not dist.is_initialized():
+            raise BackendError("a pipeline needs processes: call torch.distributed.init_process_group first")
+        self.net, self.n_chunks, self.timeout_s = net, n_chunks, timeout_s
+        self.rank, self.n_ranks = dist.get_rank(group), dist.get_world_size(group)
+        first, last = shares(net, self.n_ranks)[self.rank]
+        self.is_first, self.is_last = self.rank == 0, self.rank == self.n_ranks - 1
+        self.layers: Sequential = net[first:last]
+        self._first, self._last = first, last
+        with self._bounded():
+            self._group = dist.new_group(
+                dist.get_process_group_ranks(group), timedelta(seconds=timeout_s), use_local_synchronization=True
+            )
+        self._loss = _WholeLoss()
+        self._schedules: dict[tuple, ScheduleLoopedBFS] = {}
+
+    def forward(self, x: torch.Tensor):
+        """The net's result for `x` `[B, T, *shape]` in the last process, None in the others; without gradients.
+
+        The numbers of x count in the first process only; in the others anything of its shape will do, on any device.
+        Raises ModelError as the net does, BackendError where another process has stopped.
+        """
+        with torch.no_grad():
+            n_chunks, length = self._start(x)
+            schedule = self._schedule(x, n_chunks, length, trains=False)
+            with self._bounded():
+                result = schedule.eval(*self._given(x, n_chunks, length))
+        if not self.is_last:
+            return None
+        whole = [_in_order(r, n_chunks)[:, : x.shape[1]] for r in _tuple(result)]
+        return tuple(whole) if isinstance(result, tuple) else whole[0]
+
+    def step(self, x: torch.Tensor, loss_fn: Callable) -> torch.Tensor | None:
+        """Forward and backward: adds gradients to the parameters of `layers`, this process' own.
+
+        loss_fn: of the net's whole result, called in the last process, where the loss, detached, is returned; None in
+        the others. x and errors as in `forward`. A net with BatchNorm in training is a ModelError: its statistics would
+        be those of chunks.
+        """
+        for name, module in self.net.named_modules():
+            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.training:
+                raise ModelError(f"{name}: BatchNorm in training would see chunks; call eval() on it, or remove it")
+        n_chunks, length = self._start(x)
+        schedule = self._schedule(x, n_chunks, length, trains=True)
+        self._loss.start(loss_fn, n_chunks, x.shape[1])
+        with self._bounded(), torch.enable_grad():
+            target = {"target": torch.zeros(n_chunks)} if self.is_last else {}
+            schedule.step(*self._given(x, n_chunks, length), **target, return_outputs=False)
+        return self._loss.value if self.is_last else None
+
+    def _start(self, x: torch.Tensor) -> tuple[int, int]:
+        """Begin a sequence; number and length of its chunks."""
+        if x.ndim < 3 or 0 in x.shape:
+            raise ModelError(f"a pipeline takes whole sequences [B, T, *shape], got shape {tuple(x.shape)}")
+        length = -(-x.shape[1] // self.n_chunks)
+        prepare_net(self.net)
+        return -(-x.shape[1] // length), length
+
+    def _given(self, x: torch.Tensor, n_chunks: int, length: int) -> tuple[torch.Tensor, ...]:
+        """What the engine is given: it cuts the first axis into chunks, so they go one below the other there."""
+        if not self.is_first:
+            return ()
+        rest = n_chunks * length - x.shape[1]
+        if rest:
+            x = torch.cat([x, x.new_zeros(len(x), rest, *x.shape[2:])], 1)
+        return (x.unflatten(1, (n_chunks, length)).transpose(0, 1).flatten(0, 1),)
+
+    def _schedule(self, x: torch.Tensor, n_chunks: int, length: int, trains: bool) -> ScheduleLoopedBFS:
+        """The engine for sequences of such a shape; what passes between processes then is known to all."""
+        key = (tuple(x.shape), x.dtype, n_chunks, trains)
+        if key not in self._schedules:
+            self._schedules = {k: s for k, s in self._schedules.items() if k[3] != trains}  # one of each kind is kept
+            device = next((p.device for p in self.net.parameters()), torch.device("cpu"))
+            passed = self._passed(x, device)
+
+            def chunk(of: torch.Tensor, needs_grad: bool) -> torch.Tensor:
+                size = (len(x), length, *of.shape[2:])
+                return torch.empty(size, dtype=of.dtype, device="meta", requires_grad=needs_grad)
+
+            stage = PipelineStage(
+                _Chunk(self.layers, self.is_last), self.rank, self.n_ranks, device,
+                input_args=tuple(chunk(t, trains and not self.is_first) for t in passed[0]),
+                output_args=tuple(chunk(t, trains) for t in passed[1]), group=self._group
+            )  # fmt: skip
+            self._schedules[key] = ScheduleLoopedBFS(
+                [stage], n_chunks, loss_fn=self._loss if trains else None, scale_grads=False
+            )
+        return self._schedules[key]
+
+    def _passed(self, x: torch.Tensor, device: torch.device) -> tuple[tuple, tuple]:
+        """What one step of one sample is before and after this process' layers; it leaves no state behind."""
+        with torch.no_grad():
+            given = torch.zeros(1, 1, *x.shape[2:], dtype=x.dtype, device=device)
+            for first, last in ((0, self._first), (self._first, self._last)):
+                before, given = given, given if first == last else _tuple(self.net[first:last](given))[0]
+            after = _tuple(self.layers(before)) if self.is_last else (given,)
+        _forget_state(self.net)
+        return (before,), after
+
+    @contextmanager
+    def _bounded(self):
+        """Turns a failure of the engine into an error of ours: the layers' own, or that another process is gone."""
+        try:
+            yield
+        except RuntimeError as e:
+            if e.__cause__ is not None:  # the engine wraps what a layer or the loss has raised
+                raise e.__cause__ from None
+            raise BackendError(
+                f"pipeline, process {self.rank} of {self.n_ranks}: another process has stopped or did not answer in "
+                f"{self.timeout_s:g} s; see its own error, then start all of them again"
+            ) from e
+
+
+def shares(net: Sequential, n_ranks: int) -> list[tuple[int, int]]:
+    """(first, last) module of every process: cut after spiking layers, the largest share as small as can be.
+
+    A module counts its parameters and neurons. Raises OptionError for more processes than spiking layers.
+    """
+    ends = [i + 1 for i, module in enumerate(net) if any(isinstance(m, LIFLayer) for m in module.modules())]
+    if len(ends) < n_ranks:
+        raise OptionError(f"{n_ranks} processes for {len(ends)} spiking layers; a pipeline takes one of each at least")
+    ends[-1] = len(net)
+    size = [sum(map(_size, net[first:last])) for first, last in zip([0, *ends], ends, strict=False)]
+
+    @cache
+    def least(i: int, n: int) -> tuple[int, tuple[int, ...]]:
+        """The largest of the best n shares of the groups from i on, and where each ends."""
+        if n == 1:
+            return sum(size[i:]), (len(size),)
+        tails = ((j, least(j, n - 1)) for j in range(i + 1, len(size) - n + 2))
+        return min((max(sum(size[i:j]), largest), (j, *cuts)) for j, (largest, cuts) in tails)
+
+    cuts = [ends[j - 1] for j in least(0, n_ranks)[1]]
+    return list(zip([0, *cuts], cuts, strict=False))
+
+
+def _size(module: torch.nn.Module) -> int:
+    neurons = sum(m.n_neurons for m in module.modules() if isinstance(m, LIFLayer))
+    return neurons + sum(p.numel() for p in module.parameters())
+
+
+class _Chunk(torch.nn.Module):
+    """A process' layers on one chunk of time, with a graph of its own that ends where the chunk before it did."""
+
+    def __init__(self, layers: Sequential, is_last: bool):
+        super().__init__()
+        self.layers, self.is_last = layers, is_last
+
+    def forward(self, x: torch.Tensor):
+        result = self.layers(x)
+        results = _tuple(result) if self.is_last else _tuple(result)[:1]
+        spiking = [m for m in self.layers.modules() if isinstance(m, LIFLayer)]
+        states, leaves = zip(*(layer.cut() for layer in spiking), strict=True)
+        for module in self.layers.modules():
+            if isinstance(module, Prepared):
+                module.forget()
+        if torch.is_grad_enabled():
+            results = _Tie.apply(leaves, len(results), *results, *states)
+        return results if self.is_last and isinstance(result, tuple) else results[0]
+
+
+class _Tie(torch.autograd.Function):
+    """Passes results on; backward, the states' gradients are those that the next chunk has left in its leaves."""
+
+    @staticmethod
+    def forward(ctx, leaves, n_results, *results_and_states):
+        ctx.leaves = leaves
+        return tuple(t.view_as(t) for t in results_and_states[:n_results])
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return None, None, *grads, *(leaf.grad for leaf in ctx.leaves)
+
+
+class _WholeLoss:
+    """A loss of the whole sequence, for an engine that wants one of each chunk.
+
+    When the last chunk has come, the loss of all of them is taken back to each one's result; a chunk's own "loss" is 0,
+    with that gradient.
+    """
+
+    def start(self, loss_fn: Callable, n_chunks: int, n_steps: int) -> None:
+        self.loss_fn, self.n_chunks, self.n_steps = loss_fn, n_chunks, n_steps
+        self.leaves: list[tuple[torch.Tensor, ...]] = []
+        self.value: torch.Tensor | None = None
+
+    def __call__(self, result, target) -> torch.Tensor:
+        results = _tuple(result)
+        leaves = tuple(t.detach().requires_grad_() for t in results)
+        self.leaves.append(leaves)
+        if len(self.leaves) == self.n_chunks:
+            whole = tuple(torch.cat(parts, 1)[:, : self.n_steps] for parts in zip(*self.leaves, strict=True))
+            loss = self.loss_fn(whole if isinstance(result, tuple) else whole[0])
+            loss.backward()
+            self.value = loss.detach()
+        return _Seed.apply(leaves, *results)
+
+
+class _Seed(torch.autograd.Function):
+    """0, whose gradients are those of `leaves`."""
+
+    @staticmethod
+    def forward(ctx, leaves, *results):
+        ctx.leaves = leaves
+        return results[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, *(leaf.grad for leaf in ctx.leaves)
+
+
+def _tuple(result) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _in_order(result: torch.Tensor, n_chunks: int) -> torch.Tensor:
+    """`[B, T, *]` of chunks one below the other."""
+    return result.unflatten(0, (n_chunks, -1)).transpose(0, 1).flatten(1, 2)
+
+
+def _forget_state(net: Sequential) -> None:
+    for module in net.modules():
+        if isinstance(module, LIFLayer):
+            module.reset_state()
