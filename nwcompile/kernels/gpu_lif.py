@@ -107,10 +107,7 @@ def lif_forward(
     mem_at = mem
     if mem is not None:
         mem_at = mem + b * n_steps * n + c
-    if PACKED:
-        spikes_at = spikes + b * ((n_steps + 31) // 32) * n + c
-    else:
-        spikes_at = spikes + b * n_steps * n + c
+    spikes_at = spikes + b * ((n_steps + 31) // 32 if PACKED else n_steps) * n + c
     n_whole = n_steps // AHEAD * AHEAD
     rows = rows_of(x_at, distance, AHEAD, inside & (n_whole > 0), zero, True, AHEAD)
     for t0 in range(0, n_whole, AHEAD):

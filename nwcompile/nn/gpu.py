@@ -12,12 +12,9 @@ import numpy as np
 import torch
 
 from nwcompile.errors import BackendError
+from nwcompile.kernels import gpu_lif, gpu_recurrent
 from nwcompile.kernels.simd import WORD_BITS
-
-try:
-    from nwcompile.kernels import gpu_lif
-except ImportError as e:
-    raise BackendError(f"the GPU kernels need triton ({e}); pip install 'nwcompile[cuda]'") from None
+from nwcompile.nn.device import MOST_RECURRENT
 
 EXACT = {"enable_fp_fusion": False}
 UNIT = 16  # numbers that sizes and distances are multiples of, for wide reads and writes
@@ -38,15 +35,24 @@ class Launch:
 
 # Up to so many pairs, those launches: few pairs wait for memory, so a lane each that reads far ahead; many keep each
 # other's lanes busy, so wide reads. Chosen from the processor's sizes (132 of 4 x 32 lanes), not measured.
-FORWARD = ((1 << 16, Launch(32, 32, 1)), (math.inf, Launch(256, 8, 2)))
+FORWARD = ((1 << 16, Launch(32, 16, 1)), (math.inf, Launch(256, 8, 2)))
 BACKWARD = ((1 << 16, Launch(32, 8, 1)), (math.inf, Launch(128, 4, 2)))
+RECURRENT_AHEAD = 4
 
 
 def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
     """`spikes` and `mem` of the current's shape, and the state `[1 or 2, B, N]` after the last step."""
     spikes = torch.empty(current.shape, dtype=beta.dtype, device=current.device)
     mem, last = torch.empty_like(spikes), torch.empty_like(state, memory_format=torch.contiguous_format)
-    _scan(current, state, beta, threshold, reset, floor, spikes, mem, last)
+    if w_rec is None:
+        _scan(current, state, beta, threshold, reset, floor, spikes, mem, last)
+        return spikes, mem, last
+    x, (n_samples, n_steps, n) = _row_by_row(current), _steps(current)
+    _start(
+        gpu_recurrent.recurrent_forward, current, n_samples, x, state.contiguous(), w_rec.contiguous(),
+        beta.contiguous(), threshold.contiguous(), spikes, mem, last, n_samples, n_steps, n, *_distances(x),
+        RESET=reset, FLOOR=floor, AHEAD=RECURRENT_AHEAD, **_whole_layer(n, 2048),
+    )  # fmt: skip
     return spikes, mem, last
 
 
@@ -64,9 +70,10 @@ def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
 def _scan(current, state, beta, threshold, reset, floor, spikes, mem, last) -> None:
     x = _row_by_row(current)
     unit, sizes, distances = _in_units(current, x)
-    _launch(
-        gpu_lif.lif_forward, FORWARD, current, x, state.contiguous(), beta.contiguous(), threshold.contiguous(), spikes,
-        mem, last, *sizes, *distances, RESET=reset, FLOOR=floor, UNIT=unit,
+    launch, n_programs = _launch(FORWARD, current)
+    _start(
+        gpu_lif.lif_forward, current, n_programs, x, state.contiguous(), beta.contiguous(), threshold.contiguous(),
+        spikes, mem, last, *sizes, *distances, RESET=reset, FLOOR=floor, UNIT=unit, **launch,
     )  # fmt: skip
 
 
@@ -80,39 +87,72 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     """
     reset, floor, detach, surrogate, slope = rule
     x, (h, g) = _row_by_row(current), (None if t is None else _row_by_row(t) for t in grads[:2])
-    unit, sizes, distances = _in_units(current, x, h, g)
     grad_current = torch.empty_like(current, memory_format=torch.contiguous_format)
     carried = torch.zeros_like(state, memory_format=torch.contiguous_format)
     if grads[2] is not None:
         carried.copy_(grads[2])
     sums = torch.empty((2, *state.shape[1:]), dtype=torch.float64, device=state.device) if learns else None
     number = np.dtype(str(beta.dtype).removeprefix("torch.")).type
-    _launch(
-        gpu_lif.lif_backward, BACKWARD, current, x, mem, state.contiguous(), h, g, beta.contiguous(),
-        threshold.contiguous(), grad_current, carried, sums, *sizes, *distances, RESET=reset, FLOOR=floor,
-        DETACH=detach, SURROGATE=surrogate, SLOPE=float(number(slope)),
-        SCALED=float(number(math.pi / 2) * number(slope)), H_EACH=_each(h), G_EACH=_each(g), UNIT=unit,
-    )  # fmt: skip
+    form = {
+        "RESET": reset, "FLOOR": floor, "DETACH": detach, "SURROGATE": surrogate, "SLOPE": float(number(slope)),
+        "SCALED": float(number(math.pi / 2) * number(slope)), "H_EACH": _each(h), "G_EACH": _each(g),
+    }  # fmt: skip
+    before, neurons = (mem, state.contiguous(), h, g), (beta.contiguous(), threshold.contiguous())
+    out = grad_current, carried, sums
+    if w_rec is None:
+        unit, sizes, distances = _in_units(current, x, h, g)
+        launch, n_programs = _launch(BACKWARD, current)
+        _start(gpu_lif.lif_backward, current, n_programs, x, *before, *neurons, *out, *sizes, *distances, **form,
+               UNIT=unit, **launch)  # fmt: skip
+    else:
+        sizes, distances = _steps(current), [d for array in (x, h, g) for d in _distances(array)]
+        weights = w_rec.contiguous(), w_rec.T.contiguous()
+        _start(gpu_recurrent.recurrent_backward, current, sizes[0], x, spikes, *before, *weights, *neurons, *out,
+               *sizes, *distances, **form, **_whole_layer(sizes[2], 1024))  # fmt: skip
     if sums is None:
         return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
     of_beta, of_threshold = sums.sum(1).to(beta.dtype)
     return grad_current, carried, of_beta, of_threshold.clone()
 
 
-def _launch(kernel, table, current: torch.Tensor, *arguments, **constants) -> None:
-    """Start a kernel for the pairs of `current` on its device, as the table says."""
+def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`: torch's matrix product."""
+    return x @ weight
+
+
+def _launch(table, current: torch.Tensor) -> tuple[dict, int]:
+    """The options for the pairs of `current`, and the number of programs."""
     n_pairs = current.shape[0] * current.shape[-1]
-    if n_pairs == 0:
-        return
     launch = next(launch for most, launch in table if n_pairs <= most)
-    device = torch.cuda.device(current.device) if current.is_cuda else nullcontext()
-    with device:
-        kernel[(-(-n_pairs // launch.block),)](*arguments, **constants, **launch.options)
+    return launch.options, -(-n_pairs // launch.block)
+
+
+def _whole_layer(n: int, n_of_warp: int) -> dict:
+    """The options for programs that hold N x N weights, `n_of_warp` to a warp. Raises BackendError for too many."""
+    if n > MOST_RECURRENT:  # registers hold no more: 64 KiB of a processor's 256
+        raise BackendError(
+            f"recurrent weights of {n} neurons: the GPU kernel holds those of {MOST_RECURRENT} at most; "
+            "use nwcompile.nn.scan.scan, which goes through the steps one by one then"
+        )
+    size = max(16, 1 << (n - 1).bit_length())
+    return {"SIZE": size, "num_warps": max(1, size * size // n_of_warp), **EXACT}
+
+
+def _start(kernel, current: torch.Tensor, n_programs: int, *arguments, **constants) -> None:
+    """Start a kernel on the device of `current`."""
+    if n_programs:
+        with torch.cuda.device(current.device) if current.is_cuda else nullcontext():
+            kernel[(n_programs,)](*arguments, **constants)
+
+
+def _steps(current: torch.Tensor) -> tuple[int, int, int]:
+    """(B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
+    return tuple(current.shape) if current.ndim == 3 else (current.shape[0], 1, current.shape[1])
 
 
 def _in_units(current: torch.Tensor, *arrays: torch.Tensor | None):
     """The unit, the sizes (B, T, N in units) and the distances of samples and steps of each array, in units."""
-    n_samples, n_steps, n = current.shape if current.ndim == 3 else (current.shape[0], 1, current.shape[1])
+    n_samples, n_steps, n = _steps(current)
     distances = [d for array in arrays for d in _distances(array)]
     unit = UNIT if all(d % UNIT == 0 for d in (n, *distances)) else 1
     return unit, (n_samples, n_steps, n // unit), [d // unit for d in distances]

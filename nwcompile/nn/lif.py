@@ -170,8 +170,6 @@ class LIFLayer(Prepared):
         shape, dtype = current.shape, self.thresholds.dtype
         n_leading = len(shape) - len(self.neuron_shape(shape))
         neurons = self.neurons()
-        if current.dtype != neurons.beta.dtype:
-            current = current.to(neurons.beta.dtype)
         if len(shape) > n_leading + 1:
             current = current.flatten(n_leading)
         state = self._state_for(shape[0])

@@ -1,7 +1,7 @@
 """The operations of the layers, known to torch: they are compiled, exported and loaded again by name.
 
-`import nwcompile.nn` registers them. Those named here have CPU kernels (`nwcompile.nn.cpu`); `lif_scan` and `lif_fire`
-are the names under which kernels of other devices belong. A state is `[1, B, N]`, the membranes, or with recurrent
+`import nwcompile.nn` registers them. Kernels are those of `nwcompile.nn.cpu` and, for device "cuda", of
+`nwcompile.nn.gpu`, which is loaded when it is first used. A state is `[1, B, N]`, the membranes, or with recurrent
 weights `[2, B, N]`, the membranes and the spikes of the step before.
 """
 
@@ -12,22 +12,23 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from nwcompile.errors import ModelError
-from nwcompile.nn import cpu
+from nwcompile.nn.device import kernels
 from nwcompile.nn.state import is_freed
 
 WORD_BITS = 32
+DEVICES = ("cpu", "cuda")
 
 
-@torch.library.custom_op("nwcompile::lif_scan", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("nwcompile::lif_scan", mutates_args=(), device_types=DEVICES)
 def lif_scan(
     current: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, w_rec: Tensor | None, reset: str, floor: bool,
     detach_reset: bool, surrogate: str, slope: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """`spikes`, `mem` and the last state of LIF neurons fed `current`, `[B, T, N]` or `[B, N]`; see `nn.scan`."""
-    return cpu.forward(current, state, beta, threshold, w_rec, reset, floor)
+    return kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
 
 
-@torch.library.custom_op("nwcompile::lif_scan_backward", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("nwcompile::lif_scan_backward", mutates_args=(), device_types=DEVICES)
 def lif_scan_backward(
     grad_spikes: Tensor | None, grad_mem: Tensor | None, grad_last: Tensor | None, current: Tensor, spikes: Tensor,
     mem: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, w_rec: Tensor | None, reset: str, floor: bool,
@@ -35,21 +36,21 @@ def lif_scan_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of current, state, and (empty unless `learns`) of beta and threshold."""
     grads, rule = (grad_spikes, grad_mem, grad_last), (reset, floor, detach_reset, surrogate, slope)
-    return cpu.backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
+    return kernels(current).backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
 
 
-@torch.library.custom_op("nwcompile::lif_fire", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("nwcompile::lif_fire", mutates_args=(), device_types=DEVICES)
 def lif_fire(
     current: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, reset: str, floor: bool, form: str
 ) -> tuple[Tensor, Tensor]:
     """Spikes alone, as "float", "uint8" or "bits", and the last state; without a gradient."""
-    return cpu.fire(current, state, beta, threshold, reset, floor, form)
+    return kernels(current).fire(current, state, beta, threshold, reset, floor, form)
 
 
-@torch.library.custom_op("nwcompile::weigh", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("nwcompile::weigh", mutates_args=(), device_types=DEVICES)
 def weigh(x: Tensor, weight: Tensor) -> Tensor:
     """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, each row summed in an order of its own; see `nn.weigh`."""
-    return cpu.weigh(x, weight)
+    return kernels(x).weigh(x, weight)
 
 
 @torch.library.custom_op("nwcompile::straight_through", mutates_args=())
@@ -63,7 +64,7 @@ def straight_through(source: Tensor, value: Tensor, factor: Tensor, spent: bool)
 
 @lif_scan.register_fake
 def _(current, state, beta, threshold, w_rec, reset, floor, detach_reset, surrogate, slope):
-    return torch.empty_like(current, memory_format=torch.contiguous_format), _dense(current), _dense(state)
+    return beta.new_empty(current.shape), beta.new_empty(current.shape), _dense(state)
 
 
 @lif_scan_backward.register_fake
@@ -81,7 +82,7 @@ def _(current, state, beta, threshold, reset, floor, form):
     if form == "bits":
         words = (n_steps + WORD_BITS - 1) // WORD_BITS
         return current.new_empty((n_samples, words, n), dtype=torch.int32), _dense(state)
-    return current.new_empty(current.shape, dtype=torch.uint8 if form == "uint8" else current.dtype), _dense(state)
+    return current.new_empty(current.shape, dtype=torch.uint8 if form == "uint8" else beta.dtype), _dense(state)
 
 
 @weigh.register_fake
@@ -110,7 +111,7 @@ def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
     needs, grads, tensors = ctx.needs_input_grad, (grad_spikes, grad_mem, grad_last), (current, spikes, mem, state)
     learns = needs[2] or needs[3]
     if is_plain(current) and not torch.is_grad_enabled():  # enabled: for gradients of gradients, which are refused
-        found = cpu.backward(grads, *tensors, beta, threshold, w_rec, ctx.rule, learns)
+        found = kernels(current).backward(grads, *tensors, beta, threshold, w_rec, ctx.rule, learns)
     else:
         found = lif_scan_backward(*grads, *tensors, beta, threshold, w_rec, *ctx.rule, learns)
     grad_current, grad_state, grad_beta, grad_threshold = found
@@ -169,7 +170,7 @@ class DirectScan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, *inputs):
-        output = cpu.forward(*inputs[:7])
+        output = kernels(inputs[0]).forward(*inputs[:7])
         _keep_scan(ctx, inputs, output)
         return output
 
@@ -182,7 +183,7 @@ class DirectWeigh(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *inputs):
         _keep_weigh(ctx, inputs, None)
-        return cpu.weigh(*inputs)
+        return kernels(inputs[0]).weigh(*inputs)
 
     backward = staticmethod(_weigh_gradient)
 
@@ -194,10 +195,10 @@ def full_precision(tensor: Tensor):
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor holds numbers of the CPU that nobody follows: no tracing, no fake, no dispatch mode."""
+    """Whether a tensor holds numbers that nobody follows: no tracing, no fake, no dispatch mode."""
     return (
         type(tensor) is Tensor
-        and tensor.device.type == "cpu"
+        and tensor.device.type in DEVICES
         and not torch.compiler.is_compiling()
         and not is_in_torch_dispatch_mode()
     )

@@ -7,10 +7,12 @@ import torch
 
 from nwcompile.errors import BackendError, OptionError, unknown_choice
 from nwcompile.nn import cpu, ops
+from nwcompile.nn.device import MOST_RECURRENT, kernels
 from nwcompile.nn.surrogate import kernel_form
 
 RESETS = tuple(cpu.RESETS)
 KERNEL_DTYPES = (torch.float32, torch.float64)
+HALF = (torch.float16, torch.bfloat16)
 FORMS = ("float", "uint8", "bits")
 
 
@@ -31,7 +33,7 @@ class Neurons:
 
     def cleared(self, current: torch.Tensor) -> torch.Tensor:
         """The state before the first step of `current` `[B, T, N]` or `[B, N]`."""
-        return current.new_zeros(1 if self.w_rec is None else 2, current.shape[0], current.shape[-1])
+        return self.beta.new_zeros(1 if self.w_rec is None else 2, current.shape[0], current.shape[-1])
 
 
 def scan(current: torch.Tensor, state: torch.Tensor, n: Neurons) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -42,22 +44,37 @@ def scan(current: torch.Tensor, state: torch.Tensor, n: Neurons) -> tuple[torch.
     In each step v = beta*v + i, with i = current(t) + spikes(t-1) @ w_rec, s = v >= threshold, then the reset and the
     floor; `mem` is v after them. `state`: `[1, B, N]`, the membranes, or with `w_rec` `[2, B, N]`, with the spikes.
     Differentiable in current, state, beta, threshold and w_rec; the gradient of a spike by v is the surrogate's at
-    v - threshold. Float32 and float64 on the CPU with a surrogate of `nn.surrogate` take one kernel for all steps; the
-    numbers are bit for bit those of `scan_loop`, where sums of weights are exact.
+    v - threshold. What has a kernel (see `has_kernel`) takes one for all steps, the rest `scan_loop`; the numbers are
+    bit for bit the same, where sums of weights are exact. `current` of another dtype than beta is computed with as
+    one of beta's.
     """
-    form = kernel_form(n.surrogate)
-    if form is None or current.device.type != "cpu" or current.dtype not in KERNEL_DTYPES:
+    if current.dtype != n.beta.dtype and not (current.is_cuda and current.dtype in HALF):
+        current = current.to(n.beta.dtype)
+    if not has_kernel(current, n):
         return scan_loop(current, state, n)
+    form = kernel_form(n.surrogate)
     arguments = current, state, n.beta, n.threshold, n.w_rec, n.reset, n.floor
     if not ops.is_plain(current):
         return ops.lif_scan(*arguments, n.detach_reset, *form)
     if not torch.is_grad_enabled():
-        return cpu.forward(*arguments)
+        return kernels(current).forward(*arguments)
     return ops.DirectScan.apply(*arguments, n.detach_reset, *form)
 
 
+def has_kernel(current: torch.Tensor, n: Neurons) -> bool:
+    """Whether all steps of `current` take one kernel, forward and backward.
+
+    They do in float32 and float64 with a surrogate of `nn.surrogate`, on the CPU and on a GPU; with `w_rec` on a GPU
+    up to `device.MOST_RECURRENT` neurons.
+    """
+    known = kernel_form(n.surrogate) is not None and n.beta.dtype in KERNEL_DTYPES
+    if current.device.type == "cuda":
+        return known and (n.w_rec is None or len(n.w_rec) <= MOST_RECURRENT)
+    return known and current.device.type == "cpu"
+
+
 def scan_loop(current: torch.Tensor, state: torch.Tensor, n: Neurons):
-    """The same as `scan`, step by step in torch operations; for devices, dtypes and surrogates that have no kernel."""
+    """The same as `scan`, step by step in torch operations; for whatever has no kernel."""
     if current.ndim == 2:
         spikes, mem, last = scan_loop(current[:, None], state, n)
         return spikes[:, 0], mem[:, 0], last
@@ -80,7 +97,7 @@ def scan_loop(current: torch.Tensor, state: torch.Tensor, n: Neurons):
 
 
 def fire(current: torch.Tensor, state: torch.Tensor, n: Neurons, form: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """The spikes of `scan` in fewer bytes, and the last state, without a gradient or `w_rec`; on the CPU.
+    """The spikes of `scan` in fewer bytes, and the last state, without a gradient or `w_rec`; on the CPU or a GPU.
 
     form: "float" `[B, T, N]` of the current's dtype; "uint8" `[B, T, N]`; "bits" int32 `[B, ceil(T/32), N]`, step t in
     bit t % 32 of word t // 32, unused bits 0. Raises OptionError for another form, BackendError for another device and
@@ -88,7 +105,7 @@ def fire(current: torch.Tensor, state: torch.Tensor, n: Neurons, form: str) -> t
     """
     if form not in FORMS:
         raise OptionError(unknown_choice("form", form, FORMS))
-    if current.device.type != "cpu" or n.w_rec is not None:
+    if current.device.type not in ops.DEVICES or n.w_rec is not None:
         what = "neurons with recurrent weights" if n.w_rec is not None else f"device {current.device.type!r}"
         raise BackendError(f"spikes without membranes have no kernel for {what}; use nwcompile.nn.scan.scan")
     return ops.lif_fire(current, state, n.beta, n.threshold, n.reset, n.floor, form)
