@@ -61,8 +61,11 @@ def read_ahead(at, t, n_steps, step, lanes, AHEAD: tl.constexpr):
     return values
 
 
-@triton.jit(do_not_specialize=["n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits",
-                               "touched_sample", "touched_step", "touched_neuron", "out_sample"])  # fmt: skip
+@triton.jit(
+    do_not_specialize=["n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample",
+                       "touched_step", "touched_neuron", "out_sample"],
+    do_not_specialize_on_alignment=["drive", "touched", "spikes", "u_out", "v_out", "updates"],  # parts of tensors
+)  # fmt: skip
 def scan(
     drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits
     touched,  # uint8 [sample, step, neuron]: whether there was an event; not read unless TOUCHED

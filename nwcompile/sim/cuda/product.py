@@ -16,7 +16,7 @@ import torch
 from nwcompile.errors import BackendError
 
 INT32, INT64, FLOAT32, BFLOAT16 = (1 << 31) - 1, (1 << 62) - 1, 1 << 24, 256
-LEAST_ROWS, MULTIPLE = 17, 8  # what cuBLAS asks of int8 matrices
+LEAST_ROWS, MULTIPLE = 17, 16  # of int8 matrices: more than 16 rows, and sizes that every cuBLAS takes
 
 
 @dataclass(frozen=True)
