@@ -60,9 +60,9 @@ class Loads(NamedTuple):
 
     core_of: np.ndarray  # int32[unit], -1: on none
     n_units: np.ndarray  # int64[core]
-    n_synapses: np.ndarray  # int32[row, core]
-    n_rows: np.ndarray  # int32[atom, core]
-    n_readers: np.ndarray  # int32[kernel, core]
+    n_synapses: np.ndarray  # int32[core, row]
+    n_rows: np.ndarray  # int32[core, atom]
+    n_readers: np.ndarray  # int32[core, kernel]
     fan_out: np.ndarray  # int32[atom]: cores it sends to
     used: np.ndarray  # int64[core, resource]
     excess: np.ndarray  # int64[core]: sum over resources of what is above the limit, per 2**20 of the limit

@@ -59,7 +59,7 @@ def _departures(d, s, unit, core, sign):
             continue
         s.used[core, OUT_AXONS] += n * d.group_size[g]
         s.total[MESSAGES] += n * d.group_spikes[g]
-        s.total[REMOTE] += (n - sign * (s.n_rows[atom, core] > 0)) * d.group_spikes[g]
+        s.total[REMOTE] += (n - sign * (s.n_rows[core, atom] > 0)) * d.group_spikes[g]
         for i in range(d.spike_offset[g], d.spike_offset[g + 1]):
             s.load[core, d.spike_step[i]] += n * d.cycles[0] * d.spike_count[i]
 
@@ -95,16 +95,16 @@ def _arrivals(d, s, unit, core, sign):
         s.load[column, h] += sign * d.receive[unit, h]
     for i in range(d.kernel_offset[unit], d.kernel_offset[unit + 1]):
         k = d.kernel[i]
-        before = s.n_readers[k, core]
-        s.n_readers[k, core] = before + sign * d.kernel_readers[i]
-        if before == 0 or s.n_readers[k, core] == 0:
+        before = s.n_readers[core, k]
+        s.n_readers[core, k] = before + sign * d.kernel_readers[i]
+        if before == 0 or s.n_readers[core, k] == 0:
             s.used[core, SYNAPSE_BITS] += sign * d.kernel_bits[k]
     for e in range(d.in_offset[unit], d.in_offset[unit + 1]):
         row = d.in_row[e]
         atom, form = d.row_atom[row], d.row_format[row]
-        n = np.int64(s.n_synapses[row, core])
+        n = np.int64(s.n_synapses[core, row])
         new = n + sign * d.in_count[e]
-        s.n_synapses[row, core] = new
+        s.n_synapses[core, row] = new
         s.used[core, SYNAPSE_BITS] += d.atom_size[atom] * (_bits(d, form, new) - _bits(d, form, n))
         if d.cycles[2]:
             words = d.cycles[2] * (_words(d, form, new) - _words(d, form, n))
@@ -112,8 +112,8 @@ def _arrivals(d, s, unit, core, sign):
                 for i in range(d.arrival_offset[atom], d.arrival_offset[atom + 1]):
                     s.load[column, d.arrival_step[i]] += words * d.arrival_count[i]
         if n == 0 or new == 0:
-            s.n_rows[atom, core] += sign
-            if s.n_rows[atom, core] == (sign > 0):
+            s.n_rows[core, atom] += sign
+            if s.n_rows[core, atom] == (sign > 0):
                 _axon(d, s, atom, core, column, sign)
 
 

@@ -78,8 +78,8 @@ def empty_loads(demand: cpu_demand.Demand, chip: Chip) -> cpu_demand.Loads:
     n_columns = n_cores if chip.cost.units == "shared" else 2 * n_cores
     n_rows, n_atoms, n_kernels = len(demand.row_atom), len(demand.atom_size), len(demand.kernel_bits)
     loads = cpu_demand.Loads(
-        np.full(n_units, -1, np.int32), np.zeros(n_cores, np.int64), np.zeros((n_rows, n_cores), np.int32),
-        np.zeros((n_atoms, n_cores), np.int32), np.zeros((n_kernels, n_cores), np.int32), np.zeros(n_atoms, np.int32),
+        np.full(n_units, -1, np.int32), np.zeros(n_cores, np.int64), np.zeros((n_cores, n_rows), np.int32),
+        np.zeros((n_cores, n_atoms), np.int32), np.zeros((n_cores, n_kernels), np.int32), np.zeros(n_atoms, np.int32),
         np.zeros((n_cores, cpu_demand.N_RESOURCES), np.int64), np.zeros(n_cores, np.int64),
         np.zeros((n_columns, n_steps), np.int64), np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32),
         np.zeros(cpu_demand.N_TOTALS, np.int64), np.zeros(n_columns + 1, np.int64), np.zeros(n_columns, bool),
