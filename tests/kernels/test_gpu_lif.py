@@ -1,0 +1,51 @@
+import pytest
+
+from tests.kernels.gpu_harness import PROCESSORS, compiled, interpreted_tests
+
+pytest.importorskip("triton", reason="triton is not installed")
+from nwcompile.kernels import gpu_lif  # noqa: E402
+from nwcompile.nn import gpu  # noqa: E402
+
+SIZES = dict.fromkeys(("n_samples", "n_steps", "n_units", "x_sample", "x_step"), "i32")
+DISTANCES = dict.fromkeys(("h_sample", "h_step", "g_sample", "g_step"), "i32")
+SMALL, LARGE = 0, 1  # rows of the tables of launches
+
+
+def options_of(table, row, unit):
+    options = dict(table[row][1].options)
+    return {"UNIT": unit, **{k: options[k] for k in ("BLOCK", "AHEAD")}}, options["num_warps"]
+
+
+def test_scan_in_the_interpreter():
+    interpreted_tests("tests/kernels/interpreted_lif.py", timeout_s=300)
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize(
+    ("row", "current", "spikes", "mem"), [(SMALL, "*fp32", "*fp32", "*fp32"), (LARGE, "*bf16", "*i32", None)]
+)
+def test_forward_compiles_without_fused_operations(processor, row, current, spikes, mem):
+    constants, warps = options_of(gpu.FORWARD, row, 16)
+    types = {"current": current, "spikes": spikes, "mem": mem, **SIZES,
+             **dict.fromkeys(("state", "beta", "threshold", "last"), "*fp32")}  # fmt: skip
+    absent = {name: None for name, kind in types.items() if kind is None}
+    types = {name: kind for name, kind in types.items() if kind is not None}
+    constants |= {"RESET": "subtraction", "FLOOR": True, **absent}
+    built = compiled(gpu_lif.lif_forward, types, constants, processor, warps)
+    assert built.fused == [] and {"mul.rn.f32", "add.rn.f32"} <= built.instructions
+    assert not built.spills
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize(("row", "current", "learns"), [(SMALL, "*fp32", True), (LARGE, "*bf16", False)])
+def test_backward_compiles_without_fused_operations(processor, row, current, learns):
+    constants, warps = options_of(gpu.BACKWARD, row, 16)
+    same = "mem", "state", "grad_spikes", "grad_mem", "beta", "threshold", "carried"
+    types = {"current": current, "grad_current": current, **dict.fromkeys(same, "*fp32"), **SIZES, **DISTANCES}
+    constants |= {"RESET": "subtraction", "FLOOR": False, "DETACH": False, "SURROGATE": "atan", "SLOPE": 2.0,
+                  "SCALED": 3.1415927410125732, "H_EACH": 1, "G_EACH": 1}  # fmt: skip
+    (types if learns else constants)["sums"] = "*fp64" if learns else None
+    built = compiled(gpu_lif.lif_backward, types, constants, processor, warps)
+    assert built.fused == [] and "div.rn.f32" in built.instructions
+    assert not built.spills
+    assert current != "*bf16" or any(i.startswith("cvt.rn.bf16") for i in built.instructions)
