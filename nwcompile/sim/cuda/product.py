@@ -16,6 +16,7 @@ import torch
 from nwcompile.errors import BackendError
 
 INT32, INT64, FLOAT32, BFLOAT16 = (1 << 31) - 1, (1 << 62) - 1, 1 << 24, 256
+BLOCK = 1 << 22  # weights looked at together
 LEAST_ROWS, MULTIPLE = 17, 16  # of int8 matrices: more than 16 rows, and sizes that every cuBLAS takes
 
 
@@ -42,13 +43,12 @@ class Product:
     """Integer weights [group, target, source] on a device, to be multiplied with payloads; `name` is for errors."""
 
     def __init__(self, weight: np.ndarray, device: torch.device, name: str):
-        self.weight, self.device, self.name = np.asarray(weight).astype(np.int64), device, name
-        self._operands: dict[tuple, list] = {}
-
-    @cached_property
-    def row_sum(self) -> int:
-        """The largest sum of the magnitudes of the weights of one target."""
-        return int(np.abs(self.weight).sum(-1).max(initial=0))
+        weight = np.asarray(weight)
+        self.least, self.most = int(weight.min(initial=0)), int(weight.max(initial=0))
+        self.weight = weight.astype(np.min_scalar_type(-max(-self.least, self.most + 1)), copy=False)
+        self.device, self.name = device, name
+        self._ways: dict[tuple[int, int], Way] = {}
+        self._operands: dict[tuple[int, bool], list] = {}
 
     @cached_property
     def bits(self) -> int:
@@ -56,17 +56,35 @@ class Product:
         common = int(np.bitwise_or.reduce(self.weight, axis=None))
         return (common & -common).bit_length() - 1 if common else 0
 
+    @cached_property
+    def row_sum(self) -> int:
+        """The largest sum of the magnitudes of the weights of one target."""
+        return self._row_sums(0, 1)[0]
+
+    def _row_sums(self, bits: int, n: int) -> list[int]:
+        """The largest sum of the magnitudes of one target's weights, without `bits`, by each of their n digits."""
+        rows = self.weight.reshape(-1, self.weight.shape[-1])
+        size, sums = max(1, BLOCK // rows.shape[1]), np.zeros(n, np.int64)
+        for first in range(0, len(rows), size):
+            parts = digits(rows[first : first + size].astype(np.int64) >> bits, n)
+            sums = np.maximum(sums, [np.abs(part).sum(1).max() for part in parts])
+        return sums.tolist()
+
     def way(self, low: int, high: int) -> Way:
         """How payloads low..high are multiplied. Raises BackendError where no exact way is known."""
-        scaled, largest = self.weight >> self.bits, max(-low, high)
-        n_weight, n_payload = n_digits(int(scaled.min(initial=0)), int(scaled.max(initial=0))), n_digits(low, high)
-        row_sum = self.row_sum >> self.bits
-        if n_weight * n_payload > 1 and has_bfloat16_sums(self.device):
-            widest = int(np.abs(scaled).max(initial=0))
-            if max(widest, largest) <= BFLOAT16 and row_sum * largest <= FLOAT32:
-                return Way(self.bits, 1, 1, True, row_sum * largest)
+        if (low, high) not in self._ways:
+            self._ways[low, high] = self._way(low, high)
+        return self._ways[low, high]
+
+    def _way(self, low: int, high: int) -> Way:
+        least, most, largest = self.least >> self.bits, self.most >> self.bits, max(-low, high)
+        n_weight, n_payload = n_digits(least, most), n_digits(low, high)
+        in_bfloat16 = (self.row_sum >> self.bits) * largest
+        fits = max(-least, most, largest) <= BFLOAT16 and in_bfloat16 <= FLOAT32
+        if n_weight * n_payload > 1 and fits and has_bfloat16_sums(self.device):
+            return Way(self.bits, 1, 1, True, in_bfloat16)
         each = largest if n_payload == 1 else 128
-        sums = [int(np.abs(d).sum(-1).max(initial=0)) * each for d in digits(scaled, n_weight)]
+        sums = [s * each for s in self._row_sums(self.bits, n_weight)]
         total = sum(s << 8 * (a + b) for a, s in enumerate(sums) for b in range(n_payload))
         verify_sum(self.name, max(sums), INT32)
         verify_sum(self.name, total << self.bits, INT64)
@@ -92,12 +110,12 @@ class Product:
         """The weights of each group as matrices on the device: one for each digit."""
         key = (way.n_weight, way.in_bfloat16)
         if key not in self._operands:
-            scaled = torch.from_numpy(self.weight >> self.bits)
+            scaled = [torch.from_numpy(w).to(self.device) >> self.bits for w in self.weight]
             if way.in_bfloat16:
-                self._operands[key] = [[w.to(self.device, torch.bfloat16)] for w in scaled]
+                self._operands[key] = [[w.to(torch.bfloat16)] for w in scaled]
             else:
-                parts = [[d.to(self.device, torch.int8) for d in digits(w, way.n_weight)] for w in scaled]
-                self._operands[key] = [[padded(d, MULTIPLE) for d in group] for group in parts]
+                wide = scaled if way.n_weight == 1 else [w.to(torch.int64) for w in scaled]
+                self._operands[key] = [[padded(d, MULTIPLE) for d in digits(w, way.n_weight)] for w in wide]
         return self._operands[key]
 
 
