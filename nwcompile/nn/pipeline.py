@@ -19,8 +19,9 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, ScheduleLoopedBFS
 
 from nwcompile.errors import BackendError, ModelError, OptionError
+from nwcompile.nn.chunks import Chunk, WholeLoss, as_tuple, in_order
 from nwcompile.nn.lif import LIFLayer
-from nwcompile.nn.prepare import Prepared, prepare_net
+from nwcompile.nn.prepare import prepare_net
 from nwcompile.nn.sequential import Sequential
 
 
@@ -33,8 +34,8 @@ class TimePipeline:
     grid of 2^-8; gradients differ by the order of adding only. Every call begins with `prepare_net(net)`.
 
     group: of `torch.distributed`, its processes in the order of the layers; None for all. Collective: all its processes
-    must come here. timeout_s: how long a process waits for another, then it raises BackendError. After that the group
-    is of no use.
+    must come here. timeout_s: how long a process waits for another, then it raises BackendError; after that this object
+    is of no use, and processes that are still there may make another.
     Raises BackendError without a process group, ModelError for a net that is no `nwcompile.nn.Sequential`, OptionError
     for more processes than layers.
     """
@@ -53,12 +54,12 @@ class TimePipeline:
         first, last = shares(net, self.n_ranks)[self.rank]
         self.is_first, self.is_last = self.rank == 0, self.rank == self.n_ranks - 1
         self.layers: Sequential = net[first:last]
-        self._first, self._last = first, last
+        self._first = first
         with self._bounded():
             self._group = dist.new_group(
                 dist.get_process_group_ranks(group), timedelta(seconds=timeout_s), use_local_synchronization=True
             )
-        self._loss = _WholeLoss()
+        self._loss = WholeLoss()
         self._schedules: dict[tuple, ScheduleLoopedBFS] = {}
 
     def forward(self, x: torch.Tensor):
@@ -74,7 +75,7 @@ class TimePipeline:
                 result = schedule.eval(*self._given(x, n_chunks, length))
         if not self.is_last:
             return None
-        whole = [_in_order(r, n_chunks)[:, : x.shape[1]] for r in _tuple(result)]
+        whole = [in_order(r, n_chunks)[:, : x.shape[1]] for r in as_tuple(result)]
         return tuple(whole) if isinstance(result, tuple) else whole[0]
 
     def step(self, x: torch.Tensor, loss_fn: Callable) -> torch.Tensor | None:
@@ -85,7 +86,7 @@ class TimePipeline:
         be those of chunks.
         """
         for name, module in self.net.named_modules():
-            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.training:
+            if module.training and isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
                 raise ModelError(f"{name}: BatchNorm in training would see chunks; call eval() on it, or remove it")
         n_chunks, length = self._start(x)
         schedule = self._schedule(x, n_chunks, length, trains=True)
@@ -125,7 +126,7 @@ class TimePipeline:
                 return torch.empty(size, dtype=of.dtype, device="meta", requires_grad=needs_grad)
 
             stage = PipelineStage(
-                _Chunk(self.layers, self.is_last), self.rank, self.n_ranks, device,
+                Chunk(self.layers, self.is_last), self.rank, self.n_ranks, device,
                 input_args=tuple(chunk(t, trains and not self.is_first) for t in passed[0]),
                 output_args=tuple(chunk(t, trains) for t in passed[1]), group=self._group
             )  # fmt: skip
@@ -138,11 +139,10 @@ class TimePipeline:
         """What one step of one sample is before and after this process' layers; it leaves no state behind."""
         with torch.no_grad():
             given = torch.zeros(1, 1, *x.shape[2:], dtype=x.dtype, device=device)
-            for first, last in ((0, self._first), (self._first, self._last)):
-                before, given = given, given if first == last else _tuple(self.net[first:last](given))[0]
-            after = _tuple(self.layers(before)) if self.is_last else (given,)
+            before = as_tuple(self.net[: self._first](given))[0]
+            after = as_tuple(self.layers(before))
         _forget_state(self.net)
-        return (before,), after
+        return (before,), after if self.is_last else after[:1]
 
     @contextmanager
     def _bounded(self):
@@ -184,85 +184,6 @@ def shares(net: Sequential, n_ranks: int) -> list[tuple[int, int]]:
 def _size(module: torch.nn.Module) -> int:
     neurons = sum(m.n_neurons for m in module.modules() if isinstance(m, LIFLayer))
     return neurons + sum(p.numel() for p in module.parameters())
-
-
-class _Chunk(torch.nn.Module):
-    """A process' layers on one chunk of time, with a graph of its own that ends where the chunk before it did."""
-
-    def __init__(self, layers: Sequential, is_last: bool):
-        super().__init__()
-        self.layers, self.is_last = layers, is_last
-
-    def forward(self, x: torch.Tensor):
-        result = self.layers(x)
-        results = _tuple(result) if self.is_last else _tuple(result)[:1]
-        spiking = [m for m in self.layers.modules() if isinstance(m, LIFLayer)]
-        states, leaves = zip(*(layer.cut() for layer in spiking), strict=True)
-        for module in self.layers.modules():
-            if isinstance(module, Prepared):
-                module.forget()
-        if torch.is_grad_enabled():
-            results = _Tie.apply(leaves, len(results), *results, *states)
-        return results if self.is_last and isinstance(result, tuple) else results[0]
-
-
-class _Tie(torch.autograd.Function):
-    """Passes results on; backward, the states' gradients are those that the next chunk has left in its leaves."""
-
-    @staticmethod
-    def forward(ctx, leaves, n_results, *results_and_states):
-        ctx.leaves = leaves
-        return tuple(t.view_as(t) for t in results_and_states[:n_results])
-
-    @staticmethod
-    def backward(ctx, *grads):
-        return None, None, *grads, *(leaf.grad for leaf in ctx.leaves)
-
-
-class _WholeLoss:
-    """A loss of the whole sequence, for an engine that wants one of each chunk.
-
-    When the last chunk has come, the loss of all of them is taken back to each one's result; a chunk's own "loss" is 0,
-    with that gradient.
-    """
-
-    def start(self, loss_fn: Callable, n_chunks: int, n_steps: int) -> None:
-        self.loss_fn, self.n_chunks, self.n_steps = loss_fn, n_chunks, n_steps
-        self.leaves: list[tuple[torch.Tensor, ...]] = []
-        self.value: torch.Tensor | None = None
-
-    def __call__(self, result, target) -> torch.Tensor:
-        results = _tuple(result)
-        leaves = tuple(t.detach().requires_grad_() for t in results)
-        self.leaves.append(leaves)
-        if len(self.leaves) == self.n_chunks:
-            whole = tuple(torch.cat(parts, 1)[:, : self.n_steps] for parts in zip(*self.leaves, strict=True))
-            loss = self.loss_fn(whole if isinstance(result, tuple) else whole[0])
-            loss.backward()
-            self.value = loss.detach()
-        return _Seed.apply(leaves, *results)
-
-
-class _Seed(torch.autograd.Function):
-    """0, whose gradients are those of `leaves`."""
-
-    @staticmethod
-    def forward(ctx, leaves, *results):
-        ctx.leaves = leaves
-        return results[0].new_zeros(())
-
-    @staticmethod
-    def backward(ctx, grad):
-        return None, *(leaf.grad for leaf in ctx.leaves)
-
-
-def _tuple(result) -> tuple[torch.Tensor, ...]:
-    return result if isinstance(result, tuple) else (result,)
-
-
-def _in_order(result: torch.Tensor, n_chunks: int) -> torch.Tensor:
-    """`[B, T, *]` of chunks one below the other."""
-    return result.unflatten(0, (n_chunks, -1)).transpose(0, 1).flatten(1, 2)
 
 
 def _forget_state(net: Sequential) -> None:
