@@ -46,6 +46,12 @@ def test_scan_is_the_cpu_kernel_and_the_plain_loop(reset, floor):
     assert 0.05 < found[0].mean() < 0.95
 
 
+def test_scan_fires_at_the_threshold_itself():
+    current = torch.tensor([[[1.0], [0.5], [0.5]]])
+    spikes, mem, _ = gpu.forward(current, torch.zeros(1, 1, 1), torch.ones(1), torch.ones(1), None, "zero", False)
+    assert spikes.flatten().tolist() == [1, 0, 1] and mem.flatten().tolist() == [0, 0.5, 0]
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 64, 16), (2, 33, 3), (5, 32, 8)])
 @pytest.mark.parametrize("form", FORMS)
 def test_spikes_alone_are_those_of_the_cpu(shape, form):

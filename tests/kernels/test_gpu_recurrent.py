@@ -1,9 +1,9 @@
 import pytest
 
-from tests.kernels.gpu_harness import PROCESSORS, compiled, interpreted_tests
+from tests.kernels.gpu_harness import compiled, interpreted_tests
 
 pytest.importorskip("triton", reason="triton is not installed")
-from nwcompile.kernels import gpu_recurrent  # noqa: E402
+from nwcompile.kernels import gpu_recurrent
 
 SIZES = dict.fromkeys(("n_samples", "n_steps", "n", "x_sample", "x_step"), "i32")
 DISTANCES = dict.fromkeys(("h_sample", "h_step", "g_sample", "g_step"), "i32")
