@@ -21,18 +21,18 @@ from tests.kernels.gpu_harness import interpreted_tests  # noqa: E402
 from tests.nets import FIXED, dense_net  # noqa: E402
 
 CPU = torch.device("cpu")
-INTERPRETED = "tests/sim/interpreted_cuda.py"
+CASES = "tests/sim/cuda_cases.py"
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
 
 def test_cuda_equals_the_reference_in_the_interpreter():
-    interpreted_tests(INTERPRETED)
+    interpreted_tests(CASES)
 
 
 @pytest.mark.long
 def test_cuda_equals_the_reference_on_many_random_programs(monkeypatch):
     monkeypatch.setenv("CUDA_EXAMPLES", "500")
-    interpreted_tests(INTERPRETED, timeout_s=1800)
+    interpreted_tests(CASES, timeout_s=1800)
 
 
 @without_gpu

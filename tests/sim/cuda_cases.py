@@ -1,4 +1,6 @@
-"""What `device="cuda"` computes, on CPU tensors in Triton's interpreter; `test_cuda.py` runs this file in a process."""
+"""What `device="cuda"` computes: on CPU tensors in Triton's interpreter, where `test_cuda.py` runs this file in a
+process of its own, and on a GPU, where `tests/gpu` does.
+"""
 
 import os
 
@@ -24,8 +26,10 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True, scope="module")
 def on_cpu_tensors():
+    """Kernels that are interpreted take CPU tensors."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device, "gpu", lambda: torch.device("cpu"))
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            patch.setattr(device, "gpu", lambda: torch.device("cpu"))
         yield
 
 
@@ -129,8 +133,8 @@ def test_cuda_network_without_inputs():
 
 def test_cuda_spikes_are_the_same_without_counters():
     network = conv_net()
-    found = Inference(network, sequence.groups(network), [0, 0], torch.device("cpu"))
-    x = {"in": torch.from_numpy(spikes_in(2, 9, 2, 6, 5)).to(torch.int8)}
+    found = Inference(network, sequence.groups(network), [0, 0], device.gpu())
+    x = {"in": torch.from_numpy(spikes_in(2, 9, 2, 6, 5)).to(device.gpu(), torch.int8)}
     counted, plain = (found.infer(x, (2, 9), counts=counts) for counts in (True, False))
     assert plain.updates == {} and counted.updates["out"].any() and counted.spikes["out"].any()
     for name in network.layers:
