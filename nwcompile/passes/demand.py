@@ -11,7 +11,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV, SYNAPSE_KINDS
 from nwcompile.ir.schedule import Schedule
-from nwcompile.kernels import cpu_demand, cpu_moves, cpu_units
+from nwcompile.kernels import cpu_alike, cpu_demand, cpu_moves, cpu_units
 from nwcompile.kernels.cpu_partition import FanIn
 from nwcompile.passes import capacity
 
@@ -24,6 +24,16 @@ class Spikes(NamedTuple):
     offset: np.ndarray  # int64[... + 1]
     step: np.ndarray  # int32[...]
     n: np.ndarray  # int32[...]: how many
+
+
+class Rows(NamedTuple):
+    """What the units read: entries by unit, and the atom and format of every row."""
+
+    offset: np.ndarray  # int64[unit + 1]
+    row: np.ndarray  # int32[entry]
+    count: np.ndarray  # int32[entry]: synapses of each source of the row in the unit
+    atom: np.ndarray  # int64[row]
+    format: np.ndarray  # int64[row]
 
 
 class Groups(NamedTuple):
@@ -46,14 +56,13 @@ def unit_demand(
     fan, n_units = capacity.fan_in(network, chip), int(unit_of.max()) + 1
     neurons = np.argsort(unit_of, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(unit_of))])
-    offset, row, count = cpu_units.unit_rows(fan, start, neurons)
+    rows, atom_of, atom_size = _read(network, fan, start, neurons)
     step_at, n_steps = _kept_steps(timing.n_hardware_steps(activity.n_steps, "aligned"), n_units)
-    groups = _groups(network, activity, timing, unit_of, step_at, n_steps)
-    arrivals, atom_offset, atom_group = _arrivals(groups, len(fan.atom_size), n_steps)
-    row_atom, row_format = fan.atoms, np.repeat(fan.class_format, np.diff(fan.atom_offset))
+    groups = _groups(network, activity, timing, unit_of, atom_of, step_at, n_steps)
+    arrivals, atom_offset, atom_group = _arrivals(groups, len(atom_size), n_steps)
     row_bits, shared_bits, row_cycles = _formats(network, chip, fan)
     receive = np.zeros((n_units, n_steps), np.int64)
-    cpu_units.add_received(offset, row, count, row_atom, row_cycles[row_format], *arrivals, receive)
+    cpu_units.add_received(*rows[:4], row_cycles[rows.format], *arrivals, receive)
     inside = groups.unit >= 0
     kernels = _kernels(fan, start, neurons)
     each = [cycles(chip, name) for name in ("message_out", "message_in", "word")]
@@ -61,11 +70,11 @@ def unit_demand(
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
     return cpu_demand.Demand(
         np.bincount(unit_of).astype(np.int64), _send(network, chip, activity, timing, unit_of, step_at, n_steps),
-        receive, offset, row, count,
+        receive, *rows[:3],
         np.searchsorted(groups.unit[inside], np.arange(n_units + 1)), groups.atom[inside].astype(np.int32),
         groups.unit[inside].astype(np.int32), groups.size[inside], _totals(groups.spikes)[inside],
-        *groups.spikes, atom_offset, atom_group, fan.atom_size, *arrivals, _totals(arrivals),
-        row_atom, row_format, row_bits, shared_bits,
+        *groups.spikes, atom_offset, atom_group, atom_size, *arrivals, _totals(arrivals),
+        rows.atom, rows.format, row_bits, shared_bits,
         *kernels, fan.kernel_bits, np.array(each, np.int64), np.array([chip.core.word_bits]),
         np.ascontiguousarray(limit), _barriers(chip, n_cores, activity.n_samples * timing.period),
     )  # fmt: skip
@@ -103,8 +112,44 @@ def _kept_steps(n_steps: int, n_units: int) -> tuple[np.ndarray, int]:
     return step_at, n_kept
 
 
-def _groups(network, activity, timing, unit_of, step_at, n_steps) -> Groups:
+def _read(network: Network, fan: FanIn, start, neurons) -> tuple[Rows, dict[str, np.ndarray], np.ndarray]:
+    """What the units read, the atom of every source of each node that sends, int64[n], and the atoms' sizes.
+
+    Sources of which every unit has the same synapses are one atom here: no place of the units tells them apart.
+    """
+    rows = Rows(
+        *cpu_units.unit_rows(fan, start, neurons), fan.atoms, np.repeat(fan.class_format, np.diff(fan.atom_offset))
+    )
+    of_row = np.zeros((len(rows.atom), 2), np.uint64)
+    cpu_alike.readers_of_rows(*rows[:3], rows.format, of_row)
+    digest = np.zeros((len(fan.atom_size), 2), np.uint64)
+    np.add.at(digest, rows.atom, of_row)
+    merged, first = _merged(digest)
     atom_of, _ = capacity.source_atoms(network, [wiring(network, c) for c in network.connections])
+    kept = np.zeros(len(digest), bool)
+    kept[first] = True
+    new_row = np.where(kept[rows.atom], np.cumsum(kept[rows.atom]) - 1, -1)
+    offset = cpu_alike.kept_rows(*rows[:3], new_row)
+    is_kept = new_row >= 0
+    n = offset[-1]
+    rows = Rows(offset, rows.row[:n].copy(), rows.count[:n].copy(), merged[rows.atom[is_kept]], rows.format[is_kept])
+    size = np.bincount(merged, fan.atom_size, len(first)).astype(np.int64)
+    return rows, {name: merged[atom] for name, atom in atom_of.items()}, size
+
+
+def _merged(digest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Atoms of equal uint64[atom, 2] under one number, in the order in which they come, and the first of each."""
+    order = np.lexsort(digest.T)
+    begins = np.concatenate([[True], (digest[order[1:]] != digest[order[:-1]]).any(1)])[: len(order)]
+    first = order[begins]  # the sort is stable
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    merged = np.empty(len(order), np.int64)
+    merged[order] = rank[np.cumsum(begins) - 1]
+    return merged, np.sort(first)
+
+
+def _groups(network, activity, timing, unit_of, atom_of, step_at, n_steps) -> Groups:
     first, parts = capacity.neuron_offsets(network), []
     for name, atom in atom_of.items():
         n = len(atom)
