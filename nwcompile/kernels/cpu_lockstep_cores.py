@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.kernels.cpu_alarm import Alarms, call, ring
 from nwcompile.kernels.cpu_axons import STUCK, TOO_LONG
 from nwcompile.kernels.cpu_calendar import HEAD, TAIL, Calendar, Routers, push, room_at, wake
 from nwcompile.kernels.cpu_core import begin_cores, serve_inputs
@@ -23,6 +24,7 @@ class Lockstep(NamedTuple):
 
     m: Routers
     c: Calendar
+    alarms: Alarms  # by core of the chip
     link: np.ndarray  # int64[output or source]: number of its link
     now: np.ndarray  # int64[N_NOW]: see `Cores`
 
@@ -55,12 +57,12 @@ def begin_work(box, p, core, time):
 
 
 @inlined
-def feed(m, c, cores, core, source, time):
-    """Let a core, `source` in the network, send its message if it can; it is woken when it can send the next."""
-    box, p = cores.box, cores.p
+def feed(m, c, alarms, cores, core, site, time):
+    """Let a core send its message if it can; it is woken when it can send the next."""
+    box, p, source = cores.box, cores.p, m.n_outputs + site
     ready = max(p.send_at[core], p.inject_at[core])
     if ready > time:
-        wake(c, ready, source)
+        call(alarms, c, time, ready, site, source)
         return
     output = m.output[source]
     b = np.int64(output.down)
@@ -82,36 +84,40 @@ def feed(m, c, cores, core, source, time):
         p.message[core] += 1
         p.sent[core] = 0
     if begin_work(box, p, core, time):
-        wake(c, max(p.send_at[core], p.inject_at[core]), source)
+        call(alarms, c, time, max(p.send_at[core], p.inject_at[core]), site, source)
 
 
 @inlined
-def begin(m, c, cores, start):
+def begin(m, c, alarms, cores, start):
     """All cores begin a micro-step at `start`; sets N_WAITING."""
     axons, box, p = cores.axons, cores.box, cores.p
     cores.now[N_WAITING] = begin_cores(axons, box, p, start)
     for core in range(axons.site.shape[0]):
         if begin_work(box, p, core, start):
-            wake(c, p.send_at[core], m.n_outputs + axons.site[core])
+            site = np.int64(axons.site[core])
+            call(alarms, c, start, p.send_at[core], site, m.n_outputs + site)
     cores.now[BUSY_UNTIL] = start
 
 
 @inlined
-def move(m, c, cores, time, end):
+def move(m, c, alarms, cores, time, end):
     """Go from cycle to cycle until all is quiet; returns whether it is when cycle `end` is over."""
     rows, n_outputs = c.used.shape[0], 0
     while True:
         if n_outputs == 0:
-            time = next_cycle(c, time - 1)
-            if time < 0:
+            soon = next_cycle(c, time - 1)
+            time = alarms.next[0] if soon < 0 else min(soon, alarms.next[0])
+            if time == NEVER:
                 return True
         if time > end:
             return False
+        if time == alarms.next[0]:
+            ring(alarms, c, m.n_outputs)
         n_outputs, n_sources = list_those_to_look_at(m, c, time & (rows - 1), n_outputs, 0)
         n_outputs = look_at_outputs(m, c, None, cores, n_outputs, time, end)
         for n in range(n_sources):
             site = np.int64(c.sources[n])
-            feed(m, c, cores, np.int64(cores.axons.core_at[site]), m.n_outputs + site, time)
+            feed(m, c, alarms, cores, np.int64(cores.axons.core_at[site]), site, time)
         time += 1
 
 
@@ -125,9 +131,9 @@ def move_in_lockstep(net, costs, axons, box, p, counts, flits):
     m, n_cores, start = net.m, axons.site.shape[0], net.now[CLOCK]
     cores = Cores(axons, box, p, counts, net.now)
     equal_turns(m)
-    begin(m, net.c, cores, start)
+    begin(m, net.c, net.alarms, cores, start)
     end = start + (costs.longest_step or 2 * (costs.longest_idle + net.now[N_WAITING] * costs.longest_message))
-    is_quiet = move(m, net.c, cores, start, end)
+    is_quiet = move(m, net.c, net.alarms, cores, start, end)
     for o in range(m.output.shape[0]):
         flits[net.link[o]] += m.output[o].sent
         m.output[o].sent = 0

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from nwcompile.kernels.cpu_alarm import alarms
 from nwcompile.kernels.cpu_axons import AxonTable, Costs
 from nwcompile.kernels.cpu_calendar import BUFFER, LINK, OUTPUT, SLOT, TO_BITS, Calendar, Routers
 from nwcompile.kernels.cpu_first_come import N_NOW
@@ -42,7 +43,7 @@ def suits_cores(mesh: Mesh, axons: AxonTable, costs: Costs) -> bool:
 def cores_in_lockstep(mesh: Mesh) -> Lockstep:
     """An idle network for the cores of a chip."""
     routers, _ = _routers(mesh)
-    return Lockstep(routers, _calendar(mesh), _links(mesh), np.zeros(N_NOW, np.int64))
+    return Lockstep(routers, _calendar(mesh), alarms(mesh.n_cores), _links(mesh), np.zeros(N_NOW, np.int64))
 
 
 def _links(mesh: Mesh) -> np.ndarray:
