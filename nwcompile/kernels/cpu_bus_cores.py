@@ -217,7 +217,7 @@ def receive_next(bus, s, w, costs, axons, box, p, core, time, counts):
         note_taken(w, p, core, row.source, entry, time, row.ticks, costs)
     p.receive_at[core] = time + row.ticks
     p.end[core] = max(p.end[core], p.receive_at[core])
-    count_received(axons, core, axon, counts)
+    count_received(axons, core, axon, 1, counts)
     return True
 
 

@@ -213,19 +213,19 @@ def lose(m, w, axons, box, p, counts, core, k):
 
 
 @inlined
-def count_received(axons, core, axon, counts):
-    """Count a message that `core` received; those that a gate takes leave the chip."""
+def count_received(axons, core, axon, times, counts):
+    """Count messages that `core` received, all of one axon; those that a gate takes leave the chip."""
     if core >= axons.n_cores:
         return
     row, count = axons.row[axon], counts[core]
-    count[0] += row.dense
-    count[1] += row.sparse
-    count[2] += row.conv
-    count[3] += row.dense + row.sparse + row.conv
-    count[4] += row.words
-    count[MESSAGES_IN] += 1
+    count[0] += row.dense * times
+    count[1] += row.sparse * times
+    count[2] += row.conv * times
+    count[3] += (row.dense + row.sparse + row.conv) * times
+    count[4] += row.words * times
+    count[MESSAGES_IN] += times
     if row.source < axons.n_lines and axons.site.shape[0] > axons.n_cores:
-        count[IO_IN] += 1
+        count[IO_IN] += times
 
 
 @inlined
@@ -240,7 +240,7 @@ def serve_inputs(axons, box, p, core, until, counts):
         axon = take_external(box, core)
         p.receive_at[core] += axons.row[axon].ticks
         p.end[core] = max(p.end[core], p.receive_at[core])
-        count_received(axons, core, axon, counts)
+        count_received(axons, core, axon, 1, counts)
         served += 1
     return served
 
@@ -304,7 +304,7 @@ def move_messages(m, q, w, costs, axons, box, p, counts):
         if w.is_on:
             note_core(m, q, w, axons.site[core], time)
         if axon >= 0:
-            count_received(axons, core, axon, counts)
+            count_received(axons, core, axon, 1, counts)
             n_waiting -= 1
     for core in range(n_cores):
         n_waiting -= serve_inputs(axons, box, p, core, NEVER, counts)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.kernels.cpu_axons import AxonTable, Outbox, Pipeline
-from nwcompile.kernels.cpu_core import count_received, serve_inputs
+from nwcompile.kernels.cpu_core import serve_inputs
 from nwcompile.kernels.jit import inlined
 
 CLOCK, BUSY_UNTIL, N_WAITING = 0, 1, 2  # of `Cores.now`
@@ -27,15 +27,15 @@ class Cores(NamedTuple):
 
 
 @inlined
-def receive_at(cores, k, time):
-    """Let a core receive message k, which is there at `time`, after all those before; returns when it takes it."""
-    box, p, axon = cores.box, cores.p, np.int64(cores.box.axon[k])
-    row = cores.axons.row[axon]
-    core = np.int64(row.core)
-    served = serve_inputs(cores.axons, box, p, core, time, cores.counts)
+def receive_at(cores, to, ticks, time):
+    """Let core `to` of the chip receive a message that is there at `time`, after all those before; `ticks` of work.
+
+    Returns when it takes it.
+    """
+    p, core = cores.p, np.int64(cores.axons.core_at[to])
+    served = serve_inputs(cores.axons, cores.box, p, core, time, cores.counts)
     cores.now[N_WAITING] -= served + 1
     taken = max(time, p.receive_at[core])
-    p.receive_at[core] = taken + row.ticks
+    p.receive_at[core] = taken + ticks
     p.end[core] = max(p.end[core], p.receive_at[core])
-    count_received(cores.axons, core, axon, cores.counts)
     return taken

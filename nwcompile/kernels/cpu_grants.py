@@ -8,7 +8,7 @@ the grants to it, and that flit moves.
 import numpy as np
 
 from nwcompile.kernels.bits import ONE, bit, first_from, lowest
-from nwcompile.kernels.cpu_calendar import NOBODY, NONE, PORT, TAIL, TO_BITS, ask, fill, push, room_at, wake
+from nwcompile.kernels.cpu_calendar import NOBODY, NONE, PORT, TAIL, TO, TO_BITS, ask, fill, push, room_at, wake
 from nwcompile.kernels.cpu_first_come import BUSY_UNTIL, receive_at
 from nwcompile.kernels.cpu_mesh import ANY, PORT_BITS
 from nwcompile.kernels.cpu_wheel import NEVER
@@ -274,7 +274,7 @@ def send(m, c, packets, cores, o, output, first, i, b, down, time, last):
         return
     taken = ready
     if cores is not None:
-        taken = receive_at(cores, packet, ready)
+        taken = receive_at(cores, word & TO, packet, ready)
     if packets is not None and is_tail and ready <= last:
         packets.arrive[packet] = ready
     fill(m, down, there, taken + m.credit_cycles)

@@ -12,7 +12,7 @@ import numpy as np
 from nwcompile.kernels.cpu_alarm import Alarms, call, ring
 from nwcompile.kernels.cpu_axons import STUCK, TOO_LONG
 from nwcompile.kernels.cpu_calendar import HEAD, TAIL, Calendar, Routers, push, room_at, wake
-from nwcompile.kernels.cpu_core import begin_cores, serve_inputs
+from nwcompile.kernels.cpu_core import begin_cores, count_received, serve_inputs
 from nwcompile.kernels.cpu_first_come import BUSY_UNTIL, CLOCK, N_WAITING, Cores
 from nwcompile.kernels.cpu_lockstep import list_those_to_look_at, look_at_outputs, next_cycle
 from nwcompile.kernels.cpu_wheel import NEVER
@@ -27,6 +27,7 @@ class Lockstep(NamedTuple):
     alarms: Alarms  # by core of the chip
     link: np.ndarray  # int64[output or source]: number of its link
     now: np.ndarray  # int64[N_NOW]: see `Cores`
+    ticks: np.ndarray  # uint32[message]: what the receive side needs for it
 
 
 @inlined
@@ -57,7 +58,7 @@ def begin_work(box, p, core, time):
 
 
 @inlined
-def feed(m, c, alarms, cores, core, site, time):
+def feed(m, c, alarms, cores, ticks, core, site, time):
     """Let a core send its message if it can; it is woken when it can send the next."""
     box, p, source = cores.box, cores.p, m.n_outputs + site
     ready = max(p.send_at[core], p.inject_at[core])
@@ -75,7 +76,7 @@ def feed(m, c, alarms, cores, core, site, time):
             wake(c, free, source)
         return
     k = p.message[core]
-    push(m, c, output, 0, b, there, k, np.int64(box.to[k]) | HEAD | TAIL, time + np.int64(output.latency))
+    push(m, c, output, 0, b, there, ticks[k], np.int64(box.to[k]) | HEAD | TAIL, time + np.int64(output.latency))
     output.sent += 1
     p.inject_at[core] = time + m.link_cycles
     cores.now[BUSY_UNTIL] = max(cores.now[BUSY_UNTIL], p.inject_at[core])
@@ -88,11 +89,19 @@ def feed(m, c, alarms, cores, core, site, time):
 
 
 @inlined
-def begin(m, c, alarms, cores, start):
-    """All cores begin a micro-step at `start`; sets N_WAITING."""
+def begin(m, c, alarms, cores, ticks, start):
+    """All cores begin a micro-step at `start`; sets N_WAITING, counts what will be received, and fills `ticks`.
+
+    Messages are looked up here, by source as they lie in memory, and not when they arrive from everywhere.
+    """
     axons, box, p = cores.axons, cores.box, cores.p
     cores.now[N_WAITING] = begin_cores(axons, box, p, start)
-    for core in range(axons.site.shape[0]):
+    n_cores = axons.site.shape[0]
+    for k in range(box.first[n_cores]):
+        axon = np.int64(box.axon[k])
+        ticks[k] = axons.row[axon].ticks
+        count_received(axons, np.int64(axons.row[axon].core), axon, box.times[k], cores.counts)
+    for core in range(n_cores):
         if begin_work(box, p, core, start):
             site = np.int64(axons.site[core])
             call(alarms, c, start, p.send_at[core], site, m.n_outputs + site)
@@ -100,7 +109,7 @@ def begin(m, c, alarms, cores, start):
 
 
 @inlined
-def move(m, c, alarms, cores, time, end):
+def move(m, c, alarms, cores, ticks, time, end):
     """Go from cycle to cycle until all is quiet; returns whether it is when cycle `end` is over."""
     rows, n_outputs = c.used.shape[0], 0
     while True:
@@ -117,7 +126,7 @@ def move(m, c, alarms, cores, time, end):
         n_outputs = look_at_outputs(m, c, None, cores, n_outputs, time, end)
         for n in range(n_sources):
             site = np.int64(c.sources[n])
-            feed(m, c, alarms, cores, np.int64(cores.axons.core_at[site]), site, time)
+            feed(m, c, alarms, cores, ticks, np.int64(cores.axons.core_at[site]), site, time)
         time += 1
 
 
@@ -131,9 +140,9 @@ def move_in_lockstep(net, costs, axons, box, p, counts, flits):
     m, n_cores, start = net.m, axons.site.shape[0], net.now[CLOCK]
     cores = Cores(axons, box, p, counts, net.now)
     equal_turns(m)
-    begin(m, net.c, net.alarms, cores, start)
+    begin(m, net.c, net.alarms, cores, net.ticks, start)
     end = start + (costs.longest_step or 2 * (costs.longest_idle + net.now[N_WAITING] * costs.longest_message))
-    is_quiet = move(m, net.c, net.alarms, cores, start, end)
+    is_quiet = move(m, net.c, net.alarms, cores, net.ticks, start, end)
     for o in range(m.output.shape[0]):
         flits[net.link[o]] += m.output[o].sent
         m.output[o].sent = 0

@@ -183,7 +183,7 @@ class ChipRun:
             q = queues(self.mesh, self.n_links)
             p = Pipeline(*(np.zeros(n_cores, t) for t in (np.int8, *[np.int64] * 3, *[np.int32] * 2, *[np.int64] * 2,
                                                           np.int32, np.int64)), np.zeros(1, np.int64))  # fmt: skip
-        lockstep = cores_in_lockstep(self.mesh) if self.is_in_lockstep else None
+        lockstep = cores_in_lockstep(self.mesh, n_axons) if self.is_in_lockstep else None
         return q, box, p, tables.scratch(n_neurons), acc, events, lockstep
 
     def go(self, plan: Plan, x: np.ndarray, record: Record, w: Watch, state: tuple) -> None:

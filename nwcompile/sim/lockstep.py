@@ -28,7 +28,8 @@ def suits_cores(mesh: Mesh, axons: AxonTable, costs: Costs) -> bool:
     """Whether the cores of a chip can send and receive cycle by cycle, as kernels/cpu_lockstep_cores.py does.
 
     Every message must be one flit in one channel that goes to one core, none be dropped, and receive sides must not
-    wait for send sides. They must need some time for a message, else they could take several in a cycle.
+    wait for send sides. They must need some time for a message, else they could take several in a cycle, and no more
+    than a word of a flit holds.
     """
     return (
         suits(mesh)
@@ -37,13 +38,15 @@ def suits_cores(mesh: Mesh, axons: AxonTable, costs: Costs) -> bool:
         and not costs.drops
         and not costs.shared
         and bool((axons.row["flits"] == 1).all() and (axons.row["ticks"] > 0).all())
+        and int(axons.row["ticks"].max(initial=0)) < 1 << 32
     )
 
 
-def cores_in_lockstep(mesh: Mesh) -> Lockstep:
-    """An idle network for the cores of a chip."""
+def cores_in_lockstep(mesh: Mesh, n_axons: int) -> Lockstep:
+    """An idle network for the cores of a chip, which send no more than so many messages in a micro-step."""
     routers, _ = _routers(mesh)
-    return Lockstep(routers, _calendar(mesh), alarms(mesh.n_cores), _links(mesh), np.zeros(N_NOW, np.int64))
+    return Lockstep(routers, _calendar(mesh), alarms(mesh.n_cores), _links(mesh), np.zeros(N_NOW, np.int64),
+                    np.zeros(n_axons, np.uint32))  # fmt: skip
 
 
 def _links(mesh: Mesh) -> np.ndarray:
