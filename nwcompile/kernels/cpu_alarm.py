@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.bits import bit, first_from
-from nwcompile.kernels.cpu_calendar import NONE, Calendar, wake
+from nwcompile.kernels.bits import bit, first_from, lowest
+from nwcompile.kernels.cpu_calendar import INPUT_BITS, NONE, wake
 from nwcompile.kernels.cpu_wheel import NEVER
 from nwcompile.kernels.jit import inlined
 
@@ -39,20 +39,22 @@ def call(a, c, time, due, source, sender):
     if due - time < rows:
         wake(c, due, sender)
         return
-    block = min(due // rows, time // rows + N_BLOCKS - 1)
+    bits = np.int64(lowest(np.uint64(rows)))
+    block = min(due >> bits, (time >> bits) + N_BLOCKS - 1)
     k = block & (N_BLOCKS - 1)
     a.due[source] = due
     a.after[source] = a.first[k]
     a.first[k] = source
     a.used[0] |= bit(k)
-    a.next[0] = min(a.next[0], block * rows)
+    a.next[0] = min(a.next[0], block << bits)
 
 
 @inlined
-def ring(a, c, first_sender):
-    """Put the sources of the block that begins now into the calendar, source s as `first_sender` + s."""
+def ring(a, c, first_source):
+    """Put the sources of the block that begins now into the calendar; source 0 is output `first_source` there."""
     rows, start = c.used.shape[0], a.next[0]
-    block = start // rows
+    bits = np.int64(lowest(np.uint64(rows)))
+    block = start >> bits
     k = block & (N_BLOCKS - 1)
     source = np.int64(a.first[k])
     a.first[k] = -1
@@ -60,8 +62,8 @@ def ring(a, c, first_sender):
     a.next[0] = NEVER
     while source >= 0:
         after = np.int64(a.after[source])
-        call(a, c, start, a.due[source], source, first_sender + source)
+        call(a, c, start, a.due[source], source, first_source + source << INPUT_BITS)
         source = after
     if a.used[0] != NONE:
         ahead = (first_from(a.used[0], (k + 1) & (N_BLOCKS - 1)) - k) & (N_BLOCKS - 1)
-        a.next[0] = (block + ahead) * rows
+        a.next[0] = (block + ahead) << bits

@@ -13,7 +13,7 @@ from nwcompile.kernels.cpu_wheel import NEVER
 from nwcompile.kernels.jit import inlined
 
 NONE = np.uint64(0)
-INPUT_BITS = 6  # of a number in `Calendar.asks`: the input channel; above them the output
+INPUT_BITS = 6  # of a number in `Calendar.asks`: the input channel, of one in `wakes`: that of the output, above them
 TO_BITS = 20  # of `word` in a slot: the destination core; above them 8 bits as in Mesh.route, HEAD and TAIL
 TO = (1 << TO_BITS) - 1
 INPUT = (1 << INPUT_BITS) - 1
@@ -47,7 +47,7 @@ BUFFER = np.dtype(
         ("head", np.uint32),  # slot of the first flit
         ("count", np.uint32),  # flits in it
         ("place", np.uint32),  # slot to be filled next
-        ("sender", np.uint32),  # output channel that fills it: output * n_vcs + channel
+        ("sender", np.uint32),  # output channel that fills it: output << INPUT_BITS | channel
         ("input", np.uint8),  # input of its router
         ("channel", np.uint8),  # output channel that the packet at the head holds
         ("accept", np.uint8),  # the (port, channel) that its packets accept first
@@ -125,7 +125,7 @@ def ask(c, time, output, i):
 
 @inlined
 def wake(c, time, sender):
-    """In that cycle an output channel has a slot that its holder waits for, or a source can go on.
+    """In that cycle an output channel has a slot that its holder waits for, or a source can go on: `sender`.
 
     If that is more than the rows of the calendar ahead, it is woken before, and has to look whether it can.
     """

@@ -8,7 +8,7 @@ the grants to it, and that flit moves.
 import numpy as np
 
 from nwcompile.kernels.bits import ONE, bit, first_from, lowest
-from nwcompile.kernels.cpu_calendar import NOBODY, NONE, PORT, TAIL, TO, TO_BITS, ask, fill, push, room_at, wake
+from nwcompile.kernels.cpu_calendar import INPUT_BITS, NOBODY, NONE, PORT, TAIL, TO, TO_BITS, ask, fill, push, room_at, wake
 from nwcompile.kernels.cpu_first_come import BUSY_UNTIL, receive_at
 from nwcompile.kernels.cpu_mesh import ANY, PORT_BITS
 from nwcompile.kernels.cpu_wheel import NEVER
@@ -165,7 +165,7 @@ def has_room(m, c, o, output, v, i, time):
     if free == NEVER:
         there.is_waited_for = True
     else:
-        wake(c, free, o * m.n_vcs + v)
+        wake(c, free, o << INPUT_BITS | v)
     return False
 
 
@@ -208,28 +208,55 @@ def pass_on(m, c, packets, cores, o, time, last):
 
 @inlined
 def serve(m, c, packets, cores, o, time, last):
-    """`allocate` and `pass_on` where there is one channel: its holder alone asks for the switch, so one turn is enough.
+    """`allocate` and `pass_on` where there is one channel: an input asks for one output, so a grant is accepted.
 
-    An input asks for one output, so it has one grant at most. Returns whether to look again a cycle later.
+    Returns whether to look again a cycle later.
     """
     output = m.output[o]
-    is_free = output.held == NONE
-    asks = output.asks if is_free else output.asks & output.held
-    if asks == NONE:
-        return False
-    i = first_from(asks, np.int64(output.turn))
-    if is_free:
-        output.turn = i + 1 if i + 1 < m.n_ports else 0
-        output.held = bit(i)
-        if not m.is_speculative:
-            m.buffer[np.int64(output.down)].holder = i
+    first, down = np.int64(output.first), np.int64(output.down)
+    there = m.buffer[down]
+    if output.held != NONE:
+        if output.asks & output.held == NONE:
+            return False
+        i = np.int64(there.holder)
+        if is_busy(m, o, first, m.buffer[first + i], time):
             return True
-    if not has_room(m, c, o, output, 0, i, time):
-        m.buffer[np.int64(output.down)].holder = i
+    elif output.asks != NONE:
+        i = first_from(output.asks, np.int64(there.turn))
+        there.turn = i + 1 if i + 1 < m.n_ports else 0
+        there.holder = i
+        output.held = bit(i)
+        if not m.is_speculative or not gets_switch(m, o, output, first, there, i, time):
+            return True
+    else:
         return False
-    first = np.int64(output.first)
-    send(m, c, packets, cores, o, output, first, i, first + i, np.int64(output.down), time, last)
+    if not has_room(m, c, o, output, 0, i, time):
+        return False
+    send(m, c, packets, cores, o, output, first, i, first + i, down, time, last)
+    if m.is_slow:
+        output.turn = i + 1 if i + 1 < m.n_ports else 0
     return output.asks != NONE
+
+
+@inlined
+def gets_switch(m, o, output, first, there, i, time):
+    """Whether an output's new holder i gets its switch in the same cycle, or a packet without a channel takes the turn.
+
+    Where links are free and there is room, turns of channel and switch are equal; without room nobody gets anything.
+    """
+    if not m.is_slow or room_at(m, there) > time:
+        return True
+    rest, able = output.asks, NONE
+    while rest != NONE:
+        k = np.int64(lowest(rest))
+        rest &= rest - ONE
+        if not is_busy(m, o, first, m.buffer[first + k], time):
+            able |= bit(k)
+    if able == NONE:
+        return False
+    entry = first_from(able, np.int64(output.turn))
+    output.turn = entry + 1 if entry + 1 < m.n_ports else 0
+    return entry == i
 
 
 @inlined

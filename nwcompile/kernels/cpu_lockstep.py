@@ -114,13 +114,13 @@ def list_those_to_look_at(m, c, row, n, n_sources):
     """Note what begins in the cycle of a row of the calendar; returns how many outputs and sources are listed then."""
     for k in range(c.n_wakes[row]):
         sender = np.int64(c.wakes[row, k])
-        o = sender // m.n_vcs
+        o = sender >> INPUT_BITS
         if o >= m.n_outputs:
             c.sources[n_sources] = o - m.n_outputs
             n_sources += 1
             continue
         output = m.output[o]
-        v = sender - o * m.n_vcs
+        v = sender & INPUT
         output.asks |= bit(np.int64(m.buffer[np.int64(output.down) + v].holder))
         c.outputs[n] = o
         n += not output.is_listed
@@ -142,7 +142,7 @@ def list_those_to_look_at(m, c, row, n, n_sources):
 @inlined
 def look_at_outputs(m, c, packets, cores, n_outputs, time, last):
     """Let all listed outputs do what they can in a cycle; returns how many stay listed for the next."""
-    is_single = m.n_vcs == 1 and not m.is_slow
+    is_single = m.n_vcs == 1
     if not is_single:
         for n in range(n_outputs):
             allocate(m, c, np.int64(c.outputs[n]), time)

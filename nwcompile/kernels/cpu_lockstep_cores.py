@@ -11,7 +11,7 @@ import numpy as np
 
 from nwcompile.kernels.cpu_alarm import Alarms, call, ring
 from nwcompile.kernels.cpu_axons import STUCK, TOO_LONG
-from nwcompile.kernels.cpu_calendar import HEAD, TAIL, Calendar, Routers, push, room_at, wake
+from nwcompile.kernels.cpu_calendar import HEAD, INPUT_BITS, TAIL, Calendar, Routers, push, room_at, wake
 from nwcompile.kernels.cpu_core import begin_cores, count_received, serve_inputs
 from nwcompile.kernels.cpu_first_come import BUSY_UNTIL, CLOCK, N_WAITING, Cores
 from nwcompile.kernels.cpu_lockstep import list_those_to_look_at, look_at_outputs, next_cycle
@@ -60,12 +60,12 @@ def begin_work(box, p, core, time):
 @inlined
 def feed(m, c, alarms, cores, ticks, core, site, time):
     """Let a core send its message if it can; it is woken when it can send the next."""
-    box, p, source = cores.box, cores.p, m.n_outputs + site
+    box, p, source = cores.box, cores.p, m.n_outputs + site << INPUT_BITS
     ready = max(p.send_at[core], p.inject_at[core])
     if ready > time:
         call(alarms, c, time, ready, site, source)
         return
-    output = m.output[source]
+    output = m.output[m.n_outputs + site]
     b = np.int64(output.down)
     there = m.buffer[b]
     free = room_at(m, there)
@@ -104,7 +104,7 @@ def begin(m, c, alarms, cores, ticks, start):
     for core in range(n_cores):
         if begin_work(box, p, core, start):
             site = np.int64(axons.site[core])
-            call(alarms, c, start, p.send_at[core], site, m.n_outputs + site)
+            call(alarms, c, start, p.send_at[core], site, m.n_outputs + site << INPUT_BITS)
     cores.now[BUSY_UNTIL] = start
 
 

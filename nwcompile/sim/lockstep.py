@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.kernels.cpu_alarm import alarms
 from nwcompile.kernels.cpu_axons import AxonTable, Costs
-from nwcompile.kernels.cpu_calendar import BUFFER, LINK, OUTPUT, SLOT, TO_BITS, Calendar, Routers
+from nwcompile.kernels.cpu_calendar import BUFFER, INPUT_BITS, LINK, OUTPUT, SLOT, TO_BITS, Calendar, Routers
 from nwcompile.kernels.cpu_first_come import N_NOW
 from nwcompile.kernels.cpu_lockstep import SOURCE, Timed, replay_in_lockstep
 from nwcompile.kernels.cpu_lockstep_cores import Lockstep
@@ -95,7 +95,7 @@ def _routers(mesh: Mesh) -> tuple[Routers, np.ndarray]:
     buffer["head"] = buffer["place"] = np.arange(len(buffer)) * mesh.depth
     buffer["input"][: n * n_vcs] = np.repeat(port, n_vcs)
     for v in range(n_vcs):
-        buffer["sender"][output["down"][leads] + v] = np.flatnonzero(leads) * n_vcs + v
+        buffer["sender"][output["down"][leads] + v] = np.flatnonzero(leads) << INPUT_BITS | v
     source = np.zeros(mesh.n_cores, SOURCE)
     source["packet"] = -1
     every, lower = (1 << n_vcs) - 1, (1 << mesh.upper) - 1
