@@ -9,7 +9,7 @@ from nwcompile.kernels.cpu_bus_cores import move_on_bus
 from nwcompile.kernels.cpu_core import move_messages
 from nwcompile.kernels.cpu_lockstep_cores import move_in_lockstep
 from nwcompile.kernels.cpu_mesh import equal_turns, start_over
-from nwcompile.kernels.cpu_neuron import is_at_rest, step
+from nwcompile.kernels.cpu_neuron import is_asleep, is_at_rest, step
 from nwcompile.kernels.cpu_synapse import deliver
 from nwcompile.kernels.cpu_watch import BASE, ROW, SAMPLE_NOW, STEP_NOW
 from nwcompile.kernels.jit import kernel
@@ -57,11 +57,12 @@ class Record(NamedTuple):
 def work_of_core(plan, costs, axons, box, neurons, synapses, members, s, core, micro, acc, events, record, b, at):
     """Visit and update a core's neurons; fills its part of the outbox from message `at` on and returns the next.
 
-    Where no message can be lost, a spike's synapses are accumulated here, for all cores at once.
+    The outbox stays empty in the steps of other parts. Where no message can be lost, a spike's synapses are accumulated here, for all cores at once.
 
     Returns -1 where a neuron spikes more often than messages are repeated.
     """
-    row = micro // plan.period - plan.first
+    h = micro // plan.period
+    row, is_own = h - plan.first, h % plan.n_parts == plan.part
     slot, sent = micro % acc.shape[0], record.sent[row, core]
     ticks = np.int64(0)
     for k in range(plan.neuron_first[core], plan.neuron_first[core + 1]):
@@ -72,15 +73,22 @@ def work_of_core(plan, costs, axons, box, neurons, synapses, members, s, core, m
         sent[0] += 1
         ticks += costs.visit
         t = (micro - plan.offset[i]) // plan.period if plan.is_aligned or plan.period > 1 else micro
-        x, touched = acc[slot, j], events[slot, j]
-        acc[slot, j] = 0
-        events[slot, j] = 0
+        touched = events[slot, j]
+        x = np.int64(0)
+        if touched:
+            x = acc[slot, j]
+            acc[slot, j] = 0
+            events[slot, j] = 0
         if t < 0 or t >= plan.n_steps or (plan.is_aligned and micro < plan.offset[i]):
             continue
-        if touched or not is_at_rest(neurons, i, s, i):
-            sent[1] += 1
-            ticks += costs.update
-        count = step(neurons, i, s, i, x)
+        count = np.int64(0)
+        if not touched and is_asleep(neurons, i, s, i):
+            s.since[i] += 1
+        else:
+            if touched or not is_at_rest(neurons, i, s, i):
+                sent[1] += 1
+                ticks += costs.update
+            count = step(neurons, i, s, i, x)
         at_row = row if plan.by_hardware else t
         record.spikes[b, at_row, i] = count
         if record.u.shape[0] > 0:
@@ -99,15 +107,17 @@ def work_of_core(plan, costs, axons, box, neurons, synapses, members, s, core, m
             deliver(synapses, members, -1, j, count, micro, acc, events)
         for c in range(3):
             sent[3 + c] += axons.leaves[j, c] * times
-        k = axons.offset[j]
-        while k < axons.offset[j + 1]:
+        k, end = axons.offset[j], axons.offset[j + 1]
+        has_gate = k < end and axons.row[end - 1].core >= axons.n_cores
+        if has_gate:
+            sent[6] += times
+        if not is_own:
+            continue
+        while k < end:
             axon = axons.row[k]
             box.axon[at], box.to[at], box.copies[at] = k, axon.to, 1
-            if axon.core >= axons.n_cores:
-                sent[6] += times
-            elif axons.root[j] >= 0:
-                has_gate = axons.row[axons.offset[j + 1] - 1].core >= axons.n_cores
-                box.to[at], box.copies[at] = axons.root[j], axons.offset[j + 1] - k - has_gate
+            if axon.core < axons.n_cores and axons.root[j] >= 0:
+                box.to[at], box.copies[at] = axons.root[j], end - k - has_gate
             k += box.copies[at]
             ticks += costs.message
             box.work[at] = ticks

@@ -24,6 +24,7 @@ RULE = np.dtype(
         ("strict", np.bool_),
         ("fires", np.bool_),
         ("wraps", np.bool_),
+        ("sleeps", np.bool_),  # without events it stays as it is when u and v are 0, and does not fire
         ("spikes", np.int8),  # BINARY, MULTI, BIPOLAR
         ("reset", np.int8),
         ("timing", np.int8),  # of the reset
@@ -56,6 +57,12 @@ def is_at_rest(p, i, s, k):
     r = p.rule[p.rule_of[i]]
     keeps_u = s.u[k] != 0 and r.decay_u < (np.int64(1) << r.decay_bits)
     return s.v[k] == 0 and r.bias == 0 and r.bias_u == 0 and not keeps_u
+
+
+@inlined
+def is_asleep(p, i, s, k):
+    """Whether an update without events would change nothing in neuron i (state k) but the steps since its spike."""
+    return s.u[k] == 0 and s.v[k] == 0 and p.rule[p.rule_of[i]].sleeps
 
 
 @kernel

@@ -34,6 +34,8 @@ def _rules(node) -> np.ndarray:
     rules["timing"] = RESET_TIMINGS.index(spec.reset_timing)
     rules["state_bits"], rules["decay_bits"] = spec.fixed.state_bits, spec.fixed.decay_bits
     rules["shift"] = spec.fixed.shift_bits
+    is_quiet = ~rules["fires"] | (rules["threshold"] > 0) | rules["strict"] & (rules["threshold"] == 0)
+    rules["sleeps"] = is_quiet & (rules["bias_u"] == 0) & (rules["bias"] == 0) & (rules["v_min"] <= 0)
     return rules
 
 
