@@ -8,7 +8,20 @@ the grants to it, and that flit moves.
 import numpy as np
 
 from nwcompile.kernels.bits import ONE, bit, first_from, lowest
-from nwcompile.kernels.cpu_calendar import INPUT_BITS, NOBODY, NONE, PORT, TAIL, TO, TO_BITS, ask, fill, push, room_at, wake
+from nwcompile.kernels.cpu_calendar import (
+    INPUT_BITS,
+    NOBODY,
+    NONE,
+    PORT,
+    TAIL,
+    TO,
+    TO_BITS,
+    ask,
+    fill,
+    push,
+    room_at,
+    wake,
+)
 from nwcompile.kernels.cpu_first_come import BUSY_UNTIL, receive_at
 from nwcompile.kernels.cpu_mesh import ANY, PORT_BITS
 from nwcompile.kernels.cpu_wheel import NEVER

@@ -144,6 +144,39 @@ def test_a_crowd_in_the_smallest_buffers_has_the_times_of_the_events(link):
     assert_same(one, other)
 
 
+@pytest.mark.parametrize("link", [1, 8])
+@pytest.mark.parametrize("speculative", [True, False])
+def test_who_went_first_in_one_step_has_no_turn_to_wait_for_in_the_next(link, speculative, monkeypatch):
+    """Two messages meet at a link; to which core the first one goes, with much or little work, shows in the time."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})  # with two threads the steps have networks of their own
+    edges = [Dense("in", "a", np.array([[2, 0]], np.int8)), Dense("in", "b", np.array([[0, 2]], np.int8))]
+    edges += [Dense("a", "c", np.ones((50, 1), np.int8)), Dense("b", "d", np.ones((1, 1), np.int8))]
+    network = Network.from_arrays({n: (FIXED, size) for n, size in zip("abcd", (1, 1, 50, 1))}, edges, {"in": 2})
+    chip = small_chip(
+        **QUICK, noc__columns=2, noc__rows=1, noc__cores_per_router=2, noc__link_cycles_per_flit=link,
+        noc__speculative=speculative,
+    )  # fmt: skip
+    sites = [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 1]]
+    mapping = Mapping.from_arrays({"a": [0], "b": [1], "c": [2] * 50, "d": [3]}, sites)
+    program = emit(network, schedule(network), mapping, chip, None, {})
+    assert is_in_lockstep(program)
+    found = []
+    for first in ([0, 0], [1, 0], [0, 1], [1, 1]):
+        one, other = both(program, np.array([[first, [1, 1]]], np.int8))
+        assert_same(one, other)
+        found.append(one.step_cycles[2])
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("spike", [10, 300, 5_000, 100_000])
+def test_cores_that_work_long_before_a_message_wake_in_time(spike):
+    """Beyond the rows of the calendar, and beyond the blocks in which they wait for that."""
+    program = square(**QUICK | {"cost__spike_cycles": spike, "cost__visit_cycles": 7}, noc__link_cycles_per_flit=2)
+    one, other = both(program, spikes_in(3))
+    assert one.step_cycles.max() > spike
+    assert_same(one, other)
+
+
 def test_every_limit_of_a_step_is_passed_at_the_same_flit():
     program, x = square(**QUICK), spikes_in(1)
     for limit in range(1, 300, 7):
