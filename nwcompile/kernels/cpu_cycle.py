@@ -57,7 +57,8 @@ class Record(NamedTuple):
 def work_of_core(plan, costs, axons, box, neurons, synapses, members, s, core, micro, acc, events, record, b, at):
     """Visit and update a core's neurons; fills its part of the outbox from message `at` on and returns the next.
 
-    The outbox stays empty in the steps of other parts. Where no message can be lost, a spike's synapses are accumulated here, for all cores at once.
+    The outbox stays empty in the steps of other parts. Where no message can be lost, a spike's synapses are accumulated
+    here, for all cores at once.
 
     Returns -1 where a neuron spikes more often than messages are repeated.
     """
