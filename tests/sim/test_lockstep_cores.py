@@ -151,7 +151,8 @@ def test_who_went_first_in_one_step_has_no_turn_to_wait_for_in_the_next(link, sp
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})  # with two threads the steps have networks of their own
     edges = [Dense("in", "a", np.array([[2, 0]], np.int8)), Dense("in", "b", np.array([[0, 2]], np.int8))]
     edges += [Dense("a", "c", np.ones((50, 1), np.int8)), Dense("b", "d", np.ones((1, 1), np.int8))]
-    network = Network.from_arrays({"a": (FIXED, 1), "b": (FIXED, 1), "c": (FIXED, 50), "d": (FIXED, 1)}, edges, {"in": 2})
+    sizes = {"a": 1, "b": 1, "c": 50, "d": 1}
+    network = Network.from_arrays({name: (FIXED, n) for name, n in sizes.items()}, edges, {"in": 2})
     chip = small_chip(
         **QUICK, noc__columns=2, noc__rows=1, noc__cores_per_router=2, noc__link_cycles_per_flit=link,
         noc__speculative=speculative,
