@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from nwcompile import nn
-from nwcompile.errors import BackendError
+from nwcompile.errors import BackendError, ModelError
 from nwcompile.nn.pipeline import TimePipeline
 
 LIMIT_S = 90
@@ -127,6 +127,23 @@ def trained(rank, n_ranks, n_steps):
             optimizer.step()
             losses.append(None if loss is None else loss.item())
     return losses
+
+
+def refused(rank, n_ranks):
+    """The texts of errors that every process finds by itself."""
+    line = TimePipeline(network("lif"), 4, timeout_s=5)
+    normed = TimePipeline(nn.Sequential(torch.nn.BatchNorm1d(12), *network("lif")), 4, timeout_s=5)
+    calls = [lambda: line.forward(inputs()[0]), lambda: line.forward(inputs()[:, :0]),
+             lambda: line.forward(inputs()[..., :3]), lambda: normed.step(inputs(), loss_of)]  # fmt: skip
+    return [told(call) for call in calls]
+
+
+def told(call) -> str:
+    try:
+        call()
+    except ModelError as e:
+        return str(e)
+    return "no error"
 
 
 def trained_alone(n_steps):

@@ -44,6 +44,16 @@ def test_no_process_waits_for_one_that_has_stopped(tmp_path):
     assert other is None  # it has died
 
 
+def test_pipeline_refuses_what_it_cannot_cut(tmp_path):
+    (told,) = ranks.start(1, ranks.refused, tmp_path)
+    assert told == [
+        "a pipeline takes whole sequences [B, T, *shape], got shape (23, 12)",
+        "a pipeline takes whole sequences [B, T, *shape], got shape (3, 0, 12)",
+        "LIFSynapse(12, 20): input of shape (1, 1, 3) must end in 12",
+        "0: BatchNorm in training would see chunks; call eval() on it, or remove it",
+    ]
+
+
 def net_of(*sizes):
     return nn.Sequential(*(m for n, k in zip(sizes, sizes[1:], strict=False)
                            for m in (nn.LIFSynapse(n, k), nn.LIFLayer(k))))  # fmt: skip
