@@ -7,7 +7,7 @@ import numpy as np
 
 from nwcompile.cost.gates import gate_messages, gates
 from nwcompile.cost.multicast import forest, leaves
-from nwcompile.cost.wiring import wiring
+from nwcompile.cost.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.bus import stretches
 from nwcompile.ir.chip import Chip
@@ -74,28 +74,43 @@ def stored_kind(kind: int, chip: Chip) -> int:
     return DENSE if kind == CONV and not chip.weights.sharing else kind
 
 
+def row_memory(connection: Connection, wires: Wiring, n_synapses: np.ndarray, chip: Chip):
+    """Bits that rows of so many synapses of a connection take, int64[row], and words that a message reads of each.
+
+    Of a shared kernel a row reads its synapses, but takes nothing.
+    """
+    bits_each = synapse_bits(connection, wires.kind, chip)
+    if stored_kind(wires.kind, chip) == CONV:
+        return np.zeros(len(n_synapses), np.int64), -(-n_synapses * bits_each // chip.core.word_bits)
+    bits = row_bits(n_synapses, bits_each, chip)
+    return bits, bits // chip.core.word_bits
+
+
+def kernel_memory(connection: Connection, wires: Wiring, target_core: np.ndarray, n_cores: int, chip: Chip):
+    """int64[core]: bits of the shared kernels that a connection's targets on each core read; 0 for what is not shared.
+
+    `target_core`: int32[target], -1 for targets on none.
+    """
+    if stored_kind(wires.kind, chip) != CONV:
+        return np.zeros(n_cores, np.int64)
+    n_kernels = wires.kernel.max() + 1
+    core_held = np.unique(target_core.astype(np.int64) * n_kernels + wires.kernel) // n_kernels
+    bits_each = synapse_bits(connection, wires.kind, chip)
+    return np.bincount(core_held[core_held >= 0], minlength=n_cores) * wires.kernel_size * bits_each
+
+
 def _rows(network: Network, connection: Connection, target_core: np.ndarray, n_cores: int, chip: Chip):
     """Rows of one connection, as (key = source * n_cores + core, synops[row, kind], words, bits), and kernel bits."""
     wires = wiring(network, connection)
     offset, core, n_synapses = wires.rows(target_core, n_cores)
-    bits_each = synapse_bits(connection, wires.kind, chip)
-    kernel_bits = np.zeros(n_cores, np.int64)
-    kind = stored_kind(wires.kind, chip)
-    if kind == CONV:
-        held = np.unique(target_core.astype(np.int64) * (wires.kernel.max() + 1) + wires.kernel)
-        core_held = held // (wires.kernel.max() + 1)
-        kernel_bits = np.bincount(core_held[core_held >= 0], minlength=n_cores) * wires.kernel_size * bits_each
-        bits = np.zeros(len(core), np.int64)
-        words = -(-n_synapses * bits_each // chip.core.word_bits)
-    else:
-        bits = row_bits(n_synapses, bits_each, chip)
-        words = bits // chip.core.word_bits
+    kernel_bits = kernel_memory(connection, wires, target_core, n_cores, chip)
+    bits, words = row_memory(connection, wires, n_synapses, chip)
     length = np.diff(offset)[wires.source_class]
     begin = np.repeat(offset[:-1][wires.source_class] - np.cumsum(length) + length, length)
     row = begin + np.arange(len(begin))
     key = np.repeat(np.arange(len(length), dtype=np.int64), length) * n_cores + core[row]
     synops = np.zeros((len(row), len(SYNAPSE_KINDS)), np.int64)
-    synops[:, kind] = n_synapses[row]
+    synops[:, stored_kind(wires.kind, chip)] = n_synapses[row]
     return (key, synops, words[row], bits[row]), kernel_bits
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nwcompile.cost.traffic import build_axons, resources, row_bits, synapse_bits
+from nwcompile.cost.destinations import destinations, rows_by_connection, source_atoms
+from nwcompile.cost.traffic import kernel_memory, row_bits, row_memory, synapse_bits
 from nwcompile.cost.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -48,11 +49,28 @@ def by_layer(network: Network, core_of: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
-    """`resources` of each core, int64[core] by name, and the out-axons of each neuron, for cores int32[neuron]."""
+    """`resources` of each core, int64[core] by name, and the out-axons of each neuron, for cores int32[neuron].
+
+    Counted from the destinations of atoms, so that no axon is made.
+    """
     n_lines = sum(node.n_neurons for node in network.inputs.values())
     core_of = np.concatenate([np.full(n_lines, -1, np.int32), core_of.astype(np.int32)])
-    axons = build_axons(network, core_of, n_cores, chip)
-    return resources(axons, core_of, n_cores), np.diff(axons.offset)[n_lines:]
+    rows, bits = rows_by_connection(network, core_of, n_cores), np.zeros(n_cores, np.int64)
+    for c, (offset, core, n_synapses) in zip(network.connections, rows, strict=True):
+        wires, first = wiring(network, c), network.offsets[c.target]
+        bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
+        size = np.repeat(wires.source_size, np.diff(offset))
+        np.add.at(bits, core, size * row_memory(c, wires, n_synapses, chip)[0])
+    found, fan_out = destinations(network, rows, n_cores), np.zeros(len(core_of), np.int64)
+    for name, atom in found.atom_of.items():
+        first = network.offsets[name]
+        fan_out[first : first + len(atom)] = np.diff(found.offset)[atom]
+    used = {"neurons": np.bincount(core_of[n_lines:], minlength=n_cores), "synapse_bits": bits}
+    for name, core, n in (("in_axons", found.core, np.repeat(found.size, np.diff(found.offset))),
+                          ("out_axons", core_of[n_lines:], fan_out[n_lines:])):  # fmt: skip
+        used[name] = np.zeros(n_cores, np.int64)
+        np.add.at(used[name], core, n)
+    return used, fan_out[n_lines:]
 
 
 def synaptic_load(network: Network, activity: Activity) -> np.ndarray:
@@ -156,25 +174,6 @@ def _slots(network: Network, wires: list[Wiring], chip: Chip):
             classes.append(np.stack(columns, 1).reshape(-1))
             kernel.append(np.stack(kernel_columns, 1).reshape(-1))
     return np.concatenate(offset).astype(np.int64), _joined(classes), _joined(kernel), _joined(kernel_bits)
-
-
-def source_atoms(network: Network, wires: list[Wiring]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The atom of every source of each node that sends, int64[n], and the atoms' sizes, int64[atom].
-
-    Sources of a node are one atom if they share the class of every connection that leaves it.
-    """
-    atom_of, sizes, n_atoms = {}, [], 0
-    for name in network.offsets:
-        leaving = [w for c, w in zip(network.connections, wires, strict=True) if c.source == name]
-        if not leaving:
-            continue
-        atom = leaving[0].source_class.astype(np.int64)
-        for w in leaving[1:]:
-            atom = np.unique(atom * w.n_source_classes + w.source_class, return_inverse=True)[1].reshape(-1)
-        sizes.append(np.bincount(atom))
-        atom_of[name] = atom + n_atoms
-        n_atoms += len(sizes[-1])
-    return atom_of, _joined(sizes)
 
 
 def _atoms(network: Network, wires: list[Wiring], first_class: np.ndarray):

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.cost.destinations import source_atoms
 from nwcompile.cost.traffic import stored_kind, synapse_bits
 from nwcompile.cost.wiring import wiring
 from nwcompile.ir.activity import Activity
@@ -125,7 +126,7 @@ def _read(network: Network, fan: FanIn, start, neurons) -> tuple[Rows, dict[str,
     digest = np.zeros((len(fan.atom_size), 2), np.uint64)
     np.add.at(digest, rows.atom, of_row)
     merged, first = _merged(digest)
-    atom_of, _ = capacity.source_atoms(network, [wiring(network, c) for c in network.connections])
+    atom_of, _ = source_atoms(network, [wiring(network, c) for c in network.connections])
     kept = np.zeros(len(digest), bool)
     kept[first] = True
     new_row = np.where(kept[rows.atom], np.cumsum(kept[rows.atom]) - 1, -1)

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from nwcompile.cost.traffic import build_axons, core_pairs, flat_cores, pair_messages, resources
+from nwcompile.cost.destinations import core_messages, destinations, flows, rows_by_connection
+from nwcompile.cost.traffic import flat_cores
 from nwcompile.cost.way_cost import WayCost, way_cost
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.program import Axons
 from nwcompile.ir.routing import hops
 from nwcompile.kernels import cpu_place
 from nwcompile.passes import capacity
@@ -20,39 +20,37 @@ def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     """The Ground of a mapping's cores: costs of ways for `options.optimise`, cores fixed by `options.fixed_sites`.
 
     Ways are those of the chip's routing, detours round faults and slow links between chips included, and those from
-    and to io.sites. Raises
-    OptionError for an objective that the chip's file has no figures for.
+    and to io.sites. Raises OptionError for an objective that the chip's file has no figures for.
     """
     n_cores, core_of = mapping.n_cores, flat_cores(network, mapping)
-    axons = build_axons(network, core_of, n_cores, chip)
-    axon_pair, pair = core_pairs(axons, core_of, n_cores)
-    messages = pair_messages(network, axons, axon_pair, len(pair), activity)
-    moving = (pair[:, 0] != pair[:, 1]) & (messages > 0)
+    found = destinations(network, rows_by_connection(network, core_of, n_cores), n_cores)
+    pair, messages = core_messages(found, flows(network, found, core_of, activity), n_cores)
+    moving = (pair[:, 0] != pair[:, 1]) & (pair[:, 0] >= 0)
     ends = np.concatenate([pair[moving], pair[moving][:, ::-1]]).astype(np.int64)
     key, inverse = np.unique(ends[:, 0] * n_cores + ends[:, 1], return_inverse=True)
     both = np.zeros((2, len(key)), np.int64)
     np.add.at(both, (np.repeat([0, 1], moving.sum()), inverse.reshape(-1)), np.tile(messages[moving], 2))
     start = np.concatenate([[0], np.cumsum(np.bincount(key // n_cores, minlength=n_cores))])
-    held = resources(axons, core_of, n_cores)
+    held, _ = capacity.account(network, chip, np.concatenate([mapping.core_of[name] for name in network.layers]), n_cores)
     used = np.stack([held[name] for name in capacity.LIMITS], 1)
     pinned = pins(network, chip, mapping.core_of, n_cores, options)
     way = way_cost(chip, options.optimise)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
     return cpu_place.Ground(
         start, key % n_cores, both[0], both[1], way.xy[router], way.along_x, way.along_y,
-        _outside(network, axons, core_of, n_cores, activity), _gate_cost(chip, way),
+        _outside(network, pair, messages, core_of, n_cores, activity), _gate_cost(chip, way),
         *kinds_of_sites(capacity.site_limits(chip), used, pinned),
     )  # fmt: skip
 
 
-def _outside(network: Network, axons: Axons, core_of: np.ndarray, n_cores: int, activity: Activity) -> np.ndarray:
-    """int64[2, core]: messages of input lines to each core, and spikes of output layers from it."""
+def _outside(network: Network, pair, messages, core_of: np.ndarray, n_cores: int, activity: Activity) -> np.ndarray:
+    """int64[2, core]: messages of input lines to each core, and spikes of output layers from it.
+
+    `pair`, `messages`: as `core_messages` gives them.
+    """
     found = np.zeros((2, n_cores), np.int64)
-    for name in network.inputs:
-        first = network.offsets[name]
-        offset = axons.offset[first : first + network.node(name).n_neurons + 1]
-        sent = np.repeat(activity.counts[name].sum(0, dtype=np.int64), np.diff(offset))
-        np.add.at(found[0], axons.core[offset[0] : offset[-1]], sent)
+    of_lines = pair[:, 0] < 0
+    found[0, pair[of_lines, 1]] = messages[of_lines]
     for name in network.outputs:
         first = network.offsets[name]
         cores = core_of[first : first + network.node(name).n_neurons]

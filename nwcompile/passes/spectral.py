@@ -3,7 +3,8 @@
 import numpy as np
 from scipy.sparse import csr_array
 
-from nwcompile.cost.traffic import build_axons, flat_cores
+from nwcompile.cost.destinations import destinations, flows, rows_by_connection
+from nwcompile.cost.traffic import flat_cores
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
@@ -42,13 +43,14 @@ def spectral(mapping: Mapping, network: Network, chip: Chip, activity: Activity,
 def _together(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> csr_array:
     """float64[core, core], sparse: messages of the neurons whose hyperedge holds both cores; 0 on the diagonal."""
     core_of, n_cores = flat_cores(network, mapping), mapping.n_cores
-    axons = build_axons(network, core_of, n_cores, chip)
-    n_lines = sum(node.n_neurons for node in network.inputs.values())
-    sent = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in network.layers])
-    neurons = np.arange(len(sent))
-    of_axon = axons.source >= n_lines
-    core = np.concatenate([core_of[n_lines:], axons.core[of_axon]])
-    source = np.concatenate([neurons, axons.source[of_axon] - n_lines])
+    found = destinations(network, rows_by_connection(network, core_of, n_cores), n_cores)
+    flow = flows(network, found, core_of, activity)
+    inside = flow.home >= 0
+    atom, home, sent = (a[inside] for a in flow)
+    length = np.diff(found.offset)[atom]
+    place = np.repeat(found.offset[:-1][atom] - np.cumsum(length) + length, length) + np.arange(length.sum())
+    core = np.concatenate([home, found.core[place]])
+    source = np.concatenate([np.arange(len(home)), np.repeat(np.arange(len(home)), length)])
     holds = csr_array((np.ones(len(core)), (core, source)), shape=(n_cores, len(sent)))
     holds.data = np.minimum(holds.data, 1)
     together = (holds * sent[None].astype(float)) @ holds.T
