@@ -37,6 +37,35 @@ def interpreted_tests(path: str, timeout_s: float = 120) -> str:
     return report
 
 
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+class OnGpu:
+    """Functions of a module, given and giving CPU tensors; where kernels are not interpreted they run on the GPU."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def __getattr__(self, name):
+        function = getattr(self.module, name)
+        if INTERPRETED:
+            return function
+        return lambda *arguments: moved(function(*moved(arguments, "cuda")), "cpu")
+
+
+def moved(value, device: str):
+    """Tensors in nested tuples on a device, laid out in memory as they were."""
+    import torch
+
+    if isinstance(value, tuple | list):
+        return tuple(moved(one, device) for one in value)
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach()
+    whole = torch.empty(0, dtype=value.dtype, device=value.device).set_(value.untyped_storage()).to(device)
+    return whole.as_strided(value.shape, value.stride(), value.storage_offset())
+
+
 @dataclass(frozen=True)
 class Compiled:
     """A kernel for one processor."""

@@ -1,14 +1,20 @@
-"""The Triton scan on CPU tensors, in the interpreter; run by test_gpu_lif.py in a process of its own."""
+"""The Triton scan on CPU tensors, in the interpreter; run by test_gpu_lif.py in a process of its own.
+
+Where there is a GPU, tests/gpu runs them there.
+"""
 
 import pytest
 import torch
 
-from nwcompile.nn import cpu, gpu, ops
+from nwcompile.nn import cpu, ops
+from nwcompile.nn import gpu as launches
 from nwcompile.nn.gpu import Launch
 from nwcompile.nn.lif import LIFLayer
 from nwcompile.nn.surrogate import SURROGATES, atan
+from tests.kernels.gpu_harness import INTERPRETED, OnGpu
 from tests.nn.naive import lif
 
+gpu = OnGpu(launches)
 RESETS = ("subtraction", "zero", "none")
 FORMS = ("float", "uint8", "bits")
 SHAPE = 3, 11, 13  # pairs that are no multiple of a program's, steps that are none of those read ahead
@@ -17,8 +23,8 @@ SHAPE = 3, 11, 13  # pairs that are no multiple of a program's, steps that are n
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     """Launches as of the tables, but with less code for the interpreter to walk through."""
-    monkeypatch.setattr(gpu, "FORWARD", ((1e9, Launch(32, 4, 1)),))
-    monkeypatch.setattr(gpu, "BACKWARD", ((1e9, Launch(32, 4, 1)),))
+    monkeypatch.setattr(launches, "FORWARD", ((1e9, Launch(32, 4, 1)),))
+    monkeypatch.setattr(launches, "BACKWARD", ((1e9, Launch(32, 4, 1)),))
 
 
 def random(*shape, seed=0, dtype=torch.float32):
@@ -66,8 +72,8 @@ def test_launches_of_the_tables_give_the_same(table, monkeypatch):
     expected = cpu.forward(*neurons, None, *rule[:2])
     grads = random(*shape, seed=5), None, None
     monkeypatch.undo()
-    for _, launch in getattr(gpu, table):
-        monkeypatch.setattr(gpu, table, ((1e9, launch),))
+    for _, launch in getattr(launches, table):
+        monkeypatch.setattr(launches, table, ((1e9, launch),))
         if table == "FORWARD":
             assert equal(gpu.forward(*neurons, None, *rule[:2]), expected)
         else:
@@ -94,14 +100,15 @@ def test_half_precision_is_computed_with_as_float32(dtype):
     found = gpu.backward(grads, half, *expected[:2], *rest, None, rule, False)
     exact = cpu.backward(grads, half.float(), *expected[:2], *rest, None, rule, False)
     in_half = exact[0]
-    if dtype == torch.bfloat16:  # the interpreter cuts off what does not fit; GPUs round
+    if dtype == torch.bfloat16 and INTERPRETED:  # the interpreter cuts off what does not fit; GPUs round
         in_half = (in_half.view(torch.int32) & ~0xFFFF).view(torch.float32)
     assert equal(found[:2], (in_half.to(dtype), exact[1]))
 
 
 @pytest.mark.parametrize(
     "lay", [lambda x: x.transpose(0, 1).contiguous().transpose(0, 1), lambda x: x.mT.contiguous().mT,
-            lambda x: torch.cat([x, x], 2)[:, :, :13], lambda x: torch.cat([x, x, x], 1)[:, 7:18]]
+            lambda x: torch.cat([x, x], 2)[:, :, :13], lambda x: torch.cat([x, x, x], 1)[:, 7:18],
+            lambda x: x[:, :, :1].expand(SHAPE)]
 )  # fmt: skip
 def test_scan_takes_currents_however_they_lie(lay):
     neurons = given(SHAPE)
@@ -156,7 +163,7 @@ def test_gradients_of_every_surrogate_are_those_of_the_cpu(surrogate, dtype):
 def test_gradients_of_beta_and_threshold_are_the_same_however_steps_are_read():
     rule, found = ("zero", True, False, "atan", 2.0), []
     for ahead in (2, 4, 16):
-        gpu.BACKWARD = ((1e9, Launch(32, ahead, 1)),)
+        launches.BACKWARD = ((1e9, Launch(32, ahead, 1)),)
         found.append(gradients(gpu, SHAPE, rule))
     assert equal(found[0], found[1]) and equal(found[0], found[2])
 

@@ -1,16 +1,22 @@
-"""The Triton scan with recurrent weights, in the interpreter; run by test_gpu_recurrent.py in a process of its own."""
+"""The Triton scan with recurrent weights, in the interpreter; run by test_gpu_recurrent.py in a process of its own.
+
+Where there is a GPU, tests/gpu runs them there.
+"""
 
 import pytest
 import torch
 
 from nwcompile.errors import BackendError
-from nwcompile.nn import cpu, gpu, ops
+from nwcompile.nn import cpu, ops
+from nwcompile.nn import gpu as launches
 from nwcompile.nn.lif import LIFLayer
 from nwcompile.nn.surrogate import atan
+from tests.kernels.gpu_harness import OnGpu
 from tests.kernels.interpreted_lif import RESETS, equal, random
 from tests.kernels.interpreted_lif import given as without_weights
 from tests.nn.naive import lif
 
+gpu = OnGpu(launches)
 SHAPE = 3, 10, 13
 
 
