@@ -8,7 +8,7 @@ SEED ?= 1
 START ?= 0
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-long fuzz lint clean
+.PHONY: demo test test-long test-gpu fuzz lint clean
 
 demo: .venv/installed-demo
 	$(PYTHON) examples/01_mnist.py
@@ -18,6 +18,10 @@ test: .venv/installed-test
 
 test-long: .venv/installed-test
 	HYPOTHESIS_PROFILE=long LONG_EXAMPLES=$(LONG_EXAMPLES) $(PYTHON) -m pytest -q -n 2 -m long
+
+# what only a GPU can show; installs nothing: PYTHON=python3 where that one has torch with CUDA, triton and pytest
+test-gpu:
+	$(PYTHON) -m pytest -q -rs tests/gpu tests/nn/test_parity.py
 
 # FUZZ damaged files in all, shared out among the readers; the same SEED makes the same files, START goes on with later ones
 fuzz: .venv/installed-test
