@@ -21,6 +21,7 @@ from nwcompile.passes.place import place
 from nwcompile.passes.quantize import Quantized, quantize
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.smallest_change import smallest_change
+from nwcompile.passes.widths import with_widths
 from nwcompile.sim.inputs import prepare, verify_counts
 from nwcompile.sim.sequence import record
 
@@ -56,6 +57,7 @@ def compile(
         return value
 
     network, chip, x = _verified(network, chip, calibration, options, mapping)
+    network = with_widths(network, chip, options)
     try:
         stage("estimate", estimate, network, chip, options.on_multi_spike)
     except FitError as e:

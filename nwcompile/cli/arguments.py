@@ -4,6 +4,7 @@ import argparse
 import tomllib
 from dataclasses import fields
 
+from nwcompile.cli.bits_file import read_bits
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS
 from nwcompile.ir import options as choices
@@ -50,6 +51,7 @@ def options_of(args: argparse.Namespace) -> Options:
     """The compiler's options that were given."""
     given = {f.name: getattr(args, f.name, None) for f in fields(Options)}
     given["fixed_sites"] = dict(args.fix) if args.fix else None
+    given |= read_bits(args.bits) if given["bits"] is not None else {}
     return Options(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -219,7 +221,8 @@ def _options(parser: Parser) -> None:
 
     add = parser.add_argument
     add("--seed", type=_whole, metavar="N")
-    add("--weight-bits", type=_whole, metavar="N", help="fewer bits than the chip has")
+    add("--bits", metavar="N|FILE.toml",
+        help="width of the weights, at most the chip's; in a file, of each layer (see nwcompile bits)")  # fmt: skip
     add("--partitioner", type=_choice("partitioner", PARTITIONERS), help=f"neurons to cores: {', '.join(PARTITIONERS)}")
     add("--placer", type=_choice("placer", PLACERS), help=f"cores to sites: {', '.join(PLACERS)}")
     for name, words in (("optimise", choices.OBJECTIVES), ("execution", choices.EXECUTIONS),

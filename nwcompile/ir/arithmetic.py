@@ -53,14 +53,20 @@ def effective_weight(mantissa, exponent: int, limit: int):
 def mantissa_step(bits: int, chip_bits: int, chip_step: int, sign_mode: str) -> int:
     """Spacing of the mantissas a synapse of `bits` can hold on a chip of `chip_bits` and `chip_step`.
 
-    Loihi (8 bits, step 2): a mixed-sign weight of b bits is a multiple of 2**(9-b), a one-sign weight of 2**(8-b).
+    Loihi (8 bits, step 2): mixed-sign weights of b bits lie 2**(9-b) apart, one-sign weights 2**(8-b).
     """
     return (chip_step if sign_mode == "mixed" else 1) << (chip_bits - bits)
 
 
 def mantissa_range(bits: int, chip_bits: int, chip_step: int, sign_mode: str) -> tuple[int, int]:
-    """Least and largest mantissa: mixed -2**(c-1)*step .. (2**(c-1)-1)*step, one sign 0 .. 2**c-1, on the grid."""
+    """Least and largest mantissa: mixed -2**(c-1)*step .. (2**(c-1)-1)*step, one sign 0 .. 2**c-1, on the grid.
+
+    Mantissas are the least plus multiples of `mantissa_step`. A mixed-sign weight of 1 bit is a binary weight: half a
+    step above 0 or below, never 0 (-128 or 128 on Loihi); of one sign it is 0 or a step.
+    """
     step = mantissa_step(bits, chip_bits, chip_step, sign_mode)
+    if sign_mode == "mixed" and bits == 1:
+        return -(step // 2), step // 2
     if sign_mode == "mixed":
         return -(1 << (bits - 1)) * step, ((1 << (bits - 1)) - 1) * step
     top = ((1 << bits) - 1) * step

@@ -12,6 +12,7 @@ EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
 ON_MULTI_SPIKE = ("refuse", "graded", "repeat")
 LARGEST = (1 << 63) - 1
+MOST_BITS = 16  # of a weight
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Options:
     (messages between cores), `cores`, or `edp` (energy times time). Placement: hop cycles (`time`, `cores`, `edp`), hop
     pJ (`energy`) or hops (`traffic`), weighted by messages. `n_cores` spreads the network over that many cores instead
     of the fewest that hold it (`floorline`: of as many as serve `optimise` best).
+    `bits` is the width of every weight, 1 to 16 and at most the chip's own, which is the default; `layer_bits` that of
+    the weights into some layers, by name. Weights of 1 bit are -s or s, or 0 or s where a connection's have one sign.
     `fixed_sites` gives the first cores of a layer sites (x, y, port) that placement leaves them at.
     `time_budget_s` lets the placer go on improving that long (then the result depends on the machine's speed).
     `on_multi_spike` says what is done with neurons and inputs that send several spikes a step, on a chip whose spikes
@@ -30,7 +33,8 @@ class Options:
     """
 
     seed: int = 0
-    weight_bits: int | None = None
+    bits: int | None = None
+    layer_bits: dict[str, int] | None = None
     partitioner: str | Callable = "metis"
     placer: str | Callable = "anneal"
     n_cores: int | None = None
@@ -45,13 +49,15 @@ class Options:
                               ("on_multi_spike", ON_MULTI_SPIKE)):  # fmt: skip
             if getattr(self, name) not in choices:
                 raise OptionError(unknown_choice(name, getattr(self, name), choices))
-        for name, low in (("seed", 0), ("weight_bits", 1), ("n_cores", 1)):
+        for name, low, high in (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST)):
             value = getattr(self, name)
-            if value is None and name != "seed":
-                continue
-            if isinstance(value, bool) or not isinstance(value, Integral) or not low <= value <= LARGEST:
-                raise OptionError(f"{name}={value!r} must be a whole number from {low} to {LARGEST}")
-            object.__setattr__(self, name, int(value))
+            if value is not None or name == "seed":
+                object.__setattr__(self, name, _whole(name, value, low, high))
+        if self.layer_bits is not None:
+            if not isinstance(self.layer_bits, dict):
+                raise OptionError(f"layer_bits={self.layer_bits!r} must be {{layer: bits}}")
+            widths = {name: _whole(f"layer_bits[{name!r}]", n, 1, MOST_BITS) for name, n in self.layer_bits.items()}
+            object.__setattr__(self, "layer_bits", widths)
         budget = self.time_budget_s
         if budget is not None and (isinstance(budget, bool) or not isinstance(budget, Real) or not 0 <= budget < inf):
             raise OptionError(f"time_budget_s={budget!r} must be a number of seconds, 0 or more")
@@ -61,6 +67,13 @@ class Options:
     def to_dict(self) -> dict:
         """Plain values for the manifest; a callable is named."""
         return {k: getattr(v, "__qualname__", v) if callable(v) else v for k, v in vars(self).items()}
+
+
+def _whole(name: str, value, low: int, high: int) -> int:
+    """`value` as a plain int, or OptionError."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
+        raise OptionError(f"{name}={value!r} must be a whole number from {low} to {high}")
+    return int(value)
 
 
 def _sites(given) -> dict[str, tuple[tuple[int, int, int], ...]]:

@@ -135,13 +135,14 @@ def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]
                         "rescale the weights")  # fmt: skip
     step = mantissa_step(bits, can.bits, can.step, connection.sign_mode)
     low, high = mantissa_range(bits, can.bits, can.step, connection.sign_mode)
-    weight = np.asarray(connection.weight)
+    weight = np.asarray(connection.weight, np.int64)
     if weight.size and (weight.min() < low or weight.max() > high):
         worst = int(weight.max()) if weight.max() > high else int(weight.min())
         yield Violation("weight", where, worst, f"{low}..{high}", "scale the weights down or quantize again")
-    elif step > 1 and np.any(weight % step):
-        bad = int(weight[weight % step != 0].reshape(-1)[0])
-        yield Violation("weight", where, bad, f"multiples of {step}", "round the weights to the chip's grid")
+    elif np.any((weight - low) % step):
+        bad = int(weight[(weight - low) % step != 0].reshape(-1)[0])
+        grid = f"{low} or {high}" if high - low == step else f"multiples of {step}"
+        yield Violation("weight", where, bad, grid, "round the weights to the chip's grid")
 
 
 def delay_violations(network: Network, schedule: Schedule, chip: Chip) -> Iterator[Violation]:

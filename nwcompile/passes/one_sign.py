@@ -51,7 +51,7 @@ def _holds(weight: np.ndarray, c: Connection, chip: Chip, sign_mode: str) -> boo
     form = c.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, sign_mode
     low, high = mantissa_range(*form)
     inside = weight.min(initial=0) >= low and weight.max(initial=0) <= high
-    return bool(inside and not np.any(weight % mantissa_step(*form)))
+    return bool(inside and not np.any((weight.astype(np.int64) - low) % mantissa_step(*form)))
 
 
 def _part(weight: np.ndarray, sign_mode: str) -> np.ndarray:

@@ -12,6 +12,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
 from nwcompile.passes.scale_search import Evidence, choose, peak_current
 from nwcompile.passes.scaled_layer import Direct, Layer, Scaled, describe, weight_error
+from nwcompile.passes.widths import with_widths
 from nwcompile.sim import simulate
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence import record
@@ -54,12 +55,13 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
     """
     if network.is_fixed:
         return _kept(network, chip, calibration, options)
+    network = with_widths(network, chip, options)
     x = _inputs(network, chip, calibration, options)
     samples = None if x is None else _Samples.of(network, x)
     layers: dict[str, Layer] = {}
     scaled: dict[str, Scaled] = {}
     for name in network.layers:
-        layers[name] = describe(network, name, chip, options.weight_bits)
+        layers[name] = describe(network, name, chip)
         evidence = None if samples is None else samples.evidence(layers[name])
         scaled[name], fired = choose(layers[name], chip, evidence)
         if samples is not None and fired is not None:
@@ -148,7 +150,7 @@ def _row(layer: Layer, scaled: Scaled) -> dict:
             change += ", which is also what a spike counts and subtracts"
     return dict.fromkeys(COLUMNS) | {
         "layer": layer.node.name,
-        "bits": max(layer.bits, default=None),
+        "bits": layer.bits,
         "scale": scaled.scale,
         "exponents": [w.exponent for w in scaled.weights],
         "clipped_weights": sum(w.n_clipped for w in scaled.weights),
@@ -224,8 +226,9 @@ def _number_warnings(row: dict, scaled: Scaled, chip: Chip) -> list[str]:
 def _kept(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
     """A network that came in integers: as it is, with what can be said about it."""
     warnings = []
-    if options.weight_bits is not None:
-        warnings.append(f"weight_bits={options.weight_bits} has no effect: the network is already in integers")
+    for name in ("bits", "layer_bits"):
+        if getattr(options, name) is not None:
+            warnings.append(f"{name}={getattr(options, name)} has no effect: the network is already in integers")
     x = _inputs(network, chip, calibration, options)
     spikes = {} if x is None else record(network, x)[1]
     table = []

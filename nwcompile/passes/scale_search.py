@@ -17,6 +17,8 @@ from nwcompile.passes.scaled_layer import Direct, Layer, Scaled, scale_layer, we
 from nwcompile.sim.sequence import record
 
 CLIPS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 1.1, 1.25, 1.5)  # weight range kept, over the largest weight
+NARROW = 4  # bits of weights that are mostly clipped or mostly 0, of which much smaller ranges are tried as well
+NARROW_CLIPS = (0.5, 0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0)  # their range kept, over the weights' root mean square
 PEAK_MARGIN = 4.0  # how much further than in the calibration samples a current may go before it overflows
 MEMBRANE_MARGIN = 2.0  # the same for a membrane, which saturates harmlessly
 LIKELY_COUNT = 8.0  # spikes a step that a source of several sends where there are no calibration samples
@@ -47,9 +49,11 @@ def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled,
     """
     top = largest_scale(layer, chip, evidence)
     if evidence is None or not layer.neuron.fires:
-        found = [(0.0, scale_layer(layer, chip, s, clip), None) for s, clip in _candidates(layer, chip, top, CLIPS[:1])]
+        tries = _candidates(layer, chip, top, (*CLIPS[:1], *_narrow_clips(layer)))
+        found = [(0.0, scale_layer(layer, chip, s, clip), None) for s, clip in tries]
     else:
-        found = [_try(layer, chip, s, clip, evidence) for s, clip in _candidates(layer, chip, top, CLIPS)]
+        tries = _candidates(layer, chip, top, (*CLIPS, *_narrow_clips(layer)))
+        found = [_try(layer, chip, s, clip, evidence) for s, clip in tries]
     _, best, spikes = min(found, key=lambda f: (f[0], weight_error(layer, f[1]), -f[1].scale))
     return best, spikes
 
@@ -133,14 +137,23 @@ def _largest_sum(c: Direct, weight: np.ndarray, n_target: int) -> float:
     return float(weight.sum(tuple(range(1, weight.ndim))).max(initial=0))
 
 
+def _narrow_clips(layer: Layer) -> tuple[float, ...]:
+    """More weight ranges, over the largest weight, for weights of few bits."""
+    n = sum(np.count_nonzero(w) for w in layer.weights)
+    if not n or layer.bits > NARROW:
+        return ()
+    rms = np.sqrt(sum(float((w**2).sum()) for w in layer.weights) / n) / layer.largest_weight
+    return tuple(float(rms * x) for x in NARROW_CLIPS if rms * x < 1)
+
+
 def _candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) -> list[tuple[float, float]]:
     """Scales to try, each with the weight range it keeps: every clip at its best exponent, and a power of two."""
     largest = layer.largest_weight
     if largest == 0:
         return [(top if top < inf else float(1 << chip.state.shift_bits), 1.0)]
-    bits = max(layer.bits)
-    full = grid.largest_mantissa(chip, bits) * 2.0**chip.state.shift_bits / largest
-    exponents = grid.finest_exponent(chip, bits), grid.coarsest_exponent(chip, bits)
+    widest = max(layer.grids, key=lambda grid: grid.bits)
+    full = widest.largest * 2.0**chip.state.shift_bits / largest
+    exponents = widest.finest, widest.coarsest
 
     def at(clip: float) -> float:
         fitting = floor(log2(top * clip / full) + grid.NOISE) if top < inf else exponents[1]

@@ -11,6 +11,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes import number_grid as grid
 from nwcompile.passes.dynamics import Dynamics, dynamics
+from nwcompile.passes.weight_grid import Rounded, WeightGrid
 
 Direct = Dense | Conv2d | Sparse  # the connections of a normalized network
 
@@ -25,12 +26,22 @@ class Layer:
     sources: tuple[Node, ...]
     dynamics: Dynamics
     weights: tuple[np.ndarray, ...]
-    bits: tuple[int, ...]
+    grids: tuple[WeightGrid, ...]
 
     @property
     def largest_weight(self) -> float:
         """The largest magnitude of all weights."""
         return max((float(np.abs(w).max(initial=0)) for w in self.weights), default=0.0)
+
+    @property
+    def bits(self) -> int | None:
+        """The width of the widest weights, None without any."""
+        return max((grid.bits for grid in self.grids), default=None)
+
+    @property
+    def mean_weights(self) -> tuple[float, ...]:
+        """The mean magnitude of every connection's weights that are not 0."""
+        return tuple(float(np.abs(w).sum() / max(np.count_nonzero(w), 1)) for w in self.weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +51,7 @@ class Scaled:
     scale: float
     weight_scale: float
     neuron: NeuronSpec
-    weights: tuple[grid.Rounded, ...]
+    weights: tuple[Rounded, ...]
 
     def network(self, layer: Layer) -> Network:
         """The layer alone: connection i comes from an input `in{i}`."""
@@ -52,30 +63,38 @@ class Scaled:
     def connections(self, layer: Layer) -> tuple[Direct, ...]:
         """The layer's connections with integer mantissas; their biases are in the neurons."""
         return tuple(
-            c.replace(weight=w.mantissa, exponent=w.exponent, bias=None, sign_mode="mixed", weight_bits=bits,
-                      delay=c.aligned_delay)
-            for c, w, bits in zip(layer.connections, self.weights, layer.bits, strict=True)
+            c.replace(weight=w.mantissa, exponent=w.exponent, bias=None, sign_mode=grid.sign_mode,
+                      weight_bits=grid.bits, delay=c.aligned_delay)
+            for c, w, grid in zip(layer.connections, self.weights, layer.grids, strict=True)
         )  # fmt: skip
 
 
-def describe(network: Network, name: str, chip: Chip, weight_bits: int | None) -> Layer:
-    """The layer `name` of a normalized float network, with its dynamics; raises ModelError, OptionError."""
+def describe(network: Network, name: str, chip: Chip) -> Layer:
+    """The layer `name` of a normalized float network, with its dynamics; raises ModelError."""
     node, d = network.node(name), dynamics(network, name, chip)
     connections = tuple(c for c in network.into(name) if isinstance(c, Direct))
     assert node.neuron is not None and len(connections) == len(network.into(name)), "normalize the network first"
     weights = tuple(_driving_weights(c, node, network.node(c.source), d) for c in connections)
-    bits = tuple(weight_bits or c.weight_bits or chip.weights.bits for c in connections)
-    for b in bits:
-        grid.largest_mantissa(chip, b)
-    return Layer(node, node.neuron, connections, tuple(network.node(c.source) for c in connections), d, weights, bits)
+    bits = (c.weight_bits or chip.weights.bits for c in connections)
+    grids = tuple(WeightGrid.of(w, b, chip) for w, b in zip(weights, bits, strict=True))
+    return Layer(node, node.neuron, connections, tuple(network.node(c.source) for c in connections), d, weights, grids)
 
 
 def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0) -> Scaled:
-    """The layer at one scale; weights beyond `clip` times the layer's largest may be clipped."""
+    """The layer at one scale; weights beyond `clip` times the layer's largest may be clipped.
+
+    Weights of 1 bit are -s or s: where all connections have such, s is `clip` times the layer's largest weight in the
+    one of the largest mean, and in the others as much smaller as their mean is; else it is their mean.
+    """
     weight_scale = scale / (1 << chip.state.shift_bits)
     limit = clip * layer.largest_weight * weight_scale
-    pairs = zip(layer.weights, layer.bits, strict=True)
-    weights = tuple(grid.round_weights(w * weight_scale, limit, chip, bits) for w, bits in pairs)
+    means = layer.mean_weights
+    most = max(means, default=0.0)
+    level = limit / most if layer.bits == 1 and most else weight_scale
+    weights = tuple(
+        grid.round(w * weight_scale, level * mean if grid.bits == 1 else limit)
+        for w, grid, mean in zip(layer.weights, layer.grids, means, strict=True)
+    )
     return Scaled(scale, weight_scale, _fixed_neuron(layer, chip, scale), weights)
 
 

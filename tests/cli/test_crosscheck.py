@@ -90,7 +90,7 @@ def test_cli_crosscheck_compiles_a_nir_file_and_tells_what_quantizing_changed(co
 
 
 def test_cli_crosscheck_differences_of_quantizing_are_no_failure(command, nir_file):
-    line = f"crosscheck {nir_file} {NIR} --chip tiny --weight-bits 2 --input data.npz --against {ALL} --json"
+    line = f"crosscheck {nir_file} {NIR} --chip tiny --bits 2 --input data.npz --against {ALL} --json"
     code, out, _ = command(line)
     doc = json.loads(out)
     assert code == 0 and sum(row["n_differing"] for row in doc["float_difference"]["layers"]) > 0

@@ -103,9 +103,9 @@ def zip_of_text() -> bytes:
         ("report net.nwc --steps 3 -o build --neuron reset=zero",
          "--dt, --dialect and --neuron say how to read a .nir file; name it with --model"),
         ("compile toy:make --chp tiny -o build",
-         "compile: unknown flag '--chp'; choose one of: --chip, --calibration, --cores, --dialect, --dt, --execution, "
-         "--fix, --help, --json, --neuron, --on-multi-spike, --optimise, --output, --partitioner, "
-         "--placer, --plan-only, --seed, --set, --time-budget, --weight-bits, -h, -o"),
+         "compile: unknown flag '--chp'; choose one of: --chip, --bits, --calibration, --cores, --dialect, --dt, "
+         "--execution, --fix, --help, --json, --neuron, --on-multi-spike, --optimise, --output, --partitioner, "
+         "--placer, --plan-only, --seed, --set, --time-budget, -h, -o"),
         (
             "report net.nwc --steps 3 -o net.nwc",
             "-o net.nwc: net.nwc is not a folder; choose a folder you may write to",

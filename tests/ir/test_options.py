@@ -19,7 +19,11 @@ LARGEST = 9223372036854775807
         ({"seed": 1.5}, f"seed=1.5 must be a whole number from 0 to {LARGEST}"),
         ({"seed": None}, f"seed=None must be a whole number from 0 to {LARGEST}"),
         ({"seed": True}, f"seed=True must be a whole number from 0 to {LARGEST}"),
-        ({"weight_bits": 3.5}, f"weight_bits=3.5 must be a whole number from 1 to {LARGEST}"),
+        ({"bits": 0}, "bits=0 must be a whole number from 1 to 16"),
+        ({"bits": 17}, "bits=17 must be a whole number from 1 to 16"),
+        ({"bits": 3.5}, "bits=3.5 must be a whole number from 1 to 16"),
+        ({"layer_bits": {"fc1": 0}}, "layer_bits['fc1']=0 must be a whole number from 1 to 16"),
+        ({"layer_bits": 4}, "layer_bits=4 must be {layer: bits}"),
         ({"n_cores": 0}, f"n_cores=0 must be a whole number from 1 to {LARGEST}"),
         ({"n_cores": "2"}, f"n_cores='2' must be a whole number from 1 to {LARGEST}"),
         ({"time_budget_s": -1}, "time_budget_s=-1 must be a number of seconds, 0 or more"),
@@ -43,6 +47,6 @@ def test_options_refuse_in_one_sentence(given, text):
 
 
 def test_options_take_whole_numbers_of_numpy_and_are_json():
-    options = Options(seed=np.int64(3), weight_bits=np.uint8(8), n_cores=np.int32(2))
-    assert options == Options(seed=3, weight_bits=8, n_cores=2)
+    options = Options(seed=np.int64(3), bits=np.uint8(8), layer_bits={"fc1": np.int64(2)}, n_cores=np.int32(2))
+    assert options == Options(seed=3, bits=8, layer_bits={"fc1": 2}, n_cores=2)
     assert json.loads(json.dumps(options.to_dict())) == options.to_dict()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nwcompile.errors import ModelError, OptionError
+from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
@@ -13,10 +13,11 @@ from nwcompile.ir.neuron import CURRENT_ORDERS, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.capability import neuron_violations, weight_violations
 from nwcompile.passes.dynamics import dynamics
-from nwcompile.passes.number_grid import round_bias, round_threshold, round_weights
+from nwcompile.passes.number_grid import round_bias, round_threshold
 from nwcompile.passes.quantize import COLUMNS, quantize
 from nwcompile.passes.scale_search import choose, spike_distance
 from nwcompile.passes.scaled_layer import describe, scale_layer
+from nwcompile.passes.weight_grid import WeightGrid
 from nwcompile.sim import simulate
 from tests.nets import FIXED, dense_net
 
@@ -97,7 +98,7 @@ def test_quantize_is_exact_where_every_number_is_dyadic(spec, seed):
 
 
 @settings(max_examples=30)
-@given(st.integers(0, 10**6), st.sampled_from(["loihi1", "tiny"]), st.integers(2, 8), st.booleans())
+@given(st.integers(0, 10**6), st.sampled_from(["loihi1", "tiny"]), st.integers(1, 8), st.booleans())
 def test_quantize_stays_on_the_grids_of_the_chip(seed, chip, bits, calibrated):
     rng = np.random.default_rng(seed)
     chip = Chip.load(chip)
@@ -111,7 +112,7 @@ def test_quantize_stays_on_the_grids_of_the_chip(seed, chip, bits, calibrated):
         {"in": (2, 4, 4)},
     )  # fmt: skip
     x = spikes(rng, 2, 6, 2, 4, 4) if calibrated else None
-    quantized = quantize(network, chip, x, Options(weight_bits=bits))
+    quantized = quantize(network, chip, x, Options(bits=bits))
     assert_on_grid(quantized.network, chip)
     assert [c.weight_bits for c in quantized.network.connections] == [bits] * 3
     for row in quantized.table:
@@ -137,14 +138,15 @@ def test_round_threshold_moves_by_one_grid_step_only_where_the_comparison_change
     assert round_threshold(np.array(643.0), False, never_strict) == (640, False)
 
 
-def test_round_weights_uses_the_smallest_exponent_and_the_nearest_grid_point():
-    rounded = round_weights(np.array([100.2, -255.4, 3.1]), np.inf, LOIHI, 8)
+def test_weight_grid_uses_the_smallest_exponent_and_the_nearest_grid_point():
+    grid = WeightGrid.of(np.array([1.0, -1.0]), 8, LOIHI)
+    rounded = grid.round(np.array([100.2, -255.4, 3.1]), np.inf)
     assert (
         rounded.exponent == 1 and list(rounded.mantissa) == [50, -128, 2] and list(rounded.effective) == [100, -256, 4]
     )
-    fine = round_weights(np.array([100.2, -3.4]), np.inf, LOIHI, 8)
+    fine = grid.round(np.array([100.2, -3.4]), np.inf)
     assert fine.exponent == -1 and list(fine.mantissa) == [200, -6] and list(fine.effective) == [100, -3]
-    clipped = round_weights(np.array([100.0, 400.0]), 254.0, LOIHI, 8)
+    clipped = grid.round(np.array([100.0, 400.0]), 254.0)
     assert clipped.exponent == 0 and list(clipped.effective) == [100, 254] and clipped.n_clipped == 1
 
 
@@ -162,8 +164,8 @@ def test_quantize_clips_weights_that_no_spike_meets():
     x = spikes(rng, 8, 20, 30, chance=0.2)
     x[:, :, :10] = 0
     wanted = simulate(network, x).output
-    searched = quantize(network, LOIHI, x, Options(weight_bits=4))
-    plain = quantize(network, LOIHI, None, Options(weight_bits=4))
+    searched = quantize(network, LOIHI, x, Options(bits=4))
+    plain = quantize(network, LOIHI, None, Options(bits=4))
     distance = [spike_distance(simulate(q.network, x).output, wanted) for q in (searched, plain)]
     assert distance[0] < 0.7 * distance[1]
     assert searched.table[0]["clipped_weights"] >= 400 and plain.table[0]["clipped_weights"] == 0
@@ -273,12 +275,12 @@ def test_quantize_warns_of_layers_that_say_nothing(spec, warning):
 
 def test_quantize_keeps_a_fixed_point_network_as_it_is():
     network = dense_net(4, 3, 2, spec=FIXED)
-    quantized = quantize(network, LOIHI, np.ones((1, 5, 4)), Options(weight_bits=4))
+    quantized = quantize(network, LOIHI, np.ones((1, 5, 4)), Options(bits=4))
     assert quantized.network is network
     assert [row["layer"] for row in quantized.table] == ["fc1", "fc2"]
     row = quantized.table[0]
     assert tuple(row) == COLUMNS and row["scale"] == 1.0 and row["threshold_int"] == 64 and row["rate_float"] is None
-    assert quantized.warnings[0] == "weight_bits=4 has no effect: the network is already in integers"
+    assert quantized.warnings[0] == "bits=4 has no effect: the network is already in integers"
 
 
 @pytest.mark.parametrize("n_steps", [1, 2, 3])
@@ -297,7 +299,7 @@ def test_quantize_is_the_same_twice():
 
 
 def test_choose_tries_the_exact_power_of_two():
-    layer = describe(one_layer([[0.75, -0.125]], NeuronSpec()), "a", TINY, None)
+    layer = describe(one_layer([[0.75, -0.125]], NeuronSpec()), "a", TINY)
     scaled, _ = choose(layer, TINY, None)
     assert np.log2(scaled.scale) % 1 == 0 and scale_layer(layer, TINY, scaled.scale).weights[0].n_clipped == 0
 
@@ -320,13 +322,6 @@ def test_quantize_refuses_a_gain_that_differs_inside_a_channel():
         "layer 'a': its gain differs inside a channel, which the convolution from 'in' cannot take up; "
         "give one gain for each channel"
     )
-
-
-@pytest.mark.parametrize("bits", [1, 9])
-def test_quantize_refuses_weight_bits_that_the_chip_lacks(bits):
-    with pytest.raises(OptionError) as error:
-        quantize(one_layer(np.ones((1, 2)), NeuronSpec()), LOIHI, None, Options(weight_bits=bits))
-    assert str(error.value) == f"weight_bits={bits} is outside 2..8, what loihi1 holds with a sign"
 
 
 def test_quantize_refuses_real_valued_calibration():

@@ -85,7 +85,7 @@ def test_crosscheck_names_a_counter_where_only_that_differs(monkeypatch):
 
 def test_crosscheck_tells_how_far_the_float_network_is():
     network = two_layers()
-    program = nw.compile(network, "tiny", calibration=X, options=nw.Options(weight_bits=3))
+    program = nw.compile(network, "tiny", calibration=X, options=nw.Options(bits=3))
     result = nw.crosscheck(program, X, ("float", "sequence", "cycle"), network=network)
     wanted, run = simulate(network, X), simulate(program, X)
     assert result.agree and result.backends == ("sequence", "cycle")

@@ -1,0 +1,43 @@
+"""The file of weight widths that `--bits` reads and `nwcompile bits` writes: a small TOML.
+
+bits = 4        # of all other layers; without it the chip's own
+
+[layers]
+fc1 = 8
+"conv.1" = 2
+"""
+
+import json
+import tomllib
+
+from nwcompile.errors import OptionError, unknown_choice
+
+KEYS = ("bits", "layers")
+
+
+def read_bits(text: str) -> dict:
+    """The `Options` fields of `--bits N` or `--bits FILE.toml`; raises OptionError for a file that is not one."""
+    if not text.endswith(".toml"):
+        try:
+            return {"bits": int(text)}
+        except ValueError:
+            raise OptionError(f"--bits {text}: expected a number of bits or a .toml file of widths") from None
+    try:
+        with open(text, "rb") as file:
+            table = tomllib.load(file)
+    except (OSError, ValueError) as e:
+        reason = e.strerror if isinstance(e, OSError) else str(e)
+        raise OptionError(f"--bits {text}: cannot be read: {reason}") from None
+    for key in table:
+        if key not in KEYS:
+            raise OptionError(f"--bits {text}: {unknown_choice('key', key, KEYS)}")
+    layers = table.get("layers", {})
+    if not isinstance(layers, dict):
+        raise OptionError(f"--bits {text}: layers={layers!r} must be a table of layers and their bits")
+    return {"bits": table.get("bits"), "layer_bits": layers or None}
+
+
+def bits_text(layer_bits: dict[str, int], about: str) -> str:
+    """The content of a file with these widths, `about` as its first line."""
+    lines = (f"{json.dumps(name, ensure_ascii=False)} = {bits}" for name, bits in layer_bits.items())
+    return "\n".join([f"# {about}", "[layers]", *lines, ""])

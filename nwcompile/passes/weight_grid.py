@@ -1,0 +1,98 @@
+"""Weight grid: float weights rounded to the mantissas and exponents that a connection of a width holds on a chip."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
+from nwcompile.ir.chip import Chip
+from nwcompile.passes.number_grid import NOISE
+
+WEIGHT_TYPES = (np.int8, np.int16, np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Rounded:
+    """Integer `mantissa` with one `exponent`; `effective` is their product, `n_clipped` weights lost magnitude."""
+
+    mantissa: np.ndarray
+    exponent: int
+    effective: np.ndarray
+    n_clipped: int
+
+
+@dataclass(frozen=True)
+class WeightGrid:
+    """What a connection of `bits` holds: mantissas low, low + step .. high, times 2**exponent, finest to coarsest.
+
+    At the finest exponent effective weights lie 1 apart (binary ones are -1 and 1): below it they only lose range. At
+    the coarsest the largest mantissa is still within the chip's effective weights.
+    """
+
+    bits: int
+    sign_mode: str
+    low: int
+    high: int
+    step: int
+    finest: int
+    coarsest: int
+    exponent_max: int
+    effective_limit: int
+
+    @classmethod
+    def of(cls, weight: np.ndarray, bits: int, chip: Chip) -> "WeightGrid":
+        """The grid for these float weights: narrower than the chip's own and all of one sign, they need no sign."""
+        can, mode = chip.weights, "mixed"
+        if bits < can.bits and not (weight < 0).any():
+            mode = "exc"
+        elif bits < can.bits and not (weight > 0).any():
+            mode = "inh"
+        step = mantissa_step(bits, can.bits, can.step, mode)
+        low, high = mantissa_range(bits, can.bits, can.step, mode)
+        unit = step if low % step == 0 else high
+        finest = min(max(can.exponent_min, 1 - (unit & -unit).bit_length()), can.exponent_max)
+        room = int(np.floor(np.log2(can.effective_limit / (high or -low)) + NOISE))
+        coarsest = max(min(can.exponent_max, room), can.exponent_min)
+        return cls(bits, mode, low, high, step, finest, coarsest, can.exponent_max, can.effective_limit)
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether weights are -s or s, without 0."""
+        return self.low % self.step != 0
+
+    @property
+    def largest(self) -> int:
+        """The largest mantissa of the sign that has fewer, or of the only sign."""
+        return self.high or -self.low
+
+    def round(self, target: np.ndarray, limit: float) -> Rounded:
+        """Effective weights nearest to `target`, with the smallest exponent that holds magnitudes up to `limit`.
+
+        Weights of 1 bit have no smallest: theirs is the exponent that brings s nearest to `limit`.
+        """
+        if self.bits == 1:
+            exponent = int(np.rint(np.log2(limit / self.largest))) if limit > 0 else self.finest
+            exponent = max(self.finest, min(exponent, self.coarsest))
+        else:
+            largest, exponent = min(np.abs(target).max(initial=0), limit), self.finest
+            while exponent < self.exponent_max and largest > self.largest * 2.0**exponent * (1 + NOISE):
+                exponent += 1
+        spacing = max(self.step * 2.0**exponent, 1.0)
+        if self.is_binary:
+            mantissa = np.where(target < 0, self.low, self.high)
+            high = min(self.high * 2.0**exponent, self.effective_limit)
+            low, effective = -high, np.where(target < 0, -high, high)
+        else:
+            low, high = self._ends(2.0**exponent, spacing)
+            effective = np.clip(np.rint(target / spacing) * spacing, low, high)
+            mantissa = effective / 2.0**exponent
+        n_clipped = int(np.count_nonzero((target < low - spacing / 2) | (target > high + spacing / 2)))
+        most = int(np.abs(mantissa).max(initial=0))
+        dtype = next(t for t in WEIGHT_TYPES if most <= np.iinfo(t).max)
+        return Rounded(mantissa.astype(dtype), exponent, effective, n_clipped)
+
+    def _ends(self, unit: float, spacing: float) -> tuple[float, float]:
+        """Least and largest effective weight."""
+        low = max(np.ceil(self.low * unit), -self.effective_limit)
+        high = min(np.floor(self.high * unit), self.effective_limit)
+        return np.ceil(low / spacing) * spacing, np.floor(high / spacing) * spacing

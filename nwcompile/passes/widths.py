@@ -1,0 +1,33 @@
+"""Widths: how many bits the weights into each layer have, of those that the chip's synapses hold."""
+
+from nwcompile.errors import OptionError, unknown_choice
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+
+
+def with_widths(network: Network, chip: Chip, options: Options) -> Network:
+    """A float network with `options.bits` and `options.layer_bits` in the weights of its connections.
+
+    What they leave open stays as the network says, or the chip's own. A fixed-point network keeps its widths. Raises
+    OptionError for layers that the network does not have, and for weights wider than the chip's.
+    """
+    if network.is_fixed:
+        return network
+    chosen = options.layer_bits or {}
+    for name in chosen:
+        if name not in network.layers:
+            raise OptionError(f"layer_bits: {unknown_choice('layer', name, network.layers)}")
+    connections = []
+    for c in network.connections:
+        bits = chosen.get(c.target, options.bits)
+        if c.has_weight and bits is not None:
+            c = c.replace(weight_bits=bits)
+        connections.append(c)
+    for c in connections:
+        if c.has_weight and (c.weight_bits or 0) > chip.weights.bits:
+            raise OptionError(
+                f"{c.weight_bits}-bit weights into layer {c.target!r} are wider than those of {chip.name}, which have "
+                f"{chip.weights.bits}; give 1 to {chip.weights.bits}, or set weights.bits = {c.weight_bits}"
+            )
+    return Network(network.inputs, network.nodes, tuple(connections))
