@@ -97,6 +97,15 @@ def test_batches_pad_short_recordings_with_silence():
         assert np.array_equal(spikes[i, : lengths[i]].numpy(), BINNING(events)) and not spikes[i, lengths[i] :].any()
 
 
+def test_labels_become_one_tensor():
+    for labels, expected in (
+        ([np.uint8(3), 4], torch.tensor([3, 4])), ([[0.5, 1], [2, 3]], torch.tensor([[0.5, 1], [2, 3]]).double()),
+        (np.array([1.5, 2], ">f4"), torch.tensor([1.5, 2])), ([True, False], torch.tensor([True, False])),
+    ):  # fmt: skip
+        found = data.packed([(EVENTS, label) for label in labels], BINNING).labels
+        assert torch.equal(found, expected) and found.dtype == expected.dtype
+
+
 def test_packed_spikes_are_a_data_set():
     samples = recordings()
     of = data.packed(samples, BINNING)
@@ -301,9 +310,11 @@ def test_packing_refuses_a_data_set_in_one_sentence(samples, text, tmp_path):
 
 
 def test_packing_refuses_what_a_transform_may_not_give():
-    with pytest.raises(ModelError) as e:
-        data.packed([(EVENTS, 0)], lambda events: [1])
-    assert str(e.value) == "sample 0: function must give an array uint8 [T, N] with T >= 1"
+    for given in ([1], np.zeros((0, 2), np.uint8), np.zeros((3, 2)), np.full((3, 2), 2, np.uint8)):
+        with pytest.raises(ModelError) as e:
+            data.packed([(EVENTS, 0)], lambda events, given=given: given)
+        text = "sample 0: function must give an array uint8 [T, N] of 0 and 1, T and N at least 1"
+        assert str(e.value) == text
     shapes = iter([(3, 4), (3, 5)])
     with pytest.raises(ModelError) as e:
         data.packed([(EVENTS, 0)] * 2, lambda events: np.zeros(next(shapes), np.uint8))

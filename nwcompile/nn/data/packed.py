@@ -16,7 +16,7 @@ WORD_BITS = 32
 BITS = np.dtype("<i4")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Words:
     """Samples as they come out of a store: `words` int32 `[B, ceil(T/32), N]`, `lengths` int64[B], `labels` `[B, ...]`.
 
@@ -106,14 +106,17 @@ def packed(samples, transform) -> Packed:
 
 
 def numbered(labels: list) -> torch.Tensor:
-    """Labels as one tensor. Raises ModelError unless they are numbers, or arrays of numbers of one shape."""
+    """Labels as one tensor, whole numbers as int64.
+
+    Raises ModelError unless they are numbers, or arrays of numbers of one shape.
+    """
     try:
         array = np.array([np.asarray(label) for label in labels])
     except ValueError:
         array = np.empty(0, object)
     if array.dtype.kind not in "biuf":
         raise ModelError(f"labels such as {labels[0]!r} are not numbers of one shape; number the classes from 0")
-    return torch.from_numpy(array)
+    return torch.from_numpy(array.astype(np.int64 if array.dtype.kind in "iu" else array.dtype.newbyteorder("=")))
 
 
 def pack_bits(spikes: np.ndarray) -> np.ndarray:

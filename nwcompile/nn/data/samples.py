@@ -22,6 +22,8 @@ def transformed(samples, i: int, transform: Callable) -> tuple[np.ndarray, objec
         spikes = transform(recording)
     except ModelError as e:
         raise ModelError(f"sample {i}: {e}") from None
-    if not isinstance(spikes, np.ndarray) or spikes.ndim != 2 or spikes.dtype != np.uint8 or not len(spikes):
-        raise ModelError(f"sample {i}: {type(transform).__name__} must give an array uint8 [T, N] with T >= 1")
+    is_array = isinstance(spikes, np.ndarray) and spikes.ndim == 2 and spikes.dtype == np.uint8
+    if not is_array or not spikes.size or spikes.max() > 1:
+        kind = type(transform).__name__
+        raise ModelError(f"sample {i}: {kind} must give an array uint8 [T, N] of 0 and 1, T and N at least 1")
     return spikes, label
