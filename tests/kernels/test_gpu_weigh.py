@@ -1,0 +1,24 @@
+import pytest
+
+from tests.kernels.gpu_harness import compiled, interpreted_tests
+
+pytest.importorskip("triton", reason="triton is not installed")
+from nwcompile.kernels import gpu_weigh
+from nwcompile.nn import gpu
+
+SIZES = dict.fromkeys(("n_samples", "n_steps", "n", "n_in", "x_sample", "x_step"), "i32")
+
+
+def test_fire_weighed_in_the_interpreter():
+    interpreted_tests("tests/kernels/interpreted_weigh.py", timeout_s=300)
+
+
+@pytest.mark.parametrize(("processor", "x", "spikes"), [(80, "*fp32", "*i32"), (90, "*i32", "*i32")])
+def test_fire_weighed_compiles_without_fused_operations(processor, x, spikes):
+    types = {"x": x, "spikes": spikes, **SIZES,
+             **dict.fromkeys(("weight", "state", "beta", "threshold", "last"), "*fp32")}  # fmt: skip
+    launch = gpu.FIRE_WEIGHED
+    constants = {"RESET": "subtraction", "FLOOR": True, "BLOCK": launch.block, "AHEAD": launch.ahead}
+    built = compiled(gpu_weigh.fire_weighed, types, constants, processor, launch.warps)
+    assert built.fused == [] and "add.rn.f32" in built.instructions
+    assert not built.spills
