@@ -159,19 +159,38 @@ def before_spike(g, h, v, limit, slope, RESET: tl.constexpr, FLOOR: tl.constexpr
 
 
 @triton.jit
-def rows_before(mem, first, t0, n, n_left, wanted, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
-    """The membranes before AHEAD steps from `t0` on, to which `mem` points; `first` is that before step 0."""
-    row = tl.load(mem - n, mask=wanted & (t0 > 0), other=0.0)
-    return (tl.where(t0 > 0, row, first),) + rows_of(mem, n, n_left - 1, wanted, first, WHOLE, AHEAD - 1)
+def rows_before(mem, first, t0, n, n_left, wanted, RECOMPUTES: tl.constexpr, WHOLE: tl.constexpr, AHEAD: tl.constexpr):
+    """The membranes before AHEAD steps from `t0` on, to which `mem` points, or of the first step alone if RECOMPUTES.
+
+    first: the membrane before step 0.
+    """
+    row = tl.where(t0 > 0, tl.load(mem - n, mask=wanted & (t0 > 0), other=0.0), first)
+    if RECOMPUTES:
+        return (row,)
+    else:
+        return (row,) + rows_of(mem, n, n_left - 1, wanted, first, WHOLE, AHEAD - 1)
+
+
+@triton.jit
+def computed_again(before, x, decay, limit, RESET: tl.constexpr, FLOOR: tl.constexpr, AHEAD: tl.constexpr):
+    """The membranes before each of AHEAD steps from that before the first."""
+    row = before[0]
+    rows = (row,)
+    for k in tl.static_range(AHEAD - 1):
+        row, _ = step(row, x[k], decay, limit, RESET, FLOOR)
+        rows = rows + (row,)
+    return rows
 
 
 @triton.jit
 def backward_block(
     back, of_beta, of_threshold, x, before, h, g, n_left, grad_current, n, inside, decay, limit,
     RESET: tl.constexpr, FLOOR: tl.constexpr, DETACH: tl.constexpr, SURROGATE: tl.constexpr, SLOPE: tl.constexpr,
-    SCALED: tl.constexpr, LEARNS: tl.constexpr, AHEAD: tl.constexpr
+    SCALED: tl.constexpr, LEARNS: tl.constexpr, RECOMPUTES: tl.constexpr, AHEAD: tl.constexpr
 ):  # fmt: skip
     """The first `n_left` of AHEAD steps, from the last to the first, to which grad_current points."""
+    if RECOMPUTES:
+        before = computed_again(before, x, decay, limit, RESET, FLOOR, AHEAD)
     for k in tl.static_range(AHEAD - 1, -1, -1):
         v = decay * before[k] + x[k]
         slope = slope_at(SURROGATE, v - limit, SLOPE, SCALED)
@@ -195,13 +214,14 @@ def lif_backward(
     n_samples, n_steps, n_units, x_sample, x_step, h_sample, h_step, g_sample, g_step,
     RESET: tl.constexpr, FLOOR: tl.constexpr, DETACH: tl.constexpr, SURROGATE: tl.constexpr, SLOPE: tl.constexpr,
     SCALED: tl.constexpr, H_EACH: tl.constexpr, G_EACH: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
-    AHEAD: tl.constexpr
+    AHEAD: tl.constexpr, RECOMPUTES: tl.constexpr
 ):  # fmt: skip
     """The gradient of `lif_forward`, backwards in time; its equations are in `cpu_lif.lif_backward`.
 
     current, mem: float[B, T, N], state: float[B, N], beta, threshold: float[N], as the forward had and gave them;
     grad_spikes (h), grad_mem (g): float[B, T, N] or None. x_, h_, g_sample and _step: how many units apart those of
     current, grad_spikes and grad_mem are; H_EACH, G_EACH: how far apart neurons are, 1, or 0 for one number for all.
+    RECOMPUTES: read one membrane in AHEAD and compute those after it again, which has the same bits.
     Outputs: grad_current: float[B, T, N]; carried: float[B, N], in: the gradient of the last membrane, out: that of
     `state`; sums: float64[2, B, N] or None: what each pair has of the gradients of beta and of threshold, added in
     float64 from the last step to the first.
@@ -226,7 +246,7 @@ def lif_backward(
     if g_at is not None:
         g_at += b * (g_sample * UNIT) + n_whole * g_by + c * G_EACH
     x = rows_of(x_at, x_by, n_left, inside, zero, False, AHEAD)
-    before = rows_before(mem_at, first, n_whole, n, n_left, inside, False, AHEAD)
+    before = rows_before(mem_at, first, n_whole, n, n_left, inside, RECOMPUTES, False, AHEAD)
     h = rows_of(h_at, h_by, n_left, inside, zero, False, AHEAD)
     g = rows_of(g_at, g_by, n_left, inside, zero, False, AHEAD)
     for done in range(0, n_whole + AHEAD, AHEAD):
@@ -238,12 +258,12 @@ def lif_backward(
         if g_at is not None:
             g_at -= AHEAD * g_by
         next_x = rows_of(x_at, x_by, AHEAD, inside & (t0 > 0), zero, True, AHEAD)
-        next_before = rows_before(mem_at, first, t0 - AHEAD, n, AHEAD, inside & (t0 > 0), True, AHEAD)
+        next_before = rows_before(mem_at, first, t0 - AHEAD, n, AHEAD, inside & (t0 > 0), RECOMPUTES, True, AHEAD)
         next_h = rows_of(h_at, h_by, AHEAD, inside & (t0 > 0), zero, True, AHEAD)
         next_g = rows_of(g_at, g_by, AHEAD, inside & (t0 > 0), zero, True, AHEAD)
         back, of_beta, of_threshold = backward_block(
             back, of_beta, of_threshold, x, before, h, g, tl.where(done > 0, AHEAD, n_left), out_at, n, inside, decay,
-            limit, RESET, FLOOR, DETACH, SURROGATE, SLOPE, SCALED, LEARNS, AHEAD
+            limit, RESET, FLOOR, DETACH, SURROGATE, SLOPE, SCALED, LEARNS, RECOMPUTES, AHEAD
         )  # fmt: skip
         out_at -= AHEAD * n
         x, before, h, g = next_x, next_before, next_h, next_g

@@ -22,7 +22,7 @@ NO_SUMS = np.empty(0)
 def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
     """`spikes` and `mem` of the current's shape, and the state `[1 or 2, B, N]` after the last step."""
     n_samples, n_steps, n = shape = _steps(current)
-    x, strides = _laid_out(current)
+    x, strides = _laid_out(current, (1,))
     sizes = current.shape, current.shape, state.shape
     (spikes, *out), (mem, *mem_out), (last, *last_out) = (new(size, x.dtype) for size in sizes)
     neurons, out = (_flat(beta), _flat(threshold), RESETS[reset], floor), (*out, *mem_out, *last_out)
@@ -39,7 +39,7 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
 def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
     """Spikes alone, as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
     n_samples, n_steps, n = shape = current.shape
-    x, strides = _laid_out(current)
+    x, strides = _laid_out(current, (1,))
     per_word = WORD_BITS if form == "bits" else 1
     dtype = {"float": x.dtype, "uint8": np.uint8, "bits": np.int32}[form]
     spikes, out = new((n_samples, -(-n_steps // per_word), n), dtype)
@@ -55,7 +55,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     grads: of spikes, mem and last, any of them None. rule: (reset, floor, detach_reset, surrogate, slope).
     """
     n_samples, n_steps, n = shape = _steps(current)
-    x, x_at = _laid_out(current)
+    x, x_at = _laid_out(current, (1,))
     nothing = np.zeros(1, x.dtype), (0, 0, 0)
     (h, h_at), (g, g_at) = (nothing if t is None else _laid_out(t) for t in grads[:2])
     (grad_current, out), (carried, carried_out) = new(current.shape, x.dtype), new(state.shape, x.dtype)
@@ -103,13 +103,13 @@ def _flat(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().contiguous().numpy().reshape(-1)
 
 
-def _laid_out(tensor: torch.Tensor) -> tuple[np.ndarray, tuple[int, ...]]:
+def _laid_out(tensor: torch.Tensor, apart: tuple[int, ...] = (0, 1)) -> tuple[np.ndarray, tuple[int, ...]]:
     """A tensor's memory as a flat array, and how far apart its samples, steps and neurons are there.
 
-    A tensor expanded from a smaller one is not copied.
+    It is copied if its neurons are not as far `apart`: 1, or 0 where one number is expanded to all.
     """
     tensor = tensor.detach()
-    if tensor.stride(-1) not in (0, 1):
+    if tensor.stride(-1) not in apart:
         tensor = tensor.contiguous()
     strides = tensor.stride()
     if tensor.is_contiguous():

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from nwcompile.errors import BackendError
-from nwcompile.kernels import gpu_lif, gpu_recurrent
+from nwcompile.kernels import gpu_lif, gpu_recurrent, gpu_weigh
 from nwcompile.kernels.simd import WORD_BITS
 from nwcompile.nn.device import MOST_RECURRENT
 
@@ -33,10 +33,22 @@ class Launch:
         return {"BLOCK": self.block, "AHEAD": self.ahead, "num_warps": self.warps, **EXACT}
 
 
+@dataclass(frozen=True)
+class Backward(Launch):
+    """As a launch; `recomputes`: membranes are computed again instead of read, to spare memory its bandwidth."""
+
+    recomputes: bool
+
+    @property
+    def options(self) -> dict:
+        return {"RECOMPUTES": self.recomputes, **super().options}
+
+
 # Up to so many pairs, those launches: few pairs wait for memory, so a lane each that reads far ahead; many keep each
 # other's lanes busy, so wide reads. Chosen from the processor's sizes (132 of 4 x 32 lanes), not measured.
 FORWARD = ((1 << 16, Launch(32, 16, 1)), (math.inf, Launch(256, 8, 2)))
-BACKWARD = ((1 << 16, Launch(32, 8, 1)), (math.inf, Launch(128, 4, 2)))
+BACKWARD = ((1 << 16, Backward(32, 8, 1, False)), (math.inf, Backward(128, 4, 2, True)))
+FIRE_WEIGHED = Launch(32, 16, 1)
 RECURRENT_AHEAD = 4
 
 
@@ -58,13 +70,30 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
 
 def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
     """Spikes alone, as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
-    n_samples, n_steps, n = current.shape
-    dtype = {"float": beta.dtype, "uint8": torch.uint8, "bits": torch.int32}[form]
-    n_rows = -(-n_steps // WORD_BITS) if form == "bits" else n_steps
-    spikes = torch.empty((n_samples, n_rows, n), dtype=dtype, device=current.device)
+    spikes = _empty_spikes(*current.shape[:2], beta, form)
     last = torch.empty_like(state, memory_format=torch.contiguous_format)
     _scan(current, state, beta, threshold, reset, floor, spikes, None, last)
     return spikes, last
+
+
+def fire_weighed(x, weight, state, beta, threshold, reset: str, floor: bool, form: str, n_steps: int):
+    """As `fire` of the currents x @ weight, `[B, T, n_in]` or packed, and `[n_in, N]`, which are not written."""
+    n_samples, n = len(x), weight.shape[1]
+    spikes = _empty_spikes(n_samples, n_steps, beta, form)
+    last = torch.empty_like(state, memory_format=torch.contiguous_format)
+    x, launch = _row_by_row(x), FIRE_WEIGHED
+    _start(
+        gpu_weigh.fire_weighed, x, -(-n_samples * n // launch.block), x, weight.contiguous(), state.contiguous(),
+        beta.contiguous(), threshold.contiguous(), spikes, last, n_samples, n_steps, n, len(weight), *_distances(x),
+        RESET=reset, FLOOR=floor, **launch.options,
+    )  # fmt: skip
+    return spikes, last
+
+
+def _empty_spikes(n_samples: int, n_steps: int, beta: torch.Tensor, form: str) -> torch.Tensor:
+    n_rows = -(-n_steps // WORD_BITS) if form == "bits" else n_steps
+    dtype = {"float": beta.dtype, "uint8": torch.uint8, "bits": torch.int32}[form]
+    return torch.empty((n_samples, n_rows, len(beta)), dtype=dtype, device=beta.device)
 
 
 def _scan(current, state, beta, threshold, reset, floor, spikes, mem, last) -> None:
@@ -86,7 +115,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     exponential.
     """
     reset, floor, detach, surrogate, slope = rule
-    x, (h, g) = _row_by_row(current), (None if t is None else _row_by_row(t) for t in grads[:2])
+    x, (h, g) = _row_by_row(current), (None if t is None else _row_by_row(t, (0, 1)) for t in grads[:2])
     grad_current = torch.empty_like(current, memory_format=torch.contiguous_format)
     carried = torch.zeros_like(state, memory_format=torch.contiguous_format)
     if grads[2] is not None:
@@ -168,7 +197,7 @@ def _each(array: torch.Tensor | None) -> int:
     return 1 if array is None else array.stride(-1)
 
 
-def _row_by_row(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, copied if its neurons are neither side by side nor one number for all."""
+def _row_by_row(tensor: torch.Tensor, apart: tuple[int, ...] = (1,)) -> torch.Tensor:
+    """The tensor, copied if its neurons are not as far `apart`: 1, or 0 where one number is expanded to all."""
     tensor = tensor.detach()
-    return tensor if tensor.stride(-1) in (0, 1) else tensor.contiguous()
+    return tensor if tensor.stride(-1) in apart else tensor.contiguous()

@@ -47,6 +47,15 @@ def lif_fire(
     return kernels(current).fire(current, state, beta, threshold, reset, floor, form)
 
 
+@torch.library.custom_op("nwcompile::lif_fire_weighed", mutates_args=(), device_types="cuda")
+def lif_fire_weighed(
+    x: Tensor, weight: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, reset: str, floor: bool, form: str,
+    n_steps: int
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """As `lif_fire` of the currents x @ weight; see `nn.fused`."""
+    return kernels(x).fire_weighed(x, weight, state, beta, threshold, reset, floor, form, n_steps)
+
+
 @torch.library.custom_op("nwcompile::weigh", mutates_args=(), device_types=DEVICES)
 def weigh(x: Tensor, weight: Tensor) -> Tensor:
     """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, each row summed in an order of its own; see `nn.weigh`."""
@@ -78,11 +87,18 @@ def _(
 
 @lif_fire.register_fake
 def _(current, state, beta, threshold, reset, floor, form):
-    n_samples, n_steps, n = current.shape
-    if form == "bits":
-        words = (n_steps + WORD_BITS - 1) // WORD_BITS
-        return current.new_empty((n_samples, words, n), dtype=torch.int32), _dense(state)
-    return current.new_empty(current.shape, dtype=torch.uint8 if form == "uint8" else beta.dtype), _dense(state)
+    return _fake_spikes(*current.shape[:2], beta, form), _dense(state)
+
+
+@lif_fire_weighed.register_fake
+def _(x, weight, state, beta, threshold, reset, floor, form, n_steps):
+    return _fake_spikes(len(x), n_steps, beta, form), _dense(state)
+
+
+def _fake_spikes(n_samples: int, n_steps: int, beta: Tensor, form: str) -> Tensor:
+    dtype = {"bits": torch.int32, "uint8": torch.uint8, "float": beta.dtype}[form]
+    n_rows = (n_steps + WORD_BITS - 1) // WORD_BITS if form == "bits" else n_steps
+    return beta.new_empty((n_samples, n_rows, beta.shape[0]), dtype=dtype)
 
 
 @weigh.register_fake

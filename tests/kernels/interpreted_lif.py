@@ -8,7 +8,7 @@ import torch
 
 from nwcompile.nn import cpu, ops
 from nwcompile.nn import gpu as launches
-from nwcompile.nn.gpu import Launch
+from nwcompile.nn.gpu import Backward, Launch
 from nwcompile.nn.lif import LIFLayer
 from nwcompile.nn.surrogate import SURROGATES, atan
 from tests.kernels.gpu_harness import INTERPRETED, OnGpu
@@ -24,7 +24,7 @@ SHAPE = 3, 11, 13  # pairs that are no multiple of a program's, steps that are n
 def short(monkeypatch):
     """Launches as of the tables, but with less code for the interpreter to walk through."""
     monkeypatch.setattr(launches, "FORWARD", ((1e9, Launch(32, 4, 1)),))
-    monkeypatch.setattr(launches, "BACKWARD", ((1e9, Launch(32, 4, 1)),))
+    monkeypatch.setattr(launches, "BACKWARD", ((1e9, Backward(32, 4, 1, True)),))
 
 
 def random(*shape, seed=0, dtype=torch.float32):
@@ -163,7 +163,7 @@ def test_gradients_of_every_surrogate_are_those_of_the_cpu(surrogate, dtype):
 def test_gradients_of_beta_and_threshold_are_the_same_however_steps_are_read():
     rule, found = ("zero", True, False, "atan", 2.0), []
     for ahead in (2, 4, 16):
-        launches.BACKWARD = ((1e9, Launch(32, ahead, 1)),)
+        launches.BACKWARD = ((1e9, Backward(32, ahead, 1, ahead == 4)),)
         found.append(gradients(gpu, SHAPE, rule))
     assert equal(found[0], found[1]) and equal(found[0], found[2])
 

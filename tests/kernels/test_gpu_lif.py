@@ -12,8 +12,8 @@ SMALL, LARGE = 0, 1  # rows of the tables of launches
 
 
 def options_of(table, row, unit):
-    options = dict(table[row][1].options)
-    return {"UNIT": unit, **{k: options[k] for k in ("BLOCK", "AHEAD")}}, options["num_warps"]
+    options = table[row][1].options
+    return {"UNIT": unit, **{k: v for k, v in options.items() if k.isupper()}}, options["num_warps"]
 
 
 def test_scan_in_the_interpreter():

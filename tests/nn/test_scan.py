@@ -132,14 +132,23 @@ def test_scan_takes_any_surrogate_that_is_a_function():
 
 @pytest.mark.parametrize(
     "lay", [lambda x: x.transpose(0, 1).contiguous().transpose(0, 1), lambda x: x.mT.contiguous().mT,
-            lambda x: torch.cat([x, x], 2)[:, :, :5]]
+            lambda x: torch.cat([x, x], 2)[:, :, :5], lambda x: x[:, :, :1].expand(3, 4, 5),
+            lambda x: x[0, 0, 0].expand(3, 4, 5)]
 )  # fmt: skip
 def test_scan_accepts_currents_that_are_not_contiguous(lay):
     n = neurons_of(5, "zero")
-    current = random(3, 4, 5)
-    got = scan(lay(current), n.cleared(current), n)
-    assert not lay(current).is_contiguous()
-    assert torch.equal(got[1], scan(current, n.cleared(current), n)[1])
+    current = lay(random(3, 4, 5).abs())
+    assert not current.is_contiguous()
+    results = []
+    for x in (current, current.contiguous()):
+        x = x.detach().requires_grad_()
+        spikes, mem, _ = scan(x, n.cleared(x), n)
+        mem.square().sum().backward()
+        results.append((spikes, mem, x.grad))
+    for got, expected in zip(*results, strict=True):
+        assert torch.equal(got, expected)
+    assert results[0][0].any()
+    assert torch.equal(fire(current, n.cleared(current), n, "float")[0], results[0][0].detach())
 
 
 def test_scan_accepts_gradients_expanded_from_one_number():
