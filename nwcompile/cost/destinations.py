@@ -11,6 +11,7 @@ import numpy as np
 from nwcompile.cost.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
+from nwcompile.kernels import cpu_flows
 
 RowsByClass = tuple[np.ndarray, np.ndarray, np.ndarray]  # as `Wiring.rows` gives them
 
@@ -95,11 +96,9 @@ def core_messages(found: Destinations, flow: Flows, n_cores: int) -> tuple[np.nd
 
     Pairs between which nothing is sent are left out.
     """
-    length = np.diff(found.offset)[flow.atom]
-    place = np.repeat(found.offset[:-1][flow.atom] - np.cumsum(length) + length, length) + np.arange(length.sum())
-    key = (np.repeat(flow.home, length) + 1) * n_cores + found.core[place]
-    key, inverse = np.unique(key, return_inverse=True)
-    messages = np.zeros(len(key), np.int64)
-    np.add.at(messages, inverse.reshape(-1), np.repeat(flow.messages, length))
-    sends = messages > 0
-    return np.stack([key // n_cores - 1, key % n_cores], 1)[sends], messages[sends]
+    order = np.argsort(flow.home, kind="stable")
+    start = np.searchsorted(flow.home[order], np.arange(-1, n_cores + 1))
+    offset, to, messages = cpu_flows.core_messages(
+        start, flow.atom[order], flow.messages[order], found.offset, found.core, n_cores
+    )
+    return np.stack([np.repeat(np.arange(-1, n_cores), np.diff(offset)), to], 1), messages

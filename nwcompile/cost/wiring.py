@@ -6,6 +6,8 @@ itself is such a list.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -32,12 +34,12 @@ class Wiring:
     kernel: np.ndarray | None = None  # int32[target]
     kernel_size: int = 0
 
-    @property
+    @cached_property
     def source_size(self) -> np.ndarray:
         """int64[source class]: neurons in each."""
         return np.bincount(self.source_class, minlength=self.n_source_classes)
 
-    @property
+    @cached_property
     def n_source_classes(self) -> int:
         """Number of source classes, those that nothing taps included."""
         return int(self.source_class.max(initial=-1)) + 1
@@ -63,8 +65,22 @@ class Wiring:
         )
 
 
+_known: WeakKeyDictionary[Connection, tuple[tuple, Wiring]] = WeakKeyDictionary()  # connections do not change
+
+
 def wiring(network: Network, connection: Connection) -> Wiring:
-    """The Wiring of one connection of a normalized network; raises ModelError for other kinds of connection."""
+    """The Wiring of one connection of a normalized network; raises ModelError for other kinds of connection.
+
+    It is made once for a connection and kept as long as that is: to sort the synapses of a list takes longest.
+    """
+    shapes = network.node(connection.source).shape, network.node(connection.target).shape
+    known = _known.get(connection)
+    if known is None or known[0] != shapes:
+        known = _known[connection] = shapes, _made(network, connection)
+    return known[1]
+
+
+def _made(network: Network, connection: Connection) -> Wiring:
     source, target = network.node(connection.source), network.node(connection.target)
     if isinstance(connection, Dense):
         one = np.zeros(source.n_neurons, np.int32), np.zeros(target.n_neurons, np.int32)
