@@ -4,7 +4,9 @@ dvs: the DVS-gesture net of reference/models, 1000 hardware steps on Loihi 1 wit
 of reference/nir on frames of its recordings' size. mnist: the demo's net. random: 20,000 neurons that fire by biases
 and send at random. potjans: the cortical microcircuit of Potjans and Diesmann (Cereb. Cortex 24(3), 2014, table 5) at
 10 % of its cells, driven by biases at its rates. vgg9: a spiking VGG-9 on 32 x 32 x 3 (Lee et al., Front. Neurosci. 14,
-2020: 64-64-P-128-128-P-256-256-256-P-1024-10) with random weights, its pools spiking too: 275,466 neurons.
+2020: 64-64-P-128-128-P-256-256-256-P-1024-10) with random weights, its pools spiking too: 275,466 neurons; vgg9-8 and
+vgg9-16 are the same layers on smaller images. million: the same layers on 64 x 64 x 3, 1,098,762 neurons, on 16 chips.
+sheet: 100,000 neurons on a plane, 500 synapses each with neurons near it, one in ten anywhere: 50 M synapses.
 """
 
 from collections.abc import Callable
@@ -105,33 +107,61 @@ def potjans(reference: Path) -> Net:
     return _driven(nw.Network.from_arrays(layers, edges), chip, 1000)
 
 
-def vgg9(reference: Path) -> Net:
-    """On a board of chips like Loihi 2 that share the kernels of convolutions; uniform activity, 4 steps to measure."""
+def vgg9(reference: Path, side: int = 32, routers: tuple[int, int] = (16, 8)) -> Net:
+    """On a board of chips like Loihi 2 that share the kernels of convolutions; uniform activity, 4 steps to measure.
+
+    `side` of the image; `routers`: columns and rows of the board, chips of 8 x 4 routers with 4 cores each.
+    """
     rng = np.random.default_rng(0)
-    keys = {"noc.columns": 16, "noc.rows": 8, "noc.chip_columns": 8, "noc.chip_rows": 4, "noc.chip_hop_cycles": 1000,
-            "weights.sharing": True, "core.synapse_bits": None, "core.max_neurons": 2048}  # fmt: skip
+    keys = {"noc.columns": routers[0], "noc.rows": routers[1], "noc.chip_columns": 8, "noc.chip_rows": 4,
+            "noc.chip_hop_cycles": 1000, "weights.sharing": True, "core.synapse_bits": None,
+            "core.max_neurons": 2048}  # fmt: skip
     chip = nw.Chip.load("loihi2").replace(keys)
+
+    def even(*shape: int) -> np.ndarray:  # the chip's grid of signed weights
+        return (2 * rng.integers(-4, 5, shape)).astype(np.int8)
+
     layers, edges, before, channels = {}, [], "in", 3
     for i, width in enumerate((64, 64, "p", 128, 128, "p", 256, 256, 256, "p")):
         name = f"{'pool' if width == 'p' else 'conv'}{i}"
         if width == "p":
-            edge = nw.Conv2d(before, name, np.ones((channels, 1, 2, 2), np.int8), stride=2, groups=channels)
+            edge = nw.Conv2d(before, name, np.full((channels, 1, 2, 2), 2, np.int8), stride=2, groups=channels)
         else:
-            edge = nw.Conv2d(before, name, rng.integers(-8, 9, (width, channels, 3, 3)).astype(np.int8), padding=1)
+            edge = nw.Conv2d(before, name, even(width, channels, 3, 3), padding=1)
             channels = width
         edges.append(edge)
         layers[name], before = nw.NeuronSpec(threshold=64 * 12, fixed=chip.fixed_point), name
-    n = channels * 16
+    n = channels * (side // 8) ** 2
     for name, width in (("dense1", 1024), ("dense2", 10)):
-        edges.append(nw.Dense(before, name, rng.integers(-8, 9, (width, n)).astype(np.int8)))
+        edges.append(nw.Dense(before, name, even(width, n)))
         layers[name], before, n = nw.NeuronSpec(threshold=64 * 12, fixed=chip.fixed_point), name, width
-    network = nw.Network.from_arrays(layers, edges, {"in": (3, 32, 32)})
-    x = (rng.random((1, 4, 3, 32, 32)) < 0.1).astype(np.int8)
+    network = nw.Network.from_arrays(layers, edges, {"in": (3, side, side)})
+    x = (rng.random((1, 4, 3, side, side)) < 0.1).astype(np.int8)
     return Net(_mapped(network, chip, Activity.uniform(network, 4)), x, 4)
 
 
-NETS: dict[str, Callable[[Path], Net]] = {"dvs": dvs, "cnn": cnn, "mnist": mnist, "random": random,
-                                          "potjans": potjans, "vgg9": vgg9}  # fmt: skip
+def sheet(reference: Path, n: int = 100_000, fan_in: int = 500) -> Net:
+    """Neurons on a square, synapses from a normal distribution of 12 neurons' width around each; uniform activity."""
+    rng, side = np.random.default_rng(0), round(n**0.5)
+    post = np.repeat(np.arange(n, dtype=np.int32), fan_in)
+    pre = np.empty(len(post), np.int32)
+    for at in range(0, len(post), 1 << 22):  # a piece at a time, for memory
+        part = post[at : at + (1 << 22)]
+        step = np.rint(rng.normal(0, 12, (2, len(part)))).astype(np.int32)
+        near = (part // side + step[0]) % side * side + (part % side + step[1]) % side
+        pre[at : at + len(part)] = np.where(rng.random(len(part)) < 0.9, near, rng.integers(0, n, len(part))) % n
+    chip = nw.Chip.load("loihi1").replace(NO_AXON_LIMITS)
+    spec = nw.NeuronSpec(threshold=1000 << 6, fixed=chip.fixed_point)
+    edge = nw.Sparse("n", "n", pre, post, rng.integers(1, 100, len(post)).astype(np.int8), delay=1)
+    network = nw.Network.from_arrays({"n": (spec, (n,))}, [edge])
+    return Net(_mapped(network, chip, Activity.uniform(network, 4)), None, 4)
+
+
+NETS: dict[str, Callable[[Path], Net]] = {
+    "dvs": dvs, "cnn": cnn, "mnist": mnist, "random": random, "potjans": potjans, "vgg9": vgg9,
+    "vgg9-8": lambda at: vgg9(at, 8), "vgg9-16": lambda at: vgg9(at, 16), "million": lambda at: vgg9(at, 64, (32, 16)),
+    "sheet": sheet,
+}  # fmt: skip
 
 
 def _driven(network: nw.Network, chip: nw.Chip, steps: int) -> Net:
