@@ -60,8 +60,9 @@ def _departures(d, s, unit, core, sign):
         s.used[core, OUT_AXONS] += n * d.group_size[g]
         s.total[MESSAGES] += n * d.group_spikes[g]
         s.total[REMOTE] += (n - sign * (s.n_rows[core, atom] > 0)) * d.group_spikes[g]
-        for i in range(d.spike_offset[g], d.spike_offset[g + 1]):
-            s.load[core, d.spike_step[i]] += n * d.cycles[0] * d.spike_count[i]
+        if d.cycles[0]:
+            for i in range(d.spike_offset[g], d.spike_offset[g + 1]):
+                s.load[core, d.spike_step[i]] += n * d.cycles[0] * d.spike_count[i]
 
 
 @kernel
@@ -82,8 +83,9 @@ def _axon(d, s, atom, core, column, sign):
         s.total[MESSAGES] += sign * d.group_spikes[g]
         if home != core:
             s.total[REMOTE] += sign * d.group_spikes[g]
-        for i in range(d.spike_offset[g], d.spike_offset[g + 1]):
-            s.load[home, d.spike_step[i]] += sign * d.cycles[0] * d.spike_count[i]
+        if d.cycles[0]:
+            for i in range(d.spike_offset[g], d.spike_offset[g + 1]):
+                s.load[home, d.spike_step[i]] += sign * d.cycles[0] * d.spike_count[i]
 
 
 @kernel
@@ -152,6 +154,19 @@ def _core_excess(d, s, core):
 
 
 @kernel
+def settle_limits(d, s):
+    """Bring the excess up to date; nothing is touched any more."""
+    n_cores = len(s.n_units)
+    for i in range(s.touched[-1]):
+        core = s.touched[i] % n_cores
+        over = _core_excess(d, s, core)
+        s.total[EXCESS] += over - s.excess[core]
+        s.excess[core] = over
+        s.is_touched[s.touched[i]] = False
+    s.touched[-1] = 0
+
+
+@kernel
 def settle(d, s):
     """Bring the largest load of every step, the time and the excess up to date."""
     n_columns, n_steps = s.load.shape
@@ -171,14 +186,7 @@ def settle(d, s):
     for h in range(n_steps):
         time += s.top[h]
     s.total[TIME] = time + n_steps * d.barrier[s.total[N_USED]]
-    n_cores = len(s.n_units)
-    for i in range(n_touched):
-        core = s.touched[i] % n_cores
-        over = _core_excess(d, s, core)
-        s.total[EXCESS] += over - s.excess[core]
-        s.excess[core] = over
-        s.is_touched[s.touched[i]] = False
-    s.touched[-1] = 0
+    settle_limits(d, s)
 
 
 @inlined
@@ -215,19 +223,14 @@ def _keep(s):
 @inlined
 def _forget(d, s):
     """After the loads were put back: the largest loads and totals as `_keep` saw them."""
-    n_cores = len(s.n_units)
-    for i in range(s.touched[-1]):
-        core = s.touched[i] % n_cores
-        s.excess[core] = _core_excess(d, s, core)
-        s.is_touched[s.touched[i]] = False
-    s.touched[-1] = 0
+    settle_limits(d, s)
     _copy(s.old_top, s.top)
     _copy(s.old_column, s.top_column)
     _copy(s.old_total, s.total)
 
 
 @kernel
-def _move(d, s, unit, other, core):
+def move(d, s, unit, other, core):
     """Move a unit to `core`, and `other`, if there is one, from there to where the unit was."""
     home = s.core_of[unit]
     take(d, s, unit)
@@ -239,7 +242,7 @@ def _move(d, s, unit, other, core):
 
 
 @kernel
-def _unit_on(s, state, core):
+def unit_on(s, state, core):
     """A random unit of a core; -1 if none was met."""
     n = len(s.core_of)
     for _ in range(4 * len(s.n_units)):
@@ -260,11 +263,11 @@ def _propose(d, s, state):
     if below(state, 4) > 0:
         column = s.top_column[h]
         core = column % n_cores
-        unit = _unit_on(s, state, core)
+        unit = unit_on(s, state, core)
         if unit < 0:
             return -1, -1, 0
         for _ in range(3):
-            u = _unit_on(s, state, core)
+            u = unit_on(s, state, core)
             if column >= n_cores and u >= 0 and d.receive[u, h] > d.receive[unit, h]:
                 unit = u
         target = below(state, n_cores)
@@ -278,7 +281,7 @@ def _propose(d, s, state):
         return -1, -1, 0
     other = -1
     if below(state, 2) == 0:
-        other = _unit_on(s, state, target)
+        other = unit_on(s, state, target)
     return unit, other, target
 
 
@@ -329,7 +332,7 @@ def search(d, s, weight, temperature, n_moves, keep_all, state, best):
                 continue
         home = s.core_of[unit]
         _keep(s)
-        _move(d, s, unit, other, core)
+        move(d, s, unit, other, core)
         settle(d, s)
         delta = cost(s.total, weight) - before
         accept = s.total[EXCESS] <= over
@@ -337,7 +340,7 @@ def search(d, s, weight, temperature, n_moves, keep_all, state, best):
             drawn = uniform(state)
             accept = temperature > 0.0 and drawn < np.exp(-delta / temperature)
         if not accept:
-            _move(d, s, unit, other, home)
+            move(d, s, unit, other, home)
             _forget(d, s)
         elif s.total[EXCESS] < least or (s.total[EXCESS] == least and before + delta < lowest):
             least, lowest = s.total[EXCESS], before + delta

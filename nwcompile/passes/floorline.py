@@ -23,11 +23,12 @@ from nwcompile.passes import capacity
 from nwcompile.passes.core_rules import has_rules
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.sequential import in_order, sequential
+from nwcompile.passes.striped import units
 from nwcompile.passes.unit_search import Partition, Search, improved
 from nwcompile.passes.units import fitting_units
 
 UNITS_PER_CORE = 16  # that the search begins with
-N_LEVELS = 3  # of units, each half as heavy as those before
+N_LEVELS = 2  # of units, each half as heavy as those before
 MOST_UNITS = 10_000  # that it begins with, unless the chip makes them smaller
 FINE = 128  # neurons up to which every one is a unit from the beginning
 GROWTH = 1.5  # between the numbers of cores that are tried
@@ -113,16 +114,19 @@ def _core_counts(search: Search, n_slices: int) -> list[int]:
 
 
 def _begun(search: Search, n_cores: int) -> Partition:
-    """Coarse units, dealt over the cores in turn or in slices of equal load, what is better, and a short search."""
+    """Coarse units, dealt over the cores in turn, pixel by pixel or in slices of equal load, what is best, and a search."""
     n = len(search.load)
     unit_of = np.arange(n)
     if n > FINE:
         unit_of = fitting_units(search.network, search.chip, search.load, UNITS_PER_CORE * n_cores)
-    turn = np.argsort(np.argsort(np.unique(unit_of, return_index=True)[1]))
+    first = np.unique(unit_of, return_index=True)[1]
+    turn = np.argsort(np.argsort(first))
     order = np.argsort(turn)
     upto = np.cumsum(np.bincount(unit_of, search.load)[order])
     slices = np.minimum((upto - upto[0] / 2) * n_cores // upto[-1], n_cores - 1).astype(np.int64)[turn]
-    return improved(search, unit_of, [turn % n_cores, slices], n_cores, FIRST_EFFORT)
+    pixels = [units(search.network, n_bands)[first] for n_bands in (1, 2)]
+    starts = [turn, *pixels]
+    return improved(search, unit_of, [*(start % n_cores for start in starts), slices], n_cores, FIRST_EFFORT)
 
 
 def _finer(search: Search, coarse: Partition, level: int, effort: float) -> Partition:

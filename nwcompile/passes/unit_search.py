@@ -1,5 +1,6 @@
 """Unit search: the cores of given units made better, move by move, under all limits of the chip."""
 
+import itertools
 import time
 from typing import NamedTuple
 
@@ -10,17 +11,21 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.schedule import Schedule
-from nwcompile.kernels import cpu_demand, cpu_moves
+from nwcompile.kernels import cpu_demand, cpu_moves, cpu_smooth
 from nwcompile.passes.demand import empty_loads, unit_demand
 from nwcompile.passes.objective import weights
 
-WORK = 1_800_000_000  # steps and rows that one search may look at, a move counting for `EACH_MOVE` more
-EACH_MOVE = 1500
-FEWEST_MOVES, MOVES_PER_UNIT = 300, 300  # tried at least, and at most for each unit
-SMALL = 1000  # units up to which the search begins hot
-CHUNK = 1000  # moves between two looks at the clock
-HEAT = 0.3  # of the cost, and divided by the number of units: where the temperature starts
-COOLING = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.01, 0.0)  # of that temperature; as many moves at each
+FEW = 64  # units up to which the exact time is annealed, and a smooth one beyond
+WORK, EACH_MOVE = 2_500_000_000, 1500  # steps and rows that an annealing may look at, a move counting for more
+MOVES_PER_UNIT = 600  # of a smooth annealing, at most
+HEAT = 0.15  # of the cost, and divided by the number of units: where its temperature starts
+COOLING = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.0)  # of that temperature; as many moves at each
+STEEP_FROM = 4  # of these temperatures on, the smooth time is nearer to the exact one
+CHUNK = 5000  # moves between two looks at the norms and the clock
+DESCENT = 0.1  # of the usual moves of an exact search, where it follows a smooth one
+EXACT_WORK, FEWEST_MOVES, EXACT_PER_UNIT = 1_800_000_000, 300, 300  # of an exact search: steps and rows, moves
+EXACT_HEAT, EXACT_COOLING = 0.3, (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.01, 0.0)
+EXACT_CHUNK = 1000
 
 
 class Search(NamedTuple):
@@ -74,7 +79,10 @@ def improved(search: Search, unit_of: np.ndarray, starts: list[np.ndarray], n_co
     best = min((_counted(demand, chip, unit_of, start, weight) for start in starts), key=lambda p: p.rank)
     if n_cores == 1 or len(best.core_of) == 1:
         return best
-    for heat in (HEAT, 0.0) if len(best.core_of) <= SMALL else (0.0,):
+    if len(best.core_of) > FEW:
+        best = _smoothed(search, demand, weight, best, effort)
+        return _annealed(search, demand, weight, best, 0.0, DESCENT * effort)
+    for heat in (EXACT_HEAT, 0.0):
         best = _annealed(search, demand, weight, best, heat, effort)
     return best
 
@@ -91,20 +99,50 @@ def _filled(demand: cpu_demand.Demand, chip: Chip, core_of) -> cpu_demand.Loads:
     return loads
 
 
+def _smoothed(search: Search, demand, weight: np.ndarray, start: Partition, effort: float) -> Partition:
+    """What an annealing by the smooth time of `cpu_smooth` makes of `start`, if that is better.
+
+    Messages are received there but take no time to send. Given up as `_annealed` is.
+    """
+    quiet = demand._replace(cycles=demand.cycles * [0, 1, 1])
+    loads, n_steps = _filled(quiet, search.chip, start.core_of), demand.send.shape[1]
+    smooth = np.ones(n_steps), np.ones(n_steps), np.ones(len(loads.load))
+    readers, keep_all = readers_of(demand), search.options.n_cores is not None
+    n_units = len(start.core_of)
+    each = EACH_MOVE + n_steps + len(demand.in_row) // n_units
+    n_moves = -(-int(effort * min(MOVES_PER_UNIT * n_units, WORK // each)) // len(COOLING))
+    for i, left in itertools.product(range(len(COOLING)), range(n_moves, 0, -CHUNK)):
+        over, is_steep = loads.total[cpu_demand.EXCESS], i >= STEEP_FROM
+        cpu_smooth.take_norms(loads, *smooth[:2], is_steep)
+        cpu_smooth.anneal(quiet, loads, weight, readers, smooth, is_steep, HEAT * start.cost / n_units * COOLING[i],
+                          min(left, CHUNK), keep_all, search.state)  # fmt: skip
+        if search.is_late or (over and over == loads.total[cpu_demand.EXCESS]):
+            break
+    return min(start, _counted(demand, search.chip, start.unit_of, loads.core_of, weight), key=lambda p: p.rank)
+
+
+def readers_of(demand: cpu_demand.Demand) -> tuple[np.ndarray, np.ndarray]:
+    """CSR by atom: the units that read it, once for every row."""
+    unit = np.repeat(np.arange(len(demand.size), dtype=np.int32), np.diff(demand.in_offset))
+    atom = demand.row_atom[demand.in_row]
+    order = np.argsort(atom, kind="stable")
+    return np.searchsorted(atom[order], np.arange(len(demand.atom_size) + 1)), unit[order]
+
+
 def _annealed(search: Search, demand, weight: np.ndarray, start: Partition, heat: float, effort: float) -> Partition:
     """The best of an annealing (Kirkpatrick et al., Science 220, 1983) from `start`; with `heat` 0 only down.
 
-    Given up where limits are exceeded and a whole `CHUNK` of moves has not mended any of it.
+    Given up where limits are exceeded and a whole `EXACT_CHUNK` of moves has not mended any of it.
     """
     n_units, n_steps = demand.send.shape
     each = EACH_MOVE + n_steps + len(demand.in_row) // n_units
-    n_moves = int(effort * min(MOVES_PER_UNIT * n_units, WORK // each)) + FEWEST_MOVES
+    n_moves = int(effort * min(EXACT_PER_UNIT * n_units, EXACT_WORK // each)) + FEWEST_MOVES
     loads, best = _filled(demand, search.chip, start.core_of), start
     keep_all = search.options.n_cores is not None
-    temperatures = [heat * start.cost / n_units * step for step in COOLING] if heat else [0.0]
+    temperatures = [heat * start.cost / n_units * step for step in EXACT_COOLING] if heat else [0.0]
     for temperature in temperatures:
-        for left in range(-(-n_moves // len(temperatures)), 0, -CHUNK):
-            core_of, n, over = loads.core_of.copy(), min(left, CHUNK), best.excess
+        for left in range(-(-n_moves // len(temperatures)), 0, -EXACT_CHUNK):
+            core_of, n, over = loads.core_of.copy(), min(left, EXACT_CHUNK), best.excess
             rank = cpu_moves.search(demand, loads, weight, temperature, n, keep_all, search.state, core_of)
             if rank < best.rank:
                 best = best._replace(core_of=core_of, excess=int(rank[0]), cost=rank[1])
