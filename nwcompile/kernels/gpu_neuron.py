@@ -61,6 +61,53 @@ def read_ahead(at, t, n_steps, step, lanes, AHEAD: tl.constexpr):
     return values
 
 
+@triton.jit
+def rule_of(rule, neuron, n, lanes):
+    """The numbers of these neurons: threshold, keep_u, keep_v, bias_u, bias, reset_value, v_min, refractory."""
+    numbers = (tl.load(rule + neuron, mask=lanes, other=1),)
+    for k in tl.static_range(1, 8):
+        numbers = numbers + (tl.load(rule + k * n + neuron, mask=lanes, other=0),)
+    return numbers
+
+
+@triton.jit
+def is_updated(u, v, numbers):
+    """Whether there is anything to update but events: a bias, v, or a u that outlasts the step."""
+    return (v != 0) | (numbers[4] != 0) | (numbers[3] != 0) | ((u != 0) & (numbers[1] != 0))
+
+
+@triton.jit
+def advance(
+    x, u, v, since, numbers,
+    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, WRAPS: tl.constexpr,
+    STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    """One step from the synaptic sums `x`: spikes, u, v, steps since the last spike. numbers: those of `rule_of`."""
+    threshold, keep_u, keep_v, bias_u, bias, reset_value, v_min, refractory = numbers
+    u = decay(u, keep_u, DECAY_BITS, WIDE) + ((x + bias_u) << SHIFT)
+    u = wrap(u, STATE_BITS) if WRAPS else saturate(u, STATE_BITS)
+    new = decay(v, keep_v, DECAY_BITS, WIDE)
+    before = spike_count(v, threshold, STRICT, SPIKE_KIND) if FIRES and TIMING != NOW else tl.zeros_like(v)
+    if TIMING == NEXT and RESET != RESET_SUBTRACT and RESET != RESET_NONE:
+        new = tl.where(before != 0, reset_value, new)
+    new += u + bias
+    if TIMING != NOW and RESET == RESET_SUBTRACT:
+        new -= before * threshold
+    new = saturate(new, STATE_BITS)
+    count = spike_count(new, threshold, STRICT, SPIKE_KIND) if FIRES else tl.zeros_like(v)
+    if FIRES and TIMING != NEXT:
+        if RESET == RESET_SUBTRACT:
+            new -= (count - before if TIMING == BOTH else count) * threshold
+        elif RESET != RESET_NONE:
+            new = tl.where(count != 0, reset_value, new)
+    new = saturate(tl.maximum(new, v_min), STATE_BITS)
+    since = tl.minimum(since + 1, LONG_AGO)
+    frozen = since < refractory
+    count = tl.where(frozen, 0, count)
+    return count, u, tl.where(frozen, v, new), tl.where(count != 0, 0, since)
+
+
 @triton.jit(
     do_not_specialize=["n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample",
                        "touched_step", "touched_neuron", "out_sample"],
@@ -75,7 +122,7 @@ def scan(
     u_out,  # int32 | int64 [sample, step, neuron]: written if KEEPS
     v_out,  # likewise
     updates,  # int32 [step, neuron]: added to if COUNTS
-    n_lanes, n, n_steps, drive_sample, drive_step, drive_bits, touched_sample, touched_step, touched_neuron,
+    n_lanes, n, n_steps, drive_bits, drive_sample, drive_step, touched_sample, touched_step, touched_neuron,
     out_sample,
     STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, WRAPS: tl.constexpr,
     STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
@@ -90,14 +137,7 @@ def scan(
     lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     lanes = lane < n_lanes
     sample, neuron = (lane // n).to(tl.int64), lane % n
-    threshold = tl.load(rule + neuron, mask=lanes, other=1)
-    keep_u = tl.load(rule + n + neuron, mask=lanes, other=0)
-    keep_v = tl.load(rule + 2 * n + neuron, mask=lanes, other=0)
-    bias_u = tl.load(rule + 3 * n + neuron, mask=lanes, other=0)
-    bias = tl.load(rule + 4 * n + neuron, mask=lanes, other=0)
-    reset_value = tl.load(rule + 5 * n + neuron, mask=lanes, other=0)
-    v_min = tl.load(rule + 6 * n + neuron, mask=lanes, other=0)
-    refractory = tl.load(rule + 7 * n + neuron, mask=lanes, other=0)
+    numbers = rule_of(rule, neuron, n, lanes)
     if RESUMES:
         u = tl.load(state + lane, mask=lanes, other=0)
         v = tl.load(state + n_lanes + lane, mask=lanes, other=0)
@@ -124,34 +164,15 @@ def scan(
         for k in tl.static_range(AHEAD):
             now = lanes & (t + k < n_steps)
             if COUNTS:
-                updated = (v != 0) | (bias != 0) | (bias_u != 0) | ((u != 0) & (keep_u != 0))
+                updated = is_updated(u, v, numbers)
                 if TOUCHED:
                     updated = updated | (events[k] != 0)
                 tl.atomic_add(updates_at, updated.to(tl.int32), mask=now & updated, sem="relaxed")
                 updates_at += n
-            x = sums[k].to(number) << drive_bits
-            u = decay(u, keep_u, DECAY_BITS, WIDE) + ((x + bias_u) << SHIFT)
-            u = wrap(u, STATE_BITS) if WRAPS else saturate(u, STATE_BITS)
-            new = decay(v, keep_v, DECAY_BITS, WIDE)
-            before = spike_count(v, threshold, STRICT, SPIKE_KIND) if FIRES and TIMING != NOW else tl.zeros_like(v)
-            if TIMING == NEXT and RESET != RESET_SUBTRACT and RESET != RESET_NONE:
-                new = tl.where(before != 0, reset_value, new)
-            new += u + bias
-            if TIMING != NOW and RESET == RESET_SUBTRACT:
-                new -= before * threshold
-            new = saturate(new, STATE_BITS)
-            count = spike_count(new, threshold, STRICT, SPIKE_KIND) if FIRES else tl.zeros_like(v)
-            if FIRES and TIMING != NEXT:
-                if RESET == RESET_SUBTRACT:
-                    new -= (count - before if TIMING == BOTH else count) * threshold
-                elif RESET != RESET_NONE:
-                    new = tl.where(count != 0, reset_value, new)
-            new = saturate(tl.maximum(new, v_min), STATE_BITS)
-            since = tl.minimum(since + 1, LONG_AGO)
-            frozen = since < refractory
-            v = tl.where(frozen, v, new)
-            count = tl.where(frozen, 0, count)
-            since = tl.where(count != 0, 0, since)
+            count, u, v, since = advance(
+                sums[k].to(number) << drive_bits, u, v, since, numbers, STATE_BITS, DECAY_BITS, SHIFT, WRAPS, STRICT,
+                FIRES, SPIKE_KIND, RESET, TIMING, WIDE
+            )  # fmt: skip
             tl.store(spikes + out_at, count, mask=now)
             if KEEPS:
                 tl.store(u_out + out_at, u, mask=now)

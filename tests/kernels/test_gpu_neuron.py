@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from nwcompile.kernels.gpu_loop import scan_loop
 from nwcompile.kernels.gpu_neuron import scan
 from nwcompile.kernels.gpu_sums import gather
 from tests.kernels.gpu_harness import PROCESSORS, compiled
@@ -39,6 +40,19 @@ def test_scan_compiles_to_whole_numbers(constants, processor):
     found = compiled(scan, types, constants, processor, warps=constants["BLOCK"] // 32)
     assert all(map(is_whole, found.instructions)) and found.fused == [] and not found.spills
     assert any(i.startswith(("red.", "atom.")) for i in found.instructions) == constants["COUNTS"]
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("counts, size, warps", [(False, 128, 8), (True, 64, 4)])
+def test_loop_compiles_to_whole_numbers_and_keeps_its_weights_in_registers(counts, size, warps, processor):
+    types = {"drive": "*i32", "touched": "*u8", "rule": "*i32", "weight": "*i32", "synapse": "*u8", "spikes": "*i8",
+             "u_out": "*i32", "v_out": "*i32", "updates": "*i32",
+             **dict.fromkeys(set(SCALARS) - {"n_lanes", "out_sample"}, "i32")}  # fmt: skip
+    left_out = ("WIDE", "RESUMES", "BLOCK")
+    constants = {name: value for name, value in PLAIN.items() if name not in left_out}
+    constants |= {"COUNTS": counts, "TOUCHED": counts, "AHEAD": 4, "SIZE": size}
+    found = compiled(scan_loop, types, constants, processor, warps=warps)
+    assert all(map(is_whole, found.instructions)) and found.fused == [] and not found.spills
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)

@@ -15,7 +15,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.sim import sequence, simulate
 from nwcompile.sim.crosscheck import compare
-from nwcompile.sim.cuda import device, synapses
+from nwcompile.sim.cuda import device, loop, synapses
 from nwcompile.sim.cuda.inference import Inference
 from nwcompile.sim.reference import run_network
 from tests.nets import FIXED, conv_net, dense_net, integers, sparse_edge
@@ -86,6 +86,14 @@ def test_cuda_wide_states_and_decays(spikes, state_bits, overflow):
     agrees(Network.from_arrays({"a": spec}, [Dense("in", "a", weight)], {"in": 4}), spikes_in(2, 12, 4, low=-2, high=9))
 
 
+@pytest.mark.parametrize("overflow", ["wrap", "saturate"])
+def test_cuda_edges_of_the_state(overflow):
+    """u = -2**7 wraps in 8 bits, 2**7 and what saturates at 2**7 - 1 do not; 3 * 2**7 is the most that wraps back."""
+    spec = NeuronSpec(threshold=100, spikes="bipolar", decay_u=0, fixed=FixedPoint(8, 12, 0, overflow))
+    weight = np.array([[-128], [128], [-127], [127], [129], [-129], [256]])
+    agrees(Network.from_arrays({"a": spec}, [Dense("in", "a", weight)], {"in": 1}), np.ones((1, 5, 1)))
+
+
 @pytest.mark.parametrize("largest, high", [(127, 127), (128, 1), (255, 200), (32767, 1), (1 << 20, 40_000)])
 def test_cuda_weights_and_payloads_of_any_width(largest, high):
     weight = np.random.default_rng(1).integers(-largest, largest + 1, (5, 11))
@@ -101,8 +109,8 @@ def test_cuda_convolution_in_parts(monkeypatch):
 
 def test_cuda_convolution_of_another_view_in_a_loop():
     weight = integers((3, 3, 1, 2))
-    loop = Conv2d("a", "a", weight, padding=(0, 1), dilation=(1, 2), delay=2, source_shape=(3, 1, 4))
-    edges = [Dense("in", "a", integers((12, 5))), loop]
+    back = Conv2d("a", "a", weight, padding=(0, 1), dilation=(1, 2), delay=2, source_shape=(3, 1, 4))
+    edges = [Dense("in", "a", integers((12, 5))), back]
     agrees(Network.from_arrays({"a": (FIXED, 12)}, edges, {"in": 5}), spikes_in(3, 9, 5))
 
 
@@ -117,6 +125,20 @@ def test_cuda_layers_that_feed_each_other(delay):
         Dense("b", "b", integers((4, 4), 3), delay=delay + 1),
     ]
     agrees(Network.from_arrays({"b": (FIXED, 4), "a": (several, 6)}, edges, {"in": 5}), spikes_in(2, 13, 5, high=3))
+
+
+@pytest.mark.parametrize("largest", [loop.LARGEST, 5])
+@pytest.mark.parametrize("kind", ["binary", "multi"])
+def test_cuda_layer_that_feeds_itself(kind, largest, monkeypatch):
+    """In one program a sample, or, where the layer is too large for that, step by step."""
+    monkeypatch.setattr(loop, "LARGEST", largest)
+    spec = FIXED.replace(spikes=kind, reset="subtract", threshold=150, refractory=2, decay_v=300)
+    edges = [
+        Dense("in", "a", integers((6, 5)) * 2),
+        sparse_edge("a", "a", 6, 6, 15, 2),
+        Conv2d("a", "a", integers((2, 2, 1, 2), 4), padding=(0, 1), dilation=(1, 2), delay=1, source_shape=(2, 1, 3)),
+    ]
+    agrees(Network.from_arrays({"a": (spec, 6)}, edges, {"in": 5}), spikes_in(2, 10, 5, high=3))
 
 
 def test_cuda_samples_in_chunks(monkeypatch):

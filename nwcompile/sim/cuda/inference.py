@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from nwcompile.ir.network import Network
+from nwcompile.sim.cuda.loop import loop_of
 from nwcompile.sim.cuda.neurons import Neurons, Scan
 from nwcompile.sim.cuda.product import INT32, INT64, Way, verify_sum
 from nwcompile.sim.cuda.synapses import synapses
@@ -50,6 +51,10 @@ class Inference:
         for c, delay in zip(network.connections, delays, strict=True):
             found = synapses(c, network.node(c.source), network.node(c.target), device)
             self.into[c.target].append((c.source, int(delay), found))
+        self.loops = {}
+        for name, *others in groups:
+            own = [e for e in zip(network.connections, delays, strict=True) if e[0].source == e[0].target == name]
+            self.loops[name] = loop_of(network.node(name), own, device) if own and not others else None
 
     def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
         """Fill the chunk's part of the NumPy arrays of all layers, from those of its inputs."""
@@ -82,11 +87,9 @@ class Inference:
         return done
 
     def _run_group(self, names, shape, sources: dict, ranges: dict, keep_states, counts, done: Recorded) -> None:
-        is_loop = any(source in names for name in names for source, *_ in self.into[name])
         ranges |= {name: self.neurons[name].range for name in names}
         edges = {name: [Edge(s, d, syn, syn.way(*ranges[s])) for s, d, syn in self.into[name]] for name in names}
-        inner = {name: [e for e in edges[name] if e.source in names] for name in names}
-        length = min([shape[1], *(e.delay for found in inner.values() for e in found if e.delay)])
+        inner = {name: [e for e in found if e.source in names] for name, found in edges.items()}
         drives, scans = {}, {}
         for name in names:
             neurons = self.neurons[name]
@@ -97,16 +100,14 @@ class Inference:
                 if edge.source not in names:
                     drives[name].add(edge, sources[edge.source], slice(0, shape[1]))
             keeps, is_wide = keep_states or not neurons.node.neuron.fires, not neurons.fits_32_bits(largest)
-            scans[name] = Scan(neurons, *shape, is_wide, keeps, counts, is_loop)
-        sources |= {name: scans[name].spikes for name in names}
-        for start in range(0, shape[1], length):
-            steps = slice(start, min(start + length, shape[1]))
-            for name in names:
-                for edge in inner[name]:
-                    drives[name].add(edge, sources[edge.source], steps)
-                scans[name].advance(*drives[name].of(steps), steps)
-        for name in names:
-            self._record(name, scans[name], done)
+            scans[name] = Scan(neurons, *shape, is_wide, keeps, counts)
+        loop = self.loops[names[0]]
+        if loop is not None and not scans[names[0]].is_wide:
+            scans[names[0]].run_loop(*drives[names[0]].of(slice(0, shape[1])), loop)
+        else:
+            _advance(inner, drives, scans, shape[1])
+        for name, scan in scans.items():
+            self._record(name, scan, done)
             sources[name] = done.spikes[name]
             if self.neurons[name].node.neuron.spikes == "multi":
                 ranges[name] = range_of(sources[name])
@@ -118,6 +119,20 @@ class Inference:
             done.states[name] = {"u": scan.u.unflatten(2, shape), "v": scan.v.unflatten(2, shape)}
         if scan.counts:
             done.updates[name] = scan.updates
+
+
+def _advance(inner: dict[str, list[Edge]], drives: dict, scans: dict, n_steps: int) -> None:
+    """Run layers over all steps, so many at a time as the shortest delay of the connections between them allows.
+
+    Those without delay act within the steps of a time: their sources come first.
+    """
+    length = min([n_steps, *(edge.delay for edges in inner.values() for edge in edges if edge.delay)])
+    for start in range(0, n_steps, length):
+        steps = slice(start, min(start + length, n_steps))
+        for name, scan in scans.items():
+            for edge in inner[name]:
+                drives[name].add(edge, scans[edge.source].spikes, steps)
+            scan.advance(*drives[name].of(steps), steps, length < n_steps)
 
 
 class Drive:

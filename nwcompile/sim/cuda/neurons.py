@@ -5,12 +5,14 @@ import torch
 
 from nwcompile.ir.network import Node
 from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
+from nwcompile.kernels.gpu_loop import scan_loop
 from nwcompile.kernels.gpu_neuron import scan
+from nwcompile.sim.cuda.loop import Loop
 from nwcompile.sim.cuda.product import INT32
 from nwcompile.sim.update import LONG_AGO, NO_CLAMP
 
 FEW_LANES = 1 << 15  # neurons of all samples; below, blocks of one warp reach more multiprocessors
-AHEAD = 8  # steps of input under way
+AHEAD, AHEAD_IN_LOOP = 8, 4  # steps of input under way
 ROWS = ("threshold", "decay_u", "decay_v", "bias_u", "bias", "reset_value", "v_min", "refractory")  # of the kernel
 
 
@@ -81,33 +83,51 @@ class Neurons:
 class Scan:
     """One run of a layer over n_steps of n_samples: its outputs, and its state between two calls.
 
-    `is_wide`: in 64 bits. `resumes`: it is advanced more than once. `updates`: int32[step, neuron], only if `counts`.
+    `is_wide`: in 64 bits. `updates`: int32[step, neuron], only if `counts`.
     """
 
-    def __init__(
-        self, neurons: Neurons, n_samples: int, n_steps: int, is_wide: bool, keeps: bool, counts: bool, resumes: bool
-    ):
-        self.neurons, self.is_wide, self.keeps, self.counts, self.resumes = neurons, is_wide, keeps, counts, resumes
+    def __init__(self, neurons: Neurons, n_samples: int, n_steps: int, is_wide: bool, keeps: bool, counts: bool):
+        self.neurons, self.is_wide, self.keeps, self.counts = neurons, is_wide, keeps, counts
         device, shape = neurons.device, (n_samples, n_steps, neurons.n)
         number = torch.int64 if is_wide else torch.int32
         kind = torch.int32 if neurons.node.neuron.spikes == "multi" else torch.int8
         self.spikes = torch.empty(shape, dtype=kind, device=device)
         self.u, self.v = (torch.empty(shape if keeps else (0,) * 3, dtype=number, device=device) for _ in range(2))
         self.updates = torch.zeros((n_steps if counts else 0, neurons.n), dtype=torch.int32, device=device)
-        self.state = torch.zeros((3, n_samples if resumes else 0, neurons.n), dtype=number, device=device)
+        self.state = torch.zeros((3, n_samples, neurons.n), dtype=number, device=device)
         self.state[2] = LONG_AGO
 
-    def advance(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, steps: slice) -> None:
-        """Run these steps from their sums [sample, step, neuron], to be shifted by `bits`, and events, if any."""
+    def advance(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, steps: slice, resumes: bool) -> None:
+        """Run these steps from their sums [sample, step, neuron], to be shifted by `bits`, and events, if any.
+
+        `resumes`: they are not all steps, so states are kept for the next.
+        """
         n_samples, n_steps, n = sums.shape
+        events, strides, flags = self._given(sums, touched)
         out = self.spikes[:, steps]
-        events = out if touched is None else touched
         block = 32 if n_samples * n <= FEW_LANES else 128
         scan[(-(-n_samples * n // block),)](
             sums, events, self.neurons.rule(self.is_wide), self.state, out, self.u[:, steps], self.v[:, steps],
-            self.updates[steps], n_samples * n, n, n_steps, sums.stride(0), sums.stride(1), bits,
-            events.stride(0), events.stride(1), int(events.shape[2] > 1), out.stride(0),
-            **self.neurons.options, WIDE=self.is_wide, KEEPS=self.keeps, COUNTS=self.counts,
-            TOUCHED=self.counts and touched is not None, RESUMES=self.resumes, AHEAD=1 if self.resumes else AHEAD,
-            BLOCK=block, num_warps=block // 32, enable_fp_fusion=False,
+            self.updates[steps], n_samples * n, n, n_steps, bits, *strides, out.stride(0), **flags, WIDE=self.is_wide,
+            RESUMES=resumes, AHEAD=1 if resumes else AHEAD, BLOCK=block, num_warps=block // 32,
+            enable_fp_fusion=False,
         )  # fmt: skip
+
+    def run_loop(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, loop: Loop) -> None:
+        """Run all steps of a layer that is fed its own spikes too; sums and events are those from outside."""
+        n_samples, n_steps, n = sums.shape
+        events, strides, flags = self._given(sums, touched)
+        size = max(16, 1 << (n - 1).bit_length())
+        scan_loop[(n_samples,)](
+            sums, events, self.neurons.rule(False), loop.weight, loop.synapse, self.spikes, self.u, self.v,
+            self.updates, n, n_steps, bits, *strides, **flags, AHEAD=AHEAD_IN_LOOP, SIZE=size,
+            num_warps=max(1, size // 16), enable_fp_fusion=False,
+        )  # fmt: skip
+
+    def _given(self, sums: torch.Tensor, touched: torch.Tensor | None):
+        """Events, the strides of both inputs, and what is asked of the kernel."""
+        events = self.spikes if touched is None else touched
+        strides = sums.stride(0), sums.stride(1), events.stride(0), events.stride(1), int(events.shape[2] > 1)
+        is_touched = self.counts and touched is not None
+        flags = {**self.neurons.options, "KEEPS": self.keeps, "COUNTS": self.counts, "TOUCHED": is_touched}
+        return events, strides, flags
