@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import time
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
@@ -45,7 +45,14 @@ def machine() -> dict:
     """Processor, cores in use, Python and package versions."""
     model = next((line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), "unknown")
     return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "load_average": os.getloadavg()[0],
-            "python": platform.python_version(), **{p: version(p) for p in PACKAGES}}  # fmt: skip
+            "python": platform.python_version(), **{p: _version(p) for p in PACKAGES}}  # fmt: skip
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
 
 
 def _lines(path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Speed of the LIF layers on whole `[B, T, N]` tensors beside other frameworks, on the CPU.
+"""Speed of the LIF layers on whole `[B, T, N]` tensors beside other frameworks, on the CPU; on a GPU see sequence_cuda.
 
     OMP_WAIT_POLICY=PASSIVE python benchmarks/sequence.py [--threads 1] [--repeats 9] [--only scan train nwave sweep]
 
@@ -21,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.record import save
 from benchmarks.sequence_peers import BETA, THRESHOLD, installed, peers
 from nwcompile import nn
+from nwcompile.errors import BackendError
+from nwcompile.nn.device import torch_device
 from nwcompile.nn.scan import FORMS, Neurons, fire, scan
 from nwcompile.nn.surrogate import atan
 
@@ -35,17 +37,31 @@ Row = dict[str, object]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=9)
-    parts = {"scan": scans, "train": gradients, "nwave": nwave, "sweep": sweep}
-    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
+    parser.add_argument("--only", nargs="+", help="parts: of the CPU " + ", ".join(PARTS))
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    clock = Clock(time.process_time if args.threads == 1 else time.perf_counter, args.repeats)
-    rows = [row for name in args.only for row in parts[name](clock)]
-    columns = list(dict.fromkeys(column for row in rows for column in row))
     settings = {"threads": args.threads, "repeats": args.repeats, "peers": installed()}
-    save(f"sequence_{args.threads}", [{c: row.get(c, "") for c in columns} for row in rows], settings)
+    if args.device == "cuda":
+        try:
+            torch_device("cuda")
+        except BackendError as e:
+            parser.error(str(e))
+        from benchmarks import sequence_cuda
+
+        name, parts, clock = "sequence_cuda", sequence_cuda.PARTS, sequence_cuda.Gpu(args.repeats)
+        settings |= clock.about()
+    else:
+        torch.set_num_threads(args.threads)
+        name, parts = f"sequence_{args.threads}", PARTS
+        clock = Clock(time.process_time if args.threads == 1 else time.perf_counter, args.repeats)
+    unknown = set(args.only or ()) - parts.keys()
+    if unknown:
+        parser.error(f"--only: {', '.join(sorted(unknown))}: choose from {', '.join(parts)}")
+    rows = [row for part in args.only or parts for row in parts[part](clock)]
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    save(name, [{c: row.get(c, "") for c in columns} for row in rows], settings)
 
 
 class Clock:
@@ -197,13 +213,20 @@ def sweep(clock: Clock) -> Iterator[Row]:
         with torch.no_grad():
             inputs = [spikes(32, n) for n in SWEEP]
             times = [clock.medians({"": lambda x=x, net=net: whole(net, x)})[""] for x in inputs]
-        ms, n_steps = np.array(times), np.array(SWEEP)
-        (a, b), *_ = np.linalg.lstsq(np.stack([1 / ms, n_steps / ms], 1), np.ones(len(ms)), rcond=None)
-        residual = np.abs((a + b * n_steps) / ms - 1).max()
-        fit = f"{a:.3f} ms + {1e6 * b:.0f} ns a step, residual {residual:.0%}"
+        fit = fitted(times)
         for n, t in zip(SWEEP, times, strict=True):
             yield {"work": f"nwave sweep {family} B=32 T={n}", "contender": "nwcompile", "ms": t, "fit": fit}
 
+
+def fitted(times: list[float]) -> str:
+    """a and b of a + b*T, for the milliseconds that the lengths of `SWEEP` took."""
+    ms, n_steps = np.array(times), np.array(SWEEP)
+    (a, b), *_ = np.linalg.lstsq(np.stack([1 / ms, n_steps / ms], 1), np.ones(len(ms)), rcond=None)
+    residual = np.abs((a + b * n_steps) / ms - 1).max()
+    return f"{a:.3f} ms + {1e6 * b:.0f} ns a step, residual {residual:.0%}"
+
+
+PARTS = {"scan": scans, "train": gradients, "nwave": nwave, "sweep": sweep}
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""LIF layers as other frameworks compute them on the CPU, for benchmarks/sequence.py.
+"""LIF layers as other frameworks compute them, for benchmarks/sequence.py; on a GPU PyTorch and SpikingJelly.
 
 An adapter takes the synapses' weights (`[n_in, n_out]`; none: the scan alone) and an input `[T, B, n]`, and gives a
 call that computes the spikes: float32, threshold 1, beta 0.9, reset by subtraction, arctangent surrogate of slope 2
@@ -52,7 +52,8 @@ def eager(weights: list[torch.Tensor], x: torch.Tensor) -> Callable:
 
 
 def spikingjelly(weights: list[torch.Tensor], x: torch.Tensor) -> Callable:
-    """SpikingJelly's multi-step LIFNode, the implementation that it chooses for the CPU."""
+    """SpikingJelly's multi-step LIFNode, as it chooses for the CPU; on a GPU its Triton kernels."""
+    os.environ["SJ_LIF_CUDA_IMPLEMENTATION"] = "triton"
     from spikingjelly.activation_based import functional, layer, neuron, surrogate
 
     modules = []
@@ -64,7 +65,7 @@ def spikingjelly(weights: list[torch.Tensor], x: torch.Tensor) -> Callable:
             neuron.LIFNode(tau=1 / (1 - BETA), decay_input=False, v_reset=None, v_threshold=THRESHOLD, step_mode="m",
                            surrogate_function=surrogate.ATan(alpha=2.0), detach_reset=False)
         )  # fmt: skip
-    net = torch.nn.Sequential(*modules)
+    net = torch.nn.Sequential(*modules).to(x.device)
 
     def run():
         functional.reset_net(net)
@@ -135,8 +136,11 @@ def installed() -> dict[str, str]:
     return found
 
 
-def peers(weights: list[torch.Tensor], x: torch.Tensor, trains: bool = False) -> dict[str, Callable]:
+def peers(
+    weights: list[torch.Tensor], x: torch.Tensor, trains: bool = False, only: tuple[str, ...] = tuple(PEERS)
+) -> dict[str, Callable]:
     """Each peer's call on `x` `[B, T, n]`: its spikes, time first, and where it `trains` its input as well."""
     late = x.transpose(0, 1).contiguous().requires_grad_(trains)
-    runs = {name: PEERS[name](weights, late) for name in installed() if not trains or name != "spyx"}
+    names = [name for name in installed() if name in only and not (trains and name == "spyx")]
+    runs = {name: PEERS[name](weights, late) for name in names}
     return {name: lambda run=run: (run(), late) for name, run in runs.items()} if trains else runs

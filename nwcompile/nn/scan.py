@@ -48,8 +48,7 @@ def scan(current: torch.Tensor, state: torch.Tensor, n: Neurons) -> tuple[torch.
     bit for bit the same, where sums of weights are exact. `current` of another dtype than beta is computed with as
     one of beta's.
     """
-    if current.dtype != n.beta.dtype and not (current.is_cuda and current.dtype in HALF):
-        current = current.to(n.beta.dtype)
+    current = _of_known_type(current, n)
     if not has_kernel(current, n):
         return scan_loop(current, state, n)
     form = kernel_form(n.surrogate)
@@ -105,10 +104,22 @@ def fire(current: torch.Tensor, state: torch.Tensor, n: Neurons, form: str) -> t
     """
     if form not in FORMS:
         raise OptionError(unknown_choice("form", form, FORMS))
-    if current.device.type not in ops.DEVICES or n.w_rec is not None:
-        what = "neurons with recurrent weights" if n.w_rec is not None else f"device {current.device.type!r}"
+    refused = {
+        "neurons with recurrent weights": n.w_rec is not None,
+        f"device {current.device.type!r}": current.device.type not in ops.DEVICES,
+        f"beta of {n.beta.dtype}": n.beta.dtype not in KERNEL_DTYPES,
+    }
+    what = next((what for what, is_so in refused.items() if is_so), None)
+    if what is not None:
         raise BackendError(f"spikes without membranes have no kernel for {what}; use nwcompile.nn.scan.scan")
-    return ops.lif_fire(current, state, n.beta, n.threshold, n.reset, n.floor, form)
+    return ops.lif_fire(_of_known_type(current, n), state, n.beta, n.threshold, n.reset, n.floor, form)
+
+
+def _of_known_type(current: torch.Tensor, n: Neurons) -> torch.Tensor:
+    """The current as its kernel takes it: of beta's type, on a GPU also in half precision."""
+    if current.dtype == n.beta.dtype or (current.is_cuda and current.dtype in HALF):
+        return current
+    return current.to(n.beta.dtype)
 
 
 class _Spike(torch.autograd.Function):

@@ -229,6 +229,15 @@ def test_spikes_may_be_bytes_or_bits(n_steps):
         assert torch.equal(other, last)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64])
+def test_currents_of_another_type_are_computed_with_as_one_of_betas(dtype):
+    n, current = neurons_of(5, "zero"), (3 * random(2, 6, 5)).to(dtype)
+    state = n.cleared(current)
+    for run in (scan, lambda *given: fire(*given, "float")):
+        for found, expected in zip(run(current, state, n), run(current.float(), state, n), strict=True):
+            assert found.dtype == torch.float32 and torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("plain", [True, False])
 def test_gradients_of_gradients_are_refused(plain):
     n = neurons_of(5, "subtraction", torch.float64)
@@ -251,5 +260,8 @@ def test_spikes_alone_name_what_they_have_no_kernel_for():
     assert str(error.value) == (
         "spikes without membranes have no kernel for neurons with recurrent weights; use nwcompile.nn.scan.scan"
     )
+    half = neurons_of(3, "zero", torch.bfloat16)
+    with pytest.raises(BackendError, match="no kernel for beta of torch.bfloat16"):
+        fire(current, half.cleared(current), half, "bits")
     with pytest.raises(BackendError, match="no kernel for device 'meta'"):
         fire(current.to("meta"), n.cleared(current), n, "bits")
