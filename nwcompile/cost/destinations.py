@@ -11,7 +11,8 @@ import numpy as np
 from nwcompile.cost.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
-from nwcompile.kernels import cpu_flows
+from nwcompile.ir.program import Axons
+from nwcompile.kernels import cpu_flows, cpu_traffic
 
 RowsByClass = tuple[np.ndarray, np.ndarray, np.ndarray]  # as `Wiring.rows` gives them
 
@@ -102,3 +103,15 @@ def core_messages(found: Destinations, flow: Flows, n_cores: int) -> tuple[np.nd
         start, flow.atom[order], flow.messages[order], found.offset, found.core, n_cores
     )
     return np.stack([np.repeat(np.arange(-1, n_cores), np.diff(offset)), to], 1), messages
+
+
+def core_pairs(axons: Axons, core_of: np.ndarray, n_cores: int) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs of cores that have an axon between them: (pair of each axon int32[axon], pair int32[pair, 2]).
+
+    A pair is (from, to), the own core included; axons of input lines belong to no pair, -1.
+    """
+    order = np.argsort(core_of, kind="stable")
+    axon_pair = np.full(axons.n_axons, -1, np.int32)
+    start = np.searchsorted(core_of[order], np.arange(n_cores + 1))
+    first, to = cpu_traffic.pairs_of_axons(order, start, axons.offset, axons.core, n_cores, axon_pair)
+    return axon_pair, np.stack([np.repeat(np.arange(n_cores), np.diff(first)), to], 1).astype(np.int32)

@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.cost.destinations import core_pairs
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Axons, Program
 from nwcompile.ir.routing import hops
 from nwcompile.ir.trees import Trees, trees
+from nwcompile.kernels import cpu_traffic
 
 
 class Forest(NamedTuple):
@@ -63,12 +65,16 @@ def _same_destinations(axons: Axons, core_of: np.ndarray) -> tuple[np.ndarray, n
 
 def hops_of_axons(program: Program) -> np.ndarray:
     """int64[axon, 2]: hops east-west and north-south of a message of each axon; none for input lines."""
-    chip, axons = program.chip, program.axons
+    axon_pair, along = _hops_of_pairs(program)
+    return np.concatenate([along, np.zeros((1, 2), np.int64)])[axon_pair]  # -1, of an input line, is the last
+
+
+def _hops_of_pairs(program: Program) -> tuple[np.ndarray, np.ndarray]:
+    """The pair of cores of every axon, int32[axon], and each pair's hops, int64[pair, 2]."""
+    chip = program.chip
     router = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
-    home = program.core_of[axons.source]
-    along = hops(chip.grid, router[home], router[axons.core])
-    along[home < 0] = 0
-    return along
+    axon_pair, pair = core_pairs(program.axons, program.core_of, program.mapping.n_cores)
+    return axon_pair, np.asarray(hops(chip.grid, router[pair[:, 0]], router[pair[:, 1]]), np.int64)
 
 
 def leaves(program: Program, multicast: str | None = None) -> Leaves:
@@ -80,6 +86,6 @@ def leaves(program: Program, multicast: str | None = None) -> Leaves:
         along = np.zeros((n, 2), np.int64)
         along[has_tree] = own.trees.hops[own.tree_of[has_tree]]
         return Leaves(has_tree.astype(np.int64), along)
-    total = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(hops_of_axons(program), 0)])
-    messages = np.where(program.core_of >= 0, np.diff(axons.offset), 0)
-    return Leaves(messages, total[axons.offset[1:]] - total[axons.offset[:-1]])
+    along = np.zeros((n, 2), np.int64)
+    cpu_traffic.add_hops(axons.offset, *_hops_of_pairs(program), along)
+    return Leaves(np.where(program.core_of >= 0, np.diff(axons.offset), 0), along)

@@ -3,8 +3,11 @@
 One message per non-zero spike and destination core, whatever the number of synapses there (DESIGN 4.3 and 7).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
+from nwcompile.cost.destinations import core_pairs, rows_by_connection
 from nwcompile.cost.gates import gate_messages, gates
 from nwcompile.cost.multicast import forest, leaves
 from nwcompile.cost.wiring import Wiring, wiring
@@ -51,18 +54,48 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
     them. A stored zero counts as a synapse; a convolution's tap outside the map does not. Raises ModelError for a
     connection that `normalize` should have folded.
     """
-    tables: dict[str, list] = {name: [] for name in network.offsets}
+    rows: dict[str, list[_Rows]] = {name: [] for name in network.offsets}
     kernel_bits = np.zeros(n_cores, np.int64)
-    for connection in network.connections:
-        first = network.offsets[connection.target]
-        target_core = core_of[first : first + network.node(connection.target).n_neurons]
-        table, kernels = _rows(network, connection, target_core, n_cores, chip)
-        tables[connection.source].append(table)
-        kernel_bits += kernels
-    merged = [_merge(tables[name], network.node(name).n_neurons, n_cores) for name in network.offsets]
-    length, core, synops, words, bits = (np.concatenate(column) for column in zip(*merged, strict=True))
-    offset = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-    return Axons(offset, core.astype(np.int32), synops.astype(np.int32), words.astype(np.int32), bits, kernel_bits)
+    for c, (offset, core, n_synapses) in zip(
+        network.connections, rows_by_connection(network, core_of, n_cores), strict=True
+    ):
+        wires, first = wiring(network, c), network.offsets[c.target]
+        kernel_bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
+        bits, words = row_memory(c, wires, n_synapses, chip)
+        row = np.stack([n_synapses, words, bits], 1)
+        at = offset[wires.source_class], offset[wires.source_class + 1]
+        rows[c.source].append(_Rows(*at, stored_kind(wires.kind, chip), core, row))
+    joined = {name: _joined(found) for name, found in rows.items() if found}
+    n_axons = np.zeros(len(core_of), np.int64)
+    for name, own in joined.items():
+        first = network.offsets[name]
+        cpu_traffic.count_merged(own.begin, own.end, own.core, n_axons[first : first + len(own.begin)])
+    offset = np.concatenate([[0], np.cumsum(n_axons)]).astype(np.int64)
+    n = offset[-1]
+    made = Axons(offset, np.empty(n, np.int32), np.zeros((n, len(SYNAPSE_KINDS)), np.int32), np.zeros(n, np.int32),
+                 np.zeros(n, np.int64), kernel_bits)  # fmt: skip
+    for name, own in joined.items():
+        first = network.offsets[name]
+        out = made.core, made.synops, made.words, made.row_bits
+        cpu_traffic.merge_rows(*own, offset[first : first + len(own.begin) + 1], *out)
+    return made
+
+
+class _Rows(NamedTuple):
+    """Rows of one node's sources: of one connection, or of several joined."""
+
+    begin: np.ndarray  # int64[source], or [source, connection]
+    end: np.ndarray
+    kind: int | np.ndarray  # how the connection is stored, or of each
+    core: np.ndarray  # int32[row], ascending in each source's rows of a connection
+    row: np.ndarray  # int64[row, 3]: synapses, words, bits
+
+
+def _joined(parts: list[_Rows]) -> _Rows:
+    first = np.concatenate([[0], np.cumsum([len(p.core) for p in parts])])[:-1]
+    begin, end = (np.stack([p[i] for p in parts], 1) + first for i in range(2))
+    kind = np.array([p.kind for p in parts])
+    return _Rows(begin, end, kind, np.concatenate([p.core for p in parts]), np.concatenate([p.row for p in parts]))
 
 
 def stored_kind(kind: int, chip: Chip) -> int:
@@ -97,36 +130,6 @@ def kernel_memory(connection: Connection, wires: Wiring, target_core: np.ndarray
     core_held = np.unique(target_core.astype(np.int64) * n_kernels + wires.kernel) // n_kernels
     bits_each = synapse_bits(connection, wires.kind, chip)
     return np.bincount(core_held[core_held >= 0], minlength=n_cores) * wires.kernel_size * bits_each
-
-
-def _rows(network: Network, connection: Connection, target_core: np.ndarray, n_cores: int, chip: Chip):
-    """Rows of one connection, as (key = source * n_cores + core, synops[row, kind], words, bits), and kernel bits."""
-    wires = wiring(network, connection)
-    offset, core, n_synapses = wires.rows(target_core, n_cores)
-    kernel_bits = kernel_memory(connection, wires, target_core, n_cores, chip)
-    bits, words = row_memory(connection, wires, n_synapses, chip)
-    length = np.diff(offset)[wires.source_class]
-    begin = np.repeat(offset[:-1][wires.source_class] - np.cumsum(length) + length, length)
-    row = begin + np.arange(len(begin))
-    key = np.repeat(np.arange(len(length), dtype=np.int64), length) * n_cores + core[row]
-    synops = np.zeros((len(row), len(SYNAPSE_KINDS)), np.int64)
-    synops[:, stored_kind(wires.kind, chip)] = n_synapses[row]
-    return (key, synops, words[row], bits[row]), kernel_bits
-
-
-def _merge(tables: list, n_sources: int, n_cores: int):
-    """Axons of one node's sources, rows to one core merged: (length[source], core, synops, words, bits)."""
-    if not tables:
-        none = np.zeros(0, np.int64)
-        return np.zeros(n_sources, np.int64), none, np.zeros((0, len(SYNAPSE_KINDS)), np.int64), none, none
-    key, synops, words, bits = (np.concatenate(column) for column in zip(*tables, strict=True))
-    if len(tables) > 1 and len(key):
-        order = np.argsort(key, kind="stable")
-        key = key[order]
-        first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-        key = key[first]
-        synops, words, bits = (np.add.reduceat(a[order], first, axis=0) for a in (synops, words, bits))
-    return np.bincount(key // n_cores, minlength=n_sources), key % n_cores, synops, words, bits
 
 
 def resources(axons: Axons, core_of: np.ndarray, n_cores: int) -> dict[str, np.ndarray]:
@@ -200,19 +203,6 @@ def _per_core(cores: np.ndarray, amount, n_cores: int) -> np.ndarray:
     total = np.zeros(n_cores, np.int64)
     np.add.at(total, cores, amount)
     return total
-
-
-def core_pairs(axons: Axons, core_of: np.ndarray, n_cores: int) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs of cores that have an axon between them: (pair of each axon int32[axon], pair int32[pair, 2]).
-
-    A pair is (from, to), the own core included; axons of input lines belong to no pair, -1.
-    """
-    source_core = core_of[axons.source].astype(np.int64)
-    key = np.where(source_core >= 0, source_core * n_cores + axons.core, -1)
-    keys, of_axon = np.unique(key, return_inverse=True)
-    n_none = int(np.count_nonzero(keys < 0))
-    pair = np.stack([keys[n_none:] // n_cores, keys[n_none:] % n_cores], 1)
-    return (of_axon.reshape(-1) - n_none).astype(np.int32), pair.astype(np.int32)
 
 
 def pair_messages(

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nwcompile.cost.destinations import core_pairs
 from nwcompile.cost.energy import energy_pj
-from nwcompile.cost.traffic import core_pairs, count_events, link_flits
+from nwcompile.cost.traffic import count_events, link_flits
 from nwcompile.cost.work import Work, work
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program

@@ -68,6 +68,95 @@ def rows_of_classes(pair_core, pair_class, pair_count, offset, taps, n_source_cl
 
 
 @compiled()
+def count_merged(begin, end, core, n_axons):
+    """Set n_axons: int64[source] to the different cores in the rows of each source.
+
+    begin, end: int64[source, connection] into core: int32[row], ascending within each.
+    """
+    at = np.empty(begin.shape[1], np.int64)
+    for s in range(len(begin)):
+        at[:] = begin[s]
+        n_axons[s] = 0
+        while True:
+            least = np.int64(-1)
+            for k in range(len(at)):
+                if at[k] < end[s, k] and (least < 0 or core[at[k]] < least):
+                    least = np.int64(core[at[k]])
+            if least < 0:
+                break
+            n_axons[s] += 1
+            for k in range(len(at)):
+                at[k] += at[k] < end[s, k] and core[at[k]] == least
+
+
+@compiled()
+def merge_rows(begin, end, kind, core, row, offset, to_core, synops, words, bits):
+    """Write the axons of every source: its rows to one core, of several connections, as one.
+
+    begin, end, core: as in `count_merged`; kind: int64[connection]; row: int64[row, 3]: synapses, words and bits;
+    offset: int64[source + 1] into to_core: int32[axon], synops: int32[axon, kind], all 0, words: int32[axon] and
+    bits: int64[axon], both 0.
+    """
+    at = np.empty(begin.shape[1], np.int64)
+    for s in range(len(begin)):
+        at[:] = begin[s]
+        for a in range(offset[s], offset[s + 1]):
+            least = np.iinfo(np.int32).max
+            for k in range(len(at)):
+                if at[k] < end[s, k] and core[at[k]] < least:
+                    least = core[at[k]]
+            to_core[a] = least
+            for k in range(len(at)):
+                if at[k] < end[s, k] and core[at[k]] == least:
+                    synops[a, kind[k]] += row[at[k], 0]
+                    words[a] += row[at[k], 1]
+                    bits[a] += row[at[k], 2]
+                    at[k] += 1
+
+
+@compiled()
+def pairs_of_axons(order, start, offset, core, n_cores, pair):
+    """Number the pairs of cores (from, to) that have an axon between them, ascending, and each axon's.
+
+    start: int64[from + 1] into order: int64[...], the sources on each core; offset: int64[source + 1] into
+    core: int32[axon]. Sets pair: int32[axon]; returns (first: int64[from + 1], to: int64[pair]).
+    """
+    number = np.full(n_cores, -1, np.int64)
+    first = np.zeros(len(start), np.int64)
+    to = np.empty(16, np.int64)
+    n = 0
+    for home in range(len(start) - 1):
+        for i in range(start[home], start[home + 1]):
+            for a in range(offset[order[i]], offset[order[i] + 1]):
+                number[core[a]] = 0
+        for c in range(n_cores):
+            if number[c] >= 0:
+                if n == len(to):
+                    to = np.concatenate((to, to))
+                to[n], number[c] = c, n
+                n += 1
+        first[home + 1] = n
+        for i in range(start[home], start[home + 1]):
+            for a in range(offset[order[i]], offset[order[i] + 1]):
+                pair[a] = number[core[a]]
+        number[:] = -1
+    return first, to[:n].copy()
+
+
+@compiled()
+def add_hops(offset, pair, hops, along):
+    """Add to along: int64[source, 2] the hops: int64[pair, 2] of all axons of every source; pair: int32[axon], -1: none.
+
+    offset: int64[source + 1].
+    """
+    for s in range(len(offset) - 1):
+        for a in range(offset[s], offset[s + 1]):
+            if pair[a] >= 0:
+                along[s, 0] += hops[pair[a], 0]
+                along[s, 1] += hops[pair[a], 1]
+
+
+@compiled()
 def count_arrivals(count, h0, axon_offset, axon_core, axon_synops, axon_words, messages, synops, words):
     """Add what the axons of one node's sources cost at their destination cores.
 

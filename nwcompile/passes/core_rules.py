@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nwcompile.cost.traffic import build_axons, core_pairs
+from nwcompile.cost.destinations import core_pairs
+from nwcompile.cost.traffic import build_axons
 from nwcompile.errors import Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nwcompile.cost.destinations import core_messages, destinations, flows, rows_by_connection
-from nwcompile.cost.traffic import build_axons, core_pairs, pair_messages, resources
+from nwcompile.cost.destinations import core_messages, core_pairs, destinations, flows, rows_by_connection
+from nwcompile.cost.traffic import build_axons, pair_messages, resources
 from nwcompile.ir.activity import Activity
 from nwcompile.passes.capacity import account
 from tests.chips import small_chip
