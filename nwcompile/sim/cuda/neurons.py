@@ -25,6 +25,7 @@ class Neurons:
         self.numbers = {name: spec.array(name, node.shape).reshape(-1) for name in ROWS if name != "v_min"}
         if spec.reset != "value":
             self.numbers["reset_value"] = np.zeros(self.n, np.int64)
+        self.most = {name: int(np.abs(values).max()) for name, values in self.numbers.items()}
         unclamped = np.full(self.n, NO_CLAMP)
         self.numbers["v_min"] = unclamped if spec.v_min is None else spec.array("v_min", node.shape).reshape(-1)
         self.limit = (1 << (fixed.state_bits - 1)) - 1
@@ -48,7 +49,7 @@ class Neurons:
 
     def drive(self, largest: int) -> int:
         """The most that sums up to `largest`, with their bias and shifted, add to u in a step."""
-        return (largest + self._most("bias_u")) << self.node.neuron.fixed.shift_bits
+        return (largest + self.most["bias_u"]) << self.node.neuron.fixed.shift_bits
 
     def fits_32_bits(self, largest: int) -> bool:
         """Whether no value on the way overflows 32 bits, for sums of at most `largest`.
@@ -56,15 +57,12 @@ class Neurons:
         A u that wraps is within its range again where the drive is no more than the whole range, 2**state_bits; then
         every u is at most half of it. The product in `decay` needs states of at most 2**30.
         """
-        half, drive, threshold = self.limit + 1, self.drive(largest), max(self._most("threshold"), self.limit)
+        half, drive, threshold = self.limit + 1, self.drive(largest), max(self.most["threshold"], self.limit)
         if self.node.neuron.fixed.overflow == "wrap" and drive > 2 * half:
             return False
-        before = max(half, self._most("reset_value")) + half + self._most("bias") + threshold
-        after = max(self.limit + 2 * threshold, self._most("reset_value"))
+        before = max(half, self.most["reset_value"]) + half + self.most["bias"] + threshold
+        after = max(self.limit + 2 * threshold, self.most["reset_value"])
         return half <= 1 << 30 and max(half + drive, before, after) <= INT32
-
-    def _most(self, name: str) -> int:
-        return int(np.abs(self.numbers[name]).max())
 
     def rule(self, is_wide: bool) -> torch.Tensor:
         """The numbers of `ROWS`: int64[8, n], or int32[8, n] for the 32-bit kernel; decays as what they keep."""
@@ -94,8 +92,7 @@ class Scan:
         self.spikes = torch.empty(shape, dtype=kind, device=device)
         self.u, self.v = (torch.empty(shape if keeps else (0,) * 3, dtype=number, device=device) for _ in range(2))
         self.updates = torch.zeros((n_steps if counts else 0, neurons.n), dtype=torch.int32, device=device)
-        self.state = torch.zeros((3, n_samples, neurons.n), dtype=number, device=device)
-        self.state[2] = LONG_AGO
+        self.state = torch.empty((3, n_samples, neurons.n), dtype=number, device=device)
 
     def advance(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, steps: slice, resumes: bool) -> None:
         """Run these steps from their sums [sample, step, neuron], to be shifted by `bits`, and events, if any.
@@ -105,6 +102,8 @@ class Scan:
         n_samples, n_steps, n = sums.shape
         events, strides, flags = self._given(sums, touched)
         out = self.spikes[:, steps]
+        if resumes and steps.start == 0:
+            self.state[:2], self.state[2] = 0, LONG_AGO
         block = 32 if n_samples * n <= FEW_LANES else 128
         scan[(-(-n_samples * n // block),)](
             sums, events, self.neurons.rule(self.is_wide), self.state, out, self.u[:, steps], self.v[:, steps],
