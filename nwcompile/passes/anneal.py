@@ -26,16 +26,21 @@ def anneal(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     repeated from the best sites until the time is up, or until an interrupt (Ctrl-C).
     """
     known = ground(mapping, network, chip, activity, options)
+    best = annealed(known, chip.site_index(mapping.site_of), options)
+    return Mapping(mapping.core_of, chip.sites[best], mapping.note)
+
+
+def annealed(known: cpu_place.Ground, best: np.ndarray, options: Options) -> np.ndarray:
+    """Sites int64[core] that `anneal` finds from `best`, int64[core], on any ground."""
     deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
-    start = best = chip.site_index(mapping.site_of)
     try:
-        for best in _improvements(known, start, options.seed, repeat=deadline is not None):  # noqa: B007
+        for best in _improvements(known, best, options.seed, repeat=deadline is not None):  # noqa: B007, B020
             if deadline is not None and time.monotonic() >= deadline:
                 break
     except KeyboardInterrupt:
         if deadline is None:
             raise
-    return Mapping(mapping.core_of, chip.sites[best], mapping.note)
+    return best
 
 
 def _improvements(ground: cpu_place.Ground, best: np.ndarray, seed: int, repeat: bool) -> Iterator[np.ndarray]:

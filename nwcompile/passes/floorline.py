@@ -114,7 +114,7 @@ def _core_counts(search: Search, n_slices: int) -> list[int]:
 
 
 def _begun(search: Search, n_cores: int) -> Partition:
-    """Coarse units, dealt over the cores in turn, pixel by pixel or in slices of equal load, what is best, and a search."""
+    """A short search from coarse units, dealt out in turn, by pixels or in slices of equal load: the best of them."""
     n = len(search.load)
     unit_of = np.arange(n)
     if n > FINE:

@@ -10,13 +10,14 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.routing import ways
 from nwcompile.kernels import cpu_links, cpu_place
-from nwcompile.passes.anneal import anneal
+from nwcompile.passes.anneal import annealed
 from nwcompile.passes.ground import cores_at, ground
-from nwcompile.passes.space_filling import hilbert
+from nwcompile.passes.space_filling import hilbert, row_major
 from nwcompile.passes.spectral import spectral
 
 LINK_WEIGHT = 0.1  # of a flit on the hottest link against a message's hop: the weights of M-HySMap
 MOST_ROUTERS = 512  # of which a table of all ways is kept
+FOR_TIME = ("time", "edp")  # objectives that longer ways serve, where messages then wait less
 MOVES_PER_SITE, LARGEST_MOVES = 200, 200_000
 
 
@@ -25,24 +26,51 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
 
     Ours. What it makes small is `J = C_hop + 0.1 max_l L_l`, hops and flits of the hottest link, as M-HySMap (arXiv
     2608.26223, by its re-implementation) without the variance, and with messages to each destination as they are sent;
-    a swap recounts the ways of its two cores only. The same seed gives the same sites, unless `options.time_budget_s`
-    is set, for as long as the annealing may go on. On more than `MOST_ROUTERS` routers links are left as they are.
+    a swap recounts the ways of its two cores only. Where messages wait in the network (`waits`) and time counts, cores
+    are spread over all routers that the barrier takes no longer for. The same seed gives the same sites, unless
+    `options.time_budget_s` is set, for as long as the annealing may go on. On more than `MOST_ROUTERS` routers links
+    are left as they are.
     """
     known = ground(mapping, network, chip, activity, options)
-    starts = [mapping, *(m(mapping, network, chip, activity, options) for m in (hilbert, spectral))]
-    start = min(starts, key=lambda m: cpu_place.routed_cost(known, chip.site_index(m.site_of)))
-    placed = anneal(start, network, chip, activity, options)
+    if options.optimise in FOR_TIME and waits(known, chip, activity):
+        known, starts = spread(known, chip)
+    else:
+        placers = (row_major, hilbert, spectral)
+        starts = [chip.site_index(m(mapping, network, chip, activity, options).site_of) for m in placers]
+    start = min(starts, key=lambda site_of: cpu_place.routed_cost(known, site_of))
+    site_of = annealed(known, start, options)
     n_routers = chip.noc.columns * chip.noc.rows
-    if n_routers > MOST_ROUTERS or not len(known.other):
-        return placed
-    table = all_ways(chip)
-    site_of, load = chip.site_index(placed.site_of), np.zeros(4 * n_routers, np.int64)
-    cpu_links.fill_links(known, table, site_of, load)
-    weight = LINK_WEIGHT * float(np.mean(link_weights(chip, options.optimise)[:2]))
-    n_moves = min(LARGEST_MOVES, MOVES_PER_SITE * chip.n_cores)
-    state = np.array([options.seed], np.uint64)
-    cpu_links.cool_links(known, table, site_of, cores_at(site_of, chip.n_cores), state, n_moves, weight, load)
+    if n_routers <= MOST_ROUTERS and len(known.other):
+        table, load = all_ways(chip), np.zeros(4 * n_routers, np.int64)
+        cpu_links.fill_links(known, table, site_of, load)
+        weight = LINK_WEIGHT * float(np.mean(link_weights(chip, options.optimise)[:2]))
+        n_moves = min(LARGEST_MOVES, MOVES_PER_SITE * chip.n_cores)
+        state = np.array([options.seed], np.uint64)
+        cpu_links.cool_links(known, table, site_of, cores_at(site_of, chip.n_cores), state, n_moves, weight, load)
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
+
+
+def waits(known: cpu_place.Ground, chip: Chip, activity: Activity) -> bool:
+    """Whether the mean core gets more messages in a step than its router buffers, so that some wait in links before it.
+
+    Only for chips that give the cost of a barrier, without slower links between chips, on which every core may be
+    anywhere.
+    """
+    n_each = known.sent.sum() / (len(known.start) - 1) / max(1, activity.n_steps * activity.n_samples)
+    free = bool(known.fits.all()) and chip.cost.barrier_cycles is not None and chip.noc.chip_columns is None
+    return free and n_each * chip.noc.flits_per_message > chip.noc.buffer_flits * chip.noc.virtual_channels
+
+
+def spread(known: cpu_place.Ground, chip: Chip) -> tuple[cpu_place.Ground, list[np.ndarray]]:
+    """The ground with as few cores a router as the barrier allows at no cost, and sites int64[core] to begin with."""
+    n_cores, n_ports = len(known.start) - 1, chip.noc.cores_per_router
+    least, most = -(-n_cores // n_ports), min(n_cores, chip.noc.columns * chip.noc.rows)
+    n_tiles = max(n for n in range(least, most + 1) if chip.barrier_cycles(n) == chip.barrier_cycles(least))
+    port, router = np.divmod(np.arange(-(-n_cores // n_tiles) * n_tiles), n_tiles)
+    inside = router * n_ports + port
+    kind = np.ones(len(known.site_kind), np.int64)
+    kind[inside] = 0
+    return known._replace(site_kind=kind, fits=np.tile([True, False], (n_cores, 1))), [inside[:n_cores]]
 
 
 def all_ways(chip: Chip) -> cpu_links.Ways:

@@ -60,3 +60,18 @@ def test_routed_is_as_good_as_its_annealing_by_hops_and_hottest_link():
         score[placer] = cpu_place.routed_cost(known, site_of) + LINK_WEIGHT * loads(known, table, site_of).max()
     assert score["routed"] < score["row-major"]
     assert score["routed"] <= 1.01 * score["anneal"]
+
+
+def test_routed_spreads_cores_while_the_barrier_costs_nothing_more_and_messages_wait():
+    barrier = {"1": 10, "3": 20, "13": 30}
+    chip = small_chip(noc__columns=4, noc__rows=4, noc__cores_per_router=4, cost__barrier_cycles=barrier)
+    network, mapping, activity = scattered(2, chip, 14)
+    for buffer, optimise, most in ((1, "time", 2), (1, "traffic", 4), (1000, "time", 4)):
+        deep = chip.replace({"noc.buffer_flits": buffer})
+        placed = place(mapping, network, deep, activity, Options(placer="routed", optimise=optimise))
+        _, held = np.unique(placed.site_of[:, :2], axis=0, return_counts=True)
+        assert held.max() == most, (buffer, optimise)
+        assert len(held) <= 12
+    pinned = Options(placer="routed", fixed_sites={"fc1": ((3, 3, 0),)})
+    narrow = chip.replace({"noc.buffer_flits": 1})
+    assert place(mapping, network, narrow, activity, pinned).site_of[mapping.core_of["fc1"].min()].tolist() == [3, 3, 0]
