@@ -97,13 +97,13 @@ def lif_forward(
     mem: float[B, T, N] or None; last: float[B, N], the membrane after the last step.
     """
     PACKED: tl.constexpr = spikes.dtype.element_ty == tl.int32
-    n, distance = (n_units * UNIT).to(tl.int64), (x_step * UNIT).to(tl.int64)
+    n, distance = n_units.to(tl.int64) * UNIT, x_step.to(tl.int64) * UNIT
     m, inside, b, c = pairs(n_samples, n, BLOCK)
     decay = tl.load(beta + c, mask=inside, other=0.0)
     limit = tl.load(threshold + c, mask=inside, other=0.0)
     v = tl.load(state + m, mask=inside, other=0.0)
     zero, word = tl.zeros_like(v), tl.zeros([BLOCK], tl.int32)
-    x_at = current + b * (x_sample * UNIT) + c
+    x_at = current + b * x_sample * UNIT + c
     mem_at = mem
     if mem is not None:
         mem_at = mem + b * n_steps * n + c
@@ -227,7 +227,8 @@ def lif_backward(
     float64 from the last step to the first.
     """
     LEARNS: tl.constexpr = sums is not None
-    n, x_by, h_by, g_by = (n_units * UNIT).to(tl.int64), x_step * UNIT, h_step * UNIT, g_step * UNIT
+    n, x_by = n_units.to(tl.int64) * UNIT, x_step.to(tl.int64) * UNIT
+    h_by, g_by = h_step.to(tl.int64) * UNIT, g_step.to(tl.int64) * UNIT
     m, inside, b, c = pairs(n_samples, n, BLOCK)
     decay = tl.load(beta + c, mask=inside, other=0.0)
     limit = tl.load(threshold + c, mask=inside, other=0.0)
@@ -237,14 +238,14 @@ def lif_backward(
     of_beta, of_threshold = tl.zeros([BLOCK], tl.float64), tl.zeros([BLOCK], tl.float64)
     n_whole = (n_steps // AHEAD * AHEAD).to(tl.int64)
     n_left = n_steps - n_whole
-    x_at = current + b * (x_sample * UNIT) + n_whole * x_by + c
+    x_at = current + b * x_sample * UNIT + n_whole * x_by + c
     mem_at = mem + (b * n_steps + n_whole) * n + c
     out_at = grad_current + (b * n_steps + n_whole) * n + c
     h_at, g_at = grad_spikes, grad_mem
     if h_at is not None:
-        h_at += b * (h_sample * UNIT) + n_whole * h_by + c * H_EACH
+        h_at += b * h_sample * UNIT + n_whole * h_by + c * H_EACH
     if g_at is not None:
-        g_at += b * (g_sample * UNIT) + n_whole * g_by + c * G_EACH
+        g_at += b * g_sample * UNIT + n_whole * g_by + c * G_EACH
     x = rows_of(x_at, x_by, n_left, inside, zero, False, AHEAD)
     before = rows_before(mem_at, first, n_whole, n, n_left, inside, RECOMPUTES, False, AHEAD)
     h = rows_of(h_at, h_by, n_left, inside, zero, False, AHEAD)

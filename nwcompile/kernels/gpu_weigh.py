@@ -44,7 +44,7 @@ def fire_weighed(
                 if IS_PACKED:
                     more = more + (totals[k] + tl.where((fired >> k) & 1 != 0, w, 0.0),)
                 else:
-                    row = tl.load(x_at + k * x_step + j, mask=inside & (t0 + k < n_steps), other=0.0)
+                    row = tl.load(x_at + k * x_step.to(tl.int64) + j, mask=inside & (t0 + k < n_steps), other=0.0)
                     more = more + (totals[k] + row.to(zero.dtype) * w,)
             totals = more
         v, word = forward_block(
@@ -52,7 +52,7 @@ def fire_weighed(
         )
         is_full = (t0 + AHEAD) % 32 == 0
         if IS_PACKED:
-            x_at += tl.where(is_full, x_step, 0)
+            x_at += tl.where(is_full, x_step.to(tl.int64), 0)
         else:
             x_at += AHEAD * x_step.to(tl.int64)
         if PACKS:

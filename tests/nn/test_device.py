@@ -3,11 +3,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import nwcompile.nn
 from nwcompile.errors import BackendError, OptionError
-from nwcompile.nn import cpu
+from nwcompile.nn import cpu, ops
 from nwcompile.nn.device import kernels, torch_device
+from nwcompile.nn.scan import FORMS
 
 
 def test_kernels_of_a_device_name_triton_where_it_is_missing(monkeypatch):
@@ -24,6 +26,22 @@ def test_kernels_of_a_device_name_triton_where_it_is_missing(monkeypatch):
     assert str(error.value) == (
         "the GPU kernels need triton (import of triton halted; None in sys.modules); pip install 'nwcompile[cuda]'"
     )
+
+
+def test_operations_on_a_gpu_are_known_by_shape_and_type():
+    with FakeTensorMode():
+        current = torch.empty(3, 40, 7, dtype=torch.bfloat16, device="cuda")
+        state, of_neuron, weight = (torch.empty(shape, device="cuda") for shape in ((1, 3, 7), 7, (7, 7)))
+        neurons, rule = (state, of_neuron, of_neuron), ("zero", False)
+        found = (
+            *ops.lif_scan(current, *neurons, None, *rule, False, "atan", 2.0)[:2],
+            *(ops.lif_fire(current, *neurons, *rule, form)[0] for form in FORMS),
+            *(ops.lif_fire_weighed(current, weight, *neurons, *rule, form, 40)[0] for form in FORMS),
+        )
+    as_float, spikes, bits = ((3, 40, 7), torch.float32), ((3, 40, 7), torch.uint8), ((3, 2, 7), torch.int32)
+    expected = [as_float, as_float, *[as_float, spikes, bits] * 2]
+    assert [(tuple(x.shape), x.dtype) for x in found] == expected
+    assert {x.device.type for x in found} == {"cuda"}
 
 
 def test_devices_are_named():
