@@ -6,6 +6,7 @@ from nwcompile.cli.compile import predict, program_for
 from nwcompile.cli.load import check_usage
 from nwcompile.cli.text import as_json
 from nwcompile.report.collect import collect
+from nwcompile.report.quantization import quantization_lines
 from nwcompile.report.text import fit_table
 
 
@@ -16,5 +17,6 @@ def run(args: Namespace) -> int:
     if args.json:
         print(as_json({key: doc[key] for key in ("verdict", "fits", "chip", "fit", "layers", "warnings")}))
     else:
-        print("\n".join([doc["verdict"], "", *fit_table(doc), *(f"warning: {text}" for text in doc["warnings"])]))
+        blocks = [[doc["verdict"]], fit_table(doc), quantization_lines(doc), [f"warning: {w}" for w in doc["warnings"]]]
+        print("\n\n".join("\n".join(block) for block in blocks if block))
     return 0

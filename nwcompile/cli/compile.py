@@ -21,7 +21,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report import files
 from nwcompile.report.collect import collect
-from nwcompile.report.text import render_text
+from nwcompile.report.terminal import render_text
 
 
 def run(args: Namespace) -> int:

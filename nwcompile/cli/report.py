@@ -14,7 +14,7 @@ from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.report import report
 from nwcompile.report.diff import GATE, diff, diff_text
-from nwcompile.report.text import render_text
+from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 
 

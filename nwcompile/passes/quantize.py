@@ -10,33 +10,33 @@ from nwcompile.ir.connection import Conv2d
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
+from nwcompile.passes.layer_warnings import activity_warnings, input_warnings, number_warnings, range_warnings
+from nwcompile.passes.quantization_table import kept_row, rates, scaled_row, states
 from nwcompile.passes.scale_search import Evidence, choose, peak_current
-from nwcompile.passes.scaled_layer import Direct, Layer, Scaled, describe, weight_error
+from nwcompile.passes.scaled_layer import Direct, Layer, Scaled, describe
+from nwcompile.passes.state_range import state_range
 from nwcompile.passes.widths import with_widths
 from nwcompile.sim import simulate
 from nwcompile.sim.inputs import prepare
-from nwcompile.sim.sequence import record
+from nwcompile.sim.sequence import trace
 
 LARGEST_SEARCH = 5e8  # synaptic sums of one candidate scale, over all samples that are searched
 FEWEST_SAMPLES = 4
 UPDATE_SUMS = 10  # synaptic sums that one neuron update costs as much as
-SATURATED = 0.95  # share of neurons and steps that fire
-ALWAYS_ON = 0.05  # share of neurons that fire in every step
-COLUMNS = ("layer", "bits", "scale", "exponents", "clipped_weights", "weight_error_rms", "tau_error_percent",
-           "threshold_float", "threshold_int", "strict_change", "rate_float", "rate_fixed",
-           "spike_agreement_percent")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Quantized:
     """The fixed-point `network`, one `table` row a layer, and `warnings`.
 
-    A row: `layer`; weight `bits`; `scale` S, integer state units per unit of the float membrane; `exponents` of its
-    connections in order; `clipped_weights`, how many; `weight_error_rms`, over the weights' own root mean square;
-    `tau_error_percent`; `threshold_float`, `threshold_int`, a number or [least, largest]; `strict_change`, a text where
-    the chip's comparison is not the float network's; `rate_float`, `rate_fixed`, spikes per neuron and step;
-    `spike_agreement_percent`, neurons and steps that spike alike over those in which either spikes. What is not
-    known without calibration, or does not exist, is None.
+    A row (`quantization_table.COLUMNS`): `layer`; weight `bits`; `scale` S, integer state units per unit of the float
+    membrane; `exponents` of its connections in order; `clipped_weights` of its `n_weights`, how many;
+    `weight_error_rms`, over the weights' own root mean square; time constants in steps, of current and membrane, wanted
+    (`tau_u`, `tau_v`) and on the chip, with the largest error; thresholds, a number or [least, largest];
+    `strict_change`, a text where the chip's comparison is not the float network's; `rate_float`, `rate_fixed`, spikes
+    per neuron and step; `spike_agreement_percent`, neurons and steps that spike alike over those in which either
+    spikes; what `state_range` says of u and v, and `overflow`, a sentence if they could. What is not known without
+    calibration, or does not exist, is None.
     """
 
     network: Network
@@ -67,16 +67,13 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
         if samples is not None and fired is not None:
             samples.sent[name] = fired
     fixed = _assemble(network, layers, scaled)
-    spikes = {} if samples is None else record(fixed, samples.x)[1]
     table, warnings = [], []
     for name, layer in layers.items():
-        row = _row(layer, scaled[name])
-        if layer.neuron.fires and samples is not None:
-            row |= _comparison(samples.run.spikes[name], spikes[name])
-            warnings += _activity_warnings(name, samples.run.spikes[name], spikes[name])
-        warnings += _number_warnings(row, scaled[name], chip)
+        row = scaled_row(layer, scaled[name])
+        warnings += number_warnings(row, scaled[name], chip)
         table.append(row)
-    return Quantized(fixed, table, warnings)
+    tried, wanted = (None, {}) if samples is None else (samples.x, samples.run.spikes)
+    return Quantized(fixed, *_checked(fixed, chip, table, tried, wanted, warnings))
 
 
 def _inputs(network: Network, chip: Chip, calibration, options: Options) -> dict[str, np.ndarray] | None:
@@ -139,90 +136,6 @@ def _assemble(network: Network, layers: dict[str, Layer], scaled: dict[str, Scal
     return fixed
 
 
-def _row(layer: Layer, scaled: Scaled) -> dict:
-    spec, neuron = layer.neuron, scaled.neuron
-    change = None
-    if neuron.strict != spec.strict and spec.fires:
-        sign = {True: ">", False: ">="}
-        threshold = scaled.scale * np.min(spec.threshold)
-        change = f"v {sign[spec.strict]} {threshold:.6g} became v {sign[neuron.strict]} {np.min(neuron.threshold)}"
-        if spec.reset == "subtract" or spec.spikes == "multi":
-            change += ", which is also what a spike counts and subtracts"
-    return dict.fromkeys(COLUMNS) | {
-        "layer": layer.node.name,
-        "bits": layer.bits,
-        "scale": scaled.scale,
-        "exponents": [w.exponent for w in scaled.weights],
-        "clipped_weights": sum(w.n_clipped for w in scaled.weights),
-        "weight_error_rms": weight_error(layer, scaled),
-        "tau_error_percent": layer.dynamics.tau_error_percent,
-        "threshold_float": _range(spec.threshold) if spec.fires else None,
-        "threshold_int": _range(neuron.threshold) if spec.fires else None,
-        "strict_change": change,
-    }
-
-
-def _range(value):
-    """A number, or [least, largest] where neurons differ."""
-    low, high = np.min(value).item(), np.max(value).item()
-    return low if low == high else [low, high]
-
-
-def _rate(spikes: np.ndarray) -> float:
-    return int(np.count_nonzero(spikes)) / spikes.size
-
-
-def _comparison(wanted: np.ndarray, spikes: np.ndarray) -> dict:
-    either = int(np.count_nonzero((wanted != 0) | (spikes != 0)))
-    alike = int(np.count_nonzero((wanted == spikes) & (spikes != 0)))
-    return {
-        "rate_float": _rate(wanted),
-        "rate_fixed": _rate(spikes),
-        "spike_agreement_percent": 100.0 * alike / either if either else 100.0,
-    }
-
-
-def _activity_warnings(name: str, wanted: np.ndarray | None, spikes: np.ndarray) -> list[str]:
-    """Layers that say nothing: never a spike, almost always one, or some neurons in every step."""
-    n_fired = np.count_nonzero(spikes)
-    n_wanted = 0 if wanted is None else np.count_nonzero(wanted)
-    if not n_fired and n_wanted:
-        return [
-            f"layer {name!r} is dead on the chip: no spike in the calibration samples, {n_wanted} in float; "
-            "give it more weight bits, or train it with weights of more equal size"
-        ]
-    if not n_fired:
-        return [f"layer {name!r} is dead: no spike in the calibration samples; lower its threshold or train it longer"]
-    if n_fired > SATURATED * spikes.size:
-        return [
-            f"layer {name!r} is saturated: {100 * n_fired / spikes.size:.0f} % of its neurons and steps fire in the "
-            "calibration samples; raise its threshold or scale its input down"
-        ]
-    n_on = int((spikes != 0).all((0, 1)).sum())
-    n = spikes[0, 0].size
-    if n_on > ALWAYS_ON * n:
-        return [
-            f"layer {name!r}: {n_on} of {n} neurons fire in every step of the calibration samples; they carry nothing"
-        ]
-    return []
-
-
-def _number_warnings(row: dict, scaled: Scaled, chip: Chip) -> list[str]:
-    """What rounding has taken away whole."""
-    name, warnings = row["layer"], []
-    if row["tau_error_percent"] is None:
-        warnings.append(
-            f"layer {name!r}: a leak is finer than the chip's decay of {chip.state.decay_bits} bits, "
-            "which cannot tell it from none or from a full one"
-        )
-    if scaled.weights and not any(w.effective.any() for w in scaled.weights) and row["weight_error_rms"]:
-        warnings.append(
-            f"layer {name!r}: every weight is 0 after rounding, because its biases, threshold or currents are so much "
-            "larger; scale its input or take a chip with wider states"
-        )
-    return warnings
-
-
 def _kept(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
     """A network that came in integers: as it is, with what can be said about it."""
     warnings = []
@@ -230,20 +143,27 @@ def _kept(network: Network, chip: Chip, calibration, options: Options) -> Quanti
         if getattr(options, name) is not None:
             warnings.append(f"{name}={getattr(options, name)} has no effect: the network is already in integers")
     x = _inputs(network, chip, calibration, options)
-    spikes = {} if x is None else record(network, x)[1]
-    table = []
-    for name in network.layers:
-        neuron = network.node(name).neuron
-        into = [c for c in network.into(name) if isinstance(c, Direct)]
-        assert neuron is not None
-        fired = spikes.get(name) if neuron.fires else None
-        table.append(dict.fromkeys(COLUMNS) | {
-            "layer": name,
-            "bits": max((c.weight_bits or chip.weights.bits for c in into), default=None),
-            "scale": 1.0,
-            "exponents": [int(c.exponent) for c in into],
-            "threshold_int": _range(neuron.threshold) if neuron.fires else None,
-            "rate_fixed": None if fired is None else _rate(fired),
-        })  # fmt: skip
-        warnings += [] if fired is None else _activity_warnings(name, None, fired)
-    return Quantized(network, table, warnings)
+    into = {name: [c for c in network.into(name) if isinstance(c, Direct)] for name in network.layers}
+    table = [kept_row(name, network.node(name).neuron, into[name], chip) for name in network.layers]
+    x = None if x is None else _searched(network, x)
+    return Quantized(network, *_checked(network, chip, table, x, {}, warnings))
+
+
+def _checked(
+    network: Network, chip: Chip, table: list[dict], x: dict | None, wanted: dict, warnings: list[str]
+) -> tuple[list[dict], list[str]]:
+    """The rows of a fixed-point network and its warnings with what running the samples adds to them."""
+    spikes, states_of = ({}, {}) if x is None else trace(network, x)
+    warnings = [*warnings, *input_warnings(x or {})]
+    sent = None if x is None else {**x, **spikes}
+    rows = []
+    for row in table:
+        name = row["layer"]
+        found = state_range(network, name, sent, states_of.get(name))
+        row = row | states(found, chip)
+        if x is not None and network.node(name).neuron.fires:
+            row |= rates(wanted.get(name), spikes[name])
+            warnings += activity_warnings(name, wanted.get(name), spikes[name]) if found.reaches_threshold else []
+        warnings += range_warnings(row, found, chip)
+        rows.append(row)
+    return rows, warnings

@@ -1,6 +1,6 @@
 """HTML: the content of report.json as one self-contained page: inline style and drawings, nothing from the network."""
 
-from nwcompile.report import tables
+from nwcompile.report import quantization, tables
 from nwcompile.report.bus import bus_card
 from nwcompile.report.maps import core_map, link_map
 from nwcompile.report.markup import Markup, tag
@@ -40,6 +40,7 @@ def render_html(doc: dict) -> str:
         *([_row(_card("whole", "Bus", ABOUT_BUS, bus_card(doc["bus"])))] if doc["bus"] else []),
         *_profile(doc),
         _row(_card("whole", "Layers", ABOUT_LAYERS, tables.layer_table(doc))),
+        *_quantization(doc),
         _row(*_energy(doc), notes),
         _row(_provenance(doc)),
     ]
@@ -191,6 +192,12 @@ def _profile(doc: dict) -> list[Markup]:
     messages = _card("half", "Messages and crowded links", ABOUT_MESSAGES, message_tables(p))
     phases = _card("half", "Phases of the cores", ABOUT_PHASES, phase_tables(p))
     return [_row(phases, messages), _row(_card("whole", "Critical paths", ABOUT_CRITICAL, critical_table(p)))]
+
+
+def _quantization(doc: dict) -> list[Markup]:
+    if not any(r["quantization"] for r in doc["layers"]):
+        return []
+    return [_row(_card("whole", "Quantization", quantization.ABOUT, quantization.quantization_table(doc)))]
 
 
 def _energy(doc: dict) -> list[Markup]:

@@ -58,18 +58,14 @@ def fit_table(doc: dict) -> Markup:
 def layer_table(doc: dict) -> Markup:
     """One row a layer; columns that no layer has a figure for are left out."""
     columns = [("layer", "name"), ("neurons", "right"), ("cores", "right"), ("binding resource", "left"),
-               ("spikes a step", "right"), ("synops a step", "right"), ("weights", "right"), ("weight error", "right"),
-               ("spikes as in float", "right"), ("of the step time", "right")]  # fmt: skip
+               ("spikes a step", "right"), ("synops a step", "right"), ("of the step time", "right")]  # fmt: skip
     rows: list[list[object]] = []
     for r in doc["layers"]:
-        q = r["quantization"] or {}
         cores = f"{r['n_cores']} core{'s' if r['n_cores'] != 1 else ''}"
-        error = q.get("weight_error_rms")
         rows.append([
             r["layer"], _with(r["neurons"], "neurons"), tag("span", cores, title=_listed(r["cores"])), binding(r),
             _with(r["spikes_per_step"], "spikes"), _with(r["synops_per_step"], "synops"),
-            _or_none(q.get("bits"), "{} bits"), None if error is None else percent(100 * error),
-            _or_none(q.get("spike_agreement_percent"), "{:.1f} %"), bar(r["time_percent"], "time"),
+            bar(r["time_percent"], "time"),
         ])  # fmt: skip
     kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
     return table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
@@ -134,7 +130,3 @@ def _limit(limit: int | None, unit: str) -> str:
 def _listed(cores: list[int]) -> str:
     shown = ", ".join(map(str, cores[:24]))
     return f"cores {shown}" + (f" and {len(cores) - 24} more" if len(cores) > 24 else "")
-
-
-def _or_none(value: object, text: str) -> str | None:
-    return None if value is None else text.format(value)

@@ -1,4 +1,4 @@
-"""Text: how figures are written, the verdict, and what the terminal shows. All from the content of report.json."""
+"""Text: how figures are written, the verdict, and tables as lines. All from the content of report.json."""
 
 from collections.abc import Iterable
 
@@ -71,22 +71,6 @@ def multi_spike(m: dict) -> str:
 
 def _cost(row: dict) -> str:
     return f"{grouped(row['messages_per_sample'])} messages and {grouped(row['synops_per_sample'])} synops"
-
-
-def render_text(doc: dict) -> str:
-    """What the terminal shows of a report: verdict, fit table, table of the layers, profile, warnings."""
-    notes = [
-        *([doc["multi_spike"]["text"]] if doc["multi_spike"] else []),
-        *([doc["multicast"]["text"]] if doc["multicast"] else []),
-        *([doc["io"]["text"]] if doc["io"] else []),
-        *([doc["dropped"]["text"]] if doc["dropped"] else []),
-        *(doc["bus"]["text"] if doc["bus"] else []),
-        *unknown(doc),
-        *(f"warning: {text}" for text in doc["warnings"]),
-    ]
-    profile = profile_lines(doc["profile"], doc["real_time"], doc["energy"])
-    blocks = [[doc["verdict"]], fit_table(doc), layer_table(doc), profile, notes]
-    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
 def critical_text(doc: dict) -> str:

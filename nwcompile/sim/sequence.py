@@ -56,6 +56,16 @@ def record(
     return replace(Activity.from_spikes({**inputs, **spikes}, repeats), updates=updates), spikes
 
 
+def trace(network: Network, x, steps: int | None = None, keep_states: bool = True) -> tuple[dict, dict]:
+    """Spikes and states of every layer of a fixed-point network that has no mapping yet, aligned: two dicts by name.
+
+    States are `u` and `v`, int64 `[B, T, *shape]`; without `keep_states` only those of readouts.
+    """
+    inputs, _, n_steps = prepare(network, x, steps)
+    network = effective_network(network)
+    return _run(network, [c.aligned_delay for c in network.connections], inputs, n_steps, keep_states)[:2]
+
+
 def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool, device: str = "cpu"):
     """Spikes, kept states and update counts of every layer, with `delays[i]` steps on connection i."""
     n_samples = len(next(iter(inputs.values()))) if inputs else 1

@@ -9,12 +9,13 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import CURRENT_ORDERS, NeuronSpec
+from nwcompile.ir.neuron import CURRENT_ORDERS, FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.capability import neuron_violations, weight_violations
 from nwcompile.passes.dynamics import dynamics
 from nwcompile.passes.number_grid import round_bias, round_threshold
-from nwcompile.passes.quantize import COLUMNS, quantize
+from nwcompile.passes.quantization_table import COLUMNS
+from nwcompile.passes.quantize import quantize
 from nwcompile.passes.scale_search import choose, spike_distance
 from nwcompile.passes.scaled_layer import describe, scale_layer
 from nwcompile.passes.weight_grid import WeightGrid
@@ -351,3 +352,70 @@ def test_quantize_fills_the_weights_of_a_chip_without_exponents():
     weight = quantized.network.connections[0].weight
     assert np.abs(weight).max() >= 15 and quantized.table[0]["exponents"] == [0]
     assert quantized.table[0]["spike_agreement_percent"] > 60
+
+
+def test_quantize_states_what_a_layer_lost_and_how_large_its_states_become():
+    weight = np.array([[2.0, 0.25, -0.25], [0.25, -0.25, 0.5]])
+    spec = NeuronSpec(threshold=1.0, beta=0.875, alpha=np.array([0.5, 0.75]))
+    x = spikes(np.random.default_rng(0), 4, 30, 3)
+    row = quantize(one_layer(weight, spec, 3), TINY, x, Options(bits=2)).table[0]
+    assert (row["bits"], row["n_weights"], row["state_limit"], row["state_bits"]) == (2, 6, (1 << 23) - 1, 24)
+    assert row["clipped_percent"] == 100 * row["clipped_weights"] / 6
+    assert row["tau_v"] == row["tau_v_chip"] == pytest.approx(-1 / np.log(0.875))
+    assert row["tau_u"] == row["tau_u_chip"] == pytest.approx([-1 / np.log(0.5), -1 / np.log(0.75)])
+    assert 0 < row["u_largest"] <= row["u_bound"] <= row["state_limit"] and row["overflow"] is None
+    assert row["v_largest"] <= row["v_bound"]
+
+
+def test_quantize_says_which_state_could_overflow_and_what_ends_that():
+    network = one_layer(np.ones((1, 4000)), NeuronSpec(threshold=1.0, beta=1.0, reset="none"), 4000)
+    x = np.zeros((1, 5, 4000))
+    x[:, :, 0] = 1
+    row = quantize(network, TINY.replace({"state.bits": 16, "state.shift_bits": 0}), x, Options()).table[0]
+    assert row["overflow"] == (
+        f"u may need {int(row['u_bound']).bit_length() + 1} bits, not 16, and then wraps, not in the calibration "
+        "samples; v has no bound and then saturates, not in the calibration samples; "
+        'state.overflow = "saturate" keeps u from wrapping'
+    )
+    leaky = one_layer(np.ones((1, 4000)), NeuronSpec(threshold=1.0, beta=0.5, reset="none"), 4000)
+    chip = TINY.replace({"state.bits": 16, "state.shift_bits": 0, "state.overflow": "saturate"})
+    row = quantize(leaky, chip, x, Options()).table[0]
+    bits = [int(row[f"{state}_bound"]).bit_length() + 1 for state in "uv"]
+    assert row["overflow"] == (
+        f"u may need {bits[0]} bits, not 16, and then saturates, not in the calibration samples; v may need {bits[1]} "
+        f"bits, not 16, and then saturates, not in the calibration samples; state.bits = {bits[1]} holds all"
+    )
+
+
+def fixed_net(weight, **more):
+    spec = NeuronSpec(**{"threshold": 64, "fixed": FixedPoint(), "decay_v": 4096} | more)
+    return Network.from_arrays({"a": spec}, [Dense("in", "a", np.array(weight))], {"in": len(weight[0])})
+
+
+def test_quantize_warns_of_a_threshold_beyond_reach():
+    found = quantize(fixed_net([[3, 2]], threshold=320), TINY, np.ones((1, 4, 2)), Options())
+    assert found.warnings == [
+        "layer 'a' can never fire at 8 weight bits: its membranes reach 320 at most, its thresholds are 320; "
+        "give it more bits, or lower its threshold"
+    ]
+    assert not quantize(fixed_net([[3, 2]], threshold=319), TINY, np.eye(2)[None], Options(seed=1)).warnings[1:]
+
+
+@pytest.mark.parametrize(
+    ("overflow", "text"),
+    [("wrap", 'and wraps, beyond the 24 bits of a state; set state.overflow = "saturate" or state.bits = 26, or'),
+     ("saturate", "and saturates, beyond the 24 bits of a state; set state.bits = 26, or")],
+)  # fmt: skip
+def test_quantize_warns_of_a_state_that_overflows_in_the_samples(overflow, text):
+    chip = TINY.replace({"state.overflow": overflow, "weights.effective_limit": 1 << 20})
+    network = fixed_net([[1 << 17] * 3], fixed=FixedPoint(overflow=overflow))
+    found = quantize(network, chip, np.ones((1, 4, 3)), Options())
+    assert f"layer 'a': u reaches {3 << 23} in the calibration samples {text} scale the layer down" in found.warnings
+
+
+def test_quantize_warns_of_samples_without_a_spike():
+    found = quantize(one_layer(np.ones((1, 2)), NeuronSpec()), TINY, np.zeros((2, 5, 2)), Options())
+    assert found.warnings == [
+        "no input spikes in any calibration sample; give samples like those that the chip will see",
+        "layer 'a' is dead: no spike in the calibration samples; lower its threshold or train it longer",
+    ]

@@ -10,7 +10,7 @@ from nwcompile.cost.bus import bus_use
 from nwcompile.report.bus import collect_bus
 from nwcompile.report.collect import collect
 from nwcompile.report.html import render_html
-from nwcompile.report.text import render_text
+from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 from tests.buses import bus_chip
 from tests.chips import small_chip

@@ -13,7 +13,7 @@ from nwcompile.passes.emit import emit
 from nwcompile.passes.schedule import schedule
 from nwcompile.report import report
 from nwcompile.report.collect import collect
-from nwcompile.report.text import render_text
+from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 from tests.chips import small_chip
 from tests.report.programs import run_of, three_cores

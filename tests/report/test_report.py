@@ -10,7 +10,7 @@ import nwcompile as nw
 from nwcompile.errors import ArtifactError, ModelError
 from nwcompile.report.collect import collect
 from nwcompile.report.html import render_html
-from nwcompile.report.text import render_text
+from nwcompile.report.terminal import render_text
 from nwcompile.sim.crosscheck import Crosscheck, Difference
 from tests.chips import small_chip
 from tests.report.programs import chip_without, run_of, three_cores

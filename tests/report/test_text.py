@@ -4,6 +4,7 @@ import pytest
 
 from nwcompile.ir.activity import Activity
 from nwcompile.report.collect import collect
+from nwcompile.report.terminal import render_text
 from nwcompile.report.text import (
     bottleneck,
     fit_table,
@@ -13,7 +14,6 @@ from nwcompile.report.text import (
     number,
     percent,
     profile_lines,
-    render_text,
     stage_line,
     verdict,
 )

@@ -14,7 +14,7 @@ from nwcompile.passes.emit import emit
 from nwcompile.passes.schedule import schedule
 from nwcompile.report.collect import collect
 from nwcompile.report.html import render_html
-from nwcompile.report.text import render_text
+from nwcompile.report.terminal import render_text
 from nwcompile.sim import BACKENDS, simulate
 from tests.chips import small_chip
 from tests.nets import FIXED

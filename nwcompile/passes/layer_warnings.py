@@ -1,0 +1,78 @@
+"""Layer warnings: layers that say nothing or everything, and what rounding or registers have taken away whole."""
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.passes.scaled_layer import Scaled
+from nwcompile.passes.state_range import StateRange, state_bits
+
+SATURATED = 0.95  # share of neurons and steps that fire
+ALWAYS_ON = 0.05  # share of neurons that fire in every step
+
+
+def input_warnings(x: dict[str, np.ndarray]) -> list[str]:
+    """Calibration samples from which nothing can be learnt."""
+    if x and not any(array.any() for array in x.values()):
+        return ["no input spikes in any calibration sample; give samples like those that the chip will see"]
+    return []
+
+
+def activity_warnings(name: str, wanted: np.ndarray | None, spikes: np.ndarray) -> list[str]:
+    """Layers that say nothing: never a spike, almost always one, or some neurons in every step."""
+    n_fired = np.count_nonzero(spikes)
+    n_wanted = 0 if wanted is None else np.count_nonzero(wanted)
+    if not n_fired and n_wanted:
+        return [
+            f"layer {name!r} is dead on the chip: no spike in the calibration samples, {n_wanted} in float; "
+            "give it more weight bits, or train it with weights of more equal size"
+        ]
+    if not n_fired:
+        return [f"layer {name!r} is dead: no spike in the calibration samples; lower its threshold or train it longer"]
+    if n_fired > SATURATED * spikes.size:
+        return [
+            f"layer {name!r} is saturated: {100 * n_fired / spikes.size:.0f} % of its neurons and steps fire in the "
+            "calibration samples; raise its threshold or scale its input down"
+        ]
+    n_on = int((spikes != 0).all((0, 1)).sum())
+    n = spikes[0, 0].size
+    if n_on > ALWAYS_ON * n:
+        return [
+            f"layer {name!r}: {n_on} of {n} neurons fire in every step of the calibration samples; they carry nothing"
+        ]
+    return []
+
+
+def number_warnings(row: dict, scaled: Scaled, chip: Chip) -> list[str]:
+    """What rounding has taken away whole."""
+    name, warnings = row["layer"], []
+    if row["tau_error_percent"] is None:
+        warnings.append(
+            f"layer {name!r}: a leak is finer than the chip's decay of {chip.state.decay_bits} bits, "
+            "which cannot tell it from none or from a full one"
+        )
+    if scaled.weights and not any(w.effective.any() for w in scaled.weights) and row["weight_error_rms"]:
+        warnings.append(
+            f"layer {name!r}: every weight is 0 after rounding, because its biases, threshold or currents are so much "
+            "larger; scale its input or take a chip with wider states"
+        )
+    return warnings
+
+
+def range_warnings(row: dict, found: StateRange, chip: Chip) -> list[str]:
+    """A threshold beyond reach, and states that overflowed."""
+    name, warnings = row["layer"], []
+    if not found.reaches_threshold and found.v_bound:
+        bits = "" if row["bits"] is None else f" at {row['bits']} weight bits"
+        warnings.append(
+            f"layer {name!r} can never fire{bits}: its membranes reach {found.v_bound} at most, its thresholds are "
+            f"{row['threshold_int']}; give it more bits, or lower its threshold"
+        )
+    for state in found.beyond:
+        largest = getattr(found, f"{state}_largest")
+        what = "wraps" if state == "u" and chip.state.overflow == "wrap" else "saturates"
+        choice = 'set state.overflow = "saturate" or' if what == "wraps" else "set"
+        warnings.append(
+            f"layer {name!r}: {state} reaches {largest} in the calibration samples and {what}, beyond the "
+            f"{chip.state.bits} bits of a state; {choice} state.bits = {state_bits(largest)}, or scale the layer down"
+        )
+    return warnings

@@ -1,0 +1,94 @@
+"""Quantization in the report: per layer what its integers are, what they lost, and how large its states become."""
+
+from nwcompile.report.markup import Markup, join, tag
+from nwcompile.report.tables import table
+from nwcompile.report.text import aligned, grouped, number, percent
+
+HEADINGS = ("layer", "weights", "scale", "clipped weights", "weight error", "tau", "tau error",
+            "rate", "as in float", "bits of u", "bits of v")  # fmt: skip
+N_LEFT = 1
+UNKNOWN = "–"
+ABOUT = (
+    "“Clipped”: beyond the largest weight of the width at this scale. “Tau”: time constants of current (u) and membrane "
+    "(v), wanted → on the chip. “Rate”: of a neuron and step in the calibration samples, in float → on the chip; “as in "
+    "float” is the part of all these spikes that both send. Bits of the states: used in the samples, and enough for any "
+    "input (∞: without a leak there is no bound)."
+)
+
+
+def quantization_lines(doc: dict) -> list[str]:
+    """Lines for the terminal: a table of the layers whose integers are known, and what could overflow."""
+    rows = _rows(doc)
+    return [*aligned([HEADINGS, *rows], n_left=N_LEFT), *overflow_notes(doc)] if rows else []
+
+
+def quantization_table(doc: dict) -> Markup:
+    """The same for the page, without columns that no layer has a figure for."""
+    columns = [(heading, "name" if i < N_LEFT else "right") for i, heading in enumerate(HEADINGS)]
+    rows = [[None if cell == UNKNOWN else cell for cell in row] for row in _rows(doc)]
+    kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
+    notes = tag("ul", *(tag("li", text) for text in overflow_notes(doc)), class_="warnings")
+    shown = table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return join([shown, notes if overflow_notes(doc) else None])
+
+
+def overflow_notes(doc: dict) -> list[str]:
+    """A sentence for each layer whose states are not proved wide enough."""
+    known = ((r["layer"], (r["quantization"] or {}).get("overflow")) for r in doc["layers"])
+    return [f"layer {name}: {text}" for name, text in known if text]
+
+
+def _rows(doc: dict) -> list[tuple[str, ...]]:
+    return [_row(r["layer"], r["quantization"]) for r in doc["layers"] if r["quantization"]]
+
+
+def _row(layer: str, q: dict) -> tuple[str, ...]:
+    clipped, error = q.get("clipped_weights"), q.get("weight_error_rms")
+    rates = [q.get("rate_float"), q.get("rate_fixed")]
+    return (
+        layer,
+        UNKNOWN if q.get("bits") is None else f"{q['bits']} bits",
+        UNKNOWN if q.get("scale") is None else f"{grouped(q['scale'])} units",
+        UNKNOWN if clipped is None else f"{grouped(clipped)} weights ({percent(q.get('clipped_percent'))})",
+        UNKNOWN if error is None else percent(100 * error),
+        _taus(q),
+        percent(q.get("tau_error_percent")),
+        _change(*(None if x is None else f"{x:.3f}" for x in rates), "spikes"),
+        percent(q.get("spike_agreement_percent")),
+        _bits(q, "u"),
+        _bits(q, "v"),
+    )
+
+
+def _taus(q: dict) -> str:
+    """`u 2.5 → 2.49, v 10 → 10 steps`, only the states that leak."""
+    parts = []
+    for state in ("u", "v"):
+        wanted, chip = q.get(f"tau_{state}"), q.get(f"tau_{state}_chip")
+        if wanted is not None or chip is not None:
+            parts.append(f"{state} {_change(*(None if x is None else _span(x) for x in (wanted, chip)))}")
+    return f"{', '.join(parts)} steps" if parts else UNKNOWN
+
+
+def _change(before: str | None, after: str | None, unit: str = "") -> str:
+    """`0.17 → 0.16 spikes`, or the one that is known."""
+    known = [x for x in (before, after) if x is not None]
+    return f"{' → '.join(known)} {unit}".rstrip() if known else UNKNOWN
+
+
+def _span(value) -> str:
+    return f"{number(value[0])}..{number(value[1])}" if isinstance(value, list) else number(value)
+
+
+def _bits(q: dict, state: str) -> str:
+    """`18, 22 of 24 bits`: used, enough, there are."""
+    if q.get("state_bits") is None:
+        return UNKNOWN
+    used, enough = (q.get(f"{state}_{what}") for what in ("largest", "bound"))
+    known = [] if used is None else [str(_width(used))]
+    return ", ".join([*known, "∞" if enough is None else str(_width(enough))]) + f" of {q['state_bits']} bits"
+
+
+def _width(largest: int) -> int:
+    """Bits of a signed number."""
+    return int(largest).bit_length() + 1
