@@ -19,6 +19,7 @@ def simulate(
 ) -> Run:  # fmt: skip
     """Simulate a Network (reference backend only) or a Program.
 
+    `device="cuda"` (backend sequence) gives the same integers and counters on a GPU, every NeuronSpec option included.
     `x` is `[B, T, *shape]`, a dict of such arrays by input name, or None with `steps=N`. `record="all"` keeps every
     layer's states; `record="totals"` (backend cycle) keeps sums over the steps only, so that memory does not grow with
     them (`ir.run.Totals`). `window="hardware"` runs exactly T hardware steps, nothing frozen or drained.

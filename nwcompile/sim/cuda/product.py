@@ -17,7 +17,7 @@ from nwcompile.errors import BackendError
 
 INT32, INT64, FLOAT32, BFLOAT16 = (1 << 31) - 1, (1 << 62) - 1, 1 << 24, 256
 BLOCK = 1 << 22  # weights looked at together
-LEAST_ROWS, MULTIPLE = 17, 16  # of int8 matrices: more than 16 rows, and sizes that every cuBLAS takes
+LEAST_ROWS, ROWS, COLUMNS = 32, 8, 16  # of int8 matrices: fewest rows, and what both numbers are multiples of
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Product:
                 self._operands[key] = [[w.to(torch.bfloat16)] for w in scaled]
             else:
                 wide = scaled if way.n_weight == 1 else [w.to(torch.int64) for w in scaled]
-                self._operands[key] = [[padded(d, MULTIPLE) for d in digits(w, way.n_weight)] for w in wide]
+                self._operands[key] = [[padded(d, COLUMNS) for d in digits(w, way.n_weight)] for w in wide]
         return self._operands[key]
 
 
@@ -146,14 +146,16 @@ def digits(x, n: int) -> list:
     return [*found, x]
 
 
-def padded(x: torch.Tensor, least_rows: int = LEAST_ROWS) -> torch.Tensor:
-    """A matrix as int8, with zeros to the sizes that int8 products take; the same where it has them."""
+def padded(x: torch.Tensor, rows: int = ROWS) -> torch.Tensor:
+    """A matrix as int8, with zeros added to sizes that int8 products take: rows a multiple of `rows`, and columns.
+
+    cuBLAS refuses some sizes, and gave wrong sums for odd ones (pytorch/pytorch#106840).
+    """
     n_rows, n_columns = x.shape
-    rows = max(least_rows, n_rows) if least_rows == LEAST_ROWS else -(-n_rows // MULTIPLE) * MULTIPLE
-    columns = -(-n_columns // MULTIPLE) * MULTIPLE
-    if (rows, columns) == (n_rows, n_columns):
+    wide = max(LEAST_ROWS, -(-n_rows // rows) * rows), -(-n_columns // COLUMNS) * COLUMNS
+    if wide == (n_rows, n_columns):
         return x.to(torch.int8).contiguous()
-    out = torch.zeros((rows, columns), dtype=torch.int8, device=x.device)
+    out = torch.zeros(wide, dtype=torch.int8, device=x.device)
     out[:n_rows, :n_columns] = x
     return out
 
