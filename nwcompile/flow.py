@@ -16,7 +16,7 @@ from nwcompile.passes.check import check, estimate, unmapped_violations
 from nwcompile.passes.emit import emit
 from nwcompile.passes.normalize import normalize
 from nwcompile.passes.one_sign import one_sign
-from nwcompile.passes.partition import method_warnings, partition
+from nwcompile.passes.partition import method_warnings, partition, result_warnings
 from nwcompile.passes.place import place
 from nwcompile.passes.quantize import Quantized, quantize
 from nwcompile.passes.schedule import schedule
@@ -76,6 +76,7 @@ def compile(
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
             change = None if needs else smallest_change(fixed, chip, e)
             raise FitError(chip.name, [*needs, *e.violations], change) from None
+        notes += result_warnings(mapping, fixed, chip, activity, options)
         mapping = stage("place", place, mapping, fixed, chip, activity, options)
     stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
     mapping = mapping if mapping.note else noted(mapping, fixed, chip)

@@ -32,6 +32,7 @@ N_LEVELS = 2  # of units, each half as heavy as those before
 MOST_UNITS = 10_000  # that it begins with, unless the chip makes them smaller
 FINE = 128  # neurons up to which every one is a unit from the beginning
 GROWTH = 1.5  # between the numbers of cores that are tried
+FINER_HEAT = 0.1  # of finer units, whose cores are good already
 FIRST_EFFORT = 0.1  # for each number of cores
 SAVE_CORES = ("cores", "traffic")  # objectives that more cores than needed do not serve
 
@@ -134,7 +135,7 @@ def _finer(search: Search, coarse: Partition, level: int, effort: float) -> Part
     n_units = (UNITS_PER_CORE << level) * coarse.n_cores
     unit_of = fitting_units(search.network, search.chip, search.load, n_units, coarse.unit_of)
     first = np.unique(unit_of, return_index=True)[1]
-    return improved(search, unit_of, [coarse.neuron_core[first]], coarse.n_cores, effort)
+    return improved(search, unit_of, [coarse.neuron_core[first]], coarse.n_cores, effort, FINER_HEAT if level else 1.0)
 
 
 def _slices(search: Search) -> np.ndarray | None:

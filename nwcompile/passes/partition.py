@@ -65,6 +65,20 @@ def method_warnings(chip: Chip, options: Options) -> list[str]:
             "cannot keep: cores are cut as with partitioner='sequential'"]  # fmt: skip
 
 
+def result_warnings(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> list[str]:
+    """What the partitioner could not do, as sentences: `floorline` gives slices where it finds nothing that fits."""
+    if options.partitioner != "floorline" or has_rules(chip):
+        return []
+    try:
+        slices = np.unique(_flat(network, sequential(network, chip, activity, options)), return_inverse=True)[1]
+    except FitError:
+        return []
+    if mapping.n_cores == 1 or not np.array_equal(_flat(network, mapping.core_of), slices.reshape(-1)):
+        return []
+    return [f"partitioner 'floorline' found nothing better within the limits of {chip.name} than contiguous slices: "
+            "cores are cut as with partitioner='sequential'"]  # fmt: skip
+
+
 def on_sites(network: Network, chip: Chip, core_of: dict[str, np.ndarray], options: Options) -> Mapping:
     """The mapping of the given logical cores, each at the first site, in row-major order, that holds it.
 

@@ -66,8 +66,12 @@ class Partition(NamedTuple):
         return self.core_of[self.unit_of]
 
 
-def improved(search: Search, unit_of: np.ndarray, starts: list[np.ndarray], n_cores: int, effort: float) -> Partition:
+def improved(
+    search: Search, unit_of: np.ndarray, starts: list[np.ndarray], n_cores: int, effort: float, heat: float = 1.0
+) -> Partition:
     """The best partition found from the best of `starts`, each int[unit], with `effort` times the usual moves.
+
+    `heat`: of the usual temperatures, less where the start is good already.
 
     Limits come first; from a start within them, every partition is. No core is left empty where `options.n_cores`
     asks for a number of cores.
@@ -80,10 +84,10 @@ def improved(search: Search, unit_of: np.ndarray, starts: list[np.ndarray], n_co
     if n_cores == 1 or len(best.core_of) == 1:
         return best
     if len(best.core_of) > FEW:
-        best = _smoothed(search, demand, weight, best, effort)
+        best = _smoothed(search, demand, weight, best, effort, heat)
         return _annealed(search, demand, weight, best, 0.0, DESCENT * effort)
-    for heat in (EXACT_HEAT, 0.0):
-        best = _annealed(search, demand, weight, best, heat, effort)
+    for exact_heat in (EXACT_HEAT, 0.0):
+        best = _annealed(search, demand, weight, best, exact_heat, effort)
     return best
 
 
@@ -99,7 +103,7 @@ def _filled(demand: cpu_demand.Demand, chip: Chip, core_of) -> cpu_demand.Loads:
     return loads
 
 
-def _smoothed(search: Search, demand, weight: np.ndarray, start: Partition, effort: float) -> Partition:
+def _smoothed(search: Search, demand, weight: np.ndarray, start: Partition, effort: float, heat: float) -> Partition:
     """What an annealing by the smooth time of `cpu_smooth` makes of `start`, if that is better.
 
     Messages are received there but take no time to send. Given up as `_annealed` is.
@@ -109,12 +113,13 @@ def _smoothed(search: Search, demand, weight: np.ndarray, start: Partition, effo
     smooth = np.ones(n_steps), np.ones(n_steps), np.ones(len(loads.load))
     readers, keep_all = readers_of(demand), search.options.n_cores is not None
     n_units = len(start.core_of)
+    hottest = heat * HEAT * start.cost / n_units
     each = EACH_MOVE + n_steps + len(demand.in_row) // n_units
     n_moves = -(-int(effort * min(MOVES_PER_UNIT * n_units, WORK // each)) // len(COOLING))
     for i, left in itertools.product(range(len(COOLING)), range(n_moves, 0, -CHUNK)):
         over, is_steep = loads.total[cpu_demand.EXCESS], i >= STEEP_FROM
         cpu_smooth.take_norms(loads, *smooth[:2], is_steep)
-        cpu_smooth.anneal(quiet, loads, weight, readers, smooth, is_steep, HEAT * start.cost / n_units * COOLING[i],
+        cpu_smooth.anneal(quiet, loads, weight, readers, smooth, is_steep, hottest * COOLING[i],
                           min(left, CHUNK), keep_all, search.state)  # fmt: skip
         if search.is_late or (over and over == loads.total[cpu_demand.EXCESS]):
             break

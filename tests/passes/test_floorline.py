@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 
+import nwcompile as nw
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.traffic import count_events
 from nwcompile.errors import OptionError
@@ -19,6 +20,7 @@ from nwcompile.passes.demand import empty_loads, unit_demand
 from nwcompile.passes.emit import emit
 from nwcompile.passes.floorline import floorline
 from nwcompile.passes.objective import fixed_pj, weights
+from nwcompile.passes.partition import PARTITIONERS
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.sequential import sequential
 from nwcompile.passes.striped import striped
@@ -163,6 +165,17 @@ def test_floorline_uses_its_time_budget_and_gives_the_best_so_far(monkeypatch):
     both = [judged(network, chip, activity, cores, 6) for cores in (longer, best)]
     assert both[0][cpu_demand.TIME] <= both[1][cpu_demand.TIME]
     assert max(total[cpu_demand.EXCESS] for total in both) == 0
+
+
+def test_a_warning_says_where_floorline_gives_nothing_but_slices(monkeypatch):
+    network, chip, activity = bursty()
+    calm = [nw.compile(network, chip, options=Options(partitioner=p)) for p in ("floorline", "sequential")]
+    monkeypatch.setitem(PARTITIONERS, "floorline", sequential)
+    sliced = nw.compile(network, chip, options=Options(partitioner="floorline"))
+    warning = ("partitioner 'floorline' found nothing better within the limits of small than contiguous slices: cores "
+               "are cut as with partitioner='sequential'")  # fmt: skip
+    assert warning in sliced.manifest["warnings"]
+    assert not any(warning in program.manifest["warnings"] for program in calm)
 
 
 def test_energy_needs_a_chip_that_gives_energies():
