@@ -60,8 +60,11 @@ class WholeLoss:
         self.leaves.append(leaves)
         if len(self.leaves) == self.n_chunks:
             whole = tuple(torch.cat(parts, 1)[:, : self.n_steps] for parts in zip(*self.leaves, strict=True))
-            loss = self.loss_fn(whole if isinstance(result, tuple) else whole[0])
-            loss.backward()
+            try:
+                loss = self.loss_fn(whole if isinstance(result, tuple) else whole[0])
+                loss.backward()
+            except RuntimeError as e:  # told from the engine's own as it tells those of layers
+                raise RuntimeError("the loss has failed") from e
             self.value = loss.detach()
         return _Seed.apply(leaves, *results)
 
