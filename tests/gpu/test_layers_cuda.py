@@ -159,6 +159,7 @@ def test_operations_pass_torchs_own_check(recurrent):
         torch.library.opcheck(ops.lif_fire_weighed, (*given, "zero", True, "bits", 10))
 
 
+@pytest.mark.filterwarnings("ignore")  # of inductor, about precision and deprecated names
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_compiled_nets_are_the_nets_themselves(backend, family):

@@ -120,3 +120,15 @@ def compiled(kernel, types: dict[str, str], constants: dict, processor: int, war
     options = {"num_warps": warps, "enable_fp_fusion": False, **options}
     built = triton.compile(source, target=GPUTarget("cuda", processor, WARP), options=options)
     return Compiled(built.asm)
+
+
+def key(kernel, *arguments, **options) -> tuple:
+    """What a launch with these arguments is compiled for: launches of one key share their code."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import make_backend
+    from triton.runtime.jit import create_function_from_signature
+
+    backend = make_backend(GPUTarget("cuda", PROCESSORS[-1], WARP))
+    binder = create_function_from_signature(kernel.signature, kernel.params, backend)
+    _, specialization, rest = binder(*arguments, **options)
+    return kernel, *specialization, *sorted(rest.items())

@@ -1,6 +1,7 @@
 import pytest
+import torch
 
-from tests.kernels.gpu_harness import PROCESSORS, compiled, interpreted_tests
+from tests.kernels.gpu_harness import PROCESSORS, compiled, interpreted_tests, key
 
 pytest.importorskip("triton", reason="triton is not installed")
 from nwcompile.kernels import gpu_lif
@@ -49,3 +50,22 @@ def test_backward_compiles_without_fused_operations(processor, row, current, lea
     assert built.fused == [] and "div.rn.f32" in built.instructions
     assert not built.spills
     assert current != "*bf16" or any(i.startswith("cvt.rn.bf16") for i in built.instructions)
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("n", [48, 13])
+def test_no_length_compiles_anew(n, recurrent, monkeypatch):
+    keys = set()
+    monkeypatch.setattr(gpu, "_start", lambda kernel, x, n_programs, *arguments, **constants: keys.add(
+        key(kernel, *arguments, **constants)))  # fmt: skip
+    rule = "zero", True, False, "atan", 2.0
+    w_rec, state, neuron = torch.zeros(n, n) if recurrent else None, torch.zeros(1 + recurrent, 3, n), torch.zeros(n)
+    for n_steps in (1, 16, 17, 1000):
+        current = torch.zeros(3, n_steps, n)
+        gpu.forward(current, state, neuron, neuron, w_rec, *rule[:2])
+        gpu.backward((current, None, None), current, current, current, state, neuron, neuron, w_rec, rule, True)
+        gpu.fire(current, state, neuron, neuron, *rule[:2], "bits")
+        gpu.fire_weighed(current, torch.zeros(n, n), state, neuron, neuron, *rule[:2], "bits", n_steps)
+    assert len(keys) == 4
+    gpu.fire(current.bfloat16(), state, neuron, neuron, *rule[:2], "bits")
+    assert len(keys) == 5
