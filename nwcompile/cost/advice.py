@@ -100,11 +100,12 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
     for event, c in done.cycles.items():
         part = np.zeros(c.shape[1]) if event == "message_in" else share.of(event)[index]
         cycles[event] = c * (1 - part * (1 - keep))
-    home = program.core_of[program.axons.source]
-    on_chip = home >= 0
-    sent = np.bincount(home[on_chip], share.sent[on_chip], mapping.n_cores)
-    to_layer = np.isin(program.axons.core, cores) & on_chip
-    towards = np.bincount(home[to_layer], share.sent[to_layer], mapping.n_cores) / np.maximum(sent, 1)
+    home, on_chip = program.core_of, program.core_of >= 0
+    axons, is_its = program.axons, np.isin(np.arange(mapping.n_cores), cores)
+    to_layer = np.diff(np.concatenate([[0], np.cumsum(is_its[axons.core])])[axons.offset])
+    every, those = (np.bincount(home[on_chip], (share.sent * n)[on_chip], mapping.n_cores)
+                    for n in (np.diff(axons.offset), to_layer))  # fmt: skip
+    towards = those / np.maximum(every, 1)
     cycles["message_out"] = cycles["message_out"] * (1 + towards * (1 / keep - 1))
     n_routers = chip.noc.columns * chip.noc.rows
     tiles = min(n_routers, mapping.n_tiles + -(-more // chip.noc.cores_per_router))

@@ -8,7 +8,8 @@ from nwcompile.cost.wiring import wiring
 from nwcompile.cost.work import SEND
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
-from nwcompile.ir.program import Program
+from nwcompile.ir.program import SYNAPSE_KINDS, Program
+from nwcompile.kernels import cpu_traffic
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +17,7 @@ class LayerShare:
     """Part of each core's work that each layer causes: `send`, `receive`: float64[layer, core], each column sums to 1.
 
     `messages`, int64[node, core]: messages that each input or layer (in the order of `Network.offsets`) sends to each
-    core; `reads`, the same: the synaptic operations that they cause there; `sent`, int64[axon]: messages of each axon.
+    core; `reads`, the same: the synaptic operations that they cause there; `sent`, int64[source]: spikes of each.
     """
 
     layers: tuple[str, ...]
@@ -77,14 +78,16 @@ def _send_cycles(program: Program, name: str, activity: Activity) -> np.ndarray:
 
 
 def _arriving(program: Program, activity: Activity) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Messages of each node to each core, the synaptic operations they cause, and the messages of each axon."""
-    axons, offsets = program.axons, program.network.offsets
-    sent = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in offsets])[axons.source]
-    node = np.searchsorted(list(offsets.values()), axons.source, side="right") - 1
-    messages, reads = np.zeros((2, len(offsets), program.mapping.n_cores), np.int64)
-    np.add.at(messages, (node, axons.core), sent)
-    np.add.at(reads, (node, axons.core), sent * axons.synops.sum(1, dtype=np.int64))
-    return messages, reads, sent
+    """Messages of each node to each core, the synaptic operations they cause, and the spikes of each source."""
+    axons, offsets, n_cores = program.axons, program.network.offsets, program.mapping.n_cores
+    sent = [activity.counts[name].sum(0, dtype=np.int64) for name in offsets]
+    messages, words = np.zeros((2, len(offsets), n_cores), np.int64)
+    reads = np.zeros((len(SYNAPSE_KINDS), len(offsets), n_cores), np.int64)
+    for i, first in enumerate(offsets.values()):
+        offset = axons.offset[first : first + len(sent[i]) + 1]
+        row = axons.core, axons.synops, axons.words
+        cpu_traffic.count_arrivals(sent[i][None], i, offset, *row, messages, reads, words)
+    return messages, reads.sum(0), np.concatenate(sent)
 
 
 def _part(amount: np.ndarray, otherwise: np.ndarray) -> np.ndarray:

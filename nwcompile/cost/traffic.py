@@ -134,13 +134,13 @@ def kernel_memory(connection: Connection, wires: Wiring, target_core: np.ndarray
 
 def resources(axons: Axons, core_of: np.ndarray, n_cores: int) -> dict[str, np.ndarray]:
     """What each core holds, int64[core]: `neurons`, `in_axons`, `out_axons`, `synapse_bits`."""
-    bits = axons.kernel_bits.copy()
+    bits, on_chip, n_out = axons.kernel_bits.copy(), core_of >= 0, np.zeros(n_cores, np.int64)
     np.add.at(bits, axons.core, axons.row_bits)
-    source_core = core_of[axons.source]
+    np.add.at(n_out, core_of[on_chip], np.diff(axons.offset)[on_chip])
     return {
-        "neurons": np.bincount(core_of[core_of >= 0], minlength=n_cores),
+        "neurons": np.bincount(core_of[on_chip], minlength=n_cores),
         "in_axons": np.bincount(axons.core, minlength=n_cores),
-        "out_axons": np.bincount(source_core[source_core >= 0], minlength=n_cores),
+        "out_axons": n_out,
         "synapse_bits": bits,
     }
 
