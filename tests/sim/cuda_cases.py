@@ -3,6 +3,7 @@ process of its own, and on a GPU, where `tests/gpu` does.
 """
 
 import os
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES, FixedPoint, NeuronSpec
 from nwcompile.sim import sequence, simulate
 from nwcompile.sim.crosscheck import compare
 from nwcompile.sim.cuda import device, loop, synapses
@@ -49,7 +50,7 @@ def agrees(network: Network, x: np.ndarray) -> None:
 
 
 @settings(
-    max_examples=int(os.environ.get("CUDA_EXAMPLES", "8")),
+    max_examples=int(os.environ.get("CUDA_EXAMPLES", "6")),
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
@@ -67,6 +68,24 @@ def test_cuda_agrees_on_random_programs(data):
 
 def spikes_in(*shape: int, low: int = 0, high: int = 1) -> np.ndarray:
     return np.random.default_rng(3).integers(low, high + 1, shape)
+
+
+def test_cuda_every_reset_and_kind_of_spike():
+    """A layer each, of four neurons that differ in everything that a number says."""
+    layers, edges = {}, []
+    timings = [(reset, t) for reset in RESETS for t in RESET_TIMINGS if t != "both" or reset == "subtract"]
+    for k, (spikes, (reset, timing)) in enumerate(product(SPIKES, timings)):
+        spec = NeuronSpec(
+            threshold=np.array([12, 8, 4, 8]), spikes=spikes, strict=k % 2 == 0, fires=k % 7 != 3, reset=reset,
+            reset_timing=timing, reset_value=np.array([-5, 0, 20, 3]), refractory=np.array([0, 1, 2, 4]),
+            v_min=np.array([-9, -60, -9, 0]), bias=np.array([0, 0, 5, 0]), bias_u=np.array([0, 2, 0, 0]),
+            decay_u=np.array([4096, 4096, 1500, 1000]), decay_v=np.array([4096, 4096, 128, 0]),
+            fixed=FixedPoint(7, 12, 1, OVERFLOWS[k // 2 % 2]),
+        )  # fmt: skip
+        layers[f"a{k}"] = (spec, 4)
+        edges.append(Dense("in", f"a{k}", integers((4, 3), k, -9, 9)))
+    x = spikes_in(3, 8, 3, low=-1, high=2) * (np.arange(8) % 5 < 2)[:, None]
+    agrees(Network.from_arrays(layers, edges, {"in": 3}), x)
 
 
 @pytest.mark.parametrize("n_steps", [1, 8, 17])
