@@ -267,6 +267,7 @@ def test_random_coding_draws_anew_with_the_given_rate():
 
 @pytest.mark.parametrize("numbers, text", [
     ([0.5, 1.5], "number 1 is 1.5, must be from 0 to 1, the probability of a spike in a step"),
+    (["a"], "numbers of type <U1 cannot be the probability of a spike; give 0 to 1"),
     ([float("nan")], "number 0 is nan, must be from 0 to 1, the probability of a spike in a step"),
 ])  # fmt: skip
 def test_random_coding_refuses_what_is_no_probability(numbers, text):

@@ -4,11 +4,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn.data import Binning
+from nwcompile.nn.data.cache import settings
 
 TONIC = np.dtype([("x", "<i2"), ("y", "<i2"), ("t", "<i8"), ("p", "?")])
 
@@ -105,6 +107,19 @@ def test_binning_of_frames_is_that_of_their_events():
     assert Binning((6, 4, 2), bin_length=3)(frames).shape == (3, 48)  # the last two frames fill no bin
 
 
+def test_binning_takes_frames_as_tensors():
+    frames = torch.rand(6, 8, generator=torch.Generator().manual_seed(0))
+    b = Binning((4, 2, 1), bin_length=2)
+    expected = b((frames >= 0.5).numpy())
+    for recording in (frames, frames.clone().requires_grad_(), frames.double(), (frames >= 0.5).bfloat16()):
+        assert np.array_equal(b(recording), expected)
+
+
+def test_binning_settings_of_numpy_and_lists_are_plain_ones():
+    b = Binning([np.int64(4), 2, 1], bin_length=np.float32(2), crop=[0, 0, 2, 2])
+    assert b == Binning((4, 2, 1), bin_length=2.0, crop=(0, 0, 2, 2)) and hash(b) and settings(b)
+
+
 def test_binning_of_a_recording_without_events_is_silence():
     assert not Binning((2, 1, 1), n_bins=3)(events([])).any()
     assert Binning((2, 1, 1), n_bins=3)(events([])).shape == (3, 2)
@@ -137,6 +152,9 @@ WRONG = [
      "event 0 has x = 1.5; x must be a whole number"),
     (events([("a", 0, 0, 0)], [("x", "U1"), ("y", "i2"), ("t", "f8"), ("p", "i2")]),
      "the events' field x is of type <U1; it must hold numbers"),
+    (np.zeros(1, [("x", "2i4"), ("y", "i2"), ("t", "f8"), ("p", "i2")]),
+     "the events' field x has shape (2,) in each event; it must be one number"),
+    ([[1, 2], [3]], "what is given, of type list, is no array of numbers"),
     (events([(0, 0, 0, 0)])[None], "the events have shape (1, 1); they must be one array of events, [n]"),
     (events([]),
      "the recording has no events, so no bins of a length; leave it out, or choose n_bins"),
@@ -172,6 +190,10 @@ OPTIONS = [
     ({"start": float("inf")}, "Binning: start is inf, must be a finite number, or None for the first event"),
     ({"spatial_factor": 2}, "Binning: spatial_factor is 2, must be > 0 and at most 1"),
     ({"frame_threshold": float("nan")}, "Binning: frame_threshold is nan, must be a finite number"),
+    ({"sensor": None}, "Binning: sensor is None, must be (width, height, polarities), each >= 1"),
+    ({"bin_length": "long"}, "Binning: bin_length is long, must be a number > 0"),
+    ({"start": "now"}, "Binning: start is now, must be a finite number, or None for the first event"),
+    ({"crop": 3}, "Binning: crop is 3, must be (left, top, width, height) inside a sensor of 3x2"),
     ({"crop": (1, 0, 3, 2)},
      "Binning: crop is (1, 0, 3, 2), must be (left, top, width, height) inside a sensor of 3x2"),
 ]  # fmt: skip

@@ -1,13 +1,14 @@
 """The deterministic way from a recording to spikes: crop, fewer pixels, bins of time."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
 
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn.data.events import LARGEST, Events, events, frames
+from nwcompile.nn.data.samples import as_array
 
 MOST_CELLS = 1 << 32  # of a sample: 4 GiB before packing
 
@@ -44,23 +45,25 @@ class Binning:
     version: ClassVar[int] = 1  # counts changes of what the same settings give
 
     def __post_init__(self):
-        if len(self.sensor) != 3 or not all(isinstance(n, int) and n >= 1 for n in self.sensor):
+        for field in fields(self):
+            object.__setattr__(self, field.name, _plain(getattr(self, field.name)))
+        if not _are_whole(self.sensor, 3) or min(self.sensor) < 1:
             raise OptionError(f"Binning: sensor is {self.sensor}, must be (width, height, polarities), each >= 1")
         if (self.bin_length is None) == (self.n_bins is None):
             given = f"bin_length = {self.bin_length} and n_bins = {self.n_bins}"
             raise OptionError(f"Binning: {given}; give exactly one of them")
         if self.n_bins is not None and self.max_bins is not None:
             raise OptionError(f"Binning: max_bins = {self.max_bins} goes with bin_length, not with n_bins")
-        if self.bin_length is not None and not 0 < self.bin_length < math.inf:
+        if self.bin_length is not None and not (_is_number(self.bin_length) and self.bin_length > 0):
             raise OptionError(f"Binning: bin_length is {self.bin_length}, must be a number > 0")
         for name, value in (("n_bins", self.n_bins), ("max_bins", self.max_bins)):
-            if value is not None and not (isinstance(value, int) and value >= 1):
+            if value is not None and not (_are_whole((value,), 1) and value >= 1):
                 raise OptionError(f"Binning: {name} is {value}, must be a whole number >= 1")
-        if self.start is not None and not math.isfinite(self.start):
+        if self.start is not None and not _is_number(self.start):
             raise OptionError(f"Binning: start is {self.start}, must be a finite number, or None for the first event")
-        if not 0 < self.spatial_factor <= 1:
+        if not (_is_number(self.spatial_factor) and 0 < self.spatial_factor <= 1):
             raise OptionError(f"Binning: spatial_factor is {self.spatial_factor}, must be > 0 and at most 1")
-        if not math.isfinite(self.frame_threshold):
+        if not _is_number(self.frame_threshold):
             raise OptionError(f"Binning: frame_threshold is {self.frame_threshold}, must be a finite number")
         if self.crop is not None and not self._is_inside(self.crop):
             width, height, _ = self.sensor
@@ -69,7 +72,7 @@ class Binning:
             )
 
     def _is_inside(self, crop) -> bool:
-        if len(crop) != 4 or not all(isinstance(n, int) for n in crop):
+        if not _are_whole(crop, 4):
             return False
         left, top, width, height = crop
         right, bottom, _ = self.sensor
@@ -90,7 +93,7 @@ class Binning:
 
         Raises ModelError for a recording that is neither, or lies outside the sensor, or has no bin.
         """
-        recording = np.asarray(recording)
+        recording = as_array(recording)
         if recording.dtype.names:
             of = events(recording, self.sensor)
         else:
@@ -145,3 +148,18 @@ class Binning:
         inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
         _, rows, columns = self.shape
         return inside, (of.p * rows + y * rows // height) * columns + x * columns // width
+
+
+def _plain(value):
+    """A setting without NumPy's types, a list as a tuple."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _are_whole(values, n: int) -> bool:
+    return isinstance(values, tuple) and len(values) == n and all(type(value) is int for value in values)
+
+
+def _is_number(value) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)

@@ -21,7 +21,7 @@ import torch
 from nwcompile.errors import ArtifactError, ModelError, NwWarning, OptionError
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.nn.data.packed import BITS, Packed, packed
-from nwcompile.nn.data.samples import pair
+from nwcompile.nn.data.samples import as_array, pair
 
 HEAD = b"nwcompile spikes 1\n"  # the format and its version
 DIGEST_BYTES = 32
@@ -92,7 +92,7 @@ def _contents(samples) -> Iterator[bytes]:
     """What recordings and labels are, unambiguously."""
     for i in range(len(samples)):
         for part in pair(samples, i):
-            array = np.asarray(part)
+            array = as_array(part)
             if array.dtype.hasobject:
                 raise ModelError(f"sample {i} holds Python objects of type {type(part).__name__}, not an array")
             yield f"{array.dtype.descr} {array.shape}\n".encode()

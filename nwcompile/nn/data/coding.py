@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError, OptionError
+from nwcompile.nn.data.samples import as_array
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,10 @@ class RandomRate:
 
     def __call__(self, numbers) -> np.ndarray:
         """uint8 `[T, N]` of an array of N numbers of any shape. Raises ModelError for numbers outside 0 to 1."""
-        rate = torch.as_tensor(numbers, dtype=torch.float32).reshape(-1)
+        array = as_array(numbers)
+        if array.dtype.kind not in "biuf":
+            raise ModelError(f"numbers of type {array.dtype} cannot be the probability of a spike; give 0 to 1")
+        rate = torch.from_numpy(array.astype(np.float32)).reshape(-1)
         outside = ~((rate >= 0) & (rate <= 1))
         if outside.any():
             i = int(outside.int().argmax())

@@ -90,6 +90,8 @@ def _whole(values: np.ndarray, field: str, size: int, sensor: tuple[int, int, in
 
 def _numbers(values: np.ndarray, field: str) -> np.ndarray:
     """int64 or float64, finite and below 2^62 in magnitude."""
+    if values.ndim != 1:
+        raise ModelError(f"the events' field {field} has shape {values.shape[1:]} in each event; it must be one number")
     if values.dtype.kind not in "biuf":
         raise ModelError(f"the events' field {field} is of type {values.dtype}; it must hold numbers")
     broken = ~(np.abs(values.astype(np.float64)) < LARGEST) if values.itemsize > 4 or values.dtype.kind == "f" else NONE

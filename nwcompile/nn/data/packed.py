@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import Dataset
 
 from nwcompile.errors import ModelError
-from nwcompile.nn.data.samples import transformed
+from nwcompile.nn.data.samples import as_array, transformed
 from nwcompile.nn.device import torch_device
 
 WORD_BITS = 32
@@ -111,8 +111,8 @@ def numbered(labels: list) -> torch.Tensor:
     Raises ModelError unless they are numbers, or arrays of numbers of one shape.
     """
     try:
-        array = np.array([np.asarray(label) for label in labels])
-    except ValueError:
+        array = np.array([as_array(label) for label in labels])
+    except ValueError:  # of several shapes; a ModelError is one, too
         array = np.empty(0, object)
     if array.dtype.kind not in "biuf":
         raise ModelError(f"labels such as {labels[0]!r} are not numbers of one shape; number the classes from 0")

@@ -3,8 +3,20 @@
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from nwcompile.errors import ModelError
+
+
+def as_array(given) -> np.ndarray:
+    """An array, or tensor on any device, as NumPy's. Raises ModelError for what cannot be one."""
+    try:
+        if isinstance(given, torch.Tensor):
+            given = given.detach().cpu()
+            return given.float().numpy() if given.dtype == torch.bfloat16 else given.numpy()
+        return np.asarray(given)
+    except (TypeError, ValueError):
+        raise ModelError(f"what is given, of type {type(given).__name__}, is no array of numbers") from None
 
 
 def pair(samples, i: int) -> tuple:
