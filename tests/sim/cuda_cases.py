@@ -77,7 +77,7 @@ def test_cuda_every_reset_and_kind_of_spike():
     for k, (spikes, (reset, timing)) in enumerate(product(SPIKES, timings)):
         spec = NeuronSpec(
             threshold=np.array([12, 8, 4, 8]), spikes=spikes, strict=k % 2 == 0, fires=k % 7 != 3, reset=reset,
-            reset_timing=timing, reset_value=np.array([-5, 0, 20, 3]), refractory=np.array([0, 1, 2, 4]),
+            reset_timing=timing, reset_value=np.array([-5, 0, 20, 80]), refractory=np.array([0, 1, 2, 4]),
             v_min=np.array([-9, -60, -9, 0]), bias=np.array([0, 0, 5, 0]), bias_u=np.array([0, 2, 0, 0]),
             decay_u=np.array([4096, 4096, 1500, 1000]), decay_v=np.array([4096, 4096, 128, 0]),
             fixed=FixedPoint(7, 12, 1, OVERFLOWS[k // 2 % 2]),
@@ -163,6 +163,12 @@ def test_cuda_layer_that_feeds_itself(kind, largest, monkeypatch):
 def test_cuda_samples_in_chunks(monkeypatch):
     monkeypatch.setitem(sequence.CHUNK_BYTES, "cuda", 24 * 5 * 4 * 2)
     agrees(dense_net(3, 4, recurrent=True), spikes_in(5, 5, 3))
+
+
+def test_cuda_weights_of_any_layout_in_memory():
+    weight = np.asfortranarray(integers((4, 6)))[::-1, ::-2]
+    weight.flags.writeable = False
+    agrees(Network.from_arrays({"a": (FIXED, 4)}, [Dense("in", "a", weight)], {"in": 3}), spikes_in(2, 5, 3))
 
 
 def test_cuda_network_without_inputs():

@@ -110,7 +110,7 @@ class Product:
         """The weights of each group as matrices on the device: one for each digit."""
         key = (way.n_weight, way.in_bfloat16)
         if key not in self._operands:
-            scaled = [torch.from_numpy(w).to(self.device) >> self.bits for w in self.weight]
+            scaled = [torch.from_numpy(np.array(w, order="C")).to(self.device) >> self.bits for w in self.weight]
             if way.in_bfloat16:
                 self._operands[key] = [[w.to(torch.bfloat16)] for w in scaled]
             else:
