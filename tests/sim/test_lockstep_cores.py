@@ -16,6 +16,7 @@ from nwcompile.passes.schedule import schedule
 from nwcompile.sim import cycle, simulate
 from nwcompile.sim.cycle import ChipRun
 from nwcompile.sim.fabric import fabric
+from nwcompile.sim.lockstep import SLOWEST_LINK
 from tests.chips import small_chip
 from tests.nets import FIXED
 from tests.random_programs import chips, inputs, programs
@@ -40,6 +41,8 @@ def chips_in_lockstep(draw) -> Chip:
     noc |= {"speculative": draw(st.booleans()), "route_cycles": draw(st.integers(0, 2))}
     if draw(st.booleans()):
         noc |= {"link_cycles_per_flit": 1, "chip_link_cycles_per_flit": None}
+    elif noc.get("chip_link_cycles_per_flit"):
+        noc["chip_link_cycles_per_flit"] = min(noc["chip_link_cycles_per_flit"], SLOWEST_LINK)
     try:
         return Chip.from_dict(table | {"noc": noc})
     except ChipError:  # without the links of a torus a router is cut off
