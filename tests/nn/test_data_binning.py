@@ -75,6 +75,13 @@ def test_binning_of_a_hand_made_recording():
     assert late.tolist() == [[0, 0, 0, 0, 0, 0, 0, 1]]
 
 
+def test_binning_in_equal_bins_shares_out_all_ticks():
+    recording = events([(0, 0, 100 + t, 0) for t in range(10)])
+    recording["x"] = np.arange(10) // 2
+    assert np.array_equal(Binning((5, 1, 1), n_bins=5)(recording), np.eye(5))
+    assert Binning((5, 1, 1), n_bins=3)(recording).tolist() == [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
+
+
 def test_binning_does_not_need_events_sorted_by_time():
     rng = np.random.default_rng(0)
     recording = events(zip(*rng.integers(0, [[3], [3], [500], [2]], (4, 80)), strict=True))
