@@ -10,7 +10,6 @@ sheet: 100,000 neurons on a plane, 500 synapses each with neurons near it, one i
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,12 +41,23 @@ CHANCES = np.array([  # of a synapse, row: target, column: source, in the order 
 
 
 class Net(NamedTuple):
-    """A program whose network and activity are mapped anew, and how it is run to measure a mapping."""
+    """A network to map, the activity that mappings are made for, and how it is run to measure one."""
 
-    program: nw.Program
+    network: nw.Network
+    chip: nw.Chip
+    activity: Activity
     x: np.ndarray | None
     steps: int
     window: str = "aligned"
+
+    def emitted(self, mapping: nw.Mapping) -> nw.Program:
+        """The program of a mapping."""
+        return emit(self.network, schedule(self.network), mapping, self.chip, self.activity, {})
+
+    @property
+    def n_neurons(self) -> int:
+        """Of all layers."""
+        return sum(self.network.node(name).n_neurons for name in self.network.layers)
 
 
 def dvs(reference: Path) -> Net:
@@ -55,7 +65,7 @@ def dvs(reference: Path) -> Net:
     base, limits = dvs_program(reference), {"core.max_in_axons": 4096, "core.max_out_axons": 4096}
     run = nw.simulate(base, None, "sequence", steps=1000, window="hardware")
     chip = base.chip.replace({**limits, "noc.buffer_flits": 16})
-    return Net(_with(base, chip, run.activity), None, 1000, "hardware")
+    return Net(base.network, chip, run.activity, None, 1000, "hardware")
 
 
 def cnn(reference: Path) -> Net:
@@ -66,7 +76,7 @@ def cnn(reference: Path) -> Net:
     keys = {"neuron.reset": ["zero", "subtract", "none"], "neuron.v_min": "any", "neuron.strict": [True, False],
             "neuron.spikes": ["binary", "multi"], **NO_AXON_LIMITS}  # fmt: skip
     chip = nw.Chip.load("loihi1").replace(keys)
-    return Net(nw.compile(network, chip, x, nw.Options(partitioner="sequential", placer="row-major")), x, 20)
+    return _of(nw.compile(network, chip, x, nw.Options(partitioner="sequential", placer="row-major")), x, 20)
 
 
 def mnist(reference: Path) -> Net:
@@ -77,7 +87,7 @@ def mnist(reference: Path) -> Net:
     module, x = mnist_snn.train(data), mnist_snn.encode(data.test_images[:8])
     network = nw.from_torch(module, x[:2])
     calibration = mnist_snn.encode(data.train_images[:100])
-    return Net(nw.compile(network, "loihi1", calibration, nw.Options(partitioner="sequential")), x, x.shape[1])
+    return _of(nw.compile(network, "loihi1", calibration, nw.Options(partitioner="sequential")), x, x.shape[1])
 
 
 def random(reference: Path) -> Net:
@@ -137,7 +147,7 @@ def vgg9(reference: Path, side: int = 32, routers: tuple[int, int] = (16, 8)) ->
         layers[name], before, n = nw.NeuronSpec(threshold=64 * 12, fixed=chip.fixed_point), name, width
     network = nw.Network.from_arrays(layers, edges, {"in": (3, side, side)})
     x = (rng.random((1, 4, 3, side, side)) < 0.1).astype(np.int8)
-    return Net(_mapped(network, chip, Activity.uniform(network, 4)), x, 4)
+    return Net(network, chip, Activity.uniform(network, 4), x, 4)
 
 
 def sheet(reference: Path, n: int = 100_000, fan_in: int = 500) -> Net:
@@ -154,7 +164,7 @@ def sheet(reference: Path, n: int = 100_000, fan_in: int = 500) -> Net:
     spec = nw.NeuronSpec(threshold=1000 << 6, fixed=chip.fixed_point)
     edge = nw.Sparse("n", "n", pre, post, rng.integers(1, 100, len(post)).astype(np.int8), delay=1)
     network = nw.Network.from_arrays({"n": (spec, (n,))}, [edge])
-    return Net(_mapped(network, chip, Activity.uniform(network, 4)), None, 4)
+    return Net(network, chip, Activity.uniform(network, 4), None, 4)
 
 
 NETS: dict[str, Callable[[Path], Net]] = {
@@ -164,17 +174,13 @@ NETS: dict[str, Callable[[Path], Net]] = {
 }  # fmt: skip
 
 
+def _of(program: nw.Program, x: np.ndarray, steps: int) -> Net:
+    return Net(program.network, program.chip, program.activity, x, steps)
+
+
 def _driven(network: nw.Network, chip: nw.Chip, steps: int) -> Net:
     """A net that fires by itself, with the activity of `steps` steps."""
-    base = _mapped(network, chip, Activity.uniform(network, 1))
-    run = nw.simulate(base, None, "sequence", steps=steps)
-    return Net(_with(base, chip, run.activity), None, steps)
-
-
-def _mapped(network: nw.Network, chip: nw.Chip, activity: Activity) -> nw.Program:
-    mapping = partition(network, chip, activity, nw.Options(partitioner="sequential"))
-    return emit(network, schedule(network), mapping, chip, activity, {})
-
-
-def _with(program: nw.Program, chip: nw.Chip, activity: Activity) -> nw.Program:
-    return replace(program, chip=chip, activity=activity)
+    base = Net(network, chip, Activity.uniform(network, 1), None, steps)
+    mapping = partition(network, chip, base.activity, nw.Options(partitioner="sequential"))
+    run = nw.simulate(base.emitted(mapping), None, "sequence", steps=steps)
+    return base._replace(activity=run.activity)
