@@ -126,7 +126,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
         "RESET": reset, "FLOOR": floor, "DETACH": detach, "SURROGATE": surrogate, "SLOPE": float(number(slope)),
         "SCALED": float(number(math.pi / 2) * number(slope)), "H_EACH": _each(h), "G_EACH": _each(g),
     }  # fmt: skip
-    before, neurons = (mem, state.contiguous(), h, g), (beta.contiguous(), threshold.contiguous())
+    before, neurons = (mem.contiguous(), state.contiguous(), h, g), (beta.contiguous(), threshold.contiguous())
     out = grad_current, carried, sums
     if w_rec is None:
         unit, sizes, distances = _in_units(current, x, h, g)
@@ -136,8 +136,8 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     else:
         sizes, distances = _steps(current), [d for array in (x, h, g) for d in _distances(array)]
         weights = w_rec.contiguous(), w_rec.T.contiguous()
-        _start(gpu_recurrent.recurrent_backward, current, sizes[0], x, spikes, *before, *weights, *neurons, *out,
-               *sizes, *distances, **form, **_whole_layer(sizes[2], 1024))  # fmt: skip
+        _start(gpu_recurrent.recurrent_backward, current, sizes[0], x, spikes.contiguous(), *before, *weights,
+               *neurons, *out, *sizes, *distances, **form, **_whole_layer(sizes[2], 1024))  # fmt: skip
     if sums is None:
         return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
     of_beta, of_threshold = sums.sum(1).to(beta.dtype)
