@@ -19,6 +19,7 @@ VERBS = {
     "check": "say whether a model fits a chip, or everything that does not",
     "simulate": "run a program (or a float model) on an input",
     "evaluate": "accuracy on labelled data: float, and on the chip",
+    "bits": "the narrowest weights of each layer that keep the accuracy, for --bits",
     "crosscheck": "run a model or program on several backends: each layer, and the first difference",
     "report": "run a program on an input and write its report; or compare two mappings (--diff)",
     "export": "a program as the files of another simulator",

@@ -50,7 +50,7 @@ def parse(verb: str, description: str, argv: list[str]) -> argparse.Namespace:
 def options_of(args: argparse.Namespace) -> Options:
     """The compiler's options that were given."""
     given = {f.name: getattr(args, f.name, None) for f in fields(Options)}
-    given["fixed_sites"] = dict(args.fix) if args.fix else None
+    given["fixed_sites"] = dict(args.fix) if getattr(args, "fix", None) else None
     given |= read_bits(args.bits) if given["bits"] is not None else {}
     return Options(**{name: value for name, value in given.items() if value is not None})
 
@@ -94,6 +94,22 @@ def _evaluate(parser: Parser) -> None:
     _float_model(parser)
     _calibration(parser)
     _options(parser)
+
+
+def _bits(parser: Parser) -> None:
+    _model(parser)
+    _chip(parser, required=True)
+    parser.add_argument(
+        "--input", required=True, metavar="X.npz", help=".npz (x, and labels y) or .npy: [B, T, *shape]"
+    )
+    parser.add_argument("--samples", type=_whole, metavar="N", help="use the first N samples only")
+    parser.add_argument("--labels", metavar="Y.npy", help="labels, where the file of --input has none")
+    parser.add_argument("--drop", required=True, metavar="PERCENT", help="points of float accuracy to lose, like 1%%")
+    _calibration(parser)
+    _widths(parser)
+    parser.add_argument("--seed", type=_whole, metavar="N", help="draws the samples that calibrate (default: 0)")
+    _on_multi_spike(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="FILE.toml", help="the widths, as --bits reads them")
 
 
 def _crosscheck(parser: Parser) -> None:
@@ -164,8 +180,8 @@ def _chips(parser: Parser) -> None:
 
 
 PARSERS = {
-    "compile": _compile, "check": _check, "simulate": _simulate, "evaluate": _evaluate, "crosscheck": _crosscheck,
-    "report": _report, "export": _export, "show": _show, "noc": _noc, "chips": _chips,
+    "compile": _compile, "check": _check, "simulate": _simulate, "evaluate": _evaluate, "bits": _bits,
+    "crosscheck": _crosscheck, "report": _report, "export": _export, "show": _show, "noc": _noc, "chips": _chips,
 }  # fmt: skip
 
 
@@ -221,17 +237,26 @@ def _options(parser: Parser) -> None:
 
     add = parser.add_argument
     add("--seed", type=_whole, metavar="N")
-    add("--bits", metavar="N|FILE.toml",
-        help="width of the weights, at most the chip's; in a file, of each layer (see nwcompile bits)")  # fmt: skip
+    _widths(parser)
     add("--partitioner", type=_choice("partitioner", PARTITIONERS), help=f"neurons to cores: {', '.join(PARTITIONERS)}")
     add("--placer", type=_choice("placer", PLACERS), help=f"cores to sites: {', '.join(PLACERS)}")
-    for name, words in (("optimise", choices.OBJECTIVES), ("execution", choices.EXECUTIONS),
-                        ("on-multi-spike", choices.ON_MULTI_SPIKE)):  # fmt: skip
+    for name, words in (("optimise", choices.OBJECTIVES), ("execution", choices.EXECUTIONS)):
         add(f"--{name}", type=_choice(name, words), help=", ".join(words))
+    _on_multi_spike(parser)
     add("--fix", action="append", type=_fixed, metavar="LAYER=X,Y,PORT",
         help="keep cores of a layer at sites: out=7,0,0; several, for its cores in order: out=7,0,0+7,0,1")  # fmt: skip
     add("--cores", type=_whole, dest="n_cores", metavar="N", help="spread over that many cores")
     add("--time-budget", type=_number, dest="time_budget_s", metavar="SECONDS", help="let the placer improve that long")
+
+
+def _widths(parser: Parser) -> None:
+    parser.add_argument("--bits", metavar="N|FILE.toml", help="width of the weights, at most the chip's; in a file, of "
+                        "each layer (nwcompile bits makes one, and starts at these)")  # fmt: skip
+
+
+def _on_multi_spike(parser: Parser) -> None:
+    words = choices.ON_MULTI_SPIKE
+    parser.add_argument("--on-multi-spike", type=_choice("on-multi-spike", words), help=", ".join(words))
 
 
 def _choice(kind: str, words):

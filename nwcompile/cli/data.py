@@ -23,8 +23,12 @@ class Data:
 
     def first(self, n: int) -> "Data":
         """The first `n` samples."""
-        x = {name: a[:n] for name, a in self.x.items()} if isinstance(self.x, dict) else self.x[:n]
-        return Data(x, None if self.y is None else self.y[:n])
+        return self.only(slice(n))
+
+    def only(self, rows) -> "Data":
+        """The samples of some rows."""
+        x = {name: a[rows] for name, a in self.x.items()} if isinstance(self.x, dict) else self.x[rows]
+        return Data(x, None if self.y is None else self.y[rows])
 
 
 def data_of(args: Namespace) -> Data:
@@ -41,18 +45,7 @@ def data_of(args: Namespace) -> Data:
 
 def read_data(path: str) -> Data:
     """Samples and labels of an .npz (key `x`, or one key for each input; labels in `y`) or .npy file; no pickle."""
-    if Path(path).suffix not in (".npz", ".npy"):
-        raise ModelError(f"{path}: expected a .npz or .npy file of shape [B, T, *shape]")
-    try:
-        with open(path, "rb") as stream:
-            if not stream.read(6).startswith((b"PK", b"\x93NUMPY")):
-                raise ValueError("neither written by numpy.savez nor by numpy.save")
-            stream.seek(0)
-            loaded = np.load(stream, allow_pickle=False)
-            arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
-    except Exception as e:  # a damaged zip or array header raises many kinds
-        reason = e.strerror if isinstance(e, OSError) and e.strerror else sentence(e)
-        raise ModelError(f"{path}: cannot be read: {reason}") from None
+    arrays = _arrays(path, "[B, T, *shape]")
     y = arrays.pop("y", None)
     if not arrays:
         raise ModelError(f"{path}: holds no samples; store them under the key x, as [B, T, *shape]")
@@ -63,9 +56,41 @@ def read_data(path: str) -> Data:
             raise ModelError(f"{path}: {name} of shape {list(array.shape)} must be [B, T, *shape]")
     if y is not None and (y.ndim != 1 or any(len(y) != len(a) for a in arrays.values())):
         raise ModelError(f"{path}: labels y of shape {list(y.shape)} must be one for each sample")
-    if y is not None and (y.dtype.kind not in "biuf" or (y != np.trunc(y)).any()):
-        raise ModelError(f"{path}: labels y must be whole numbers, each the index of an output neuron")
+    if y is not None:
+        _check_whole(path, y)
     return Data(arrays["x"] if set(arrays) == {"x"} else arrays, y)
+
+
+def read_labels(path: str) -> np.ndarray:
+    """Labels of an .npy file, or under the key `y` of an .npz file, or the only array in it."""
+    arrays = _arrays(path, "[B]")
+    y = arrays.get("y", next(iter(arrays.values())) if len(arrays) == 1 else None)
+    if y is None or y.ndim != 1:
+        raise ModelError(f"{path}: expected one array of labels, of shape [B], under the key y")
+    _check_whole(path, y)
+    return y
+
+
+def _check_whole(path: str, y: np.ndarray) -> None:
+    if y.dtype.kind not in "biuf" or (y != np.trunc(y)).any():
+        raise ModelError(f"{path}: labels y must be whole numbers, each the index of an output neuron")
+
+
+def _arrays(path: str, shape: str) -> dict[str, np.ndarray]:
+    """The arrays of a .npz file by key, or that of a .npy file as `x`; no pickle."""
+    if Path(path).suffix not in (".npz", ".npy"):
+        raise ModelError(f"{path}: expected a .npz or .npy file of shape {shape}")
+    try:
+        with open(path, "rb") as stream:
+            if not stream.read(6).startswith((b"PK", b"\x93NUMPY")):
+                raise ValueError("neither written by numpy.savez nor by numpy.save")
+            stream.seek(0)
+            loaded = np.load(stream, allow_pickle=False)
+            arrays = {"x": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+    except Exception as e:  # a damaged zip or array header raises many kinds
+        reason = e.strerror if isinstance(e, OSError) and e.strerror else sentence(e)
+        raise ModelError(f"{path}: cannot be read: {reason}") from None
+    return arrays
 
 
 def sentence(e: BaseException) -> str:

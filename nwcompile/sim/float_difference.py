@@ -59,7 +59,12 @@ def answers(run: Run) -> np.ndarray | None:
     """
     if isinstance(run.output, dict):
         return None
-    return run.output.reshape(*run.output.shape[:2], -1).sum(1).argmax(1)
+    return strongest(run.output)
+
+
+def strongest(output: np.ndarray) -> np.ndarray:
+    """int64[B]: the neuron with the largest sum over all steps of `[B, T, *shape]`, the first of equals."""
+    return output.reshape(*output.shape[:2], -1).sum(1).argmax(1)
 
 
 def check_network(program: Program, network: Network | None) -> None:

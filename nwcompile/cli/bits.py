@@ -1,0 +1,123 @@
+"""`nwcompile bits`: the narrowest weights of each layer that keep the accuracy, as a file that `--bits` reads."""
+
+import sys
+from argparse import Namespace
+
+import numpy as np
+
+from nwcompile.cli.arguments import options_of
+from nwcompile.cli.bits_file import bits_text
+from nwcompile.cli.data import Data, data_of, read_data, read_labels
+from nwcompile.cli.evaluate import check_labels
+from nwcompile.cli.load import check_usage, chip_of, is_program, network_of, writable_file
+from nwcompile.cli.text import as_json, table
+from nwcompile.errors import ModelError, OptionError, printable
+from nwcompile.ir.artifact import write_files
+from nwcompile.passes.narrowest import Narrowed, narrowest
+
+CALIBRATION_SHARE = 0.2  # of the samples, where no others are given to calibrate with
+MOST_CALIBRATION = 200
+
+
+def run(args: Namespace) -> int:
+    if is_program(args.model):
+        raise OptionError(f"{args.model} is compiled already; widths are searched for its model")
+    check_usage(args)
+    drop, path = _percent(args.drop), writable_file(args.output)
+    if path.suffix != ".toml":
+        raise OptionError(f"-o {args.output}: give the name of a .toml file, so that --bits can read it")
+    data = _labelled(args)
+    network = network_of(args.model, args, data.example)
+    if len(network.outputs) == 1:
+        check_labels(data.y, network.node(network.outputs[0]).n_neurons)
+    calibration, data, split = _split(args, data)
+    found = narrowest(network, chip_of(args), calibration, data.x, data.y, options_of(args), drop / 100, _show)
+    if found.found is None:
+        raise ModelError(
+            f"at its widest weights ({_listed(found.start)} bits) the network is at {_part(found.accuracy_start)}, "
+            f"{100 * (found.accuracy_float - found.accuracy_start):.2f} points below float "
+            f"({_part(found.accuracy_float)}), and --drop allows {drop:g}; allow more, or give more calibration samples"
+        )
+    rates = f"{_part(found.accuracy)} of {len(data.y)} samples right, float {_part(found.accuracy_float)}"
+    about = printable(f"widths of {args.model} on {args.chip}: {rates}")
+    write_files({path: bits_text(found.found, about).encode()})
+    if args.json:
+        print(as_json({**_json(found), "drop_percent": drop, "n_samples": len(data.y), "split": split,
+                       "file": str(path)}))  # fmt: skip
+    else:
+        print(f"{_table(found)}\n\n{_accuracies(found, len(data.y))}\n{split}\n\nwidths: {path} (give it to --bits)")
+    return 0
+
+
+def _percent(text: str) -> float:
+    """`1%` or `0.5`: points of accuracy that may be lost."""
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 100:
+        raise OptionError(f"--drop {text}: expected the percentage of accuracy that may be lost, 0 to 100, like 1%")
+    return value
+
+
+def _labelled(args: Namespace) -> Data:
+    """The samples of `--input` with labels from `--labels` or from the same file."""
+    data = data_of(args)
+    if args.labels is not None:
+        given = read_labels(args.labels)
+        data = Data(data.x, given if args.samples is None else given[: args.samples])
+    if data.y is None:
+        raise ModelError(f"{args.input}: no labels; give them with --labels Y.npy, or under the key y of a .npz file")
+    n_samples = len(data.x if data.example is not None else next(iter(data.x.values())))
+    if len(data.y) != n_samples:
+        raise ModelError(f"{args.labels}: {len(data.y)} labels for the {n_samples} samples of {args.input}")
+    return data
+
+
+def _split(args: Namespace, data: Data) -> tuple[object, Data, str]:
+    """Calibration samples, those that the accuracy is taken on (never the same), and a sentence about them."""
+    n = len(data.y)
+    if args.calibration is not None:
+        return read_data(args.calibration).x, data, f"accuracy on all {n} samples; calibrated on {args.calibration}"
+    if n < 2:
+        raise ModelError(f"{args.input}: 1 sample cannot both calibrate and be evaluated; give --calibration")
+    n_first = min(max(1, int(n * CALIBRATION_SHARE)), MOST_CALIBRATION)
+    seed = options_of(args).seed
+    order = np.random.default_rng(seed).permutation(n)
+    first, rest = data.only(np.sort(order[:n_first])), data.only(np.sort(order[n_first:]))
+    return first.x, rest, f"calibrated on {n_first} of the {n} samples, drawn with seed {seed}; accuracy on the others"
+
+
+def _show(widths: dict[str, int], accuracy: float) -> None:
+    print(f"{_listed(widths)} bits: {_part(accuracy)}", file=sys.stderr, flush=True)
+
+
+def _listed(widths: dict[str, int]) -> str:
+    return ", ".join(f"{name} {bits}" for name, bits in widths.items())
+
+
+def _part(accuracy: float) -> str:
+    return f"{100 * accuracy:.2f} %"
+
+
+def _table(found: Narrowed) -> str:
+    rows = [(name, n, found.start[name], found.found[name], n * found.start[name], n * found.found[name])
+            for name, n in found.n_weights.items()]  # fmt: skip
+    sums = {i: sum(row[i] for row in rows) for i in (1, 4, 5)}
+    total = ["all", *(sums.get(i, "") for i in range(1, 6))]
+    return table(("layer", "weights", "bits", "now", "memory bits", "now"), [*rows, total])
+
+
+def _accuracies(found: Narrowed, n_samples: int) -> str:
+    return (
+        f"accuracy: float {_part(found.accuracy_float)}, at the start {_part(found.accuracy_start)}, now "
+        f"{_part(found.accuracy)} of {n_samples} samples, after {len(found.tried)} tries; these samples "
+        "chose the widths: on others it may be lower"
+    )
+
+
+def _json(found: Narrowed) -> dict:
+    accuracy = {"float": found.accuracy_float, "start": found.accuracy_start, "found": found.accuracy}
+    tries = [{"layers": widths, "accuracy": part} for widths, part in found.tried]
+    return {"layers": found.found, "start": found.start, "n_weights": found.n_weights, "accuracy": accuracy,
+            "tries": tries}  # fmt: skip
