@@ -35,8 +35,9 @@ def scan_loop(
     v_out,  # likewise
     updates,  # int32[step, neuron]: added to if COUNTS
     n, n_steps, drive_bits, drive_sample, drive_step, touched_sample, touched_step, touched_neuron,
-    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, WRAPS: tl.constexpr,
+    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
     STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
+    LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr,
     KEEPS: tl.constexpr, COUNTS: tl.constexpr, TOUCHED: tl.constexpr, AHEAD: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """Run the layer over all steps of a sample. Input is read AHEAD steps before it is used."""
@@ -75,8 +76,8 @@ def scan_loop(
                 tl.atomic_add(updates_at, updated.to(tl.int32), mask=now & updated, sem="relaxed")
                 updates_at += n
             count, u, v, since = advance(
-                x, u, v, since, numbers, STATE_BITS, DECAY_BITS, SHIFT, WRAPS, STRICT, FIRES, SPIKE_KIND, RESET, TIMING,
-                False
+                x, u, v, since, numbers, STATE_BITS, DECAY_BITS, SHIFT, OVERFLOW, STRICT, FIRES, SPIKE_KIND, RESET,
+                TIMING, LEAKS, REFRACTS, CLAMPS, RESATURATES, False
             )  # fmt: skip
             count = tl.where(lanes, count, 0)
             tl.store(spikes + out_at, count, mask=now)

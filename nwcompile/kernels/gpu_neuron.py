@@ -13,6 +13,7 @@ from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
 RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = (tl.constexpr(i) for i in range(len(RESETS)))
 NOW, NEXT, BOTH = (tl.constexpr(i) for i in range(len(RESET_TIMINGS)))
 BINARY, MULTI, BIPOLAR = (tl.constexpr(i) for i in range(len(SPIKES)))
+FREE, WRAPPED, SATURATED = (tl.constexpr(i) for i in range(3))  # what u does on overflow; FREE: there is none
 LONG_AGO = tl.constexpr(1 << 30)
 
 
@@ -79,14 +80,22 @@ def is_updated(u, v, numbers):
 @triton.jit
 def advance(
     x, u, v, since, numbers,
-    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, WRAPS: tl.constexpr,
+    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
     STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
-    WIDE: tl.constexpr,
+    LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One step from the synaptic sums `x`: spikes, u, v, steps since the last spike. numbers: those of `rule_of`."""
+    """One step from the synaptic sums `x`: spikes, u, v, steps since the last spike. numbers: those of `rule_of`.
+
+    Steps without effect are left out: of a u that lasts (LEAKS) or overflows, of neurons that are refractory (REFRACTS)
+    or have a least v (CLAMPS), and the second saturation, where v is within its range after the reset.
+    """
     threshold, keep_u, keep_v, bias_u, bias, reset_value, v_min, refractory = numbers
-    u = decay(u, keep_u, DECAY_BITS, WIDE) + ((x + bias_u) << SHIFT)
-    u = wrap(u, STATE_BITS) if WRAPS else saturate(u, STATE_BITS)
+    drive = (x + bias_u) << SHIFT
+    u = decay(u, keep_u, DECAY_BITS, WIDE) + drive if LEAKS else drive
+    if OVERFLOW == WRAPPED:
+        u = wrap(u, STATE_BITS)
+    elif OVERFLOW == SATURATED:
+        u = saturate(u, STATE_BITS)
     new = decay(v, keep_v, DECAY_BITS, WIDE)
     before = spike_count(v, threshold, STRICT, SPIKE_KIND) if FIRES and TIMING != NOW else tl.zeros_like(v)
     if TIMING == NEXT and RESET != RESET_SUBTRACT and RESET != RESET_NONE:
@@ -101,11 +110,17 @@ def advance(
             new -= (count - before if TIMING == BOTH else count) * threshold
         elif RESET != RESET_NONE:
             new = tl.where(count != 0, reset_value, new)
-    new = saturate(tl.maximum(new, v_min), STATE_BITS)
-    since = tl.minimum(since + 1, LONG_AGO)
-    frozen = since < refractory
-    count = tl.where(frozen, 0, count)
-    return count, u, tl.where(frozen, v, new), tl.where(count != 0, 0, since)
+    if CLAMPS:
+        new = tl.maximum(new, v_min)
+    if RESATURATES:
+        new = saturate(new, STATE_BITS)
+    if REFRACTS:
+        since = tl.minimum(since + 1, LONG_AGO)
+        frozen = since < refractory
+        count = tl.where(frozen, 0, count)
+        new = tl.where(frozen, v, new)
+        since = tl.where(count != 0, 0, since)
+    return count, u, new, since
 
 
 @triton.jit(
@@ -124,8 +139,9 @@ def scan(
     updates,  # int32 [step, neuron]: added to if COUNTS
     n_lanes, n, n_steps, drive_bits, drive_sample, drive_step, touched_sample, touched_step, touched_neuron,
     out_sample,
-    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, WRAPS: tl.constexpr,
+    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
     STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
+    LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr,
     WIDE: tl.constexpr, KEEPS: tl.constexpr, COUNTS: tl.constexpr, TOUCHED: tl.constexpr, RESUMES: tl.constexpr,
     AHEAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -170,8 +186,8 @@ def scan(
                 tl.atomic_add(updates_at, updated.to(tl.int32), mask=now & updated, sem="relaxed")
                 updates_at += n
             count, u, v, since = advance(
-                sums[k].to(number) << drive_bits, u, v, since, numbers, STATE_BITS, DECAY_BITS, SHIFT, WRAPS, STRICT,
-                FIRES, SPIKE_KIND, RESET, TIMING, WIDE
+                sums[k].to(number) << drive_bits, u, v, since, numbers, STATE_BITS, DECAY_BITS, SHIFT, OVERFLOW, STRICT,
+                FIRES, SPIKE_KIND, RESET, TIMING, LEAKS, REFRACTS, CLAMPS, RESATURATES, WIDE
             )  # fmt: skip
             tl.store(spikes + out_at, count, mask=now)
             if KEEPS:

@@ -11,10 +11,12 @@ from tests.kernels.gpu_harness import PROCESSORS, compiled
 
 SCALARS = ("n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample", "touched_step",
            "touched_neuron", "out_sample")  # fmt: skip
-PLAIN = {"STATE_BITS": 24, "DECAY_BITS": 12, "SHIFT": 6, "WRAPS": True, "STRICT": True, "FIRES": True, "SPIKE_KIND": 0,
-         "RESET": 0, "TIMING": 0, "WIDE": False, "KEEPS": False, "COUNTS": False, "TOUCHED": False, "RESUMES": False,
-         "AHEAD": 8, "BLOCK": 128}  # fmt: skip
-COUNTED = {**PLAIN, "SPIKE_KIND": 2, "RESET": 2, "TIMING": 2, "COUNTS": True, "TOUCHED": True, "WRAPS": False}
+PLAIN = {"STATE_BITS": 24, "DECAY_BITS": 12, "SHIFT": 6, "OVERFLOW": 0, "STRICT": True, "FIRES": True, "SPIKE_KIND": 0,
+         "RESET": 0, "TIMING": 0, "LEAKS": False, "REFRACTS": False, "CLAMPS": False, "RESATURATES": False,
+         "WIDE": False, "KEEPS": False, "COUNTS": False, "TOUCHED": False, "RESUMES": False, "AHEAD": 8,
+         "BLOCK": 128}  # fmt: skip
+COUNTED = {**PLAIN, "SPIKE_KIND": 2, "RESET": 2, "TIMING": 2, "COUNTS": True, "TOUCHED": True, "OVERFLOW": 2,
+           "LEAKS": True, "REFRACTS": True, "CLAMPS": True, "RESATURATES": True}  # fmt: skip
 SEVERAL = {
     **COUNTED,
     "SPIKE_KIND": 1,

@@ -165,6 +165,12 @@ def test_cuda_samples_in_chunks(monkeypatch):
     agrees(dense_net(3, 4, recurrent=True), spikes_in(5, 5, 3))
 
 
+def test_cuda_negative_spikes_and_stored_zeros_are_events():
+    edge = sparse_edge("in", "a", 5, 40, 100)
+    assert (edge.weight == 0).any()
+    agrees(Network.from_arrays({"a": (FIXED, 40)}, [edge], {"in": 5}), spikes_in(3, 6, 5, low=-1, high=0))
+
+
 def test_cuda_weights_of_any_layout_in_memory():
     weight = np.asfortranarray(integers((4, 6)))[::-1, ::-2]
     weight.flags.writeable = False

@@ -99,8 +99,8 @@ class Inference:
             for edge in edges[name]:
                 if edge.source not in names:
                     drives[name].add(edge, sources[edge.source], slice(0, shape[1]))
-            keeps, is_wide = keep_states or not neurons.node.neuron.fires, not neurons.fits_32_bits(largest)
-            scans[name] = Scan(neurons, *shape, is_wide, keeps, counts)
+            keeps = keep_states or not neurons.node.neuron.fires
+            scans[name] = Scan(neurons, *shape, largest, keeps, counts)
         loop = self.loops[names[0]]
         if loop is not None and not scans[names[0]].is_wide:
             scans[names[0]].run_loop(*drives[names[0]].of(slice(0, shape[1])), loop)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from nwcompile.ir.network import Node
-from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
+from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
 from nwcompile.kernels.gpu_loop import scan_loop
 from nwcompile.kernels.gpu_neuron import scan
 from nwcompile.sim.cuda.loop import Loop
@@ -29,12 +29,6 @@ class Neurons:
         unclamped = np.full(self.n, NO_CLAMP)
         self.numbers["v_min"] = unclamped if spec.v_min is None else spec.array("v_min", node.shape).reshape(-1)
         self.limit = (1 << (fixed.state_bits - 1)) - 1
-        self.options = {
-            "STATE_BITS": fixed.state_bits, "DECAY_BITS": fixed.decay_bits, "SHIFT": fixed.shift_bits,
-            "WRAPS": fixed.overflow == "wrap", "STRICT": bool(spec.strict), "FIRES": bool(spec.fires),
-            "SPIKE_KIND": SPIKES.index(spec.spikes), "RESET": RESETS.index(spec.reset),
-            "TIMING": RESET_TIMINGS.index(spec.reset_timing),
-        }  # fmt: skip
         self._rules: dict[bool, torch.Tensor] = {}
 
     @property
@@ -46,6 +40,25 @@ class Neurons:
         if spec.spikes == "multi":
             return 0, self.limit // int(self.numbers["threshold"].min())
         return (-1 if spec.spikes == "bipolar" else 0), 1
+
+    def options(self, largest: int) -> dict[str, int | bool]:
+        """What the kernels know of these neurons when they are compiled, for sums of at most `largest`."""
+        spec, fixed = self.node.neuron, self.node.neuron.fixed
+        leaks = bool((self.numbers["decay_u"] < 1 << fixed.decay_bits).any())
+        overflows = leaks or self.drive(largest) > self.limit
+        stays = {
+            "zero": True, "none": True, "value": self.most["reset_value"] <= self.limit,
+            "subtract": spec.reset_timing != "both" and bool((self.numbers["threshold"] >= 0).all()),
+        }  # fmt: skip
+        clamps = spec.v_min is not None
+        in_range = stays[spec.reset] and not (clamps and (np.abs(self.numbers["v_min"]) > self.limit).any())
+        return {
+            "STATE_BITS": fixed.state_bits, "DECAY_BITS": fixed.decay_bits, "SHIFT": fixed.shift_bits,
+            "OVERFLOW": 1 + OVERFLOWS.index(fixed.overflow) if overflows else 0, "STRICT": bool(spec.strict),
+            "FIRES": bool(spec.fires), "SPIKE_KIND": SPIKES.index(spec.spikes), "RESET": RESETS.index(spec.reset),
+            "TIMING": RESET_TIMINGS.index(spec.reset_timing), "LEAKS": leaks, "REFRACTS": self.most["refractory"] > 1,
+            "CLAMPS": clamps, "RESATURATES": not in_range,
+        }  # fmt: skip
 
     def drive(self, largest: int) -> int:
         """The most that sums up to `largest`, with their bias and shifted, add to u in a step."""
@@ -67,7 +80,7 @@ class Neurons:
     def rule(self, is_wide: bool) -> torch.Tensor:
         """The numbers of `ROWS`: int64[8, n], or int32[8, n] for the 32-bit kernel; decays as what they keep."""
         if is_wide not in self._rules:
-            bits = self.options["DECAY_BITS"]
+            bits = self.node.neuron.fixed.decay_bits
             numbers = dict(self.numbers)
             for name in ("decay_u", "decay_v"):
                 numbers[name] = ((1 << bits) - numbers[name]) << (0 if is_wide else 31 - bits)
@@ -81,13 +94,15 @@ class Neurons:
 class Scan:
     """One run of a layer over n_steps of n_samples: its outputs, and its state between two calls.
 
-    `is_wide`: in 64 bits. `updates`: int32[step, neuron], only if `counts`.
+    `largest` bounds the sums: `is_wide`, in 64 bits, where those need it. `updates`: int32[step, neuron], only if
+    `counts`.
     """
 
-    def __init__(self, neurons: Neurons, n_samples: int, n_steps: int, is_wide: bool, keeps: bool, counts: bool):
-        self.neurons, self.is_wide, self.keeps, self.counts = neurons, is_wide, keeps, counts
+    def __init__(self, neurons: Neurons, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool):
+        self.neurons, self.keeps, self.counts = neurons, keeps, counts
+        self.is_wide, self.options = not neurons.fits_32_bits(largest), neurons.options(largest)
         device, shape = neurons.device, (n_samples, n_steps, neurons.n)
-        number = torch.int64 if is_wide else torch.int32
+        number = torch.int64 if self.is_wide else torch.int32
         kind = torch.int32 if neurons.node.neuron.spikes == "multi" else torch.int8
         self.spikes = torch.empty(shape, dtype=kind, device=device)
         self.u, self.v = (torch.empty(shape if keeps else (0,) * 3, dtype=number, device=device) for _ in range(2))
@@ -128,5 +143,5 @@ class Scan:
         events = self.spikes if touched is None else touched
         strides = sums.stride(0), sums.stride(1), events.stride(0), events.stride(1), int(events.shape[2] > 1)
         is_touched = self.counts and touched is not None
-        flags = {**self.neurons.options, "KEEPS": self.keeps, "COUNTS": self.counts, "TOUCHED": is_touched}
+        flags = {**self.options, "KEEPS": self.keeps, "COUNTS": self.counts, "TOUCHED": is_touched}
         return events, strides, flags
