@@ -1,7 +1,8 @@
 """Parts: what a graph algorithm makes of all neurons becomes cores that hold them, exactly.
 
 An algorithm that balances neurons knows nothing of axons and synapse memory. Here it is asked for more and more parts
-until they can be made to fit: neurons that a core has no room for move to the first core that has.
+until they can be made to fit: neurons that a core has no room for move to the first core that has. Where no number of
+parts does, fewer parts are made and what has no room goes to cores that are left over.
 """
 
 from collections.abc import Callable
@@ -45,12 +46,12 @@ def cores_of_parts(
     parts = {1: np.zeros(len(load), np.int32)}
     too_few: set[int] = set()  # numbers of cores that did not do; out-axons only become more
 
-    def attempt(k: int, out_axons: np.ndarray) -> tuple[np.ndarray, bool]:
+    def attempt(k: int, out_axons: np.ndarray, n_spare: int = 0) -> tuple[np.ndarray, bool]:
         if k not in parts:
             parts[k] = parts_for(limits[:k])
-        if k in too_few:
+        if k in too_few and not n_spare:
             return parts[k], False
-        core_of, fits = _repair(fan, np.stack([out_axons, load], 1), parts[k], limits[:k])
+        core_of, fits = _repair(fan, np.stack([out_axons, load], 1), parts[k], limits[: k + n_spare])
         if not fits:
             too_few.add(k)
         return core_of, fits
@@ -59,7 +60,7 @@ def cores_of_parts(
         if options.n_cores is not None:
             core_of, fits = attempt(options.n_cores, out_axons)
             return halve_heaviest(core_of, load, options.n_cores) if fits else core_of
-        return _fewest(network, chip, fan, method, lambda k: attempt(k, out_axons))
+        return _fewest(network, chip, fan, method, lambda *k: attempt(k[0], out_axons, *k[1:]))
 
     core_of = in_order(capacity.settle_out_axons(network, chip, build))
     return capacity.by_layer(network, core_of)
@@ -70,7 +71,7 @@ def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -
     n_neurons = sum(network.node(name).n_neurons for name in network.layers)
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
     k = _least_cores(network, chip)
-    too_few, n_calls, highest = k - 1, 1, min(capacity.n_usable(chip), n_neurons)
+    too_few, n_calls, highest, tried = k - 1, 1, min(capacity.n_usable(chip), n_neurons), [k]
     core_of, fits = attempt(k)
     most = capacity.alone(fan, np.arange(n_neurons)).max(0)
     if (most > capacity.site_limits(chip).max(0)).any():
@@ -78,9 +79,14 @@ def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -
     while not fits and k < highest:
         too_few, k = k, min(highest, max(k + 1, ceil(GROWTH * k)))
         core_of, fits = attempt(k)
+        tried.append(k)
         n_calls += 1
+    for fewer in () if fits else tried[:-1]:
+        core_of, fits = attempt(fewer, highest - fewer)
+        if fits:
+            return core_of
     if not fits:
-        _suggest_sequential(network, chip, method)
+        return _slices_instead(network, chip, method)
     while fits and k - too_few > 1 and n_calls * n_synapses < BISECTION_SYNAPSES:
         middle = (too_few + k) // 2
         found, found_fits = attempt(middle)
@@ -92,8 +98,11 @@ def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -
     return core_of
 
 
-def _suggest_sequential(network: Network, chip: Chip, method: str) -> None:
-    """Raise FitError if contiguous slices fit where these parts do not; neither needs the activity."""
+def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
+    """Contiguous slices, int32[neuron], which tell best what is missing; raises FitError if nothing is missing there.
+
+    Neither needs the activity.
+    """
     cores = sequential(network, chip, Activity.uniform(network, 1), Options())
     n_cores = 1 + max(int(c.max()) for c in cores.values())
     held, _ = capacity.account(network, chip, np.concatenate([*cores.values()]), n_cores)
@@ -103,6 +112,7 @@ def _suggest_sequential(network: Network, chip: Chip, method: str) -> None:
     if fits and n_cores <= n_most:
         raise FitError(chip.name, [Violation("cores", f"network -> {method}", f"more than {n_most}", n_most,
                                              f"use partitioner='sequential', which needs {n_cores}")])  # fmt: skip
+    return np.concatenate([*cores.values()])
 
 
 def _least_cores(network: Network, chip: Chip) -> int:
