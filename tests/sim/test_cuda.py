@@ -163,3 +163,26 @@ def test_neurons_decay_by_the_upper_half_of_a_32_bit_product(decay_bits):
     assert (keep << (31 - decay_bits)).max() < 1 << 32 and np.array_equal(
         upper, x * keep.astype(np.int64) >> decay_bits
     )
+
+
+@pytest.mark.parametrize(
+    "spec, largest, left_in",
+    [
+        ({}, 131071, set()),  # a drive of 2**23 - 64, the last within the state
+        ({}, 131072, {"OVERFLOW"}),
+        ({"decay_u": np.array([4096, 4095])}, 1, {"LEAKS", "OVERFLOW"}),
+        ({"refractory": 1}, 1, set()),
+        ({"refractory": 2}, 1, {"REFRACTS"}),
+        ({"v_min": -5}, 1, {"CLAMPS"}),
+        ({"v_min": 1 << 23}, 1, {"CLAMPS", "RESATURATES"}),
+        ({"reset": "value", "reset_value": (1 << 23) - 1}, 1, set()),
+        ({"reset": "value", "reset_value": -(1 << 23)}, 1, {"RESATURATES"}),
+        ({"reset": "subtract", "reset_timing": "next"}, 1, set()),
+        ({"reset": "subtract", "reset_timing": "both"}, 1, {"RESATURATES"}),
+        ({"reset": "subtract", "threshold": -1}, 1, {"RESATURATES"}),
+    ],
+)
+def test_neurons_leave_out_only_what_has_no_effect(spec, largest, left_in):
+    options = neurons(**spec).options(largest)
+    found = {name for name in ("OVERFLOW", "LEAKS", "REFRACTS", "CLAMPS", "RESATURATES") if options[name]}
+    assert found == left_in
