@@ -34,6 +34,7 @@ PARTITIONERS = {
     "floorline": floorline,
 }
 BREAKS_RULES = set(PARTITIONERS) - {"sequential"}  # methods that know nothing of `nwcompile.passes.core_rules`
+SLICES_INSTEAD = {Options.partitioner, "floorline"}  # of these, give slices where a chip has such rules, and say so
 
 
 def partition(network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
@@ -42,11 +43,16 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     `options.partitioner` names one of `PARTITIONERS` or is a callable of their signature: it takes the arguments of
     this function and gives the logical core of every neuron of every layer, {layer: int[n]}. Cores without neurons are
     dropped. `mapping.note` says what fills each core most. Raises FitError with every limit that is exceeded, and
-    OptionError for an unknown method or an impossible `n_cores`.
+    OptionError for an unknown method, an impossible `n_cores`, or a method that cannot keep the chip's rules of cores.
     """
     method = options.partitioner if callable(options.partitioner) else PARTITIONERS.get(options.partitioner)
     if method is None:
         raise OptionError(unknown_choice("partitioner", options.partitioner, PARTITIONERS))
+    if options.partitioner in BREAKS_RULES - SLICES_INSTEAD and has_rules(chip):
+        raise OptionError(
+            f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "
+            "cannot keep; use partitioner='sequential'"
+        )
     n_neurons = sum(network.node(name).n_neurons for name in network.layers)
     n_usable = capacity.n_usable(chip)
     if options.n_cores is not None and options.n_cores > min(n_usable, n_neurons):
@@ -59,7 +65,7 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
 
 def method_warnings(chip: Chip, options: Options) -> list[str]:
     """What the partitioner does otherwise on this chip, as sentences."""
-    if options.partitioner not in BREAKS_RULES or not has_rules(chip):
+    if options.partitioner not in SLICES_INSTEAD or not has_rules(chip):
         return []
     return [f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "
             "cannot keep: cores are cut as with partitioner='sequential'"]  # fmt: skip
