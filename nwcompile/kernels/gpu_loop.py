@@ -13,7 +13,7 @@ from nwcompile.kernels.gpu_neuron import LONG_AGO, advance, is_updated, read_ahe
 
 @triton.jit
 def square_of(table, n, SIZE: tl.constexpr):
-    """A table [n, n] as int32[SIZE, SIZE], 0 beyond n."""
+    """A table [n, n] as int32[SIZE, SIZE], 0 beyond n, so that what lanes beyond n compute goes nowhere."""
     i = tl.arange(0, SIZE)
     inside = (i[:, None] < n) & (i[None, :] < n)
     return tl.load(table + i[:, None] * n + i[None, :], mask=inside, other=0).to(tl.int32)
@@ -79,7 +79,6 @@ def scan_loop(
                 x, u, v, since, numbers, STATE_BITS, DECAY_BITS, SHIFT, OVERFLOW, STRICT, FIRES, SPIKE_KIND, RESET,
                 TIMING, LEAKS, REFRACTS, CLAMPS, RESATURATES, False
             )  # fmt: skip
-            count = tl.where(lanes, count, 0)
             tl.store(spikes + out_at, count, mask=now)
             if KEEPS:
                 tl.store(u_out + out_at, u, mask=now)
