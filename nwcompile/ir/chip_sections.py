@@ -109,6 +109,7 @@ class NeuronCapability:
     refractory_max_steps: int = 1  # 1: no step after the spike is lost
     threshold_bits: int = 23  # of the threshold's mantissa
     threshold_shift_bits: int = 0  # the mantissa is shifted left by this
+    threshold_per: str = "layer"  # "neuron": quantization may give each its own, and narrow weights a scale a channel
     bias_bits: int = 23  # of the signed bias mantissa
     bias_exponent_max: int = 0  # the mantissa is shifted left by 0 to this
     taus_us: list[int] | None = None  # membrane time constants that can be set, in microseconds; not given: any

@@ -10,10 +10,10 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.scaled_layer import Layer, Scaled, weight_error
 from nwcompile.passes.state_range import StateRange, state_bits
 
-COLUMNS = ("layer", "bits", "scale", "exponents", "n_weights", "clipped_weights", "clipped_percent", "weight_error_rms",
-           "tau_u", "tau_u_chip", "tau_v", "tau_v_chip", "tau_error_percent", "threshold_float", "threshold_int",
-           "strict_change", "rate_float", "rate_fixed", "spike_agreement_percent", "u_bound", "v_bound", "u_largest",
-           "v_largest", "state_limit", "state_bits", "overflow")  # fmt: skip
+COLUMNS = ("layer", "bits", "scale", "channel_scale", "exponents", "n_weights", "clipped_weights", "clipped_percent",
+           "weight_error_rms", "tau_u", "tau_u_chip", "tau_v", "tau_v_chip", "tau_error_percent", "threshold_float",
+           "threshold_int", "strict_change", "rate_float", "rate_fixed", "spike_agreement_percent", "u_bound",
+           "v_bound", "u_largest", "v_largest", "state_limit", "state_bits", "overflow")  # fmt: skip
 
 
 def scaled_row(layer: Layer, scaled: Scaled) -> dict:
@@ -25,6 +25,7 @@ def scaled_row(layer: Layer, scaled: Scaled) -> dict:
         "layer": layer.node.name,
         "bits": layer.bits,
         "scale": scaled.scale,
+        "channel_scale": None if layer.channel_scale is None else _range(layer.channel_scale),
         "exponents": [w.exponent for w in scaled.weights],
         "n_weights": n_weights,
         "clipped_weights": n_clipped,
@@ -34,7 +35,7 @@ def scaled_row(layer: Layer, scaled: Scaled) -> dict:
         "tau_v": _tau(d.keep_v),
         **_chip_taus(scaled.neuron),
         "tau_error_percent": d.tau_error_percent,
-        "threshold_float": _range(spec.threshold) if spec.fires else None,
+        "threshold_float": _range(layer.node.neuron.threshold) if spec.fires else None,
         "threshold_int": _range(scaled.neuron.threshold) if spec.fires else None,
         "strict_change": _strict_change(spec, scaled),
     }

@@ -10,6 +10,7 @@ from nwcompile.ir.connection import Conv2d
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
+from nwcompile.passes.channel_scale import per_channel
 from nwcompile.passes.layer_warnings import activity_warnings, input_warnings, number_warnings, range_warnings
 from nwcompile.passes.quantization_table import kept_row, rates, scaled_row, states
 from nwcompile.passes.scale_search import Evidence, choose, peak_current
@@ -30,13 +31,13 @@ class Quantized:
     """The fixed-point `network`, one `table` row a layer, and `warnings`.
 
     A row (`quantization_table.COLUMNS`): `layer`; weight `bits`; `scale` S, integer state units per unit of the float
-    membrane; `exponents` of its connections in order; `clipped_weights` of its `n_weights`, how many;
-    `weight_error_rms`, over the weights' own root mean square; time constants in steps, of current and membrane, wanted
-    (`tau_u`, `tau_v`) and on the chip, with the largest error; thresholds, a number or [least, largest];
-    `strict_change`, a text where the chip's comparison is not the float network's; `rate_float`, `rate_fixed`, spikes
-    per neuron and step; `spike_agreement_percent`, neurons and steps that spike alike over those in which either
-    spikes; what `state_range` says of u and v, and `overflow`, a sentence if they could. What is not known without
-    calibration, or does not exist, is None.
+    membrane; `channel_scale`, what S is multiplied by in each channel, [least, largest]; `exponents` of its connections
+    in order; `clipped_weights` of its `n_weights`; `weight_error_rms`, over the weights' own root mean square; time
+    constants in steps, of current and membrane, wanted (`tau_u`, `tau_v`) and on the chip, with the largest error;
+    thresholds, a number or [least, largest]; `strict_change`, a text where the chip's comparison is not the float
+    network's; `rate_float`, `rate_fixed`, spikes per neuron and step; `spike_agreement_percent`, neurons and steps that
+    spike alike over those in which either spikes; what `state_range` says of u and v, and `overflow`, a sentence if
+    they could. What is not known without calibration, or does not exist, is None.
     """
 
     network: Network
@@ -47,7 +48,8 @@ class Quantized:
 def quantize(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
     """A normalized float network as integers for `chip`, checked on calibration input `[B, T, *shape]` or None.
 
-    Layers are done in topological order. Each gets one scale for weights, biases, threshold, reset value and clamp;
+    Layers are done in topological order. Each gets one scale for weights, biases, threshold, reset value and clamp
+    (each channel its own, see `channel_scale`, where neurons have thresholds of their own and weights are narrow);
     among the scales that the chip's widths allow, the one whose spikes are closest to the float layer's, driven by
     the already quantized layers before it (by float spikes over connections that point back). Large networks are
     searched on a part of the samples. A fixed-point network keeps its integers. What the chip's neurons cannot do is
@@ -61,7 +63,7 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
     layers: dict[str, Layer] = {}
     scaled: dict[str, Scaled] = {}
     for name in network.layers:
-        layers[name] = describe(network, name, chip)
+        layers[name] = per_channel(describe(network, name, chip), chip)
         evidence = None if samples is None else samples.evidence(layers[name])
         scaled[name], fired = choose(layers[name], chip, evidence)
         if samples is not None and fired is not None:
@@ -101,11 +103,12 @@ class _Samples:
     def evidence(self, layer: Layer) -> Evidence:
         sources = [c.source for c in layer.connections]
         spikes = {**self.x, **self.run.spikes}
+        scale = 1.0 if layer.channel_scale is None else layer.channel_scale
         return Evidence(
             tuple(self.sent[source] for source in sources),
             self.run.spikes[layer.node.name],
             peak_current(layer, tuple(spikes[source] for source in sources)),
-            float(np.abs(self.run.states[layer.node.name]["v"]).max()),
+            float(np.abs(self.run.states[layer.node.name]["v"] * scale).max()),
         )
 
 

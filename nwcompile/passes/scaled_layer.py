@@ -18,7 +18,10 @@ Direct = Dense | Conv2d | Sparse  # the connections of a normalized network
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A float layer, ready to be scaled: `weights[i]` float64 are those of connection i times the dynamics' factor."""
+    """A float layer, ready to be scaled: `weights[i]` float64 are those of connection i times the dynamics' factor.
+
+    `channel_scale`: what neurons, dynamics and weights were multiplied by, to broadcast to the layer; or None.
+    """
 
     node: Node
     neuron: NeuronSpec
@@ -27,6 +30,7 @@ class Layer:
     dynamics: Dynamics
     weights: tuple[np.ndarray, ...]
     grids: tuple[WeightGrid, ...]
+    channel_scale: np.ndarray | None = None
 
     @property
     def largest_weight(self) -> float:
@@ -74,7 +78,7 @@ def describe(network: Network, name: str, chip: Chip) -> Layer:
     node, d = network.node(name), dynamics(network, name, chip)
     connections = tuple(c for c in network.into(name) if isinstance(c, Direct))
     assert node.neuron is not None and len(connections) == len(network.into(name)), "normalize the network first"
-    weights = tuple(_driving_weights(c, node, network.node(c.source), d) for c in connections)
+    weights = tuple(driving_weights(c, node, network.node(c.source), d) for c in connections)
     bits = (c.weight_bits or chip.weights.bits for c in connections)
     grids = tuple(WeightGrid.of(w, b, chip) for w, b in zip(weights, bits, strict=True))
     return Layer(node, node.neuron, connections, tuple(network.node(c.source) for c in connections), d, weights, grids)
@@ -108,7 +112,8 @@ def weight_error(layer: Layer, scaled: Scaled) -> float:
     return float(np.sqrt(error / total)) if total else 0.0
 
 
-def _driving_weights(c: Direct, node: Node, source: Node, d: Dynamics) -> np.ndarray:
+def driving_weights(c: Direct, node: Node, source: Node, d: Dynamics) -> np.ndarray:
+    """The weights of a connection times the dynamics' factor, float64; raises ModelError where they cannot take it."""
     weight = np.asarray(c.weight, np.float64)
     if d.factor.size == 1:
         return weight * d.factor.reshape(())
