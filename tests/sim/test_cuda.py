@@ -26,7 +26,7 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a G
 
 
 def test_cuda_equals_the_reference_in_the_interpreter():
-    interpreted_tests(CASES)
+    interpreted_tests(CASES, timeout_s=300)
 
 
 @pytest.mark.long
