@@ -167,6 +167,13 @@ def test_floorline_uses_its_time_budget_and_gives_the_best_so_far(monkeypatch):
     assert max(total[cpu_demand.EXCESS] for total in both) == 0
 
 
+def test_a_seed_gives_one_partition_and_another_seed_another():
+    network, chip, activity = bursty()
+    first, again, other = (mapped(network, chip, activity, n_cores=6, seed=s) for s in (4, 4, 5))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
 def test_a_warning_says_where_floorline_gives_nothing_but_slices(monkeypatch):
     network, chip, activity = bursty()
     calm = [nw.compile(network, chip, options=Options(partitioner=p)) for p in ("floorline", "sequential")]
