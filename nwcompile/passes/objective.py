@@ -17,10 +17,10 @@ TIE = 1e-6  # weight of what decides between equals, beside what is made small
 def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, optimise: str) -> np.ndarray:
     """float64[8] as `cpu_moves.cost` takes them.
 
-    Beside the floorline, `time` counts every message at what it costs to send and to receive, spread over the cores:
-    a price of traffic, so that it is not for nothing that a step becomes shorter by more messages. It is no forecast of
-    waiting, of which most is that of receivers for the first messages of a step, whatever the partition. Energies are
-    picojoules without hops, which are not known before placement. Raises OptionError for an objective that the chip has no figures for.
+    Beside the floorline, `time` counts every message at what it costs to send and to receive, spread over the cores: a
+    price of traffic, so that more messages have to be worth it. It is no forecast of what messages wait. Energies are
+    picojoules without hops, which are not known before placement. Raises OptionError for an objective that the chip has
+    no figures for.
     """
     if optimise == "traffic":
         return np.array([0, TIE, 0, 1, 0, 1, 0, 0], np.float64)
