@@ -89,16 +89,16 @@ def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool
     return spikes, states, updates
 
 
-def _plans(network: Network, delays, device) -> list:
+def _plans(network: Network, delays, device: str) -> list:
     """What runs the layers, one after the other: groups on the CPU, all of them at once on a GPU."""
     if device == "cpu":
         return [_Group(network, names, delays) for names in groups(network)]
     from nwcompile.sim.cuda.device import gpu
 
-    device = gpu()
+    found = gpu()  # says what is missing, before Triton is imported
     from nwcompile.sim.cuda.inference import Inference
 
-    return [Inference(network, groups(network), delays, device)]
+    return [Inference(network, groups(network), delays, found)]
 
 
 def groups(network: Network) -> list[list[str]]:

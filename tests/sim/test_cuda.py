@@ -98,6 +98,26 @@ def test_bfloat16_holds_every_number_that_it_is_used_for():
     assert not product.has_bfloat16_sums(CPU)
 
 
+def test_product_in_bfloat16_is_exact(monkeypatch):
+    """With what the operator of a GPU does, in its place."""
+    multiply = torch.mm
+
+    def mm(a, b, out_dtype):
+        assert a.dtype == b.dtype == torch.bfloat16 and out_dtype == torch.float32
+        assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+        return multiply(a.float(), b.float())
+
+    monkeypatch.setattr(product, "has_bfloat16_sums", lambda device: True)
+    monkeypatch.setattr(torch, "mm", mm)
+    rng = np.random.default_rng(0)
+    weight, x = rng.integers(-255, 256, (1, 9, 60)), rng.integers(-2, 256, (20, 60))
+    weight[0, 0], x[0] = 255, 255
+    given = Product(weight, CPU, "it")
+    way = given.way(-2, 255)
+    assert way.in_bfloat16 and np.array_equal(given(torch.from_numpy(x.astype(np.int32)), way).numpy(), x @ weight[0].T)
+    assert torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+
+
 @pytest.mark.parametrize("n_rows, n_source, n_target", [(1, 1, 1), (16, 7, 9), (17, 16, 16), (40, 33, 31)])
 @pytest.mark.parametrize("widest, high", [(127, 1), (128, 300), (1 << 22, 1 << 21)])
 def test_product_is_exact(n_rows, n_source, n_target, widest, high):
