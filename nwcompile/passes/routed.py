@@ -33,11 +33,11 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     """
     known = ground(mapping, network, chip, activity, options)
     if options.optimise in FOR_TIME and waits(known, chip, activity):
-        known, starts = spread(known, chip)
+        known, start = spread(known, chip)
     else:
         placers = (row_major, hilbert, spectral)
         starts = [chip.site_index(m(mapping, network, chip, activity, options).site_of) for m in placers]
-    start = min(starts, key=lambda site_of: cpu_place.routed_cost(known, site_of))
+        start = min(starts, key=lambda site_of: cpu_place.routed_cost(known, site_of))
     site_of = annealed(known, start, options)
     n_routers = chip.noc.columns * chip.noc.rows
     if n_routers <= MOST_ROUTERS and len(known.other):
@@ -53,15 +53,16 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
 def waits(known: cpu_place.Ground, chip: Chip, activity: Activity) -> bool:
     """Whether the mean core gets more messages in a step than its router buffers, so that some wait in links before it.
 
-    Only for chips that give the cost of a barrier, without slower links between chips, on which every core may be
-    anywhere.
+    Only for chips with routers that give the cost of a barrier, without slower links between chips, on which every core
+    may be anywhere.
     """
+    if chip.is_bus or chip.cost.barrier_cycles is None or chip.noc.chip_columns is not None or not known.fits.all():
+        return False
     n_each = known.sent.sum() / (len(known.start) - 1) / max(1, activity.n_steps * activity.n_samples)
-    free = bool(known.fits.all()) and chip.cost.barrier_cycles is not None and chip.noc.chip_columns is None
-    return free and n_each * chip.noc.flits_per_message > chip.noc.buffer_flits * chip.noc.virtual_channels
+    return bool(n_each * chip.noc.flits_per_message > chip.noc.buffer_flits * chip.noc.virtual_channels)
 
 
-def spread(known: cpu_place.Ground, chip: Chip) -> tuple[cpu_place.Ground, list[np.ndarray]]:
+def spread(known: cpu_place.Ground, chip: Chip) -> tuple[cpu_place.Ground, np.ndarray]:
     """The ground with as few cores a router as the barrier allows at no cost, and sites int64[core] to begin with."""
     n_cores, n_ports = len(known.start) - 1, chip.noc.cores_per_router
     least, most = -(-n_cores // n_ports), min(n_cores, chip.noc.columns * chip.noc.rows)
@@ -70,7 +71,7 @@ def spread(known: cpu_place.Ground, chip: Chip) -> tuple[cpu_place.Ground, list[
     inside = router * n_ports + port
     kind = np.ones(len(known.site_kind), np.int64)
     kind[inside] = 0
-    return known._replace(site_kind=kind, fits=np.tile([True, False], (n_cores, 1))), [inside[:n_cores]]
+    return known._replace(site_kind=kind, fits=np.tile([True, False], (n_cores, 1))), inside[:n_cores]
 
 
 def all_ways(chip: Chip) -> cpu_links.Ways:
