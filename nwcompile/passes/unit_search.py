@@ -73,6 +73,7 @@ def improved(
 
     `heat`: of the usual temperatures, less where the start is good already.
 
+    Up to `FEW` units the exact time is annealed; beyond, a smooth one is, and the exact time then only goes down.
     Limits come first; from a start within them, every partition is. No core is left empty where `options.n_cores`
     asks for a number of cores.
     """
