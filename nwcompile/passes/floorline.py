@@ -1,11 +1,11 @@
 """Floorline partitioner: the least predicted step time under every limit of the chip, then traffic, then energy.
 
-Ours. Units of neurons are dealt over the cores, then moved and exchanged: first by annealing a smooth time, in which all
-loads of a step count by their p-norm, then where the exact floorline of every step (DESIGN 6: the barrier and the
+Ours. Units of neurons are dealt over the cores, then moved and exchanged: first by annealing a smooth time, in which
+all loads of a step count by their p-norm, then where the exact floorline of every step (DESIGN 6: the barrier and the
 busiest unit of that step, not of an average) becomes shorter; heavy units are cut in two and the search goes on with
-the parts. After the floorline-informed partitioning of arXiv
-2511.21549, whose algorithm we could not read. Messages are those of hypergraphs, one for a spike and core, and moves
-are evaluated incrementally, as in M-HySMap (arXiv 2608.26223).
+the parts. After the floorline-informed partitioning of arXiv 2511.21549, whose algorithm we could not read. Messages
+are those of hypergraphs, one for a spike and core, and moves are evaluated incrementally, as in M-HySMap (arXiv
+2608.26223).
 """
 
 import time
