@@ -162,7 +162,7 @@ def sheet(reference: Path, n: int = 100_000, fan_in: int = 500) -> Net:
         pre[at : at + len(part)] = np.where(rng.random(len(part)) < 0.9, near, rng.integers(0, n, len(part))) % n
     chip = nw.Chip.load("loihi1").replace(NO_AXON_LIMITS)
     spec = nw.NeuronSpec(threshold=1000 << 6, fixed=chip.fixed_point)
-    edge = nw.Sparse("n", "n", pre, post, rng.integers(1, 100, len(post)).astype(np.int8), delay=1)
+    edge = nw.Sparse("n", "n", pre, post, (2 * rng.integers(1, 50, len(post))).astype(np.int8), delay=1)
     network = nw.Network.from_arrays({"n": (spec, (n,))}, [edge])
     return Net(network, chip, Activity.uniform(network, 4), None, 4)
 
