@@ -100,7 +100,9 @@ def test_batches_pad_short_recordings_with_silence():
 def test_labels_become_one_tensor():
     for labels, expected in (
         ([np.uint8(3), 4], torch.tensor([3, 4])), ([[0.5, 1], [2, 3]], torch.tensor([[0.5, 1], [2, 3]]).double()),
-        (np.array([1.5, 2], ">f4"), torch.tensor([1.5, 2])), ([True, False], torch.tensor([True, False])),
+        (np.array([1.5, 2], ">f4"), torch.tensor([1.5, 2])),
+        (np.array([1.5, 2], np.longdouble), torch.tensor([1.5, 2]).double()),
+        ([True, False], torch.tensor([True, False])),
     ):  # fmt: skip
         found = data.packed([(EVENTS, label) for label in labels], BINNING).labels
         assert torch.equal(found, expected) and found.dtype == expected.dtype
@@ -141,6 +143,20 @@ def test_batches_refuse_a_form_that_is_none():
     assert str(e.value) == "unknown form 'bit'; choose one of: bits, float, uint8"
 
 
+@pytest.mark.parametrize("options", [{"collate_fn": list}, {"batch_size": None}])
+def test_batches_refuse_what_would_leave_samples_apart(options):
+    with pytest.raises(OptionError) as e:
+        data.batches(data.packed(recordings(1), BINNING), **options)
+    assert str(e.value) == "batches are put together here: give no collate_fn, and a batch_size >= 1"
+
+
+def test_batches_refuse_samples_of_several_widths():
+    samples = [(np.ones((3, n), np.uint8), 0) for n in (4, 5)]
+    with pytest.raises(ModelError) as e:
+        next(iter(data.batches(data.Transformed(samples, lambda spikes: spikes), batch_size=2)))
+    assert str(e.value) == "samples of a batch have 4 to 5 neurons; all must have as many"
+
+
 def test_batches_of_data_on_a_gpu_take_no_workers():
     of = data.packed(recordings(1), BINNING)
     on_gpu = data.Packed(of.words.to("meta"), of.lengths, of.labels)
@@ -177,6 +193,18 @@ def test_cache_is_found_by_everything_that_its_content_depends_on(tmp_path, monk
     monkeypatch.setattr(data.Binning, "version", 2)
     data.cached(samples, BINNING, tmp_path)
     assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_cache_takes_fields_in_any_order_and_nothing_of_what_lies_between(tmp_path):
+    events, label = recordings(1)[0]
+    swapped = events[["t", "p", "y", "x"]]  # a view of the same memory
+    padded = [np.full(60, fill, np.dtype(events.dtype.descr, align=True)) for fill in (0, -1)]
+    for one in padded:
+        for field in FIELDS.names:
+            one[field] = events[field]
+    for n, recording in ((1, swapped), (2, padded[0]), (2, padded[1])):
+        assert same(data.cached([(recording, label)], BINNING, tmp_path), data.packed([(events, label)], BINNING))
+        assert len(list(tmp_path.iterdir())) == n
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "flipped", "longer"])
@@ -293,10 +321,13 @@ OUTSIDE = np.array([(9, 0, 0, 0)], FIELDS)
 WRONG = [
     ([(EVENTS, 0), (OUTSIDE, 1)],
      "sample 1: event 0 has x = 9, outside a sensor of 6x4x2 (width, height, polarities) (x from 0 to 5); give the "
-     "sensor that recorded it, and crop what is not wanted"),
+     "sensor that recorded it, and crop the rest"),
     ([], "the data set has no samples; give one at least"),
     ([EVENTS], "sample 0 is of type ndarray, must be a pair (recording, label)"),
     ([(EVENTS, "cat")], "labels such as 'cat' are not numbers of one shape; number the classes from 0"),
+    ([(EVENTS, np.uint64(1 << 63))], f"label {1 << 63} is beyond 64 bits with a sign; number the classes from 0"),
+    (iter([(EVENTS, 0)]),
+     "samples of type list_iterator must be a list, or a data set with a length and numbered access"),
     ([(EVENTS, [1]), (EVENTS, [1, 2])], "labels such as [1] are not numbers of one shape; number the classes from 0"),
 ]  # fmt: skip
 

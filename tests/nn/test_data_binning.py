@@ -111,6 +111,8 @@ def test_binning_of_frames_is_that_of_their_events():
     expected = b(events(zip(x, y, t, p, strict=True)))
     assert np.array_equal(b(frames), expected) and len(expected) == 4
     assert np.array_equal(b(frames.reshape(11, -1)), expected)
+    flat = np.ones((3, 4, 1))
+    assert np.array_equal(Binning((1, 4, 1), bin_length=1)(flat), Binning((1, 4, 1), bin_length=1)(flat[:, None]))
     assert Binning((6, 4, 2), bin_length=3)(frames).shape == (3, 48)  # the last two frames fill no bin
 
 
@@ -149,10 +151,10 @@ WRONG = [
      "the events lack the field t (they have x, y, p); a sensor of 3x2x2 (width, height, polarities) needs x, y, t, p"),
     (events([(0, 0, 0, 0), (3, 0, 1, 0)]),
      "event 1 has x = 3, outside a sensor of 3x2x2 (width, height, polarities) (x from 0 to 2); give the sensor that "
-     "recorded it, and crop what is not wanted"),
+     "recorded it, and crop the rest"),
     (events([(0, -1, 0, 0)]),
      "event 0 has y = -1, outside a sensor of 3x2x2 (width, height, polarities) (y from 0 to 1); give the sensor that "
-     "recorded it, and crop what is not wanted"),
+     "recorded it, and crop the rest"),
     (events([(0, 0, np.nan, 0)], [("x", "i2"), ("y", "i2"), ("t", "f8"), ("p", "i2")]),
      "event 0 has t = nan; t must be finite and below 2^62"),
     (events([(1.5, 0, 0, 0)], [("x", "f4"), ("y", "i2"), ("t", "f8"), ("p", "i2")]),
@@ -172,7 +174,13 @@ WRONG = [
      "the recording has 274877906944 bins of 12 neurons, more than 4294967296 cells; choose a longer bin_length, "
      "max_bins, a crop or a smaller spatial_factor"),
     (np.zeros((5, 4)), "frames of shape (5, 4) do not fit a sensor of 3x2x2 (width, height, polarities); they must be "
-     "[T, 12] each"),
+     "[T, 2, 2, 3] or [T, 12]"),
+    (np.ones((5, 2, 3, 2)), "frames of shape (5, 2, 3, 2) do not fit a sensor of 3x2x2 (width, height, polarities); "
+     "they must be [T, 2, 2, 3] or [T, 12]"),
+    (torch.ones(3, 12, device="meta"), "what is given, of type Tensor, is no array of numbers"),
+    (events([(0, 0, 0, -1)], [("x", "i2"), ("y", "i2"), ("t", "i8"), ("p", "i1")]),
+     "event 0 has p = -1, outside a sensor of 3x2x2 (width, height, polarities) (p from 0 to 1); number polarities "
+     "from 0"),
     (np.full((5, 12), np.nan), "frame 0 holds NaN; frames must be numbers"),
     (np.float32(3), "a recording of shape () and type float32 is neither events with fields nor frames [T, ...]"),
 ]  # fmt: skip
@@ -190,16 +198,22 @@ OPTIONS = [
     ({"n_bins": 3}, "Binning: bin_length = 4 and n_bins = 3; give exactly one of them"),
     ({"bin_length": None}, "Binning: bin_length = None and n_bins = None; give exactly one of them"),
     ({"bin_length": None, "n_bins": 3, "max_bins": 2}, "Binning: max_bins = 2 goes with bin_length, not with n_bins"),
-    ({"bin_length": 0}, "Binning: bin_length is 0, must be a number > 0"),
-    ({"bin_length": float("nan")}, "Binning: bin_length is nan, must be a number > 0"),
+    ({"bin_length": 0}, "Binning: bin_length is 0, must be a number > 0 and below 2^62"),
+    ({"bin_length": 1 << 62}, f"Binning: bin_length is {1 << 62}, must be a number > 0 and below 2^62"),
+    ({"bin_length": float("nan")}, "Binning: bin_length is nan, must be a number > 0 and below 2^62"),
     ({"bin_length": None, "n_bins": 2.5}, "Binning: n_bins is 2.5, must be a whole number >= 1"),
     ({"max_bins": 0}, "Binning: max_bins is 0, must be a whole number >= 1"),
-    ({"start": float("inf")}, "Binning: start is inf, must be a finite number, or None for the first event"),
+    ({"start": float("inf")},
+     "Binning: start is inf, must be a number between -2^62 and 2^62, or None for the first event"),
+    ({"start": -(10**400)},
+     f"Binning: start is {-(10**400)}, must be a number between -2^62 and 2^62, or None for the first event"),
+    ({"include_incomplete": "no"}, "Binning: include_incomplete is no, must be True or False"),
     ({"spatial_factor": 2}, "Binning: spatial_factor is 2, must be > 0 and at most 1"),
-    ({"frame_threshold": float("nan")}, "Binning: frame_threshold is nan, must be a finite number"),
+    ({"frame_threshold": float("nan")}, "Binning: frame_threshold is nan, must be a number between -2^62 and 2^62"),
     ({"sensor": None}, "Binning: sensor is None, must be (width, height, polarities), each >= 1"),
-    ({"bin_length": "long"}, "Binning: bin_length is long, must be a number > 0"),
-    ({"start": "now"}, "Binning: start is now, must be a finite number, or None for the first event"),
+    ({"bin_length": "long"}, "Binning: bin_length is long, must be a number > 0 and below 2^62"),
+    ({"start": "now"},
+     "Binning: start is now, must be a number between -2^62 and 2^62, or None for the first event"),
     ({"crop": 3}, "Binning: crop is 3, must be (left, top, width, height) inside a sensor of 3x2"),
     ({"crop": (1, 0, 3, 2)},
      "Binning: crop is (1, 0, 3, 2), must be (left, top, width, height) inside a sensor of 3x2"),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from nwcompile.errors import OptionError, unknown_choice
+from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.nn.data.packed import Packed, Words, numbered, pack_bits, unpack_bits
 from nwcompile.nn.data.samples import transformed
 from nwcompile.nn.scan import FORMS
@@ -45,6 +45,8 @@ def batches(data: Packed | Transformed, form: str = "float", **options) -> DataL
     """
     if form not in FORMS:
         raise OptionError(unknown_choice("form", form, FORMS))
+    if "collate_fn" in options or options.get("batch_size", 1) is None:
+        raise OptionError("batches are put together here: give no collate_fn, and a batch_size >= 1")
     if isinstance(data, Packed) and data.words.device.type != "cpu" and options.get("num_workers"):
         n = options["num_workers"]
         raise OptionError(f"num_workers is {n}, but processes cannot read a cache on a GPU; use num_workers=0")
@@ -64,8 +66,12 @@ class Collate:
             if self.form != "bits":
                 spikes = unpack_bits(spikes, int(samples.lengths.max()), dtype)
             return Batch(spikes, samples.lengths, samples.labels)
-        lengths = [len(spikes) for spikes, _ in samples]
-        whole = np.zeros((len(samples), max(lengths), samples[0][0].shape[1]), np.uint8)
+        lengths, n_neurons = [len(spikes) for spikes, _ in samples], {spikes.shape[1] for spikes, _ in samples}
+        if len(n_neurons) > 1:
+            raise ModelError(
+                f"samples of a batch have {min(n_neurons)} to {max(n_neurons)} neurons; all must have as many"
+            )
+        whole = np.zeros((len(samples), max(lengths), *n_neurons), np.uint8)
         for to, (spikes, _) in zip(whole, samples, strict=True):
             to[: len(spikes)] = spikes
         if self.form == "bits":

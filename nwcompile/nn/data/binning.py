@@ -55,16 +55,22 @@ class Binning:
         if self.n_bins is not None and self.max_bins is not None:
             raise OptionError(f"Binning: max_bins = {self.max_bins} goes with bin_length, not with n_bins")
         if self.bin_length is not None and not (_is_number(self.bin_length) and self.bin_length > 0):
-            raise OptionError(f"Binning: bin_length is {self.bin_length}, must be a number > 0")
+            raise OptionError(f"Binning: bin_length is {self.bin_length}, must be a number > 0 and below 2^62")
         for name, value in (("n_bins", self.n_bins), ("max_bins", self.max_bins)):
             if value is not None and not (_are_whole((value,), 1) and value >= 1):
                 raise OptionError(f"Binning: {name} is {value}, must be a whole number >= 1")
         if self.start is not None and not _is_number(self.start):
-            raise OptionError(f"Binning: start is {self.start}, must be a finite number, or None for the first event")
+            raise OptionError(
+                f"Binning: start is {self.start}, must be a number between -2^62 and 2^62, or None for the first event"
+            )
         if not (_is_number(self.spatial_factor) and 0 < self.spatial_factor <= 1):
             raise OptionError(f"Binning: spatial_factor is {self.spatial_factor}, must be > 0 and at most 1")
         if not _is_number(self.frame_threshold):
-            raise OptionError(f"Binning: frame_threshold is {self.frame_threshold}, must be a finite number")
+            raise OptionError(
+                f"Binning: frame_threshold is {self.frame_threshold}, must be a number between -2^62 and 2^62"
+            )
+        if type(self.include_incomplete) is not bool:
+            raise OptionError(f"Binning: include_incomplete is {self.include_incomplete}, must be True or False")
         if self.crop is not None and not self._is_inside(self.crop):
             width, height, _ = self.sensor
             raise OptionError(
@@ -134,7 +140,7 @@ class Binning:
     def _step(self, t: np.ndarray, span, n_steps: int) -> np.ndarray:
         """The bin of each event that is `t` after the start; those before it are negative."""
         if self.n_bins is None:
-            return np.minimum(t // self.bin_length, n_steps).astype(np.int64)
+            return np.clip(t // self.bin_length, -1, n_steps).astype(np.int64)
         if span <= 0:
             return np.where(t == 0, 0, -1)
         if t.dtype.kind == "i" and span < LARGEST // n_steps:
@@ -162,4 +168,4 @@ def _are_whole(values, n: int) -> bool:
 
 
 def _is_number(value) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) < LARGEST

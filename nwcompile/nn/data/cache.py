@@ -21,7 +21,7 @@ import torch
 from nwcompile.errors import ArtifactError, ModelError, NwWarning, OptionError
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.nn.data.packed import BITS, Packed, packed
-from nwcompile.nn.data.samples import as_array, pair
+from nwcompile.nn.data.samples import as_array, count, pair
 
 HEAD = b"nwcompile spikes 1\n"  # the format and its version
 DIGEST_BYTES = 32
@@ -90,13 +90,15 @@ def _key(samples, described: str, name: str | None) -> str:
 
 def _contents(samples) -> Iterator[bytes]:
     """What recordings and labels are, unambiguously."""
-    for i in range(len(samples)):
+    for i in range(count(samples)):
         for part in pair(samples, i):
             array = as_array(part)
             if array.dtype.hasobject:
                 raise ModelError(f"sample {i} holds Python objects of type {type(part).__name__}, not an array")
-            yield f"{array.dtype.descr} {array.shape}\n".encode()
-            yield array.tobytes()
+            for field in array.dtype.names or [...]:  # without what lies between fields, in whatever order they lie
+                values = array[field]
+                yield f"{field!r} {values.dtype.str} {values.shape}\n".encode()
+                yield values.tobytes()
 
 
 def _encoded(of: Packed) -> bytes:

@@ -62,11 +62,15 @@ def frames(recording: np.ndarray, sensor: tuple[int, int, int], threshold: float
     n, shape = width * height * polarities, recording.shape
     if recording.ndim < 2 or recording.dtype.kind not in "biuf":
         raise ModelError(f"a recording of {_described(recording)} is neither events with fields nor frames [T, ...]")
-    if not shape[0] or recording[0].size != n:
-        raise ModelError(f"frames of shape {shape} do not fit a sensor of {_size(sensor)}; they must be [T, {n}] each")
+    axes = (polarities, height, width)
+    if not shape[0] or (shape[1:] != (n,) and _longer_than_one(shape[1:]) != _longer_than_one(axes)):
+        raise ModelError(
+            f"frames of shape {shape} do not fit a sensor of {_size(sensor)}; they must be "
+            f"[T, {', '.join(map(str, axes))}] or [T, {n}]"
+        )
     if recording.dtype.kind == "f" and np.isnan(recording).any():
         raise ModelError(f"frame {np.argwhere(np.isnan(recording))[0][0]} holds NaN; frames must be numbers")
-    t, p, y, x = np.nonzero(recording.reshape(shape[0], polarities, height, width) >= threshold)
+    t, p, y, x = np.nonzero(recording.reshape(shape[0], *axes) >= threshold)
     return Events(x, y, p, t, 0, shape[0])
 
 
@@ -81,9 +85,10 @@ def _whole(values: np.ndarray, field: str, size: int, sensor: tuple[int, int, in
     outside = (values < 0) | (values >= size)
     if outside.any():
         i = int(outside.argmax())
+        hint = "number polarities from 0" if field == "p" else "give the sensor that recorded it, and crop the rest"
         raise ModelError(
             f"event {i} has {field} = {values[i]}, outside a sensor of {_size(sensor)} ({field} from 0 to {size - 1}); "
-            "give the sensor that recorded it, and crop what is not wanted"
+            f"{hint}"
         )
     return values
 
@@ -99,6 +104,10 @@ def _numbers(values: np.ndarray, field: str) -> np.ndarray:
         i = int(broken.argmax())
         raise ModelError(f"event {i} has {field} = {values[i]}; {field} must be finite and below 2^62")
     return values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
+
+
+def _longer_than_one(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in axes if n > 1)
 
 
 def _size(sensor: tuple[int, int, int]) -> str:

@@ -9,11 +9,12 @@ import torch
 from torch.utils.data import Dataset
 
 from nwcompile.errors import ModelError
-from nwcompile.nn.data.samples import as_array, transformed
+from nwcompile.nn.data.samples import as_array, count, transformed
 from nwcompile.nn.device import torch_device
 
 WORD_BITS = 32
 BITS = np.dtype("<i4")
+LARGEST_LABEL = (1 << 63) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,7 @@ def packed(samples, transform) -> Packed:
     one shape, and where recordings differ in neurons.
     """
     words, lengths, labels = [], [], []
-    for i in range(len(samples)):
+    for i in range(count(samples)):
         spikes, label = transformed(samples, i, transform)
         if words and words[0].shape[1] != spikes.shape[1]:
             n = words[0].shape[1]
@@ -116,7 +117,11 @@ def numbered(labels: list) -> torch.Tensor:
         array = np.empty(0, object)
     if array.dtype.kind not in "biuf":
         raise ModelError(f"labels such as {labels[0]!r} are not numbers of one shape; number the classes from 0")
-    return torch.from_numpy(array.astype(np.int64 if array.dtype.kind in "iu" else array.dtype.newbyteorder("=")))
+    if array.dtype.kind in "iu":
+        if array.size and array.max() > LARGEST_LABEL:
+            raise ModelError(f"label {array.max()} is beyond 64 bits with a sign; number the classes from 0")
+        return torch.from_numpy(array.astype(np.int64))
+    return torch.from_numpy(array.astype(np.float64 if array.itemsize > 8 else array.dtype.newbyteorder("=")))
 
 
 def pack_bits(spikes: np.ndarray) -> np.ndarray:

@@ -15,8 +15,16 @@ def as_array(given) -> np.ndarray:
             given = given.detach().cpu()
             return given.float().numpy() if given.dtype == torch.bfloat16 else given.numpy()
         return np.asarray(given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         raise ModelError(f"what is given, of type {type(given).__name__}, is no array of numbers") from None
+
+
+def count(samples) -> int:
+    """How many samples there are. Raises ModelError for what has no length, as a stream of samples."""
+    if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
+        kind = type(samples).__name__
+        raise ModelError(f"samples of type {kind} must be a list, or a data set with a length and numbered access")
+    return len(samples)
 
 
 def pair(samples, i: int) -> tuple:
