@@ -17,11 +17,13 @@ from nwcompile.passes.objective import weights
 
 FEW = 64  # units up to which the exact time is annealed, and a smooth one beyond
 WORK, EACH_MOVE = 1_200_000_000, 1500  # steps and rows that an annealing may look at, a move counting for more
+MANY_ROWS, EACH_FAR_ROW = 2000, 60  # rows of a unit beyond so many are out of the cache, and count so much more
 MOVES_PER_UNIT = 600  # of a smooth annealing, at most
 HEAT = 0.15  # of the cost, and divided by the number of units: where its temperature starts
 COOLING = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.0)  # of that temperature; as many moves at each
 STEEP_FROM = 4  # of these temperatures on, the smooth time is nearer to the exact one
 CHUNK = 5000  # moves between two looks at the norms and the clock
+QUIET = 0.2  # of the other work of senders, below which sending messages is left out of the smooth time
 DESCENT = 0.1  # of the usual moves of an exact search, where it follows a smooth one
 EXACT_WORK, FEWEST_MOVES, EXACT_PER_UNIT = 1_800_000_000, 300, 300  # of an exact search: steps and rows, moves
 EXACT_HEAT, EXACT_COOLING = 0.3, (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.01, 0.0)
@@ -107,15 +109,20 @@ def _filled(demand: cpu_demand.Demand, chip: Chip, core_of) -> cpu_demand.Loads:
 def _smoothed(search: Search, demand, weight: np.ndarray, start: Partition, effort: float, heat: float) -> Partition:
     """What an annealing by the smooth time of `cpu_smooth` makes of `start`, if that is better.
 
-    Messages are received there but take no time to send. Given up as `_annealed` is.
+    Where messages are a small part of what senders do, they take no time to send there: a move then changes two cores.
+    Given up as `_annealed` is.
     """
-    quiet = demand._replace(cycles=demand.cycles * [0, 1, 1])
+    sent = _filled(demand, search.chip, start.core_of).total[cpu_demand.MESSAGES] * demand.cycles[0]
+    if sent < QUIET * demand.send.sum():
+        quiet = demand._replace(cycles=demand.cycles * [0, 1, 1])
+    else:
+        quiet = demand
     loads, n_steps = _filled(quiet, search.chip, start.core_of), demand.send.shape[1]
-    smooth = np.ones(n_steps), np.ones(n_steps), np.ones(len(loads.load))
+    smooth = work_arrays(loads)
     readers, keep_all = readers_of(demand), search.options.n_cores is not None
     n_units = len(start.core_of)
     hottest = heat * HEAT * start.cost / n_units
-    each = EACH_MOVE + n_steps + len(demand.in_row) // n_units
+    each = _work_of_move(demand)
     n_moves = -(-int(effort * min(MOVES_PER_UNIT * n_units, WORK // each)) // len(COOLING))
     for i, left in itertools.product(range(len(COOLING)), range(n_moves, 0, -CHUNK)):
         over, is_steep = loads.total[cpu_demand.EXCESS], i >= STEEP_FROM
@@ -125,6 +132,19 @@ def _smoothed(search: Search, demand, weight: np.ndarray, start: Partition, effo
         if search.is_late or (over and over == loads.total[cpu_demand.EXCESS]):
             break
     return min(start, _counted(demand, search.chip, start.unit_of, loads.core_of, weight), key=lambda p: p.rank)
+
+
+def _work_of_move(demand: cpu_demand.Demand) -> int:
+    """Steps and rows that a move looks at, about."""
+    n_units, n_steps = demand.send.shape
+    n_rows = len(demand.in_row) // n_units
+    return EACH_MOVE + n_steps + n_rows + EACH_FAR_ROW * max(0, n_rows - MANY_ROWS)
+
+
+def work_arrays(loads: cpu_demand.Loads) -> tuple[np.ndarray, ...]:
+    """What `cpu_smooth.anneal` keeps its norms and columns in."""
+    n_columns, n_steps = loads.load.shape
+    return np.ones(n_steps), np.ones(n_steps), np.ones(n_columns), np.ones(n_columns), np.zeros(n_columns, np.int64)
 
 
 def readers_of(demand: cpu_demand.Demand) -> tuple[np.ndarray, np.ndarray]:
@@ -141,7 +161,7 @@ def _annealed(search: Search, demand, weight: np.ndarray, start: Partition, heat
     Given up where limits are exceeded and a whole `EXACT_CHUNK` of moves has not mended any of it.
     """
     n_units, n_steps = demand.send.shape
-    each = EACH_MOVE + n_steps + len(demand.in_row) // n_units
+    each = _work_of_move(demand)
     n_moves = int(effort * min(EXACT_PER_UNIT * n_units, EXACT_WORK // each)) + FEWEST_MOVES
     loads, best = _filled(demand, search.chip, start.core_of), start
     keep_all = search.options.n_cores is not None
