@@ -32,7 +32,7 @@ class Rows(NamedTuple):
 
     offset: np.ndarray  # int64[unit + 1]
     row: np.ndarray  # int32[entry]
-    count: np.ndarray  # int32[entry]: synapses of each source of the row in the unit
+    n_synapses: np.ndarray  # int32[entry]: of each source of the row in the unit
     atom: np.ndarray  # int64[row]
     format: np.ndarray  # int64[row]
 
@@ -118,9 +118,8 @@ def _read(network: Network, fan: FanIn, start, neurons) -> tuple[Rows, dict[str,
 
     Sources of which every unit has the same synapses are one atom here: no place of the units tells them apart.
     """
-    rows = Rows(
-        *cpu_units.unit_rows(fan, start, neurons), fan.atoms, np.repeat(fan.class_format, np.diff(fan.atom_offset))
-    )
+    offset, row, n_synapses = cpu_units.unit_rows(fan, start, neurons)
+    rows = Rows(offset, row, n_synapses, fan.atoms, np.repeat(fan.class_format, np.diff(fan.atom_offset)))
     of_row = np.zeros((len(rows.atom), 2), np.uint64)
     cpu_alike.readers_of_rows(*rows[:3], rows.format, of_row)
     digest = np.zeros((len(fan.atom_size), 2), np.uint64)
@@ -131,9 +130,9 @@ def _read(network: Network, fan: FanIn, start, neurons) -> tuple[Rows, dict[str,
     kept[first] = True
     new_row = np.where(kept[rows.atom], np.cumsum(kept[rows.atom]) - 1, -1)
     offset = cpu_alike.kept_rows(*rows[:3], new_row)
-    is_kept = new_row >= 0
-    n = offset[-1]
-    rows = Rows(offset, rows.row[:n].copy(), rows.count[:n].copy(), merged[rows.atom[is_kept]], rows.format[is_kept])
+    is_kept, n = new_row >= 0, offset[-1]
+    row, n_synapses = row[:n].copy(), n_synapses[:n].copy()
+    rows = Rows(offset, row, n_synapses, merged[rows.atom[is_kept]], rows.format[is_kept])
     size = np.bincount(merged, fan.atom_size, len(first)).astype(np.int64)
     return rows, {name: merged[atom] for name, atom in atom_of.items()}, size
 
