@@ -12,8 +12,8 @@ from nwcompile.passes.state_range import StateRange, state_bits
 
 COLUMNS = ("layer", "bits", "scale", "channel_scale", "exponents", "n_weights", "clipped_weights", "clipped_percent",
            "weight_error_rms", "tau_u", "tau_u_chip", "tau_v", "tau_v_chip", "tau_error_percent", "threshold_float",
-           "threshold_int", "strict_change", "rate_float", "rate_fixed", "spike_agreement_percent", "u_bound",
-           "v_bound", "u_largest", "v_largest", "state_limit", "state_bits", "overflow")  # fmt: skip
+           "threshold_int", "threshold_factor", "strict_change", "rate_float", "rate_fixed", "spike_agreement_percent",
+           "u_bound", "v_bound", "u_largest", "v_largest", "state_limit", "state_bits", "overflow")  # fmt: skip
 
 
 def scaled_row(layer: Layer, scaled: Scaled) -> dict:
@@ -37,6 +37,7 @@ def scaled_row(layer: Layer, scaled: Scaled) -> dict:
         "tau_error_percent": d.tau_error_percent,
         "threshold_float": _range(layer.node.neuron.threshold) if spec.fires else None,
         "threshold_int": _range(scaled.neuron.threshold) if spec.fires else None,
+        "threshold_factor": scaled.threshold_factor if spec.fires else None,
         "strict_change": _strict_change(spec, scaled),
     }
 
@@ -104,7 +105,7 @@ def _strict_change(spec: NeuronSpec, scaled: Scaled) -> str | None:
     if neuron.strict == spec.strict or not spec.fires:
         return None
     sign = {True: ">", False: ">="}
-    threshold = scaled.scale * np.min(spec.threshold)
+    threshold = scaled.scale * scaled.threshold_factor * np.min(spec.threshold)
     change = f"v {sign[spec.strict]} {threshold:.6g} became v {sign[neuron.strict]} {np.min(neuron.threshold)}"
     if spec.reset == "subtract" or spec.spikes == "multi":
         change += ", which is also what a spike counts and subtracts"

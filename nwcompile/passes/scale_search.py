@@ -19,6 +19,8 @@ from nwcompile.sim.sequence import record
 CLIPS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 1.1, 1.25, 1.5)  # weight range kept, over the largest weight
 NARROW = 4  # bits of weights that are mostly clipped or mostly 0, of which much smaller ranges are tried as well
 NARROW_CLIPS = (0.5, 0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0)  # their range kept, over the weights' root mean square
+NARROW_THRESHOLDS = (0.7, 0.8, 0.9, 1.1, 1.2)  # thresholds tried with them, for they drive neurons less or more
+N_REFINED = 3  # scales for which that is done
 PEAK_MARGIN = 4.0  # how much further than in the calibration samples a current may go before it overflows
 MEMBRANE_MARGIN = 2.0  # the same for a membrane, which saturates harmlessly
 LIKELY_COUNT = 8.0  # spikes a step that a source of several sends where there are no calibration samples
@@ -43,7 +45,8 @@ class Evidence:
 def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled, np.ndarray | None]:
     """The layer at its best scale, and its spikes on the calibration samples where they were looked at.
 
-    Best is the least spike-train distance, then the least weight error, then the largest scale.
+    Best is the least spike-train distance, then the least weight error, then the largest scale. With weights of few
+    bits other thresholds are tried too, at the scales that are best without.
 
     Without evidence, and for readouts, whose membrane is the result, only the weight error counts.
     """
@@ -54,8 +57,10 @@ def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled,
     else:
         tries = _candidates(layer, chip, top, (*CLIPS, *_narrow_clips(layer)))
         found = [_try(layer, chip, s, clip, evidence) for s, clip in tries]
-    _, best, spikes = min(found, key=lambda f: (f[0], weight_error(layer, f[1]), -f[1].scale))
-    return best, spikes
+        best = sorted(zip([f[0] for f in found], tries, strict=True))[:N_REFINED]
+        found += [_try(layer, chip, *at, evidence, x) for _, at in best for x in _thresholds(layer, chip, at[0])]
+    _, chosen, spikes = min(found, key=lambda f: (f[0], weight_error(layer, f[1]), -f[1].scale))
+    return chosen, spikes
 
 
 def largest_scale(layer: Layer, chip: Chip, evidence: Evidence | None) -> float:
@@ -146,6 +151,14 @@ def _narrow_clips(layer: Layer) -> tuple[float, ...]:
     return tuple(float(rms * x) for x in NARROW_CLIPS if rms * x < 1)
 
 
+def _thresholds(layer: Layer, chip: Chip, scale: float) -> list[float]:
+    """Factors of the threshold that are tried at a scale, for weights of few bits."""
+    if layer.bits is None or layer.bits > NARROW:
+        return []
+    largest = scale * float(np.abs(np.asarray(layer.neuron.threshold)).max())
+    return [factor for factor in NARROW_THRESHOLDS if factor * largest <= grid.largest_threshold(chip)]
+
+
 def _candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) -> list[tuple[float, float]]:
     """Scales to try, each with the weight range it keeps: every clip at its best exponent, and a power of two."""
     largest = layer.largest_weight
@@ -162,9 +175,9 @@ def _candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) 
     return [*((at(clip), clip) for clip in clips), (2.0 ** floor(log2(at(1.0)) + grid.NOISE), 1.0)]
 
 
-def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence):
+def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence, threshold_factor: float = 1.0):
     """Distance, layer and spikes at one scale."""
-    scaled = scale_layer(layer, chip, scale, clip)
+    scaled = scale_layer(layer, chip, scale, clip, threshold_factor)
     x = {f"in{i}": spikes for i, spikes in enumerate(evidence.arriving)}
     steps = None if x else evidence.wanted.shape[1]
     spikes = record(scaled.network(layer), x or None, steps)[1][layer.node.name]

@@ -50,10 +50,14 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """A layer on the chip's number grids: state and weight units per float unit, its neurons and its weights."""
+    """A layer on the chip's number grids: state and weight units per float unit, its neurons and its weights.
+
+    `threshold_factor`: what its thresholds were multiplied by beyond the scale.
+    """
 
     scale: float
     weight_scale: float
+    threshold_factor: float
     neuron: NeuronSpec
     weights: tuple[Rounded, ...]
 
@@ -84,7 +88,7 @@ def describe(network: Network, name: str, chip: Chip) -> Layer:
     return Layer(node, node.neuron, connections, tuple(network.node(c.source) for c in connections), d, weights, grids)
 
 
-def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0) -> Scaled:
+def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0, threshold_factor: float = 1.0) -> Scaled:
     """The layer at one scale; weights beyond `clip` times the layer's largest may be clipped.
 
     Weights of 1 bit are -s or s: where all connections have such, s is `clip` times the layer's largest weight in the
@@ -99,7 +103,8 @@ def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0) -> Sc
         grid.round(w * weight_scale, level * mean if grid.bits == 1 else limit)
         for w, grid, mean in zip(layer.weights, layer.grids, means, strict=True)
     )
-    return Scaled(scale, weight_scale, _fixed_neuron(layer, chip, scale), weights)
+    neuron = _fixed_neuron(layer, chip, scale, threshold_factor)
+    return Scaled(scale, weight_scale, threshold_factor, neuron, weights)
 
 
 def weight_error(layer: Layer, scaled: Scaled) -> float:
@@ -129,10 +134,11 @@ def driving_weights(c: Direct, node: Node, source: Node, d: Dynamics) -> np.ndar
     return weight * channels[:, 0].reshape(-1, *[1] * (weight.ndim - 1))
 
 
-def _fixed_neuron(layer: Layer, chip: Chip, scale: float) -> NeuronSpec:
+def _fixed_neuron(layer: Layer, chip: Chip, scale: float, threshold_factor: float) -> NeuronSpec:
     """The neurons in the chip's numbers at a scale; a readout takes whatever reset the chip has, as it never fires."""
     spec, d, shift = layer.neuron, layer.dynamics, chip.state.shift_bits
-    threshold, strict = grid.round_threshold(scale * np.asarray(spec.threshold, np.float64), spec.strict, chip)
+    wanted = scale * threshold_factor * np.asarray(spec.threshold, np.float64)
+    threshold, strict = grid.round_threshold(wanted, spec.strict, chip)
     reset, reset_value = spec.reset, np.asarray(spec.reset_value, np.float64)
     if spec.membrane == "euler" and spec.reset_timing == "next":
         reset_value = d.keep_v * reset_value  # the float layer leaks after a late reset, the chip before it

@@ -106,6 +106,23 @@ def test_binary_weights_are_searched_by_their_spikes():
     assert distance[0] < distance[1] < spike_distance(np.zeros_like(wanted), wanted)
 
 
+def test_thresholds_follow_narrow_weights_where_that_brings_spikes_closer(monkeypatch):
+    rng = np.random.default_rng(0)
+    weight = rng.laplace(0.04, 0.2, (20, 60))
+    network = Network.from_arrays({"a": NeuronSpec(beta=0.9)}, [Dense("in", "a", weight)], {"in": 60})
+    x = (rng.random((8, 20, 60)) < 0.2).astype(np.int8)
+    found = quantize(network, LOIHI, x, Options(bits=2))
+    row, spec = found.table[0], found.network.node("a").neuron
+    assert row["threshold_factor"] != 1 and row["threshold_int"] == spec.threshold
+    assert spec.threshold == pytest.approx(row["scale"] * row["threshold_factor"], abs=32)
+    wanted = simulate(network, x).output
+    monkeypatch.setattr("nwcompile.passes.scale_search.NARROW_THRESHOLDS", ())
+    plain = quantize(network, LOIHI, x, Options(bits=2))
+    distance = [spike_distance(simulate(q.network, x).output, wanted) for q in (found, plain)]
+    assert distance[0] < distance[1] and plain.table[0]["threshold_factor"] == 1
+    assert quantize(network, LOIHI, x, Options(bits=5)).table[0]["threshold_factor"] == 1
+
+
 def test_widths_of_layers_go_before_that_of_all_and_before_the_networks_own():
     rng = np.random.default_rng(0)
     network = net(rng)
