@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from nwcompile.errors import ModelError
 from nwcompile.nn.lif import LIFLayer
 from nwcompile.nn.prepare import Prepared
 from nwcompile.nn.sequential import Sequential
@@ -62,6 +63,10 @@ class WholeLoss:
             whole = tuple(torch.cat(parts, 1)[:, : self.n_steps] for parts in zip(*self.leaves, strict=True))
             try:
                 loss = self.loss_fn(whole if isinstance(result, tuple) else whole[0])
+                if not (isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad):
+                    raise ModelError(
+                        f"loss_fn must return one number that depends on the result, not {_described(loss)}"
+                    )
                 loss.backward()
             except RuntimeError as e:  # told from the engine's own as it tells those of layers
                 raise RuntimeError("the loss has failed") from e
@@ -80,6 +85,12 @@ class _Seed(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return None, *(leaf.grad for leaf in ctx.leaves)
+
+
+def _described(loss) -> str:
+    if not isinstance(loss, torch.Tensor):
+        return f"a {type(loss).__name__}"
+    return f"a tensor of shape {tuple(loss.shape)}" + ("" if loss.requires_grad else " without a gradient")
 
 
 def as_tuple(result) -> tuple[torch.Tensor, ...]:

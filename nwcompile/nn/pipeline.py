@@ -37,7 +37,7 @@ class TimePipeline:
     must come here. timeout_s: how long a process waits for another, then it raises BackendError; after that this object
     is of no use, and processes that are still there may make another.
     Raises BackendError without a process group, ModelError for a net that is no `nwcompile.nn.Sequential`, OptionError
-    for more processes than layers.
+    for more processes than layers, and in all processes where they come with different layers or `n_chunks`.
     """
 
     def __init__(self, net: Sequential, n_chunks: int, group=None, timeout_s: float = 60.0):
@@ -59,6 +59,7 @@ class TimePipeline:
             self._group = dist.new_group(
                 dist.get_process_group_ranks(group), timedelta(seconds=timeout_s), use_local_synchronization=True
             )
+        self._agree({"n_chunks": n_chunks, "layers": str(net)})
         self._loss = WholeLoss()
         self._schedules: dict[tuple, ScheduleLoopedBFS] = {}
 
@@ -66,10 +67,11 @@ class TimePipeline:
         """The net's result for `x` `[B, T, *shape]` in the last process, None in the others; without gradients.
 
         The numbers of x count in the first process only; in the others anything of its shape will do, on any device.
-        Raises ModelError as the net does, BackendError where another process has stopped.
+        Raises ModelError as the net does, BackendError where another process has stopped, and OptionError in all of
+        them where they come with other shapes, or not all to `forward`.
         """
         with torch.no_grad():
-            n_chunks, length = self._start(x)
+            n_chunks, length = self._start(x, "forward")
             schedule = self._schedule(x, n_chunks, length, trains=False)
             with self._bounded():
                 result = schedule.eval(*self._given(x, n_chunks, length))
@@ -88,7 +90,9 @@ class TimePipeline:
         for name, module in self.net.named_modules():
             if module.training and isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
                 raise ModelError(f"{name}: BatchNorm in training would see chunks; call eval() on it, or remove it")
-        n_chunks, length = self._start(x)
+        if torch.is_inference_mode_enabled():
+            raise OptionError("step computes gradients, but torch.inference_mode is on; call it outside, or forward")
+        n_chunks, length = self._start(x, "step")
         schedule = self._schedule(x, n_chunks, length, trains=True)
         self._loss.start(loss_fn, n_chunks, x.shape[1])
         with self._bounded(), torch.enable_grad():
@@ -96,13 +100,28 @@ class TimePipeline:
             schedule.step(*self._given(x, n_chunks, length), **target, return_outputs=False)
         return self._loss.value if self.is_last else None
 
-    def _start(self, x: torch.Tensor) -> tuple[int, int]:
+    def _start(self, x: torch.Tensor, call: str) -> tuple[int, int]:
         """Begin a sequence; number and length of its chunks."""
-        if x.ndim < 3 or 0 in x.shape:
-            raise ModelError(f"a pipeline takes whole sequences [B, T, *shape], got shape {tuple(x.shape)}")
+        if not isinstance(x, torch.Tensor) or x.ndim < 3 or 0 in x.shape:
+            given = f"shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"
+            raise ModelError(f"a pipeline takes whole sequences [B, T, *shape], got {given}")
+        self._agree({"method": call, "shape of x": tuple(x.shape)})
         length = -(-x.shape[1] // self.n_chunks)
         prepare_net(self.net)
         return -(-x.shape[1] // length), length
+
+    def _agree(self, own: dict) -> None:
+        """Raises OptionError unless all processes have come with the same; the engine would mix up what they send."""
+        of_rank = [own] * self.n_ranks
+        with self._bounded():
+            dist.all_gather_object(of_rank, own, self._group)
+        for rank, other in enumerate(of_rank):
+            for name, value in of_rank[0].items():
+                if other[name] != value:
+                    differ = f"{name} {other[name]}, process 0 with {value}"
+                    if name == "layers":
+                        differ = "other layers than process 0"
+                    raise OptionError(f"pipeline: process {rank} has come with {differ}; give all the same")
 
     def _given(self, x: torch.Tensor, n_chunks: int, length: int) -> tuple[torch.Tensor, ...]:
         """What the engine is given: it cuts the first axis into chunks, so they go one below the other there."""

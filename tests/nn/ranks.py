@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from nwcompile import nn
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn.pipeline import TimePipeline
 
 LIMIT_S = 90
@@ -133,15 +133,26 @@ def refused(rank, n_ranks):
     """The texts of errors that every process finds by itself."""
     line = TimePipeline(network("lif"), 4, timeout_s=5)
     normed = TimePipeline(nn.Sequential(torch.nn.BatchNorm1d(12), *network("lif")), 4, timeout_s=5)
-    calls = [lambda: line.forward(inputs()[0]), lambda: line.forward(inputs()[:, :0]),
-             lambda: line.forward(inputs()[..., :3]), lambda: normed.step(inputs(), loss_of)]  # fmt: skip
+    calls = [lambda: line.forward(inputs()[0]), lambda: line.forward(inputs()[:, :0]), lambda: line.forward(None),
+             lambda: line.forward(inputs()[..., :3]), lambda: normed.step(inputs(), loss_of),
+             lambda: torch.inference_mode()(line.step)(inputs(), loss_of), lambda: line.step(inputs(), lambda _: None),
+             lambda: line.step(inputs(), lambda _: torch.ones(2))]  # fmt: skip
     return [told(call) for call in calls]
+
+
+def disagreed(rank, n_ranks):
+    """The texts of errors where process 1 comes with something else; then that both can go on."""
+    line, other = TimePipeline(network("lif"), 4, timeout_s=20), network("readout" if rank else "lif")
+    calls = [lambda: TimePipeline(network("lif"), 4 + rank), lambda: TimePipeline(other, 4),
+             lambda: line.forward(inputs()[:, rank:]),
+             lambda: line.step(inputs(), loss_of) if rank else line.forward(inputs())]  # fmt: skip
+    return [told(call) for call in calls], told(lambda: line.step(inputs(), loss_of))
 
 
 def told(call) -> str:
     try:
         call()
-    except ModelError as e:
+    except (ModelError, OptionError) as e:
         return str(e)
     return "no error"
 

@@ -49,9 +49,24 @@ def test_pipeline_refuses_what_it_cannot_cut(tmp_path):
     assert told == [
         "a pipeline takes whole sequences [B, T, *shape], got shape (23, 12)",
         "a pipeline takes whole sequences [B, T, *shape], got shape (3, 0, 12)",
+        "a pipeline takes whole sequences [B, T, *shape], got a NoneType",
         "LIFSynapse(12, 20): input of shape (1, 1, 3) must end in 12",
         "0: BatchNorm in training would see chunks; call eval() on it, or remove it",
+        "step computes gradients, but torch.inference_mode is on; call it outside, or forward",
+        "loss_fn must return one number that depends on the result, not a NoneType",
+        "loss_fn must return one number that depends on the result, not a tensor of shape (2,) without a gradient",
     ]
+
+
+def test_pipeline_refuses_processes_that_come_with_something_else(tmp_path):
+    for told, goes_on in ranks.start(2, ranks.disagreed, tmp_path):
+        assert told == [
+            "pipeline: process 1 has come with n_chunks 5, process 0 with 4; give all the same",
+            "pipeline: process 1 has come with other layers than process 0; give all the same",
+            "pipeline: process 1 has come with shape of x (3, 22, 12), process 0 with (3, 23, 12); give all the same",
+            "pipeline: process 1 has come with method step, process 0 with forward; give all the same",
+        ]
+        assert goes_on == "no error"
 
 
 def net_of(*sizes):
