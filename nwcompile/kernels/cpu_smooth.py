@@ -72,19 +72,30 @@ def _has_room(d, s, unit, other, core):
     return s.used[core, NEURONS] + n <= d.limit[core, NEURONS] and s.used[home, NEURONS] - n <= d.limit[home, NEURONS]
 
 
+@inlined
+def _changed(d, s, home, core, changed):
+    """Set changed: int64[column] to the touched columns that a move may have changed, and return how many there are."""
+    n, n_cores = 0, len(s.n_units)
+    for i in range(s.touched[-1]):
+        c = s.touched[i] % n_cores
+        if d.cycles[0] > 0 or c in (home, core):
+            changed[n] = s.touched[i]
+            n += 1
+    return n
+
+
 @kernel
 def anneal(d, s, weight, readers, smooth, is_steep, temperature, n_moves, keep_all, state):
     """Try `n_moves` random moves at one temperature (Metropolis rule), limits first, in place.
 
-    Loads of senders, `d.cycles[0]` apart, and of receivers count by the smooth time, all else as in `cpu_moves.cost`
-    with weight: float64[8]; what exceeds limits never grows. readers: int64[atom + 1], int32[...], the units that read
-    each atom; smooth: float64[step] twice and float64[column], norms, inverses and costs of columns; keep_all: no core
-    may be left empty; state: uint64[1]. Returns how many moves were made; `s.total` is exact after.
+    Loads count by the smooth time, all else as in `cpu_moves.cost` with weight: float64[8]; what exceeds limits never
+    grows. readers: int64[atom + 1], int32[...], the units that read each atom; smooth: norms and inverses, both
+    float64[step], then float64[column] twice and int64[column]; keep_all: no core may be left empty; state: uint64[1].
+    Returns how many moves were made; `s.total` is exact after.
     """
     reader_offset, reader = readers
-    norm, inverse, value = smooth
-    n_cores, n_made = len(s.n_units), 0
-    shift = s.load.shape[0] - n_cores
+    norm, inverse, value, kept, changed = smooth
+    n_made = 0
     for c in range(s.load.shape[0]):
         value[c] = column_cost(s.load, c, norm, inverse, is_steep)
     n_barriers = s.load.shape[1]
@@ -98,17 +109,14 @@ def anneal(d, s, weight, readers, smooth, is_steep, temperature, n_moves, keep_a
         home, time, n_used = np.int64(s.core_of[unit]), s.total[TIME], s.total[N_USED]
         before = cost(s.total, weight)
         move(d, s, unit, other, core)
+        n_changed = _changed(d, s, home, core, changed)
         settle_limits(d, s)
         if s.total[EXCESS] <= over:
-            send_a, send_b = value[home], value[core]
-            receive_a, receive_b = value[home + shift], value[core + shift]
-            value[home] = column_cost(s.load, home, norm, inverse, is_steep)
-            value[core] = column_cost(s.load, core, norm, inverse, is_steep)
-            change = value[home] + value[core] - send_a - send_b
-            if shift > 0:
-                value[home + shift] = column_cost(s.load, home + shift, norm, inverse, is_steep)
-                value[core + shift] = column_cost(s.load, core + shift, norm, inverse, is_steep)
-                change += value[home + shift] + value[core + shift] - receive_a - receive_b
+            change = 0.0
+            for i in range(n_changed):
+                kept[i] = value[changed[i]]
+                value[changed[i]] = column_cost(s.load, changed[i], norm, inverse, is_steep)
+                change += value[changed[i]] - kept[i]
             barriers = d.barrier[s.total[N_USED]] - d.barrier[n_used]
             s.total[TIME] = time + np.int64(np.floor(change + 0.5)) + n_barriers * barriers
             delta = cost(s.total, weight) - before
@@ -118,8 +126,8 @@ def anneal(d, s, weight, readers, smooth, is_steep, temperature, n_moves, keep_a
             if accept:
                 n_made += 1
                 continue
-            value[home], value[core] = send_a, send_b
-            value[home + shift], value[core + shift] = receive_a, receive_b
+            for i in range(n_changed):
+                value[changed[i]] = kept[i]
         move(d, s, unit, other, home)
         settle_limits(d, s)
         s.total[TIME] = time

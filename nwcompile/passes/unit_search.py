@@ -113,11 +113,9 @@ def _smoothed(search: Search, demand, weight: np.ndarray, start: Partition, effo
     Given up as `_annealed` is.
     """
     sent = _filled(demand, search.chip, start.core_of).total[cpu_demand.MESSAGES] * demand.cycles[0]
-    if sent < QUIET * demand.send.sum():
-        quiet = demand._replace(cycles=demand.cycles * [0, 1, 1])
-    else:
-        quiet = demand
-    loads, n_steps = _filled(quiet, search.chip, start.core_of), demand.send.shape[1]
+    is_quiet = sent < QUIET * demand.send.sum()
+    timed = demand._replace(cycles=demand.cycles * [not is_quiet, 1, 1])
+    loads = _filled(timed, search.chip, start.core_of)
     smooth = work_arrays(loads)
     readers, keep_all = readers_of(demand), search.options.n_cores is not None
     n_units = len(start.core_of)
@@ -127,7 +125,7 @@ def _smoothed(search: Search, demand, weight: np.ndarray, start: Partition, effo
     for i, left in itertools.product(range(len(COOLING)), range(n_moves, 0, -CHUNK)):
         over, is_steep = loads.total[cpu_demand.EXCESS], i >= STEEP_FROM
         cpu_smooth.take_norms(loads, *smooth[:2], is_steep)
-        cpu_smooth.anneal(quiet, loads, weight, readers, smooth, is_steep, hottest * COOLING[i],
+        cpu_smooth.anneal(timed, loads, weight, readers, smooth, is_steep, hottest * COOLING[i],
                           min(left, CHUNK), keep_all, search.state)  # fmt: skip
         if search.is_late or (over and over == loads.total[cpu_demand.EXCESS]):
             break

@@ -10,7 +10,7 @@ from nwcompile.ir.network import Network
 from nwcompile.kernels import cpu_demand, cpu_moves, cpu_smooth
 from nwcompile.passes.demand import unit_demand
 from nwcompile.passes.schedule import schedule
-from nwcompile.passes.unit_search import readers_of
+from nwcompile.passes.unit_search import readers_of, work_arrays
 from tests.chips import small_chip
 from tests.kernels.test_moves import N_CORES, assert_equal_loads, case, filled
 from tests.nets import FIXED
@@ -20,8 +20,7 @@ WEIGHT = np.array([0.0, 1, 0, 0, 0, 1, 0, 1])
 
 def annealed(demand, loads, temperature: float, n_moves: int, seed: int = 0, keep_all: bool = False) -> int:
     """Moves made by `cpu_smooth.anneal`, its norms taken first."""
-    n_steps, n_columns = loads.load.shape[1], len(loads.load)
-    smooth = np.ones(n_steps), np.ones(n_steps), np.ones(n_columns)
+    smooth = work_arrays(loads)
     cpu_smooth.take_norms(loads, *smooth[:2], False)
     return cpu_smooth.anneal(demand, loads, WEIGHT, readers_of(demand), smooth, False, temperature, n_moves, keep_all,
                              np.array([seed], np.uint64))  # fmt: skip
@@ -31,6 +30,7 @@ def annealed(demand, loads, temperature: float, n_moves: int, seed: int = 0, kee
 def test_annealing_leaves_loads_as_if_they_were_counted_anew(seed):
     network, chip, activity, unit_of, rng = case(seed)
     demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)
+    demand = demand._replace(cycles=demand.cycles * [rng.integers(2), 1, 1])
     loads = filled(demand, chip, rng.integers(0, N_CORES, unit_of.max() + 1))
     over = loads.total[cpu_demand.EXCESS]
     annealed(demand, loads, float(rng.choice([0.0, 1000.0])), 60, seed)
