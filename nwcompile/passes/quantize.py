@@ -102,14 +102,14 @@ class _Samples:
         return cls(x, run, {**{name: array.astype(np.int32) for name, array in x.items()}, **run.spikes})
 
     def evidence(self, layer: Layer) -> Evidence:
-        sources = [c.source for c in layer.connections]
+        name, sources = layer.node.name, [c.source for c in layer.connections]
         spikes = {**self.x, **self.run.spikes}
         scale = 1.0 if layer.channel_scale is None else layer.channel_scale
         return Evidence(
             tuple(self.sent[source] for source in sources),
-            self.run.spikes[layer.node.name],
+            self.run.spikes[name] if layer.neuron.fires else self.run.states[name]["v"],
             peak_current(layer, tuple(spikes[source] for source in sources)),
-            float(np.abs(self.run.states[layer.node.name]["v"] * scale).max()),
+            float(np.abs(self.run.states[name]["v"] * scale).max()),
         )
 
 

@@ -14,11 +14,11 @@ from nwcompile.ir.connection import Sparse
 from nwcompile.passes import number_grid as grid
 from nwcompile.passes.fold import forward, linear_map
 from nwcompile.passes.scaled_layer import Direct, Layer, Scaled, scale_layer, weight_error
-from nwcompile.sim.sequence import record
+from nwcompile.sim.sequence import record, trace
 
 CLIPS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 1.1, 1.25, 1.5)  # weight range kept, over the largest weight
 NARROW = 4  # bits of weights that are mostly clipped or mostly 0, of which much smaller ranges are tried as well
-NARROW_CLIPS = (0.5, 0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0)  # their range kept, over the weights' root mean square
+NARROW_CLIPS = (0.35, 0.5, 0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0)  # range kept, over the weights' root mean square
 NARROW_THRESHOLDS = (0.7, 0.8, 0.9, 1.1, 1.2)  # thresholds tried with them, for they drive neurons less or more
 N_REFINED = 3  # scales for which that is done
 PEAK_MARGIN = 4.0  # how much further than in the calibration samples a current may go before it overflows
@@ -33,7 +33,8 @@ MEMORY = 0.8  # per step, of the filter under which spike trains are compared
 class Evidence:
     """Calibration: `arriving[i]` spikes [B, T, *source] of connection i as the chip sends them, `wanted` float spikes.
 
-    `peak_u` and `peak_v` are the largest magnitudes that the float layer's current and membrane reached.
+    Of a readout `wanted` is the float membrane. `peak_u` and `peak_v` are the largest magnitudes that the float layer's
+    current and membrane reached.
     """
 
     arriving: tuple[np.ndarray, ...]
@@ -48,10 +49,10 @@ def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled,
     Best is the least spike-train distance, then the least weight error, then the largest scale. With weights of few
     bits other thresholds are tried too, at the scales that are best without.
 
-    Without evidence, and for readouts, whose membrane is the result, only the weight error counts.
+    Without evidence only the weight error counts, as for readouts of more bits; of those of few the membrane does.
     """
     top = largest_scale(layer, chip, evidence)
-    if evidence is None or not layer.neuron.fires:
+    if evidence is None or not (layer.neuron.fires or _is_narrow(layer)):
         tries = _candidates(layer, chip, top, (*CLIPS[:1], *_narrow_clips(layer)))
         found = [(0.0, scale_layer(layer, chip, s, clip), None) for s, clip in tries]
     else:
@@ -142,10 +143,14 @@ def _largest_sum(c: Direct, weight: np.ndarray, n_target: int) -> float:
     return float(weight.sum(tuple(range(1, weight.ndim))).max(initial=0))
 
 
+def _is_narrow(layer: Layer) -> bool:
+    return layer.bits is not None and layer.bits <= NARROW
+
+
 def _narrow_clips(layer: Layer) -> tuple[float, ...]:
     """More weight ranges, over the largest weight, for weights of few bits."""
     n = sum(np.count_nonzero(w) for w in layer.weights)
-    if not n or layer.bits > NARROW:
+    if not n or not _is_narrow(layer):
         return ()
     rms = np.sqrt(sum(float((w**2).sum()) for w in layer.weights) / n) / layer.largest_weight
     return tuple(float(rms * x) for x in NARROW_CLIPS if rms * x < 1)
@@ -153,7 +158,7 @@ def _narrow_clips(layer: Layer) -> tuple[float, ...]:
 
 def _thresholds(layer: Layer, chip: Chip, scale: float) -> list[float]:
     """Factors of the threshold that are tried at a scale, for weights of few bits."""
-    if layer.bits is None or layer.bits > NARROW:
+    if not _is_narrow(layer) or not layer.neuron.fires:
         return []
     largest = scale * float(np.abs(np.asarray(layer.neuron.threshold)).max())
     return [factor for factor in NARROW_THRESHOLDS if factor * largest <= grid.largest_threshold(chip)]
@@ -176,10 +181,13 @@ def _candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) 
 
 
 def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence, threshold_factor: float = 1.0):
-    """Distance, layer and spikes at one scale."""
+    """Distance, layer and spikes (None of a readout) at one scale."""
     scaled = scale_layer(layer, chip, scale, clip, threshold_factor)
     x = {f"in{i}": spikes for i, spikes in enumerate(evidence.arriving)}
     steps = None if x else evidence.wanted.shape[1]
+    if not layer.neuron.fires:
+        v = trace(scaled.network(layer), x or None, steps, keep_states=False)[1][layer.node.name]["v"]
+        return float(np.square(v / scale - evidence.wanted).sum()), scaled, None
     spikes = record(scaled.network(layer), x or None, steps)[1][layer.node.name]
     spikes = np.broadcast_to(spikes, evidence.wanted.shape)
     return spike_distance(spikes, evidence.wanted), scaled, spikes

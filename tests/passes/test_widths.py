@@ -123,6 +123,22 @@ def test_thresholds_follow_narrow_weights_where_that_brings_spikes_closer(monkey
     assert quantize(network, LOIHI, x, Options(bits=5)).table[0]["threshold_factor"] == 1
 
 
+def test_narrow_readouts_are_searched_by_their_membranes():
+    rng = np.random.default_rng(7)
+    weight = rng.normal(size=(4, 40))
+    weight[:, :8] *= 4  # where no spike comes
+    spec = NeuronSpec(fires=False, beta=0.9, reset="none")
+    network = Network.from_arrays({"a": spec}, [Dense("in", "a", weight)], {"in": 40})
+    x = (rng.random((8, 12, 40)) < 0.3).astype(np.int8)
+    x[..., :8] = 0
+    wanted = simulate(network, x).output
+    for bits in (1, 2, 3):
+        found = [quantize(network, LOIHI, given, Options(bits=bits)) for given in (x, None)]
+        got = [simulate(q.network, x).output / q.table[0]["scale"] for q in found]
+        error = [np.square(v - wanted).sum() for v in got]
+        assert error[0] < 0.8 * error[1]
+
+
 def test_widths_of_layers_go_before_that_of_all_and_before_the_networks_own():
     rng = np.random.default_rng(0)
     network = net(rng)
