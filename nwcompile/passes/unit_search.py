@@ -17,7 +17,7 @@ from nwcompile.passes.objective import weights
 
 FEW = 64  # units up to which the exact time is annealed, and a smooth one beyond
 WORK, EACH_MOVE = 1_200_000_000, 1500  # steps and rows that an annealing may look at, a move counting for more
-MANY_ROWS, EACH_FAR_ROW = 2000, 60  # rows of a unit beyond so many are out of the cache, and count so much more
+MANY_ROWS, EACH_FAR_ROW = 2000, 200  # rows of a unit beyond so many are out of the cache, and count so much more
 MOVES_PER_UNIT = 600  # of a smooth annealing, at most
 HEAT = 0.15  # of the cost, and divided by the number of units: where its temperature starts
 COOLING = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.0)  # of that temperature; as many moves at each
