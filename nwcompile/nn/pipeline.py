@@ -67,8 +67,9 @@ class TimePipeline:
         """The net's result for `x` `[B, T, *shape]` in the last process, None in the others; without gradients.
 
         The numbers of x count in the first process only; in the others anything of its shape will do, on any device.
-        Raises ModelError as the net does, BackendError where another process has stopped, and OptionError in all of
-        them where they come with other shapes, or not all to `forward`.
+        Raises ModelError as the net does, and for BatchNorm that takes statistics of what it sees (they would be those
+        of chunks), BackendError where another process has stopped, and OptionError in all of them where they come with
+        other shapes, or not all to `forward`.
         """
         with torch.no_grad():
             n_chunks, length = self._start(x, "forward")
@@ -84,12 +85,9 @@ class TimePipeline:
         """Forward and backward: adds gradients to the parameters of `layers`, this process' own.
 
         loss_fn: of the net's whole result, called in the last process, where the loss, detached, is returned; None in
-        the others. x and errors as in `forward`. A net with BatchNorm in training is a ModelError: its statistics would
-        be those of chunks.
+        the others. x and errors as in `forward`; OptionError in torch.inference_mode, ModelError for a loss that is no
+        number with a gradient.
         """
-        for name, module in self.net.named_modules():
-            if module.training and isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
-                raise ModelError(f"{name}: BatchNorm in training would see chunks; call eval() on it, or remove it")
         if torch.is_inference_mode_enabled():
             raise OptionError("step computes gradients, but torch.inference_mode is on; call it outside, or forward")
         n_chunks, length = self._start(x, "step")
@@ -105,6 +103,12 @@ class TimePipeline:
         if not isinstance(x, torch.Tensor) or x.ndim < 3 or 0 in x.shape:
             given = f"shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"
             raise ModelError(f"a pipeline takes whole sequences [B, T, *shape], got {given}")
+        for name, module in self.net.named_modules():
+            if _takes_statistics(module):
+                raise ModelError(
+                    f"{name}: {type(module).__name__} would take its statistics from chunks; give it running "
+                    "statistics and call eval() on it, or remove it"
+                )
         self._agree({"method": call, "shape of x": tuple(x.shape)})
         length = -(-x.shape[1] // self.n_chunks)
         prepare_net(self.net)
@@ -203,6 +207,16 @@ def shares(net: Sequential, n_ranks: int) -> list[tuple[int, int]]:
 def _size(module: torch.nn.Module) -> int:
     neurons = sum(m.n_neurons for m in module.modules() if isinstance(m, LIFLayer))
     return neurons + sum(p.numel() for p in module.parameters())
+
+
+def _takes_statistics(module: torch.nn.Module) -> bool:
+    """Whether a layer computes with statistics over time, or counts how often it was called."""
+    if not isinstance(module, torch.nn.modules.batchnorm._NormBase):
+        return False
+    is_over_time = isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
+    return (
+        is_over_time and module.running_mean is None or module.training and (is_over_time or module.track_running_stats)
+    )
 
 
 def _forget_state(net: Sequential) -> None:

@@ -132,9 +132,11 @@ def trained(rank, n_ranks, n_steps):
 def refused(rank, n_ranks):
     """The texts of errors that every process finds by itself."""
     line = TimePipeline(network("lif"), 4, timeout_s=5)
-    normed = TimePipeline(nn.Sequential(torch.nn.BatchNorm1d(12), *network("lif")), 4, timeout_s=5)
+    norms = torch.nn.BatchNorm1d(12), torch.nn.BatchNorm1d(12, track_running_stats=False).eval()
+    normed = [TimePipeline(nn.Sequential(norm, *network("lif")), 4, timeout_s=5) for norm in norms]
     calls = [lambda: line.forward(inputs()[0]), lambda: line.forward(inputs()[:, :0]), lambda: line.forward(None),
-             lambda: line.forward(inputs()[..., :3]), lambda: normed.step(inputs(), loss_of),
+             lambda: line.forward(inputs()[..., :3]), lambda: normed[0].step(inputs(), loss_of),
+             lambda: normed[0].forward(inputs()), lambda: normed[1].forward(inputs()),
              lambda: torch.inference_mode()(line.step)(inputs(), loss_of), lambda: line.step(inputs(), lambda _: None),
              lambda: line.step(inputs(), lambda _: torch.ones(2))]  # fmt: skip
     return [told(call) for call in calls]

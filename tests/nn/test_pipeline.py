@@ -51,7 +51,11 @@ def test_pipeline_refuses_what_it_cannot_cut(tmp_path):
         "a pipeline takes whole sequences [B, T, *shape], got shape (3, 0, 12)",
         "a pipeline takes whole sequences [B, T, *shape], got a NoneType",
         "LIFSynapse(12, 20): input of shape (1, 1, 3) must end in 12",
-        "0: BatchNorm in training would see chunks; call eval() on it, or remove it",
+        *3
+        * [
+            "0: BatchNorm1d would take its statistics from chunks; give it running statistics and call eval() on it, "
+            "or remove it"
+        ],
         "step computes gradients, but torch.inference_mode is on; call it outside, or forward",
         "loss_fn must return one number that depends on the result, not a NoneType",
         "loss_fn must return one number that depends on the result, not a tensor of shape (2,) without a gradient",
