@@ -3,7 +3,7 @@
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.passes.scaled_layer import Scaled
+from nwcompile.passes.scaled_layer import Layer, Scaled
 from nwcompile.passes.state_range import StateRange, state_bits
 
 SATURATED = 0.95  # share of neurons and steps that fire
@@ -42,9 +42,16 @@ def activity_warnings(name: str, wanted: np.ndarray | None, spikes: np.ndarray) 
     return []
 
 
-def number_warnings(row: dict, scaled: Scaled, chip: Chip) -> list[str]:
+def number_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> list[str]:
     """What rounding has taken away whole."""
     name, warnings = row["layer"], []
+    binary = [w for w, grid in zip(layer.weights, layer.grids, strict=True) if grid.is_binary]
+    n_zero = sum(int(np.count_nonzero(w == 0)) for w in binary)
+    if n_zero:
+        warnings.append(
+            f"layer {name!r}: weights of 1 bit and both signs have no 0, so {n_zero} of "
+            f"{sum(w.size for w in binary)} that were 0 are not any more; give it 2 bits, or leave these synapses out"
+        )
     if row["tau_error_percent"] is None:
         warnings.append(
             f"layer {name!r}: a leak is finer than the chip's decay of {chip.state.decay_bits} bits, "

@@ -73,7 +73,7 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
     table, warnings = [], []
     for name, layer in layers.items():
         row = scaled_row(layer, scaled[name])
-        warnings += number_warnings(row, scaled[name], chip)
+        warnings += number_warnings(row, layer, scaled[name], chip)
         table.append(row)
     tried, wanted = (None, {}) if samples is None else (samples.x, samples.run.spikes)
     return Quantized(fixed, *_checked(fixed, chip, table, tried, wanted, warnings))

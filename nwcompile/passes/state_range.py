@@ -60,12 +60,16 @@ def state_range(network: Network, name: str, sent: dict | None, states: dict | N
     spec = node.neuron
     rise, fall = _drive(network, name, sent)
     u_up, u_down = (_leaky(d, spec, "decay_u", node.shape) for d in (rise, fall))
+    limit = (1 << (spec.fixed.state_bits - 1)) - 1
+    u_bound = _whole(u_up, u_down)
+    if spec.fixed.overflow == "wrap":  # then it may get either sign
+        either = np.maximum(u_up, u_down)
+        u_up, u_down = (np.where(either > limit, either, u) for u in (u_up, u_down))
     bias = spec.array("bias", node.shape).reshape(-1)
     v_up, v_down = _membrane(u_up + np.maximum(bias, 0), u_down + np.maximum(-bias, 0), spec, node.shape)
     threshold = spec.array("threshold", node.shape).reshape(-1)
     reaches = not spec.fires or spec.spikes == "bipolar" or bool((v_up >= threshold + spec.strict).any())
-    limit = (1 << (spec.fixed.state_bits - 1)) - 1
-    u_bound, v_bound = _whole(u_up, u_down), _whole(v_up, v_down)
+    v_bound = _whole(v_up, v_down)
     seen: tuple[int | None, int | None] = None, None
     if sent is not None and states is not None:
         seen = _seen(network, name, sent, states, u_bound is not None and u_bound <= limit)

@@ -419,3 +419,13 @@ def test_quantize_warns_of_samples_without_a_spike():
         "no input spikes in any calibration sample; give samples like those that the chip will see",
         "layer 'a' is dead: no spike in the calibration samples; lower its threshold or train it longer",
     ]
+
+
+def test_quantize_warns_of_zeros_that_binary_weights_cannot_be():
+    network = one_layer([[1.0, -1.0, 0.0, 0.0]], NeuronSpec(), 4)
+    x = np.array([[[1, 0, 0, 0], [0, 1, 0, 0]]])
+    assert quantize(network, TINY, x, Options(bits=1)).warnings[0] == (
+        "layer 'a': weights of 1 bit and both signs have no 0, so 2 of 4 that were 0 are not any more; "
+        "give it 2 bits, or leave these synapses out"
+    )
+    assert not any("no 0" in w for w in quantize(network, TINY, x, Options(bits=2)).warnings)

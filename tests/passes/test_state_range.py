@@ -83,3 +83,11 @@ def test_range_of_a_source_that_counts_has_no_bound():
 
 def test_state_bits_counts_the_sign():
     assert [state_bits(n) for n in (0, 1, 127, 128, None)] == [1, 2, 8, 9, None]
+
+
+def test_bound_of_v_counts_with_a_current_that_wraps_to_the_other_sign():
+    spec = NeuronSpec(threshold=20000, decay_v=2048, fixed=FixedPoint(state_bits=16))
+    r = one(spec, -100, 6)
+    assert r.u_largest == 38400 and r.reaches_threshold and r.v_largest <= r.v_bound == 2 * 38400
+    narrow = spec.replace(fixed=FixedPoint(state_bits=16, overflow="saturate"))
+    assert not one(narrow, -100, 6).reaches_threshold
