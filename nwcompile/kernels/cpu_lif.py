@@ -8,7 +8,8 @@ so parts can be done in any order and by several threads, with the same bits.
 Multiplications and additions are rounded one by one, so results are those of `beta * v + i` written in PyTorch.
 A vector of neurons is taken some `AHEAD` steps with its membrane in registers (half as many where long rows of floats
 are written, as each step is a stream to memory; more where rows are short); where N is small, as many samples are taken
-together as make rows of `ROW` numbers, so that their chains overlap.
+together as make rows of `ROW` numbers, so that their chains overlap. Where a row is one vector, four samples go through
+all of time together.
 """
 
 import numpy as np
@@ -18,15 +19,19 @@ from nwcompile.kernels.jit import compiled, inlined
 from nwcompile.kernels.simd import (
     LANES,
     LINE_BYTES,
+    WORD_BITS,
     add_to,
     fence,
     filled,
     load,
     load_every,
+    no_bits,
     store,
     store_large,
     store_spikes,
+    store_words,
     where,
+    with_bit,
 )
 
 RESET_SUBTRACTION, RESET_ZERO, RESET_NONE = 0, 1, 2
@@ -80,21 +85,73 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
                 for c in range(first, end, LANES):
                     left, own = end - c, (b - b0) * width + c - first
                     decay, limit = load(beta, c, left), load(threshold, c, left)
-                    v = load(v_rows, own, LANES)
+                    v, words = load(v_rows, own, LANES), no_bits()
                     for t in range(t0, t1):
                         v = decay * v + load(current, b * strides[0] + t * strides[1] + c, left)
                         fired = v >= limit
                         v = after_spike(v, fired, limit, reset, zero)
                         if floor:
                             v = where(zero >= v, zero, v)
-                        store_spikes(spikes, (b * n_words + t // per_word) * n + c, left, fired, t, past)
+                        store_spikes(spikes, (b * n_steps + t) * n + c, left, fired, past)
+                        words = with_bit(words, fired, t)
                         if keep:
                             store_large(mem, (b * n_steps + t) * n + c, left, v, past)
+                    store_words(spikes, (b * n_words + t0 // per_word) * n + c, left, words, t0)
                     store(v_rows, own, LANES, v)
         for b in range(b0, b1):
             for c in range(first, end, LANES):
                 store(last, b * n + c, end - c, load(v_rows, (b - b0) * width + c - first, LANES))
     fence()
+
+
+@inlined
+def narrow_step(current, b, t, strides, v, words, numbers, rule, out):
+    """Step t of sample b in `lif_forward_narrow`: the membranes after it, and the words of its spikes."""
+    decay, limit, zero = numbers
+    reset, floor, n_steps, n = rule
+    spikes, mem = out
+    at, row, left = b * strides[0] + t * strides[1], (b * n_steps + t) * n, (n_steps - t) * n
+    v = decay * v + load(current, at, current.size - at)
+    fired = v >= limit
+    v = after_spike(v, fired, limit, reset, zero)
+    if floor:
+        v = where(zero >= v, zero, v)
+    store_spikes(spikes, row, left, fired, False)
+    if mem.size > 0:
+        store(mem, row, left, v)
+    return v, with_bit(words, fired, t)
+
+
+@compiled(nogil=True)
+def lif_forward_narrow(current, at, strides, state, beta, threshold, reset, floor, per_word, spikes, mem, last):
+    """As `lif_forward` for all neurons of n <= LANES.
+
+    A whole vector is written where a row of the same sample comes after, as that is written later: vectors that stop at
+    the end of a row are slower.
+    """
+    first, end, _, _, n_steps, n = at
+    numbers = load(beta, 0, n), load(threshold, 0, n), filled(beta.dtype.type(0))
+    rule, out = (reset, floor, n_steps, n), (spikes, mem)
+    n_words = (n_steps + per_word - 1) // per_word
+    for a in range(first, end, 4):
+        b, c, d = min(a + 1, end - 1), min(a + 2, end - 1), min(a + 3, end - 1)
+        v_a, v_b, v_c, v_d = load(state, a * n, n), load(state, b * n, n), load(state, c * n, n), load(state, d * n, n)
+        for t0 in range(0, n_steps, WORD_BITS):
+            w_a, w_b, w_c, w_d = no_bits(), no_bits(), no_bits(), no_bits()
+            for t in range(t0, min(t0 + WORD_BITS, n_steps)):
+                v_a, w_a = narrow_step(current, a, t, strides, v_a, w_a, numbers, rule, out)
+                v_b, w_b = narrow_step(current, b, t, strides, v_b, w_b, numbers, rule, out)
+                v_c, w_c = narrow_step(current, c, t, strides, v_c, w_c, numbers, rule, out)
+                v_d, w_d = narrow_step(current, d, t, strides, v_d, w_d, numbers, rule, out)
+            word = t0 // WORD_BITS
+            store_words(spikes, (a * n_words + word) * n, n, w_a, t0)
+            store_words(spikes, (b * n_words + word) * n, n, w_b, t0)
+            store_words(spikes, (c * n_words + word) * n, n, w_c, t0)
+            store_words(spikes, (d * n_words + word) * n, n, w_d, t0)
+        store(last, a * n, n, v_a)
+        store(last, b * n, n, v_b)
+        store(last, c * n, n, v_c)
+        store(last, d * n, n, v_d)
 
 
 @inlined

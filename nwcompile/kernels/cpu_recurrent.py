@@ -68,8 +68,8 @@ def recurrent_forward(current, at, strides, weight, beta, threshold, reset, floo
                 v = after_spike(v, fired, limit, reset, zero)
                 if floor:
                     v = where(zero >= v, zero, v)
-                store_spikes(spikes, out, left, fired, t, False)
-                store_spikes(last, fired_at + c, left, fired, t, False)
+                store_spikes(spikes, out, left, fired, False)
+                store_spikes(last, fired_at + c, left, fired, False)
                 store(mem, out, left, v)
                 store(last, v_at + c, left, v)
 

@@ -23,7 +23,7 @@ LINE_BYTES = 64  # of the caches
 
 
 class Vector(types.Type):
-    """`LANES` numbers of a float type, or as many truth values."""
+    """`LANES` numbers of a float type, truth values, or words of 32 bits."""
 
     def __init__(self, dtype):
         self.dtype = dtype
@@ -33,12 +33,14 @@ class Vector(types.Type):
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager, fe_type):
-        element = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.boolean: ir.IntType(1)}
+        element = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
+        element |= {types.boolean: ir.IntType(1), types.int32: WORD}
         super().__init__(manager, fe_type, ir.VectorType(element[fe_type.dtype], LANES))
 
 
 FLOATS = (Vector(types.float32), Vector(types.float64))
 TRUTH = Vector(types.boolean)
+WORDS = Vector(types.int32)
 
 
 def _operator(function, result, emit) -> None:
@@ -200,32 +202,73 @@ def add_to(typingctx, array, index, left, value):
 
 
 @intrinsic
-def store_spikes(typingctx, spikes, index, left, fired, step, past):
-    """Write truth values to a flat array: 1 or 0 to floats (see `store_large`) or uint8, bit `step % 32` to int32."""
+def store_spikes(typingctx, spikes, index, left, fired, past):
+    """Write truth values to a flat array: 1 or 0 to floats (see `store_large`) or uint8; nothing to int32.
+
+    There they are bits, which are gathered with `with_bit` and written by `store_words`.
+    """
 
     def codegen(context, builder, sig, args):
-        array, index, left, fired, step, past = args
+        array, index, left, fired, past = args
         dtype = sig.args[0].dtype
+        if dtype == types.int32:
+            return context.get_dummy_value()
         vector = ir.VectorType(context.get_value_type(dtype), LANES)
         place = _place(context, builder, sig.args[0], array, index, vector)
-        value = (builder.uitofp if isinstance(dtype, types.Float) else builder.zext)(fired, vector)
-        if dtype == types.int32:
-            bit = builder.and_(builder.trunc(step, WORD), WORD(WORD_BITS - 1))
-            value = builder.shl(value, _splat(builder, bit))
-            with builder.if_else(builder.icmp_signed("==", bit, WORD(0))) as (first, later):
-                with first:
-                    fresh, from_first = ir.Constant(vector, None), builder.block
-                with later:
-                    before = _load(builder, place, left)
-                    from_later = builder.block
-            value = builder.or_(value, _joined(builder, (fresh, from_first), (before, from_later)))
         if isinstance(dtype, types.Float):
-            _store_large(builder, value, place, left, past)
+            _store_large(builder, builder.uitofp(fired, vector), place, left, past)
         else:
-            _store(builder, value, place, left)
+            _store(builder, builder.zext(fired, vector), place, left)
         return context.get_dummy_value()
 
-    return types.void(spikes, types.intp, types.intp, fired, types.intp, types.boolean), codegen
+    return types.void(spikes, types.intp, types.intp, fired, types.boolean), codegen
+
+
+@intrinsic
+def no_bits(typingctx):
+    """Words without a bit."""
+
+    def codegen(context, builder, sig, args):
+        return context.get_value_type(WORDS)(None)
+
+    return WORDS(), codegen
+
+
+@intrinsic
+def with_bit(typingctx, words, fired, step):
+    """Words with bit `step % 32` where `fired`."""
+
+    def codegen(context, builder, sig, args):
+        words, fired, step = args
+        bit = builder.and_(builder.trunc(step, WORD), WORD(WORD_BITS - 1))
+        return builder.select(fired, builder.or_(words, _splat(builder, builder.shl(WORD(1), bit))), words)
+
+    return WORDS(words, fired, types.intp), codegen
+
+
+@intrinsic
+def store_words(typingctx, spikes, index, left, words, step):
+    """Write words with the bits of some steps to a flat int32 array, beside those of steps before; nothing to others.
+
+    `step`: the first of those steps. Where it begins a word, what the array held is not looked at.
+    """
+
+    def codegen(context, builder, sig, args):
+        array, index, left, words, step = args
+        if sig.args[0].dtype != types.int32:
+            return context.get_dummy_value()
+        place = _place(context, builder, sig.args[0], array, index, words.type)
+        bit = builder.and_(builder.trunc(step, WORD), WORD(WORD_BITS - 1))
+        with builder.if_else(builder.icmp_signed("==", bit, WORD(0))) as (first, later):
+            with first:
+                from_first = builder.block
+            with later:
+                both = builder.or_(_load(builder, place, left), words)
+                from_later = builder.block
+        _store(builder, _joined(builder, (words, from_first), (both, from_later)), place, left)
+        return context.get_dummy_value()
+
+    return types.void(spikes, types.intp, types.intp, words, types.intp), codegen
 
 
 def _splat(builder, number):

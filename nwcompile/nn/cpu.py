@@ -7,7 +7,14 @@ import numpy as np
 import torch
 
 from nwcompile.kernels import cpu_surrogate
-from nwcompile.kernels.cpu_lif import RESET_NONE, RESET_SUBTRACTION, RESET_ZERO, lif_backward, lif_forward
+from nwcompile.kernels.cpu_lif import (
+    RESET_NONE,
+    RESET_SUBTRACTION,
+    RESET_ZERO,
+    lif_backward,
+    lif_forward,
+    lif_forward_narrow,
+)
 from nwcompile.kernels.cpu_recurrent import recurrent_backward, recurrent_forward
 from nwcompile.kernels.cpu_weigh import MOST_LOOKED_UP, weigh_narrow
 from nwcompile.kernels.cpu_weigh import weigh as weigh_wide
@@ -28,7 +35,8 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
     neurons, out = (_flat(beta), _flat(threshold), RESETS[reset], floor), (*out, *mem_out, *last_out)
     if w_rec is None:
         first = _flat(state)
-        _run(lif_forward, shape, False, lambda at, k: (x, (*at, n_steps, n), strides[:2], first, *neurons, 1, *out))
+        kernel = _kernel_for(n)
+        _run(kernel, shape, False, lambda at, k: (x, (*at, n_steps, n), strides[:2], first, *neurons, 1, *out))
     else:
         last.copy_(state)
         w, size = _flat(w_rec), (n_samples, n_steps, n)
@@ -45,7 +53,7 @@ def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
     spikes, out = new((n_samples, -(-n_steps // per_word), n), dtype)
     last, last_out = new(state.shape, x.dtype)
     given = _flat(state), _flat(beta), _flat(threshold), RESETS[reset], floor, per_word, out, x[:0], last_out
-    _run(lif_forward, shape, False, lambda at, k: (x, (*at, n_steps, n), strides[:2], *given))
+    _run(_kernel_for(n), shape, False, lambda at, k: (x, (*at, n_steps, n), strides[:2], *given))
     return spikes, last
 
 
@@ -87,6 +95,10 @@ def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     cut = split(n_rows, n_rows * max(n_in, n_out))
     over_parts(lambda k: kernel(given, (*cut[k], n_in, n_out), w, out), len(cut))
     return result
+
+
+def _kernel_for(n_neurons: int) -> Callable:
+    return lif_forward_narrow if n_neurons <= LANES else lif_forward
 
 
 def _run(kernel: Callable, shape, whole_rows: bool, arguments: Callable) -> None:

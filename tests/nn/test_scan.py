@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from nwcompile.errors import BackendError, OptionError
+from nwcompile.kernels.cpu_lif import lif_forward_narrow
 from nwcompile.nn import ops
 from nwcompile.nn.scan import Neurons, fire, scan, scan_loop
 from nwcompile.nn.surrogate import SURROGATES, atan, sigmoid
@@ -31,7 +32,7 @@ def dyadic(*shape, seed=0):
 
 @pytest.mark.parametrize("reset", RESETS)
 @pytest.mark.parametrize("floor", [False, True])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 40, 37), (2, 7, 130), (70, 9, 33)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 40, 37), (2, 7, 130), (70, 9, 33), (6, 70, 8), (5, 9, 32)])
 def test_scan_is_bit_for_bit_the_plain_loop(reset, floor, shape):
     n = neurons_of(shape[2], reset, floor=floor)
     current, v0 = random(*shape), random(shape[0], shape[2], seed=1)
@@ -213,9 +214,10 @@ def test_backward_takes_time_in_proportion_to_the_steps():
 
 
 @pytest.mark.parametrize("n_steps", [1, 32, 33, 70])
-def test_spikes_may_be_bytes_or_bits(n_steps):
-    n = neurons_of(37, "zero", floor=True)
-    current = random(3, n_steps, 37)
+@pytest.mark.parametrize("n_neurons", [5, 37])
+def test_spikes_may_be_bytes_or_bits(n_steps, n_neurons):
+    n = neurons_of(n_neurons, "zero", floor=True)
+    current = random(3, n_steps, n_neurons)
     spikes, _, last = scan(current, n.cleared(current), n)
     as_float, as_bytes, bits = (fire(current, n.cleared(current), n, form) for form in ("float", "uint8", "bits"))
     assert torch.equal(as_float[0], spikes)
@@ -227,6 +229,21 @@ def test_spikes_may_be_bytes_or_bits(n_steps):
     assert not unpacked[:, :, n_steps:].any()
     for _, other in (as_float, as_bytes, bits):
         assert torch.equal(other, last)
+
+
+@pytest.mark.parametrize("per_word", [1, 32])
+@pytest.mark.parametrize("n_steps", [1, 2, 33])
+def test_narrow_rows_write_nothing_beyond_their_sample(per_word, n_steps):
+    n = 5
+    current, state = random(2, n_steps, n).flatten().numpy(), np.zeros(2 * n, np.float32)
+    spikes = np.full(2 * n_steps * n, 7, np.int32 if per_word == 32 else np.uint8)
+    mem, last, n_words = np.full(2 * n_steps * n, 7, np.float32), np.full(2 * n, 7, np.float32), -(-n_steps // per_word)
+    beta = threshold = np.full(n, 0.5, np.float32)
+    given, out = (state, beta, threshold, 0, False, per_word), (spikes, mem, last)
+    lif_forward_narrow(current, (0, 1, 0, n, n_steps, n), (n_steps * n, n), *given, *out)
+    for array, n_written in zip(out, (n_words * n, n_steps * n, n), strict=True):
+        assert not (array[:n_written] == 7).any()
+        assert (array[n_written:] == 7).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64])
