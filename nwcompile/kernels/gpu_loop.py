@@ -25,7 +25,7 @@ def square_of(table, n, SIZE: tl.constexpr):
     do_not_specialize_on_alignment=["drive", "touched", "spikes", "u_out", "v_out", "updates"],
 )  # fmt: skip
 def scan_loop(
-    drive,  # int32[sample, step, neuron], to be shifted left by drive_bits: what comes from outside
+    drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits: what comes from outside
     touched,  # uint8[sample, step, neuron]: whether there was an event from outside; not read unless TOUCHED
     rule,  # int32[8, neuron], as in `gpu_neuron.scan`
     weight,  # int32[neuron, neuron]: from row to column
@@ -67,7 +67,7 @@ def scan_loop(
             later_events = read_ahead(touched_at, t + AHEAD, n_steps, touched_step, lanes, AHEAD)
         for k in tl.static_range(AHEAD):
             now = lanes & (t + k < n_steps)
-            x = (sums[k] << drive_bits) + tl.sum(count[:, None] * weights, axis=0)
+            x = (sums[k].to(tl.int32) << drive_bits) + tl.sum(count[:, None] * weights, axis=0)
             if COUNTS:
                 reached = tl.sum((count != 0).to(tl.int32)[:, None] * synapses, axis=0)
                 updated = is_updated(u, v, numbers) | (reached != 0)

@@ -45,9 +45,9 @@ def test_scan_compiles_to_whole_numbers(constants, processor):
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
-@pytest.mark.parametrize("counts, size, warps", [(False, 128, 8), (True, 64, 4)])
-def test_loop_compiles_to_whole_numbers_and_keeps_its_weights_in_registers(counts, size, warps, processor):
-    types = {"drive": "*i32", "touched": "*u8", "rule": "*i32", "weight": "*i32", "synapse": "*u8", "spikes": "*i8",
+@pytest.mark.parametrize("counts, size, warps, drive", [(False, 128, 8, "*i32"), (True, 64, 4, "*i64")])
+def test_loop_compiles_to_whole_numbers_and_keeps_its_weights_in_registers(counts, size, warps, drive, processor):
+    types = {"drive": drive, "touched": "*u8", "rule": "*i32", "weight": "*i32", "synapse": "*u8", "spikes": "*i8",
              "u_out": "*i32", "v_out": "*i32", "updates": "*i32",
              **dict.fromkeys(set(SCALARS) - {"n_lanes", "out_sample"}, "i32")}  # fmt: skip
     left_out = ("WIDE", "RESUMES", "BLOCK")
