@@ -14,9 +14,13 @@ def gather(
     n_rows, n_source, n_target,
     EVENTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Add up what arrives at each target in each row; sums are taken in the type of `out`."""
-    at_row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
-    target = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    """Add up what arrives at each target in each row; sums are taken in the type of `out`.
+
+    A program takes ROWS rows of BLOCK targets; programs are numbered in one axis, as the others end at 65535.
+    """
+    n_parts = (n_rows + ROWS - 1) // ROWS
+    at_row = (tl.program_id(0) % n_parts * ROWS + tl.arange(0, ROWS))[:, None]
+    target = tl.program_id(0) // n_parts * BLOCK + tl.arange(0, BLOCK)
     is_row, is_target = at_row < n_rows, target < n_target
     start = tl.load(row + target, mask=is_target, other=0)
     end = tl.load(row + target + 1, mask=is_target, other=0)

@@ -9,11 +9,11 @@ pytest.importorskip("triton", reason="triton is not installed")
 from nwcompile.errors import BackendError  # noqa: E402
 from nwcompile.flow import compile  # noqa: E402
 from nwcompile.ir.chip import Chip  # noqa: E402
-from nwcompile.ir.connection import Dense  # noqa: E402
+from nwcompile.ir.connection import Dense, Sparse  # noqa: E402
 from nwcompile.ir.network import Network, Node  # noqa: E402
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec  # noqa: E402
 from nwcompile.sim import simulate  # noqa: E402
-from nwcompile.sim.cuda import product  # noqa: E402
+from nwcompile.sim.cuda import product, synapses  # noqa: E402
 from nwcompile.sim.cuda.inference import Inference  # noqa: E402
 from nwcompile.sim.cuda.neurons import Neurons  # noqa: E402
 from nwcompile.sim.cuda.product import Product, Way, digits, n_digits  # noqa: E402
@@ -154,6 +154,21 @@ def test_cuda_refuses_sums_that_it_cannot_prove_exact():
         "layer 'a': sums of up to 13907116473953812480 are beyond 4611686018427387903, the most that device 'cuda' "
         "adds exactly here; use device='cpu'"
     )
+
+
+def test_cuda_gathers_for_more_targets_than_the_second_axis_of_a_grid_holds(monkeypatch):
+    grids = []
+
+    class Recorder:
+        def __getitem__(self, grid):
+            grids.append(grid)
+            return lambda *arguments, **constants: None
+
+    monkeypatch.setattr(synapses, "gather", Recorder())
+    n = 64 * 65535 + 1
+    edge = Sparse("in", "a", np.array([0]), np.array([n - 1]), np.array([1]))
+    synapses.SparseSynapses(edge, n, CPU, "it").touched(torch.ones((1, 1), dtype=torch.int8))
+    assert grids == [(65536,)]
 
 
 def neurons(**spec) -> Neurons:
