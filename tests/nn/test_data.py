@@ -157,6 +157,17 @@ def test_batches_refuse_samples_of_several_widths():
     assert str(e.value) == "samples of a batch have 4 to 5 neurons; all must have as many"
 
 
+@pytest.mark.parametrize("of, text", [
+    (recordings(2), "batches are made of spikes [T, N]; give what packed, cached or Transformed makes of samples"),
+    (data.Transformed(iter([]), BINNING),
+     "samples of type list_iterator must be a list, or a data set with a length and numbered access"),
+])  # fmt: skip
+def test_batches_refuse_what_are_no_spikes(of, text):
+    with pytest.raises(ModelError) as e:
+        next(iter(data.batches(of, batch_size=2)))
+    assert str(e.value) == text
+
+
 def test_batches_of_data_on_a_gpu_take_no_workers():
     of = data.packed(recordings(1), BINNING)
     on_gpu = data.Packed(of.words.to("meta"), of.lengths, of.labels)

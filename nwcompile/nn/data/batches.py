@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.nn.data.packed import Packed, Words, numbered, pack_bits, unpack_bits
-from nwcompile.nn.data.samples import transformed
+from nwcompile.nn.data.samples import count, transformed
 from nwcompile.nn.scan import FORMS
 
 
@@ -30,7 +30,7 @@ class Transformed(Dataset):
     transform: Callable
 
     def __len__(self) -> int:
-        return len(self.samples)
+        return count(self.samples)
 
     def __getitem__(self, i: int) -> tuple[np.ndarray, object]:
         return transformed(self.samples, i, self.transform)
@@ -66,6 +66,10 @@ class Collate:
             if self.form != "bits":
                 spikes = unpack_bits(spikes, int(samples.lengths.max()), dtype)
             return Batch(spikes, samples.lengths, samples.labels)
+        if any(getattr(spikes, "ndim", 0) != 2 for spikes, _ in samples):
+            raise ModelError(
+                "batches are made of spikes [T, N]; give what packed, cached or Transformed makes of samples"
+            )
         lengths, n_neurons = [len(spikes) for spikes, _ in samples], {spikes.shape[1] for spikes, _ in samples}
         if len(n_neurons) > 1:
             raise ModelError(
