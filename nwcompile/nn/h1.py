@@ -6,6 +6,7 @@ list (sdk.neuronovatech.com, SDK 1.0.0a0). What is not published is defined here
 """
 
 import math
+from functools import cache
 
 import torch
 
@@ -13,7 +14,7 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.nn.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.mismatch import Mismatch
-from nwcompile.nn.ops import straight_through
+from nwcompile.nn.ops import is_plain, straight_through
 
 BLOCK = 5  # neurons that a chip's input has one sign for
 THRESHOLD = 1.0  # of every neuron
@@ -170,9 +171,19 @@ class H1v2Layer(H1v1Layer):
 
     def effective_taus(self) -> torch.Tensor:
         """The time constants that the chip has for `taus`, in seconds, `[N]`."""
-        profiles = torch.tensor(TAUS, dtype=torch.float64, device=self.taus.device)
+        device = self.taus.device
+        profiles = kept_profiles(device) if is_plain(self.taus) else profiles_of_chip(device)
         ratio = (self.taus.double()[:, None].log() - profiles.log()).abs()
         return profiles[ratio.argmin(1)].to(self.taus.dtype)
+
+
+def profiles_of_chip(device: torch.device) -> torch.Tensor:
+    """`TAUS`, float64."""
+    with torch.inference_mode(False):
+        return torch.tensor(TAUS, dtype=torch.float64, device=device)
+
+
+kept_profiles = cache(profiles_of_chip)  # a graph that a GPU captures can copy nothing from the host
 
 
 def one_sign(weight: torch.Tensor) -> torch.Tensor:

@@ -178,9 +178,10 @@ def test_compiled_nets_are_the_nets_themselves(backend, family):
         torch.testing.assert_close(q.grad, p.grad)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("topology", "n"), [("FF", 70), ("RC", 70), ("RC", 200)])
-def test_a_captured_graph_replays_the_net(topology, n):
-    net, x = net_of("lif", topology, n=n).to("cuda"), spikes().cuda()
+def test_a_captured_graph_replays_the_net(family, topology, n):
+    net, x = net_of(family, topology, n=n).to("cuda"), spikes().cuda()
     with torch.no_grad():
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):

@@ -150,6 +150,17 @@ def test_h1v2_taus_snap_to_the_nearest_of_the_chip():
     assert nn.H1v1Layer(6, torch.tensor(taus), 1e-3).effective_taus().tolist() == pytest.approx(taus)
 
 
+@pytest.mark.parametrize("make", [nn.H1v1Synapse, nn.H1v2Synapse, nn.H1v1Layer, nn.H1v2Layer])
+def test_h1_batches_after_the_first_copy_no_numbers_to_the_device(make, monkeypatch):
+    """A graph that a GPU captures may not."""
+    module = make(6, 6) if issubclass(make, nn.LIFSynapse) else make(6, layer_topology="RC")
+    module(torch.ones(1, 3, 6))
+    nn.prepare_net(module)
+    for name in ("tensor", "as_tensor"):
+        monkeypatch.setattr(torch, name, None)
+    module(torch.ones(1, 3, 6))
+
+
 @pytest.mark.parametrize("make", [nn.H1v1Frontend, nn.H1v2Frontend])
 def test_h1_frontend_is_diagonal_with_16_filters(make):
     frontend = make()
