@@ -20,6 +20,15 @@ from nwcompile.nn.weigh import weigh
 TOPOLOGIES = ("FF", "RC")
 
 
+def verify_device(given: torch.Tensor, own: torch.Tensor, name: str) -> None:
+    """Raise ModelError, naming the layer, unless its input lies on its own device."""
+    if given.device != own.device:
+        raise ModelError(
+            f"{name}: the input is on {given.device}, the layer on {own.device}; move the input with "
+            f".to({str(own.device)!r}), or the model"
+        )
+
+
 class LIFSynapse(Prepared):
     """current = spikes @ weight, with `weight` of shape `[n_in, n_out]` (transposed against torch.nn.Linear), no bias.
 
@@ -57,6 +66,7 @@ class LIFSynapse(Prepared):
         if spikes.shape[-1] != self.n_in:
             where, shape = f"{type(self).__name__}({self.n_in}, {self.n_out})", tuple(spikes.shape)
             raise ModelError(f"{where}: input of shape {shape} must end in {self.n_in}")
+        verify_device(spikes, self.weight, f"{type(self).__name__}({self.n_in}, {self.n_out})")
         weight = self.effective_weight()
         return weigh(spikes.to(weight.dtype), weight)
 
@@ -169,6 +179,7 @@ class LIFLayer(Prepared):
         """`(spikes, mem)`, both of the input's shape and of the layer's dtype."""
         shape, dtype = current.shape, self.thresholds.dtype
         n_leading = len(shape) - len(self.neuron_shape(shape))
+        verify_device(current, self.thresholds, f"{type(self).__name__}({self.n_neurons})")
         neurons = self.neurons()
         if len(shape) > n_leading + 1:
             current = current.flatten(n_leading)

@@ -230,3 +230,14 @@ def test_sequential_treats_steps_as_a_batch_for_modules_without_time():
         steps.append(net[5](fc(s.flatten(1)))[0])
     assert torch.equal(torch.stack(steps, 1), spikes)
     assert spikes.sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"), [(nn.LIFSynapse(4, 4), "LIFSynapse(4, 4)"), (nn.H1v1Layer(4), "H1v1Layer(4)")]
+)
+def test_input_on_another_device_is_named(layer, name):
+    with pytest.raises(ModelError) as error:
+        layer(torch.zeros(2, 4, device="meta"))
+    assert str(error.value) == (
+        f"{name}: the input is on meta, the layer on cpu; move the input with .to('cpu'), or the model"
+    )
