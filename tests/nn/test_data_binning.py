@@ -99,6 +99,22 @@ def test_binning_takes_times_in_seconds():
     assert Binning((3, 1, 1), n_bins=3)(recording).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
+def test_binning_takes_whole_times_up_to_their_limit():
+    for t in ((1 << 62) - 2, 1 - (1 << 62)):
+        recording = events([(0, 0, t, 0), (1, 0, t + 1, 0)])
+        assert Binning((2, 1, 1), bin_length=1)(recording).tolist() == [[1, 0], [0, 1]]
+    for t in (1 << 62, -(1 << 62)):
+        with pytest.raises(ModelError) as e:
+            Binning((2, 1, 1), bin_length=1)(events([(0, 0, t, 0)]))
+        assert str(e.value) == f"event 0 has t = {t}; t must be finite and below 2^62"
+
+
+@pytest.mark.parametrize("kind", ["f2", ">f4", "f8", "g"])
+def test_binning_takes_times_of_any_float(kind):
+    recording = np.array([(0, 0.25), (1, 0.75)], [("x", "u1"), ("t", kind)])
+    assert Binning((2, 1, 1), bin_length=0.5, start=0, include_incomplete=True)(recording).tolist() == [[1, 0], [0, 1]]
+
+
 def test_binning_of_one_polarity_merges_all():
     recording = np.array([(0, 5, -1), (1, 6, 1)], [("x", "u1"), ("t", "u4"), ("p", "i1")])
     assert Binning((2, 1, 1), bin_length=1)(recording).tolist() == [[1, 0], [0, 1]]

@@ -99,11 +99,17 @@ def _numbers(values: np.ndarray, field: str) -> np.ndarray:
         raise ModelError(f"the events' field {field} has shape {values.shape[1:]} in each event; it must be one number")
     if values.dtype.kind not in "biuf":
         raise ModelError(f"the events' field {field} is of type {values.dtype}; it must hold numbers")
-    broken = ~(np.abs(values.astype(np.float64)) < LARGEST) if values.itemsize > 4 or values.dtype.kind == "f" else NONE
+    broken = NONE
+    if values.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # of a long double
+            values = values.astype(np.float64)
+        broken = ~(np.abs(values) < LARGEST)
+    elif values.itemsize > 4:
+        broken = (values >= LARGEST) | (values <= -LARGEST)
     if broken.any():
         i = int(broken.argmax())
         raise ModelError(f"event {i} has {field} = {values[i]}; {field} must be finite and below 2^62")
-    return values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
+    return values if values.dtype.kind == "f" else values.astype(np.int64)
 
 
 def _longer_than_one(axes: tuple[int, ...]) -> tuple[int, ...]:
