@@ -11,6 +11,7 @@ left out. `alike`: the share of the peer's spikes that equal ours; `cosine`: of 
 import argparse
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -59,9 +60,25 @@ def main() -> None:
     unknown = set(args.only or ()) - parts.keys()
     if unknown:
         parser.error(f"--only: {', '.join(sorted(unknown))}: choose from {', '.join(parts)}")
-    rows = [row for part in args.only or parts for row in parts[part](clock)]
+    rows, failed = measured({part: parts[part] for part in args.only or parts}, clock)
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    save(name, [{c: row.get(c, "") for c in columns} for row in rows], settings)
+    if rows:
+        save(name, [{c: row.get(c, "") for c in columns} for row in rows], settings)
+    if failed:
+        raise SystemExit(f"parts that failed, as told above: {', '.join(failed)}; their other rows are kept")
+
+
+def measured(parts: dict[str, Callable], clock) -> tuple[list[Row], list[str]]:
+    """The rows of all parts, and the names of parts that ended in an error, which is printed."""
+    rows, failed = [], []
+    for name, part in parts.items():
+        try:
+            for row in part(clock):
+                rows.append(row)
+        except Exception:  # of whatever kind: what was measured before is kept
+            traceback.print_exc()
+            failed.append(name)
+    return rows, failed
 
 
 class Clock:
