@@ -112,7 +112,10 @@ def fire(current: torch.Tensor, state: torch.Tensor, n: Neurons, form: str) -> t
     what = next((what for what, is_so in refused.items() if is_so), None)
     if what is not None:
         raise BackendError(f"spikes without membranes have no kernel for {what}; use nwcompile.nn.scan.scan")
-    return ops.lif_fire(_of_known_type(current, n), state, n.beta, n.threshold, n.reset, n.floor, form)
+    arguments = _of_known_type(current, n), state, n.beta, n.threshold, n.reset, n.floor, form
+    if ops.is_plain(current) and not torch.is_grad_enabled():
+        return kernels(current).fire(*arguments)
+    return ops.lif_fire(*arguments)
 
 
 def _of_known_type(current: torch.Tensor, n: Neurons) -> torch.Tensor:
