@@ -12,6 +12,7 @@ from nwcompile.ir.connection import Dense  # noqa: E402
 from nwcompile.ir.network import Network  # noqa: E402
 from nwcompile.sim import sequence  # noqa: E402
 from nwcompile.sim.cuda.device import gpu  # noqa: E402
+from nwcompile.sim.cuda.inference import Inference  # noqa: E402
 from nwcompile.sim.cuda.product import Product, has_bfloat16_sums  # noqa: E402
 from tests.nets import FIXED, conv_net, dense_net  # noqa: E402
 from tests.sim.cuda_cases import *  # noqa: E402, F403
@@ -65,3 +66,15 @@ def test_gpu_equals_the_cpu_on_large_layers(n):
 def test_gpu_equals_the_cpu_on_convolutions_and_loops():
     equal_to_cpu(conv_net((2, 20, 20), 16, 10, padding=1), binary(9, 40, 2, 20, 20))
     equal_to_cpu(dense_net(30, 300, 20, recurrent=True), binary(20, 100, 30))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+def test_gpu_may_be_another_than_the_current_one():
+    network, found = dense_net(30, 300, 20, recurrent=True), []
+    delays = [c.aligned_delay for c in network.connections]
+    for k in range(2):
+        own = torch.device("cuda", k)
+        x = {"in": torch.from_numpy(binary(20, 100, 30)).to(own)}
+        found.append(Inference(network, sequence.groups(network), delays, own).infer(x, (20, 100)))
+    for name in network.layers:
+        assert torch.equal(found[1].spikes[name].cpu(), found[0].spikes[name].cpu())

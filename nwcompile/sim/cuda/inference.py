@@ -5,6 +5,7 @@ neurons is inside one Triton kernel (`kernels/gpu_neuron.py`). Layers that feed 
 steps as their shortest delay. What cannot be proved exact is refused, never approximated.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,8 +83,9 @@ class Inference:
         """
         ranges = dict(ranges or {name: range_of(x) for name, x in inputs.items()})
         sources, done = dict(inputs), Recorded({}, {}, {})
-        for names in self.groups:
-            self._run_group(names, shape, sources, ranges, keep_states, counts, done)
+        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():  # kernels start there
+            for names in self.groups:
+                self._run_group(names, shape, sources, ranges, keep_states, counts, done)
         return done
 
     def _run_group(self, names, shape, sources: dict, ranges: dict, keep_states, counts, done: Recorded) -> None:
