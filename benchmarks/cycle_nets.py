@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +33,7 @@ print(time.process_time() - start, re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc
 
 
 def nets(args) -> None:
-    """Steps a second of the nets; with n threads, of n samples side by side."""
+    """Steps a second of the nets."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "random.npz"
@@ -44,7 +43,7 @@ def nets(args) -> None:
             random = program_of(dict(data))
         for name, program, steps, kind, file in (("DVS gesture", dvs_program(args.reference), 1000, "dvs", dvs),
                                                  ("random 16384", random, 100, "random", path)):  # fmt: skip
-            row = {"net": name, "steps": steps, **_ours(program, steps, args.repeats, args.threads)}
+            row = {"net": name, "steps": steps, **_ours(program, steps, args.repeats)}
             row |= {f"SANA-FE noted, {model} steps/s": figure for model, figure in NOTED[name].items()}
             if args.sanafe:
                 row |= _theirs(args.sanafe, kind, file, steps, row)
@@ -53,23 +52,22 @@ def nets(args) -> None:
                                               "sanafe": bool(args.sanafe), **RANDOM})  # fmt: skip
 
 
-def _ours(program: nw.Program, steps: int, repeats: int, threads: int) -> dict:
-    """Each thread simulates a run of its own; CPU seconds of all of them together, and the wall clock's."""
+def _ours(program: nw.Program, steps: int, repeats: int) -> dict:
+    """One run at a time, whose steps share the cores that the process is pinned to."""
 
-    def once(_=None) -> nw.Run:
+    def once() -> nw.Run:
         return nw.simulate(program, None, "cycle", steps=steps, window="hardware")
 
     run, times = once(), []
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(repeats):
-            start = time.process_time(), time.perf_counter()
-            list(pool.map(once, range(threads)))
-            times.append((time.process_time() - start[0], time.perf_counter() - start[1]))
+    for _ in range(repeats):
+        start = time.process_time(), time.perf_counter()
+        once()
+        times.append((time.process_time() - start[0], time.perf_counter() - start[1]))
     cpu, wall = (float(seconds) for seconds in np.median(times, 0))
     work = {name: int(run.counters[name].sum()) for name in ("spikes_out", "messages_out", "synops")}
     flit_hops = work["messages_out"] + int(run.counters["hops"].sum())
-    return {"steps/s of CPU": threads * steps / cpu, "steps/s of wall clock": threads * steps / wall,
-            "flit-hops a step": flit_hops / steps, "flit-hops/s of CPU": threads * flit_hops / cpu, **work,
+    return {"steps/s of CPU": steps / cpu, "steps/s of wall clock": steps / wall,
+            "flit-hops a step": flit_hops / steps, "flit-hops/s of CPU": flit_hops / cpu, **work,
             "hardware s": run.seconds}  # fmt: skip
 
 
