@@ -48,7 +48,7 @@ def main() -> None:
         try:
             torch_device("cuda")
         except BackendError as e:
-            parser.error(str(e))
+            raise SystemExit(str(e)) from None
         from benchmarks import sequence_cuda
 
         name, parts, clock = "sequence_cuda", sequence_cuda.PARTS, sequence_cuda.Gpu(args.repeats)
