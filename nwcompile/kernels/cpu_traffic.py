@@ -145,9 +145,9 @@ def pairs_of_axons(order, start, offset, core, n_cores, pair):
 
 @compiled()
 def add_hops(offset, pair, hops, along):
-    """Add to along: int64[source, 2] the hops: int64[pair, 2] of all axons of every source; pair: int32[axon], -1: none.
+    """Add to along: int64[source, 2] the hops: int64[pair, 2] of all axons of every source.
 
-    offset: int64[source + 1].
+    offset: int64[source + 1]; pair: int32[axon], -1: none.
     """
     for s in range(len(offset) - 1):
         for a in range(offset[s], offset[s + 1]):
