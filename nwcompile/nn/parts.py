@@ -39,13 +39,26 @@ def parts(n_samples: int, n_steps: int, n_neurons: int, whole_rows: bool, lanes:
 
 
 def over_parts(work: Callable[[int], object], n_parts: int) -> None:
-    """Call `work(k)` for every part k, on torch's number of threads. An exception in one is raised here."""
+    """Call `work(k)` for every part k, on torch's number of threads. An exception in one is raised here.
+
+    The calling thread takes parts as the others do, so that it waits for none that is late to begin.
+    """
     n_threads = 1 if n_parts == 1 else min(torch.get_num_threads(), n_parts)
-    if n_threads == 1:
-        for k in range(n_parts):
+    left = iter(range(n_parts))
+
+    def work_off():
+        for k in left:
             work(k)
+
+    if n_threads == 1:
+        work_off()
         return
     if n_threads not in _pools:
-        _pools[n_threads] = ThreadPoolExecutor(n_threads, "nwcompile")
-    for _ in _pools[n_threads].map(work, range(n_parts)):
-        pass
+        _pools[n_threads] = ThreadPoolExecutor(n_threads - 1, "nwcompile")
+    others = [_pools[n_threads].submit(work_off) for _ in range(n_threads - 1)]
+    try:
+        work_off()
+    finally:
+        for other in others:
+            if not other.cancel():
+                other.result()

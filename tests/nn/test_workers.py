@@ -1,6 +1,7 @@
 """Kernels in forked processes, as the workers of a DataLoader are."""
 
 import os
+import threading
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -43,12 +44,15 @@ def test_parts_run_on_new_threads_in_a_forked_process():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        over_parts(lambda k: None, 4)
+        both = threading.Barrier(2, timeout=20)  # which one thread alone does not pass
+        over_parts(lambda k: both.wait(), 2)
         child = os.fork()
         if child == 0:
-            done = []
-            over_parts(done.append, 4)
-            os._exit(0 if sorted(done) == [0, 1, 2, 3] else 1)
+            try:
+                over_parts(lambda k: both.wait(), 2)
+            except threading.BrokenBarrierError:
+                os._exit(1)
+            os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
         torch.set_num_threads(before)
