@@ -17,6 +17,7 @@ from threading import Event
 from tests.fuzz.readers import outcome
 
 HANG_SECONDS = 120.0  # a reader's own limit is 10 s, and a worker needs some to start
+LOOK_SECONDS = 0.2  # between looks whether Ctrl-C was pressed
 WORKER_BYTES = 6 << 30
 
 
@@ -67,14 +68,16 @@ def work(name: str, seed: int, start: int, stop: int, folder: Path) -> None:
 def watch(command: list[str], start: int, stop: int, interrupted: Event, hang_seconds: float = HANG_SECONDS) -> Tally:
     """Inputs `start` to `stop` in workers (`command`, first, last); after one that crashes or hangs comes another.
 
-    Once `interrupted` is set, no other comes, and how the last one ended is not counted.
+    Workers are out of reach of a terminal's Ctrl-C. Once `interrupted` is set, the last is stopped, no other comes,
+    and how it ended is not counted.
     """
     tally = Tally()
     while start < stop and not interrupted.is_set():
         with TemporaryFile() as errors:
-            worker = subprocess.Popen([*command, str(start), str(stop)], stdout=subprocess.PIPE, stderr=errors)
+            line = [*command, str(start), str(stop)]
+            worker = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
             reason = ""
-            for index, result, seconds in _lines(worker, hang_seconds):
+            for index, result, seconds in _lines(worker, hang_seconds, interrupted):
                 tally.take(index, result, seconds)
                 start = index + 1
             if worker.poll() is None:
@@ -89,11 +92,13 @@ def watch(command: list[str], start: int, stop: int, interrupted: Event, hang_se
     return tally
 
 
-def _lines(worker: subprocess.Popen, hang_seconds: float):
-    """The worker's lines, parsed, until it ends or says nothing for too long."""
-    pipe, rest = worker.stdout.fileno(), b""
-    while select.select([pipe], [], [], hang_seconds)[0]:
-        data = os.read(pipe, 1 << 16)
+def _lines(worker: subprocess.Popen, hang_seconds: float, interrupted: Event):
+    """The worker's lines, parsed, until it ends, says nothing for too long, or nobody waits for them any more."""
+    pipe, rest, quiet_since = worker.stdout.fileno(), b"", time.monotonic()
+    while not interrupted.is_set() and time.monotonic() - quiet_since < hang_seconds:
+        if not select.select([pipe], [], [], LOOK_SECONDS)[0]:
+            continue
+        data, quiet_since = os.read(pipe, 1 << 16), time.monotonic()
         if not data:
             worker.wait(hang_seconds)
             return
