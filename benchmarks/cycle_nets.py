@@ -42,7 +42,7 @@ def nets(args) -> None:
         with np.load(path) as data:
             random = program_of(dict(data))
         for name, program, steps, kind, file in (("DVS gesture", dvs_program(args.reference), 1000, "dvs", dvs),
-                                                 ("random 16384", random, 100, "random", path)):  # fmt: skip
+                                                 ("random 16384", random, 500, "random", path)):  # fmt: skip
             row = {"net": name, "steps": steps, **_ours(program, steps, args.repeats)}
             row |= {f"SANA-FE noted, {model} steps/s": figure for model, figure in NOTED[name].items()}
             if args.sanafe:
