@@ -34,8 +34,8 @@ class Plan(NamedTuple):
     first_sample: int  # number of the first sample
     first: int  # hardware step to begin with; if it is not 0, one goes on from the state that the last one left
     by_hardware: bool  # spikes and states are recorded by hardware step - first, not by aligned step
-    part: int  # messages are moved in the hardware steps h with h % n_parts == part only
-    n_parts: int  # above 1 only if no message can be lost
+    computes: bool  # neurons are updated and synapses accumulated; otherwise spikes and updates are what Record holds
+    moves: bool  # messages are moved and counted; without one of the two, no message may be lost
     interrupted: np.ndarray  # bool[1]: set from outside, to end before the next micro-step
 
 
@@ -51,69 +51,73 @@ class Record(NamedTuple):
     flits: np.ndarray  # int64[step h, link]
     stopped: np.ndarray  # int64[2]: sample and hardware step in which messages were stuck, or took too long
     bus: np.ndarray  # int64[step h, cpu_bus.N_COUNTS]: of a bus; sums, and the most of what is named PEAK
+    updated: np.ndarray  # bool[sample, step h, neuron]: of 0 samples if all is done at once
 
 
 @kernel
 def work_of_core(plan, costs, axons, box, neurons, synapses, members, s, core, micro, acc, events, record, b, at):
     """Visit and update a core's neurons; fills its part of the outbox from message `at` on and returns the next.
 
-    The outbox stays empty in the steps of other parts. Where no message can be lost, a spike's synapses are accumulated
-    here, for all cores at once.
+    Where no message can be lost, a spike's synapses are accumulated here, for all cores at once.
 
     Returns -1 where a neuron spikes more often than messages are repeated.
     """
-    h = micro // plan.period
-    row, is_own = h - plan.first, h % plan.n_parts == plan.part
-    slot, sent = micro % acc.shape[0], record.sent[row, core]
-    ticks = np.int64(0)
+    row = micro // plan.period - plan.first
+    slot, sent, is_shared = micro % acc.shape[0], record.sent[row, core], record.updated.shape[0] > 0
+    ticks, n_visits, n_updates = np.int64(0), 0, 0
     for k in range(plan.neuron_first[core], plan.neuron_first[core + 1]):
         j = plan.neuron[k]
         i = j - plan.n_inputs
         if plan.period > 1 and micro % plan.period != plan.offset[i]:
             continue
-        sent[0] += 1
+        n_visits += 1
         ticks += costs.visit
         t = (micro - plan.offset[i]) // plan.period if plan.is_aligned or plan.period > 1 else micro
-        touched = events[slot, j]
-        x = np.int64(0)
-        if touched:
-            x = acc[slot, j]
+        touched, x = False, np.int64(0)
+        if plan.computes and events[slot, j]:
+            touched, x = True, acc[slot, j]
             acc[slot, j] = 0
             events[slot, j] = 0
         if t < 0 or t >= plan.n_steps or (plan.is_aligned and micro < plan.offset[i]):
             continue
-        count = np.int64(0)
-        if not touched and is_asleep(neurons, i, s, i):
+        at_row = row if plan.by_hardware else t
+        count, is_updated = np.int64(0), False
+        if not plan.computes:
+            count, is_updated = np.int64(record.spikes[b, at_row, i]), record.updated[b, row, i]
+        elif not touched and is_asleep(neurons, i, s, i):
             s.since[i] += 1
         else:
-            if touched or not is_at_rest(neurons, i, s, i):
-                sent[1] += 1
-                ticks += costs.update
+            is_updated = touched or not is_at_rest(neurons, i, s, i)
             count = step(neurons, i, s, i, x)
-        at_row = row if plan.by_hardware else t
-        record.spikes[b, at_row, i] = count
-        if record.u.shape[0] > 0:
-            record.u[b, at_row, i] = s.u[i]
-            record.v[b, at_row, i] = s.v[i]
+        if plan.computes:
+            record.spikes[b, at_row, i] = count
+            if is_shared:
+                record.updated[b, row, i] = is_updated
+            if record.u.shape[0] > 0:
+                record.u[b, at_row, i] = s.u[i]
+                record.v[b, at_row, i] = s.v[i]
+        if is_updated:
+            n_updates += 1
+            ticks += costs.update
         if count == 0:
             continue
         times = abs(count) if plan.repeats else np.int64(1)
         if times > plan.most:
             return np.int64(-1)
+        if plan.computes and not costs.drops:
+            deliver(synapses, members, -1, j, count, micro, acc, events)
+        if not plan.moves:
+            continue
         sent[2] += times
         again = costs.spike  # with the first of its messages a neuron spikes anew
         ticks += costs.spike if axons.offset[j] < axons.offset[j + 1] else costs.spike * times
         box.payload[j] = count // times
-        if not costs.drops:
-            deliver(synapses, members, -1, j, count, micro, acc, events)
         for c in range(3):
             sent[3 + c] += axons.leaves[j, c] * times
         k, end = axons.offset[j], axons.offset[j + 1]
         has_gate = k < end and axons.row[end - 1].core >= axons.n_cores
         if has_gate:
             sent[6] += times
-        if not is_own:
-            continue
         while k < end:
             axon = axons.row[k]
             box.axon[at], box.to[at], box.copies[at] = k, axon.to, 1
@@ -128,6 +132,9 @@ def work_of_core(plan, costs, axons, box, neurons, synapses, members, s, core, m
             again = 0
             at += 1
     box.tail[core] = ticks
+    if plan.moves:
+        sent[0] += n_visits
+        sent[1] += n_updates
     return at
 
 
@@ -196,7 +203,7 @@ def run_samples(
     """Simulate samples one after the other from cleared state (or one sample from where it was: Plan.first).
 
     The network is empty, and all turns in it as at first, when a micro-step begins, so how messages move in one says
-    nothing about the next: with Plan.n_parts that work is left to others.
+    nothing about the next: that work can be left to others, who get what neurons did in Record.
 
     Of `mesh`, `lockstep` and `bus` two are None (Numba leaves out their branches), and q and p are those of the third.
     With `lockstep` w must be off, and of q only the flits are used.
@@ -206,12 +213,13 @@ def run_samples(
     """
     n_cores, n_gates = axons.n_cores, axons.site.shape[0] - axons.n_cores
     for b in range(x.shape[0]):
-        if plan.first == 0:
+        if plan.computes and plan.first == 0:
             s.u[:] = 0
             s.v[:] = 0
             s.since[:] = 1 << 30
             acc[:] = 0
             events[:] = 0
+        if plan.first == 0 or not plan.computes:
             if mesh is not None:
                 start_over(q)
             if bus is not None:
@@ -237,9 +245,9 @@ def run_samples(
                 if has_input:
                     at = send_input(axons, box, x[b, row], plan.repeats, gate, at)
             box.first[n_cores + n_gates] = at
-            if has_input and (n_gates == 0 or not costs.drops):
+            if plan.computes and has_input and (n_gates == 0 or not costs.drops):
                 deliver_input(synapses, members, x[b, row], micro, acc, events)
-            if h % plan.n_parts != plan.part:
+            if not plan.moves:
                 continue
             if has_input and n_gates == 0:
                 take_input(axons, box, x[b, row], plan.repeats)

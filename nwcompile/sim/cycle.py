@@ -19,7 +19,7 @@ from nwcompile.sim.fabric import fabric, planted, queues
 from nwcompile.sim.inputs import LARGEST_REPEAT, verify_counts
 from nwcompile.sim.lockstep import cores_in_lockstep, suits_cores
 from nwcompile.sim.overload import longest_step, stopped, take_losses
-from nwcompile.sim.parallel import over_samples_and_steps
+from nwcompile.sim.parallel import n_threads, over_samples, over_steps
 from nwcompile.sim.reference import finish
 from nwcompile.sim.watch import Ends, profile, watch
 
@@ -42,23 +42,21 @@ def run_program(
     x = np.concatenate([*lines, np.zeros((n_samples, n_steps, 0), np.int32)], 2)
     chip_run = ChipRun(program, n_steps, n_hardware, window)
     keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
-    parts, notes = chip_run.run_all(x, keep, flight_steps)
-    records = [part[0] for part in parts]
+    records, notes = chip_run.run_all(x, keep, flight_steps)
     spikes = layers_of(program, network.layers, [r.spikes for r in records])
     spikes = {name: a.astype(network.node(name).neuron.spike_dtype) for name, a in spikes.items()}
     kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
     u, v = (layers_of(program, kept, [getattr(r, state) for r in records]) for state in ("u", "v"))
     states = {name: {"u": u[name], "v": v[name]} for name in kept}
-    everything = [record for part in parts for record in part]
-    received = sum(r.received for r in everything)
+    received = sum(r.received for r in records)
     counters = named_counters(program, received, sum(r.sent for r in records))
     dropped = take_losses(program, received, counters)
     measured = chip_run.measured(
-        counters, sum(r.flits for r in everything), sum(r.cycles for r in everything), n_samples * schedule.period,
+        counters, sum(r.flits for r in records), sum(r.cycles for r in records), n_samples * schedule.period,
         None if flight_steps is None else notes,
     )  # fmt: skip
     if program.chip.is_bus:
-        measured["bus"] = schedule_of([r.bus for r in everything])
+        measured["bus"] = schedule_of([r.bus for r in records])
     return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, dropped=dropped, **measured)
 
 
@@ -117,42 +115,69 @@ class ChipRun:
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         self.plan = Plan(n_steps, n_hardware, program.schedule.period, window == "aligned", np.concatenate(offset),
                          _starts(counts), order, n_inputs, per_cycle, program.repeats, LARGEST_REPEAT,
-                         0, 0, False, 0, 1, np.zeros(1, bool))  # fmt: skip
+                         0, 0, False, True, True, np.zeros(1, bool))  # fmt: skip
 
-    def run_all(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[list[list[Record]], list[Watch]]:
-        """Simulate samples x int32[B, T, input line] on the cores at hand.
+    def run_all(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[list[Record], list[Watch]]:
+        """Simulate samples x int32[B, T, input line] on the cores at hand: Records, Watches of consecutive samples.
 
-        Returns the Records of consecutive samples, a list for each slice of them: every one in it has all spikes,
-        states and counts of sending, and of some steps the counts of receiving, the cycles and flits. Watched samples
-        are not split so.
+        Fewer samples than cores share the cores step by step, unless they are watched.
         """
+        if len(x) < n_threads() and flight_steps is None and not self.costs.drops:
+            try:
+                return self.run_steps(x, keep), []
+            except (BackendError, ModelError):  # of several steps that must stop, the first is to be named
+                pass
+        done = over_samples(len(x), lambda own: self.run(x, own, keep, flight_steps), self.plan.interrupted)
+        return [record for record, _ in done], [w for _, w in done]
 
-        def work(own: slice, part: int, n_parts: int) -> tuple[Record, Watch]:
-            plan = self.plan._replace(first_sample=own.start, part=part, n_parts=n_parts)
-            return self.run(plan, x[own], keep, flight_steps)
-
-        may_split = flight_steps is None and not self.costs.drops
-        try:
-            done = over_samples_and_steps(len(x), may_split, work, self.plan.interrupted)
-        except (BackendError, ModelError):  # of several parts that must stop, the first step is to be named
-            done = over_samples_and_steps(len(x), False, work, self.plan.interrupted)
-        records = [record for record, _ in done]
-        n_parts = len(records) // min(len(x), len(records))
-        return [records[k : k + n_parts] for k in range(0, len(records), n_parts)], [w for _, w in done]
-
-    def run(self, plan: Plan, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[Record, Watch]:
-        """Simulate samples x int32[b, T, input line]. Raises ModelError where a neuron spikes too often to be sent."""
-        record = self.record((len(x), plan.n_steps), plan.n_hardware, keep)
+    def run(self, x: np.ndarray, own: slice, keep: bool, flight_steps: int | None) -> tuple[Record, Watch]:
+        """Simulate some of the samples. Raises ModelError where a neuron spikes too often to be sent."""
+        plan = self.plan._replace(first_sample=own.start)
+        record = self.record((own.stop - own.start, plan.n_steps), plan.n_hardware, keep)
         w = self.watch(plan.n_hardware, flight_steps)
-        self.go(plan, x, record, w, self.state())
-        if plan.repeats:
-            program = self.program
-            spikes = layers_of(program, program.network.layers, [record.spikes])
-            verify_counts(program.network, self.chip, program.on_multi_spike, spikes, plan.first_sample)
+        self.go(plan, x[own], record, w, self.state())
+        self.verify(record, own.start)
         return record, w
 
-    def record(self, shape: tuple[int, int], n_rows: int, keep: bool) -> Record:
-        """Zeros for spikes (and states, if they are kept) of `shape` samples and steps, and `n_rows` hardware steps."""
+    def run_steps(self, x: np.ndarray, keep: bool) -> list[Record]:
+        """Simulate each sample: one thread computes its neurons, all move the messages of steps that are computed."""
+        plan, w, idle = self.plan, self.watch(1, None), []
+        records = [self.record((1, plan.n_steps), plan.n_hardware, keep, True) for _ in x]
+        own = [self.state() for _ in x]
+
+        def some(b: int, steps: slice, state: tuple, computes: bool) -> None:
+            r, then = (
+                records[b],
+                plan._replace(first_sample=b, first=steps.start, computes=computes, moves=not computes),
+            )
+            part = {name: getattr(r, name)[steps] for name in ("received", "sent", "cycles", "flits", "bus")}
+            self.go(then, x[b : b + 1, steps], r._replace(updated=r.updated[:, steps], **part), w, state)
+
+        def move(b: int, steps: slice) -> None:
+            try:
+                state = idle.pop()
+            except IndexError:
+                state = self.state()
+            some(b, steps, state, False)
+            idle.append(state)
+
+        over_steps(len(x), plan.n_hardware, lambda b, steps: some(b, steps, own[b], True), move, plan.interrupted)
+        for b, record in enumerate(records):
+            self.verify(record, b)
+        return records
+
+    def verify(self, record: Record, first_sample: int) -> None:
+        """Raise ModelError where a neuron fires more often at once than a message tells."""
+        if self.plan.repeats:
+            program = self.program
+            spikes = layers_of(program, program.network.layers, [record.spikes])
+            verify_counts(program.network, self.chip, program.on_multi_spike, spikes, first_sample)
+
+    def record(self, shape: tuple[int, int], n_rows: int, keep: bool, is_shared: bool = False) -> Record:
+        """Zeros for spikes (and states, if they are kept) of `shape` samples and steps, and `n_rows` hardware steps.
+
+        `is_shared`: some compute neurons, others go on with what is recorded.
+        """
         n_cores, n_neurons = self.program.mapping.n_cores, len(self.neurons.rule_of)
         kept = (*shape, n_neurons) if keep else (0, 0, 0)
         return Record(
@@ -161,6 +186,7 @@ class ChipRun:
             np.zeros((n_rows, n_cores, len(SENT)), np.int64), np.zeros(n_rows, np.int64),
             np.zeros((n_rows, self.n_links), np.int64), np.zeros(2, np.int64),
             np.zeros((n_rows, cpu_bus.N_COUNTS), np.int64),
+            np.zeros((shape[0], n_rows, n_neurons) if is_shared else (0, 0, 0), bool),
         )  # fmt: skip
 
     def watch(self, n_rows: int, flight_steps: int | None) -> Watch:

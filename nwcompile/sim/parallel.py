@@ -3,34 +3,63 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 
-MOST_PARTS = 4  # of a sample's steps: every part updates all neurons, and has room for all spikes, by itself
+LONGEST_CHUNK = 64  # steps of a sample that are computed before others can go on with them
+
+
+def n_threads() -> int:
+    """Cores at hand."""
+    return len(os.sched_getaffinity(0))
 
 
 def over_samples(n_samples: int, work: Callable[[slice], object], interrupted: np.ndarray | None = None) -> list:
-    """What `work` gives for each of consecutive slices of the samples, in order; one slice for each core at hand."""
-    return over_samples_and_steps(n_samples, False, lambda own, part, n_parts: work(own), interrupted)
+    """What `work` gives for each of consecutive slices of the samples, in order; one slice for each core at hand.
 
-
-def over_samples_and_steps(
-    n_samples: int, may_split: bool, work: Callable[[slice, int, int], object], interrupted: np.ndarray | None = None
-) -> list:
-    """What `work(slice, part, n_parts)` gives for slices of the samples, and for all parts of each, in order.
-
-    Samples are cut in parts, MOST_PARTS at most, only if there are fewer than cores at hand, and `may_split`.
     `interrupted` bool[1] tells work in progress that nobody waits for it any more (Ctrl-C).
     """
-    n_threads = len(os.sched_getaffinity(0))
-    n_slices = max(1, min(n_samples, n_threads))
-    n_parts = min(n_threads // n_slices, MOST_PARTS) if may_split else 1
+    n_slices = max(1, min(n_samples, n_threads()))
     bounds = np.linspace(0, n_samples, n_slices + 1).astype(int)
-    jobs = [(slice(bounds[k], bounds[k + 1]), part) for k in range(n_slices) for part in range(n_parts)]
-    with ThreadPoolExecutor(len(jobs)) as pool:
+    slices = [slice(bounds[k], bounds[k + 1]) for k in range(n_slices)]
+    with ThreadPoolExecutor(n_slices) as pool, telling(interrupted):
+        return list(pool.map(work, slices))
+
+
+def over_steps(
+    n_samples: int, n_steps: int, compute: Callable[[int, slice], object], move: Callable[[int, slice], object],
+    interrupted: np.ndarray,
+) -> None:  # fmt: skip
+    """Do `compute(sample, steps)` for each sample, chunk of steps after chunk, and `move` for each that is computed.
+
+    The first error ends it; what has not begun by then is left.
+    """
+    length = min(max(n_steps // (8 * n_threads()), 1), LONGEST_CHUNK)
+    chunks = [slice(first, min(first + length, n_steps)) for first in range(0, n_steps, length)]
+    with ThreadPoolExecutor(n_threads()) as pool, telling(interrupted):
+        moves = []
+
+        def sample(b: int) -> None:
+            for steps in chunks:
+                compute(b, steps)
+                moves.append(pool.submit(move, b, steps))
+
         try:
-            return list(pool.map(lambda job: work(*job, n_parts), jobs))
-        except KeyboardInterrupt:
-            if interrupted is not None:
-                interrupted[0] = True
-            raise
+            for job in [pool.submit(sample, b) for b in range(n_samples)]:
+                job.result()
+            for job in moves:
+                job.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def telling(interrupted: np.ndarray | None):
+    """Set `interrupted[0]` at Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if interrupted is not None:
+            interrupted[0] = True
+        raise

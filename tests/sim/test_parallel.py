@@ -7,7 +7,7 @@ import pytest
 
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle import ChipRun
-from nwcompile.sim.parallel import over_samples
+from nwcompile.sim.parallel import over_samples, over_steps
 from tests.report.programs import spikes_in, three_cores
 
 
@@ -26,6 +26,30 @@ def test_an_interrupt_tells_the_other_threads(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         over_samples(2, work, interrupted)
     assert interrupted[0]
+
+
+@pytest.mark.parametrize("n_cores", [1, 3])
+def test_steps_are_computed_in_order_and_moved_once_they_are(monkeypatch, n_cores):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(n_cores)))
+    computed, moved = {0: [], 1: []}, []
+
+    def move(b: int, steps: slice) -> None:
+        assert steps in computed[b]
+        moved.append((b, steps.start, steps.stop))
+
+    over_steps(2, 100, lambda b, steps: computed[b].append(steps), move, np.zeros(1, bool))
+    for b, chunks in computed.items():
+        assert [n for steps in chunks for n in range(steps.start, steps.stop)] == list(range(100))
+        assert len(chunks) > n_cores
+        assert sorted(m for m in moved if m[0] == b) == [(b, steps.start, steps.stop) for steps in chunks]
+
+
+def test_an_error_in_a_step_ends_the_others():
+    def move(b: int, steps: slice) -> None:
+        raise ValueError(f"step {steps.start}")
+
+    with pytest.raises(ValueError, match="step 0"):
+        over_steps(1, 50, lambda *_: None, move, np.zeros(1, bool))
 
 
 @pytest.mark.parametrize("record", ["spikes", "totals"])
