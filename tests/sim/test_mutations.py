@@ -29,7 +29,7 @@ MUTATIONS = {
     "all of a repeated spike": ("cpu_cycle.py", "-1, j, count, micro", "-1, j, count // times, micro"),
     "repeats of an input": ("cpu_cycle.py", "box.left[a] = times", "box.left[a] = 1"),
     "neurons that sleep": ("cpu_neuron.py", "return s.u[k] == 0 and s.v[k] == 0", "return s.v[k] == 0"),
-    "visit of idle neurons": ("cpu_cycle.py", "if touched or not is_at_rest", "if not is_at_rest"),
+    "visit of idle neurons": ("cpu_cycle.py", "is_updated = touched or not is_at_rest", "is_updated = not is_at_rest"),
 }
 
 
