@@ -5,7 +5,7 @@ from nwcompile.report.plots import Axis
 from nwcompile.report.text import grouped, number
 
 WIDTH, HEIGHT = 640, 400
-LEFT, RIGHT, TOP, BOTTOM, LINE = 80, 20, 40, 60, 17
+LEFT, RIGHT, TOP, BOTTOM, LINE = 80, 40, 40, 60, 17
 COLOURS = ("#1c6fd1", "#d9480f", "#2b8a8a", "#8c5cc9", "#777777")
 STYLE = "font-family:sans-serif;font-size:13px;background:#fff"
 
