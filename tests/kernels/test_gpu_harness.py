@@ -2,7 +2,9 @@
 
 import pytest
 
-triton = pytest.importorskip("triton", reason="triton is not installed")
+from tests.frontend.frameworks import framework
+
+triton = framework("triton")
 tl = triton.language
 
 from tests.kernels.gpu_harness import PROCESSORS, compiled, interpreted  # noqa: E402

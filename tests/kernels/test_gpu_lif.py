@@ -1,11 +1,12 @@
 import pytest
 import torch
 
+from tests.frontend.frameworks import framework
 from tests.kernels.gpu_harness import PROCESSORS, compiled, interpreted_tests, key
 
-pytest.importorskip("triton", reason="triton is not installed")
-from nwcompile.kernels import gpu_lif
-from nwcompile.nn import gpu
+framework("triton")
+from nwcompile.kernels import gpu_lif  # noqa: E402
+from nwcompile.nn import gpu  # noqa: E402
 
 SIZES = dict.fromkeys(("n_samples", "n_steps", "n_units", "x_sample", "x_step"), "i32")
 DISTANCES = dict.fromkeys(("h_sample", "h_step", "g_sample", "g_step"), "i32")

@@ -2,12 +2,14 @@
 
 import pytest
 
-pytest.importorskip("triton", reason="triton is not installed")
+from tests.frontend.frameworks import framework
 
-from nwcompile.kernels.gpu_loop import scan_loop
-from nwcompile.kernels.gpu_neuron import scan
-from nwcompile.kernels.gpu_sums import gather
-from tests.kernels.gpu_harness import PROCESSORS, compiled
+framework("triton")
+
+from nwcompile.kernels.gpu_loop import scan_loop  # noqa: E402
+from nwcompile.kernels.gpu_neuron import scan  # noqa: E402
+from nwcompile.kernels.gpu_sums import gather  # noqa: E402
+from tests.kernels.gpu_harness import PROCESSORS, compiled  # noqa: E402
 
 SCALARS = ("n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample", "touched_step",
            "touched_neuron", "out_sample")  # fmt: skip

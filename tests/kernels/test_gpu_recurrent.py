@@ -1,9 +1,10 @@
 import pytest
 
+from tests.frontend.frameworks import framework
 from tests.kernels.gpu_harness import compiled, interpreted_tests
 
-pytest.importorskip("triton", reason="triton is not installed")
-from nwcompile.kernels import gpu_recurrent
+framework("triton")
+from nwcompile.kernels import gpu_recurrent  # noqa: E402
 
 SIZES = dict.fromkeys(("n_samples", "n_steps", "n", "x_sample", "x_step"), "i32")
 DISTANCES = dict.fromkeys(("h_sample", "h_step", "g_sample", "g_step"), "i32")

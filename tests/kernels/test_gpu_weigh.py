@@ -1,10 +1,11 @@
 import pytest
 
+from tests.frontend.frameworks import framework
 from tests.kernels.gpu_harness import compiled, interpreted_tests
 
-pytest.importorskip("triton", reason="triton is not installed")
-from nwcompile.kernels import gpu_weigh
-from nwcompile.nn import gpu
+framework("triton")
+from nwcompile.kernels import gpu_weigh  # noqa: E402
+from nwcompile.nn import gpu  # noqa: E402
 
 SIZES = dict.fromkeys(("n_samples", "n_steps", "n", "n_in", "x_sample", "x_step"), "i32")
 

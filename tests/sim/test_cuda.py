@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("triton", reason="triton is not installed")
+from tests.frontend.frameworks import framework
+
+framework("triton")
 
 from nwcompile.errors import BackendError  # noqa: E402
 from nwcompile.flow import compile  # noqa: E402
