@@ -38,6 +38,7 @@ from nwcompile.ir.chip_sections import (
     NeuronCapability,
     Noc,
     State,
+    Variation,
     Weights,
 )
 from nwcompile.ir.neuron import FixedPoint
@@ -62,6 +63,7 @@ class Chip:
     cost: Cost
     energy: Energy
     io: Io
+    variation: Variation
     sources: dict[str, str] = field(default_factory=dict)
 
     @classmethod

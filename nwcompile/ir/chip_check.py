@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
 from nwcompile.ir.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_BUS, longest_transfer_cycles
+from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
 from nwcompile.ir.routing import ROUTINGS, grid
 
@@ -39,7 +40,8 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc
            "weights.effective_limit": (1 << 24) - 1, "weights.index_bits": 32,
            "state.bits": 32, "state.decay_bits": 16, "state.shift_bits": 16, "state.decay_offset": 1 << 16,
            "neuron.delay_max_steps": 1 << 16, "neuron.refractory_max_steps": 1 << 16, "neuron.threshold_bits": 32,
-           "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24}  # fmt: skip
+           "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24,
+           **dict.fromkeys((f"variation.{f.name}" for f in fields(Variation)), 1)}  # fmt: skip
 LARGEST_OF_ALL = 1 << 40
 LARGEST_CORE_COUNT = 1 << 20
 MOST_CHANNELS = 64  # of all input ports of a router: a set of them is one word
@@ -166,7 +168,7 @@ def _check_bus(noc, where: str) -> None:
 
 
 def _check_number(key: str, number: int | float, where: str) -> None:
-    zero_ok = key in MAY_BE_ZERO or key.startswith(("energy.", "cost."))
+    zero_ok = key in MAY_BE_ZERO or key.startswith(("energy.", "cost.", "variation."))
     least = SMALLEST.get(key, 0)
     most = LARGEST.get(key, LARGEST_OF_ALL)
     if number != number or number in (float("inf"), float("-inf")):

@@ -161,6 +161,22 @@ class Io:
     sites: list[str] | None = None  # like "0,0,1": x, y, port
 
 
+@dataclass(frozen=True)
+class Variation:
+    """How devices of this chip differ from the chip as designed: what `nwcompile robustness` draws devices from.
+
+    A deviation is the standard deviation of a normal distribution, as a part of the value: at 0.3 two thirds of all
+    weights are within 30 % of what was stored. What each of them changes is defined in docs/robustness.md. A figure
+    that is not given is not known; programs themselves do not depend on this section.
+    """
+
+    weight: float | None = None  # deviation of every stored weight
+    threshold: float | None = None  # deviation of every neuron's threshold
+    leak: float | None = None  # deviation of every neuron's leak rates, of membrane and current
+    stuck: float | None = None  # share of stored weights that are stuck at 0
+    dead: float | None = None  # share of neurons that never fire
+
+
 SECTIONS: dict[str, Any] = {
     "noc": Noc,
     "core": CoreLimits,
@@ -170,5 +186,6 @@ SECTIONS: dict[str, Any] = {
     "cost": Cost,
     "energy": Energy,
     "io": Io,
+    "variation": Variation,
 }
 KEYS = tuple(f"{section}.{f.name}" for section, kind in SECTIONS.items() for f in fields(kind))

@@ -157,6 +157,11 @@ def test_chip_ticks_divide_both_clocks():
             MINIMAL + 'weights = "a test"\n[weights]\nexponent_min = 3\nexponent_max = 2\n',
             "mine.toml: weights.exponent_min: 3 is above weights.exponent_max, 2",
         ),
+        (
+            MINIMAL + "[variation]\nweight = 0.3\n",
+            'mine.toml: variation.weight: has no source; add sources.variation or sources."variation.weight" '
+            '("assumed: <reason>" is allowed)',
+        ),
         (edited("name =", "nam ="), "mine.toml: nam: unknown key (did you mean 'name'?)"),
     ],
 )
@@ -213,6 +218,11 @@ def test_chip_replace_changes_the_figure_its_source_and_the_hash():
         ({"core.synapse_bits": -1}, "loihi1: core.synapse_bits: -1 must be above 0"),
         ({"weights.bits": 1}, "loihi1: weights.bits: 1 must be 2 or more"),
         ({"state.bits": 1}, "loihi1: state.bits: 1 must be 2 or more"),
+        ({"variation.weight": -0.1}, "loihi1: variation.weight: -0.1 must be 0 or more"),
+        ({"variation.leak": float("nan")}, "loihi1: variation.leak: nan is not a finite number"),
+        ({"variation.threshold": 30}, "loihi1: variation.threshold: 30.0 is above the largest supported, 1"),
+        ({"variation.dead": 1.5}, "loihi1: variation.dead: 1.5 is above the largest supported, 1"),
+        ({"variation.weigth": 0.1}, "loihi1: variation.weigth: unknown key (did you mean 'variation.weight'?)"),
         ({"neuron.bias_bits": 0}, "loihi1: neuron.bias_bits: 0 must be 2 or more"),
     ],
 )
@@ -220,6 +230,13 @@ def test_chip_replace_is_checked_like_a_file(changes, expected):
     with pytest.raises(ChipError) as caught:
         Chip.load("loihi1").replace(changes)
     assert str(caught.value) == expected
+
+
+def test_chip_variation_may_be_0_and_is_not_known_unless_given():
+    chip = Chip.load("loihi1")
+    assert chip.variation.weight is None
+    changed = chip.replace({"variation.weight": 0, "variation.stuck": 1})
+    assert (changed.variation.weight, changed.variation.stuck, changed.variation.dead) == (0, 1, None)
 
 
 def test_chip_file_may_start_with_a_byte_order_mark(tmp_path):
