@@ -11,8 +11,8 @@ import numpy as np
 from nwcompile.errors import Violation
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
 from nwcompile.ir.network import Network
+from nwcompile.ir.synapse_list import synapse_list
 
 MOST_TRIES = 10_000  # axons typed, one by one, before a core is said to need more types than were found
 N_SHOWN = 5
@@ -110,31 +110,9 @@ def _synapses(network: Network, chip: Chip) -> Iterator[tuple[np.ndarray, np.nda
     yield (np.zeros(0, np.int64),) * 3
     for c in network.connections:
         first_pre, first_post = network.offsets[c.source], network.offsets[c.target]
-        pre, post, weight = _listed(network, c)
+        pre, post, place = synapse_list(c, network.node(c.source).shape)
+        weight = np.ravel(c.weight)[place]
         yield pre + first_pre, post + first_post, effective_weight(weight, c.exponent, chip.weights.effective_limit)
-
-
-def _listed(network: Network, c: Connection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    if isinstance(c, Dense):
-        post, pre = np.indices(np.shape(c.weight)).reshape(2, -1)
-        return pre, post, np.asarray(c.weight).reshape(-1)
-    if isinstance(c, Conv2d):
-        return _of_convolution(c, network.node(c.source).shape)
-    return np.asarray(c.pre), np.asarray(c.post), np.asarray(c.weight)
-
-
-def _of_convolution(c: Conv2d, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The synapses of a convolution; taps on padding are left out."""
-    (_, rows, columns), (n_out, out_rows, out_columns) = c.geometry(shape)
-    weight, stride, padding, dilation = np.asarray(c.weight), pair(c.stride), pair(c.padding), pair(c.dilation)
-    place = np.indices((*weight.shape, out_rows, out_columns)).reshape(6, -1)
-    y = place[4] * stride[0] - padding[0] + place[2] * dilation[0]
-    x = place[5] * stride[1] - padding[1] + place[3] * dilation[1]
-    inside = (y >= 0) & (y < rows) & (x >= 0) & (x < columns)
-    channel = place[0] // (n_out // c.groups) * weight.shape[1] + place[1]
-    pre = (channel * rows + y) * columns + x
-    post = (place[0] * out_rows + place[4]) * out_columns + place[5]
-    return pre[inside], post[inside], weight[tuple(place[:4])][inside]
 
 
 def _layer_of(network: Network, neurons: np.ndarray) -> str:
