@@ -31,6 +31,12 @@ def per_channel(layer: Layer, chip: Chip) -> Layer:
     largest = _largest(layer)
     ratio = np.median(largest[largest > 0]) / np.where(largest > 0, largest, 1)
     factor = np.where(largest > 0, np.clip(ratio, 1 / MOST, MOST), 1).reshape(-1, *[1] * (len(shape) - 1))
+    return with_channel_scale(layer, factor)
+
+
+def with_channel_scale(layer: Layer, factor: np.ndarray) -> Layer:
+    """An equal layer, every neuron scaled by its `factor`, which broadcasts to the layer."""
+    shape = layer.node.shape
     spec, d = layer.neuron, layer.dynamics
     values = {name: getattr(spec, name) for name in SCALED if getattr(spec, name) is not None}
     neuron = spec.replace(**{n: np.asarray(aligned(v, shape), np.float64) * factor for n, v in values.items()})

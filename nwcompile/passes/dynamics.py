@@ -77,9 +77,14 @@ def _decay(layer: str, name: str, keep: np.ndarray, bits: int, lowest: int) -> t
             f"layer {layer!r}: {name} = {bad:g} is outside 0..1, and a chip's state can only decay; "
             "train it with a leak between 0 and 1"
         )
-    decay = np.maximum(np.rint((1 - keep) * (1 << bits)).astype(np.int64), lowest)
+    decay = rounded_decay(keep, bits, lowest)
     chip_keep = 1 - decay / (1 << bits)
     leaky = (0 < keep) & (keep < 1) & (0 < chip_keep) & (chip_keep < 1)
     ratio = np.log(np.where(leaky, keep, 0.5)) / np.log(np.where(leaky, chip_keep, 0.5))  # of the time constants
     error = np.where(leaky, 100 * np.abs(ratio - 1), np.where(keep == chip_keep, 0.0, inf))
     return decay, float(error.max())
+
+
+def rounded_decay(keep: np.ndarray, bits: int, lowest: int) -> np.ndarray:
+    """The chip's decay, at least `lowest`, that is nearest to keeping `keep` (0..1) of a state in a step: int64."""
+    return np.maximum(np.rint((1 - keep) * (1 << bits)).astype(np.int64), lowest)

@@ -58,6 +58,24 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
     """
     if network.is_fixed:
         return _kept(network, chip, calibration, options)
+    return described(choose_scales(network, chip, calibration, options), chip)
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """A float `network` of chosen widths, and of each layer what it is (`layers`) and its integers (`scaled`).
+
+    `samples`: the calibration samples that the scales were compared on, or None.
+    """
+
+    network: Network
+    layers: dict[str, Layer]
+    scaled: dict[str, Scaled]
+    samples: "_Samples | None"
+
+
+def choose_scales(network: Network, chip: Chip, calibration, options: Options) -> Scales:
+    """The scale of every layer of a normalized float network, as `quantize` chooses them."""
     network = with_widths(network, chip, options)
     x = _inputs(network, chip, calibration, options)
     samples = None if x is None else _Samples.of(network, x)
@@ -69,13 +87,18 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
         scaled[name], fired = choose(layers[name], chip, evidence)
         if samples is not None and fired is not None:
             samples.sent[name] = fired
-    fixed = _assemble(network, layers, scaled)
+    return Scales(network, layers, scaled, samples)
+
+
+def described(found: Scales, chip: Chip) -> Quantized:
+    """The integers at the chosen scales, with what can be said about them."""
+    fixed = assembled(found.network, found.layers, found.scaled)
     table, warnings = [], []
-    for name, layer in layers.items():
-        row = scaled_row(layer, scaled[name])
-        warnings += number_warnings(row, layer, scaled[name], chip)
+    for name, layer in found.layers.items():
+        row = scaled_row(layer, found.scaled[name])
+        warnings += number_warnings(row, layer, found.scaled[name], chip)
         table.append(row)
-    tried, wanted = (None, {}) if samples is None else (samples.x, samples.run.spikes)
+    tried, wanted = (None, {}) if found.samples is None else (found.samples.x, found.samples.run.spikes)
     return Quantized(fixed, *_checked(fixed, chip, table, tried, wanted, warnings))
 
 
@@ -128,7 +151,7 @@ def _searched(network: Network, x: dict[str, np.ndarray]) -> dict[str, np.ndarra
     return {name: array[kept] for name, array in x.items()}
 
 
-def _assemble(network: Network, layers: dict[str, Layer], scaled: dict[str, Scaled]) -> Network:
+def assembled(network: Network, layers: dict[str, Layer], scaled: dict[str, Scaled]) -> Network:
     """The whole network with every layer's integers, connections in their order."""
     integers: dict[int, Direct] = {}
     for name, layer in layers.items():

@@ -103,8 +103,16 @@ def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0, thres
         grid.round(w * weight_scale, level * mean if grid.bits == 1 else limit)
         for w, grid, mean in zip(layer.weights, layer.grids, means, strict=True)
     )
-    neuron = _fixed_neuron(layer, chip, scale, threshold_factor)
+    neuron = fixed_neuron(layer, chip, scale, threshold_factor)
     return Scaled(scale, weight_scale, threshold_factor, neuron, weights)
+
+
+def rescaled(layer: Layer, chip: Chip, kept: Scaled) -> Scaled:
+    """The layer, its numbers changed since, at the scale and with the exponents of `kept`."""
+    pairs = zip(layer.weights, layer.grids, kept.weights, strict=True)
+    weights = tuple(grid.at(w * kept.weight_scale, old.exponent) for w, grid, old in pairs)
+    neuron = fixed_neuron(layer, chip, kept.scale, kept.threshold_factor)
+    return Scaled(kept.scale, kept.weight_scale, kept.threshold_factor, neuron, weights)
 
 
 def weight_error(layer: Layer, scaled: Scaled) -> float:
@@ -134,7 +142,7 @@ def driving_weights(c: Direct, node: Node, source: Node, d: Dynamics) -> np.ndar
     return weight * channels[:, 0].reshape(-1, *[1] * (weight.ndim - 1))
 
 
-def _fixed_neuron(layer: Layer, chip: Chip, scale: float, threshold_factor: float) -> NeuronSpec:
+def fixed_neuron(layer: Layer, chip: Chip, scale: float, threshold_factor: float) -> NeuronSpec:
     """The neurons in the chip's numbers at a scale; a readout takes whatever reset the chip has, as it never fires."""
     spec, d, shift = layer.neuron, layer.dynamics, chip.state.shift_bits
     wanted = scale * threshold_factor * np.asarray(spec.threshold, np.float64)

@@ -72,27 +72,36 @@ class WeightGrid:
         """
         if self.bits == 1:
             exponent = int(np.rint(np.log2(limit / self.largest))) if limit > 0 else self.finest
-            exponent = max(self.finest, min(exponent, self.coarsest))
-        else:
-            largest, exponent = min(np.abs(target).max(initial=0), limit), self.finest
-            while exponent < self.exponent_max and largest > self.largest * 2.0**exponent * (1 + NOISE):
-                exponent += 1
-        spacing = max(self.step * 2.0**exponent, 1.0)
-        if self.is_binary:
-            mantissa = np.where(target < 0, self.low, self.high)
-            high = min(self.high * 2.0**exponent, self.effective_limit)
-            low, effective = -high, np.where(target < 0, -high, high)
-        else:
-            low, high = self._ends(2.0**exponent, spacing)
-            effective = np.clip(np.rint(target / spacing) * spacing, low, high)
-            mantissa = effective / 2.0**exponent
+            return self.at(target, max(self.finest, min(exponent, self.coarsest)))
+        largest, exponent = min(np.abs(target).max(initial=0), limit), self.finest
+        while exponent < self.exponent_max and largest > self.largest * 2.0**exponent * (1 + NOISE):
+            exponent += 1
+        return self.at(target, exponent)
+
+    def at(self, target: np.ndarray, exponent: int) -> Rounded:
+        """Effective weights nearest to `target` with a given exponent."""
+        effective = self.effective(target, exponent)
+        mantissa = np.sign(effective) * self.high if self.is_binary else effective / 2.0**exponent
+        low, high, spacing = self._ends(exponent)
         n_clipped = int(np.count_nonzero((target < low - spacing / 2) | (target > high + spacing / 2)))
         most = int(np.abs(mantissa).max(initial=0))
         dtype = next(t for t in WEIGHT_TYPES if most <= np.iinfo(t).max)
         return Rounded(mantissa.astype(dtype), exponent, effective, n_clipped)
 
-    def _ends(self, unit: float, spacing: float) -> tuple[float, float]:
-        """Least and largest effective weight."""
+    def effective(self, target: np.ndarray, exponent: int) -> np.ndarray:
+        """What `at` gives as effective weights, float64, alone."""
+        low, high, spacing = self._ends(exponent)
+        if self.is_binary:
+            return np.where(target < 0, low, high)
+        return np.clip(np.rint(target / spacing) * spacing, low, high)
+
+    def _ends(self, exponent: int) -> tuple[float, float, float]:
+        """Least and largest effective weight, and how far apart they lie."""
+        unit = 2.0**exponent
+        spacing = max(self.step * unit, 1.0)
+        if self.is_binary:
+            high = min(self.high * unit, self.effective_limit)
+            return -high, high, spacing
         low = max(np.ceil(self.low * unit), -self.effective_limit)
         high = min(np.floor(self.high * unit), self.effective_limit)
-        return np.ceil(low / spacing) * spacing, np.floor(high / spacing) * spacing
+        return np.ceil(low / spacing) * spacing, np.floor(high / spacing) * spacing, spacing
