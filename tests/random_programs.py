@@ -8,7 +8,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES, FixedPoint, NeuronSpec
+from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES, FixedPoint, NeuronSpec
 from nwcompile.ir.options import ON_MULTI_SPIKE
 from nwcompile.ir.program import Program
 from nwcompile.passes.emit import emit
@@ -19,9 +19,9 @@ from nwcompile.passes.schedule import schedule
 def specs(draw, repeated: bool = False) -> NeuronSpec:
     """Any fixed-point neuron: narrow states make wrap and saturation common, and few spikes a step if `repeated`."""
     state_bits = 9 if repeated else draw(st.sampled_from([10, 14, 24]))
-    reset = draw(st.sampled_from(RESETS))
-    timing = draw(st.sampled_from(RESET_TIMINGS if reset == "subtract" else RESET_TIMINGS[:2]))
     spikes = draw(st.sampled_from([*SPIKES, "multi"] if repeated else SPIKES))
+    reset = "subtract" if spikes == "gated" else draw(st.sampled_from(RESETS))
+    timing = draw(st.sampled_from(RESET_TIMINGS if reset == "subtract" else RESET_TIMINGS[:2]))
     number = st.integers(-60, 60)
     shift = draw(st.sampled_from([0, 2, 6] if not repeated else [1, 3]))
     threshold = draw(st.integers(1 if spikes != "binary" else -2, 12)) << shift  # a sum often meets it exactly
@@ -32,8 +32,8 @@ def specs(draw, repeated: bool = False) -> NeuronSpec:
         fires=draw(st.sampled_from([True, True, True, False])),
         reset=reset,
         reset_value=draw(number),
-        reset_timing=timing,
-        refractory=draw(st.sampled_from([0, 1, 2, 4])),
+        reset_timing="now" if spikes == "gated" else timing,
+        refractory=0 if spikes == "gated" else draw(st.sampled_from([0, 1, 2, 4])),
         v_min=draw(st.sampled_from([None, None, 0, -30])),
         bias=draw(st.sampled_from([0, 0, 5, -7])),
         bias_u=draw(st.sampled_from([0, 0, 3, -2])),
@@ -113,7 +113,7 @@ def chips(draw) -> Chip:
         "synop_dense_cycles", "synop_sparse_cycles", "synop_conv_cycles")}  # fmt: skip
     cost |= {"units": draw(st.sampled_from(["overlap", "shared"])), "barrier_cycles": {"1": 5, "2": 9}}
     core = {"max_neurons": 1000, "block_overhead_bits": 10, "cycle_ns": 1.0}
-    neuron = {"reset": list(RESETS), "spikes": list(SPIKES)}
+    neuron = {"reset": list(RESETS), "spikes": list(MESSAGES)}
     weights = {"sharing": draw(st.booleans()), "index_bits": draw(st.sampled_from([0, 4]))}
     table = {"name": "random", "noc": noc, "core": core, "neuron": neuron, "cost": cost, "weights": weights}
     table["sources"] = dict.fromkeys(("noc", "core", "neuron", "cost", "weights", "io"), "drawn")

@@ -26,11 +26,12 @@ def saturate(x, state_bits: int):
     return np.clip(x, -limit, limit)
 
 
-def spike_count(v, threshold, strict, spikes: str):
+def spike_count(v, threshold, strict, spikes: str, net=0):
     """How many spikes (signed) a membrane fires: `v > threshold`, or `>=` where not strict.
 
     `binary`: 0 or 1. `multi`: `max(0, trunc(v / threshold))`, and 0 where the comparison fails.
-    `bipolar`: +1 above `threshold`, -1 below `-threshold`. Works for float and for integer arrays.
+    `bipolar`: +1 above `threshold`, -1 below `-threshold`. `gated`: +1 above `threshold`, -1 below 0 where `net`, the
+    sum of the spikes fired before, is above 0. Works for float and for integer arrays.
     """
     above = np.where(strict, v > threshold, v >= threshold)
     if spikes == "binary":
@@ -38,6 +39,8 @@ def spike_count(v, threshold, strict, spikes: str):
     if spikes == "bipolar":
         below = np.where(strict, -v > threshold, -v >= threshold)
         return above.astype(np.int64) - (below & ~above)
+    if spikes == "gated":
+        return above.astype(np.int64) - ((v < 0) & (np.asarray(net) > 0))
     if np.issubdtype(np.asarray(v).dtype, np.integer):
         return np.where(above, v // np.where(threshold > 0, threshold, 1), 0)
     return np.where(above, np.trunc(v / threshold), 0).astype(np.int64)

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
 from nwcompile.ir.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_BUS, longest_transfer_cycles
 from nwcompile.ir.chip_sections import Variation
-from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
+from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS
 from nwcompile.ir.routing import ROUTINGS, grid
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -23,7 +23,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "neuron.threshold_per": ("layer", "neuron"),
     "neuron.reset": RESETS,
     "neuron.reset_timing": RESET_TIMINGS,
-    "neuron.spikes": SPIKES,
+    "neuron.spikes": MESSAGES,
     "cost.units": ("overlap", "shared"),
 }
 MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "noc.route_cycles", "core.block_overhead_bits",

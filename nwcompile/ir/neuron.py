@@ -11,7 +11,8 @@ from nwcompile.ir.plain import plain
 
 RESETS = ("zero", "value", "subtract", "none")
 RESET_TIMINGS = ("now", "next", "both")
-SPIKES = ("binary", "multi", "bipolar")
+MESSAGES = ("binary", "multi", "bipolar")
+SPIKES = (*MESSAGES, "gated")
 MEMBRANES = ("linear", "euler")
 CURRENT_ORDERS = ("decay_then_add", "add_then_decay", "add_use_decay")
 CLAMPS = ("maximum", "shift")
@@ -67,8 +68,10 @@ class NeuronSpec:
       membrane `linear`: v = beta*v + gain*i + leak + bias; `euler`: v = v + k*(v_leak - v + r*i) + bias.
     Fixed (`fixed` set), integers, with the rules of `nwcompile.ir.arithmetic`:
       u = wrap(decay(u, decay_u) + ((sum weff*s + bias_u) << shift_bits)); v = saturate(decay(v, decay_v) + u + bias).
-    Fire: `v > threshold` (`strict`) or `v >= threshold`; `spikes` binary, multi or bipolar; a layer with
-      `fires=False` is a readout and never spikes.
+    Fire: `v > threshold` (`strict`) or `v >= threshold`; `spikes` binary, multi, bipolar or gated; a layer with
+      `fires=False` is a readout and never spikes. `gated` is the calcium-gated bipolar neuron (Gao et al. 2023,
+      doi:10.3389/fnins.2023.1141701): +1 as binary, and -1 where v < 0 takes back a spike that was sent before, so that
+      the net count of spikes since the sample began never falls below 0. It subtracts, now, and is never refractory.
     Clamp: `maximum` v = max(v, v_min); `shift` v = max(v - v_min, 0) + v_min, which float32 rounds otherwise (sinabs).
     Reset, n = spikes fired: `zero` v = 0; `value` v = reset_value; `subtract` v -= n*threshold; `none`.
       `reset_timing`: `now`, in the step of the spike; `next`, one step late, right after the leak;
@@ -120,6 +123,11 @@ class NeuronSpec:
     def spike_dtype(self) -> type:
         """What a step's spikes are recorded as: int8, or int32 where several may be fired at once."""
         return np.int32 if self.spikes == "multi" else np.int8
+
+    @property
+    def message(self) -> str:
+        """What a message must be able to tell of its spikes, one of MESSAGES."""
+        return "bipolar" if self.spikes == "gated" else self.spikes
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Field `name` broadcast to `shape`: int64 for fixed-point and for `refractory`, else float32."""
@@ -181,8 +189,17 @@ class NeuronSpec:
     def _verify_ranges(self, layer: str) -> None:
         if np.min(self.refractory) < 0:
             raise ModelError(f"layer {layer!r}: refractory {np.min(self.refractory)} is negative; give steps >= 0")
-        if self.spikes in ("multi", "bipolar") and np.min(self.threshold) <= 0:
+        if self.spikes != "binary" and np.min(self.threshold) <= 0:
             raise ModelError(f"layer {layer!r}: spikes={self.spikes!r} needs a threshold above 0")
+        if self.spikes == "gated" and (self.reset, self.reset_timing, np.max(self.refractory)) != (
+            "subtract",
+            "now",
+            0,
+        ):
+            raise ModelError(
+                f"layer {layer!r}: spikes='gated' needs reset='subtract', reset_timing='now' and refractory=0, "
+                f"not {self.reset!r}, {self.reset_timing!r} and {np.max(self.refractory)}"
+            )
         if self.reset_timing == "both" and self.reset != "subtract":
             raise ModelError(f"layer {layer!r}: reset_timing='both' needs reset='subtract', not {self.reset!r}")
         if self.fixed is not None:

@@ -86,7 +86,7 @@ class Program:
             is_graded = self.on_multi_spike == "graded" or self.chip.neuron.spikes != ["binary"]
             carries = is_graded and not self.repeats
         else:
-            carries = spec.spikes == "bipolar" or (spec.spikes == "multi" and not self.repeats)
+            carries = spec.message == "bipolar" or (spec.message == "multi" and not self.repeats)
         return noc.flits_per_message + (noc.payload_flits if carries else 0)
 
     @cached_property

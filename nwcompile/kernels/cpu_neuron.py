@@ -8,7 +8,8 @@ from nwcompile.kernels.jit import inlined, kernel
 
 RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = 0, 1, 2, 3
 NOW, NEXT, BOTH = 0, 1, 2
-BINARY, MULTI, BIPOLAR = 0, 1, 2
+BINARY, MULTI, BIPOLAR, GATED = 0, 1, 2, 3
+LONG_AGO = 1 << 30
 
 
 RULE = np.dtype(
@@ -25,7 +26,7 @@ RULE = np.dtype(
         ("fires", np.bool_),
         ("wraps", np.bool_),
         ("sleeps", np.bool_),  # without events it stays as it is when u and v are 0, and does not fire
-        ("spikes", np.int8),  # BINARY, MULTI, BIPOLAR
+        ("spikes", np.int8),  # BINARY, MULTI, BIPOLAR, GATED
         ("reset", np.int8),
         ("timing", np.int8),  # of the reset
         ("state_bits", np.int8),
@@ -48,7 +49,7 @@ class States(NamedTuple):
 
     u: np.ndarray  # int64[neuron]
     v: np.ndarray  # int64[neuron]
-    since: np.ndarray  # int64[neuron]: steps since the last spike
+    since: np.ndarray  # int64[neuron]: steps since the last spike; of GATED neurons LONG_AGO + their spikes so far
 
 
 @inlined
@@ -121,13 +122,18 @@ def step(p, i, s, j, x):
         v -= before * threshold
     v = saturate(v, state_bits)
     count = spike_count(v, threshold, strict, spikes) if fires else np.int64(0)
+    if spikes == GATED and v < 0 and s.since[j] > LONG_AGO:
+        count = np.int64(-1)
     if timing != NEXT and fires:
         if reset == RESET_SUBTRACT:
             v -= (count - before if timing == BOTH else count) * threshold
         elif reset != RESET_NONE and count != 0:
             v = r.reset_value
     s.v[j] = saturate(max(v, r.v_min), state_bits)
-    s.since[j] = 0 if count != 0 else since
+    if spikes == GATED:
+        s.since[j] += count
+    else:
+        s.since[j] = 0 if count != 0 else since
     return count
 
 
@@ -143,7 +149,7 @@ def scan(p, drive, touched, spikes, u, v, updates, s):
     for b in range(n_samples):
         s.u[:] = 0
         s.v[:] = 0
-        s.since[:] = 1 << 30
+        s.since[:] = LONG_AGO
         for t in range(n_steps):
             for i in range(n):
                 if touched[b, t, i] or not is_at_rest(p, i, s, i):

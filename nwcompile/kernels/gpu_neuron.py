@@ -12,7 +12,7 @@ from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
 
 RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = (tl.constexpr(i) for i in range(len(RESETS)))
 NOW, NEXT, BOTH = (tl.constexpr(i) for i in range(len(RESET_TIMINGS)))
-BINARY, MULTI, BIPOLAR = (tl.constexpr(i) for i in range(len(SPIKES)))
+BINARY, MULTI, BIPOLAR, GATED = (tl.constexpr(i) for i in range(len(SPIKES)))
 FREE, WRAPPED, SATURATED = (tl.constexpr(i) for i in range(3))  # what u does on overflow; FREE: there is none
 LONG_AGO = tl.constexpr(1 << 30)
 
@@ -86,6 +86,8 @@ def advance(
 ):  # fmt: skip
     """One step from the synaptic sums `x`: spikes, u, v, steps since the last spike. numbers: those of `rule_of`.
 
+    Of GATED neurons `since` is LONG_AGO + the spikes that they fired so far, negative ones taken off.
+
     Steps without effect are left out: of a u that lasts (LEAKS) or overflows, of neurons that are refractory (REFRACTS)
     or have a least v (CLAMPS), and the second saturation, where v is within its range after the reset.
     """
@@ -105,6 +107,9 @@ def advance(
         new -= before * threshold
     new = saturate(new, STATE_BITS)
     count = spike_count(new, threshold, STRICT, SPIKE_KIND) if FIRES else tl.zeros_like(v)
+    if SPIKE_KIND == GATED:
+        count = tl.where((new < 0) & (since > LONG_AGO), -1, count).to(v.dtype)
+        since += count
     if FIRES and TIMING != NEXT:
         if RESET == RESET_SUBTRACT:
             new -= (count - before if TIMING == BOTH else count) * threshold

@@ -56,7 +56,7 @@ def neuron_violations(node: Node, chip: Chip, has_bias: bool, on_multi_spike: st
 
 def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[Violation]:
     """Several or negative spikes that the chip's messages do not carry as they are to be sent."""
-    kind, has, name = node.neuron.spikes, chip.neuron.spikes, node.name
+    kind, has, name = node.neuron.message, chip.neuron.spikes, node.name
     repeated = kind == "multi" and on_multi_spike == "repeat"
     graded = on_multi_spike == "graded" or (kind in has and not repeated)
     if kind == "binary" or repeated:

@@ -101,7 +101,7 @@ def _payload(spec: NeuronSpec | None, spikes: np.ndarray | None) -> tuple[float,
     """The largest positive and negative payload of a source: of an input, as calibration has it."""
     if spec is None:
         return (1.0, 0.0) if spikes is None else (max(1.0, spikes.max(initial=0)), max(0.0, -spikes.min(initial=0)))
-    return (inf if spec.spikes == "multi" else 1.0), float(spec.spikes == "bipolar")
+    return (inf if spec.spikes == "multi" else 1.0), float(spec.message == "bipolar")
 
 
 def _times(payload: float, weight: np.ndarray) -> np.ndarray:

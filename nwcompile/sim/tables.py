@@ -35,6 +35,7 @@ def _rules(node) -> np.ndarray:
     rules["state_bits"], rules["decay_bits"] = spec.fixed.state_bits, spec.fixed.decay_bits
     rules["shift"] = spec.fixed.shift_bits
     is_quiet = ~rules["fires"] | (rules["threshold"] > 0) | rules["strict"] & (rules["threshold"] == 0)
+    is_quiet &= spec.spikes != "gated"  # whose count of spikes lies where others count steps
     rules["sleeps"] = is_quiet & (rules["bias_u"] == 0) & (rules["bias"] == 0) & (rules["v_min"] <= 0)
     return rules
 

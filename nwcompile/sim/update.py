@@ -13,18 +13,24 @@ NO_CLAMP = -(1 << 62)
 
 @dataclass(eq=False)
 class LayerState:
-    """State of a layer for B samples: membrane `v`, current (`i` float, `u` fixed), steps since the last spike."""
+    """State of a layer for B samples: membrane `v`, current (`i` float, `u` fixed), steps since the last spike.
+
+    `net`: spikes fired so far, negative ones taken off; kept by gated neurons.
+    """
 
     spec: NeuronSpec
     v: np.ndarray
     current: np.ndarray
     since_spike: np.ndarray
+    net: np.ndarray
 
     @classmethod
     def cleared(cls, spec: NeuronSpec, shape: tuple[int, ...]) -> "LayerState":
         """Zero state of shape [B, *layer]."""
         dtype = np.float32 if spec.fixed is None else np.int64
-        return cls(spec, np.zeros(shape, dtype), np.zeros(shape, dtype), np.full(shape, LONG_AGO))
+        return cls(
+            spec, *(np.zeros(shape, t) for t in (dtype, dtype)), np.full(shape, LONG_AGO), np.zeros(shape, np.int64)
+        )
 
     @property
     def named(self) -> dict[str, np.ndarray]:
@@ -42,7 +48,7 @@ class LayerState:
         none = np.zeros(self.v.shape, np.int64)
         before = spike_count(self.v, threshold, spec.strict, spec.spikes) if spec.fires else none
         v = self._fixed_membrane(x, before) if spec.fixed is not None else self._float_membrane(x, before)
-        spikes = spike_count(v, threshold, spec.strict, spec.spikes) if spec.fires else none
+        spikes = spike_count(v, threshold, spec.strict, spec.spikes, self.net) if spec.fires else none
         v = _reset(spec, v, spikes, before, threshold)
         if spec.v_min is not None:
             v = _clamped(spec, v)
@@ -51,6 +57,7 @@ class LayerState:
         self.v = np.where(frozen, self.v, v).astype(self.v.dtype, copy=False)
         spikes = np.where(frozen, 0, spikes)
         self.since_spike = np.where(spikes != 0, 0, self.since_spike)
+        self.net = self.net + spikes if spec.spikes == "gated" else self.net
         return spikes
 
     def _fixed_membrane(self, x, before):

@@ -102,16 +102,19 @@ def specs(draw, rng, shape: tuple[int, ...]) -> NeuronSpec:
         size = shape if value == "neuron" else (shape[0], *[1] * (len(shape) - 1))
         return np.abs(numbers(rng, size, draw(st.sampled_from(["f4", "f8"])))) + 0.5
 
-    reset = draw(st.sampled_from(RESETS))
+    spikes = draw(st.sampled_from(SPIKES))
+    is_gated = spikes == "gated"
+    reset = "subtract" if is_gated else draw(st.sampled_from(RESETS))
+    timings = RESET_TIMINGS[:1] if is_gated else RESET_TIMINGS if reset == "subtract" else RESET_TIMINGS[:2]
     return NeuronSpec(
         threshold=number(1, 1.0, 0.3),
         strict=draw(st.booleans()),
-        spikes=draw(st.sampled_from(SPIKES)),
+        spikes=spikes,
         fires=draw(st.sampled_from([True, True, True, False])),
         reset=reset,
         reset_value=number(0.0, 0.0, -0.2),
-        reset_timing=draw(st.sampled_from(RESET_TIMINGS if reset == "subtract" else RESET_TIMINGS[:2])),
-        refractory=draw(st.sampled_from([0, 0, 2, 3.0])),
+        reset_timing=draw(st.sampled_from(timings)),
+        refractory=0 if is_gated else draw(st.sampled_from([0, 0, 2, 3.0])),
         v_min=number(None, None, -1.0),
         bias=number(0.0, 0.0, 0.1),
         membrane=draw(st.sampled_from(MEMBRANES)),

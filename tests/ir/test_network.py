@@ -124,6 +124,10 @@ def test_network_wrong_connection_is_refused_with_its_ends(connection, text):
         ({"strict": 1}, "strict=1 must be True or False"),
         ({"refractory": -1}, "refractory -1 is negative; give steps >= 0"),
         ({"spikes": "multi", "threshold": 0}, "spikes='multi' needs a threshold above 0"),
+        (
+            {"spikes": "gated", "reset": "subtract", "refractory": [0, 2]},
+            "spikes='gated' needs reset='subtract', reset_timing='now' and refractory=0, not 'subtract', 'now' and 2",
+        ),
         ({"reset_timing": "both"}, "reset_timing='both' needs reset='subtract', not 'zero'"),
     ],
 )

@@ -32,6 +32,8 @@ def test_bound_holds_whatever_the_spikes_are(seed):
         bias_u=rng.integers(-9, 9, 6), spikes=str(rng.choice(["binary", "bipolar"])),
         reset_timing=str(rng.choice(["now", "next"])), v_min=[None, -5000, 700][draw(0, 3)], refractory=draw(0, 3),
     )  # fmt: skip
+    if seed % 5 == 0:
+        spec = spec.replace(spikes="gated", reset="subtract", reset_timing="now", refractory=0)
     post, pre = np.nonzero(rng.random((6, 6)) < 0.4)
     network = Network.from_arrays(
         {"a": spec.replace(decay_v=300, bias_u=2), "b": (spec, (6,))},

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES, FixedPoint, NeuronSpec
+from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS, FixedPoint, NeuronSpec
 from nwcompile.sim import sequence, simulate
 from nwcompile.sim.crosscheck import compare
 from nwcompile.sim.cuda import device, loop, synapses
@@ -74,7 +74,7 @@ def test_cuda_every_reset_and_kind_of_spike():
     """A layer each, of four neurons that differ in everything that a number says."""
     layers, edges = {}, []
     timings = [(reset, t) for reset in RESETS for t in RESET_TIMINGS if t != "both" or reset == "subtract"]
-    for k, (spikes, (reset, timing)) in enumerate(product(SPIKES, timings)):
+    for k, (spikes, (reset, timing)) in enumerate(product(MESSAGES, timings)):
         spec = NeuronSpec(
             threshold=np.array([12, 8, 4, 8]), spikes=spikes, strict=k % 2 == 0, fires=k % 7 != 3, reset=reset,
             reset_timing=timing, reset_value=np.array([-5, 0, 20, 80]), refractory=np.array([0, 1, 2, 4]),
@@ -86,6 +86,14 @@ def test_cuda_every_reset_and_kind_of_spike():
         edges.append(Dense("in", f"a{k}", integers((4, 3), k, -9, 9)))
     x = spikes_in(3, 8, 3, low=-1, high=2) * (np.arange(8) % 5 < 2)[:, None]
     agrees(Network.from_arrays(layers, edges, {"in": 3}), x)
+
+
+@pytest.mark.parametrize("is_loop", [False, True])
+def test_cuda_gated_neurons_take_back_what_they_sent(is_loop):
+    spec = FIXED.replace(spikes="gated", reset="subtract", threshold=np.array([64, 200, 640]), strict=False)
+    edges = [Dense("in", "a", np.array([[1], [2], [3]]))]
+    edges += [Dense("a", "a", np.array([[0, -1, 0], [1, 0, 0], [0, 2, 0]]), delay=1)] if is_loop else []
+    agrees(Network.from_arrays({"a": spec}, edges, {"in": 1}), spikes_in(2, 30, 1, low=-4, high=4))
 
 
 @pytest.mark.parametrize("n_steps", [1, 8, 17])

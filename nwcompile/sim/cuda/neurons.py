@@ -39,7 +39,7 @@ class Neurons:
             return 0, 0
         if spec.spikes == "multi":
             return 0, self.limit // int(self.numbers["threshold"].min())
-        return (-1 if spec.spikes == "bipolar" else 0), 1
+        return (-1 if spec.message == "bipolar" else 0), 1
 
     def options(self, largest: int) -> dict[str, int | bool]:
         """What the kernels know of these neurons when they are compiled, for sums of at most `largest`."""
