@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from nwcompile import flow
+from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.ir.program import Program
 from nwcompile.passes.emit import emit
 from nwcompile.passes.partition import partition
 from nwcompile.passes.place import place
@@ -23,22 +25,20 @@ def one(spec: NeuronSpec, weight) -> Network:
     return Network.from_arrays({"a": spec, "b": spec}, [Dense("in", "a", weight), Dense("a", "b", weight)], {"in": 1})
 
 
-def whole(spec: NeuronSpec = GATED.replace(threshold=64, fixed=FixedPoint())) -> flow.Program:
+def whole() -> Program:
     chip = small_chip(neuron__spikes=["binary", "multi", "bipolar"], neuron__strict=[True, False])
-    network = one(spec, 1)
-    activity = flow.Activity.uniform(network)
-    mapping = place(partition(network, chip, activity, flow.DEFAULTS), network, chip, activity, flow.DEFAULTS)
+    network = one(GATED.replace(threshold=64, fixed=FixedPoint()), 1)
+    activity = Activity.uniform(network)
+    mapping = place(partition(network, chip, activity, Options()), network, chip, activity, Options())
     return emit(network, schedule(network), mapping, chip, activity, {}, "graded")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_gated_neuron_takes_back_spikes_but_no_more_than_it_sent(backend):
     x = np.array([-1, 1, 1, 1, 0, 0, 0, -1, -1, -1, -1, 3, 0, -2])
-    spikes = simulate(whole(), x[None, :, None], backend).spikes["a"].ravel()
-    assert spikes.tolist() == [0, 0, 1, 1, 0, 0, 0, -1, -1, 0, 0, 1, 0, -1]
-    assert (
-        simulate(one(GATED, 1.0), x[None, :, None].astype(np.float32)).spikes["a"].ravel().tolist() == spikes.tolist()
-    )
+    x = x[None, :, None]
+    spikes = [simulate(*case).spikes["a"].ravel().tolist() for case in ((whole(), x, backend), (one(GATED, 1.0), x))]
+    assert spikes == [[0, 0, 1, 1, 0, 0, 0, -1, -1, 0, 0, 1, 0, -1]] * 2
 
 
 def test_gated_neuron_counts_what_its_inputs_add_up_to():

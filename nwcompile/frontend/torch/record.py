@@ -24,7 +24,7 @@ from nwcompile.frontend.torch.symbols import (
 from nwcompile.frontend.torch.track import Tracker, tensors_in
 from nwcompile.ir.neuron import NeuronSpec
 
-CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
+CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict, torch.fx.GraphModule)
 ORDERS = {"B": "one step [B, *]", "BT": "[B, T, *]", "TB": "[T, B, *]", "B*T": "[B*T, *]", "T*B": "[T*B, *]",
           "1B": "one step [1, B, *]"}  # fmt: skip
 
