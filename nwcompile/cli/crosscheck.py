@@ -10,11 +10,11 @@ import numpy as np
 
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.data import data_of
-from nwcompile.cli.evaluate import check_labels, share_right
 from nwcompile.cli.load import check_usage, model_network
 from nwcompile.cli.text import as_json, table
 from nwcompile.errors import OptionError
 from nwcompile.ir.program import Program
+from nwcompile.sim.accuracy import check_labels, share_right
 from nwcompile.sim.crosscheck import Crosscheck, crosscheck
 from nwcompile.sim.float_difference import FloatDifference
 from nwcompile.sim.inputs import prepare

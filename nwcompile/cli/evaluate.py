@@ -2,8 +2,6 @@
 
 from argparse import Namespace
 
-import numpy as np
-
 from nwcompile.cli.arguments import options_of
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.data import Data, data_of
@@ -13,7 +11,7 @@ from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
 from nwcompile.sim import simulate
-from nwcompile.sim.float_difference import answers
+from nwcompile.sim.accuracy import accuracy
 from nwcompile.sim.inputs import prepare
 
 
@@ -44,27 +42,6 @@ def run(args: Namespace) -> int:
         rows = [(name, f"{100 * part:.2f} %", len(data.y), notes[name]) for name, part in result.items()]
         print(table(("network", "accuracy", "samples", "on"), rows))
     return 0
-
-
-def accuracy(result: Run, labels: np.ndarray) -> float:
-    """Part of the samples whose label is the run's answer, 0..1. Raises ModelError for several outputs."""
-    if isinstance(result.output, dict):
-        raise ModelError(f"accuracy needs one output layer; this network has {', '.join(result.output)}")
-    check_labels(labels, int(np.prod(result.output.shape[2:])))
-    return share_right(answers(result), labels)
-
-
-def check_labels(labels: np.ndarray, n_outputs: int) -> None:
-    """Raise ModelError for labels that no output neuron stands for."""
-    if labels.min() < 0 or labels.max() >= n_outputs:
-        raise ModelError(
-            f"labels y are {labels.min()}..{labels.max()}, but the output has {n_outputs} neurons, 0..{n_outputs - 1}"
-        )
-
-
-def share_right(given: np.ndarray, labels: np.ndarray) -> float:
-    """Part of the answers that are the label, 0..1."""
-    return float(np.mean(given == labels))
 
 
 def measured(args: Namespace, result: Run, data: Data) -> dict[str, float] | None:

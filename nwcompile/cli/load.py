@@ -20,7 +20,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 
-AFTER_COMPILING = ("noc.", "cost.", "energy.", "core.cycle_ns")
+AFTER_COMPILING = ("noc.", "cost.", "energy.", "core.cycle_ns", "variation.")
 GRID = ("noc.columns", "noc.rows", "noc.cores_per_router")
 PICKLE_PROTOCOLS = (b"\2", b"\3", b"\4", b"\5")
 PICKLES = (".pt", ".pth", ".ckpt", ".pkl", ".pickle")

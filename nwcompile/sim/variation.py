@@ -1,0 +1,152 @@
+"""Device variation: what each of many devices, loaded with one program, computes; every device is a Program itself.
+
+Mismatch acts on analog quantities, so what is drawn must not be rounded away by the program's integers. A weight of 1
+times 1.1 would be 1 again. Numbers are therefore held finer, without changing what the ideal program computes:
+  - The shift of a synaptic sum moves into the weights, `(sum w*s) << shift = sum (w << shift)*s`: the weights get the
+    resolution that the state has anyway, and nothing else changes.
+  - Where that shift is less than FRACTION_BITS, weights, thresholds, biases, clamps and the state's range grow by the
+    powers of two that are missing. A LIF neuron is indifferent to that (only leaks are then rounded finer, and a
+    saturated state is less than 1 old unit larger).
+  - Decays are held in 16 bits, the most a program has.
+What each kind of variation does, e drawn from a standard normal distribution, r from a uniform one in 0..1:
+  weight     w -> round(w * (1 + weight*e)) for every stored weight, one e each: a synapse; or, on chips that share
+             kernels (`weights.sharing`), a number of a kernel in a core. Elsewhere every tap of a convolution is stored,
+             and varies, by itself.
+  stuck      a stored weight is 0 where r < stuck; it still takes its place and is read.
+  threshold  theta -> round(theta * max(1 + threshold*e, 0)), at least 1 where it was above 0, for every neuron. A reset
+             by subtraction subtracts the neuron's own threshold.
+  leak       what a neuron keeps in a step, b = 1 - decay/2^w, becomes b^max(1 + leak*e, 0): its leak rate 1/tau is
+             multiplied, as leak currents vary. Membrane and current each have an e. Without leak, or where nothing is
+             kept, nothing changes.
+  dead       a neuron with r < dead takes no input and never fires; a readout stays at 0.
+Biases, resets to a value, clamps and refractory periods are as designed.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from nwcompile.ir.chip_sections import Variation
+from nwcompile.ir.connection import Connection, Conv2d, Sparse
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.program import Program
+from nwcompile.ir.synapse_list import synapse_list
+
+FRACTION_BITS = 6  # of a unit of weight: one is rounded by less than 1 %
+LARGEST_WEIGHT_BITS = 27  # before mismatch: a factor up to 8 keeps the weights of every backend, 31 bits
+LARGEST_STATE_BITS = 32
+DECAY_BITS = 16
+STREAM = int.from_bytes(b"device")  # no other draw of this project has this spawn key
+KINDS = ("weight", "stuck", "threshold", "leak", "dead")
+
+
+@dataclass(frozen=True, eq=False)
+class Devices:
+    """The devices of `seed` that a program is loaded on, each as a Program of its own: `device(0)`, `device(1)`, ...
+
+    What a device is follows from the seed, its index and the program's structure alone, and each kind of variation has
+    random numbers of its own: `device(3)` has the same dead neurons whatever its weights are, and devices of two
+    programs of one structure are equal in all that is drawn.
+    """
+
+    program: Program
+    variation: Variation
+    seed: int = 0
+
+    def device(self, index: int) -> Program:
+        """The program as device `index`, 0 or more, computes it."""
+        network = self.program.network
+        layers = [network.node(name) for name in network.layers]
+        dead = {node.name: self._drawn("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
+                for i, node in enumerate(layers)}  # fmt: skip
+        nodes = {node.name: self._node(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
+        edges = tuple(self._connection(c, i, index, dead[c.target]) for i, c in enumerate(network.connections))
+        varied = Network(network.inputs, {name: nodes[name] for name in network.nodes}, edges)
+        old = self.program
+        return Program(varied, old.schedule, old.mapping, old.chip, old.axons, old.activity, old.manifest,
+                       old.on_multi_spike)  # fmt: skip
+
+    def _drawn(self, kind: str, index: int, place: int) -> np.random.Generator:
+        """The random numbers of one kind for one layer or connection of one device."""
+        key = (STREAM, index, KINDS.index(kind), place)
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+    @cached_property
+    def _finer(self) -> dict[str, tuple[int, int]]:
+        """Of each layer: bits by which its weights grow, and by which its state grows."""
+        network = self.program.network
+        return {name: finer(network, name) if self.variation.weight or self.variation.threshold else (0, 0)
+                for name in network.layers}  # fmt: skip
+
+    @cached_property
+    def _stored(self) -> list[tuple[Connection, np.ndarray, np.ndarray, int]]:
+        """Of each connection: itself, unrolled; its target neurons; the stored weight of each synapse; their number."""
+        return [self._unrolled(c) for c in self.program.network.connections]
+
+    def _unrolled(self, c: Connection) -> tuple[Connection, np.ndarray, np.ndarray, int]:
+        pre, post, place = synapse_list(c, self.program.network.node(c.source).shape)
+        stored, n_stored = np.arange(len(place)), len(place)
+        if not isinstance(c, Conv2d):
+            return c, post, stored, n_stored
+        weight = np.ravel(c.weight)
+        if self.program.chip.weights.sharing:
+            cores, core = np.unique(self.program.mapping.core_of[c.target], return_inverse=True)
+            stored, n_stored = core[post] * len(weight) + place, len(cores) * len(weight)
+        return Sparse(c.source, c.target, pre, post, weight[place], c.delay), post, stored, n_stored
+
+    def _connection(self, c: Connection, i: int, index: int, dead: np.ndarray) -> Connection:
+        """Connection i as device `index` has it; a convolution becomes its synapses, for they differ."""
+        c, post, stored, n_stored = self._stored[i]
+        value = np.ravel(c.weight) * 2.0 ** self._finer[c.target][0]
+        if self.variation.weight:
+            value *= (1 + self.variation.weight * self._drawn("weight", index, i).standard_normal(n_stored))[stored]
+        if self.variation.stuck:
+            value[(self._drawn("stuck", index, i).random(n_stored) < self.variation.stuck)[stored]] = 0
+        value[dead[post]] = 0
+        return c.replace(weight=np.rint(value).astype(np.int32).reshape(np.shape(c.weight)))
+
+    def _node(self, node: Node, i: int, index: int, dead: np.ndarray) -> Node:
+        """Layer i as device `index` has it."""
+        spec, shape, (in_weight, in_state) = node.neuron, node.shape, self._finer[node.name]
+        fixed, dead = spec.fixed, dead.reshape(shape)
+        state_bits, threshold = fixed.state_bits + in_state, spec.array("threshold", shape) << in_state
+        if self.variation.threshold:
+            e = self._drawn("threshold", index, i).standard_normal(shape)
+            varied = np.rint(threshold * np.maximum(1 + self.variation.threshold * e, 0)).astype(np.int64)
+            threshold = np.where(threshold > 0, np.maximum(varied, 1), varied)
+        changes = {"threshold": np.where(dead, 1 << (state_bits - 1), threshold)}  # no state reaches that
+        for name, bits in (("bias", in_state), ("bias_u", in_weight)):
+            changes[name] = np.where(dead, 0, spec.array(name, shape) << bits)
+        for name in ("reset_value", "v_min"):
+            if getattr(spec, name) is not None:
+                changes[name] = np.asarray(getattr(spec, name), np.int64) << in_state
+        decay_bits = fixed.decay_bits
+        if self.variation.leak:
+            drawn, decay_bits = self._drawn("leak", index, i), DECAY_BITS
+            for name in ("decay_v", "decay_u"):
+                factor = np.maximum(1 + self.variation.leak * drawn.standard_normal(shape), 0)
+                changes[name] = varied_decay(spec.array(name, shape), fixed.decay_bits, factor)
+        shift_bits = fixed.shift_bits - (in_weight - in_state)
+        fixed = type(fixed)(state_bits, decay_bits, shift_bits, fixed.overflow)
+        return Node(node.name, shape, spec.replace(fixed=fixed, **changes))
+
+
+def finer(network: Network, name: str) -> tuple[int, int]:
+    """Bits by which a layer's weights grow, and by which its state does: as many as its shift, or FRACTION_BITS.
+
+    Fewer where weights or state would not fit the widest that backends have.
+    """
+    fixed = network.node(name).neuron.fixed
+    largest = max((int(np.abs(c.weight.astype(np.int64)).max(initial=0)) for c in network.into(name)), default=0)
+    room = max(LARGEST_WEIGHT_BITS - largest.bit_length(), 0)
+    more = min(FRACTION_BITS - fixed.shift_bits, LARGEST_STATE_BITS - fixed.state_bits, room - fixed.shift_bits)
+    in_state = max(more, 0)
+    return min(fixed.shift_bits, room) + in_state, in_state
+
+
+def varied_decay(decay: np.ndarray, decay_bits: int, factor: np.ndarray) -> np.ndarray:
+    """Decays of `decay_bits` with their leak rates times `factor`, as decays of DECAY_BITS bits, int64."""
+    lost, whole = decay / (1 << decay_bits), 1 << DECAY_BITS
+    varied = np.rint(whole * (1 - (1 - lost) ** factor)).astype(np.int64)
+    return np.where(lost == 1, whole, varied)
