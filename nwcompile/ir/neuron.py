@@ -191,14 +191,11 @@ class NeuronSpec:
             raise ModelError(f"layer {layer!r}: refractory {np.min(self.refractory)} is negative; give steps >= 0")
         if self.spikes != "binary" and np.min(self.threshold) <= 0:
             raise ModelError(f"layer {layer!r}: spikes={self.spikes!r} needs a threshold above 0")
-        if self.spikes == "gated" and (self.reset, self.reset_timing, np.max(self.refractory)) != (
-            "subtract",
-            "now",
-            0,
-        ):
+        how = self.reset, self.reset_timing, int(np.max(self.refractory))
+        if self.spikes == "gated" and how != ("subtract", "now", 0):
             raise ModelError(
                 f"layer {layer!r}: spikes='gated' needs reset='subtract', reset_timing='now' and refractory=0, "
-                f"not {self.reset!r}, {self.reset_timing!r} and {np.max(self.refractory)}"
+                f"not {how[0]!r}, {how[1]!r} and {how[2]}"
             )
         if self.reset_timing == "both" and self.reset != "subtract":
             raise ModelError(f"layer {layer!r}: reset_timing='both' needs reset='subtract', not {self.reset!r}")
