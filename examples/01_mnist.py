@@ -47,7 +47,7 @@ def main() -> None:
     answers = nw.simulate(program, test, backend="sequence")
     accuracy["chip"] = mnist_snn.accuracy(answers.output, data.test_labels)
     check = nw.crosscheck(program, test[:N_CROSSCHECK])
-    run = nw.simulate(program, test[:N_CROSSCHECK], backend="cycle")
+    run = nw.simulate(program, test[:N_CROSSCHECK], backend="cycle", record="all")
     doc = nw.report(program, run, args.out, accuracy=accuracy, crosscheck=check)
 
     percent = {name: f"{100 * part:.1f} %" for name, part in accuracy.items()}

@@ -12,10 +12,13 @@ from nwcompile.cli.trace import check_flags, check_times, write_trace
 from nwcompile.cost.compare import measured_figures, moved, predicted_figures
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.program import Program
 from nwcompile.report import report
 from nwcompile.report.diff import GATE, diff, diff_text
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
+
+LARGEST_STATES = 1 << 25  # neurons times steps: 512 MiB for u and v, and as much while they are put in order
 
 
 def run(args: Namespace) -> int:
@@ -37,7 +40,8 @@ def run(args: Namespace) -> int:
     program = program_of(args.program, args.set)
     check_times(args, program)
     start = time.perf_counter()
-    result = simulate(program, data.x, backend, args.device, steps=args.steps, profile=backend == "cycle")
+    record = kept(program, data.x, args.steps)
+    result = simulate(program, data.x, backend, args.device, "aligned", record, args.steps, backend == "cycle")
     seconds = time.perf_counter() - start
     accuracy = measured(args, result, data)
     if trace_file is not None:
@@ -49,6 +53,16 @@ def run(args: Namespace) -> int:
         traced = "" if trace_file is None else f"\ntrace: {args.trace}"
         print(f"{render_text(doc)}\n\nreport: {folder / 'report.html'}{traced}")
     return 0
+
+
+def kept(program: Program, x, steps: int | None) -> str:
+    """What the run records: states too, in which membrane updates are counted, unless that would take too much memory.
+
+    The report says which: without states it has no membrane updates.
+    """
+    given = next(iter(x.values())) if isinstance(x, dict) else x
+    n_steps = steps if given is None else given.shape[0] * given.shape[1]
+    return "all" if n_steps * int((program.core_of >= 0).sum()) <= LARGEST_STATES else "spikes"
 
 
 def compare(args: Namespace) -> int:

@@ -20,6 +20,7 @@ def report(program: Program, run: Run, path, accuracy=None, crosscheck=None, mod
 
     `accuracy`: that of the chip, 0..1, or {"float": ..., "chip": ...}; `crosscheck`: what `nwcompile.crosscheck` gave;
     `model_dt`: seconds of a step of the model, and `wall_seconds` what simulating took, for the real-time factors.
+    Membrane updates are counted in runs with `record="all"`.
     Raises ArtifactError if the folder cannot be written (then nothing is written) and ModelError if
     `run` is not one of `program`.
     """

@@ -17,6 +17,7 @@ from nwcompile.ir.run import Run
 from nwcompile.report.bus import collect_bus
 from nwcompile.report.dropped import collect_dropped
 from nwcompile.report.multicast import collect_multicast
+from nwcompile.report.neurobench import collect_neurobench
 from nwcompile.report.profile import collect_profile
 from nwcompile.report.text import io_text, multi_spike, verdict
 from nwcompile.sim.crosscheck import Crosscheck
@@ -57,6 +58,7 @@ def collect(
         "real_time": real_time(run, model_dt, wall_seconds),
         "energy": _energy(s),
         "events_per_sample": s.events,
+        "neurobench": collect_neurobench(program, run),
         "multi_spike": _multi_spike(program, s),
         "multicast": collect_multicast(program.chip, s),
         "io": _io(program, s),

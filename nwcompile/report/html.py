@@ -1,6 +1,6 @@
 """HTML: the content of report.json as one self-contained page: inline style and drawings, nothing from the network."""
 
-from nwcompile.report import quantization, tables
+from nwcompile.report import neurobench, quantization, tables
 from nwcompile.report.bus import bus_card
 from nwcompile.report.maps import core_map, link_map
 from nwcompile.report.markup import Markup, tag
@@ -42,6 +42,7 @@ def render_html(doc: dict) -> str:
         _row(_card("whole", "Layers", ABOUT_LAYERS, tables.layer_table(doc))),
         *_quantization(doc),
         _row(*_energy(doc), notes),
+        _row(_card("whole", "NeuroBench", neurobench.ABOUT, neurobench.neurobench_table(doc))),
         _row(_provenance(doc)),
     ]
     return DOCTYPE + tag("html", head, tag("body", tag("main", *parts)), lang="en")

@@ -134,6 +134,20 @@ def test_cli_report_measures_and_compares_with_the_float_model(command, model, f
     assert sorted(p.name for p in (folder / "report").iterdir()) == ["report.html", "report.json"]
 
 
+def test_cli_report_counts_membrane_updates_unless_states_would_take_too_much_memory(command, model, monkeypatch):
+    command(f"{COMPILE} -o build")
+    program = nw.Program.load("build/net.nwc")
+    n_states = np.load("data.npz")["x"][:, :, 0].size * sum(
+        program.network.node(n).n_neurons for n in program.network.layers
+    )
+    counted = []
+    for largest in (n_states, n_states - 1):
+        monkeypatch.setattr("nwcompile.cli.report.LARGEST_STATES", largest)
+        doc = json.loads(command("report build/net.nwc --input data.npz -o report --json")[1])
+        counted.append(doc["neurobench"]["membrane_updates_per_sample"] is not None)
+    assert counted == [True, False]
+
+
 def test_cli_evaluate_compiles_a_model_and_compares(command, model):
     code, out, _ = command("evaluate toy:make --chip tiny --calibration data.npz --input data.npz --json")
     result = json.loads(out)

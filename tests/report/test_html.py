@@ -59,7 +59,7 @@ def test_page_has_every_part_and_needs_no_network():
     assert page.addresses == []
     assert not re.search(r"https?:|url\(|@import|<script|<link|<img", text)
     for title in ("Fit", "Cores", "Links", "Floorline", "Step by step", "Where the time goes", "Layers", "Energy",
-                  "Do the backends agree?", "Warnings", "Provenance"):  # fmt: skip
+                  "Do the backends agree?", "Warnings", "NeuroBench", "Provenance"):  # fmt: skip
         assert f"<h2>{title}</h2>" in text
     assert collect(program, run_of(program), {"float": 0.93, "chip": 0.925})["verdict"] in words
     assert program.hash in words
@@ -109,7 +109,7 @@ def test_every_figure_of_the_tables_has_a_unit():
     for cell in re.findall(r'<td data-label="[^"]*">(.*?)</td>', text):
         words = re.sub(r"<[^>]*>", "", cell)
         assert words == "" or re.fullmatch(
-            r"[\d\s.]+(%|us|nJ|bits|axons|neurons|cores?|spikes|synops)|no limit", words
+            r"[\d\s.]+(%|us|nJ|bits|axons|neurons|cores?|spikes|synops|bytes|operations|updates)|no limit", words
         ), cell
 
 

@@ -122,6 +122,11 @@ def test_terminal_shows_verdict_fit_layers_and_warnings():
         "",
         "energy of a synop: 118 pJ, everything included",
         "",
+        "NeuroBench  footprint  connection sparsity  activation sparsity   dense synops  effective MACs  effective ACs"
+        "  membrane updates",
+        "             45 bytes                0.0 %                0.0 %  72 operations    0 operations  54 operations"
+        "                 –",
+        "",
         "warning: fc1: neuron 3 never fires",
     ]
 

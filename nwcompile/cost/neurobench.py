@@ -1,0 +1,191 @@
+"""NeuroBench: the complexity figures by which neuromorphic algorithms are compared, of a network and one run of it.
+
+Definitions: J. Yik et al., "NeuroBench: a framework for benchmarking neuromorphic computing algorithms and systems",
+arXiv 2304.04640, algorithm track, "complexity metrics"; what that leaves open is as in the PyPI package neurobench
+2.3.0, whose figures `tests/cost/neurobench.json` holds. Where the two of us differ:
+
+- The package counts a torch module, this counts the network that runs: a Program has batch norm and pooling folded into
+  its weights, weights rounded (some to 0, which makes them ineffective), and images turned into spikes.
+- Footprint: parameters and buffers as float32 there; here of a float network too, of a Program at the widths that its
+  chip stores. The package adds a framework's own buffers (of snnTorch reset codes, say), and no state before a run.
+- A `Sparse` connection counts as the matrix that it fills, zeros included, in the connection sparsity and the dense
+  operations: the Linear that a framework has for it. Its footprint is that of the list.
+- MAC or AC is decided there for each call of a layer, a step of a batch, here for a source in the whole run: MACs where
+  it ever sends anything but -1, 0 and 1. Spikes that go one by one (`on_multi_spike="repeat"`) are ACs, each of them.
+- The synops of a Run are what the chip reads: zeros stored in a row are read, and a last spike's message is sent though
+  no step of the run takes it. Effective operations leave out both.
+- Layers that never fire have no activations here; there they have zeros.
+- A membrane is compared as a step leaves it, after the reset, as there of snnTorch neurons with `reset_delay=False`;
+  with a delay theirs stays above the threshold until the next step, and is counted for that too.
+- The package counts calls: a recurrent sum that snnTorch computes twice a step (RLeaky, reset to zero) is there twice.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from nwcompile.cost.traffic import synapse_bits
+from nwcompile.cost.wiring import synapse_count
+from nwcompile.errors import ModelError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.program import DENSE, SPARSE, Program
+from nwcompile.ir.run import Run
+
+FLOAT_BITS = 32
+DEFAULTS = {f.name: f.default for f in fields(NeuronSpec)}
+
+
+@dataclass(frozen=True)
+class NeuroBench:
+    """Static figures of a network, and figures of a run as means per sample.
+
+    `synapse_bytes`: weights, shared kernels once, and biases of connections; `neuron_bytes`: the neurons' numbers that
+    are not at their default; both are the footprint. `state_bytes`: u and v (i and v) of every neuron, not in it.
+    `connection_sparsity`: zero weights over all; `activation_sparsity`: 1 - spikes / (neurons * steps), inputs left
+    out. Synaptic operations: `dense_synops` as if every weight and input were not 0, `effective_macs` and
+    `effective_acs` those where neither is, by whether the input has other values than -1, 0 and 1; biases are none.
+    `membrane_updates`: neurons whose v a step changes, every neuron in its first step; None where states are not kept.
+    """
+
+    synapse_bytes: int
+    neuron_bytes: int
+    state_bytes: int
+    connection_sparsity: float
+    activation_sparsity: float
+    dense_synops: float
+    effective_macs: float
+    effective_acs: float
+    membrane_updates: float | None
+
+    @property
+    def footprint_bytes(self) -> int:
+        """What the network takes in memory: synapses and numbers of neurons."""
+        return self.synapse_bytes + self.neuron_bytes
+
+
+def neurobench(model: Network | Program, run: Run, graded: Collection[str] | None = None) -> NeuroBench:
+    """The NeuroBench figures of a Program or a normalized Network, and a run of it.
+
+    Membrane updates need a run with `record="all"`. `graded`: the inputs and layers that send more than -1, 0 and 1;
+    None: those of which the run has counted it, which it does of integers only. Raises ModelError for another model's
+    run.
+    """
+    network, chip = (model.network, model.chip) if isinstance(model, Program) else (model, None)
+    if run.activity is None or set(run.activity.counts) != set(network.offsets):
+        raise ModelError("the run is not one of this network; simulate the network and take that run")
+    activity, effective = run.activity, {"mac": 0, "ac": 0}
+    if graded is None:
+        one_by_one = isinstance(model, Program) and model.repeats
+        graded = [name for name, m in activity.multi.items() if m.largest > 1 and not one_by_one]
+    for c, delay in zip(network.connections, _delays(model, run), strict=True):
+        taken = activity.counts[c.source][: max(activity.n_steps - delay, 0)].sum(0, dtype=np.int64)
+        effective["mac" if c.source in graded else "ac"] += int(taken @ fan_out(network, c))
+    sizes = [_size(network, c) for c in network.connections]
+    n_zeros = sum(n - np.count_nonzero(c.weight) for n, c in zip(sizes, network.connections, strict=True))
+    dense = sum(_dense_synops(network, c) for c in network.connections) * activity.n_steps
+    return NeuroBench(
+        *_bytes(network, chip), float(n_zeros / max(sum(sizes), 1)), _activation_sparsity(network, run), float(dense),
+        effective["mac"] / activity.n_samples, effective["ac"] / activity.n_samples, _membrane_updates(network, run),
+    )  # fmt: skip
+
+
+def fan_out(network: Network, connection: Connection) -> np.ndarray:
+    """int64[source]: weights other than 0 that a spike of each source neuron is multiplied by, padded taps left out."""
+    shape = network.node(connection.source).shape
+    if isinstance(connection, Dense):
+        return np.count_nonzero(connection.weight, axis=0).astype(np.int64)
+    if isinstance(connection, Sparse):
+        n = network.node(connection.source).n_neurons
+        return np.bincount(np.asarray(connection.pre)[np.asarray(connection.weight) != 0], minlength=n)
+    if not isinstance(connection, Conv2d):
+        raise connection.fail("its operations are not counted; normalize the network first")
+    (channels, *size), (n_out, *out) = connection.geometry(shape)
+    weight = np.asarray(connection.weight)
+    by_group = np.count_nonzero(weight.reshape(connection.groups, -1, *weight.shape[1:]), axis=1)
+    taps = by_group.reshape(channels, *weight.shape[2:]).astype(np.int64)
+    rows, columns = (_reads(connection, axis, size[axis], out[axis]) for axis in (0, 1))
+    return np.einsum("ckl,kh,lw->chw", taps, rows, columns).reshape(-1)
+
+
+def _reads(connection: Conv2d, axis: int, size: int, n_out: int) -> np.ndarray:
+    """int64[tap, place]: whether an output reads this place of an axis of the source with this tap of the kernel."""
+    stride, padding, dilation = (pair(getattr(connection, n))[axis] for n in ("stride", "padding", "dilation"))
+    n_taps = np.shape(connection.weight)[2 + axis]
+    place = np.arange(n_out) * stride - padding + np.arange(n_taps)[:, None] * dilation
+    return (place[:, :, None] == np.arange(size)).sum(1)
+
+
+def _delays(model: Network | Program, run: Run) -> Collection[int]:
+    """Steps from a spike to the step that takes it, of every connection."""
+    if isinstance(model, Program) and run.window == "hardware" and model.schedule.period == 1:
+        return model.schedule.delay
+    network = model.network if isinstance(model, Program) else model
+    return [c.aligned_delay for c in network.connections]
+
+
+def _size(network: Network, c: Connection) -> int:
+    """Weights of a connection, of a sparse one those of its matrix."""
+    if isinstance(c, Sparse):
+        return network.node(c.source).n_neurons * network.node(c.target).n_neurons
+    return int(np.size(c.weight))
+
+
+def _dense_synops(network: Network, c: Connection) -> int:
+    return _size(network, c) if isinstance(c, Sparse) else synapse_count(network, c)
+
+
+def _bytes(network: Network, chip: Chip | None) -> tuple[int, int, int]:
+    """Bytes of the synapses, of the neurons' numbers and of the states, each rounded up."""
+    synapses = sum(_synapse_bits(c, chip) for c in network.connections)
+    numbers = states = 0
+    for name in network.layers:
+        node = network.node(name)
+        numbers += sum(np.size(getattr(node.neuron, n)) * _number_bits(n, chip) for n in _given(node))
+        n_states = 2 if chip is not None or node.neuron.alpha is not None else 1
+        states += node.n_neurons * n_states * (FLOAT_BITS if chip is None else chip.state.bits)
+    return -(-synapses // 8), -(-numbers // 8), -(-states // 8)
+
+
+def _synapse_bits(c: Connection, chip: Chip | None) -> int:
+    n_biases = 0 if c.bias is None else np.size(c.bias)
+    if chip is None:
+        return (np.size(c.weight) + n_biases) * FLOAT_BITS
+    return np.size(c.weight) * synapse_bits(c, SPARSE if isinstance(c, Sparse) else DENSE, chip)
+
+
+def _given(node: Node) -> list[str]:
+    """The numbers of a layer's neurons that are not at their default; a threshold always is one of them."""
+    values = {name: getattr(node.neuron, name) for name in NeuronSpec.NUMBERS}
+    return [n for n, v in values.items() if n == "threshold" or np.ndim(v) or v is not None and v != DEFAULTS[n]]
+
+
+def _number_bits(name: str, chip: Chip | None) -> int:
+    if chip is None:
+        return FLOAT_BITS
+    of = {"threshold": chip.neuron.threshold_bits, "bias": chip.neuron.bias_bits, "bias_u": chip.neuron.bias_bits,
+          "decay_u": chip.state.decay_bits, "decay_v": chip.state.decay_bits}  # fmt: skip
+    return of.get(name, chip.state.bits)
+
+
+def _activation_sparsity(network: Network, run: Run) -> float:
+    activity, n_spikes, n_all = run.activity, 0, 0
+    for name in network.layers:
+        if network.node(name).neuron.fires:
+            several = activity.multi.get(name)
+            n_spikes += int((activity.counts[name] if several is None else several.events).sum(dtype=np.int64))
+            n_all += network.node(name).n_neurons * activity.n_steps * activity.n_samples
+    return 1 - n_spikes / n_all if n_all else 0.0
+
+
+def _membrane_updates(network: Network, run: Run) -> float | None:
+    if set(run.states) != set(network.layers):
+        return None
+    n = 0
+    for states in run.states.values():
+        v = states["v"]
+        n += v[:, 0].size + int(np.count_nonzero(v[:, 1:] != v[:, :-1]))
+    return n / run.n_samples
