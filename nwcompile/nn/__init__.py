@@ -5,6 +5,7 @@ from nwcompile.nn.h1 import H1v1Frontend, H1v1Layer, H1v1Synapse, H1v2Frontend, 
 from nwcompile.nn.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.losses import SignAnnealing, firing_rate_target_mse_loss, topology_loss, weight_magnitude_loss
 from nwcompile.nn.prepare import prepare_net
+from nwcompile.nn.quantized_relu import QuantizedReLU
 from nwcompile.nn.sequential import Sequential
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "H1v2Synapse",
     "LIFLayer",
     "LIFSynapse",
+    "QuantizedReLU",
     "Sequential",
     "SignAnnealing",
     "data",

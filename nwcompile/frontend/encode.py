@@ -1,0 +1,63 @@
+"""Encoding: real-valued samples as what a chip takes in every step, once, on the host (DESIGN 4.2)."""
+
+from operator import index
+
+import numpy as np
+
+from nwcompile.errors import ModelError, OptionError, unknown_choice
+from nwcompile.sim.inputs import LARGEST_SPIKE
+
+KINDS = ("current", "bernoulli")
+
+
+def encode(x, steps: int, kind: str = "current", unit: float = 1.0, seed: int = 0) -> np.ndarray:
+    """Samples `[B, *shape]` as whole numbers of `unit` in every step: int32 `[B, steps, *shape]`, at least int8.
+
+    `current`: an integrate-and-fire neuron for every entry is fed the entry as a constant current and sends as many
+    units as fit, negative ones for negative entries; after t steps it has sent `t * x / unit`, rounded half up. Where
+    entries are multiples of `unit` that is the same number in every step, the constant current itself, which takes a
+    chip that carries such numbers; with the default unit, entries of 0..1 become single spikes. `bernoulli`: in every
+    step each entry is a spike, with the sign of the entry, with chance `|x| / unit`, drawn from `seed`. Raises
+    ModelError for unusable samples and for chances above 1, OptionError.
+    """
+    if kind not in KINDS:
+        raise OptionError(unknown_choice("kind", kind, KINDS))
+    try:
+        n_steps = index(steps)
+    except TypeError:
+        n_steps = 0
+    if isinstance(steps, bool) or n_steps < 1:
+        raise OptionError(f"steps={steps!r} must be a whole number from 1 on")
+    if not isinstance(unit, int | float) or not 0 < unit < float("inf"):
+        raise OptionError(f"unit={unit!r} must be a number above 0: what a 1 of the input is worth")
+    samples = _samples(x) / unit
+    most = float(np.abs(samples).max())
+    if most > (1 if kind == "bernoulli" else LARGEST_SPIKE):
+        limit = "a chance is at most 1" if kind == "bernoulli" else f"an input sends at most {LARGEST_SPIKE} in a step"
+        raise ModelError(f"samples go up to {most:g} units of {unit:g}, but {limit}; give a larger unit, or scale them")
+    shape = (len(samples), n_steps, *samples.shape[1:])
+    numbers = np.empty(shape, np.int8 if most <= 127 else np.int32)
+    if kind == "bernoulli":
+        rng, signs = np.random.default_rng(seed), np.sign(samples).astype(np.int8)
+        for b in range(len(samples)):
+            numbers[b] = (rng.random(shape[1:]) < np.abs(samples[b])) * signs[b]
+        return numbers
+    sent = np.zeros_like(samples)
+    for t in range(n_steps):
+        due = np.floor((t + 1) * samples + 0.5)
+        numbers[:, t] = due - sent
+        sent = due
+    return numbers
+
+
+def _samples(x) -> np.ndarray:
+    """The samples as float64 `[B, *shape]`."""
+    try:
+        array = np.asarray(x.detach().cpu().numpy() if hasattr(x, "detach") else x)
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise ModelError(f"samples must be numbers [B, *shape]: {e}") from None
+    if array.dtype.kind not in "biuf" or array.ndim < 2 or 0 in array.shape:
+        raise ModelError(f"samples must be numbers [B, *shape], got {array.dtype} of shape {list(array.shape)}")
+    if not np.isfinite(array).all():
+        raise ModelError("samples have NaN or infinite values; clean the data first")
+    return array.astype(np.float64)

@@ -1,0 +1,159 @@
+"""Conversion: an artificial ReLU network as a network of integrate-and-fire neurons that computes it in time."""
+
+from collections.abc import Callable
+from operator import index
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ModelError, OptionError, unknown_choice
+from nwcompile.frontend.torch import from_torch
+from nwcompile.frontend.torch.activations import Traced, activations, traced
+from nwcompile.frontend.torch.inputs import unwrapped
+from nwcompile.frontend.torch.operations import verify_finite
+from nwcompile.ir.connection import Scale
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.nn import QuantizedReLU
+
+MOST_STEPS = 1 << 20
+EXAMPLES = 2  # samples that the network's structure is read on
+
+
+def convert(
+    ann: torch.nn.Module, calibration, steps: int, method: str = "percentile", percentile: float = 99.9,
+    unit: float = 1.0,
+) -> Network:  # fmt: skip
+    """The float network of integrate-and-fire neurons that computes a trained ReLU network in `steps` steps.
+
+    `ann` is a Sequential or any traceable module, residual ones included, of Linear, Conv1d, Conv2d, BatchNorm, average
+    pooling, Flatten, Dropout and ReLU, whose input is `[B, *shape]`; it is left as it was. `calibration` are samples
+    `[B, *shape]` of its training data. Every ReLU becomes a layer of neurons in the network's own units: v adds up what
+    the ReLU is given, a spike is worth the threshold, which the neuron subtracts, so that the mean over the steps of
+    what it sends is the activation. Weights stay as they are. Half a threshold, spread over the steps as a bias, makes
+    the count a rounded one (Bu et al., ICLR 2022, there as initial potential). `method` says what a spike is worth:
+
+    - `max`: the layer's largest activation on the samples (threshold balancing, Diehl et al., IJCNN 2015);
+    - `percentile`: that percentile of its activations above 0 (Rueckauer et al., Front. Neurosci. 2017);
+    - `quantized`: levels * step of its `nn.QuantizedReLU`. The neurons may send negative spikes to take back what they
+      sent too early (spikes `gated`, the calcium-gated bipolar neuron of Gao et al., Front. Neurosci. 2023), and in
+      steps = levels steps compute what was trained. On a chip without negative spikes they send none, with a warning.
+
+    The input of the network is the sample, in every step, as real numbers (constant current), or whole numbers of
+    `unit`, which a chip takes: `nwcompile.encode` makes them. Logits are the mean of the output over the steps. Raises
+    ModelError for modules that no spikes can stand for (all of them), a layer that is never active on the calibration,
+    unusable calibration or weights; OptionError.
+    """
+    if not isinstance(ann, torch.nn.Module):
+        raise ModelError(f"convert takes a torch.nn.Module, not {type(ann).__name__}")
+    if method not in METHODS:
+        raise OptionError(unknown_choice("method", method, METHODS))
+    steps = _verified(steps, percentile, unit)
+    verify_finite(unwrapped(ann))
+    net = traced(ann)
+    _verify_relus(net, method)
+    samples = _samples(calibration, net)
+    values = activations(net, samples)
+    worth = {}
+    for path, above in values.items():
+        if np.isnan(above).any():
+            raise ModelError(
+                f"layer {path!r} gives NaN on the calibration samples; the network is not usable, train it again"
+            )
+        if not above.size:
+            raise ModelError(
+                f"layer {path!r} is never above 0 on the {len(samples)} calibration samples, so its threshold cannot "
+                "be chosen; give samples as the network was trained on, scaled as there, or train it again"
+            )
+        worth[path] = METHODS[method](net.module.get_submodule(path), above, percentile)
+    for path in net.relus:
+        net.module.set_submodule(path, torch.nn.ReLU())
+    spikes = "gated" if method == "quantized" else "binary"
+    neuron = NeuronSpec(strict=False, reset="subtract", spikes=spikes)
+    network = from_torch(net.module, samples[:EXAMPLES], layout="B", relu=neuron)
+    return _balanced(network, worth, steps, unit)
+
+
+def _largest(_relu, above: np.ndarray, _percentile: float) -> float:
+    return float(above.max())
+
+
+def _percentile(_relu, above: np.ndarray, percentile: float) -> float:
+    return float(np.percentile(above, percentile))
+
+
+def _trained(relu: QuantizedReLU, _above: np.ndarray, _percentile: float) -> float:
+    return relu.levels * float(relu.step.detach())
+
+
+METHODS: dict[str, Callable] = {"max": _largest, "percentile": _percentile, "quantized": _trained}
+
+
+def _balanced(network: Network, worth: dict[str, float], steps: int, unit: float) -> Network:
+    """Thresholds of what a spike is `worth`, which is also what the layers behind it receive for one."""
+    scales = dict(worth) if unit == 1 else {**dict.fromkeys(network.inputs, unit), **worth}
+    nodes, connections, values = {}, [], {}
+    for name, node in network.nodes.items():
+        spec = node.neuron
+        if name in worth:
+            spec = spec.replace(threshold=worth[name], bias=worth[name] / (2 * steps))
+        nodes[name] = Node(name, node.shape, spec)
+    for c in network.connections:
+        if c.source in scales and c.source not in values:
+            value = f"{c.source}/value"
+            values[c.source] = value
+            nodes[value] = Node(value, network.node(c.source).shape)
+            connections.append(Scale(c.source, value, scales[c.source]))
+        connections.append(c.replace(source=values.get(c.source, c.source)))
+    balanced = Network(network.inputs, nodes, tuple(connections))
+    balanced.verify()
+    return balanced
+
+
+def _verified(steps, percentile, unit) -> int:
+    try:
+        whole = index(steps)
+    except TypeError:
+        whole = 0
+    if isinstance(steps, bool) or not 1 <= whole <= MOST_STEPS:
+        raise OptionError(f"steps={steps!r} must be a whole number from 1 to {MOST_STEPS}")
+    if not isinstance(percentile, int | float) or not 0 < percentile <= 100:
+        raise OptionError(f"percentile={percentile!r} must be a number above 0, at most 100")
+    if not isinstance(unit, int | float) or not 0 < unit < float("inf"):
+        raise OptionError(f"unit={unit!r} must be a number above 0: what a 1 of the input is worth")
+    return whole
+
+
+def _verify_relus(net: Traced, method: str) -> None:
+    """Raise ModelError unless all ReLUs are quantized ones, or none is."""
+    quantized = [path for path in net.relus if isinstance(net.module.get_submodule(path), QuantizedReLU)]
+    plain = [path for path in net.relus if path not in quantized]
+    if method == "quantized" and plain:
+        raise ModelError(
+            f"method 'quantized' needs an nn.QuantizedReLU in the place of every ReLU, trained as that; plain ones: "
+            f"{', '.join(map(repr, plain))}; replace and train them, or use method='percentile'"
+        )
+    if method != "quantized" and quantized:
+        raise ModelError(
+            f"{', '.join(map(repr, quantized))} are quantized ReLUs, whose steps say what a spike is worth; "
+            f"use method='quantized', not {method!r}"
+        )
+
+
+def _samples(calibration, net: Traced) -> torch.Tensor:
+    """The calibration samples `[B, *shape]` on the network's device and in its number type."""
+    if calibration is None:
+        raise ModelError("convert needs calibration samples [B, *shape]; a hundred of the training data will do")
+    try:
+        x = torch.as_tensor(calibration)
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise ModelError(f"calibration must be numbers [B, *shape]: {e}") from None
+    if x.ndim < 2 or 0 in x.shape:
+        raise ModelError(
+            f"calibration must be samples [B, *shape], at least one, got shape {list(x.shape)}; "
+            "give a hundred of the training data"
+        )
+    if x.is_complex() or (x.is_floating_point() and not x.isfinite().all()):
+        raise ModelError("calibration has NaN, infinite or complex values; clean the data first")
+    parameter = next((p for p in net.module.parameters() if p.is_floating_point()), torch.empty(0))
+    return x.detach().to(parameter.device, parameter.dtype)

@@ -1,0 +1,63 @@
+"""Quantized ReLU: the activation that a spiking neuron computes in so many steps, for training before conversion."""
+
+import math
+from operator import index
+
+import torch
+
+from nwcompile.errors import ModelError, OptionError
+
+
+class QuantizedReLU(torch.nn.Module):
+    """`step * clip(floor(x / step + 1/2), 0, levels)`, element by element, with a learned step.
+
+    What a calcium-gated neuron of `nwcompile.convert(..., steps=levels, method="quantized")` sends in `levels` steps:
+    a spike is worth `levels * step`, its mean over the steps a whole number of `step`. The gradient goes straight
+    through the rounding; that of the step, a parameter, is LSQ's (Esser et al., ICLR 2020, eq. 3, scaled by
+    1 / sqrt(levels * entries of a sample)), by which the range adapts. Without `step` the first batch in training, or
+    `calibrate`, sets it so that the largest level is the 99.9th percentile of what is above 0. OptionError for levels
+    that are no whole number from 1 on or a step not above 0, ModelError for a step that was never set.
+    """
+
+    PERCENTILE = 0.999
+
+    def __init__(self, levels: int, step: float | None = None):
+        super().__init__()
+        try:
+            whole = index(levels)
+        except TypeError:
+            whole = 0
+        if isinstance(levels, bool) or whole < 1:
+            raise OptionError(f"levels={levels!r} must be a whole number from 1 on: the steps of the spiking network")
+        if step is not None and not 0 < step < math.inf:
+            raise OptionError(f"step={step!r} must be a number above 0, or None to set it by the first batch")
+        self.levels = whole
+        self.step = torch.nn.Parameter(torch.tensor(0.0 if step is None else float(step)))
+
+    @torch.no_grad()
+    def calibrate(self, x: torch.Tensor) -> None:
+        """Set the step by what it will be given, any shape. ModelError if nothing of it is above 0."""
+        above = x[x > 0]
+        if not above.numel():
+            raise ModelError(
+                "QuantizedReLU is given nothing above 0, so it can set no step; give it other data or step="
+            )
+        rank = max(1, math.ceil(self.PERCENTILE * above.numel()))
+        self.step.copy_(above.float().kthvalue(rank).values / self.levels)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The quantized activations, of x's shape and dtype."""
+        if self.training and not self.step.detach() > 0:
+            self.calibrate(x.detach())
+        if not self.step.detach() > 0:
+            raise ModelError(
+                f"QuantizedReLU has the step {float(self.step.detach()):g}; train it for a batch, call calibrate(x), "
+                "or give step="
+            )
+        scale = 1 / math.sqrt(self.levels * max(1, x[0].numel()))
+        step = self.step * scale + (self.step * (1 - scale)).detach()
+        scaled = (x / step).clamp(0, self.levels)
+        return (scaled + (torch.floor(scaled + 0.5) - scaled).detach()) * step
+
+    def extra_repr(self) -> str:
+        return f"levels={self.levels}, step={float(self.step.detach()):.4g}"
