@@ -28,6 +28,7 @@ _HOME = {
     "Options": "nwcompile.ir.options",
     "Pool2d": "nwcompile.ir.connection",
     "Program": "nwcompile.ir.program",
+    "Robustness": "nwcompile.sim.robustness",
     "Run": "nwcompile.ir.run",
     "Scale": "nwcompile.ir.connection",
     "Sparse": "nwcompile.ir.connection",
@@ -38,6 +39,7 @@ _HOME = {
     "from_lava": "nwcompile.frontend.lava",
     "from_nir": "nwcompile.frontend.nir",
     "from_torch": "nwcompile.frontend.torch",
+    "robustness": "nwcompile.sim.robustness",
     "simulate": "nwcompile.sim",
     "to_nir": "nwcompile.frontend.nir.write",
 }

@@ -20,6 +20,7 @@ VERBS = {
     "simulate": "run a program (or a float model) on an input",
     "evaluate": "accuracy on labelled data: float, and on the chip",
     "bits": "the narrowest weights of each layer that keep the accuracy, for --bits",
+    "robustness": "accuracy of a program on many devices that differ: mismatch, stuck synapses, dead neurons",
     "crosscheck": "run a model or program on several backends: each layer, and the first difference",
     "report": "run a program on an input and write its report; or compare two mappings (--diff)",
     "export": "a program as the files of another simulator",

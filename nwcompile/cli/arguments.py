@@ -112,6 +112,26 @@ def _bits(parser: Parser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="FILE.toml", help="the widths, as --bits reads them")
 
 
+def _robustness(parser: Parser) -> None:
+    from nwcompile.sim.robustness import MOST_DEVICES  # not for every verb: it loads Numba
+
+    parser.add_argument("program", metavar="PROGRAM.nwc")
+    parser.add_argument("--input", required=True, metavar="X.npz", help="samples x [B, T, *shape] and labels y [B]")
+    parser.add_argument("--samples", type=_whole, default=100, metavar="N",
+                        help=f"devices to draw, at most {MOST_DEVICES} (default: 100)")  # fmt: skip
+    parser.add_argument("--seed", type=_whole, default=0, metavar="N", help="which devices are drawn (default: 0)")
+    for name, text in (
+        ("weight", "standard deviation of every stored weight, as a part of it: 0.1 for 10 %%"),
+        ("threshold", "the same of every neuron's threshold"),
+        ("leak", "the same of every neuron's leak rates"),
+        ("stuck", "share of the stored weights that are stuck at 0"),
+        ("dead", "share of the neurons that never fire"),
+    ):
+        parser.add_argument(f"--{name}", type=_number, metavar="X", help=f"{text} (default: the chip file's)")
+    _backend(parser, "sequence")
+    parser.set_defaults(backend="sequence")
+
+
 def _crosscheck(parser: Parser) -> None:
     _model(parser, PROGRAM_OR_MODEL)
     _input(parser)
@@ -181,6 +201,7 @@ def _chips(parser: Parser) -> None:
 
 PARSERS = {
     "compile": _compile, "check": _check, "simulate": _simulate, "evaluate": _evaluate, "bits": _bits,
+    "robustness": _robustness,
     "crosscheck": _crosscheck, "report": _report, "export": _export, "show": _show, "noc": _noc, "chips": _chips,
 }  # fmt: skip
 

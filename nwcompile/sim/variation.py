@@ -10,8 +10,8 @@ times 1.1 would be 1 again. Numbers are therefore held finer, without changing w
   - Decays are held in 16 bits, the most a program has.
 What each kind of variation does, e drawn from a standard normal distribution, r from a uniform one in 0..1:
   weight     w -> round(w * (1 + weight*e)) for every stored weight, one e each: a synapse; or, on chips that share
-             kernels (`weights.sharing`), a number of a kernel in a core. Elsewhere every tap of a convolution is stored,
-             and varies, by itself.
+             kernels (`weights.sharing`), a number of a kernel in a core. Elsewhere each tap of a convolution is stored
+             for each target neuron, and varies, by itself.
   stuck      a stored weight is 0 where r < stuck; it still takes its place and is read.
   threshold  theta -> round(theta * max(1 + threshold*e, 0)), at least 1 where it was above 0, for every neuron. A reset
              by subtraction subtracts the neuron's own threshold.

@@ -1,0 +1,100 @@
+"""`nwcompile robustness`: the accuracy of a program on many devices that differ, and on the ideal one."""
+
+import sys
+from argparse import Namespace
+from dataclasses import asdict
+
+import numpy as np
+
+from nwcompile.cli.data import read_data
+from nwcompile.cli.load import program_of
+from nwcompile.cli.text import as_json, count, table
+from nwcompile.errors import ModelError
+from nwcompile.ir.chip_sections import Variation
+from nwcompile.ir.program import Program
+from nwcompile.sim.robustness import Robustness, accuracies, varied
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+N_BINS = 10
+INTERRUPTED = 130
+
+
+def run(args: Namespace) -> int:
+    program = program_of(args.program, args.set)
+    given = Variation(args.weight, args.threshold, args.leak, args.stuck, args.dead)
+    variation = varied(program.chip, given)  # before the samples are read
+    data = read_data(args.input)
+    if data.y is None:
+        raise ModelError(f"{args.input}: no labels; robustness needs them under the key y of a .npz file")
+    parts: list[float] = []
+    code = 0
+    try:
+        for part in accuracies(program, data.x, data.y, given, args.samples, args.seed, args.backend, args.device):
+            parts.append(part)
+            _show(parts, args.samples)
+    except KeyboardInterrupt:
+        if len(parts) < 2:
+            raise
+        print(f"nwcompile: interrupted after {count(len(parts) - 1, 'device')}", file=sys.stderr)
+        code = INTERRUPTED
+    result = Robustness(parts[0], tuple(parts[1:]), variation, args.seed, len(data.y))
+    print(as_json(_json(result, args, program)) if args.json else _text(result, args, program))
+    return code
+
+
+def _show(parts: list[float], n_devices: int) -> None:
+    """A line of progress for the ideal device and each tenth of the others."""
+    done = len(parts) - 1
+    if done == 0:
+        print(f"ideal device: {_percent(parts[0])}", file=sys.stderr, flush=True)
+    elif done * 10 // n_devices > (done - 1) * 10 // n_devices:
+        mean = _percent(float(np.mean(parts[1:])))
+        print(f"{done} of {count(n_devices, 'device')}: mean {mean}", file=sys.stderr, flush=True)
+
+
+def _text(result: Robustness, args: Namespace, program: Program) -> str:
+    drawn = ", ".join(f"{name} {100 * value:g} %" for name, value in asdict(result.variation).items() if value)
+    head = (
+        f"{program.chip.name}: {drawn or 'no variation'}; {count(len(result.accuracies), 'device')} of seed "
+        f"{result.seed}, {count(result.n_samples, 'sample')}, backend {args.backend}"
+    )
+    rows = [("ideal device", result.ideal), ("mean of devices", result.mean), ("standard deviation", result.std),
+            ("worst device", result.min)]  # fmt: skip
+    rows += [(f"{100 * share:g} % of devices below", result.quantile(share)) for share in QUANTILES]
+    rows.append(("best device", max(result.accuracies)))
+    counts, edges = _histogram(result)
+    bins = f"devices from {_percent(edges[0])} to {_percent(edges[-1])}, in {N_BINS} equal bins"
+    cells = [(name, f"{100 * part:.2f}") for name, part in rows]
+    return f"{head}\n\n{table(('accuracy', '%'), cells)}\n\n{bins}: {' '.join(map(str, counts))}"
+
+
+def _json(result: Robustness, args: Namespace, program: Program) -> dict:
+    counts, edges = _histogram(result)
+    return {
+        "chip": program.chip.name,
+        "backend": args.backend,
+        "variation": asdict(result.variation),
+        "seed": result.seed,
+        "n_devices": len(result.accuracies),
+        "n_devices_wanted": args.samples,
+        "n_samples": result.n_samples,
+        "ideal": result.ideal,
+        "mean": result.mean,
+        "std": result.std,
+        "min": result.min,
+        "max": max(result.accuracies),
+        "quantiles": {f"{share:g}": result.quantile(share) for share in QUANTILES},
+        "histogram": {"counts": counts, "edges": edges},
+        "accuracies": result.accuracies,
+    }
+
+
+def _histogram(result: Robustness) -> tuple[np.ndarray, np.ndarray]:
+    """Devices in each of N_BINS equal bins from the worst to the best device, and the bins' N_BINS + 1 edges."""
+    width = max(max(result.accuracies) - result.min, 1 / result.n_samples)  # at least one sample, for equal devices
+    high = min(result.min + width, 1.0)
+    return np.histogram(result.accuracies, N_BINS, (high - width, high))
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.2f} %"

@@ -1,0 +1,129 @@
+"""Robustness: how accurate a program is on many devices that differ as devices of its chip do."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from numbers import Integral, Real
+
+import numpy as np
+
+from nwcompile.errors import ModelError, OptionError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import Variation
+from nwcompile.ir.program import Program
+from nwcompile.sim import simulate
+from nwcompile.sim.accuracy import accuracy
+from nwcompile.sim.inputs import prepare
+from nwcompile.sim.variation import Devices
+
+MOST_DEVICES = 1_000_000
+LARGEST_SEED = (1 << 63) - 1
+SHARES = ("stuck", "dead")
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """Accuracies, 0..1: `ideal` of the program as compiled, `accuracies[i]` of device i (`sim.variation.Devices`).
+
+    `variation`: what the devices were drawn from, with `seed`; `n_samples`: the labelled samples that each answered.
+    """
+
+    ideal: float
+    accuracies: tuple[float, ...]
+    variation: Variation
+    seed: int
+    n_samples: int
+
+    @property
+    def mean(self) -> float:
+        """Mean of the devices."""
+        return float(np.mean(self.accuracies))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of these devices, 0 for one."""
+        return float(np.std(self.accuracies))
+
+    @property
+    def min(self) -> float:
+        """The worst device."""
+        return min(self.accuracies)
+
+    @property
+    def lost(self) -> float:
+        """What the mean device loses against the ideal one."""
+        return self.ideal - self.mean
+
+    def quantile(self, share: float) -> float:
+        """The accuracy that a `share` (0..1) of the devices are below, between devices in proportion."""
+        return float(np.quantile(self.accuracies, share))
+
+
+def robustness(
+    program: Program, x, y, samples: int = 100, seed: int = 0, weight: float | None = None,
+    threshold: float | None = None, leak: float | None = None, stuck: float | None = None, dead: float | None = None,
+    backend: str = "sequence", device: str = "cpu",
+) -> Robustness:  # fmt: skip
+    """Accuracy of a program on `samples` devices, each with its own mismatch and faults, and on the ideal one.
+
+    `x` is what `simulate` takes, `y` int[B] the labels. `weight`, `threshold` and `leak` are standard deviations as
+    parts of the value (0.3 is 30 %), `stuck` and `dead` shares of synapses and neurons; what is None is as the chip
+    file's `[variation]` says. `nwcompile/sim/variation.py` defines what each does. Equal arguments give equal devices,
+    on any number of threads; device i does not depend on how many there are. Raises OptionError where nothing
+    varies or a number is out of range, and ModelError for unusable `x` or `y`.
+    """
+    given = Variation(weight, threshold, leak, stuck, dead)
+    ideal, *parts = accuracies(program, x, y, given, samples, seed, backend, device)
+    return Robustness(ideal, tuple(parts), varied(program.chip, given), int(seed), len(y))
+
+
+def accuracies(
+    program: Program, x, y, given: Variation, samples: int, seed: int, backend: str, device: str
+) -> Iterator[float]:
+    """The accuracy of the ideal device, then of each device: what `robustness` is made of, one after the other."""
+    if not isinstance(program, Program):
+        raise OptionError(f"robustness takes an nw.Program, not {type(program).__name__}; compile the network first")
+    for name, value, least, most in (("samples", samples, 1, MOST_DEVICES), ("seed", seed, 0, LARGEST_SEED)):
+        if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= most:
+            raise OptionError(f"{name}={value!r} must be a whole number from {least} to {most}")
+    devices = Devices(program, varied(program.chip, given), int(seed))
+    inputs, n_samples, _ = prepare(program.network, x, None, program.chip, program.on_multi_spike)
+    labels = verified_labels(y, n_samples)
+
+    def part(of: Program) -> float:
+        return accuracy(simulate(of, inputs, backend, device), labels)
+
+    yield part(program)
+    for index in range(samples):
+        yield part(devices.device(index))
+
+
+def varied(chip: Chip, given: Variation) -> Variation:
+    """What is given, and the chip's own figure where that is None; raises OptionError."""
+    for name, value in asdict(given).items():
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if value is not None and not (number and math.isfinite(value) and 0 <= value <= 1):
+            kind = (
+                "share, 0.01 for 1 %" if name in SHARES else "standard deviation as a part of the value, 0.1 for 10 %"
+            )
+            raise OptionError(f"{name}={value!r} must be a number from 0 to 1: a {kind}")
+    both = {name: getattr(chip.variation, name) if value is None else float(value)
+            for name, value in asdict(given).items()}  # fmt: skip
+    if all(value is None for value in both.values()):
+        raise OptionError(
+            f"{chip.name} does not say how its devices differ: give weight, threshold, leak, stuck or dead (on the "
+            "command line --weight 0.1, ...), or write them into the [variation] of its chip file"
+        )
+    return Variation(**both)
+
+
+def verified_labels(y, n_samples: int) -> np.ndarray:
+    """Labels as an array int64[B]; raises ModelError unless they are whole numbers, one for each sample."""
+    labels = np.asarray(y.detach().cpu().numpy() if hasattr(y, "detach") else y)
+    if labels.shape != (n_samples,):
+        raise ModelError(
+            f"labels y of shape {list(labels.shape)} do not fit the {n_samples} samples of x; give one for each sample"
+        )
+    if labels.dtype.kind not in "biuf" or (labels != np.trunc(labels)).any():
+        raise ModelError("labels y must be whole numbers, each the index of an output neuron")
+    return labels.astype(np.int64)

@@ -1,0 +1,110 @@
+"""`nwcompile robustness`: what it prints, what it keeps at Ctrl-C, and what it says to wrong input."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.cli import robustness as verb
+
+
+@pytest.fixture
+def labelled(folder):
+    """data.npz with the answers of net.nwc to 50 samples as labels."""
+    x = (np.random.default_rng(0).random((50, 5, 6)) < 0.5).astype(np.int8)
+    run = nw.simulate(nw.Program.load("net.nwc"), x)
+    np.savez("data.npz", x=x, y=run.output.sum(1).argmax(1))
+    return folder
+
+
+def test_robustness_prints_the_distribution_of_the_devices(labelled, command):
+    code, out, err = command("robustness net.nwc --input data.npz --samples 10 --weight 0.5 --dead 0.1")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == ("tiny: weight 50 %, dead 10 %; 10 devices of seed 0, 50 samples, backend sequence")
+    names = [line.rsplit("  ", 1)[0].strip() for line in lines[2:13]]
+    assert names == ["accuracy", "ideal device", "mean of devices", "standard deviation", "worst device",
+                     *(f"{n} % of devices below" for n in (5, 25, 50, 75, 95)), "best device"]  # fmt: skip
+    assert lines[3].split()[-1] == "100.00"
+    figures = [float(line.split()[-1]) for line in lines[6:13]]
+    assert figures == sorted(figures)
+    head, _, counts = lines[-1].partition(": ")
+    assert head == f"devices from {figures[0]:.2f} % to {figures[-1]:.2f} %, in 10 equal bins"
+    assert sum(map(int, counts.split())) == 10
+    assert err.splitlines()[0] == "ideal device: 100.00 %"
+    assert [line.split(":")[0] for line in err.splitlines()[1:]] == [f"{n} of 10 devices" for n in range(1, 11)]
+
+
+def test_robustness_prints_json_with_every_accuracy(labelled, command):
+    code, out, _ = command("robustness net.nwc --input data.npz --samples 4 --seed 2 --weight 0.5 --json")
+    doc = json.loads(out)
+    program = nw.Program.load("net.nwc")
+    with np.load("data.npz") as data:
+        wanted = nw.robustness(program, data["x"], data["y"], samples=4, seed=2, weight=0.5)
+    assert code == 0 and doc["accuracies"] == list(wanted.accuracies)
+    assert (doc["ideal"], doc["mean"], doc["std"], doc["min"], doc["max"]) == (
+        1.0, wanted.mean, wanted.std, wanted.min, max(wanted.accuracies))  # fmt: skip
+    assert doc["quantiles"]["0.5"] == wanted.quantile(0.5)
+    assert doc["variation"] == {"weight": 0.5, "threshold": None, "leak": None, "stuck": None, "dead": None}
+    assert (doc["seed"], doc["n_devices"], doc["n_devices_wanted"], doc["n_samples"]) == (2, 4, 4, 50)
+    assert sum(doc["histogram"]["counts"]) == 4 and len(doc["histogram"]["edges"]) == 11
+
+
+def test_robustness_of_equal_devices_has_bins_too(labelled, command):
+    code, out, _ = command("robustness net.nwc --input data.npz --samples 3 --set variation.weight=0")
+    assert code == 0 and out.startswith("tiny: no variation; 3 devices of seed 0, 50 samples, backend sequence\n")
+    assert out.splitlines()[-1] == "devices from 98.00 % to 100.00 %, in 10 equal bins: 0 0 0 0 0 0 0 0 0 3"
+
+
+def test_robustness_gives_what_is_done_at_ctrl_c(labelled, command, monkeypatch):
+    def interrupted(after):
+        def parts(*args):
+            yield from [0.9, 0.8, 0.7, 0.6][:after]
+            raise KeyboardInterrupt
+
+        return parts
+
+    monkeypatch.setattr(verb, "accuracies", interrupted(4))
+    line = "robustness net.nwc --input data.npz --samples 20 --weight 0.5 --json"
+    code, out, err = command(line)
+    doc = json.loads(out)
+    assert code == 130 and "nwcompile: interrupted after 3 devices" in err
+    assert (doc["ideal"], doc["accuracies"], doc["n_devices"], doc["n_devices_wanted"]) == (0.9, [0.8, 0.7, 0.6], 3, 20)
+    monkeypatch.setattr(verb, "accuracies", interrupted(1))
+    code, out, err = command(line)
+    assert code == 130 and out == "" and err.endswith("nwcompile: interrupted; nothing was half-written\n")
+
+
+@pytest.mark.parametrize(
+    "line, text",
+    [
+        (
+            "net.nwc --input data.npz",
+            "tiny does not say how its devices differ: give weight, threshold, leak, stuck or dead (on the command "
+            "line --weight 0.1, ...), or write them into the [variation] of its chip file",
+        ),
+        (
+            "net.nwc --input data.npz --weight 30",
+            "weight=30.0 must be a number from 0 to 1: a standard deviation as a part of the value, 0.1 for 10 %",
+        ),
+        ("net.nwc --input data.npz --weight x", "robustness: argument --weight: expected a number, got 'x'"),
+        (
+            "net.nwc --input data.npz --weight 0.1 --samples 0",
+            "samples=0 must be a whole number from 1 to 1000000",
+        ),
+        ("net.nwc --weight 0.1", "robustness: the following arguments are required: --input"),
+        ("toy:make --input data.npz --weight 1", "toy:make: expected a .nwc program, as `nwcompile compile` makes it"),
+        (
+            "net.nwc --input x.npy --weight 0.1",
+            "x.npy: no labels; robustness needs them under the key y of a .npz file",
+        ),
+        ("net.nwc --input data.npz --leek 0.1",
+         "robustness: unknown flag '--leek'; choose one of: --leak, --backend, --dead, --device, --help, --input, "
+         "--json, --samples, --seed, --set, --stuck, --threshold, --weight, -h"),
+    ],
+)  # fmt: skip
+def test_robustness_wrong_input_is_one_sentence(labelled, command, line, text):
+    np.save("x.npy", np.zeros((2, 5, 6), np.int8))
+    code, out, err = command(f"robustness {line}")
+    assert (code, out, err) == (2, "", f"nwcompile: error: {text}\n")

@@ -1,0 +1,200 @@
+"""Devices: each is a program that all backends run alike, and differs from the ideal one as it was defined."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import nwcompile as nw
+from nwcompile.ir.chip_sections import Variation
+from nwcompile.ir.network import Network, Node
+from nwcompile.sim.crosscheck import crosscheck
+from nwcompile.sim.variation import Devices, finer, varied_decay
+from tests.nets import conv_net, dense_net
+from tests.random_programs import inputs, programs
+
+SHARES = st.sampled_from([None, 0.0, 0.1, 0.5])
+VARIATIONS = st.builds(Variation, *[st.sampled_from([None, 0.0, 0.1, 0.5])] * 3, SHARES, SHARES)
+EXAMPLES = settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+SPEC = nw.NeuronSpec(threshold=640, reset="subtract", decay_v=500, decay_u=2000, bias=40, bias_u=2,
+                     fixed=nw.FixedPoint())  # fmt: skip
+
+
+def program(network=None, **chip):
+    network = dense_net(6, 40, 30, spec=SPEC) if network is None else network
+    return nw.compile(network, nw.Chip.load("tiny").replace(chip))
+
+
+def device(index=0, of=None, seed=0, **variation):
+    return Devices(of or program(), Variation(**variation), seed).device(index)
+
+
+def spikes(n_steps=12, shape=(6,)):
+    return (np.random.default_rng(1).random((3, n_steps, *shape)) < 0.4).astype(np.int8)
+
+
+def states(of, x):
+    run = nw.simulate(of, x, "reference", record="all")
+    return run.spikes, {name: run.states[name] for name in of.network.layers}
+
+
+@EXAMPLES
+@given(data=st.data())
+def test_device_gives_equal_bits_in_all_backends(data):
+    of = Devices(data.draw(programs()), data.draw(VARIATIONS), data.draw(st.integers(0, 9)))
+    found = of.device(data.draw(st.integers(0, 5)))
+    found.verify()
+    result = crosscheck(found, data.draw(inputs(found)))
+    assert result.agree, str(result)
+
+
+@EXAMPLES
+@given(data=st.data())
+def test_device_without_deviation_computes_what_the_program_does(data):
+    """Convolutions unrolled, shifts moved into the weights and decays in 16 bits change no state and no counter."""
+    ideal = data.draw(programs())
+    layers = [ideal.network.node(name) for name in ideal.network.layers]
+    tiny = Variation(weight=1e-12 if all(n.neuron.fixed.shift_bits == 6 for n in layers) else None, leak=1e-12)
+    x = data.draw(inputs(ideal))
+    wanted, run = (nw.simulate(of, x, "reference", record="all") for of in (ideal, Devices(ideal, tiny).device(0)))
+    for name in ideal.network.layers:
+        assert np.array_equal(run.spikes[name], wanted.spikes[name]), name
+        assert all(np.array_equal(run.states[name][s], wanted.states[name][s]) for s in "uv"), name
+    assert all(np.array_equal(run.counters[name], wanted.counters[name]) for name in wanted.counters)
+
+
+def test_device_state_grows_where_the_shift_gives_weights_no_resolution():
+    spec = SPEC.replace(threshold=7, decay_v=0, decay_u=4096, bias=1, bias_u=0, fixed=nw.FixedPoint(16, 12, 0))
+    ideal = program(dense_net(6, 40, 30, spec=spec), **{"state.bits": 16, "state.shift_bits": 0})
+    found = device(of=ideal, weight=1e-12)
+    assert found.network.node("fc1").neuron.fixed == nw.FixedPoint(22, 16 - 4, 0)
+    (a, u), (b, v) = states(ideal, spikes()), states(found, spikes())
+    assert a["fc2"].any()
+    for name in ("fc1", "fc2"):
+        assert np.array_equal(a[name], b[name])
+        assert np.array_equal(u[name]["v"] << 6, v[name]["v"])
+
+
+def test_device_weights_and_state_stay_within_what_backends_hold():
+    wide = np.full((2, 3), 1 << 15, np.int32)
+    fixed = nw.FixedPoint(31, 12, 4)
+    network = nw.Network.from_arrays({"a": (nw.NeuronSpec(1, fixed=fixed), 2)}, [nw.Dense("in", "a", wide)], {"in": 3})
+    assert finer(network, "a") == (5, 1)
+    wider = nw.Network.from_arrays(
+        {"a": (nw.NeuronSpec(1, fixed=fixed), 2)}, [nw.Dense("in", "a", wide << 9)], {"in": 3}
+    )
+    assert finer(wider, "a") == (2, 0)
+
+
+def test_device_weights_deviate_by_their_part_even_where_they_are_1():
+    network = dense_net(300, 200)
+    (c,) = network.connections
+    ones = Network(network.inputs, network.nodes, (c.replace(weight=np.where(c.weight < 0, -1, 1).astype(np.int8)),))
+    ideal = program(ones, **{"core.max_in_axons": 300, "core.synapse_bits": 1 << 22, "core.max_neurons": 200})
+    (varied,) = device(of=ideal, weight=0.1).network.connections
+    factor = varied.weight / (64 * ideal.network.connections[0].weight.astype(float))
+    assert factor.mean() == pytest.approx(1, abs=2e-3)
+    assert factor.std() == pytest.approx(0.1, rel=0.02)
+
+
+def test_device_kernel_of_a_chip_that_shares_has_one_weight_for_all_places_of_a_core():
+    network = conv_net((1, 8, 8), 2, padding=1)
+    cores = np.zeros((2, 8, 8), np.int64)
+    cores[:, 4:] = 1
+    mapping = nw.Mapping.from_arrays({"conv": cores.reshape(-1), "out": [1] * 3}, [[0, 0, 0], [1, 0, 0]])
+    shared, own = (
+        nw.compile(
+            network, nw.Chip.load("tiny").replace({"weights.sharing": sharing, "core.max_neurons": 67}), mapping=mapping
+        )
+        for sharing in (True, False)
+    )
+    kernel = np.asarray(shared.network.connections[0].weight)
+    assert kernel[1, 0, 1, 1] != 0
+    of_second_channel = []
+    for ideal in (shared, own):
+        c = device(of=ideal, weight=0.3).network.connections[0]
+        of_second_channel.append(c.weight[(c.pre == c.post - 64) & (c.post >= 64)].reshape(8, 8))  # the kernel's center
+    first, second = of_second_channel[0][:4], of_second_channel[0][4:]
+    assert len(np.unique(first)) == len(np.unique(second)) == 1 and first[0, 0] != second[0, 0]
+    assert len(np.unique(of_second_channel[1])) > 32
+
+
+def test_device_thresholds_and_leaks_deviate_for_each_neuron():
+    ideal = program(dense_net(6, 20_000, spec=SPEC), **{"core.max_neurons": 20_000, "core.synapse_bits": 1 << 24})
+    spec = device(of=ideal, threshold=0.1, leak=0.2).network.node("fc1").neuron
+    assert spec.threshold.std() / 640 == pytest.approx(0.1, rel=0.02)
+    assert spec.threshold.mean() / 640 == pytest.approx(1, abs=3e-3)
+    for name, designed in (("decay_v", 500), ("decay_u", 2000)):
+        rate = np.log(1 - getattr(spec, name) / (1 << 16)) / np.log(1 - designed / (1 << 12))
+        assert rate.std() == pytest.approx(0.2, rel=0.02)
+        assert rate.mean() == pytest.approx(1, abs=6e-3)
+    assert abs(np.corrcoef(spec.decay_v, spec.decay_u)[0, 1]) < 0.03
+
+
+def test_device_leak_keeps_all_or_nothing_where_the_program_does():
+    factor = np.array([0.0, 0.7, 1.0, 1.9])
+    assert varied_decay(np.full(4, 4096), 12, factor).tolist() == [1 << 16] * 4
+    assert varied_decay(np.zeros(4, np.int64), 12, factor).tolist() == [0] * 4
+    assert varied_decay(np.full(4, 1024), 12, factor).tolist() == [0, 11954, 16384, 27596]
+
+
+def test_device_threshold_above_0_stays_above_0():
+    spec = (
+        device(of=program(dense_net(6, 40, spec=SPEC.replace(threshold=1))), threshold=1.0).network.node("fc1").neuron
+    )
+    assert spec.threshold.min() == 1 and spec.threshold.max() > 1
+
+
+def test_device_stuck_synapses_are_0_and_still_read():
+    ideal = program()
+    found = device(of=ideal, stuck=0.25)
+    before, after = (np.concatenate([np.ravel(c.weight) for c in p.network.connections]) for p in (ideal, found))
+    was = before != 0
+    assert np.mean(after[was] == 0) == pytest.approx(0.25, abs=0.04)
+    assert np.array_equal(after[was & (after != 0)], before[was & (after != 0)])
+    first = spikes(1)
+    runs = [nw.simulate(p, first, "cycle") for p in (ideal, found)]
+    assert runs[0].counters["synops"][0].sum() == runs[1].counters["synops"][0].sum() > 0
+
+
+def test_device_dead_neurons_never_fire_and_dead_readouts_stay_at_0():
+    network = dense_net(6, 40, 30, spec=SPEC.replace(threshold=0, bias=6000))
+    readout = network.nodes["fc2"].neuron.replace(fires=False)
+    nodes = {**network.nodes, "fc2": Node("fc2", (30,), readout)}
+    ideal = program(Network(network.inputs, nodes, network.connections))
+    run = nw.simulate(device(of=ideal, dead=0.3), spikes(), "reference", record="all")
+    silent = ~run.spikes["fc1"].any((0, 1))
+    assert 5 <= silent.sum() <= 20
+    assert run.spikes["fc1"][:, :, ~silent].all()  # by their bias, in every step
+    still = ~run.states["fc2"]["v"].any((0, 1))
+    assert 3 <= still.sum() <= 16
+    assert not nw.simulate(device(of=ideal, dead=1.0), spikes()).output.any()
+
+
+def test_device_follows_from_seed_and_index_alone_and_each_kind_has_its_own_numbers():
+    def weights(found):
+        return np.concatenate([np.ravel(c.weight) for c in found.network.connections])
+
+    first = weights(device(3, weight=0.1))
+    assert np.array_equal(first, weights(device(3, weight=0.1, threshold=0.2, leak=0.3)))
+    for other in (device(4, weight=0.1), device(3, seed=1, weight=0.1)):
+        assert np.mean(weights(other) == first) < 0.5
+    dead = [
+        device(2, dead=0.3, **more).network.node("fc1").neuron.threshold > 1 << 22 for more in ({}, {"weight": 0.1})
+    ]
+    assert dead[0].any() and np.array_equal(*dead)
+    stuck = [weights(device(2, stuck=0.3, **more)) == 0 for more in ({}, {"weight": 0.01})]
+    assert np.array_equal(*stuck)
+
+
+def test_device_is_a_program_that_can_be_saved(tmp_path):
+    found = device(weight=0.2, threshold=0.1, leak=0.1, stuck=0.1, dead=0.1)
+    found.save(tmp_path / "device.nwc")
+    again = nw.Program.load(tmp_path / "device.nwc")
+    assert again.network.hash == found.network.hash
+    assert np.array_equal(nw.simulate(again, spikes()).output, nw.simulate(found, spikes()).output)
