@@ -1,10 +1,13 @@
 """Trainable PyTorch layers whose dynamics are those that nwcompile compiles."""
 
+from importlib import import_module
+
 from nwcompile.nn import data, losses, metrics, surrogate
 from nwcompile.nn.h1 import H1v1Frontend, H1v1Layer, H1v1Synapse, H1v2Frontend, H1v2Layer, H1v2Synapse
 from nwcompile.nn.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.losses import SignAnnealing, firing_rate_target_mse_loss, topology_loss, weight_magnitude_loss
 from nwcompile.nn.prepare import prepare_net
+from nwcompile.nn.quantized import QuantizedNetwork
 from nwcompile.nn.quantized_relu import QuantizedReLU
 from nwcompile.nn.sequential import Sequential
 
@@ -17,6 +20,7 @@ __all__ = [
     "H1v2Synapse",
     "LIFLayer",
     "LIFSynapse",
+    "QuantizedNetwork",
     "QuantizedReLU",
     "Sequential",
     "SignAnnealing",
@@ -25,7 +29,16 @@ __all__ = [
     "losses",
     "metrics",
     "prepare_net",
+    "quantize_aware",
     "surrogate",
     "topology_loss",
     "weight_magnitude_loss",
 ]
+
+
+def __getattr__(name: str):
+    if name != "quantize_aware":  # which imports models, as the front end does: looked up when it is first used
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = import_module("nwcompile.frontend.torch.quantize_aware").quantize_aware
+    globals()[name] = value
+    return value

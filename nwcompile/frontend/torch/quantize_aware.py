@@ -1,0 +1,73 @@
+"""Quantization-aware training of a torch module of any framework."""
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.torch import from_torch
+from nwcompile.frontend.torch.inputs import layout_of, unwrapped
+from nwcompile.frontend.torch.kinds import is_foreign_neuron, is_relu, kind_of
+from nwcompile.frontend.torch.operations import MAKERS, SUPPORTED
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.nn import LIFSynapse
+from nwcompile.nn.quantized import QuantizedNetwork
+
+
+def quantize_aware(
+    model: torch.nn.Module | Network, chip: Chip | str, calibration=None, *, layout: str = "BT", **choices
+) -> QuantizedNetwork:
+    """A module that computes the chip's integers and learns float weights, beginning with those of `model`.
+
+    `model` is whatever `nw.from_torch` takes, or a float Network; it is left as it is. `calibration`: sample input
+    `[B, T, *shape]` of whole numbers, on which the compiler chooses the scales; without it scales follow the largest
+    weights (and the model has to begin with a Linear or LIFSynapse). `layout`: how the module takes its input, as in
+    `from_torch`. `choices`: the keyword arguments of `QuantizedNetwork`, such as bits=4. The result always takes
+    `[B, T, *shape]` and gives the spikes of the last layer, or a readout's membrane; `result.network()` is what
+    `nw.compile` takes, and keeps. Raises ModelError as `from_torch` does, but names all unsupported modules at once.
+    """
+    if isinstance(model, Network):
+        return QuantizedNetwork(model, chip, calibration, **choices)
+    if not isinstance(model, torch.nn.Module):
+        raise ModelError(f"quantize_aware takes a torch.nn.Module or an nw.Network, not {type(model).__name__}")
+    try:
+        network = from_torch(model, _example(model, calibration, layout_of(layout)), layout)
+    except ModelError as e:
+        names = unsupported(model)
+        if len(names) < 2:
+            raise
+        raise ModelError(f"unsupported modules: {', '.join(names)}; {SUPPORTED}") from e
+    return QuantizedNetwork(network, chip, calibration, **choices)
+
+
+def unsupported(module: torch.nn.Module) -> list[str]:
+    """`'path' (Class)` of every part that no network can hold."""
+    found = []
+    for path, part in unwrapped(module).named_modules():
+        is_known = kind_of(part) is not None or is_relu(part) or isinstance(part, tuple(MAKERS))
+        is_leaf = type(part).__module__.startswith("torch.nn.modules.") and not list(part.children())
+        if not is_known and (is_leaf or is_foreign_neuron(part)):
+            found.append(f"{path!r} ({type(part).__name__})")
+    return found
+
+
+def _example(model: torch.nn.Module, calibration, layout: str):
+    """What `from_torch` runs the module on."""
+    if calibration is None:
+        first = next((m for m in model.modules() if next(m.parameters(False), None) is not None), None)
+        n_in = getattr(first, "in_features" if isinstance(first, torch.nn.Linear) else "n_in", None)
+        if n_in is None or not isinstance(first, torch.nn.Linear | LIFSynapse):
+            raise ModelError(
+                "calibration: a module that does not begin with a Linear or LIFSynapse does not tell the shape of its "
+                "input; give some samples [B, T, *shape]"
+            )
+        return torch.zeros((2, n_in) if layout == "B" else (2, 2, n_in))
+    try:
+        x = torch.as_tensor(calibration[:2], dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError, KeyError):
+        raise ModelError("calibration must be one array of numbers [B, T, *shape]") from None
+    if x.ndim < 3 or 0 in x.shape:
+        raise ModelError(
+            f"calibration must be [B, T, *shape] with at least one sample and step, not {list(np.shape(x))}"
+        )
+    return {"BT": x, "TB": x.transpose(0, 1), "B": x[:, 0]}[layout]

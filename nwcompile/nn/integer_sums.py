@@ -1,0 +1,119 @@
+"""Synaptic sums of whole numbers in floats that hold every partial sum exactly, and float weights rounded to them."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
+
+EXACT = {torch.float32: 1 << 24, torch.float64: 1 << 53}  # whole numbers up to which are exact
+CHUNK = 1 << 24  # numbers that a list of synapses holds at once
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerWeights:
+    """Effective weights of one connection, whole numbers, and their largest sum of magnitudes into one neuron.
+
+    `shared`: the power of two that divides them all.
+    """
+
+    value: np.ndarray
+    row_sum: int
+    shared: int
+
+    @classmethod
+    def of(cls, c: Connection, effective: np.ndarray, n_target: int) -> "IntegerWeights":
+        """Of float64 whole numbers, shaped as the connection's weights."""
+        magnitude = np.abs(effective)
+        if isinstance(c, Sparse):
+            largest = np.bincount(c.post, magnitude, n_target).max(initial=0)
+        else:
+            largest = magnitude.reshape(len(magnitude), -1).sum(1).max(initial=0)
+        bits = int(np.bitwise_or.reduce(magnitude.astype(np.int64), axis=None)) if effective.size else 0
+        return cls(effective, int(largest), bits & -bits or 1)
+
+    def dtype(self, c: Connection, largest: float) -> torch.dtype:
+        """The narrowest float type that holds every partial sum for spikes of magnitude up to `largest`.
+
+        All of them are multiples of `shared`. Raises ModelError where no type does.
+        """
+        units = self.row_sum // self.shared * int(largest)
+        for dtype, limit in EXACT.items():
+            if units <= limit:
+                return dtype
+        raise ModelError(
+            f"connection {c.source!r} -> {c.target!r}: sums up to {units * self.shared} are beyond 2^53, which floats "
+            "hold exactly; send smaller numbers"
+        )
+
+
+class Rounded(torch.autograd.Function):
+    """`value`, whole numbers made from `source`; the gradient goes straight through, times `factor`."""
+
+    @staticmethod
+    def forward(ctx, source, value, factor):
+        ctx.factor, ctx.dtype = factor, source.dtype
+        return value
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (grad * ctx.factor).to(ctx.dtype), None, None
+
+
+@contextmanager
+def exact():
+    """Plain sums of products: no autocast, no oneDNN (narrower floats), no NNPACK (Winograd), whatever is set."""
+    was, (was_nnpack,) = torch.backends.mkldnn.enabled, torch.backends.nnpack.set_flags(False)
+    torch.backends.mkldnn.enabled = False
+    try:
+        with torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        torch.backends.mkldnn.enabled = was
+        torch.backends.nnpack.set_flags(was_nnpack)
+
+
+def sums(c: Connection, x: torch.Tensor, weight: torch.Tensor, source_shape: tuple[int, ...], n_target: int):
+    """What the connection adds for spikes `x` [k, n_source]: [k, n_target], both of the weight's type."""
+    if isinstance(c, Dense):
+        return x @ weight.T
+    if isinstance(c, Conv2d):
+        images = x.reshape(len(x), *(c.source_shape or source_shape))
+        y = torch.nn.functional.conv2d(
+            images, weight, None, pair(c.stride), pair(c.padding), pair(c.dilation), c.groups
+        )
+        return y.flatten(1)
+    assert isinstance(c, Sparse)
+    return _Synapses.apply(x, weight, torch.as_tensor(c.pre).long(), torch.as_tensor(c.post).long(), n_target)
+
+
+class _Synapses(torch.autograd.Function):
+    """A list of synapses: `y[:, post[k]] += x[:, pre[k]] * weight[k]`."""
+
+    @staticmethod
+    def forward(ctx, x, weight, pre, post, n_target):
+        ctx.save_for_backward(x, weight, pre, post)
+        out = x.new_zeros(n_target, len(x))
+        columns = x.T.contiguous()
+        for part in _chunks(len(weight), len(x)):
+            out.index_add_(0, post[part], columns[pre[part]] * weight[part, None])
+        return out.T
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, pre, post = ctx.saved_tensors
+        rows, columns = grad.T.contiguous(), x.T.contiguous()
+        of_x, of_weight = torch.zeros_like(columns), torch.empty_like(weight)
+        for part in _chunks(len(weight), len(x)):
+            back = rows[post[part]]
+            of_weight[part] = (columns[pre[part]] * back).sum(1)
+            of_x.index_add_(0, pre[part], back * weight[part, None])
+        return of_x.T, of_weight, None, None, None
+
+
+def _chunks(n_synapses: int, n_rows: int) -> list[slice]:
+    size = max(1, CHUNK // max(n_rows, 1))
+    return [slice(first, first + size) for first in range(0, n_synapses, size)]
