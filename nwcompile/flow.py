@@ -21,6 +21,7 @@ from nwcompile.passes.place import place
 from nwcompile.passes.quantize import Quantized, quantize
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.smallest_change import smallest_change
+from nwcompile.passes.unipolar import unipolar
 from nwcompile.passes.widths import with_widths
 from nwcompile.sim.inputs import prepare, verify_counts
 from nwcompile.sim.sequence import record
@@ -58,12 +59,14 @@ def compile(
 
     network, chip, x = _verified(network, chip, calibration, options, mapping)
     network = with_widths(network, chip, options)
+    network, unsigned = unipolar(network, chip, options.on_multi_spike)
     try:
         stage("estimate", estimate, network, chip, options.on_multi_spike)
     except FitError as e:
         raise FitError(chip.name, e.violations, _change(network, chip, e)) from None
     normal = stage("normalize", normalize, network)
     normal, notes = one_sign(normal, chip)
+    notes = [*unsigned, *notes]
     timing = stage("schedule", schedule, normal, options.execution)
     quantized = stage("quantize", quantize, normal, chip, x, options)
     fixed = quantized.network
