@@ -4,6 +4,7 @@ from importlib import import_module
 
 from nwcompile.nn import data, losses, metrics, surrogate
 from nwcompile.nn.h1 import H1v1Frontend, H1v1Layer, H1v1Synapse, H1v2Frontend, H1v2Layer, H1v2Synapse
+from nwcompile.nn.inject import inject_mismatch
 from nwcompile.nn.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.losses import SignAnnealing, firing_rate_target_mse_loss, topology_loss, weight_magnitude_loss
 from nwcompile.nn.prepare import prepare_net
@@ -26,6 +27,7 @@ __all__ = [
     "SignAnnealing",
     "data",
     "firing_rate_target_mse_loss",
+    "inject_mismatch",
     "losses",
     "metrics",
     "prepare_net",

@@ -51,15 +51,11 @@ class H1v1Synapse(LIFSynapse):
         if quantization_bits is not None and not 2 <= quantization_bits <= 16:
             raise ModelError(f"{where}: quantization_bits is {quantization_bits}, must be 2..16, or None for none")
         self.lif_threshold, self.quantization_bits = lif_threshold, quantization_bits
-        self.mismatch = Mismatch(where, "stddev", stddev)
+        self.mismatches["weight"] = Mismatch(where, "stddev", stddev)
         self.annealing: tuple[float, int] | None = None  # alpha and block of a SignAnnealing under way
 
     def _drawn(self) -> torch.Tensor:
         return with_block_signs(super()._drawn())
-
-    def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
-        super().prepare(name, seed, mismatch_in_eval)
-        self.mismatch.prepare(f"{name}.weight", seed, mismatch_in_eval)
 
     def effective_weight(self) -> torch.Tensor:
         """The weights that spikes are multiplied with, `[n_in, n_out]`."""
@@ -79,7 +75,7 @@ class H1v1Synapse(LIFSynapse):
         return straight_through(source, value * factor, factor, spent)
 
     def _factor(self, weight: torch.Tensor) -> torch.Tensor:
-        return self.mismatch.factor(weight, self.training)
+        return self.mismatches["weight"].factor(weight, self.training)
 
 
 class H1v2Synapse(H1v1Synapse):
@@ -133,24 +129,10 @@ class H1v1Layer(LIFLayer):
     ):  # fmt: skip
         super().__init__(n_neurons, taus, THRESHOLD, "subtraction", dt, layer_topology, False, False, surrogate, device,
                          detach_reset)  # fmt: skip
-        self.mismatch = Mismatch(f"{type(self).__name__}({n_neurons})", "ileak_mismatch", ileak_mismatch)
+        self.mismatches["leak"] = Mismatch(f"{type(self).__name__}({n_neurons})", "ileak_mismatch", ileak_mismatch)
 
     def _drawn(self) -> torch.Tensor:
         return with_block_signs(super()._drawn())
-
-    def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
-        super().prepare(name, seed, mismatch_in_eval)
-        self.mismatch.prepare(f"{name}.taus", seed, mismatch_in_eval)
-
-    @property
-    def beta(self) -> torch.Tensor:
-        """Decay in a step, `[N]`, mismatch included: computed in float64, then rounded to the layer's dtype."""
-        rate = self.dt / self.effective_taus().double()
-        return torch.exp(-rate * self.mismatch.factor(rate, self.training).clamp(min=0)).to(self._dtype)
-
-    def effective_taus(self) -> torch.Tensor:
-        """The time constants that the chip has for `taus`, in seconds, `[N]`."""
-        return self.taus
 
     def effective_w_rec(self) -> torch.Tensor | None:
         """The recurrent weights that spikes are multiplied with, `[N, N]`; None in a layer without."""
@@ -158,7 +140,8 @@ class H1v1Layer(LIFLayer):
 
     def _made_from_w_rec(self, spent: bool) -> torch.Tensor:
         value = one_sign(self.w_rec.detach()).clamp(-self.limit, self.limit)
-        return straight_through(self.w_rec, value, torch.ones_like(value), spent)
+        factor = self.mismatches["weight"].factor(value, self.training)
+        return straight_through(self.w_rec, value * factor, factor, spent)
 
 
 class H1v2Layer(H1v1Layer):

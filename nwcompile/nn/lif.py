@@ -11,6 +11,7 @@ import torch
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.nn.device import torch_device
+from nwcompile.nn.mismatch import Mismatch
 from nwcompile.nn.prepare import Prepared
 from nwcompile.nn.scan import RESETS, Neurons, scan
 from nwcompile.nn.state import Kept, is_used_up
@@ -18,6 +19,7 @@ from nwcompile.nn.surrogate import named
 from nwcompile.nn.weigh import weigh
 
 TOPOLOGIES = ("FF", "RC")
+DEVIATES = {"threshold": "thresholds", "leak": "taus", "weight": "w_rec"}  # what each mismatch of a layer is of
 
 
 def verify_device(given: torch.Tensor, own: torch.Tensor, name: str) -> None:
@@ -52,14 +54,19 @@ class LIFSynapse(Prepared):
                 shape = tuple(weight.shape)
                 raise ModelError(f"{name}({n_in}, {n_out}): init has shape {shape}, not {(n_in, n_out)}")
         self.weight = torch.nn.Parameter(weight.to(torch_device(device)))
+        self.mismatches = {"weight": Mismatch(f"{name}({n_in}, {n_out})", "weight")}
 
     def _drawn(self) -> torch.Tensor:
         bound = 1 / math.sqrt(self.n_in)
         return torch.empty(self.n_in, self.n_out).uniform_(-bound, bound)
 
+    def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
+        super().prepare(name, seed, mismatch_in_eval)
+        self.mismatches["weight"].prepare(f"{name}.weight", seed, mismatch_in_eval)
+
     def effective_weight(self) -> torch.Tensor:
-        """The weights that spikes are multiplied with, `[n_in, n_out]`."""
-        return self.weight
+        """The weights that spikes are multiplied with, `[n_in, n_out]`: with mismatch where it was injected."""
+        return self._deviating("weight", self.weight, self.mismatches["weight"])
 
     def forward(self, spikes: torch.Tensor) -> torch.Tensor:
         """`[..., n_in]` spikes (any dtype) to `[..., n_out]` currents."""
@@ -127,6 +134,10 @@ class LIFLayer(Prepared):
         if layer_topology == "RC":
             self.w_rec = torch.nn.Parameter(self._drawn().to(target))
         self._kept: Kept | None = None
+        where = f"{name}({n_neurons})"
+        self.mismatches = {kind: Mismatch(where, kind) for kind in ("threshold", "leak")}
+        if layer_topology == "RC":
+            self.mismatches["weight"] = Mismatch(where, "weight")
 
     def _per_neuron(self, key: str, value) -> torch.Tensor:
         value = torch.as_tensor(value, dtype=torch.float32).detach().cpu()
@@ -141,12 +152,31 @@ class LIFLayer(Prepared):
 
     @property
     def beta(self) -> torch.Tensor:
-        """Decay in a step, `[N]`: exp(-dt/tau), computed in float64, then rounded to the layer's dtype."""
-        return torch.exp(-self.dt / self.taus.double()).to(self._dtype)
+        """Decay in a step, `[N]`: exp(-dt/tau), computed in float64, then rounded to the layer's dtype.
+
+        With mismatch of the leak, exp(-dt/tau * max(1 + leak * e, 0)): leak currents differ.
+        """
+        rate = self.dt / self.effective_taus().double()
+        return torch.exp(-rate * self.mismatches["leak"].factor(rate, self.training).clamp(min=0)).to(self._dtype)
+
+    def effective_taus(self) -> torch.Tensor:
+        """The time constants before mismatch, in seconds, `[N]`."""
+        return self.taus
 
     def effective_w_rec(self) -> torch.Tensor | None:
         """The recurrent weights that spikes are multiplied with, `[N, N]`; None in a layer without."""
-        return self.w_rec if self.layer_topology == "RC" else None
+        if self.layer_topology != "RC":
+            return None
+        return self._deviating("w_rec", self.w_rec, self.mismatches["weight"])
+
+    def effective_thresholds(self) -> torch.Tensor:
+        """The thresholds `[N]`; with mismatch times max(1 + threshold * e, 0)."""
+        mismatch = self.mismatches["threshold"]
+        if not mismatch.acts(self.training):
+            return self.thresholds
+        return self.thresholds * self._once(
+            "thresholds", self.thresholds, lambda spent: mismatch.factor(self.thresholds.detach(), True).clamp(min=0)
+        )
 
     @property
     def _dtype(self) -> torch.dtype:
@@ -166,6 +196,8 @@ class LIFLayer(Prepared):
     def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
         super().prepare(name, seed, mismatch_in_eval)
         self.reset_state()
+        for kind, mismatch in self.mismatches.items():
+            mismatch.prepare(f"{name}.{DEVIATES[kind]}", seed, mismatch_in_eval)
 
     def neuron_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The part of an input's shape that is neurons. Raises ModelError if it is neither `[B, *]` nor `[B, T, *]`."""
@@ -196,8 +228,9 @@ class LIFLayer(Prepared):
         beta = self.beta if learns else self._once("beta", self.taus, lambda spent: self.beta)
         w_rec = self.effective_w_rec()
         dtype = beta.dtype
-        return Neurons(beta, self.thresholds.to(dtype), self.reset_mechanism, self.surrogate, self.detach_reset,
-                       self.floor, None if w_rec is None else w_rec.to(dtype))  # fmt: skip
+        thresholds = self.effective_thresholds().to(dtype)
+        return Neurons(beta, thresholds, self.reset_mechanism, self.surrogate, self.detach_reset, self.floor,
+                       None if w_rec is None else w_rec.to(dtype))  # fmt: skip
 
     def _state_for(self, n_samples: int) -> torch.Tensor | None:
         """The state that the call before has left, None at the beginning of a sequence."""

@@ -29,26 +29,38 @@ def _(call, seed, name, n_rows, n_columns):
 class Mismatch:
     """1 + deviation * e for every number of a tensor; 1 where `deviation` is None or 0, and in eval mode if not asked.
 
-    Raises ModelError, with the argument's name, for a deviation that is negative or no number.
+    It is drawn by `prepare`; what `waits` for that is a ModelError before it. Raises ModelError, with the argument's
+    name, for a deviation that is negative or no number.
     """
 
-    def __init__(self, where: str, argument: str, deviation: float | None):
+    def __init__(self, where: str, argument: str, deviation: float | None = None, waits: bool = False):
         if deviation is not None and not 0 <= deviation < math.inf:
             raise ModelError(f"{where}: {argument} is {deviation}, must be a number >= 0, or None for none")
-        self.deviation = deviation or 0.0
+        self.where, self.deviation = where, deviation or 0.0
         self.name, self.seed, self.in_eval = "", None, False
-        self.call = torch.zeros((), dtype=torch.int64)
+        self.call, self.waits = torch.zeros((), dtype=torch.int64), waits
 
     def prepare(self, name: str, seed: int | None, in_eval: bool) -> None:
         """Draw anew from now on, for the tensor of that name."""
-        self.name, self.seed, self.in_eval = name, seed, in_eval
+        self.name, self.seed, self.in_eval, self.waits = name, seed, in_eval, False
         if self.deviation and not torch.compiler.is_exporting():
             self.call = self.call + 1
 
-    def factor(self, like: torch.Tensor, training: bool) -> torch.Tensor:
-        """The factors of a tensor `[n, m]` or `[n]`."""
+    def acts(self, training: bool) -> bool:
+        """Whether factors differ from 1. Raises ModelError if they do and have yet to be drawn."""
         if not self.deviation or not (training or self.in_eval):
+            return False
+        if self.waits:
+            raise ModelError(
+                f"{self.where}: its mismatch is not drawn yet; call nwcompile.nn.prepare_net(model) before the forward "
+                "pass of every batch"
+            )
+        return True
+
+    def factor(self, like: torch.Tensor, training: bool) -> torch.Tensor:
+        """The factors of a tensor of any shape."""
+        if not self.acts(training):
             return torch.ones_like(like)
-        rows, columns = like.shape if like.ndim == 2 else (1, *like.shape)
+        rows, columns = (1, *like.shape) if like.ndim == 1 else (len(like), math.prod(like.shape[1:]))
         drawn = standard_normal(self.call, self.seed, self.name, rows, columns)
         return 1 + self.deviation * drawn.reshape(like.shape).to(like)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from nwcompile.nn.device import Movable
+from nwcompile.nn.mismatch import Mismatch
+from nwcompile.nn.ops import straight_through
 from nwcompile.nn.state import is_used_up
 
 
@@ -50,6 +52,18 @@ class Prepared(Movable):
         value = make(spent)
         self._made[key] = Made(value, source, source._version, mode, spent)
         return value
+
+    def _deviating(self, key: str, parameter: torch.Tensor, mismatch: Mismatch) -> torch.Tensor:
+        """A parameter times the factors of its mismatch, made once for a batch; without mismatch the parameter."""
+        if not mismatch.acts(self.training):
+            return parameter
+
+        def made(spent: bool) -> torch.Tensor:
+            value = parameter.detach()
+            factor = mismatch.factor(value, self.training)
+            return straight_through(parameter, value * factor, factor, spent)
+
+        return self._once(key, parameter, made)
 
     def _apply(self, fn, recurse=True):
         self._made = {}

@@ -1,9 +1,8 @@
 """Robustness: how accurate a program is on many devices that differ as devices of its chip do."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from numbers import Integral, Real
+from numbers import Integral
 
 import numpy as np
 
@@ -14,11 +13,10 @@ from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import accuracy
 from nwcompile.sim.inputs import prepare
-from nwcompile.sim.variation import Devices
+from nwcompile.sim.variation import Devices, verify_variation
 
 MOST_DEVICES = 1_000_000
 LARGEST_SEED = (1 << 63) - 1
-SHARES = ("stuck", "dead")
 
 
 @dataclass(frozen=True)
@@ -100,13 +98,7 @@ def accuracies(
 
 def varied(chip: Chip, given: Variation) -> Variation:
     """What is given, and the chip's own figure where that is None; raises OptionError."""
-    for name, value in asdict(given).items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if value is not None and not (number and math.isfinite(value) and 0 <= value <= 1):
-            kind = (
-                "share, 0.01 for 1 %" if name in SHARES else "standard deviation as a part of the value, 0.1 for 10 %"
-            )
-            raise OptionError(f"{name}={value!r} must be a number from 0 to 1: a {kind}")
+    verify_variation(given)
     both = {name: getattr(chip.variation, name) if value is None else float(value)
             for name, value in asdict(given).items()}  # fmt: skip
     if all(value is None for value in both.values()):

@@ -22,11 +22,13 @@ What each kind of variation does, e drawn from a standard normal distribution, r
 Biases, resets to a value, clamps and refractory periods are as designed.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from numbers import Real
 
 import numpy as np
 
+from nwcompile.errors import OptionError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.connection import Connection, Conv2d, Sparse
 from nwcompile.ir.network import Network, Node
@@ -150,3 +152,13 @@ def varied_decay(decay: np.ndarray, decay_bits: int, factor: np.ndarray) -> np.n
     lost, whole = decay / (1 << decay_bits), 1 << DECAY_BITS
     varied = np.rint(whole * (1 - (1 - lost) ** factor)).astype(np.int64)
     return np.where(lost == 1, whole, varied)
+
+
+def verify_variation(given: Variation) -> None:
+    """Raise OptionError unless every figure that is given is a number from 0 to 1."""
+    for name, value in asdict(given).items():
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if value is not None and not (number and 0 <= value <= 1):
+            is_share = name in ("stuck", "dead")
+            kind = "share, 0.01 for 1 %" if is_share else "standard deviation as a part of the value, 0.1 for 10 %"
+            raise OptionError(f"{name}={value!r} must be a number from 0 to 1: a {kind}")

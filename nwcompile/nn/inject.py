@@ -1,0 +1,85 @@
+"""Injecting mismatch: training a network on devices that differ, another one in every batch."""
+
+from dataclasses import asdict
+
+import torch
+from torch.nn.utils import parametrize
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.chip_sections import Variation
+from nwcompile.nn.lif import LIFLayer, LIFSynapse
+from nwcompile.nn.mismatch import Mismatch
+from nwcompile.nn.prepare import Prepared
+from nwcompile.sim.variation import verify_variation
+
+WEIGHED = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+
+
+class DeviatingWeight(Prepared):
+    """A parametrization of torch: the weight of a layer times the factors of its mismatch, drawn by `prepare_net`."""
+
+    def __init__(self, where: str, deviation: float):
+        super().__init__()
+        self.mismatch = Mismatch(where, "weight", deviation, waits=True)
+
+    def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
+        super().prepare(name, seed, mismatch_in_eval)
+        self.mismatch.prepare(name, seed, mismatch_in_eval)
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return self._deviating("weight", weight, self.mismatch)
+
+
+def inject_mismatch(
+    model: torch.nn.Module, weight: float | None = None, threshold: float | None = None, leak: float | None = None
+) -> torch.nn.Module:
+    """Train `model`, which is changed and given back, with the mismatch of a device that is another one in each batch.
+
+    Standard deviations as parts of the value, as `nw.robustness` takes them: `weight` of every weight in Linear, Conv*
+    and LIFSynapse, and of recurrent ones in a LIFLayer; `threshold` and `leak` of every neuron in a LIFLayer (leak
+    rates 1/tau). 0 takes an injection back, None leaves what is there; an H1 layer's own `stddev` or `ileak_mismatch`
+    is replaced. Biases do not deviate. Gradients pass as through constant factors.
+
+    `prepare_net(model, seed)`, called before the forward pass of each batch, draws the devices; in training a forward
+    pass before the first call is a ModelError. In eval mode there is no mismatch, unless `prepare_net` is asked for it.
+    The weight of a Linear or Conv becomes a parametrization (torch.nn.utils.parametrize): optimizers keep their
+    parameter, but in a state_dict it has another name, so save the model after `inject_mismatch(model, weight=0)`.
+    Raises OptionError for numbers out of range, ModelError where nothing in the model has what is to deviate.
+    """
+    given = Variation(weight, threshold, leak)
+    verify_variation(given)
+    for kind, deviation in asdict(given).items():
+        if deviation is not None and not _inject(model, kind, float(deviation)) and deviation:
+            layers = "Linear, Conv or LIFSynapse" if kind == "weight" else "LIFLayer"
+            raise ModelError(f"{kind}={deviation}: the model has no {layers} whose {kind} could deviate")
+    return model
+
+
+def _inject(model: torch.nn.Module, kind: str, deviation: float) -> bool:
+    """Inject one kind everywhere; whether there was any place for it."""
+    found = False
+    for name, module in list(model.named_modules()):
+        where = f"{name or 'the model'} ({type(module).__name__})"
+        if isinstance(module, LIFSynapse | LIFLayer) and kind in module.mismatches:
+            module.mismatches[kind] = Mismatch(where, kind, deviation, waits=True)
+            module.forget()
+            found = True
+        elif isinstance(module, WEIGHED) and kind == "weight":
+            _take_back(module)
+            if deviation:
+                parametrize.register_parametrization(module, "weight", DeviatingWeight(where, deviation), unsafe=True)
+            found = True
+    return found
+
+
+def _take_back(module: torch.nn.Module) -> None:
+    """Take an injection out of a Linear or Conv; what others have parametrized stays as it is."""
+    if not parametrize.is_parametrized(module, "weight"):
+        return
+    kept = [p for p in module.parametrizations.weight if not isinstance(p, DeviatingWeight)]
+    if not kept:
+        parametrize.remove_parametrizations(module, "weight", leave_parametrized=False)
+        return
+    for p in module.parametrizations.weight:
+        if isinstance(p, DeviatingWeight):
+            p.mismatch = Mismatch("", "weight")
