@@ -23,6 +23,7 @@ from nwcompile.passes.schedule import schedule
 from nwcompile.passes.smallest_change import smallest_change
 from nwcompile.passes.unipolar import unipolar
 from nwcompile.passes.widths import with_widths
+from nwcompile.passes.zeros import drop_zeros
 from nwcompile.sim.inputs import prepare, verify_counts
 from nwcompile.sim.sequence import record
 
@@ -58,7 +59,7 @@ def compile(
         return value
 
     network, chip, x = _verified(network, chip, calibration, options, mapping)
-    network = with_widths(network, chip, options)
+    network = drop_zeros(with_widths(network, chip, options), chip)
     network, unsigned = unipolar(network, chip, options.on_multi_spike)
     try:
         stage("estimate", estimate, network, chip, options.on_multi_spike)

@@ -10,6 +10,7 @@ from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Dense, Sparse
 from nwcompile.ir.network import Network
+from nwcompile.passes.zeros import listed
 
 
 def one_sign(network: Network, chip: Chip) -> tuple[Network, list[str]]:
@@ -38,7 +39,7 @@ def _parts(c: Connection, chip: Chip) -> list[Connection]:
         return [c.replace(sign_mode=signs[0])]
     bits = c.weight_bits or chip.weights.bits
     if isinstance(c, Dense) and np.count_nonzero(weight) * (bits + chip.weights.index_bits) < 2 * weight.size * bits:
-        parts: list[Connection] = [_synapses(c, mode) for mode in signs]
+        parts: list[Connection] = [listed(c.replace(weight=_part(weight, mode), sign_mode=mode)) for mode in signs]
     elif isinstance(c, Sparse):
         parts = [_kept(c, mode) for mode in signs]
     else:
@@ -57,15 +58,6 @@ def _holds(weight: np.ndarray, c: Connection, chip: Chip, sign_mode: str) -> boo
 def _part(weight: np.ndarray, sign_mode: str) -> np.ndarray:
     """The weights of one sign, 0 in the place of the others."""
     return np.maximum(weight, 0) if sign_mode == "exc" else np.minimum(weight, 0)
-
-
-def _synapses(c: Dense, sign_mode: str) -> Sparse:
-    """The weights of one sign of a dense connection, one by one."""
-    weight = _part(np.asarray(c.weight), sign_mode)
-    post, pre = np.nonzero(weight)
-    return Sparse(
-        c.source, c.target, pre, post, weight[post, pre], c.delay, c.bias, c.exponent, sign_mode, c.weight_bits
-    )
 
 
 def _kept(c: Sparse, sign_mode: str) -> Sparse:
