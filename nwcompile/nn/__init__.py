@@ -3,11 +3,13 @@
 from importlib import import_module
 
 from nwcompile.nn import data, losses, metrics, surrogate
+from nwcompile.nn.busiest import busiest_core_loss, spikes_of
 from nwcompile.nn.h1 import H1v1Frontend, H1v1Layer, H1v1Synapse, H1v2Frontend, H1v2Layer, H1v2Synapse
 from nwcompile.nn.inject import inject_mismatch
 from nwcompile.nn.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.losses import SignAnnealing, firing_rate_target_mse_loss, topology_loss, weight_magnitude_loss
 from nwcompile.nn.prepare import prepare_net
+from nwcompile.nn.pruning import finish_pruning, prune
 from nwcompile.nn.quantized import QuantizedNetwork
 from nwcompile.nn.quantized_relu import QuantizedReLU
 from nwcompile.nn.sequential import Sequential
@@ -25,13 +27,17 @@ __all__ = [
     "QuantizedReLU",
     "Sequential",
     "SignAnnealing",
+    "busiest_core_loss",
     "data",
+    "finish_pruning",
     "firing_rate_target_mse_loss",
     "inject_mismatch",
     "losses",
     "metrics",
     "prepare_net",
+    "prune",
     "quantize_aware",
+    "spikes_of",
     "surrogate",
     "topology_loss",
     "weight_magnitude_loss",

@@ -1,0 +1,84 @@
+"""Magnitude pruning: the smallest weights become 0 and stay so, whatever an optimizer does."""
+
+import torch
+from torch.nn.utils import parametrize
+
+from nwcompile.errors import ModelError, OptionError
+
+
+class Mask(torch.nn.Module):
+    """A weight of which only those where `mask` is True are kept; gradients reach no others."""
+
+    mask: torch.Tensor
+
+    def __init__(self, mask: torch.Tensor):
+        super().__init__()
+        self.register_buffer("mask", mask)
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight * self.mask
+
+
+def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: bool = False) -> float:
+    """Set the smallest weights of `model` to 0 until so large a part of them is, and give the part that is, 0..1.
+
+    `sparsity`, 0..1: of every parameter with two axes or more (weights, not biases), or of those named,
+    `{"fc1.weight": 0.9}`. With `together` a weight competes with those of all layers, else with those of its own.
+    Pruned weights stay 0 in training: a mask is put before the parameter (torch.nn.utils.parametrize), which stays the
+    one that an optimizer knows. Prune again for more; what is pruned does not come back. The model can be compiled as
+    it is (`compile` stores connections as lists of synapses where that is cheaper); `finish_pruning` leaves plain
+    weights. Raises ModelError for unknown names, OptionError for parts out of range.
+    """
+    found = _weights(model)
+    wanted = sparsity if isinstance(sparsity, dict) else dict.fromkeys(found, sparsity)
+    for name, part in wanted.items():
+        if name not in found:
+            raise ModelError(
+                f"prune: {type(model).__name__} has no weights {name!r}; it has {', '.join(found) or 'none'}"
+            )
+        if not 0 <= part < 1:
+            raise OptionError(f"prune: sparsity {part!r} of {name!r} must be at least 0 and below 1")
+    if not wanted:
+        raise ModelError(f"prune: {type(model).__name__} has no parameter with two axes or more")
+    if together and isinstance(sparsity, dict):
+        raise OptionError("prune: together takes one sparsity for all weights, not one for each")
+    groups = [list(wanted)] if together else [[name] for name in wanted]
+    with torch.no_grad():
+        for names in groups:
+            size = torch.cat([getattr(*found[name]).abs().flatten() for name in names])
+            kept = torch.ones_like(size, dtype=torch.bool)
+            kept[size.argsort(stable=True)[: round(wanted[names[0]] * len(size))]] = False
+            for name, mask in zip(names, kept.split([getattr(*found[name]).numel() for name in names]), strict=True):
+                _mask(*found[name], mask)
+        weights = [getattr(*found[name]) for name in wanted]
+        return sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
+
+
+def finish_pruning(model: torch.nn.Module) -> None:
+    """Take the masks away and leave their zeros in plain parameters; the optimizer of before knows others."""
+    for module, name in _weights(model).values():
+        if parametrize.is_parametrized(module, name):
+            shared = type(module)  # with copies of the module, which keep their masks
+            module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
+            parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+
+
+def _weights(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
+    """Module and attribute of every parameter with two axes or more, by its name before any mask."""
+    found = {}
+    for path, parameter in model.named_parameters():
+        plain = path.replace("parametrizations.", "").removesuffix(".original")
+        owner, _, name = plain.rpartition(".")
+        if parameter.ndim >= 2:
+            found[plain] = model.get_submodule(owner), name
+    return found
+
+
+def _mask(module: torch.nn.Module, name: str, kept: torch.Tensor) -> None:
+    """Keep these weights, int bool of any shape, and of them only those that were kept before."""
+    kept = kept.reshape(getattr(module, name).shape)
+    if parametrize.is_parametrized(module, name):
+        mask = next(m for m in module.parametrizations[name] if isinstance(m, Mask))
+        mask.mask &= kept
+    else:
+        parametrize.register_parametrization(module, name, Mask(kept))
