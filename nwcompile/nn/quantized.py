@@ -14,7 +14,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.nn import integer_scan
 from nwcompile.nn.integer_sums import exact, sums
-from nwcompile.nn.quantized_layer import QuantizedLayer
+from nwcompile.nn.quantized_layer import Pin, QuantizedLayer
 from nwcompile.nn.surrogate import named
 from nwcompile.passes.check import estimate
 from nwcompile.passes.normalize import normalize
@@ -73,7 +73,7 @@ class QuantizedNetwork(torch.nn.Module):
         quantized = described(found, self.chip)
         self.table, self.warnings = quantized.table, quantized.warnings
         for name, layer in zip(self.names, self.layers, strict=True):
-            layer.pin(found.layers[name], found.scaled[name])
+            layer.pin(Pin.of(found.layers[name], found.scaled[name]))
         for text in self.warnings:
             warn(text, NwWarning, stacklevel=3)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from nwcompile.errors import ModelError
+from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import aligned
@@ -15,9 +15,30 @@ from nwcompile.nn.integer_sums import IntegerWeights, Rounded
 from nwcompile.passes.channel_scale import with_channel_scale
 from nwcompile.passes.dynamics import rounded_decay
 from nwcompile.passes.number_grid import largest_threshold
-from nwcompile.passes.scaled_layer import Layer, Scaled, describe, driving_weights, rescaled
+from nwcompile.passes.scaled_layer import Layer, Scaled, at_exponents, describe, driving_weights
+from nwcompile.passes.weight_grid import WeightGrid
 
 LEARNABLE = ("threshold", "alpha", "beta")  # beside weights and biases
+
+
+@dataclass(frozen=True, eq=False)
+class Pin:
+    """What the compiler has chosen for a layer and training keeps: see `Layer` and `Scaled`; of each connection its
+    exponent, sign mode and bits. `channel_scale` is None or broadcasts to the layer.
+    """
+
+    scale: float
+    threshold_factor: float
+    exponents: tuple[int, ...]
+    sign_modes: tuple[str, ...]
+    bits: tuple[int, ...]
+    channel_scale: np.ndarray | None
+
+    @classmethod
+    def of(cls, layer: Layer, scaled: Scaled) -> "Pin":
+        exponents = tuple(int(w.exponent) for w in scaled.weights)
+        modes, bits = (tuple(getattr(grid, key) for grid in layer.grids) for key in ("sign_mode", "bits"))
+        return cls(scaled.scale, scaled.threshold_factor, exponents, modes, bits, layer.channel_scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +54,9 @@ class Integers:
 class QuantizedLayer(torch.nn.Module):
     """One layer of a normalized float network, at a scale that the compiler has chosen.
 
-    Parameters, in the float network's units: `weights[i]` and `biases[i]` of connection i (those without a bias have an
-    empty one), and with `learn_thresholds` and `learn_taus` `threshold`, and `alpha` and `beta`, what current and
-    membrane keep in a step. `connections[i]` say where they lie.
+    Parameters, in the float network's units: `weights[i]` and `biases[i]` of connection i (an empty one where it has no
+    bias), and if they are learned `threshold`, and `alpha` and `beta`, what current and membrane keep in a step.
+    `connections[i]` say where they lie. A state_dict holds the `Pin` too.
     """
 
     def __init__(self, network: Network, name: str, chip: Chip, trains: tuple[bool, ...], learned: tuple[str, ...],
@@ -46,23 +67,21 @@ class QuantizedLayer(torch.nn.Module):
         without = tuple(c.replace(bias=None) for c in self.connections)
         self.bare = Network(network.inputs, network.nodes, without)
         layer = describe(self.bare, name, chip)
-        spec = layer.neuron
+        biases = [np.zeros(0) if c.bias is None else np.asarray(c.bias) for c in self.connections]
         self.weights = torch.nn.ParameterList(_parameter(c.weight, t) for c, t in zip(without, trains, strict=True))
         self.biases = torch.nn.ParameterList(
-            _parameter(np.zeros(0) if c.bias is None else c.bias, t and c.bias is not None)
-            for c, t in zip(self.connections, trains, strict=True)
+            _parameter(bias, t and bias.size > 0) for bias, t in zip(biases, trains, strict=True)
         )
-        places = (np.arange(np.size(c.bias)).reshape(np.shape(c.bias)) for c in self.connections if c.bias is not None)
-        with_bias = [c for c in self.connections if c.bias is not None]
-        self.bias_places = {
-            id(c): torch.from_numpy(c.replace(bias=p).bias_per_neuron(layer.node.shape).reshape(-1).astype(np.int64))
-            for c, p in zip(with_bias, places, strict=True)
-        }
+        self.bias_places = [
+            None if c.bias is None else _places(c, bias, layer.node.shape)
+            for c, bias in zip(self.connections, biases, strict=True)
+        ]
+        spec, d = layer.neuron, layer.dynamics
         has = {"threshold": spec.fires, "alpha": spec.alpha is not None, "beta": True}
-        first = {"threshold": spec.threshold, "alpha": layer.dynamics.keep_u, "beta": layer.dynamics.keep_v}
+        first = {"threshold": spec.threshold, "alpha": d.keep_u, "beta": d.keep_v}
         for key in LEARNABLE:
-            value = _parameter(first[key], True) if key in learned and has[key] else None
-            self.register_parameter(key, value)
+            self.register_parameter(key, _parameter(first[key], True) if key in learned and has[key] else None)
+        self.pinned: Pin | None = None
         self._kept: tuple | None = None
 
     @property
@@ -70,113 +89,129 @@ class QuantizedLayer(torch.nn.Module):
         """The float layer."""
         return self.bare.node(self.name)
 
-    def pin(self, layer: Layer, scaled: Scaled) -> None:
-        """Keep scale, exponents, sign modes and channel scales from now on."""
-        first = describe(self.bare, self.name, self.chip)
-        first = replace(first, grids=layer.grids, connections=self.connections)
-        if layer.channel_scale is not None:
-            first = with_channel_scale(first, layer.channel_scale)
-        self.first, self.pinned, self._kept = first, scaled, None
-        shape, cs = self.node.shape, 1.0 if layer.channel_scale is None else layer.channel_scale
-        unit = 1 / (scaled.scale * np.broadcast_to(cs, shape).reshape(-1).astype(np.float64))
-        self.unit = unit
-        pairs = zip(first.connections, first.sources, strict=True)
-        ones = (c.replace(weight=np.ones(np.shape(c.weight))) for c in first.connections)
-        self.factors = tuple(
-            _single(driving_weights(one, self.node, source, first.dynamics))
-            for one, (_, source) in zip(ones, pairs, strict=True)
+    def pin(self, pinned: Pin) -> None:
+        """Keep these choices from now on."""
+        grids = tuple(WeightGrid.of_signs(*at, self.chip) for at in zip(pinned.sign_modes, pinned.bits, strict=True))
+        first = replace(describe(self.bare, self.name, self.chip), grids=grids, connections=self.connections)
+        if pinned.channel_scale is not None:
+            first = with_channel_scale(first, pinned.channel_scale)
+        self.first, self.pinned, self._kept = first, pinned, None
+        shape, of_channel = self.node.shape, 1.0 if pinned.channel_scale is None else pinned.channel_scale
+        channel = np.broadcast_to(np.asarray(of_channel, np.float64), shape).reshape(-1)
+        self.of_channel, self.unit = of_channel, 1 / (pinned.scale * channel)
+        pairs = zip(self.connections, first.sources, strict=True)
+        factors = (
+            driving_weights(c.replace(weight=np.ones(np.shape(c.weight))), self.node, source, first.dynamics)
+            for c, source in pairs
         )
-        self.gradients = tuple(_factor(f * scaled.weight_scale) for f in self.factors)
-        factor = np.broadcast_to(first.dynamics.factor, shape).reshape(-1) / np.broadcast_to(cs, shape).reshape(-1)
-        self.bias_factor = torch.from_numpy(factor.astype(np.float64))
+        self.factors = tuple(_single(f) for f in factors)
+        unit = pinned.scale / (1 << self.chip.state.shift_bits)
+        self.slopes = tuple(torch.as_tensor(f * unit, dtype=torch.float64) for f in self.factors)
+        self.bias_factor = torch.from_numpy(np.broadcast_to(first.dynamics.factor, shape).reshape(-1) / channel)
+
+    def get_extra_state(self) -> dict:
+        own = dict(vars(self.pinned))
+        scale = own["channel_scale"]
+        return own | {"channel_scale": None if scale is None else torch.from_numpy(scale)}
+
+    def set_extra_state(self, state: dict) -> None:
+        scale = state["channel_scale"]
+        self.pin(Pin(**{**state, "channel_scale": None if scale is None else scale.numpy()}))
 
     def integers(self) -> Integers:
-        """What the parameters are on the chip. Raises ModelError where they are not finite."""
+        """What the parameters are on the chip, until one of them changes. Raises ModelError if they are not finite."""
         version = tuple((id(p), p._version) for p in self.parameters())
         if self._kept is None or self._kept[0] != version:
             self._kept = version, self._rounded()
         return self._kept[1]
 
     def _rounded(self) -> Integers:
+        self._verify()
+        pairs = zip(self.weights, self.factors, strict=True)
+        weights = tuple(_array(w) * factor for w, factor in pairs)
+        first, shape, own = self.first, self.node.shape, self.pinned
+        d, neuron = first.dynamics, first.neuron
+        if self.threshold is not None:
+            wanted = np.asarray(aligned(_array(self.threshold), shape)) * self.of_channel
+            most = largest_threshold(self.chip) / (own.scale * own.threshold_factor)
+            neuron = neuron.replace(threshold=np.clip(wanted, 0, most))
+        if self.alpha is not None:
+            d = replace(d, decay_u=self._decay(self.alpha, self.chip.state.decay_offset))
+        if self.beta is not None:
+            d = replace(d, decay_v=self._decay(self.beta, 0))
+        bias = self._bias()
+        if bias is not None:
+            key = "constant_v" if self.node.neuron.alpha is None else "constant_u"
+            d = replace(d, **{key: getattr(d, key) + bias.detach().numpy().reshape(shape) * self.of_channel})
+        layer = replace(first, neuron=neuron, dynamics=d, weights=weights)
+        scaled = at_exponents(layer, self.chip, own.scale, own.exponents, own.threshold_factor)
+        rounded = zip(self.connections, scaled.weights, strict=True)
+        sums = tuple(IntegerWeights.of(c, w.effective, self.node.n_neurons) for c, w in rounded)
+        node = Node(self.name, shape, scaled.neuron)
+        return Integers(layer, scaled, sums, IntegerNeurons.of(node, self.unit, self.surrogate, self.detach_reset))
+
+    def _verify(self) -> None:
         for key, p in self.named_parameters():
+            if p.device.type != "cpu":
+                raise BackendError(
+                    f"layer {self.name!r}: {key} is on {p.device}, but integers are computed on the CPU; "
+                    "move the module back with .cpu()"
+                )
             if not p.isfinite().all():
                 raise ModelError(
                     f"layer {self.name!r}: {key} has NaN or infinite values; an optimiser step has spoiled it: lower "
                     "the learning rate or clip the gradients, and go on from a state_dict of before"
                 )
-        first, shape, bits = self.first, self.node.shape, self.chip.state.decay_bits
-        pairs = zip(self.weights, self.factors, strict=True)
-        weights = tuple(w.detach().numpy().astype(np.float64) * factor for w, factor in pairs)
-        d, neuron = first.dynamics, first.neuron
-        cs = 1.0 if first.channel_scale is None else first.channel_scale
-        if self.threshold is not None:
-            wanted = np.asarray(aligned(self.threshold.detach().numpy().astype(np.float64), shape)) * cs
-            most = largest_threshold(self.chip) / (self.pinned.scale * self.pinned.threshold_factor)
-            neuron = neuron.replace(threshold=np.clip(wanted, 0, most))
-        if self.alpha is not None:
-            lowest = self.chip.state.decay_offset
-            d = replace(d, decay_u=rounded_decay(self._keep(self.alpha), bits, lowest))
-        if self.beta is not None:
-            d = replace(d, decay_v=rounded_decay(self._keep(self.beta), bits, 0))
-        bias = self._bias()
-        if bias is not None:
-            own = bias.detach().numpy().reshape(shape) * cs
-            key = "constant_v" if first.node.neuron.alpha is None else "constant_u"
-            d = replace(d, **{key: getattr(d, key) + own})
-        layer = replace(first, neuron=neuron, dynamics=d, weights=weights)
-        scaled = rescaled(layer, self.chip, self.pinned)
-        n = self.node.n_neurons
-        rounded = zip(self.connections, scaled.weights, strict=True)
-        sums = tuple(IntegerWeights.of(c, w.effective, n) for c, w in rounded)
-        node = Node(self.name, shape, scaled.neuron)
-        neurons = IntegerNeurons.of(node, self.unit, self.surrogate, self.detach_reset)
-        return Integers(layer, scaled, sums, neurons)
 
-    def _keep(self, parameter: torch.Tensor) -> np.ndarray:
-        keep = np.clip(parameter.detach().numpy().astype(np.float64), 0, 1)
-        return np.asarray(aligned(keep, self.node.shape))
+    def _decay(self, keep: torch.Tensor, lowest: int) -> np.ndarray:
+        kept = np.asarray(aligned(np.clip(_array(keep), 0, 1), self.node.shape))
+        return rounded_decay(kept, self.chip.state.decay_bits, lowest)
 
     def _bias(self) -> torch.Tensor | None:
         """What the connections' biases add to each neuron in a step, float64[N], in the float network's units."""
         total = None
-        for c, bias in zip(self.connections, self.biases, strict=True):
-            if c.bias is not None:
-                own = bias.double().reshape(-1)[self.bias_places[id(c)]]
+        for bias, places in zip(self.biases, self.bias_places, strict=True):
+            if places is not None:
+                own = bias.double().reshape(-1)[places]
                 total = own if total is None else total + own
         return None if total is None else total * self.bias_factor
 
     def learned(self) -> tuple[torch.Tensor, ...]:
         """float32[N] each: bias of u and v, threshold, what u and v keep; with gradients where they are parameters."""
         bias, none = self._bias(), torch.zeros(self.node.n_neurons)
-        biases = (none, bias) if self.node.neuron.alpha is None else (bias, none)
-        values = [none if b is None else b.float() for b in biases]
-        for parameter in (self.threshold, self.alpha, self.beta):
-            values.append(none if parameter is None else self._spread(parameter))
-        return tuple(values)
+        own = none if bias is None else bias.float()
+        biases = (none, own) if self.node.neuron.alpha is None else (own, none)
+        others = (getattr(self, key) for key in LEARNABLE)
+        return (*biases, *(none if p is None else self._spread(p) for p in others))
 
     def _spread(self, parameter: torch.Tensor) -> torch.Tensor:
+        """A number of the layer's neurons, `[C]` or as `NeuronSpec` takes it, for each of them."""
         shape = self.node.shape
-        if parameter.ndim == 1 and len(shape) > 1 and len(parameter) == shape[0]:
-            parameter = parameter.reshape(-1, *[1] * (len(shape) - 1))
-        return parameter.float().broadcast_to(shape).reshape(-1)
+        places = np.arange(parameter.numel()).reshape(parameter.shape)
+        index = np.ascontiguousarray(np.broadcast_to(aligned(places, shape), shape)).reshape(-1)
+        return parameter.float().reshape(-1)[torch.from_numpy(index)]
 
     def weight(self, i: int, largest: float) -> torch.Tensor:
         """The effective weights of connection i, in the float type that sums of spikes up to `largest` need."""
         whole = self.integers().weights[i]
         dtype = whole.dtype(self.connections[i], largest)
-        value = torch.from_numpy(whole.value).to(dtype)
-        return Rounded.apply(self.weights[i], value, self.gradients[i].to(dtype))
+        return Rounded.apply(self.weights[i], torch.from_numpy(whole.value).to(dtype), self.slopes[i].to(dtype))
+
+
+def _array(parameter: torch.Tensor) -> np.ndarray:
+    return parameter.detach().double().numpy()
 
 
 def _parameter(value, trains: bool) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.tensor(np.array(value, np.float32)), requires_grad=trains)
 
 
+def _places(c, bias: np.ndarray, shape: tuple[int, ...]) -> torch.Tensor:
+    """int64[N]: which entry of a connection's bias each neuron has."""
+    places = c.replace(bias=np.arange(bias.size).reshape(bias.shape)).bias_per_neuron(shape)
+    return torch.from_numpy(places.reshape(-1).astype(np.int64))
+
+
 def _single(factor: np.ndarray):
     """A number where one says it all."""
-    factor = np.asarray(factor, np.float64)
     return float(factor.flat[0]) if factor.size and (factor == factor.flat[0]).all() else factor
-
-
-def _factor(factor) -> torch.Tensor:
-    return torch.as_tensor(np.asarray(factor), dtype=torch.float64)

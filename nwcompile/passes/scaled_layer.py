@@ -107,12 +107,15 @@ def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0, thres
     return Scaled(scale, weight_scale, threshold_factor, neuron, weights)
 
 
-def rescaled(layer: Layer, chip: Chip, kept: Scaled) -> Scaled:
-    """The layer, its numbers changed since, at the scale and with the exponents of `kept`."""
-    pairs = zip(layer.weights, layer.grids, kept.weights, strict=True)
-    weights = tuple(grid.at(w * kept.weight_scale, old.exponent) for w, grid, old in pairs)
-    neuron = fixed_neuron(layer, chip, kept.scale, kept.threshold_factor)
-    return Scaled(kept.scale, kept.weight_scale, kept.threshold_factor, neuron, weights)
+def at_exponents(
+    layer: Layer, chip: Chip, scale: float, exponents: tuple[int, ...], threshold_factor: float = 1.0
+) -> Scaled:
+    """The layer at one scale, its weights with given exponents, one a connection."""
+    weight_scale = scale / (1 << chip.state.shift_bits)
+    triples = zip(layer.weights, layer.grids, exponents, strict=True)
+    weights = tuple(grid.at(w * weight_scale, exponent) for w, grid, exponent in triples)
+    neuron = fixed_neuron(layer, chip, scale, threshold_factor)
+    return Scaled(scale, weight_scale, threshold_factor, neuron, weights)
 
 
 def weight_error(layer: Layer, scaled: Scaled) -> float:

@@ -47,6 +47,12 @@ class WeightGrid:
             mode = "exc"
         elif bits < can.bits and not (weight > 0).any():
             mode = "inh"
+        return cls.of_signs(mode, bits, chip)
+
+    @classmethod
+    def of_signs(cls, mode: str, bits: int, chip: Chip) -> "WeightGrid":
+        """The grid of a sign mode."""
+        can = chip.weights
         step = mantissa_step(bits, can.bits, can.step, mode)
         low, high = mantissa_range(bits, can.bits, can.step, mode)
         unit = step if low % step == 0 else high
