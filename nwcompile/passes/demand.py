@@ -16,6 +16,7 @@ from nwcompile.kernels import cpu_alike, cpu_demand, cpu_moves, cpu_units
 from nwcompile.kernels.cpu_partition import FanIn
 from nwcompile.passes import capacity
 
+DESTINATIONS = 8  # cores of a spike, before it is known
 LARGEST_TABLE = 1 << 26  # cycles kept by unit and step; above that, steps are left out at even distances
 
 
@@ -97,6 +98,22 @@ def empty_loads(demand: cpu_demand.Demand, chip: Chip) -> cpu_demand.Loads:
     )  # fmt: skip
     cpu_moves.settle(demand, loads)
     return loads
+
+
+def neuron_load(network: Network, chip: Chip, activity: Activity) -> np.ndarray:
+    """int64[neuron]: the share in all that cores send or in all that they receive, the larger, in parts of 2**40.
+
+    Before any is on a core, a spike is taken to go to `DESTINATIONS` of them.
+    """
+    visits = activity.n_steps * activity.n_samples
+    synops = capacity.synaptic_load(network, activity) - visits
+    each_spike = cycles(chip, "spike") + DESTINATIONS * cycles(chip, "message_out")
+    sent = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) * each_spike for name in network.layers])
+    sent += visits * (cycles(chip, "visit") + cycles(chip, "update"))
+    if chip.cost.units == "shared":
+        return sent + synops * max(cycles(chip, f"synop_{kind}") for kind in SYNAPSE_KINDS)
+    share = np.maximum(sent / max(1, sent.sum()), synops / max(1, synops.sum()))
+    return np.ceil(share * (1 << 40)).astype(np.int64)
 
 
 def cycles(chip: Chip, event: str) -> int:

@@ -22,17 +22,20 @@ from nwcompile.ir.options import Options
 from nwcompile.kernels import cpu_partition
 from nwcompile.passes import capacity
 from nwcompile.passes.core_rules import has_rules
+from nwcompile.passes.demand import neuron_load
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.sequential import in_order, sequential
-from nwcompile.passes.striped import units
+from nwcompile.passes.striped import striped, units
 from nwcompile.passes.unit_search import Partition, Search, improved
 from nwcompile.passes.units import fitting_units
 
 UNITS_PER_CORE = 16  # that the search begins with
 N_LEVELS = 2  # of units, each half as heavy as those before
-MOST_UNITS = 10_000  # that it begins with, unless the chip makes them smaller
+MOST_UNITS = 40_000  # that it begins with, unless the chip makes them smaller
 FINE = 128  # neurons up to which every one is a unit from the beginning
 GROWTH = 1.5  # between the numbers of cores that are tried
+WORTH = 0.5  # of the share of cores that are added: the share of the time that they must save, for `time`
+PATIENCE = 2  # numbers of cores, one after another, that may be worth less than the best before
 FINER_HEAT = 0.1  # of finer units, whose cores are good already
 FIRST_EFFORT = 0.1  # for each number of cores
 SAVE_CORES = ("cores", "traffic")  # objectives that more cores than needed do not serve
@@ -41,18 +44,19 @@ SAVE_CORES = ("cores", "traffic")  # objectives that more cores than needed do n
 def floorline(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray]:
     """Cores int32[n] of every layer, on `options.n_cores` cores or on as many as `options.optimise` asks for.
 
-    `time` makes the sum of the predicted step times least, then messages; `energy`, `edp` and `traffic` what they say;
-    `cores` the number of cores, then the time. With `options.time_budget_s` it goes on until the time is up or until an
-    interrupt (Ctrl-C), and gives the best so far. For a chip with core rules (`nwcompile.passes.core_rules`), and where
-    nothing within the limits was found, these are the slices of `sequential`. The result may exceed the chip:
-    `partition` judges it.
+    `time` makes the sum of the predicted step times least, then messages, on cores that are worth it: a share more of
+    them must save half that share of the time (least is the time times the root of the cores in use). `energy`, `edp`
+    and `traffic` make least what they say, `cores` the number of cores, then the time. With `options.time_budget_s` it
+    goes on until the time is up or until an interrupt (Ctrl-C), and gives the best so far. For a chip with core rules
+    (`nwcompile.passes.core_rules`), and where nothing within the limits was found, these are the slices of
+    `sequential`. The result may exceed the chip: `partition` judges it.
     """
     if has_rules(chip):
         return sequential(network, chip, activity, options)
     deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
     search = Search(
         network, chip, activity, schedule(network, options.execution), options,
-        capacity.synaptic_load(network, activity), np.array([options.seed], np.uint64), deadline,
+        neuron_load(network, chip, activity), np.array([options.seed], np.uint64), deadline,
     )  # fmt: skip
     best: Partition | None = None
     try:
@@ -70,21 +74,24 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
 def _improvements(search: Search) -> Iterator[Partition]:
     """The best partition so far, after every search: of several numbers of cores, then of finer and finer units.
 
-    Where nothing else fits, it is the slices of `sequential` that are moved.
+    Where nothing else fits, it is the slices of `sequential` or the stripes of `striped` that are moved.
     """
     best: Partition | None = None
-    slices = _slices(search)
-    saves_cores = search.options.optimise in SAVE_CORES
+    slices = _cores_by(sequential, search)
+    saves_cores, n_worse = search.options.optimise in SAVE_CORES, 0
     for n_cores in _core_counts(search, 1 if slices is None else int(slices.max()) + 1):
         found = _begun(search, n_cores)
-        if best is None or found.rank < best.rank or (saves_cores and not found.excess):
-            best = found
+        is_better = best is None or _worth(search, found) < _worth(search, best)
+        best, n_worse = (found, 0) if is_better or (saves_cores and not found.excess) else (best, n_worse + 1)
         yield best
-        if saves_cores and found.excess:
+        if found.excess if saves_cores else n_worse == PATIENCE:
             break
-    if best.excess and slices is not None and slices.max() < search.chip.n_cores:
-        best = _of_slices(search, slices, best)
-        yield best
+    if best.excess:
+        stripes = _cores_by(striped, search)
+        given = [c for c in (slices, stripes) if c is not None and c.max() < search.chip.n_cores]
+        for cores in given:
+            best = min(_of_given(search, cores, best), best, key=lambda p: _worth(search, p))
+            yield best
     for level in range(N_LEVELS):
         best = min(_finer(search, best, level, 1.0), best, key=lambda p: p.rank)
         yield best
@@ -93,6 +100,13 @@ def _improvements(search: Search) -> Iterator[Partition]:
     while search.deadline is not None:
         best = min(_finer(search, best, N_LEVELS - 1, 1.0), best, key=lambda p: p.rank)
         yield best
+
+
+def _worth(search: Search, found: Partition) -> tuple[int, float]:
+    """Smaller is better, among different numbers of cores too: for `time`, more of them must be worth it."""
+    if search.options.optimise != "time":
+        return found.rank
+    return found.excess, found.cost * len(np.unique(found.core_of)) ** WORTH
 
 
 def _core_counts(search: Search, n_slices: int) -> list[int]:
@@ -126,7 +140,9 @@ def _begun(search: Search, n_cores: int) -> Partition:
     order = np.argsort(turn)
     upto = np.cumsum(np.bincount(unit_of, search.load)[order])
     slices = np.minimum((upto - upto[0] / 2) * n_cores // upto[-1], n_cores - 1).astype(np.int64)[turn]
-    pixels = [units(search.network, n_bands)[first] for n_bands in (1, 2)]
+    pixels = [
+        np.unique(units(search.network, n_bands)[first], return_inverse=True)[1].reshape(-1) for n_bands in (1, 2)
+    ]
     starts = [turn, *pixels]
     return improved(search, unit_of, [*(start % n_cores for start in starts), slices], n_cores, FIRST_EFFORT)
 
@@ -139,16 +155,17 @@ def _finer(search: Search, coarse: Partition, level: int, effort: float) -> Part
     return improved(search, unit_of, [coarse.neuron_core[first]], coarse.n_cores, effort, FINER_HEAT if level else 1.0)
 
 
-def _slices(search: Search) -> np.ndarray | None:
-    """Cores of `sequential`, int32[neuron]; None where it knows none of the number that is asked for."""
+def _cores_by(method, search: Search) -> np.ndarray | None:
+    """Cores int32[neuron] of another partitioner; None where it knows none of the number that is asked for."""
     try:
-        return np.concatenate([*sequential(search.network, search.chip, search.activity, search.options).values()])
+        return np.concatenate([*method(search.network, search.chip, search.activity, search.options).values()])
     except FitError:
         return None
 
 
-def _of_slices(search: Search, slices: np.ndarray, other: Partition) -> Partition:
-    """A search that begins with the cores of `sequential`, whose borders cut the units of another partition."""
-    unit_of = np.unique(other.unit_of * (int(slices.max()) + 1) + slices, return_inverse=True)[1].reshape(-1)
+def _of_given(search: Search, cores: np.ndarray, other: Partition) -> Partition:
+    """A search that begins with the given cores int32[neuron], whose borders cut the units of another partition."""
+    n_cores = int(cores.max()) + 1
+    unit_of = np.unique(other.unit_of * n_cores + cores, return_inverse=True)[1].reshape(-1)
     first = np.unique(unit_of, return_index=True)[1]
-    return improved(search, unit_of, [slices[first]], int(slices.max()) + 1, 1.0)
+    return improved(search, unit_of, [cores[first]], n_cores, FIRST_EFFORT)

@@ -16,8 +16,7 @@ from nwcompile.passes.demand import empty_loads, unit_demand
 from nwcompile.passes.objective import weights
 
 FEW = 64  # units up to which the exact time is annealed, and a smooth one beyond
-WORK, EACH_MOVE = 1_200_000_000, 1500  # steps and rows that an annealing may look at, a move counting for more
-MANY_ROWS, EACH_FAR_ROW = 2000, 200  # rows of a unit beyond so many are out of the cache, and count so much more
+WORK, EACH_MOVE, EACH_ROW = 1_200_000_000, 1500, 30  # that an annealing may do: a move, a row and a step counting for 1
 MOVES_PER_UNIT = 600  # of a smooth annealing, at most
 HEAT = 0.15  # of the cost, and divided by the number of units: where its temperature starts
 COOLING = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.0)  # of that temperature; as many moves at each
@@ -133,10 +132,9 @@ def _smoothed(search: Search, demand, weight: np.ndarray, start: Partition, effo
 
 
 def _work_of_move(demand: cpu_demand.Demand) -> int:
-    """Steps and rows that a move looks at, about."""
+    """What a move costs, in steps of a load looked at, about: rows have synapse memory, axons and messages."""
     n_units, n_steps = demand.send.shape
-    n_rows = len(demand.in_row) // n_units
-    return EACH_MOVE + n_steps + n_rows + EACH_FAR_ROW * max(0, n_rows - MANY_ROWS)
+    return EACH_MOVE + n_steps + EACH_ROW * (len(demand.in_row) // n_units)
 
 
 def work_arrays(loads: cpu_demand.Loads) -> tuple[np.ndarray, ...]:
