@@ -14,6 +14,7 @@ from nwcompile.kernels import cpu_anneal, cpu_place
 from nwcompile.passes.ground import cores_at, ground
 
 MOVES_PER_SITE, LARGEST_MOVES = 100, 200_000  # at each temperature
+LARGEST_LOOKS, FEWEST_MOVES = 3_000_000, 12_000  # ends of messages that its moves look at; moves whatever they look at
 COOLING, N_TEMPERATURES = 0.92, 84
 
 
@@ -50,7 +51,9 @@ def _improvements(ground: cpu_place.Ground, best: np.ndarray, seed: int, repeat:
     only go down. Each further annealing starts from the best sites.
     """
     n_sites, state = len(ground.site_xy), np.array([seed], np.uint64)
-    n_moves = min(LARGEST_MOVES, MOVES_PER_SITE * n_sites)
+    looks_of_move = 1 + 2 * len(ground.other) // max(1, len(best))
+    n_most = min(LARGEST_MOVES, max(FEWEST_MOVES, LARGEST_LOOKS // looks_of_move))
+    n_moves = min(n_most, MOVES_PER_SITE * n_sites)
     while len(ground.other) or (ground.outside.any() and ground.gate_cost.any()):
         site_of, core_at = best.copy(), cores_at(best, n_sites)
         first = cpu_anneal.uphill_mean(ground, site_of, core_at, state, n_moves)
