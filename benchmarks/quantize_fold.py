@@ -9,21 +9,24 @@ import torch
 import nwcompile as nw
 from benchmarks.quantize_nets import CASES, Case
 from nwcompile import nn
-from nwcompile.sim.float_difference import answers
+from nwcompile.sim import BACKENDS
+from nwcompile.sim.crosscheck import compare
+from nwcompile.sim.float_difference import strongest
 
 CHIP = "loihi1"
 LEARNING_RATE = 5e-3
 LABEL_SMOOTHING = 0.1
 COUNT_SCALE = 10.0  # logits are spike rates (0..1) times this
-N_CALIBRATION = 500  # training samples that scales are searched on, or all where there are fewer
+N_CALIBRATION = 200  # training samples that scales are searched on, or all where there are fewer
 TEST_SEED, CALIBRATION_SEED = 1000, 2000
-POST_TRAINING = (8, 4, 2)  # bits of weights
+POST_TRAINING, AWARE = (8, 4, 2), (4, 2)  # bits of weights
 
 
 def run(name: str, k: int) -> dict:
     """Right answers to the test samples of fold k, by how the net was made.
 
-    `right`: {"float": n, "post-training 8": n, ...}, of `n_test`; `seconds` of all.
+    `right`: {"float": n, "post-training 8": n, ...}, of `n_test`; `compared`: numbers that were equal in the module and
+    all backends, by quantization-aware net; `seconds` of all.
     """
     torch.set_num_threads(1)
     start, case = time.perf_counter(), CASES[name]
@@ -32,23 +35,43 @@ def run(name: str, k: int) -> dict:
     encode = case.coder(values[train])
     spikes, calibration = encode(values[test], TEST_SEED), encode(values[train][:N_CALIBRATION], CALIBRATION_SEED)
 
-    def right(result: nw.Run) -> int:
-        return int((answers(result) == labels[test]).sum())
-
-    def trained(net: nn.Sequential, part: int) -> nn.Sequential:
+    def trained(net: torch.nn.Module, part: int) -> torch.nn.Module:
         return fit(net, case, lambda rows, seed: encode(values[train][rows], seed), labels[train], [k, part])
 
     torch.manual_seed(k)
     begun = trained(case.layers(), 0)
     network = nw.from_torch(trained(copy.deepcopy(begun), 1), spikes[:2])
-    found = {"float": right(nw.simulate(network, spikes))}
+    outputs, compared = {"float": nw.simulate(network, spikes).output}, {}
     for bits in POST_TRAINING:
         program = nw.compile(network, CHIP, calibration, nw.Options(bits=bits))
-        found[f"post-training {bits}"] = right(nw.simulate(program, spikes, backend="sequence"))
-    return {"right": found, "n_test": len(test), "seconds": time.perf_counter() - start}
+        outputs[f"post-training {bits}"] = nw.simulate(program, spikes, backend="sequence").output
+    for bits in AWARE:
+        aware = trained(nn.quantize_aware(begun, CHIP, calibration, bits=bits, surrogate="atan"), 1)
+        outputs[f"aware {bits}"], compared[f"aware {bits}"] = everywhere(aware, spikes, calibration)
+    right = {how: int((strongest(output) == labels[test]).sum()) for how, output in outputs.items()}
+    return {"right": right, "n_test": len(test), "compared": compared, "seconds": time.perf_counter() - start}
 
 
-def fit(net: nn.Sequential, case: Case, spikes_of, labels: np.ndarray, seed: list[int]) -> nn.Sequential:
+def everywhere(aware: nn.QuantizedNetwork, spikes: np.ndarray, calibration: np.ndarray) -> tuple[np.ndarray, int]:
+    """The output on all samples, and how many spikes and states were found equal in the module and every backend.
+
+    Raises AssertionError for the first that differs.
+    """
+    program = nw.compile(aware.network(), CHIP, calibration)
+    runs = {backend: nw.simulate(program, spikes, backend, record="all") for backend in BACKENDS}
+    found = compare(program, runs)
+    assert found.agree, str(found)
+    with torch.no_grad():
+        inside, n_compared = aware.record(spikes), 0
+    for layer, numbers in inside.items():
+        on_chip = {"spikes": runs["sequence"].spikes[layer], **runs["sequence"].states[layer]}
+        for what, array in numbers.items():
+            assert np.array_equal(array, on_chip[what]), f"layer {layer}: {what} of the module is another"
+            n_compared += array.size
+    return runs["sequence"].output, n_compared
+
+
+def fit(net: torch.nn.Module, case: Case, spikes_of, labels: np.ndarray, seed: list[int]) -> torch.nn.Module:
     """The net after `case.n_epochs` more epochs; `spikes_of(rows, seed)` encodes training samples, anew each time."""
     n_batches = -(-len(labels) // case.batch)
     optimizer = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
@@ -59,7 +82,8 @@ def fit(net: nn.Sequential, case: Case, spikes_of, labels: np.ndarray, seed: lis
     for epoch in range(case.n_epochs):
         for i, rows in enumerate(np.array_split(order.permutation(len(labels)), n_batches)):
             nn.prepare_net(net)
-            rates = net(torch.from_numpy(spikes_of(rows, [*seed, epoch, i])))[0].mean(1)
+            output = net(torch.from_numpy(spikes_of(rows, [*seed, epoch, i])))
+            rates = (output[0] if isinstance(output, tuple) else output).mean(1)
             loss = torch.nn.functional.cross_entropy(COUNT_SCALE * rates, wanted[rows], label_smoothing=LABEL_SMOOTHING)
             optimizer.zero_grad()
             loss.backward()
