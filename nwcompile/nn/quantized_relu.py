@@ -11,8 +11,8 @@ from nwcompile.errors import ModelError, OptionError
 class QuantizedReLU(torch.nn.Module):
     """`step * clip(floor(x / step + 1/2), 0, levels)`, element by element, with a learned step.
 
-    What a calcium-gated neuron of `nwcompile.convert(..., steps=levels, method="quantized")` sends in `levels` steps:
-    a spike is worth `levels * step`, its mean over the steps a whole number of `step`. The gradient goes straight
+    What a calcium-gated neuron of `nwcompile.convert(..., method="quantized")` sends in `levels` steps or more: a spike
+    is worth `steps * step`, so their mean over the steps is a whole number of `step`. The gradient goes straight
     through the rounding; that of the step, a parameter, is LSQ's (Esser et al., ICLR 2020, eq. 3, scaled by
     1 / sqrt(levels * entries of a sample)), by which the range adapts. Without `step` the first batch in training, or
     `calibrate`, sets it so that the largest level is the 99.9th percentile of what is above 0. OptionError for levels

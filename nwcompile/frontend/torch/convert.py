@@ -35,9 +35,10 @@ def convert(
 
     - `max`: the layer's largest activation on the samples (threshold balancing, Diehl et al., IJCNN 2015);
     - `percentile`: that percentile of its activations above 0 (Rueckauer et al., Front. Neurosci. 2017);
-    - `quantized`: levels * step of its `nn.QuantizedReLU`. The neurons may send negative spikes to take back what they
-      sent too early (spikes `gated`, the calcium-gated bipolar neuron of Gao et al., Front. Neurosci. 2023), and in
-      steps = levels steps compute what was trained. On a chip without negative spikes they send none, with a warning.
+    - `quantized`: `steps` times the step of its `nn.QuantizedReLU` (`levels` times, for fewer steps than levels), so
+      that counts are the levels that were trained. The neurons may send negative spikes to take back what they sent too
+      early (spikes `gated`, the calcium-gated bipolar neuron of Gao et al., Front. Neurosci. 2023). On a chip without
+      negative spikes they send none, with a warning.
 
     The input of the network is the sample, in every step, as real numbers (constant current), or whole numbers of
     `unit`, which a chip takes: `nwcompile.encode` makes them. Logits are the mean of the output over the steps. Raises
@@ -65,7 +66,7 @@ def convert(
                 f"layer {path!r} is never above 0 on the {len(samples)} calibration samples, so its threshold cannot "
                 "be chosen; give samples as the network was trained on, scaled as there, or train it again"
             )
-        worth[path] = METHODS[method](net.module.get_submodule(path), above, percentile)
+        worth[path] = METHODS[method](net.module.get_submodule(path), above, percentile, steps)
     for path in net.relus:
         net.module.set_submodule(path, torch.nn.ReLU())
     spikes = "gated" if method == "quantized" else "binary"
@@ -74,16 +75,16 @@ def convert(
     return _balanced(network, worth, steps, unit)
 
 
-def _largest(_relu, above: np.ndarray, _percentile: float) -> float:
+def _largest(_relu, above: np.ndarray, _percentile: float, _steps: int) -> float:
     return float(above.max())
 
 
-def _percentile(_relu, above: np.ndarray, percentile: float) -> float:
+def _percentile(_relu, above: np.ndarray, percentile: float, _steps: int) -> float:
     return float(np.percentile(above, percentile))
 
 
-def _trained(relu: QuantizedReLU, _above: np.ndarray, _percentile: float) -> float:
-    return relu.levels * float(relu.step.detach())
+def _trained(relu: QuantizedReLU, _above: np.ndarray, _percentile: float, steps: int) -> float:
+    return max(steps, relu.levels) * float(relu.step.detach())
 
 
 METHODS: dict[str, Callable] = {"max": _largest, "percentile": _percentile, "quantized": _trained}
