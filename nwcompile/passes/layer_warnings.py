@@ -17,10 +17,15 @@ def input_warnings(x: dict[str, np.ndarray]) -> list[str]:
     return []
 
 
-def activity_warnings(name: str, wanted: np.ndarray | None, spikes: np.ndarray) -> list[str]:
-    """Layers that say nothing: never a spike, almost always one, or some neurons in every step."""
+def activity_warnings(name: str, wanted: np.ndarray | None, spikes: np.ndarray, before: list[str]) -> list[str]:
+    """Layers that say nothing: never a spike, almost always one, or some neurons in every step.
+
+    `before`: the sources of the layer, if none of them sent a spike; a layer fed by such layers is not the one to mend.
+    """
     n_fired = np.count_nonzero(spikes)
     n_wanted = 0 if wanted is None else np.count_nonzero(wanted)
+    if not n_fired and before:
+        return [f"layer {name!r} gets no spike in the calibration samples: {', '.join(before)} sent none"]
     if not n_fired and n_wanted:
         return [
             f"layer {name!r} is dead on the chip: no spike in the calibration samples, {n_wanted} in float; "

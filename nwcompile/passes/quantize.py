@@ -181,7 +181,8 @@ def _checked(
 ) -> tuple[list[dict], list[str]]:
     """The rows of a fixed-point network and its warnings with what running the samples adds to them."""
     spikes, states_of = ({}, {}) if x is None else trace(network, x)
-    warnings = [*warnings, *input_warnings(x or {})]
+    silent = input_warnings(x or {})
+    warnings = [*warnings, *silent]
     sent = None if x is None else {**x, **spikes}
     rows = []
     for row in table:
@@ -190,7 +191,14 @@ def _checked(
         row = row | states(found, chip)
         if x is not None and network.node(name).neuron.fires:
             row |= rates(wanted.get(name), spikes[name])
-            warnings += activity_warnings(name, wanted.get(name), spikes[name]) if found.reaches_threshold else []
+            if found.reaches_threshold and not silent:
+                warnings += activity_warnings(name, wanted.get(name), spikes[name], _silent_before(network, name, sent))
         warnings += range_warnings(row, found, chip)
         rows.append(row)
     return rows, warnings
+
+
+def _silent_before(network: Network, name: str, sent: dict) -> list[str]:
+    """The other layers and inputs that feed a layer, if none of them sent a spike; else none."""
+    sources = list(dict.fromkeys(c.source for c in network.into(name) if c.source != name))
+    return [] if any(sent[source].any() for source in sources) else sources

@@ -50,7 +50,10 @@ def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled,
     bits other thresholds are tried too, at the scales that are best without.
 
     Without evidence only the weight error counts, as for readouts of more bits; of those of few the membrane does.
+    Samples in which no spike reaches the layer are no evidence.
     """
+    if evidence is not None and evidence.arriving and not any(spikes.any() for spikes in evidence.arriving):
+        evidence = None
     top = largest_scale(layer, chip, evidence)
     if evidence is None or not (layer.neuron.fires or _is_narrow(layer)):
         tries = _candidates(layer, chip, top, (*CLIPS[:1], *_narrow_clips(layer)))

@@ -416,8 +416,26 @@ def test_quantize_warns_of_a_state_that_overflows_in_the_samples(overflow, text)
 def test_quantize_warns_of_samples_without_a_spike():
     found = quantize(one_layer(np.ones((1, 2)), NeuronSpec()), TINY, np.zeros((2, 5, 2)), Options())
     assert found.warnings == [
-        "no input spikes in any calibration sample; give samples like those that the chip will see",
+        "no input spikes in any calibration sample; give samples like those that the chip will see"
+    ]
+
+
+def test_quantize_learns_nothing_from_samples_without_a_spike():
+    weight = np.random.default_rng(0).normal(0.3, 1, size=(4, 30)) / 1000
+    network = one_layer(weight, NeuronSpec(threshold=0.001, beta=0.9, alpha=0.5), 30)
+    silent, without = (quantize(network, TINY, x, Options()) for x in (np.zeros((2, 5, 30)), None))
+    assert silent.table[0]["scale"] == without.table[0]["scale"]
+    assert silent.table[0]["u_bound"] <= silent.table[0]["state_limit"]
+
+
+def test_quantize_names_the_layer_that_others_get_no_spike_from():
+    nodes = {"a": NeuronSpec(threshold=9.0), "b": NeuronSpec(threshold=0.5), "c": NeuronSpec(threshold=0.5)}
+    edges = [Dense(a, b, np.ones((2, 2))) for a, b in (("in", "a"), ("a", "b"), ("b", "c"), ("c", "c"))]
+    found = quantize(Network.from_arrays(nodes, edges, {"in": 2}), TINY, np.ones((1, 3, 2)), Options())
+    assert found.warnings == [
         "layer 'a' is dead: no spike in the calibration samples; lower its threshold or train it longer",
+        "layer 'b' gets no spike in the calibration samples: a sent none",
+        "layer 'c' gets no spike in the calibration samples: b sent none",
     ]
 
 
