@@ -192,6 +192,16 @@ def test_device_follows_from_seed_and_index_alone_and_each_kind_has_its_own_numb
     assert np.array_equal(*stuck)
 
 
+def test_device_draws_every_layer_and_every_quantity_apart():
+    found = device(of=program(dense_net(40, 40, 40, spec=SPEC)), weight=0.2, threshold=0.2, leak=0.2, stuck=0.5)
+    first, second = (c.weight != 0 for c in found.network.connections)
+    specs = [found.network.node(name).neuron for name in ("fc1", "fc2")]
+    drawn = [specs[0].threshold, specs[1].threshold, specs[0].decay_v, specs[1].decay_v, specs[0].decay_u]
+    correlation = np.corrcoef(drawn) - np.eye(5)
+    assert np.abs(correlation).max() < 0.6  # 1 if drawn from one stream; chance leaves 0.16
+    assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.2
+
+
 def test_device_is_a_program_that_can_be_saved(tmp_path):
     found = device(weight=0.2, threshold=0.1, leak=0.1, stuck=0.1, dead=0.1)
     found.save(tmp_path / "device.nwc")
