@@ -75,6 +75,8 @@ def _array(network: Network, name: str, value, chip: Chip | None, on_multi_spike
         hint = ""
         if array.shape[1:] == shape:
             hint = " (is the time axis missing?)"
+        elif 0 in array.shape[:2]:
+            hint = f" (give {'a sample' if len(array) == 0 else 'a step'} or more)"
         raise ModelError(f"input {name!r} must be {expected}, got shape {list(array.shape)}{hint}")
     if not np.isfinite(array).all():
         raise ModelError(f"input {name!r} has NaN or infinite values; clean the data first")

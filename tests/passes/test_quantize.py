@@ -420,6 +420,17 @@ def test_quantize_warns_of_samples_without_a_spike():
     ]
 
 
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [((0, 5, 2), "got shape [0, 5, 2] (give a sample or more)"), ((3, 0, 2), "got shape [3, 0, 2] (give a step or more)"),
+     ((3, 5, 4), "got shape [3, 5, 4]"), ((5, 2), "got shape [5, 2] (is the time axis missing?)")],
+)  # fmt: skip
+def test_quantize_refuses_samples_of_another_shape(shape, text):
+    with pytest.raises(ModelError) as e:
+        quantize(one_layer(np.ones((1, 2)), NeuronSpec()), TINY, np.ones(shape), Options())
+    assert str(e.value) == f"input 'in' must be [B, T, 2], {text}"
+
+
 def test_quantize_learns_nothing_from_samples_without_a_spike():
     weight = np.random.default_rng(0).normal(0.3, 1, size=(4, 30)) / 1000
     network = one_layer(weight, NeuronSpec(threshold=0.001, beta=0.9, alpha=0.5), 30)

@@ -57,8 +57,8 @@ ONES = np.ones((2, 5, 3))
          "has 'multi'"),
         (-ONES, "input 'in' has values -1..-1, but loihi1 takes spikes 0..1; compile with "
          "on_multi_spike='graded', encode graded values into spikes, or choose a chip whose neuron.spikes has 'multi'"),
-        (ONES[:0], "input 'in' must be [B, T, 3], got shape [0, 5, 3]"),
-        (ONES[:, :0], "input 'in' must be [B, T, 3], got shape [2, 0, 3]"),
+        (ONES[:0], "input 'in' must be [B, T, 3], got shape [0, 5, 3] (give a sample or more)"),
+        (ONES[:, :0], "input 'in' must be [B, T, 3], got shape [2, 0, 3] (give a step or more)"),
         (ONES[0], "input 'in' must be [B, T, 3], got shape [5, 3] (is the time axis missing?)"),
         ({"x": ONES}, "there is no input 'x'; inputs: in"),
         (None, "no input: give x of shape [B, T, *shape], or x=None with steps=N"),
