@@ -422,7 +422,8 @@ def test_quantize_warns_of_samples_without_a_spike():
 
 @pytest.mark.parametrize(
     ("shape", "text"),
-    [((0, 5, 2), "got shape [0, 5, 2] (give a sample or more)"), ((3, 0, 2), "got shape [3, 0, 2] (give a step or more)"),
+    [((0, 5, 2), "got shape [0, 5, 2] (give a sample or more)"),
+     ((3, 0, 2), "got shape [3, 0, 2] (give a step or more)"),
      ((3, 5, 4), "got shape [3, 5, 4]"), ((5, 2), "got shape [5, 2] (is the time axis missing?)")],
 )  # fmt: skip
 def test_quantize_refuses_samples_of_another_shape(shape, text):
