@@ -16,7 +16,8 @@ class QuantizedReLU(torch.nn.Module):
     through the rounding; that of the step, a parameter, is LSQ's (Esser et al., ICLR 2020, eq. 3, scaled by
     1 / sqrt(levels * entries of a sample)), by which the range adapts. Without `step` the first batch in training, or
     `calibrate`, sets it so that the largest level is the 99.9th percentile of what is above 0. OptionError for levels
-    that are no whole number from 1 on or a step not above 0, ModelError for a step that was never set.
+    that are no whole number from 1 on or a step not above 0, ModelError for a step that was never set, or that
+    training has taken to 0 or below.
     """
 
     PERCENTILE = 0.999
@@ -47,17 +48,20 @@ class QuantizedReLU(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The quantized activations, of x's shape and dtype."""
-        if self.training and not self.step.detach() > 0:
+        if self.training and self.step.detach() == 0:
             self.calibrate(x.detach())
         if not self.step.detach() > 0:
-            raise ModelError(
-                f"QuantizedReLU has the step {float(self.step.detach()):g}; train it for a batch, call calibrate(x), "
-                "or give step="
-            )
+            raise ModelError(self._fault(float(self.step.detach())))
         scale = 1 / math.sqrt(self.levels * max(1, x[0].numel()))
         step = self.step * scale + (self.step * (1 - scale)).detach()
         scaled = (x / step).clamp(0, self.levels)
         return (scaled + (torch.floor(scaled + 0.5) - scaled).detach()) * step
+
+    @staticmethod
+    def _fault(step: float) -> str:
+        if step == 0:
+            return "QuantizedReLU has no step yet; train it for a batch, call calibrate(x), or give step="
+        return f"the step of a QuantizedReLU became {step:g} in training; lower the learning rate, or give more levels"
 
     def extra_repr(self) -> str:
         return f"levels={self.levels}, step={float(self.step.detach()):.4g}"

@@ -147,8 +147,9 @@ def _samples(calibration, net: Traced) -> torch.Tensor:
         raise ModelError("convert needs calibration samples [B, *shape]; a hundred of the training data will do")
     try:
         x = torch.as_tensor(calibration)
-    except (TypeError, ValueError, RuntimeError) as e:
-        raise ModelError(f"calibration must be numbers [B, *shape]: {e}") from None
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(calibration).__name__
+        raise ModelError(f"calibration must be an array or tensor of numbers [B, *shape], not {kind}") from None
     if x.ndim < 2 or 0 in x.shape:
         raise ModelError(
             f"calibration must be samples [B, *shape], at least one, got shape {list(x.shape)}; "

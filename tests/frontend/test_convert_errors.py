@@ -1,0 +1,114 @@
+"""Conversion refuses what it cannot use in one clear sentence, all unsupported modules at once."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import nwcompile as nw
+from nwcompile.nn import QuantizedReLU
+
+CONVERTS = (
+    "convert takes Linear, Conv1d, Conv2d, BatchNorm1d, BatchNorm2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, Flatten, "
+    "Unflatten, Dropout, Identity, ReLU, QuantizedReLU, sums of tensors, and views"
+)
+X = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
+
+
+def net(*parts: nn.Module) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), *(parts or (nn.ReLU(),)), nn.Linear(4, 2))
+
+
+class Own(nn.Module):
+    def forward(self, x):
+        return torch.sigmoid(F.relu(F.leaky_relu(x)))
+
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return F.relu(x) if x.sum() > 0 else x
+
+
+def refused(*args, **kwargs) -> str:
+    with pytest.raises(nw.NwError) as error:
+        nw.convert(*args, **kwargs)
+    return str(error.value)
+
+
+def test_convert_names_all_unsupported_modules_and_functions_at_once():
+    wrong = net(nn.ReLU(), nn.Sigmoid(), nn.LayerNorm(4), Own(), nn.GELU())
+    assert refused(wrong, X, 8) == (
+        "Sequential has '2' (Sigmoid), '3' (LayerNorm), function 'leaky_relu' in '4', function 'sigmoid' in '4', "
+        f"'5' (GELU); {CONVERTS}"
+    )
+
+
+def test_convert_says_what_to_do_about_maximum_pooling():
+    pooled = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 2))
+    hint = "replace maximum pooling by average pooling and train again"
+    assert refused(pooled, torch.rand(2, 1, 6, 6), 8) == f"Sequential has '2' (MaxPool2d); {CONVERTS}; {hint}"
+
+
+def broken() -> nn.Sequential:
+    wrong = net()
+    with torch.no_grad():
+        wrong[0].weight[0, 0] = torch.nan
+    return wrong
+
+
+def silent() -> nn.Sequential:
+    wrong = net()
+    with torch.no_grad():
+        wrong[0].weight.fill_(-1)
+        wrong[0].bias.fill_(-1)
+    return wrong
+
+
+@pytest.mark.parametrize(
+    "ann, calibration, text",
+    [
+        (lambda: "net.pt", X, "convert takes a torch.nn.Module, not str"),
+        (lambda: net(nn.Identity()), X, "Sequential has no ReLU, and spiking neurons stand for nothing else; "
+         f"{CONVERTS}"),
+        (lambda: net(Branching()), X, "Sequential cannot be traced (symbolically traced variables cannot be used as "
+         "inputs to control flow); give convert a module whose forward does the same for every input"),
+        (broken, X, "'0' (Linear): weight has NaN or infinite values; the model is not usable, train or load it again"),
+        (silent, X, "layer '1' is never above 0 on the 4 calibration samples, so its threshold cannot be chosen; give "
+         "samples as the network was trained on, scaled as there, or train it again"),
+        (net, None, "convert needs calibration samples [B, *shape]; a hundred of the training data will do"),
+        (net, X[:0], "calibration must be samples [B, *shape], at least one, got shape [0, 3]; give a hundred of the "
+         "training data"),
+        (net, X[0], "calibration must be samples [B, *shape], at least one, got shape [3]; give a hundred of the "
+         "training data"),
+        (net, X / 0, "calibration has NaN, infinite or complex values; clean the data first"),
+        (net, "abc", "calibration must be an array or tensor of numbers [B, *shape], not str"),
+        (net, X[:, :2], "calibration of shape [4, 2] does not go through the network (RuntimeError: mat1 and mat2 "
+         "shapes cannot be multiplied (4x2 and 3x4)); give samples [B, *shape] as it was trained on"),
+        (lambda: net(QuantizedReLU(8, 0.1)), X, "'1' are quantized ReLUs, whose steps say what a spike is worth; use "
+         "method='quantized', not 'percentile'"),
+    ],
+)  # fmt: skip
+def test_convert_refuses(ann, calibration, text):
+    assert refused(ann(), calibration, 8) == text
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"method": "maximum"}, "unknown method 'maximum'; choose one of: max, percentile, quantized"),
+        ({"steps": 0}, "steps=0 must be a whole number from 1 to 1048576"),
+        ({"steps": 2.5}, "steps=2.5 must be a whole number from 1 to 1048576"),
+        ({"percentile": 0}, "percentile=0 must be a number above 0, at most 100"),
+        ({"unit": -1}, "unit=-1 must be a number above 0: what a 1 of the input is worth"),
+        ({"method": "quantized"}, "method 'quantized' needs an nn.QuantizedReLU in the place of every ReLU, trained as "
+         "that; plain ones: '1', '3'; replace and train them, or use method='percentile'"),
+    ],
+)  # fmt: skip
+def test_convert_refuses_options(options, text):
+    assert refused(net(nn.ReLU(), nn.Linear(4, 4), nn.ReLU()), X, **{"steps": 8, **options}) == text
+
+
+def test_convert_refuses_a_quantized_relu_whose_step_was_never_set():
+    text = "QuantizedReLU has no step yet; train it for a batch, call calibrate(x), or give step="
+    assert text in refused(net(QuantizedReLU(8)), X, 8, "quantized")
