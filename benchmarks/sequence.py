@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.record import save
+from benchmarks.record import save, show
 from benchmarks.sequence_peers import BETA, THRESHOLD, installed, peers
 from nwcompile import nn
 from nwcompile.errors import BackendError
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--only", nargs="+", help="parts: of the CPU " + ", ".join(PARTS))
+    parser.add_argument("--only", nargs="+", help="parts, printed but not written: of the CPU " + ", ".join(PARTS))
     args = parser.parse_args()
     settings = {"threads": args.threads, "repeats": args.repeats, "peers": installed()}
     if args.device == "cuda":
@@ -62,8 +62,11 @@ def main() -> None:
         parser.error(f"--only: {', '.join(sorted(unknown))}: choose from {', '.join(parts)}")
     rows, failed = measured({part: parts[part] for part in args.only or parts}, clock)
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    if rows:
-        save(name, [{c: row.get(c, "") for c in columns} for row in rows], settings)
+    rows = [{c: row.get(c, "") for c in columns} for row in rows]
+    if rows and not args.only:
+        save(name, rows, settings)
+    elif rows:
+        show(rows)
     if failed:
         raise SystemExit(f"parts that failed, as told above: {', '.join(failed)}; their other rows are kept")
 
