@@ -10,7 +10,6 @@ are those of hypergraphs, one for a spike and core, and moves are evaluated incr
 
 import time
 from collections.abc import Iterator
-from math import ceil
 
 import numpy as np
 
@@ -33,7 +32,7 @@ UNITS_PER_CORE = 16  # that the search begins with
 N_LEVELS = 2  # of units, each half as heavy as those before
 MOST_UNITS = 40_000  # that it begins with, unless the chip makes them smaller
 FINE = 128  # neurons up to which every one is a unit from the beginning
-GROWTH = 1.5  # between the numbers of cores that are tried
+EACH_TRIED = 4  # numbers of cores up to which all are tried; beyond, twice as many each time, then those between
 WORTH = 0.5  # of the share of cores that are added: the share of the time that they must save, for `time`
 PATIENCE = 2  # numbers of cores, one after another, that may be worth less than the best before
 FINER_HEAT = 0.1  # of finer units, whose cores are good already
@@ -78,14 +77,8 @@ def _improvements(search: Search) -> Iterator[Partition]:
     """
     best: Partition | None = None
     slices = _cores_by(sequential, search)
-    saves_cores, n_worse = search.options.optimise in SAVE_CORES, 0
-    for n_cores in _core_counts(search, 1 if slices is None else int(slices.max()) + 1):
-        found = _begun(search, n_cores)
-        is_better = best is None or _worth(search, found) < _worth(search, best)
-        best, n_worse = (found, 0) if is_better or (saves_cores and not found.excess) else (best, n_worse + 1)
+    for best in _of_counts(search, 1 if slices is None else int(slices.max()) + 1):
         yield best
-        if found.excess if saves_cores else n_worse == PATIENCE:
-            break
     if best.excess:
         stripes = _cores_by(striped, search)
         given = [c for c in (slices, stripes) if c is not None and c.max() < search.chip.n_cores]
@@ -102,31 +95,58 @@ def _improvements(search: Search) -> Iterator[Partition]:
         yield best
 
 
+def _of_counts(search: Search, n_slices: int) -> Iterator[Partition]:
+    """The best partition so far, after a short search on every number of cores that is tried.
+
+    As many as asked for; fewer and fewer while they fit; or twice as many each time while that is better, or may become
+    so, then numbers between the best and its neighbours. `n_slices`: cores that `sequential` takes.
+    """
+    options, limit = search.options, capacity.site_limits(search.chip)[:, cpu_partition.NEURONS]
+    most = min(len(search.load), int((limit > 0).sum()))
+    first = min(n_slices, most)
+    if options.n_cores is not None:
+        yield _begun(search, options.n_cores)
+    elif options.optimise in SAVE_CORES:
+        least = 1 + int(np.searchsorted(np.cumsum(np.sort(limit)[::-1]), len(search.load)))
+        yield from _falling(search, range(first, min(least, first) - 1, -1))
+    else:
+        yield from _rising(search, first, max(first, min(most, MOST_UNITS // UNITS_PER_CORE)))
+
+
+def _falling(search: Search, counts: range) -> Iterator[Partition]:
+    best: Partition | None = None
+    for n_cores in counts:
+        found = _begun(search, n_cores)
+        best = found if best is None or not found.excess else best
+        yield best
+        if found.excess:
+            return
+
+
+def _rising(search: Search, first: int, most: int) -> Iterator[Partition]:
+    found = {first: _begun(search, first)}
+    best = found[first]
+    yield best
+    n_cores, n_worse = first, 0
+    while n_cores < most and (best.excess or n_worse < PATIENCE):
+        n_cores = min(most, n_cores + 1 if n_cores < EACH_TRIED else 2 * n_cores)
+        found[n_cores] = _begun(search, n_cores)
+        n_worse = 0 if _worth(search, found[n_cores]) < _worth(search, best) else n_worse + 1
+        best = best if n_worse else found[n_cores]
+        yield best
+    at = [*found].index(best.n_cores)
+    for near in ([*found][max(at - 1, 0)], [*found][min(at + 1, len(found) - 1)]):
+        n_cores = round((best.n_cores * near) ** 0.5)
+        if n_cores not in found:
+            found[n_cores] = _begun(search, n_cores)
+    yield min(found.values(), key=lambda p: _worth(search, p))
+
+
 def _worth(search: Search, found: Partition) -> tuple[int, float]:
     """Smaller is better, among different numbers of cores too: for `time`, more of them must be worth it."""
     if search.options.optimise != "time":
         return found.rank
     return found.excess, found.cost * len(np.unique(found.core_of)) ** WORTH
-
-
-def _core_counts(search: Search, n_slices: int) -> list[int]:
-    """Numbers of cores to try: as many as asked for; fewer and fewer; or from few to all that the chip has, by ratios.
-
-    `n_slices`: cores that `sequential` takes.
-    """
-    options, limit = search.options, capacity.site_limits(search.chip)[:, cpu_partition.NEURONS]
-    if options.n_cores is not None:
-        return [options.n_cores]
-    most = min(len(search.load), int((limit > 0).sum()))
-    first = min(n_slices, most)
-    most = max(first, min(most, MOST_UNITS // UNITS_PER_CORE))
-    if options.optimise in SAVE_CORES:
-        least = 1 + int(np.searchsorted(np.cumsum(np.sort(limit)[::-1]), len(search.load)))
-        return list(range(first, min(least, first) - 1, -1))
-    counts = [first]
-    while counts[-1] < most:
-        counts.append(min(most, ceil(GROWTH * counts[-1])))
-    return counts
 
 
 def _begun(search: Search, n_cores: int) -> Partition:
@@ -140,9 +160,7 @@ def _begun(search: Search, n_cores: int) -> Partition:
     order = np.argsort(turn)
     upto = np.cumsum(np.bincount(unit_of, search.load)[order])
     slices = np.minimum((upto - upto[0] / 2) * n_cores // upto[-1], n_cores - 1).astype(np.int64)[turn]
-    pixels = [
-        np.unique(units(search.network, n_bands)[first], return_inverse=True)[1].reshape(-1) for n_bands in (1, 2)
-    ]
+    pixels = [np.unique(units(search.network, n)[first], return_inverse=True)[1].reshape(-1) for n in (1, 2)]
     starts = [turn, *pixels]
     return improved(search, unit_of, [*(start % n_cores for start in starts), slices], n_cores, FIRST_EFFORT)
 

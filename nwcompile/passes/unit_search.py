@@ -16,7 +16,8 @@ from nwcompile.passes.demand import empty_loads, unit_demand
 from nwcompile.passes.objective import weights
 
 FEW = 64  # units up to which the exact time is annealed, and a smooth one beyond
-WORK, EACH_MOVE, EACH_ROW = 1_200_000_000, 1500, 30  # that an annealing may do: a move, a row and a step counting for 1
+WORK = 1_200_000_000  # that an annealing may do, about: looks at one step
+EACH_MOVE, EACH_CORE, EACH_ROW = 1500, 2, 30  # what a move counts for, by itself, for every core and for every row
 MOVES_PER_UNIT = 600  # of a smooth annealing, at most
 HEAT = 0.15  # of the cost, and divided by the number of units: where its temperature starts
 COOLING = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.0)  # of that temperature; as many moves at each
@@ -132,9 +133,10 @@ def _smoothed(search: Search, demand, weight: np.ndarray, start: Partition, effo
 
 
 def _work_of_move(demand: cpu_demand.Demand) -> int:
-    """What a move costs, in steps of a load looked at, about: rows have synapse memory, axons and messages."""
+    """What a move costs, about, in looks at one step: rows have synapse memory, axons and messages."""
     n_units, n_steps = demand.send.shape
-    return EACH_MOVE + n_steps + EACH_ROW * (len(demand.in_row) // n_units)
+    n_rows = len(demand.in_row) // n_units
+    return EACH_MOVE + n_steps + EACH_CORE * len(demand.limit) + EACH_ROW * n_rows
 
 
 def work_arrays(loads: cpu_demand.Loads) -> tuple[np.ndarray, ...]:
