@@ -19,6 +19,7 @@ from nwcompile.nn.surrogate import named
 from nwcompile.passes.check import estimate
 from nwcompile.passes.normalize import normalize
 from nwcompile.passes.quantize import assembled, choose_scales, described
+from nwcompile.passes.widths import with_widths
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence import groups
 
@@ -32,9 +33,9 @@ class QuantizedNetwork(torch.nn.Module):
     that grid anew in every pass. `layers` are `QuantizedLayer`s in the order of `names`.
 
     `bits`, `layer_bits` and `on_multi_spike` are those of `nw.Options`. `surrogate` is a name or function of
-    `nwcompile.nn.surrogate`; `detach_reset`: no gradient through resets. `fixed`: layers whose weights are not trained.
-    Computes on the CPU. Warns (NwWarning) of what quantization warns of. Raises ModelError, OptionError and FitError as
-    `nw.compile` does.
+    `nwcompile.nn.surrogate`; `detach_reset`: no gradient through resets. `learn_thresholds` and `learn_taus` train
+    thresholds and what a step keeps of current and membrane. Computes on the CPU. Warns (NwWarning) of what
+    quantization warns of. Raises ModelError, OptionError and FitError as `nw.compile` does.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class QuantizedNetwork(torch.nn.Module):
         if network.is_fixed:
             raise ModelError("the network is in integers already; give the float network to train it")
         network.verify()
-        estimate(network, self.chip, on_multi_spike)
+        estimate(with_widths(network, self.chip, self.options), self.chip, on_multi_spike)
         self.float_network = normalize(network)
         self.names = self.float_network.layers
         learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
@@ -122,7 +123,7 @@ class QuantizedNetwork(torch.nn.Module):
 
     def _run(self, x, steps: int | None, recorded: dict | None) -> dict[str, torch.Tensor]:
         given, n_samples, n_steps = prepare(self.float_network, x, steps, self.chip, self.options.on_multi_spike)
-        sent = {name: torch.from_numpy(array).flatten(2) for name, array in given.items()}
+        sent = {name: torch.from_numpy(np.require(array, requirements="W")).flatten(2) for name, array in given.items()}
         results = {}
         with exact():
             for names in self.groups:

@@ -77,7 +77,7 @@ class QuantizedLayer(torch.nn.Module):
             for c, bias in zip(self.connections, biases, strict=True)
         ]
         spec, d = layer.neuron, layer.dynamics
-        has = {"threshold": spec.fires, "alpha": spec.alpha is not None, "beta": True}
+        has = {"threshold": spec.fires, "alpha": spec.alpha is not None, "beta": bool(np.any(d.keep_v))}
         first = {"threshold": spec.threshold, "alpha": d.keep_u, "beta": d.keep_v}
         for key in LEARNABLE:
             self.register_parameter(key, _parameter(first[key], True) if key in learned and has[key] else None)
@@ -188,7 +188,7 @@ class QuantizedLayer(torch.nn.Module):
         """A number of the layer's neurons, `[C]` or as `NeuronSpec` takes it, for each of them."""
         shape = self.node.shape
         places = np.arange(parameter.numel()).reshape(parameter.shape)
-        index = np.ascontiguousarray(np.broadcast_to(aligned(places, shape), shape)).reshape(-1)
+        index = np.array(np.broadcast_to(aligned(places, shape), shape)).reshape(-1)
         return parameter.float().reshape(-1)[torch.from_numpy(index)]
 
     def weight(self, i: int, largest: float) -> torch.Tensor:

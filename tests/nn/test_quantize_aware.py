@@ -1,48 +1,326 @@
 """Quantization-aware training: the module computes the integers of the program that is compiled from it."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nwcompile as nw
 from nwcompile import nn
+from tests.chips import small_chip
+from tests.frontend.float_networks import networks
 
 LIF = {"taus": 20e-3, "thresholds": 1.0, "reset_mechanism": "zero", "dt": 2e-3}
+BACKENDS = ("reference", "cycle", "sequence")
+ABLE = {
+    "neuron.reset": ["zero", "value", "subtract", "none"], "neuron.reset_timing": ["now", "next", "both"],
+    "neuron.spikes": ["binary", "multi", "bipolar"], "neuron.v_min": "any", "neuron.threshold_per": "neuron",
+    "neuron.delay_max_steps": 60, "core.max_neurons": 512, "core.synapse_bits": 1 << 22,
+}  # fmt: skip
+FINE = {
+    "weights.bits": 16, "weights.step": 1, "weights.effective_limit": 1 << 20, "state.bits": 32, "state.decay_bits": 16,
+    "state.decay_offset": 0, "neuron.reset": ["zero", "subtract", "none"], "neuron.threshold_bits": 31,
+    "neuron.threshold_shift_bits": 0, "neuron.bias_bits": 31, "neuron.strict": [True, False],
+    "core.synapse_bits": 1 << 24,
+}  # fmt: skip
+
+pytestmark = pytest.mark.filterwarnings("ignore::nwcompile.errors.NwWarning")
 
 
-def dense(seed: int = 0) -> nn.Sequential:
+def dense(seed: int = 0, **lif) -> nn.Sequential:
     torch.manual_seed(seed)
-    layers = torch.nn.Linear(12, 9), nn.LIFLayer(9, **LIF), torch.nn.Linear(9, 4), nn.LIFLayer(4, **LIF)
-    return nn.Sequential(*layers)
+    lif = LIF | lif
+    return nn.Sequential(torch.nn.Linear(12, 9), nn.LIFLayer(9, **lif), torch.nn.Linear(9, 4), nn.LIFLayer(4, **lif))
+
+
+def convolutional() -> nn.Sequential:
+    """Two convolutions, an average pooling between, and a readout: 8 x 8 images."""
+    torch.manual_seed(0)
+    lif = LIF | {"thresholds": 0.3}
+    return nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3), nn.LIFLayer(144, **lif), torch.nn.AvgPool2d(2), torch.nn.Conv2d(4, 3, 2),
+        nn.LIFLayer(12, **lif), torch.nn.Flatten(), torch.nn.Linear(12, 5),
+    )  # fmt: skip
 
 
 def spikes(*shape: int, seed: int = 0) -> np.ndarray:
     return (np.random.default_rng(seed).random(shape) < 0.6).astype(np.float32)
 
 
-def assert_equal_bits(module: nn.QuantizedNetwork, x: np.ndarray, backends=("reference", "cycle", "sequence")) -> None:
+def assert_equal_bits(module, x, backends=BACKENDS, steps=None, options=None) -> nw.Program:
     """Spikes, u and v of every layer are those of the compiled program."""
-    program = nw.compile(module.network(), module.chip, x)
-    found = module.record(x)
+    program = nw.compile(module.network(), module.chip, x, options or nw.Options())
+    found = module.record(x, steps)
     for backend in backends:
-        run = nw.simulate(program, x, backend=backend, record="all")
+        run = nw.simulate(program, x, backend=backend, record="all", steps=steps)
         for name, own in found.items():
             np.testing.assert_array_equal(own["spikes"], run.spikes[name])
             np.testing.assert_array_equal(own["u"], run.states[name]["u"])
             np.testing.assert_array_equal(own["v"], run.states[name]["v"])
+    return program
 
 
-@pytest.mark.filterwarnings("ignore::nwcompile.errors.NwWarning")
-@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 7, 8])
+def shake(module, size: float = 0.1) -> None:
+    """Change what is trained, as an optimiser does."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in module.parameters():
+            if p.requires_grad:
+                p.add_(size * torch.randn(p.shape, generator=generator))
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8, 16])
 def test_quantize_aware_trains_what_the_chip_runs(bits):
+    chip = nw.Chip.load("loihi1").replace({"weights.bits": 16, "weights.step": 1} if bits == 16 else {})
     x = spikes(6, 8, 12)
-    module = nn.quantize_aware(dense(), "loihi1", x, bits=bits)
+    module = nn.quantize_aware(dense(), chip, x, bits=bits)
     optimizer = torch.optim.Adam(module.parameters(), 0.05)
-    labels = torch.tensor([0, 1, 2, 3, 0, 1])
-    for _ in range(3):
-        assert_equal_bits(module, x, ("sequence",))
-        loss = torch.nn.functional.cross_entropy(module(x).sum(1), labels)
+    before = module.network().hash
+    for _ in range(2):
+        loss = torch.nn.functional.cross_entropy(module(x).sum(1), torch.tensor([0, 1, 2, 3, 0, 1]))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    assert module.network().hash != before
+    assert_equal_bits(module, x)
+
+
+@pytest.mark.parametrize("bits", [2, 8])
+def test_quantize_aware_convolutions_are_exact(bits):
+    x = spikes(6, 4, 1, 8, 8)
+    module = nn.quantize_aware(convolutional(), "loihi1", x, bits=bits, learn_thresholds=True, learn_taus=True)
+    module(x).square().sum().backward()
+    assert all((p.grad != 0).any() for p in module.parameters() if p.requires_grad)
+    shake(module)
+    assert_equal_bits(module, x, ("sequence",))
+
+
+@st.composite
+def chips(draw) -> nw.Chip:
+    """Chips that can do all that a neuron may need, with narrow and wide numbers."""
+    widths = {
+        "weights.bits": draw(st.sampled_from([4, 8, 16])), "state.bits": draw(st.sampled_from([12, 16, 24])),
+        "state.overflow": draw(st.sampled_from(["wrap", "saturate"])),
+        "neuron.strict": draw(st.sampled_from([[True], [False], [True, False]])),
+    }  # fmt: skip
+    return small_chip().replace(ABLE | widths)
+
+
+def decaying(network: nw.Network) -> nw.Network:
+    """The network with leaks that a chip can have."""
+    nodes = {}
+    for name, node in network.nodes.items():
+        if node.neuron is not None:
+            held = {key: np.minimum(value, 1) for key in ("beta", "k", "alpha")
+                    if (value := getattr(node.neuron, key)) is not None}  # fmt: skip
+            node = type(node)(name, node.shape, node.neuron.replace(**held))
+        nodes[name] = node
+    return nw.Network(network.inputs, nodes, network.connections)
+
+
+def assert_any_network_is_exact(network, chip, bits, seed, learns, is_calibrated) -> None:
+    rng = np.random.default_rng(seed)
+    x = {name: rng.integers(0, 2, (2, 5, *node.shape)) for name, node in network.inputs.items()} or None
+    steps = None if x else 5
+    options = nw.Options(execution="phased", on_multi_spike="graded")
+    choices = {"bits": bits, "on_multi_spike": "graded", "learn_taus": learns, "learn_thresholds": learns}
+    try:
+        module = nn.quantize_aware(decaying(network), chip, x if is_calibrated else None, **choices)
+        nw.compile(module.network(), chip, x, options)
+    except (nw.ModelError, nw.FitError):
+        return
+    results = module.spikes(x, steps)
+    loss = sum((y * torch.linspace(-1, 1, y.numel()).reshape(y.shape)).sum() for y in results.values())
+    if loss.requires_grad:
+        loss.backward()
+    shake(module, 0.2)
+    try:
+        nw.compile(module.network(), chip, x, options)
+    except (nw.ModelError, nw.FitError):  # it sends more spikes at once than a message holds
+        return
+    assert_equal_bits(module, x, BACKENDS, steps, options)
+
+
+random_case = given(
+    networks(), chips(), st.sampled_from([None, 1, 2, 4]), st.integers(0, 99), st.booleans(), st.booleans()
+)
+
+
+@random_case
+@settings(max_examples=10)
+def test_quantize_aware_is_exact_for_any_network_and_chip(network, chip, bits, seed, learns, is_calibrated):
+    assert_any_network_is_exact(network, chip, bits, seed, learns, is_calibrated)
+
+
+@pytest.mark.long
+@random_case
+def test_quantize_aware_is_exact_for_many_networks_and_chips(network, chip, bits, seed, learns, is_calibrated):
+    assert_any_network_is_exact(network, chip, bits, seed, learns, is_calibrated)
+
+
+def test_quantize_aware_answers_are_those_of_the_program():
+    x = spikes(40, 8, 12)
+    module = nn.quantize_aware(dense(), "loihi1", x[:10], bits=2).eval()
+    run = nw.simulate(nw.compile(module.network(), "loihi1", x[:10]), x, backend="sequence")
+    with torch.no_grad():
+        answers = module(x).sum(1).argmax(1).numpy()
+    np.testing.assert_array_equal(answers, run.output.sum(1).argmax(1))
+    assert len(set(answers)) > 1
+
+
+@pytest.mark.parametrize("topology", ["FF", "RC"])
+@pytest.mark.parametrize("detach", [False, True])
+@pytest.mark.parametrize("reset", ["zero", "subtraction", "none"])
+def test_quantize_aware_gradients_are_those_of_the_float_layers(reset, detach, topology):
+    """On a chip of so many bits that spikes are the same."""
+    torch.manual_seed(1)
+    lif = {"taus": 10e-3, "thresholds": 0.5, "reset_mechanism": reset, "dt": 2e-3, "detach_reset": detach,
+           "surrogate": "atan"}  # fmt: skip
+    first = nn.LIFLayer(8, layer_topology=topology, learn_taus=True, learn_thresholds=True, **lif)
+    net = nn.Sequential(torch.nn.Linear(12, 8), first, torch.nn.Linear(8, 3), nn.LIFLayer(3, **lif))
+    x, chip = spikes(5, 12, 12), nw.Chip.load("loihi1").replace(FINE)
+    module = nn.quantize_aware(
+        net, chip, x, surrogate="atan", detach_reset=detach, learn_thresholds=True, learn_taus=True
+    )
+    nn.prepare_net(net)
+    wanted, found = net(torch.from_numpy(x))[0], module(x)
+    assert torch.equal(wanted, found) and wanted.any()
+    of = torch.randn(wanted.shape)
+    (wanted * of).sum().backward()
+    (found * of).sum().backward()
+    hidden, output = module.layers
+    of_beta = (first.taus.grad / (first.beta.detach() * lif["dt"] / first.taus.detach() ** 2)).sum()
+    pairs = [
+        (net[0].weight.grad, hidden.weights[0].grad), (net[0].bias.grad, hidden.biases[0].grad),
+        (net[2].weight.grad, output.weights[0].grad), (net[2].bias.grad, output.biases[0].grad),
+        (first.thresholds.grad.sum(), hidden.threshold.grad), (of_beta, hidden.beta.grad),
+    ]  # fmt: skip
+    if topology == "RC":
+        pairs.append((first.w_rec.grad.T, hidden.weights[1].grad))
+    for one, other in pairs:
+        torch.testing.assert_close(other, one, rtol=5e-3, atol=5e-3 * float(one.abs().max()))
+
+
+def test_quantize_aware_keeps_scales_until_it_is_told():
+    x = spikes(6, 8, 12)
+    module = nn.quantize_aware(dense(), "loihi1", x, bits=3)
+    pinned = [layer.pinned for layer in module.layers]
+    shake(module, 1.0)
+    module(x)
+    fixed = module.network()
+    assert [layer.pinned for layer in module.layers] == pinned
+    assert [c.exponent for c in fixed.connections] == [exponent for pin in pinned for exponent in pin.exponents]
+    program = nw.compile(fixed, "loihi1", x)
+    assert [row["scale"] for row in program.manifest["quantization"]] == [1.0, 1.0]  # nothing was searched
+    module.recalibrate(x)
+    assert [layer.pinned.scale for layer in module.layers] != [pin.scale for pin in pinned]
+    assert_equal_bits(module, x, ("sequence",))
+
+
+def test_quantize_aware_starts_where_post_training_quantization_ends():
+    x = spikes(6, 8, 12)
+    net = dense()
+    module = nn.quantize_aware(net, "loihi1", x, bits=4)
+    program = nw.compile(nw.from_torch(net, x[:2]), "loihi1", x, nw.Options(bits=4))
+    own = nw.compile(module.network(), "loihi1", x)
+    for c, other in zip(program.network.connections, own.network.connections, strict=True):
+        np.testing.assert_array_equal(c.weight, other.weight)
+    assert module.table == program.manifest["quantization"]
+
+
+def test_quantize_aware_state_dict_holds_the_integers(tmp_path):
+    x = spikes(6, 8, 12)
+    chip = small_chip(neuron__threshold_per="neuron")
+    module = nn.quantize_aware(dense(), chip, x, bits=2, learn_thresholds=True)
+    assert module.layers[0].pinned.channel_scale is not None
+    shake(module)
+    torch.save(module.state_dict(), tmp_path / "net.pt")
+    other = nn.quantize_aware(dense(seed=5), chip, x[:1], bits=2, learn_thresholds=True)
+    assert other.network().hash != module.network().hash
+    other.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True))
+    assert other.network().hash == module.network().hash
+    assert copy.deepcopy(module).network().hash == module.network().hash
+
+
+def test_quantize_aware_is_exact_whatever_torch_is_allowed():
+    """Inside autocast, with bfloat16 products; and where NNPACK would take Winograd's algorithm."""
+    torch.manual_seed(0)
+    net = nn.Sequential(torch.nn.Conv2d(8, 16, 3), nn.LIFLayer(576, **LIF), torch.nn.Flatten(),
+                        torch.nn.Linear(576, 256), nn.LIFLayer(256, **LIF))  # fmt: skip
+    x, chip = spikes(16, 4, 8, 8, 8), nw.Chip.load("loihi1").replace(FINE)
+    module = nn.quantize_aware(net, chip, x[:2], bits=12)
+    was = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with torch.autocast("cpu", torch.bfloat16):
+            found = module.record(x)
+    finally:
+        torch.set_float32_matmul_precision(was)
+    run = nw.simulate(nw.compile(module.network(), chip), x, backend="sequence", record="all")
+    for name in found:
+        np.testing.assert_array_equal(found[name]["u"], run.states[name]["u"])
+    assert torch.backends.mkldnn.enabled
+
+
+def test_quantize_aware_trains_no_pooling_and_no_copies():
+    torch.manual_seed(0)
+    net = nn.Sequential(torch.nn.Conv2d(1, 2, 3), nn.LIFLayer(72, **LIF), torch.nn.AvgPool2d(2), nn.LIFLayer(18, **LIF))
+    module = nn.quantize_aware(net, "loihi1", spikes(2, 3, 1, 8, 8))
+    assert [p.requires_grad for layer in module.layers for p in layer.weights] == [True, False]
+
+
+def test_quantize_aware_readouts_give_membranes_in_float_units():
+    x = spikes(6, 8, 12)
+    net = nn.Sequential(*list(dense())[:3])
+    module = nn.quantize_aware(net, nw.Chip.load("loihi1").replace(FINE), x)
+    nn.prepare_net(net)
+    torch.testing.assert_close(module(x), net(torch.from_numpy(x)), rtol=1e-3, atol=1e-3)
+
+
+def test_quantize_aware_takes_layer_bits():
+    module = nn.quantize_aware(dense(), "loihi1", spikes(2, 4, 12), bits=2, layer_bits={"3": 5})
+    assert [c.weight_bits for c in module.network().connections] == [2, 5]
+
+
+@pytest.mark.parametrize("family", ["H1v1", "H1v2"])
+def test_quantize_aware_takes_layers_of_analog_chips(family):
+    torch.manual_seed(0)
+    synapse, layer = getattr(nn, f"{family}Synapse"), getattr(nn, f"{family}Layer")
+    net = nn.Sequential(synapse(12, 10), layer(10), synapse(10, 5), layer(5, layer_topology="RC"))
+    x = spikes(4, 6, 12)
+    module = nn.quantize_aware(net, family.lower(), x)
+    module(x).sum().backward()
+    shake(module)
+    assert_equal_bits(module, x)
+
+
+def test_quantize_aware_takes_snntorch():
+    snntorch = pytest.importorskip("snntorch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.hidden = torch.nn.Linear(12, 9), snntorch.Synaptic(alpha=0.8, beta=0.9)
+            self.last, self.output = torch.nn.Linear(9, 4), snntorch.Leaky(beta=0.8, reset_mechanism="zero")
+
+        def forward(self, x):
+            (syn, mem), out, counts = self.hidden.init_synaptic(), self.output.init_leaky(), []
+            for step in x:
+                spike, syn, mem = self.hidden(self.fc(step), syn, mem)
+                spike, out = self.output(self.last(spike), out)
+                counts.append(spike)
+            return torch.stack(counts)
+
+    torch.manual_seed(0)
+    x = spikes(4, 8, 12)
+    chip = nw.Chip.load("loihi1").replace(
+        {"neuron.reset": ["zero", "subtract"], "neuron.reset_timing": ["now", "next"]}
+    )
+    module = nn.quantize_aware(Net(), chip, x, layout="TB", learn_taus=True)
+    module(x).sum().backward()
+    assert (module.layer("hidden").alpha.grad != 0).any()
+    shake(module)
     assert_equal_bits(module, x)

@@ -68,6 +68,6 @@ def _example(model: torch.nn.Module, calibration, layout: str):
         raise ModelError("calibration must be one array of numbers [B, T, *shape]") from None
     if x.ndim < 3 or 0 in x.shape:
         raise ModelError(
-            f"calibration must be [B, T, *shape] with at least one sample and step, not {list(np.shape(x))}"
+            f"calibration must be [B, T, *shape] with at least one sample and step, not {list(np.shape(calibration))}"
         )
     return {"BT": x, "TB": x.transpose(0, 1), "B": x[:, 0]}[layout]
