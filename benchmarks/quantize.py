@@ -7,9 +7,13 @@ folds over all 80; JapaneseVowels, the 370 test utterances of its authors, five 
 training samples. The float twin has as many epochs as the quantization-aware net; half-way they are one net.
 `right` adds up all folds; `drop` is the mean over the folds of what is lost against the float twin, in points of
 accuracy or in samples (of all those tested), and `goal` the most that may be. Every net runs on Loihi 1 (`sequence`).
+`compared`: how many spikes and states were found equal, bit for bit, in the quantization-aware module, `reference`,
+`cycle` and `sequence`, of all test samples; a number that differs ends the fold with an error.
 
-Parts run side by side, one process and one thread each. A part is written to results/quantize.json when it ends, or
-Ctrl-C ends it; parts that were not run keep the rows they had.
+The parts `mismatch`, `lava_mnist` and `convert` are the tables of benchmarks/robustness.py, lava_mnist.py, convert.py.
+
+Folds run side by side, one process and one thread each. What is done when all ends, or Ctrl-C ends it, is merged into
+results/quantize.json: parts that were not run keep the rows they had.
 """
 
 import argparse
@@ -24,64 +28,71 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = os.environ["NUMBA_NUM_THREADS"] = "1"  # of every process
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks import convert, lava_mnist, robustness
 from benchmarks.quantize_fold import CHIP, N_CALIBRATION, run
 from benchmarks.quantize_nets import CASES, Case
-from benchmarks.record import RESULTS, commit, save
+from benchmarks.record import RESULTS, commit, show, write
 
 NAME = "quantize"
 GOALS = {
     "points": {"post-training 8": 0.3, "post-training 4": 2.0, "aware 4": 0.5, "aware 2": 1.5},
     "samples": {"post-training 8": 1.0, "aware 4": 1.0},
 }
+WHOLE = {"mismatch": robustness.rows, "lava_mnist": lava_mnist.rows}  # parts that one process does as a whole
+PARTS = (*CASES, *WHOLE, "convert")
+Task = tuple[str, int | None]  # a part, and its fold
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     args = parser.parse_args()
-    done, failed, start = {name: {} for name in args.only}, [], time.perf_counter()
-    tasks = [(name, k) for name in args.only for k in range(len(CASES[name].data()[2]))]
+    start, done, seconds = time.perf_counter(), {}, {}
+    whole = [(name, None) for name in WHOLE if name in args.only]
+    folds = [(name, k) for name in CASES if name in args.only for k in range(len(CASES[name].data()[2]))]
+    failed = set()
     try:
         with multiprocessing.get_context("spawn").Pool(args.jobs, ignore_interrupts) as pool:
-            for (name, k), found, error in pool.imap_unordered(attempt, tasks):
-                print(
-                    f"{time.perf_counter() - start:5.0f} s  {name} {k}: {error or found}", file=sys.stderr, flush=True
-                )
-                done[name] |= {} if error else {k: found}
-                failed += [name] if error else []
+            for (name, k), found, took, error in pool.imap_unordered(attempt, whole + folds):
+                place = name if k is None else f"{name} {k}"
+                print(f"{time.perf_counter() - start:5.0f} s  {place}: {error or found}", file=sys.stderr, flush=True)
+                if error:
+                    failed.add(name)
+                else:
+                    done.setdefault(name, {})[k] = found
+                    seconds[name] = seconds.get(name, 0.0) + took
+        if "convert" in args.only:
+            begun = time.perf_counter()
+            done["convert"] = {None: convert.rows(args.jobs)}
+            seconds["convert"] = args.jobs * (time.perf_counter() - begun)
     except KeyboardInterrupt:
         print("interrupted; what is done is kept", file=sys.stderr)
-    write({name: folds for name, folds in done.items() if folds}, args.jobs)
+    merge({name: tabled(name, found) for name, found in done.items()}, seconds, args.jobs)
     if failed:
-        raise SystemExit(f"failed: {', '.join(sorted(set(failed)))}; see above")
+        raise SystemExit(f"failed: {', '.join(sorted(failed))}; see above")
 
 
 def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def attempt(task: tuple[str, int]) -> tuple[tuple[str, int], dict | None, str | None]:
-    """What one fold gave, or the error that ended it."""
+def attempt(task: Task) -> tuple[Task, dict | list[dict] | None, float, str | None]:
+    """What one task gave, its seconds, or the error that ended it."""
+    start, (name, k) = time.perf_counter(), task
     try:
-        return task, run(*task), None
+        return task, WHOLE[name]() if k is None else run(name, k), time.perf_counter() - start, None
     except Exception:
-        return task, None, traceback.format_exc()
+        return task, None, time.perf_counter() - start, traceback.format_exc()
 
 
-def write(done: dict[str, dict[int, dict]], jobs: int) -> None:
-    """Print all parts, these and those that the file holds, and write them."""
-    path = RESULTS / f"{NAME}.json"
-    before = json.loads(path.read_text()) if path.exists() else {"rows": [], "settings": {"parts": {}}}
-    rows = {part: [row for row in before["rows"] if row["part"] == part] for part in CASES}
-    rows |= {name: table(name, CASES[name], folds) for name, folds in done.items()}
-    about = {name: {"commit": commit(), "jobs": jobs, "folds": folds} for name, folds in done.items()}
-    parts = before["settings"]["parts"] | about
-    save(NAME, [row for part in rows.values() for row in part],
-         {"chip": CHIP, "n_calibration": N_CALIBRATION, "parts": parts})  # fmt: skip
+def tabled(name: str, found: dict) -> list[dict]:
+    """The rows of a part."""
+    rows = found[None] if name not in CASES else table(CASES[name], found)
+    return [{"part": name, **row} for row in rows]
 
 
-def table(name: str, case: Case, done: dict[int, dict]) -> list[dict]:
+def table(case: Case, done: dict[int, dict]) -> list[dict]:
     """A row for every way in which the net was made, from the folds that are done."""
     folds, found, rows = case.data()[2], list(done.values()), []
     for how in found[0]["right"]:
@@ -90,11 +101,27 @@ def table(name: str, case: Case, done: dict[int, dict]) -> list[dict]:
         lost = [whole * (f["right"]["float"] - f["right"][how]) / f["n_test"] for f in found]
         drop, goal = sum(lost) / len(lost), GOALS[case.unit].get(how)
         rows.append({
-            "part": name, "net": how, "folds": f"{len(found)} of {len(folds)}", "right": f"{right} of {n_test}",
+            "net": how, "folds": f"{len(found)} of {len(folds)}", "right": right, "of": n_test,
             "accuracy %": 100 * right / n_test, "drop": drop, "in": case.unit, "goal": "" if goal is None else goal,
-            "met": "" if goal is None else ("yes" if drop <= goal else "no"),
+            "met": "" if goal is None else drop <= goal,
+            "compared": sum(f["compared"].get(how, 0) for f in found) or "",
+            "right by fold": " ".join(str(f["right"][how]) for f in found),
         })  # fmt: skip
     return rows
+
+
+def merge(found: dict[str, list[dict]], seconds: dict[str, float], jobs: int) -> None:
+    """Print all parts, these and those that the file holds, and write them."""
+    path = RESULTS / f"{NAME}.json"
+    before = json.loads(path.read_text()) if path.exists() else {"rows": [], "settings": {"parts": {}}}
+    rows = {part: [row for row in before["rows"] if row["part"] == part] for part in PARTS} | found
+    for parts in (tuple(CASES), *((name,) for name in PARTS if name not in CASES)):
+        if any(rows[part] for part in parts):
+            show([row for part in parts for row in rows[part]])
+            print()
+    about = {name: {"commit": commit(), "jobs": jobs, "process seconds": seconds[name]} for name in found}
+    write(NAME, [row for part in PARTS for row in rows[part]],
+          {"chip": CHIP, "n_calibration": N_CALIBRATION, "parts": before["settings"]["parts"] | about})  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import copy
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from nwcompile.sim.crosscheck import compare
 from nwcompile.sim.float_difference import strongest
 
 CHIP = "loihi1"
-LEARNING_RATE = 5e-3
+LEARNING_RATES = (5e-3, 2e-3)  # of the first half of the epochs, and of the second
 LABEL_SMOOTHING = 0.1
 COUNT_SCALE = 10.0  # logits are spike rates (0..1) times this
 N_CALIBRATION = 200  # training samples that scales are searched on, or all where there are fewer
@@ -36,7 +37,8 @@ def run(name: str, k: int) -> dict:
     spikes, calibration = encode(values[test], TEST_SEED), encode(values[train][:N_CALIBRATION], CALIBRATION_SEED)
 
     def trained(net: torch.nn.Module, part: int) -> torch.nn.Module:
-        return fit(net, case, lambda rows, seed: encode(values[train][rows], seed), labels[train], [k, part])
+        rate = LEARNING_RATES[part]
+        return fit(net, case, lambda rows, seed: encode(values[train][rows], seed), labels[train], [k, part], rate)
 
     torch.manual_seed(k)
     begun = trained(case.layers(), 0)
@@ -71,12 +73,14 @@ def everywhere(aware: nn.QuantizedNetwork, spikes: np.ndarray, calibration: np.n
     return runs["sequence"].output, n_compared
 
 
-def fit(net: torch.nn.Module, case: Case, spikes_of, labels: np.ndarray, seed: list[int]) -> torch.nn.Module:
+def fit(
+    net: torch.nn.Module, case: Case, spikes_of: Callable, labels: np.ndarray, seed: list[int], rate: float
+) -> torch.nn.Module:
     """The net after `case.n_epochs` more epochs; `spikes_of(rows, seed)` encodes training samples, anew each time."""
     n_batches = -(-len(labels) // case.batch)
-    optimizer = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.Adam(net.parameters(), lr=rate)
     steps = case.n_epochs * n_batches
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
     order, wanted = np.random.default_rng(seed), torch.from_numpy(labels)
     net.train()
     for epoch in range(case.n_epochs):

@@ -16,15 +16,27 @@ PACKAGES = ("numpy", "numba", "torch", "scipy", "networkx", "pymetis")
 
 def save(name: str, rows: list[dict], settings: dict) -> None:
     """Print `rows` as a table and write them with their circumstances to results/<name>.json."""
+    show(rows)
+    write(name, rows, settings)
+
+
+def show(rows: list[dict]) -> None:
+    """Print `rows` as a table, with the columns of the first."""
     columns = list(rows[0])
     cells = [[_text(row.get(c)) for c in columns] for row in rows]
     widths = [max(len(c), *(len(row[i]) for row in cells)) for i, c in enumerate(columns)]
     for line in (columns, ["-" * w for w in widths], *cells):
         print("  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip())
+
+
+def write(name: str, rows: list[dict], settings: dict) -> None:
+    """Write `rows` with their circumstances to results/<name>.json, whole or not at all."""
     RESULTS.mkdir(exist_ok=True)
     record = {"benchmark": name, "settings": settings, "rows": rows, "machine": machine(), "commit": commit(),
               "date": datetime.now(UTC).date().isoformat()}  # fmt: skip
-    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    new = RESULTS / f"{name}.json.new"
+    new.write_text(json.dumps(record, indent=1) + "\n")
+    new.replace(RESULTS / f"{name}.json")
 
 
 def median_seconds(call, repeats: int) -> tuple[float, object]:
