@@ -1,11 +1,14 @@
 """Mapping: what every partitioner and placer makes of several nets, predicted and measured.
 
-    .venv/bin/python benchmarks/mapping.py --net dvs --method striped,metis --cores 42,126
+    .venv/bin/python benchmarks/mapping.py
+    .venv/bin/python benchmarks/mapping.py --net dvs --method striped,metis,floorline+routed@sneap --cores 42,126
 
-A method is a partitioner, or PARTITIONER+PLACER (default: anneal); `sneap` is the frozen baseline: METIS and annealing
-(over a million moves), the lowest predicted EDP of five seeds. One table, and results/mapping.json with its
-circumstances. `--sanafe PYTHON` names a Python with sanafe==2.2.9, whose `simple` and `detailed` judge as well.
-Each mapping runs in a process of its own, so that seconds (of the CPU) and peak memory are its own.
+A method is PARTITIONER[:OBJECTIVE][+PLACER][@CORES], the placer `anneal` unless it is named; `sneap` is the frozen
+baseline: METIS and annealing (over a million moves), the lowest predicted EDP of five seeds. CORES is a number, or
+`sneap`: as many as the row of that baseline took. One table, a comparison with the baseline, and results/mapping.json
+with its circumstances, written after every row; `--resume` takes rows from there that were made with the same
+arguments, each naming its commit. `--sanafe PYTHON` names a Python with sanafe==2.2.9, whose `simple` and `detailed`
+judge as well. Each mapping runs in a process of its own, so that seconds (of the CPU) and peak memory are its own.
 
     .venv/bin/python benchmarks/mapping.py --net vgg9-8,vgg9-16,vgg9,million --predict-only --name mapping_scale --plot
 
@@ -14,6 +17,9 @@ Each mapping runs in a process of its own, so that seconds (of the CPU) and peak
 
 import argparse
 import json
+import pickle
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,17 +32,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import nwcompile as nw
 from benchmarks.mapping_nets import NETS, Net
 from benchmarks.plot import line_plot
-from benchmarks.record import RESULTS, save
+from benchmarks.record import RESULTS, commit, save, write
 from nwcompile.cost.compare import measured_figures, predicted_figures
 from nwcompile.cost.traffic import count_events, link_flits
 from nwcompile.cost.work import work
 from nwcompile.ir.artifact import write_files
 from nwcompile.passes.partition import PARTITIONERS, partition
-from nwcompile.passes.place import place
+from nwcompile.passes.place import PLACERS, place
 from nwcompile.report.sanafe import sanafe_files
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
 SNEAP_SEEDS = range(5)
+TABLE = ["dvs", "cnn", "mnist", "random", "potjans", "vgg9"]
+METHODS = ["sneap", *PARTITIONERS, *(f"metis+{placer}" for placer in PLACERS if placer != "anneal"),
+           "floorline+routed", "floorline+routed@sneap", "floorline:traffic+routed@sneap"]  # fmt: skip
 JUDGE = """
 import json, sys, sanafe
 arch = sanafe.load_arch(sys.argv[1] + "/arch.yaml")
@@ -49,47 +58,96 @@ print(json.dumps({"j": run["energy"]["total"], "s": run["sim_time"], "packets": 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--net", default=",".join(NETS), help=f"of {', '.join(NETS)}")
-    parser.add_argument("--method", default=",".join(["sneap", *PARTITIONERS]), help="PARTITIONER[+PLACER], sneap")
-    parser.add_argument("--cores", default="0", help="numbers of cores to spread over; 0: as few as the method finds")
+    parser.add_argument("--net", default=",".join(TABLE), help=f"of {', '.join(NETS)}")
+    parser.add_argument("--method", default=",".join(METHODS), help="comma-separated; see above")
+    parser.add_argument("--cores", default="0", help="of methods without @CORES; 0: as few as the method finds")
     parser.add_argument("--optimise", default="time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--predict-only", action="store_true", help="do not measure with the cycle backend")
     parser.add_argument("--reference", type=Path, default=REFERENCE)
     parser.add_argument("--sanafe", metavar="PYTHON", help="a Python with sanafe==2.2.9")
-    parser.add_argument("--limit", type=float, default=600, help="seconds that one row may take, by the clock")
+    parser.add_argument("--limit", type=float, default=300, help="seconds of the CPU that one row may take")
     parser.add_argument("--name", default="mapping", help="of the files in results")
     parser.add_argument("--plot", action="store_true")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--resume", action="store_true", help="keep the rows that the results have")
+    parser.add_argument("--one", metavar="FOLDER", type=Path, help=argparse.SUPPRESS)  # where nets lie, once made
     args = parser.parse_args()
     if args.one:
         print(json.dumps(one(args)))
         return
-    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        table(args, folder)
+
+
+def table(args, folder: str) -> None:
+    """Every row, printed and written as it comes; nets are kept in the folder."""
+    settings = {k: v for k, v in vars(args).items() if k not in ("one", "reference", "sanafe", "resume")}
+    rows = _kept(args.name, settings) if args.resume else []
     for net in args.net.split(","):
-        for cores in args.cores.split(","):
-            for method in args.method.split(","):
-                rows.append({"net": net, "method": method, **_row(net, method, cores, args.limit)})
+        for method in args.method.split(","):
+            for cores in [""] if "@" in method else [f"@{n}" if int(n) else "" for n in args.cores.split(",")]:
+                if any((r["net"], r["method"]) == (net, method + cores) for r in rows):
+                    continue
+                rows.append(
+                    {"net": net, "method": method + cores, **_row(net, method + cores, args.limit, rows, folder)}
+                )
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    settings = {k: v for k, v in vars(args).items() if k not in ("one", "reference", "sanafe")}
-    save(args.name, [{**dict.fromkeys(k for row in rows for k in row), **row} for row in rows], settings)
+                write(args.name, _even(rows), settings)
+    save(args.name, _even(rows), settings)
+    print("\n".join(against_sneap(rows)))
     if args.plot:
         plots(args.name, rows)
 
 
-def _row(net: str, method: str, cores: str, limit: float) -> dict:
-    """The figures of one mapping, made by another process."""
-    own = ["--net", net, "--method", method, "--cores", cores, "--one"]
-    try:
-        done = subprocess.run(
-            [sys.executable, __file__, *sys.argv[1:], *own], capture_output=True, text=True, timeout=limit
-        )
-    except subprocess.TimeoutExpired:
-        return {"cores": None, "outcome": f"over {limit:.0f} s"}
+def _kept(name: str, settings: dict) -> list[dict]:
+    """Rows of results/<name>.json, if what decides them is as it was."""
+    path = RESULTS / f"{name}.json"
+    before = json.loads(path.read_text()) if path.exists() else {"settings": {}, "rows": []}
+    same = all(before["settings"].get(key) == settings[key] for key in ("optimise", "seed", "predict_only", "limit"))
+    return before["rows"] if same else []
+
+
+def _even(rows: list[dict]) -> list[dict]:
+    """The rows by net, all with the same columns."""
+    columns, nets = dict.fromkeys(key for row in rows for key in row), [*dict.fromkeys(row["net"] for row in rows)]
+    return [{**columns, **row} for row in sorted(rows, key=lambda row: nets.index(row["net"]))]
+
+
+def _row(net: str, method: str, limit: float, rows: list[dict], folder: str) -> dict:
+    """The figures of one mapping, made by another process; `rows`: those before it."""
+    known = {"commit": commit(), "cores": None}
+    if method.endswith("@sneap"):
+        taken = [r["cores"] for r in rows if r["net"] == net and r["method"] == "sneap"]
+        if not taken or taken[0] is None:
+            return {**known, "outcome": "no number of cores: sneap has no row"}
+        method = method.replace("@sneap", f"@{taken[0]}")
+    own = ["--net", net, "--method", method, "--one", folder]
+    done = subprocess.run(
+        [sys.executable, __file__, *sys.argv[1:], *own], capture_output=True, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (round(limit), round(limit))),
+    )  # fmt: skip
+    if -done.returncode in (signal.SIGXCPU, signal.SIGKILL):
+        return {**known, "outcome": f"over {limit:.0f} s"}
     last = done.stdout.strip().splitlines()[-1:]
     if done.returncode or not last:
-        raise SystemExit(f"{net}, {method}: {done.stderr.strip().splitlines()[-1]}")
-    return json.loads(last[0])
+        return {**known, "outcome": f"ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}"}
+    return {**known, **json.loads(last[0])}
+
+
+def against_sneap(rows: list[dict]) -> list[str]:
+    """By method of ours, as lines: step time, EDP and hops as shares of the baseline's, and the mean EDP."""
+    base = {r["net"]: r for r in rows if r["method"] == "sneap" and r["cores"]}
+    lines = []
+    for method in dict.fromkeys(r["method"] for r in rows if r["method"].startswith("floorline")):
+        shares = {}
+        for row in (r for r in rows if r["method"] == method and r["cores"] and r["net"] in base):
+            pairs = {key: (row.get(key), base[row["net"]].get(key)) for key in ("measured us", "EDP J s", "hops")}
+            shares[row["net"]] = {key: a / b for key, (a, b) in pairs.items() if a and b}
+        told = (f"{net} {', '.join(f'{key} {x:.2f}' for key, x in share.items())}" for net, share in shares.items())
+        edp = [share["EDP J s"] for share in shares.values() if "EDP J s" in share]
+        mean = f"; geometric mean of EDP {np.exp(np.mean(np.log(edp))):.2f}" if edp else ""
+        lines.append(f"{method} of sneap: {'; '.join(told)}{mean}")
+    return lines
 
 
 def plots(name: str, rows: list[dict]) -> None:
@@ -104,7 +162,11 @@ def plots(name: str, rows: list[dict]) -> None:
 
 def one(args) -> dict:
     """The figures of one net, method and number of cores."""
-    net = NETS[args.net](args.reference)
+    kept = args.one / args.net
+    if not kept.exists():
+        kept.with_suffix(".new").write_bytes(pickle.dumps(NETS[args.net](args.reference)))
+        kept.with_suffix(".new").replace(kept)
+    net = pickle.loads(kept.read_bytes())
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     start, before = time.process_time(), _peak_mib()
     try:
@@ -143,9 +205,11 @@ def mapped(net: Net, args) -> nw.Program:
 
 
 def _program(net: Net, args, method: str, seed: int) -> nw.Program:
-    partitioner, _, placer = method.partition("+")
-    options = nw.Options(seed=seed, partitioner=partitioner, placer=placer or "anneal", optimise=args.optimise,
-                         n_cores=int(args.cores) or None)  # fmt: skip
+    way, _, cores = method.partition("@")
+    way, _, placer = way.partition("+")
+    partitioner, _, optimise = way.partition(":")
+    options = nw.Options(seed=seed, partitioner=partitioner, placer=placer or "anneal",
+                         optimise=optimise or args.optimise, n_cores=int(cores) if cores else None)  # fmt: skip
     mapping = partition(net.network, net.chip, net.activity, options)
     return net.emitted(place(mapping, net.network, net.chip, net.activity, options))
 
