@@ -152,7 +152,7 @@ class _Scan(torch.autograd.Function):
 
 def _numbers(grad: torch.Tensor, neurons: IntegerNeurons) -> np.ndarray:
     """A gradient as an array. Raises ModelError where the loss gave none that can be used."""
-    if not grad.isfinite().all():
+    if not torch.stack(grad.aminmax()).isfinite().all():
         raise ModelError(
             f"layer {neurons.name!r} is given a gradient with NaN or infinite values: the loss is NaN or infinite; "
             "lower the learning rate, clip the gradients, or look for a division by 0 or a log of 0 in the loss"

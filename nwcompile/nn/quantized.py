@@ -155,7 +155,7 @@ class _Group:
                 self.inner.append((c, layer.weight(i, _most(self.integers[c.source].scaled.neuron)), node.shape))
                 continue
             x = self.sent[c.source]
-            weight = layer.weight(i, float(x.detach().abs().max()))
+            weight = layer.weight(i, _largest(x, node.neuron))
             n_late = max(self.n_steps - c.aligned_delay, 0)
             x = x[:, :n_late].reshape(self.n_samples * n_late, node.n_neurons).to(weight.dtype)
             drive = sums(c, x, weight, node.shape, layer.node.n_neurons).unflatten(0, (self.n_samples, n_late))
@@ -208,6 +208,12 @@ def _keep(recorded: dict | None, spikes: torch.Tensor, layer: QuantizedLayer) ->
     recorded["spikes"] = spikes.detach().numpy().astype(layer.integers().scaled.neuron.spike_dtype)
     for key, value in recorded.items():
         recorded[key] = value.reshape(*value.shape[:2], *layer.node.shape)
+
+
+def _largest(x: torch.Tensor, neuron: NeuronSpec | None) -> float:
+    """The largest magnitude among what an input (no neuron) or a layer sent."""
+    is_known = neuron is not None and neuron.spikes != "multi"
+    return 1.0 if is_known else max(abs(float(end)) for end in x.detach().aminmax())
 
 
 def _most(neuron: NeuronSpec) -> float:
