@@ -97,6 +97,35 @@ def test_convert_residual_network_with_shared_and_functional_relus(method):
     assert np.abs(found - wanted).max() < 0.02 * np.abs(wanted).max()
 
 
+class Aliased(nn.Module):
+    """What an in-place ReLU leaves in its input is used again."""
+
+    def __init__(self, relu):
+        super().__init__()
+        self.first, self.second, self.relu = nn.Linear(4, 4), nn.Linear(4, 4), relu
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.second(self.relu(x)) + x
+
+
+class Shifted(nn.ReLU):
+    def forward(self, x):
+        return super().forward(x - 0.1)
+
+
+IN_PLACE = [nn.ReLU(True), torch.relu_, lambda x: x.relu_(), lambda x: nn.functional.relu(x, True)]
+NEW = [nn.ReLU(), Shifted(), torch.relu, lambda x: x.relu(), lambda x: nn.functional.relu(x, False)]
+
+
+@pytest.mark.parametrize("relu", [*IN_PLACE, *NEW])
+def test_convert_follows_what_relus_change_in_place(relu):
+    torch.manual_seed(5)
+    net, x = nn.Sequential(Aliased(relu), nn.ReLU(), nn.Linear(4, 3)).eval(), torch.randn(9, 4)
+    found, wanted = rates(net, nw.convert(net, x, 300, "max"), 300, x)
+    assert np.abs(found - wanted).max() < 0.02 * np.abs(wanted).max()
+
+
 @pytest.mark.parametrize("unit", [1.0, 1 / 15])
 @pytest.mark.parametrize("kind", ["current", "bernoulli"])
 def test_convert_takes_encoded_input(kind, unit):

@@ -30,6 +30,20 @@ class Branching(nn.Module):
         return F.relu(x) if x.sum() > 0 else x
 
 
+class ViewChanged(nn.Module):
+    """Changes its input through a view, which no graph shows."""
+
+    def forward(self, x):
+        kept = x[:]
+        F.relu(x, inplace=True)
+        return F.relu(kept - 0.1) + kept
+
+
+class Twice(nn.Module):
+    def forward(self, x):
+        return F.relu(x), x
+
+
 def refused(*args, **kwargs) -> str:
     with pytest.raises(nw.NwError) as error:
         nw.convert(*args, **kwargs)
@@ -57,6 +71,13 @@ def broken() -> nn.Sequential:
     return wrong
 
 
+def overflowing() -> nn.Sequential:
+    wrong = net()
+    with torch.no_grad():
+        wrong[0].weight.fill_(3e38)
+    return wrong
+
+
 def silent() -> nn.Sequential:
     wrong = net()
     with torch.no_grad():
@@ -73,6 +94,12 @@ def silent() -> nn.Sequential:
          f"{CONVERTS}"),
         (lambda: net(Branching()), X, "Sequential cannot be traced (symbolically traced variables cannot be used as "
          "inputs to control flow); give convert a module whose forward does the same for every input"),
+        (lambda: net(ViewChanged()), X, "the network gives other numbers than its functions one by one, as where "
+         "tensors are changed in place; write them without inplace"),
+        (lambda: nn.Sequential(nn.Linear(3, 4), Twice()), X, "the network gives a tuple, not one tensor; convert takes "
+         "one output"),
+        (overflowing, X, "layer '1' gives NaN or infinity on the calibration "
+         "samples; the network is not usable, train it again"),
         (broken, X, "'0' (Linear): weight has NaN or infinite values; the model is not usable, train or load it again"),
         (silent, X, "layer '1' is never above 0 on the 4 calibration samples, so its threshold cannot be chosen; give "
          "samples as the network was trained on, scaled as there, or train it again"),

@@ -29,27 +29,31 @@ MOST_ENTRIES = 1 << 24  # of a layer, that percentiles are taken over
 
 
 class _Tracer(torch.fx.Tracer):
-    """Goes into modules of the user's own, not into neurons or quantized ReLUs."""
+    """Goes into modules of the user's own, not into neurons or what `convert` takes."""
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         is_neuron = kind_of(m) is not None or is_foreign_neuron(m)
-        return is_neuron or isinstance(m, MODULES) or super().is_leaf_module(m, module_qualified_name)
+        return is_neuron or _is(m, MODULES) or super().is_leaf_module(m, module_qualified_name)
 
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """A copy of the network in eval mode in which every ReLU is a module that is called once; their paths, in order."""
+    """A copy of the network in eval mode, and `module`, which does the same with every ReLU a module called once.
 
+    `relus`: the paths of these, in order.
+    """
+
+    copy: torch.nn.Module
     module: torch.fx.GraphModule
     relus: tuple[str, ...]
 
 
 def traced(ann: torch.nn.Module) -> Traced:
     """The network with its ReLUs apart. ModelError names all modules and functions that no spikes can stand for."""
-    ann = deepcopy(unwrapped(ann)).eval()
-    kind = type(ann).__name__
-    root = ann if not isinstance(ann, MODULES) else torch.nn.Sequential(ann)
+    kind = type(unwrapped(ann)).__name__
     try:
+        ann = deepcopy(unwrapped(ann)).eval()
+        root = torch.nn.Sequential(ann) if _is(ann, MODULES) else ann
         with uncompiled():
             graph = _Tracer().trace(root)
     except Exception as e:
@@ -59,22 +63,32 @@ def traced(ann: torch.nn.Module) -> Traced:
         ) from e
     found = torch.fx.GraphModule(root, graph, kind)
     _verify(found, kind)
-    relus: list[str] = []
-    for node in graph.nodes:
-        if not _is_relu(node, found):
-            continue
-        path = str(node.target) if node.op == "call_module" else _place(node)
-        module = deepcopy(found.get_submodule(path)) if node.op == "call_module" else torch.nn.ReLU()
-        if node.op != "call_module" or path in relus:
-            taken = {name for name, _ in found.named_modules()}
-            path = next(name for k in range(1, len(taken) + 2) if (name := f"{path}_{k}") not in taken)
-        found.add_submodule(path, module)
-        node.op, node.target, node.args, node.kwargs = "call_module", path, node.args[:1], {}
-        relus.append(path)
+    relus = _set_apart(found)
     if not relus:
         raise ModelError(f"{kind} has no ReLU, and spiking neurons stand for nothing else; {CONVERTS}")
-    found.recompile()
-    return Traced(found, tuple(relus))
+    return Traced(root, found, relus)
+
+
+def _set_apart(module: torch.fx.GraphModule) -> tuple[str, ...]:
+    """Make every ReLU of the graph a module of its own that changes no other tensor; their paths."""
+    relus: list[str] = []
+    order = {node: i for i, node in enumerate(module.graph.nodes)}
+    for node in module.graph.nodes:
+        if not _is_relu(node, module):
+            continue
+        called = module.get_submodule(str(node.target)) if node.op == "call_module" else None
+        path = str(node.target) if called is not None else _place(node)
+        if called is None or path in relus:
+            taken = {name for name, _ in module.named_modules()}
+            path = next(name for k in range(1, len(taken) + 2) if (name := f"{path}_{k}") not in taken)
+        options = (*node.args[1:], *node.kwargs.values(), _name(node) == "relu_", getattr(called, "inplace", False))
+        if True in options:
+            node.args[0].replace_all_uses_with(node, lambda user, node=node: order[user] > order[node])
+        module.add_submodule(path, deepcopy(called) if isinstance(called, QuantizedReLU) else torch.nn.ReLU())
+        node.op, node.target, node.args, node.kwargs = "call_module", path, node.args[:1], {}
+        relus.append(path)
+    module.recompile()
+    return tuple(relus)
 
 
 def _verify(module: torch.fx.GraphModule, kind: str) -> None:
@@ -83,7 +97,7 @@ def _verify(module: torch.fx.GraphModule, kind: str) -> None:
     for node in module.graph.nodes:
         if node.op == "call_module":
             part = module.get_submodule(str(node.target))
-            if not isinstance(part, MODULES) or isinstance(part, UNSPIKING):
+            if not _is(part, MODULES):
                 wrong.append(f"{str(node.target)!r} ({type(part).__name__})")
         elif node.op in ("call_function", "call_method"):
             name = _name(node)
@@ -96,9 +110,14 @@ def _verify(module: torch.fx.GraphModule, kind: str) -> None:
         raise ModelError(f"{kind} has {', '.join(dict.fromkeys(wrong))}; {CONVERTS}{hint}")
 
 
+def _is(module: torch.nn.Module, kinds: tuple[type[torch.nn.Module], ...]) -> bool:
+    """Whether a module does what one of these classes does."""
+    return any(isinstance(module, kind) and type(module).forward is kind.forward for kind in kinds)
+
+
 def _is_relu(node: torch.fx.Node, module: torch.fx.GraphModule) -> bool:
     if node.op == "call_module":
-        return isinstance(module.get_submodule(str(node.target)), RELU)
+        return _is(module.get_submodule(str(node.target)), RELU)
     return node.op in ("call_function", "call_method") and _name(node) in RELUS
 
 
@@ -121,7 +140,7 @@ def _where(node: torch.fx.Node) -> str:
 def activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarray]:
     """What every ReLU gives above 0 on `samples` [B, *shape], by path: float32, at most MOST_ENTRIES, evenly spread.
 
-    Raises ModelError where the samples do not go through the network or give NaN.
+    NaN is kept. Raises ModelError where the samples do not go through the network.
     """
     found: dict[str, list[np.ndarray]] = {path: [] for path in net.relus}
 
@@ -137,7 +156,7 @@ def activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarray]:
     handles = [net.module.get_submodule(path).register_forward_hook(hook(path)) for path in net.relus]
     try:
         for start in range(0, len(samples), BATCH):
-            net.module(samples[start : start + BATCH])
+            net.module(samples[start : start + BATCH].clone())
     except Exception as e:
         text = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise ModelError(
@@ -148,3 +167,17 @@ def activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarray]:
         for handle in handles:
             handle.remove()
     return {path: np.concatenate(parts) for path, parts in found.items()}
+
+
+@torch.no_grad()
+def verify_same(net: Traced, samples: torch.Tensor) -> None:
+    """Raise ModelError unless the network gives one tensor, and the traced one the same, on `samples` [B, *shape]."""
+    wanted, found = net.copy(samples.clone()), net.module(samples.clone())
+    if not isinstance(wanted, torch.Tensor):
+        raise ModelError(f"the network gives a {type(wanted).__name__}, not one tensor; convert takes one output")
+    largest = float(wanted.nan_to_num(0, 0, 0).abs().max())
+    if not torch.allclose(wanted, found, 1e-4, 1e-5 * largest, equal_nan=True):
+        raise ModelError(
+            "the network gives other numbers than its functions one by one, as where tensors are changed in place; "
+            "write them without inplace"
+        )

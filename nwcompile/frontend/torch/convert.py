@@ -8,10 +8,10 @@ import torch
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.frontend.torch import from_torch
-from nwcompile.frontend.torch.activations import Traced, activations, traced
+from nwcompile.frontend.torch.activations import Traced, activations, traced, verify_same
 from nwcompile.frontend.torch.inputs import unwrapped
 from nwcompile.frontend.torch.operations import verify_finite
-from nwcompile.ir.connection import Scale
+from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.nn import QuantizedReLU
@@ -55,11 +55,13 @@ def convert(
     _verify_relus(net, method)
     samples = _samples(calibration, net)
     values = activations(net, samples)
+    verify_same(net, samples[:EXAMPLES])
     worth = {}
     for path, above in values.items():
-        if np.isnan(above).any():
+        if not np.isfinite(above).all():
             raise ModelError(
-                f"layer {path!r} gives NaN on the calibration samples; the network is not usable, train it again"
+                f"layer {path!r} gives NaN or infinity on the calibration samples; the network is not usable, train it "
+                "again"
             )
         if not above.size:
             raise ModelError(
@@ -93,7 +95,9 @@ METHODS: dict[str, Callable] = {"max": _largest, "percentile": _percentile, "qua
 def _balanced(network: Network, worth: dict[str, float], steps: int, unit: float) -> Network:
     """Thresholds of what a spike is `worth`, which is also what the layers behind it receive for one."""
     scales = dict(worth) if unit == 1 else {**dict.fromkeys(network.inputs, unit), **worth}
-    nodes, connections, values = {}, [], {}
+    nodes: dict[str, Node] = {}
+    connections: list[Connection] = []
+    values: dict[str, str] = {}
     for name, node in network.nodes.items():
         spec = node.neuron
         if name in worth:
