@@ -38,7 +38,8 @@ def busiest_core_loss(
     total = sum(parts[1:], parts[0])
     if work == "cycles":
         total = total + torch.from_numpy(idle_cycles(program).reshape(-1)).to(total)
-    return torch.linalg.vector_norm(total, ord=order, dim=-1).mean()
+    largest = total.detach().amax(-1, keepdim=True).clamp(min=1)  # powers of cycles would overflow
+    return (torch.linalg.vector_norm(total / largest, ord=order, dim=-1, keepdim=True) * largest).mean()
 
 
 def spikes_of(net: torch.nn.Module, x: torch.Tensor, name: str = "input") -> tuple[object, dict[str, torch.Tensor]]:

@@ -77,6 +77,17 @@ def test_smooth_maximum_lies_between_the_maximum_and_the_sum():
     assert values == sorted(values) and values[0] < values[1] < values[-1]
 
 
+def test_smooth_maximum_of_many_cycles_has_finite_gradients():
+    chip = small_chip(cost__synop_dense_cycles=10**6)
+    program = program_of(chip)
+    _, spikes = run_of(program)
+    leaf = spikes["1"].float().requires_grad_()
+    loss = busiest_core_loss({**spikes, "1": leaf}, program, "cycles", order=8)
+    assert loss > 1e7 and torch.autograd.grad(loss, leaf)[0].isfinite().all()
+    silent = {name: torch.zeros_like(s, dtype=torch.float, requires_grad=True) for name, s in spikes.items()}
+    assert torch.autograd.grad(busiest_core_loss(silent, program, order=8), silent["1"])[0].isfinite().all()
+
+
 def test_gradient_of_the_maximum_reaches_the_sources_of_the_busiest_core_alone():
     program = program_of()
     _, spikes = run_of(program)
