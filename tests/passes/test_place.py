@@ -16,6 +16,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels import cpu_anneal, cpu_place
+from nwcompile.passes import anneal
 from nwcompile.passes.capacity import site_limits
 from nwcompile.passes.emit import emit
 from nwcompile.passes.ground import cores_at, ground
@@ -282,6 +283,26 @@ def test_anneal_uses_its_time_and_no_more():
     assert budget <= time.perf_counter() - start < 3 * budget + 2
     costs = [routed_cost(m, network, chip, activity, "time") for m in (longer, once)]
     assert costs[0] <= costs[1]
+
+
+def test_anneal_looks_at_so_many_messages_a_temperature_and_moves_so_often_at_least(monkeypatch):
+    chip = small_chip(noc__columns=6, noc__rows=6)
+    network, mapping, activity = scattered(1, 40, chip)
+    known = ground(mapping, network, chip, activity, Options())
+    of_move = 1 + 2 * len(known.other) // mapping.n_cores
+    assert of_move > 9
+    kernel, found = cpu_anneal.anneal, []
+
+    def counted(*arguments):
+        found.append(arguments[5])
+        return kernel(*arguments)
+
+    monkeypatch.setattr(cpu_anneal, "anneal", counted)
+    for looks, fewest in ((10**9, 1), (1000 * of_move, 1), (1, 77)):
+        monkeypatch.setattr(anneal, "LARGEST_LOOKS", looks)
+        monkeypatch.setattr(anneal, "FEWEST_MOVES", fewest)
+        place(mapping, network, chip, activity, Options())
+    assert list(dict.fromkeys(found)) == [100 * chip.n_cores, 1000, 77]
 
 
 def test_anneal_interrupted_gives_the_best_so_far_only_within_a_time_budget(monkeypatch):

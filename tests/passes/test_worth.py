@@ -1,0 +1,96 @@
+"""How many cores `floorline` takes: as many as are worth it, found by trying few numbers of them."""
+
+import numpy as np
+import pytest
+
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.passes import floorline as stage
+from nwcompile.passes.demand import DESTINATIONS, neuron_load
+from nwcompile.passes.floorline import floorline
+from nwcompile.passes.unit_search import Partition
+from tests.chips import COST, small_chip
+from tests.nets import FIXED, conv_net, sparse_edge
+
+
+def tried(monkeypatch, time_of, n_neurons: int = 64, **options) -> tuple[list[int], int]:
+    """The numbers of cores that are tried where a short search on n of them gives `time_of(n)`, and the one taken."""
+    counts = []
+
+    def begun(search, n_cores):
+        counts.append(n_cores)
+        return Partition(np.arange(n_neurons), (np.arange(n_neurons) % n_cores).astype(np.int32), n_cores, 0,
+                         time_of(n_cores))  # fmt: skip
+
+    monkeypatch.setattr(stage, "_begun", begun)
+    monkeypatch.setattr(stage, "_finer", lambda search, best, level, effort: best)
+    network = Network.from_arrays(
+        {"a": (FIXED, (n_neurons,))}, [sparse_edge("in", "a", 4, n_neurons, 80)], {"in": (4,)}
+    )
+    chip = small_chip(noc__columns=8, noc__rows=8)
+    cores = floorline(network, chip, Activity.uniform(network), Options(**options))["a"]
+    return counts, int(cores.max()) + 1
+
+
+def test_time_takes_a_core_more_only_where_it_saves_half_its_share(monkeypatch):
+    # 10 + 100 / n times the root of n is least at n = 10
+    counts, taken = tried(monkeypatch, lambda n: 10 + 100 / n)
+    assert counts == [1, 2, 3, 4, 8, 16, 32, 6, 11]
+    assert taken == 11
+
+
+def test_time_looks_beyond_one_number_of_cores_that_is_worth_less(monkeypatch):
+    hump = {1: 100.0, 2: 90.0, 3: 50.0}
+    counts, taken = tried(monkeypatch, lambda n: hump.get(n, 100 / n))
+    assert counts == [1, 2, 3, 4, 8, 16, 32, 64, 45]
+    assert taken == 64
+
+
+def test_time_takes_one_core_where_more_save_little(monkeypatch):
+    assert tried(monkeypatch, lambda n: 80 + 20 / n) == ([1, 2, 3], 1)
+
+
+def test_a_number_of_cores_that_is_asked_for_is_the_only_one_tried(monkeypatch):
+    assert tried(monkeypatch, lambda n: 1.0 / n, n_cores=7) == ([7], 7)
+
+
+def test_edp_and_energy_weigh_no_cores(monkeypatch):
+    assert tried(monkeypatch, lambda n: 80 + 20 / n, optimise="edp")[1] == 64
+
+
+@pytest.mark.parametrize("units", ["overlap", "shared"])
+def test_load_of_a_neuron_is_its_share_of_what_is_sent_or_received(units):
+    edges = [sparse_edge("in", "a", 4, 3, 9), sparse_edge("a", "b", 3, 2, 6)]
+    network = Network.from_arrays({"a": (FIXED, (3,)), "b": (FIXED, (2,))}, edges, {"in": (4,)})
+    rng = np.random.default_rng(0)
+    counts = {n: rng.integers(0, 9, (5, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
+    chip = small_chip(cost__units=units)
+    each = COST["spike_cycles"] + DESTINATIONS * COST["message_out_cycles"]
+    sent = np.concatenate([counts[n].sum(0) for n in "ab"]) * each + 5 * (COST["visit_cycles"] + COST["update_cycles"])
+    read = np.zeros(5)
+    for edge, first in zip(edges, (0, 3), strict=True):
+        np.add.at(read, first + edge.post, counts[edge.source].sum(0)[edge.pre])
+    load = neuron_load(network, chip, Activity(counts, 1))
+    if units == "shared":
+        slowest = max(COST[f"synop_{kind}_cycles"] for kind in ("dense", "sparse", "conv"))
+        assert (load == sent + slowest * read).all()
+    else:
+        np.testing.assert_allclose(load / (1 << 40), np.maximum(sent / sent.sum(), read / read.sum()), rtol=1e-9)
+
+
+def test_stripes_are_moved_where_coarse_units_fit_on_no_number_of_cores(monkeypatch):
+    network = conv_net((2, 8, 8), channels=8, padding=1)
+    chip = small_chip(noc__columns=4, noc__rows=4, core__max_neurons=80, core__max_in_axons=600)
+    begun = stage._begun
+    monkeypatch.setattr(stage, "_begun", lambda *args: begun(*args)._replace(excess=1))
+    given = []
+
+    def of_given(search, cores, other):
+        given.append(cores.max() + 1)
+        return made(search, cores, other)
+
+    made = stage._of_given
+    monkeypatch.setattr(stage, "_of_given", of_given)
+    floorline(network, chip, Activity.uniform(network), Options())
+    assert len(given) == 2
