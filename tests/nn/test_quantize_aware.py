@@ -182,9 +182,7 @@ def test_quantize_aware_gradients_are_those_of_the_float_layers(reset, detach, t
     first = nn.LIFLayer(8, layer_topology=topology, learn_taus=True, learn_thresholds=True, **lif)
     net = nn.Sequential(torch.nn.Linear(12, 8), first, torch.nn.Linear(8, 3), nn.LIFLayer(3, **lif))
     x, chip = spikes(5, 12, 12), nw.Chip.load("loihi1").replace(FINE)
-    module = nn.quantize_aware(
-        net, chip, x, surrogate="atan", detach_reset=detach, learn_thresholds=True, learn_taus=True
-    )
+    module = nn.quantize_aware(net, chip, x, learn_thresholds=True, learn_taus=True)  # surrogate and detach are its own
     nn.prepare_net(net)
     wanted, found = net(torch.from_numpy(x))[0], module(x)
     assert torch.equal(wanted, found) and wanted.any()
@@ -297,30 +295,58 @@ def test_quantize_aware_takes_layers_of_analog_chips(family):
     assert_equal_bits(module, x)
 
 
-def test_quantize_aware_takes_snntorch():
-    snntorch = pytest.importorskip("snntorch")
+def snn_net(hidden, output) -> torch.nn.Module:
+    """12-9-4 neurons of snnTorch in a loop over steps, [T, B, 12]."""
 
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.fc, self.hidden = torch.nn.Linear(12, 9), snntorch.Synaptic(alpha=0.8, beta=0.9)
-            self.last, self.output = torch.nn.Linear(9, 4), snntorch.Leaky(beta=0.8, reset_mechanism="zero")
+            self.fc, self.hidden = torch.nn.Linear(12, 9), hidden
+            self.last, self.output = torch.nn.Linear(9, 4), output
 
         def forward(self, x):
-            (syn, mem), out, counts = self.hidden.init_synaptic(), self.output.init_leaky(), []
+            states = self.hidden.init_synaptic() if hasattr(self.hidden, "alpha") else (self.hidden.init_leaky(),)
+            out, counts = self.output.init_leaky(), []
             for step in x:
-                spike, syn, mem = self.hidden(self.fc(step), syn, mem)
+                spike, *states = self.hidden(self.fc(step), *states)
                 spike, out = self.output(self.last(spike), out)
                 counts.append(spike)
             return torch.stack(counts)
 
     torch.manual_seed(0)
+    return Net()
+
+
+def test_quantize_aware_takes_snntorch():
+    snntorch = pytest.importorskip("snntorch")
+    net = snn_net(snntorch.Synaptic(alpha=0.8, beta=0.9), snntorch.Leaky(beta=0.8, reset_mechanism="zero"))
     x = spikes(4, 8, 12)
     chip = nw.Chip.load("loihi1").replace(
         {"neuron.reset": ["zero", "subtract"], "neuron.reset_timing": ["now", "next"]}
     )
-    module = nn.quantize_aware(Net(), chip, x, layout="TB", learn_taus=True)
+    module = nn.quantize_aware(net, chip, x, layout="TB", learn_taus=True)
     module(x).sum().backward()
     assert (module.layer("hidden").alpha.grad != 0).any()
     shake(module)
     assert_equal_bits(module, x)
+
+
+@pytest.mark.parametrize("reset", ["subtract", "zero"])
+@pytest.mark.parametrize("delays", [True, False])
+def test_quantize_aware_gradients_are_those_of_snntorch(reset, delays):
+    """snnTorch detaches resets that come one step late, and no others."""
+    snntorch = pytest.importorskip("snntorch")
+    common = {"reset_mechanism": reset, "threshold": 0.6, "spike_grad": snntorch.surrogate.atan(2.0)}
+    late = {"beta": 0.9, "reset_delay": delays, **common}
+    hidden = snntorch.Synaptic(alpha=0.8, beta=0.9, **common) if delays else snntorch.Leaky(**late)
+    net, x = snn_net(hidden, snntorch.Leaky(**late)), spikes(4, 9, 12)
+    chip = nw.Chip.load("loihi1").replace(FINE | {"neuron.reset_timing": ["now", "next", "both"]})
+    module = nn.quantize_aware(net, chip, x, layout="TB", surrogate="atan", detach_reset=delays)
+    wanted, found = net(torch.from_numpy(x).transpose(0, 1)).transpose(0, 1), module(x)
+    assert torch.equal(wanted, found) and wanted.any()
+    of = torch.randn(wanted.shape)
+    (wanted * of).sum().backward()
+    (found * of).sum().backward()
+    for layer, linear in zip(module.layers, (net.fc, net.last), strict=True):
+        for one, other in ((linear.weight, layer.weights[0]), (linear.bias, layer.biases[0])):
+            torch.testing.assert_close(other.grad, one.grad, rtol=5e-3, atol=5e-3 * float(one.grad.abs().max()))

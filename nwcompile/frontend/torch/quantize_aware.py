@@ -10,7 +10,7 @@ from nwcompile.frontend.torch.kinds import is_foreign_neuron, is_relu, kind_of
 from nwcompile.frontend.torch.operations import MAKERS, SUPPORTED
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
-from nwcompile.nn import LIFSynapse
+from nwcompile.nn import LIFLayer, LIFSynapse
 from nwcompile.nn.quantized import QuantizedNetwork
 
 
@@ -22,9 +22,10 @@ def quantize_aware(
     `model` is whatever `nw.from_torch` takes, or a float Network; it is left as it is. `calibration`: sample input
     `[B, T, *shape]` of whole numbers, on which the compiler chooses the scales; without it scales follow the largest
     weights (and the model has to begin with a Linear or LIFSynapse). `layout`: how the module takes its input, as in
-    `from_torch`. `choices`: the keyword arguments of `QuantizedNetwork`, such as bits=4. The result always takes
-    `[B, T, *shape]` and gives the spikes of the last layer, or a readout's membrane; `result.network()` is what
-    `nw.compile` takes, and keeps. Raises ModelError as `from_torch` does, but names all unsupported modules at once.
+    `from_torch`. `choices`: the keyword arguments of `QuantizedNetwork`, such as bits=4; surrogate and detach_reset are
+    those of the nwcompile.nn layers where these agree. The result always takes `[B, T, *shape]` and gives the spikes of
+    the last layer, or a readout's membrane; `result.network()` is what `nw.compile` takes, and keeps. Raises ModelError
+    as `from_torch` does, but names all unsupported modules at once.
     """
     if isinstance(model, Network):
         return QuantizedNetwork(model, chip, calibration, **choices)
@@ -37,7 +38,13 @@ def quantize_aware(
         if len(names) < 2:
             raise
         raise ModelError(f"unsupported modules: {', '.join(names)}; {SUPPORTED}") from e
-    return QuantizedNetwork(network, chip, calibration, **choices)
+    return QuantizedNetwork(network, chip, calibration, **_gradient(model) | choices)
+
+
+def _gradient(model: torch.nn.Module) -> dict:
+    """The surrogate and detach_reset that all its layers of nwcompile.nn have."""
+    found = {(m.surrogate, m.detach_reset) for m in model.modules() if isinstance(m, LIFLayer)}
+    return dict(zip(("surrogate", "detach_reset"), found.pop(), strict=True)) if len(found) == 1 else {}
 
 
 def unsupported(module: torch.nn.Module) -> list[str]:
