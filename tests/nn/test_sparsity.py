@@ -1,5 +1,8 @@
 """Losses on the busiest core: equal to the counters of a run, and smaller when they are trained on."""
 
+from collections import OrderedDict
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -154,3 +157,17 @@ def test_wrong_use_is_one_sentence():
         with pytest.raises(error) as e:
             call()
         assert str(e.value) == text
+
+
+def test_the_code_of_the_page_runs():
+    page = (Path(__file__).parents[2] / "docs" / "sparsity.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    model = nn.Sequential(OrderedDict(fc1=torch.nn.Linear(4, 20), hidden=nn.LIFLayer(20, reset_mechanism="zero")))
+    names = {
+        "nw": nw, "net": model, "x": spikes_in().numpy(), "batches": [(spikes_in(2), None)],
+        "loss_of": lambda out, labels: -out.mean(), "optimizer": torch.optim.SGD(model.parameters(), 10.0),
+    }  # fmt: skip
+    before = model.fc1.weight.detach().clone()
+    exec(code, names)
+    kept = model.fc1.weight != 0
+    assert int(kept.sum()) == 20 and not torch.equal(model.fc1.weight[kept], before[kept])
