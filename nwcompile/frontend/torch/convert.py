@@ -1,6 +1,7 @@
 """Conversion: an artificial ReLU network as a network of integrate-and-fire neurons that computes it in time."""
 
 from collections.abc import Callable
+from numbers import Real
 from operator import index
 
 import numpy as np
@@ -47,34 +48,38 @@ def convert(
     """
     if not isinstance(ann, torch.nn.Module):
         raise ModelError(f"convert takes a torch.nn.Module, not {type(ann).__name__}")
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise OptionError(unknown_choice("method", method, METHODS))
     steps = _verified(steps, percentile, unit)
     verify_finite(unwrapped(ann))
     net = traced(ann)
     _verify_relus(net, method)
     samples = _samples(calibration, net)
-    values = activations(net, samples)
+    above = activations(net, samples)
     verify_same(net, samples[:EXAMPLES])
-    worth = {}
-    for path, above in values.items():
-        if not np.isfinite(above).all():
-            raise ModelError(
-                f"layer {path!r} gives NaN or infinity on the calibration samples; the network is not usable, train it "
-                "again"
-            )
-        if not above.size:
-            raise ModelError(
-                f"layer {path!r} is never above 0 on the {len(samples)} calibration samples, so its threshold cannot "
-                "be chosen; give samples as the network was trained on, scaled as there, or train it again"
-            )
-        worth[path] = METHODS[method](net.module.get_submodule(path), above, percentile, steps)
+    _verify_active(above, len(samples))
+    worth = {path: METHODS[method](net.module.get_submodule(path), above[path], percentile, steps) for path in above}
     for path in net.relus:
         net.module.set_submodule(path, torch.nn.ReLU())
     spikes = "gated" if method == "quantized" else "binary"
     neuron = NeuronSpec(strict=False, reset="subtract", spikes=spikes)
     network = from_torch(net.module, samples[:EXAMPLES], layout="B", relu=neuron)
     return _balanced(network, worth, steps, unit)
+
+
+def _verify_active(above: dict[str, np.ndarray], n_samples: int) -> None:
+    """Raise ModelError unless every ReLU gave something above 0, and nothing that is not finite."""
+    for path, values in above.items():
+        if not np.isfinite(values).all():
+            raise ModelError(
+                f"layer {path!r} gives NaN or infinity on the calibration samples; the network is not usable, train it "
+                "again"
+            )
+        if not values.size:
+            raise ModelError(
+                f"layer {path!r} is never above 0 on the {n_samples} calibration samples, so its threshold cannot "
+                "be chosen; give samples as the network was trained on, scaled as there, or train it again"
+            )
 
 
 def _largest(_relu, above: np.ndarray, _percentile: float, _steps: int) -> float:
@@ -122,9 +127,9 @@ def _verified(steps, percentile, unit) -> int:
         whole = 0
     if isinstance(steps, bool) or not 1 <= whole <= MOST_STEPS:
         raise OptionError(f"steps={steps!r} must be a whole number from 1 to {MOST_STEPS}")
-    if not isinstance(percentile, int | float) or not 0 < percentile <= 100:
+    if not isinstance(percentile, Real) or not 0 < percentile <= 100:
         raise OptionError(f"percentile={percentile!r} must be a number above 0, at most 100")
-    if not isinstance(unit, int | float) or not 0 < unit < float("inf"):
+    if not isinstance(unit, Real) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={unit!r} must be a number above 0: what a 1 of the input is worth")
     return whole
 
