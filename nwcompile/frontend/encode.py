@@ -1,6 +1,5 @@
 """Encoding: real-valued samples as what a chip takes in every step, once, on the host (DESIGN 4.2)."""
 
-from numbers import Real
 from operator import index
 
 import numpy as np
@@ -29,7 +28,7 @@ def encode(x, steps: int, kind: str = "current", unit: float = 1.0, seed: int = 
         n_steps = 0
     if isinstance(steps, bool) or n_steps < 1:
         raise OptionError(f"steps={steps!r} must be a whole number from 1 on")
-    if not isinstance(unit, Real) or not 0 < unit < float("inf"):
+    if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={unit!r} must be a number above 0: what a 1 of the input is worth")
     samples = _samples(x) / unit
     most = float(np.abs(samples).max())

@@ -1,7 +1,6 @@
 """Conversion: an artificial ReLU network as a network of integrate-and-fire neurons that computes it in time."""
 
 from collections.abc import Callable
-from numbers import Real
 from operator import index
 
 import numpy as np
@@ -127,9 +126,9 @@ def _verified(steps, percentile, unit) -> int:
         whole = 0
     if isinstance(steps, bool) or not 1 <= whole <= MOST_STEPS:
         raise OptionError(f"steps={steps!r} must be a whole number from 1 to {MOST_STEPS}")
-    if not isinstance(percentile, Real) or not 0 < percentile <= 100:
+    if not isinstance(percentile, int | float | np.number) or not 0 < percentile <= 100:
         raise OptionError(f"percentile={percentile!r} must be a number above 0, at most 100")
-    if not isinstance(unit, Real) or not 0 < unit < float("inf"):
+    if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={unit!r} must be a number above 0: what a 1 of the input is worth")
     return whole
 
