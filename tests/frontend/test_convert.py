@@ -190,3 +190,14 @@ def test_convert_compiles_and_all_backends_agree(spikes):
     assert least == (-1 if "bipolar" in spikes else 0)
     wanted = nw.simulate(network, x)
     assert (run.output.sum(1).argmax(1) == wanted.output.sum(1).argmax(1)).mean() >= 0.8
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_convert_residual_network_of_signed_input_agrees_in_all_backends(bits):
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), Residual(), nn.Linear(5, 2)).eval()
+    x = torch.randn(12, 4)
+    network, spikes = nw.convert(net, x, 20, unit=0.5), nw.encode(x, 20, unit=0.5)
+    program = nw.compile(network, "tiny", spikes, nw.Options(bits=bits))
+    assert spikes.min() < 0 and nw.crosscheck(program, spikes[:4]).agree
+    assert nw.simulate(program, spikes, "sequence").spikes["2.relu_2"].any()
