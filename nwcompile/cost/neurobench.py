@@ -9,7 +9,8 @@ arXiv 2304.04640, algorithm track, "complexity metrics"; what that leaves open i
 - Footprint: parameters and buffers as float32 there; here of a float network too, of a Program at the widths that its
   chip stores. The package adds a framework's own buffers (of snnTorch reset codes, say), and no state before a run.
 - A `Sparse` connection counts as the matrix that it fills, zeros included, in the connection sparsity and the dense
-  operations: the Linear that a framework has for it. Its footprint is that of the list.
+  operations: the Linear that a framework has for it. Its footprint is that of the list. An excitatory and an inhibitory
+  connection with the same ends and delay count as the one that they are made of.
 - MAC or AC is decided there for each call of a layer, a step of a batch, here for a source in the whole run: MACs where
   it ever sends anything but -1, 0 and 1. Spikes that go one by one (`on_multi_spike="repeat"`) are ACs, each of them.
 - The synops of a Run are what the chip reads: zeros stored in a row are read, and a last spike's message is sent though
@@ -84,11 +85,12 @@ def neurobench(model: Network | Program, run: Run, graded: Collection[str] | Non
     for c, delay in zip(network.connections, _delays(model, run), strict=True):
         taken = activity.counts[c.source][: max(activity.n_steps - delay, 0)].sum(0, dtype=np.int64)
         effective["mac" if c.source in graded else "ac"] += int(taken @ fan_out(network, c))
-    sizes = [_size(network, c) for c in network.connections]
-    n_zeros = sum(n - np.count_nonzero(c.weight) for n, c in zip(sizes, network.connections, strict=True))
-    dense = sum(_dense_synops(network, c) for c in network.connections) * activity.n_steps
+    wholes = _wholes(network)
+    n_weights = sum(_size(network, c) for c in wholes)
+    n_zeros = n_weights - sum(np.count_nonzero(c.weight) for c in network.connections)
+    dense = sum(_dense_synops(network, c) for c in wholes) * activity.n_steps
     return NeuroBench(
-        *_bytes(network, chip), float(n_zeros / max(sum(sizes), 1)), _activation_sparsity(network, run), float(dense),
+        *_bytes(network, chip), float(n_zeros / max(n_weights, 1)), _activation_sparsity(network, run), float(dense),
         effective["mac"] / activity.n_samples, effective["ac"] / activity.n_samples, _membrane_updates(network, run),
     )  # fmt: skip
 
@@ -125,6 +127,16 @@ def _delays(model: Network | Program, run: Run) -> Collection[int]:
         return model.schedule.delay
     network = model.network if isinstance(model, Program) else model
     return [c.aligned_delay for c in network.connections]
+
+
+def _wholes(network: Network) -> list[Connection]:
+    """The connections, but of an excitatory and an inhibitory half of one only the former."""
+
+    def ends(c: Connection) -> tuple:
+        return c.source, c.target, c.aligned_delay, np.shape(c.weight) if isinstance(c, Conv2d) else ()
+
+    halves = {ends(c) for c in network.connections if c.sign_mode == "exc"}
+    return [c for c in network.connections if c.sign_mode != "inh" or ends(c) not in halves]
 
 
 def _size(network: Network, c: Connection) -> int:

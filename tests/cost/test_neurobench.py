@@ -69,6 +69,17 @@ def test_neurobench_counts_zero_weights_as_sparse_and_ineffective_however_they_a
     assert dense.dense_synops == sparse.dense_synops == 4 * 6
 
 
+def test_neurobench_counts_two_halves_by_sign_as_one_connection():
+    """Odd weights of both signs, which Loihi 1 stores as an excitatory and an inhibitory connection."""
+    network = fixed([Dense("in", "out", np.array([[1, 0, -3], [0, 2, 3]]))], {"out": (spec(), (2,))}, 3)
+    program = nw.compile(network, "loihi1", None, nw.Options(n_cores=1))
+    assert len(program.network.connections) == 2
+    x = np.ones((1, 4, 3), int)
+    one, two = (neurobench(model, simulate(model, x)) for model in (network, program))
+    assert (one.connection_sparsity, one.dense_synops, one.effective_acs) == (2 / 6, 24, 16)
+    assert (two.connection_sparsity, two.dense_synops, two.effective_acs) == (2 / 6, 24, 16)
+
+
 def test_neurobench_leaves_out_spikes_that_no_step_takes():
     """With delay 2 a spike of steps 0 and 1 of 4 arrives; that is what a layer called in every step gets."""
     network = fixed([Dense("in", "out", np.ones((1, 1), int), delay=2)], {"out": (spec(), (1,))}, 1)
