@@ -54,9 +54,10 @@ def conv() -> nn.Sequential:
 def pixels(images: np.ndarray, seed) -> np.ndarray:
     """Spikes float32[n, T, 1, H, W]: a pixel of grey value g fires g times a step on average, evenly; phases by chance.
 
-    It fires in step t (from 0) where the whole part of g * t + phase grows.
+    It fires in step t (from 0) where the whole part of g * t + phase grows, never twice: phases are whole 4096ths, so
+    that sums of float32 are exact where g is 1.
     """
-    phase = np.random.default_rng(seed).random(images.shape, np.float32)
+    phase = np.random.default_rng(seed).integers(0, 4096, images.shape, np.int16).astype(np.float32) / 4096
     reached = images[:, None] * np.arange(N_STEPS + 1, dtype=np.float32)[:, None, None] + phase[:, None]
     return np.diff(np.floor(reached), axis=1)[:, :, None]
 
