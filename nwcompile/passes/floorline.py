@@ -98,7 +98,7 @@ def _improvements(search: Search) -> Iterator[Partition]:
 def _of_counts(search: Search, n_slices: int) -> Iterator[Partition]:
     """The best partition so far, after a short search on every number of cores that is tried.
 
-    As many as asked for; fewer and fewer while they fit; or twice as many each time while that is better, or may become
+    As many as asked for; fewer that fit as well; or twice as many each time while that is better, or may become
     so, then numbers between the best and its neighbours. `n_slices`: cores that `sequential` takes.
     """
     options, limit = search.options, capacity.site_limits(search.chip)[:, cpu_partition.NEURONS]
@@ -108,19 +108,23 @@ def _of_counts(search: Search, n_slices: int) -> Iterator[Partition]:
         yield _begun(search, options.n_cores)
     elif options.optimise in SAVE_CORES:
         least = 1 + int(np.searchsorted(np.cumsum(np.sort(limit)[::-1]), len(search.load)))
-        yield from _falling(search, range(first, min(least, first) - 1, -1))
+        yield from _falling(search, first, least)
     else:
         yield from _rising(search, first, max(first, min(most, MOST_UNITS // UNITS_PER_CORE)))
 
 
-def _falling(search: Search, counts: range) -> Iterator[Partition]:
-    best: Partition | None = None
-    for n_cores in counts:
+def _falling(search: Search, first: int, least: int) -> Iterator[Partition]:
+    """By bisection: where some number of cores fits, more of them are taken to fit as well."""
+    best, n_cores = None, first
+    while best is None or (least < first and not best.excess):
         found = _begun(search, n_cores)
+        if found.excess:
+            least = n_cores + 1
+        else:
+            first = n_cores
         best = found if best is None or not found.excess else best
         yield best
-        if found.excess:
-            return
+        n_cores = (least + first) // 2
 
 
 def _rising(search: Search, first: int, most: int) -> Iterator[Partition]:
@@ -139,7 +143,7 @@ def _rising(search: Search, first: int, most: int) -> Iterator[Partition]:
         n_cores = round((best.n_cores * near) ** 0.5)
         if n_cores not in found:
             found[n_cores] = _begun(search, n_cores)
-    yield min(found.values(), key=lambda p: _worth(search, p))
+            yield min(found.values(), key=lambda p: _worth(search, p))
 
 
 def _worth(search: Search, found: Partition) -> tuple[int, float]:

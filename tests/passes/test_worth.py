@@ -59,6 +59,19 @@ def test_edp_and_energy_weigh_no_cores(monkeypatch):
     assert tried(monkeypatch, lambda n: 80 + 20 / n, optimise="edp")[1] == 64
 
 
+@pytest.mark.parametrize("n_least", [1, 2, 3, 7, 8, 9])
+def test_fewest_cores_are_found_by_bisection(monkeypatch, n_least):
+    counts = []
+
+    def begun(search, n_cores):
+        counts.append(n_cores)
+        return Partition(np.zeros(1, np.int64), np.zeros(1, np.int32), n_cores, max(0, n_least - n_cores), -n_cores)
+
+    monkeypatch.setattr(stage, "_begun", begun)
+    assert [*stage._falling(None, 8, 1)][-1].n_cores == min(n_least, 8)
+    assert counts[0] == 8 and len(counts) <= 4
+
+
 @pytest.mark.parametrize("units", ["overlap", "shared"])
 def test_load_of_a_neuron_is_its_share_of_what_is_sent_or_received(units):
     edges = [sparse_edge("in", "a", 4, 3, 9), sparse_edge("a", "b", 3, 2, 6)]
