@@ -14,13 +14,13 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.nn import integer_scan
 from nwcompile.nn.integer_sums import exact, sums
-from nwcompile.nn.quantized_layer import Pin, QuantizedLayer
+from nwcompile.nn.quantized_layer import Pin, QuantizedLayer, array
 from nwcompile.nn.surrogate import named
 from nwcompile.passes.check import estimate
 from nwcompile.passes.normalize import normalize
 from nwcompile.passes.quantize import assembled, choose_scales, described
 from nwcompile.passes.widths import with_widths
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import prepare, verify_counts
 from nwcompile.sim.sequence import groups
 
 
@@ -110,13 +110,10 @@ class QuantizedNetwork(torch.nn.Module):
         """The float network with the parameters as they are now."""
         nodes, connections = dict(self.float_network.nodes), {}
         for name, layer in zip(self.names, self.layers, strict=True):
-            changed = {
-                key: value.detach().numpy() for key in ("threshold",) if (value := getattr(layer, key)) is not None
-            }
-            nodes[name] = replace(nodes[name], neuron=nodes[name].neuron.replace(**changed))
+            nodes[name] = replace(nodes[name], neuron=layer.float_neuron())
             for c, weight, bias in zip(layer.connections, layer.weights, layer.biases, strict=True):
-                own = None if c.bias is None else bias.detach().numpy().copy()
-                connections[id(c)] = c.replace(weight=weight.detach().numpy().copy(), bias=own)
+                own = None if c.bias is None else array(bias).astype(np.float32)
+                connections[id(c)] = c.replace(weight=array(weight).astype(np.float32), bias=own)
         return Network(
             self.float_network.inputs, nodes, tuple(connections[id(c)] for c in self.float_network.connections)
         )
@@ -132,6 +129,9 @@ class QuantizedNetwork(torch.nn.Module):
                     sent[name] = spikes
                     own = spikes if membrane is None else membrane
                     results[name] = own.unflatten(2, self.float_network.node(name).shape)
+        if any(self.float_network.node(name).neuron.spikes == "multi" for name in self.names):
+            counts = {name: sent[name].detach().numpy() for name in self.names}
+            verify_counts(self.float_network, self.chip, self.options.on_multi_spike, counts)
         return results
 
 
@@ -148,14 +148,14 @@ class _Group:
 
     def _outer(self, layer: QuantizedLayer, names: list[str]) -> torch.Tensor:
         """What the layers before a layer add in every step, `[B, T, N]`."""
-        drives = []
+        drives, now = [], self.integers[layer.name]
         for i, c in enumerate(layer.connections):
             node = layer.bare.node(c.source)
             if c.source in names:
-                self.inner.append((c, layer.weight(i, _most(self.integers[c.source].scaled.neuron)), node.shape))
+                self.inner.append((c, layer.weight(now, i, _most(self.integers[c.source].scaled.neuron)), node.shape))
                 continue
             x = self.sent[c.source]
-            weight = layer.weight(i, _largest(x, node.neuron))
+            weight = layer.weight(now, i, _largest(x, node.neuron))
             n_late = max(self.n_steps - c.aligned_delay, 0)
             x = x[:, :n_late].reshape(self.n_samples * n_late, node.n_neurons).to(weight.dtype)
             drive = sums(c, x, weight, node.shape, layer.node.n_neurons).unflatten(0, (self.n_samples, n_late))
@@ -171,7 +171,7 @@ class _Group:
         own = None if recorded is None else recorded[name]
         neurons = self.integers[name].neurons
         spikes, membrane, _ = integer_scan.run(drive, None, self.learned[name], neurons, own)
-        _keep(own, spikes, self.layers[name])
+        _keep(own, spikes, self.integers[name].scaled.neuron, self.layers[name].node.shape)
         return {name: (spikes, membrane)}
 
     def looped(self, recorded: dict | None) -> dict:
@@ -197,17 +197,17 @@ class _Group:
             found[name] = torch.cat(spikes, 1), None if membranes[0] is None else torch.cat(membranes, 1)
             if recorded is not None:
                 recorded[name] |= {key: np.concatenate([own[key] for own in kept[name]], 1) for key in ("u", "v")}
-                _keep(recorded[name], found[name][0], layer)
+                _keep(recorded[name], found[name][0], self.integers[name].scaled.neuron, layer.node.shape)
         return found
 
 
-def _keep(recorded: dict | None, spikes: torch.Tensor, layer: QuantizedLayer) -> None:
-    """Add the spikes to what was recorded of a layer, all in its shape."""
+def _keep(recorded: dict | None, spikes: torch.Tensor, neuron: NeuronSpec, shape: tuple[int, ...]) -> None:
+    """Add the spikes to what was recorded of a layer, all in its `shape`."""
     if recorded is None:
         return
-    recorded["spikes"] = spikes.detach().numpy().astype(layer.integers().scaled.neuron.spike_dtype)
+    recorded["spikes"] = spikes.detach().numpy().astype(neuron.spike_dtype)
     for key, value in recorded.items():
-        recorded[key] = value.reshape(*value.shape[:2], *layer.node.shape)
+        recorded[key] = value.reshape(*value.shape[:2], *shape)
 
 
 def _largest(x: torch.Tensor, neuron: NeuronSpec | None) -> float:

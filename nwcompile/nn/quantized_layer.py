@@ -9,7 +9,7 @@ import torch
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network, Node
-from nwcompile.ir.neuron import aligned
+from nwcompile.ir.neuron import NeuronSpec, aligned
 from nwcompile.nn.integer_scan import IntegerNeurons
 from nwcompile.nn.integer_sums import IntegerWeights, Rounded
 from nwcompile.passes.channel_scale import with_channel_scale
@@ -82,7 +82,6 @@ class QuantizedLayer(torch.nn.Module):
         for key in LEARNABLE:
             self.register_parameter(key, _parameter(first[key], True) if key in learned and has[key] else None)
         self.pinned: Pin | None = None
-        self._kept: tuple | None = None
 
     @property
     def node(self) -> Node:
@@ -95,7 +94,7 @@ class QuantizedLayer(torch.nn.Module):
         first = replace(describe(self.bare, self.name, self.chip), grids=grids, connections=self.connections)
         if pinned.channel_scale is not None:
             first = with_channel_scale(first, pinned.channel_scale)
-        self.first, self.pinned, self._kept = first, pinned, None
+        self.first, self.pinned = first, pinned
         shape, of_channel = self.node.shape, 1.0 if pinned.channel_scale is None else pinned.channel_scale
         channel = np.broadcast_to(np.asarray(of_channel, np.float64), shape).reshape(-1)
         self.of_channel, self.unit = of_channel, 1 / (pinned.scale * channel)
@@ -119,20 +118,13 @@ class QuantizedLayer(torch.nn.Module):
         self.pin(Pin(**{**state, "channel_scale": None if scale is None else scale.numpy()}))
 
     def integers(self) -> Integers:
-        """What the parameters are on the chip, until one of them changes. Raises ModelError if they are not finite."""
-        version = tuple((id(p), p._version) for p in self.parameters())
-        if self._kept is None or self._kept[0] != version:
-            self._kept = version, self._rounded()
-        return self._kept[1]
-
-    def _rounded(self) -> Integers:
+        """What the parameters are on the chip now. Raises ModelError if they are not finite, BackendError on a GPU."""
         self._verify()
-        pairs = zip(self.weights, self.factors, strict=True)
-        weights = tuple(_array(w) * factor for w, factor in pairs)
+        weights = tuple(array(w) * factor for w, factor in zip(self.weights, self.factors, strict=True))
         first, shape, own = self.first, self.node.shape, self.pinned
         d, neuron = first.dynamics, first.neuron
         if self.threshold is not None:
-            wanted = np.asarray(aligned(_array(self.threshold), shape)) * self.of_channel
+            wanted = np.asarray(aligned(array(self.threshold), shape)) * self.of_channel
             most = largest_threshold(self.chip) / (own.scale * own.threshold_factor)
             neuron = neuron.replace(threshold=np.clip(wanted, 0, most))
         if self.alpha is not None:
@@ -150,6 +142,16 @@ class QuantizedLayer(torch.nn.Module):
         node = Node(self.name, shape, scaled.neuron)
         return Integers(layer, scaled, sums, IntegerNeurons.of(node, self.unit, self.surrogate, self.detach_reset))
 
+    def float_neuron(self) -> NeuronSpec:
+        """The float neurons as they have been trained (what a step keeps of an Euler membrane stays as it was)."""
+        spec, changed = self.node.neuron, {}
+        if self.threshold is not None:
+            changed["threshold"] = array(self.threshold)
+        for key in ("alpha", "beta"):
+            if getattr(self, key) is not None and (key == "alpha" or spec.membrane == "linear"):
+                changed[key] = np.clip(array(getattr(self, key)), 0, 1)
+        return spec.replace(**changed)
+
     def _verify(self) -> None:
         for key, p in self.named_parameters():
             if p.device.type != "cpu":
@@ -164,7 +166,7 @@ class QuantizedLayer(torch.nn.Module):
                 )
 
     def _decay(self, keep: torch.Tensor, lowest: int) -> np.ndarray:
-        kept = np.asarray(aligned(np.clip(_array(keep), 0, 1), self.node.shape))
+        kept = np.asarray(aligned(np.clip(array(keep), 0, 1), self.node.shape))
         return rounded_decay(kept, self.chip.state.decay_bits, lowest)
 
     def _bias(self) -> torch.Tensor | None:
@@ -191,15 +193,16 @@ class QuantizedLayer(torch.nn.Module):
         index = np.array(np.broadcast_to(aligned(places, shape), shape)).reshape(-1)
         return parameter.float().reshape(-1)[torch.from_numpy(index)]
 
-    def weight(self, i: int, largest: float) -> torch.Tensor:
-        """The effective weights of connection i, in the float type that sums of spikes up to `largest` need."""
-        whole = self.integers().weights[i]
+    def weight(self, now: Integers, i: int, largest: float) -> torch.Tensor:
+        """The effective weights of connection i `now`, in the float type that sums of spikes up to `largest` need."""
+        whole = now.weights[i]
         dtype = whole.dtype(self.connections[i], largest)
         return Rounded.apply(self.weights[i], torch.from_numpy(whole.value).to(dtype), self.slopes[i].to(dtype))
 
 
-def _array(parameter: torch.Tensor) -> np.ndarray:
-    return parameter.detach().double().numpy()
+def array(parameter: torch.Tensor) -> np.ndarray:
+    """Its numbers in float64, of their own."""
+    return np.array(parameter.detach().double().numpy())
 
 
 def _parameter(value, trains: bool) -> torch.nn.Parameter:

@@ -204,7 +204,7 @@ def test_quantize_aware_gradients_are_those_of_the_float_layers(reset, detach, t
 
 def test_quantize_aware_keeps_scales_until_it_is_told():
     x = spikes(6, 8, 12)
-    module = nn.quantize_aware(dense(), "loihi1", x, bits=3)
+    module = nn.quantize_aware(dense(), "loihi1", x, bits=3, learn_taus=True)
     pinned = [layer.pinned for layer in module.layers]
     shake(module, 1.0)
     module(x)
@@ -227,6 +227,24 @@ def test_quantize_aware_starts_where_post_training_quantization_ends():
     for c, other in zip(program.network.connections, own.network.connections, strict=True):
         np.testing.assert_array_equal(c.weight, other.weight)
     assert module.table == program.manifest["quantization"]
+
+
+def test_quantize_aware_sees_weights_that_were_changed_behind_its_back():
+    x = spikes(6, 8, 12)
+    module = nn.quantize_aware(dense(), "loihi1", x, bits=4)
+    before = module.record(x)["1"]["u"]
+    module.layers[0].weights[0].data.neg_()  # torch counts no change of a parameter's data
+    assert (module.record(x)["1"]["u"] != before).any()
+    assert_equal_bits(module, x, ("sequence",))
+
+
+def test_quantize_aware_counts_are_those_that_a_message_holds():
+    layers = {"a": nw.NeuronSpec(threshold=0.1, spikes="multi", reset="subtract")}
+    net = nw.Network.from_arrays(layers, [nw.Dense("in", "a", np.full((2, 3), 0.9, np.float32))], {"in": (3,)})
+    chip = small_chip().replace(ABLE | {"noc.payload_bits": 3})
+    module = nn.quantize_aware(net, chip, on_multi_spike="graded")
+    with pytest.raises(nw.ModelError, match="layer 'a' fires .* but a message of small carries at most 7"):
+        module(np.ones((1, 3, 3)))
 
 
 def test_quantize_aware_state_dict_holds_the_integers(tmp_path):
