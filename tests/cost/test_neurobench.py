@@ -96,6 +96,15 @@ def test_neurobench_counts_macs_where_a_source_sends_more_than_one_and_acs_where
         assert (found.effective_macs, found.effective_acs) == (macs, acs)
 
 
+def test_neurobench_counts_a_neuron_that_spikes_several_times_a_step_as_active_once():
+    several = spec().replace(spikes="multi", threshold=64, reset="subtract")
+    network = fixed([Dense("in", "out", np.array([[3]]))], {"out": (several, (1,))}, 1)
+    program = nw.compile(network, small_chip(), None, nw.Options(on_multi_spike="repeat"))
+    run = simulate(program, np.array([[[1], [0], [0], [1]]]), "sequence")
+    assert run.spikes["out"].reshape(-1).tolist() == [3, 0, 0, 3]
+    assert neurobench(program, run).activation_sparsity == 0.5
+
+
 def test_neurobench_takes_minus_one_for_an_accumulation():
     network = fixed([Dense("in", "out", np.ones((1, 1), int))], {"out": (spec(), (1,))}, 1)
     found = neurobench(network, simulate(network, np.array([[[-1], [1], [0]]])))
