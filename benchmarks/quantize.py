@@ -12,8 +12,8 @@ accuracy or in samples (of all those tested), and `goal` the most that may be. E
 
 The parts `mismatch`, `lava_mnist` and `convert` are the tables of benchmarks/robustness.py, lava_mnist.py, convert.py.
 
-Folds run side by side, one process and one thread each. What is done when all ends, or Ctrl-C ends it, is merged into
-results/quantize.json: parts that were not run keep the rows they had.
+Folds run side by side, one process and one thread each. A part is merged into results/quantize.json when it ends, or
+Ctrl-C ends it; parts that were not run keep the rows they had.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import signal
 import sys
 import time
 import traceback
+from itertools import chain
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = os.environ["NUMBA_NUM_THREADS"] = "1"  # of every process
@@ -38,9 +39,13 @@ GOALS = {
     "points": {"post-training 8": 0.3, "post-training 4": 2.0, "aware 4": 0.5, "aware 2": 1.5},
     "samples": {"post-training 8": 1.0, "aware 4": 1.0},
 }
-WHOLE = {"mismatch": robustness.rows, "lava_mnist": lava_mnist.rows}  # parts that one process does as a whole
-PARTS = (*CASES, *WHOLE, "convert")
-Task = tuple[str, int | None]  # a part, and its fold
+WHOLE = {
+    "mismatch": lambda n_jobs: robustness.rows(),
+    "lava_mnist": lambda n_jobs: lava_mnist.rows(),
+    "convert": lambda n_jobs: convert.rows(n_jobs),
+}  # parts that are not cut in folds here
+PARTS = (*CASES, *WHOLE)
+Task = tuple[str, int | None, int]  # a part, its fold, and how many processes it may start
 
 
 def main() -> None:
@@ -48,27 +53,30 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     args = parser.parse_args()
-    start, done, seconds = time.perf_counter(), {}, {}
-    whole = [(name, None) for name in WHOLE if name in args.only]
-    folds = [(name, k) for name in CASES if name in args.only for k in range(len(CASES[name].data()[2]))]
-    failed = set()
+    start, done, seconds, failed = time.perf_counter(), {}, {}, set()
+    alone = [(name, None, 1) for name in WHOLE if name in args.only and name != "convert"]
+    folds = [(name, k, 1) for name in CASES if name in args.only for k in range(len(CASES[name].data()[2]))]
+    last = [("convert", None, args.jobs)] if "convert" in args.only else []  # processes of a pool start none
     try:
         with multiprocessing.get_context("spawn").Pool(args.jobs, ignore_interrupts) as pool:
-            for (name, k), found, took, error in pool.imap_unordered(attempt, whole + folds):
+            for result in chain(pool.imap_unordered(attempt, alone + folds), map(attempt, last)):
+                (name, k, n_jobs), found, took, error = result
                 place = name if k is None else f"{name} {k}"
                 print(f"{time.perf_counter() - start:5.0f} s  {place}: {error or found}", file=sys.stderr, flush=True)
                 if error:
                     failed.add(name)
                 else:
                     done.setdefault(name, {})[k] = found
-                    seconds[name] = seconds.get(name, 0.0) + took
-        if "convert" in args.only:
-            begun = time.perf_counter()
-            done["convert"] = {None: convert.rows(args.jobs)}
-            seconds["convert"] = args.jobs * (time.perf_counter() - begun)
+                    seconds[name] = seconds.get(name, 0.0) + n_jobs * took
+                if len(done.get(name, {})) == (1 if k is None else len(CASES[name].data()[2])):
+                    merge({name: tabled(name, done[name])}, seconds, args.jobs)
     except KeyboardInterrupt:
         print("interrupted; what is done is kept", file=sys.stderr)
-    merge({name: tabled(name, found) for name, found in done.items()}, seconds, args.jobs)
+    rows = merge({name: tabled(name, found) for name, found in done.items()}, seconds, args.jobs)
+    for parts in (tuple(CASES), *((name,) for name in WHOLE)):
+        if some := [row for row in rows if row["part"] in parts]:
+            show(some)
+            print()
     if failed:
         raise SystemExit(f"failed: {', '.join(sorted(failed))}; see above")
 
@@ -79,9 +87,10 @@ def ignore_interrupts() -> None:
 
 def attempt(task: Task) -> tuple[Task, dict | list[dict] | None, float, str | None]:
     """What one task gave, its seconds, or the error that ended it."""
-    start, (name, k) = time.perf_counter(), task
+    start, (name, k, n_jobs) = time.perf_counter(), task
     try:
-        return task, WHOLE[name]() if k is None else run(name, k), time.perf_counter() - start, None
+        found = WHOLE[name](n_jobs) if k is None else run(name, k)
+        return task, found, time.perf_counter() - start, None
     except Exception:
         return task, None, time.perf_counter() - start, traceback.format_exc()
 
@@ -110,18 +119,16 @@ def table(case: Case, done: dict[int, dict]) -> list[dict]:
     return rows
 
 
-def merge(found: dict[str, list[dict]], seconds: dict[str, float], jobs: int) -> None:
-    """Print all parts, these and those that the file holds, and write them."""
+def merge(found: dict[str, list[dict]], seconds: dict[str, float], jobs: int) -> list[dict]:
+    """Write these parts, and those that the file holds besides; all rows."""
     path = RESULTS / f"{NAME}.json"
     before = json.loads(path.read_text()) if path.exists() else {"rows": [], "settings": {"parts": {}}}
-    rows = {part: [row for row in before["rows"] if row["part"] == part] for part in PARTS} | found
-    for parts in (tuple(CASES), *((name,) for name in PARTS if name not in CASES)):
-        if any(rows[part] for part in parts):
-            show([row for part in parts for row in rows[part]])
-            print()
+    kept = {part: [row for row in before["rows"] if row["part"] == part] for part in PARTS}
+    rows = [row for part in PARTS for row in (kept | found)[part]]
     about = {name: {"commit": commit(), "jobs": jobs, "process seconds": seconds[name]} for name in found}
-    write(NAME, [row for part in PARTS for row in rows[part]],
-          {"chip": CHIP, "n_calibration": N_CALIBRATION, "parts": before["settings"]["parts"] | about})  # fmt: skip
+    parts = before["settings"]["parts"] | about
+    write(NAME, rows, {"chip": CHIP, "n_calibration": N_CALIBRATION, "parts": parts})
+    return rows
 
 
 if __name__ == "__main__":
