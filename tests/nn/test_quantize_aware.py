@@ -161,6 +161,49 @@ def test_quantize_aware_is_exact_for_many_networks_and_chips(network, chip, bits
     assert_any_network_is_exact(network, chip, bits, seed, learns, is_calibrated)
 
 
+RULES = {
+    "late zero": {"reset": "zero", "reset_timing": "next"},
+    "late value": {"reset": "value", "reset_value": 0.2, "reset_timing": "next", "strict": False},
+    "late subtract": {"reset": "subtract", "reset_timing": "next"},
+    "both": {"reset": "subtract", "reset_timing": "both"},
+    "refractory": {"reset": "zero", "refractory": 3},
+    "multi": {"reset": "subtract", "spikes": "multi"},
+    "bipolar": {"reset": "subtract", "spikes": "bipolar"},
+    "clamp": {"reset": "value", "reset_value": -0.3, "v_min": -0.1},
+    "euler": {"membrane": "euler", "beta": 1.0, "k": 0.2, "r": 3.0, "v_leak": 0.1, "leak": 0.0},
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_quantize_aware_is_exact_for_every_rule(rule):
+    """With delays, synapses one by one, a layer that feeds itself two steps later, and one that feeds back."""
+    rng = np.random.default_rng(3)
+    common = {"threshold": 0.4, "beta": 0.8, "alpha": 0.5, "leak": 0.02} | RULES[rule]
+
+    def weight(*shape):
+        return rng.normal(0.3, 0.7, shape).astype(np.float32)
+
+    edges = [
+        nw.Dense("in", "a", weight(5, 6), weight(5), delay=1),
+        nw.Sparse("in", "a", rng.integers(0, 6, 9), rng.integers(0, 5, 9), weight(9), delay=2),
+        nw.Dense("a", "a", weight(5, 5), delay=2),
+        nw.Sparse("a", "b", rng.integers(0, 5, 9), rng.integers(0, 4, 9), weight(9)),
+        nw.Dense("b", "a", weight(5, 4), delay=4),
+        nw.Sparse("a", "c", np.arange(5), rng.integers(0, 3, 5), weight(5)),
+    ]
+    specs = {name: nw.NeuronSpec(**common) for name in "abc"}
+    net = nw.Network.from_arrays({"a": specs["a"], "b": (specs["b"], 4), "c": (specs["c"], 3)}, edges, {"in": (6,)})
+    x, options = spikes(4, 9, 6), nw.Options(on_multi_spike="graded")
+    module = nn.quantize_aware(net, small_chip().replace(ABLE), x, on_multi_spike="graded", learn_thresholds=True,
+                               learn_taus=True)  # fmt: skip
+    results = module.spikes(x)
+    sum((y * torch.randn(y.shape)).sum() for y in results.values()).backward()
+    assert all(y.detach().any() for y in results.values())
+    assert all((p.grad != 0).any() for p in module.parameters() if p.requires_grad and p.numel())
+    shake(module, 0.05)
+    assert_equal_bits(module, x, options=options)
+
+
 def test_quantize_aware_answers_are_those_of_the_program():
     x = spikes(40, 8, 12)
     module = nn.quantize_aware(dense(), "loihi1", x[:10], bits=2).eval()
