@@ -34,7 +34,9 @@ def busiest_core_loss(
         raise OptionError(f"order={order!r} must be 1 or more, up to infinity")
     if work == "cycles" and not program.chip.has_times:
         raise ModelError(f"the chip file of {program.chip.name} lacks the costs of events; use work='synops'")
-    parts = [_padded(program, name, _counts(program, name, spikes), work) for name in program.network.offsets]
+    counts = {name: _counts(program, name, spikes) for name in program.network.offsets}
+    with torch.autocast(next(iter(counts.values())).device.type, enabled=False):  # cycles are beyond float16
+        parts = [_padded(program, name, count, work) for name, count in counts.items()]
     total = sum(parts[1:], parts[0])
     if work == "cycles":
         total = total + torch.from_numpy(idle_cycles(program).reshape(-1)).to(total)
@@ -78,7 +80,7 @@ def _counts(program: Program, name: str, spikes: dict[str, torch.Tensor]) -> tor
         expected = f"[B, T, {', '.join(map(str, node.shape))}]"
         raise ModelError(f"busiest_core_loss: spikes of {name!r} are {list(given.shape)}, not {expected}")
     flat = given.flatten(2)
-    flat = flat if flat.is_floating_point() else flat.float()
+    flat = flat.to(torch.promote_types(flat.dtype, torch.float32))
     if node.neuron is not None and node.neuron.spikes == "binary":
         return flat
     return flat.abs() if program.repeats else flat.abs().clamp(max=1)

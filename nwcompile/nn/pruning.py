@@ -57,28 +57,35 @@ def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: 
 def finish_pruning(model: torch.nn.Module) -> None:
     """Take the masks away and leave their zeros in plain parameters; the optimizer of before knows others."""
     for module, name in _weights(model).values():
-        if parametrize.is_parametrized(module, name):
+        if _mask_of(module, name) is not None:
             shared = type(module)  # with copies of the module, which keep their masks
             module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
             parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
 
 def _weights(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
-    """Module and attribute of every parameter with two axes or more, by its name before any mask."""
+    """Module and attribute of every weight with two axes or more, by the name that it has without masks."""
     found = {}
-    for path, parameter in model.named_parameters():
-        plain = path.replace("parametrizations.", "").removesuffix(".original")
-        owner, _, name = plain.rpartition(".")
-        if parameter.ndim >= 2:
-            found[plain] = model.get_submodule(owner), name
-    return found
+    for path, module in model.named_modules():
+        if isinstance(module, parametrize.ParametrizationList):
+            continue
+        names = [name for name, _ in module.named_parameters(recurse=False)]
+        if parametrize.is_parametrized(module):
+            names += list(module.parametrizations)
+        found |= {f"{path}.{name}".removeprefix("."): (module, name) for name in names}
+    return {path: place for path, place in found.items() if getattr(*place).ndim >= 2}
 
 
 def _mask(module: torch.nn.Module, name: str, kept: torch.Tensor) -> None:
-    """Keep these weights, int bool of any shape, and of them only those that were kept before."""
-    kept = kept.reshape(getattr(module, name).shape)
-    if parametrize.is_parametrized(module, name):
-        mask = next(m for m in module.parametrizations[name] if isinstance(m, Mask))
-        mask.mask &= kept
-    else:
+    """Keep these weights, bool of any shape, and of them only those that were kept before."""
+    kept, mask = kept.reshape(getattr(module, name).shape), _mask_of(module, name)
+    if mask is None:
         parametrize.register_parametrization(module, name, Mask(kept))
+    else:
+        mask.mask &= kept
+
+
+def _mask_of(module: torch.nn.Module, name: str) -> Mask | None:
+    if not parametrize.is_parametrized(module, name):
+        return None
+    return next((m for m in module.parametrizations[name] if isinstance(m, Mask)), None)

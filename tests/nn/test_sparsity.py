@@ -91,6 +91,15 @@ def test_smooth_maximum_of_many_cycles_has_finite_gradients():
     assert torch.autograd.grad(busiest_core_loss(silent, program, order=8), silent["1"])[0].isfinite().all()
 
 
+def test_busiest_core_loss_under_autocast_is_that_of_float32():
+    program = program_of(small_chip(cost__synop_dense_cycles=10**6))
+    _, spikes = run_of(program)
+    expected = busiest_core_loss(spikes, program, "cycles")
+    with torch.autocast("cpu", torch.float16):
+        found = busiest_core_loss({name: s.half() for name, s in spikes.items()}, program, "cycles")
+    assert found == expected and found > 1e6
+
+
 def test_gradient_of_the_maximum_reaches_the_sources_of_the_busiest_core_alone():
     program = program_of()
     _, spikes = run_of(program)

@@ -97,6 +97,20 @@ def test_finish_pruning_leaves_plain_weights_and_a_plain_state():
     nn.finish_pruning(model)  # nothing left to do
 
 
+def test_prune_leaves_other_parametrizations_in_place():
+    model = net()
+    torch.nn.utils.parametrizations.weight_norm(model[0])
+    assert nn.prune(model, 0.5) == 0.5
+    assert zeros(model) == [40, 24, 18]
+    at_zero = model[0].weight == 0
+    trained(model, torch.optim.Adam(model.parameters(), lr=0.05))
+    assert torch.equal(model[0].weight == 0, at_zero)
+    plain = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    torch.nn.utils.parametrizations.weight_norm(plain[0])
+    nn.finish_pruning(plain)
+    assert torch.nn.utils.parametrize.is_parametrized(plain[0], "weight")
+
+
 def test_a_pruned_network_compiles_to_lists_that_hold_and_read_no_zero():
     model = net()
     nn.prune(model, 0.75)
