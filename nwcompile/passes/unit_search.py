@@ -18,6 +18,7 @@ from nwcompile.passes.objective import weights
 FEW = 64  # units up to which the exact time is annealed, and a smooth one beyond
 WORK = 1_200_000_000  # that an annealing may do, about: looks at one step
 EACH_MOVE, EACH_CORE, EACH_ROW = 1500, 2, 30  # what a move counts for, by itself, for every core and for every row
+MANY_ROWS, EACH_FAR_ROW = 2000, 200  # rows of a unit beyond so many are out of the cache, and count so much more
 MOVES_PER_UNIT = 600  # of a smooth annealing, at most
 HEAT = 0.15  # of the cost, and divided by the number of units: where its temperature starts
 COOLING = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.0)  # of that temperature; as many moves at each
@@ -136,7 +137,8 @@ def _work_of_move(demand: cpu_demand.Demand) -> int:
     """What a move costs, about, in looks at one step: rows have synapse memory, axons and messages."""
     n_units, n_steps = demand.send.shape
     n_rows = len(demand.in_row) // n_units
-    return EACH_MOVE + n_steps + EACH_CORE * len(demand.limit) + EACH_ROW * n_rows
+    rows = EACH_ROW * n_rows + EACH_FAR_ROW * max(0, n_rows - MANY_ROWS)
+    return EACH_MOVE + n_steps + EACH_CORE * len(demand.limit) + rows
 
 
 def work_arrays(loads: cpu_demand.Loads) -> tuple[np.ndarray, ...]:
