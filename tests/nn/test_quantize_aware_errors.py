@@ -56,6 +56,13 @@ def test_one_unsupported_module_is_told_as_by_from_torch():
     assert refused(lambda: nn.quantize_aware(net, "loihi1", X)) == refused(lambda: nw.from_torch(net, X[:2]))
 
 
+def test_modules_after_the_last_layer_are_not_blamed_for_other_faults():
+    net = nn.Sequential(torch.nn.Linear(12, 9), nn.LIFLayer(9, **LIF), torch.nn.GELU(), torch.nn.Softmax(-1))
+    assert nn.quantize_aware(net, "loihi1", X)(X).shape == (4, 8, 9)
+    text = refused(lambda: nn.quantize_aware(net, "loihi1", X[:, :, :5]))
+    assert "unsupported" not in text
+
+
 def test_what_is_no_model_is_refused():
     text = refused(lambda: nn.quantize_aware(3, "loihi1", X))
     assert text == "quantize_aware takes a torch.nn.Module or an nw.Network, not int"

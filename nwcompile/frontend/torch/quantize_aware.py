@@ -34,10 +34,11 @@ def quantize_aware(
     try:
         network = from_torch(model, _example(model, calibration, layout_of(layout)), layout)
     except ModelError as e:
-        names = unsupported(model)
-        if len(names) < 2:
+        found = unsupported(model)
+        if len(found) < 2 or not any(repr(path) in str(e) for path in found):
             raise
-        raise ModelError(f"unsupported modules: {', '.join(names)}; {SUPPORTED}") from e
+        names = (f"{path!r} ({kind})" for path, kind in found.items())
+        raise ModelError(f"unsupported modules: {', '.join(names)}; {SUPPORTED}") from None
     return QuantizedNetwork(network, chip, calibration, **_gradient(model) | choices)
 
 
@@ -47,14 +48,14 @@ def _gradient(model: torch.nn.Module) -> dict:
     return dict(zip(("surrogate", "detach_reset"), found.pop(), strict=True)) if len(found) == 1 else {}
 
 
-def unsupported(module: torch.nn.Module) -> list[str]:
-    """`'path' (Class)` of every part that no network can hold."""
-    found = []
+def unsupported(module: torch.nn.Module) -> dict[str, str]:
+    """Path and class of every part that no network can hold between its layers."""
+    found = {}
     for path, part in unwrapped(module).named_modules():
         is_known = kind_of(part) is not None or is_relu(part) or isinstance(part, tuple(MAKERS))
         is_leaf = type(part).__module__.startswith("torch.nn.modules.") and not list(part.children())
         if not is_known and (is_leaf or is_foreign_neuron(part)):
-            found.append(f"{path!r} ({type(part).__name__})")
+            found[path] = type(part).__name__
     return found
 
 
