@@ -70,7 +70,9 @@ def test_device_without_deviation_computes_what_the_program_does(data):
 
 def test_device_state_grows_where_the_shift_gives_weights_no_resolution():
     spec = SPEC.replace(threshold=7, decay_v=0, decay_u=4096, bias=1, bias_u=0, fixed=nw.FixedPoint(16, 12, 0))
-    ideal = program(dense_net(6, 40, 30, spec=spec), **{"state.bits": 16, "state.shift_bits": 0})
+    spec = spec.replace(reset="value", reset_value=3, v_min=-2)
+    chip = {"state.bits": 16, "state.shift_bits": 0, "neuron.v_min": "any"}
+    ideal = program(dense_net(6, 40, 30, spec=spec), **chip)
     found = device(of=ideal, weight=1e-12)
     assert found.network.node("fc1").neuron.fixed == nw.FixedPoint(22, 16 - 4, 0)
     (a, u), (b, v) = states(ideal, spikes()), states(found, spikes())
