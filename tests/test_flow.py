@@ -91,7 +91,7 @@ def test_compile_writes_a_manifest_that_survives_saving(tmp_path):
     again = Program.load(tmp_path / "net.nwc")
     assert again.manifest == program.manifest and again.hash == program.hash
     assert again.manifest["tool"] == "nwcompile" and again.manifest["seed"] == 3
-    assert again.manifest["options"]["partitioner"] == "metis"
+    assert again.manifest["options"]["partitioner"] == "floorline"
     assert set(again.output_scale) == {"conv", "fc", "out"}
 
 

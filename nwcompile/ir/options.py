@@ -22,7 +22,8 @@ class Options:
     `optimise` is what mapping minimises. Partitioner `floorline`: the predicted step `time`, `energy`, `traffic`
     (messages between cores), `cores`, or `edp` (energy times time). Placement: hop cycles (`time`, `cores`, `edp`), hop
     pJ (`energy`) or hops (`traffic`), weighted by messages. `n_cores` spreads the network over that many cores instead
-    of the fewest that hold it (`floorline`: of as many as serve `optimise` best).
+    of the fewest that hold it (`floorline`: of as many as serve `optimise` best; for `time`, each share of cores more
+    must save half that share of the time).
     `bits` is the width of every weight, 1 to 16 and at most the chip's own, which is the default; `layer_bits` that of
     the weights into some layers, by name. Weights of 1 bit are -s or s, or 0 or s where a connection's have one sign.
     `fixed_sites` gives the first cores of a layer sites (x, y, port) that placement leaves them at.
@@ -35,7 +36,7 @@ class Options:
     seed: int = 0
     bits: int | None = None
     layer_bits: dict[str, int] | None = None
-    partitioner: str | Callable = "metis"
+    partitioner: str | Callable = "floorline"
     placer: str | Callable = "anneal"
     n_cores: int | None = None
     optimise: str = "time"

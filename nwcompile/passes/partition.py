@@ -34,7 +34,7 @@ PARTITIONERS = {
     "floorline": floorline,
 }
 BREAKS_RULES = set(PARTITIONERS) - {"sequential"}  # methods that know nothing of `nwcompile.passes.core_rules`
-SLICES_INSTEAD = {Options.partitioner, "floorline"}  # of these, give slices where a chip has such rules, and say so
+SLICES_INSTEAD = {"metis", "floorline"}  # of these, give slices where a chip has such rules, and say so
 
 
 def partition(network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:

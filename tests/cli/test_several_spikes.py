@@ -18,7 +18,7 @@ def make():
 
 def test_cli_sends_several_spikes_one_by_one_when_told_to(command, model, folder):
     (folder / "toy.py").write_text(GRADED)
-    line = "compile toy:make --chip loihi1 --calibration data.npz -o build"
+    line = "compile toy:make --chip loihi1 --calibration data.npz --cores 1 -o build"
     code, out, err = command(line)
     assert (code, out) == (1, "") and "on_multi_spike='graded' (a message carries the count) or 'repeat'" in err
     says = {}

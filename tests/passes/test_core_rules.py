@@ -70,8 +70,8 @@ def test_compile_shares_no_core_where_a_rule_forbids_it_and_says_how_it_cut(rule
     program = nw.compile(network, small_chip(**rule))
     assert program.mapping.n_cores == n_cores
     warning = (
-        "small limits the layers or destinations of a core, which partitioner 'metis' cannot keep: cores are cut as "
-        "with partitioner='sequential'"
+        "small limits the layers or destinations of a core, which partitioner 'floorline' cannot keep: cores are cut "
+        "as with partitioner='sequential'"
     )
     assert (warning in program.manifest["warnings"]) == bool(rule)
     told = nw.compile(network, small_chip(**rule), options=nw.Options(partitioner="sequential"))
