@@ -261,12 +261,18 @@ def test_quantize_aware_keeps_scales_until_it_is_told():
     assert_equal_bits(module, x, ("sequence",))
 
 
-def test_quantize_aware_starts_where_post_training_quantization_ends():
-    x = spikes(6, 8, 12)
+@pytest.mark.parametrize("thresholds", ["layer", "neuron"])
+def test_quantize_aware_starts_where_post_training_quantization_ends(thresholds):
+    x, chip = spikes(6, 8, 12), small_chip(neuron__threshold_per=thresholds)
     net = dense()
-    module = nn.quantize_aware(net, "loihi1", x, bits=4)
-    program = nw.compile(nw.from_torch(net, x[:2]), "loihi1", x, nw.Options(bits=4))
-    own = nw.compile(module.network(), "loihi1", x)
+    module = nn.quantize_aware(net, chip, x, bits=4)
+    program = nw.compile(nw.from_torch(net, x[:2]), chip, x, nw.Options(bits=4))
+    own = nw.compile(module.network(), chip, x)
+    assert (module.layers[0].pinned.channel_scale is not None) == (thresholds == "neuron")
+    for name in own.network.layers:
+        one, other = (p.network.node(name).neuron for p in (program, own))
+        for key in one.FIXED_NUMBERS:
+            np.testing.assert_array_equal(getattr(one, key), getattr(other, key))
     for c, other in zip(program.network.connections, own.network.connections, strict=True):
         np.testing.assert_array_equal(c.weight, other.weight)
     assert module.table == program.manifest["quantization"]
