@@ -201,3 +201,57 @@ def test_convert_residual_network_of_signed_input_agrees_in_all_backends(bits):
     program = nw.compile(network, "tiny", spikes, nw.Options(bits=bits))
     assert spikes.min() < 0 and nw.crosscheck(program, spikes[:4]).agree
     assert nw.simulate(program, spikes, "sequence").spikes["2.relu_2"].any()
+
+
+class Ending(nn.Module):
+    """Ends in what `end` makes of the input and of the last ReLU's activations."""
+
+    def __init__(self, end):
+        super().__init__()
+        torch.manual_seed(2)
+        self.first, self.second, self.third, self.end = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 5), end
+
+    def forward(self, x):
+        hidden = torch.relu(self.first(x))
+        self.kept = self.third(hidden)  # of no use for the answer
+        return self.end(self, x, hidden)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda net, x, hidden: net.second(hidden) + net.third(x),
+        lambda net, x, hidden: net.second(hidden) + hidden,
+        lambda net, x, hidden: net.second(hidden) / 10,
+        lambda net, x, hidden: torch.relu(net.second(hidden)) + hidden,
+        lambda net, x, hidden: net.second(hidden).unflatten(1, (5, 1)),
+    ],
+)
+def test_convert_answers_what_the_network_does_however_it_ends(end):
+    net, x = Ending(end), torch.randn(20, 5)
+    network = nw.convert(net, x, 300, "max")
+    found, wanted = rates(net, network, 300, x)
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, atol=0.03 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("relu", [nn.ReLU, lambda: QuantizedReLU(8)])
+def test_convert_network_that_ends_in_pooling(relu):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 4, 3), relu(), nn.Conv2d(4, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    net(X)
+    network = nw.convert(net.eval(), X, 200, "quantized" if isinstance(net[1], QuantizedReLU) else "max")
+    found, wanted = rates(net, network, 200)
+    assert found.shape == wanted.shape and network.layers == ("1", "4")
+    np.testing.assert_allclose(found, wanted, atol=0.02 * np.abs(wanted).max())
+
+
+def test_convert_layers_of_one_neuron():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 1, 6), nn.ReLU(), nn.Flatten(), nn.Linear(1, 3), nn.ReLU(), nn.Linear(3, 1))
+    with torch.no_grad():
+        for p in net.parameters():
+            p.abs_()
+    network = nw.convert(net, X, 200, "max")
+    found, wanted = rates(net, network, 200)
+    np.testing.assert_allclose(found, wanted, atol=0.02 * np.abs(wanted).max())

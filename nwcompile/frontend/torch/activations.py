@@ -62,6 +62,7 @@ def traced(ann: torch.nn.Module) -> Traced:
             f"{kind} cannot be traced ({text}); give convert a module whose forward does the same for every input"
         ) from e
     found = torch.fx.GraphModule(root, graph, kind)
+    found.graph.eliminate_dead_code(lambda node: node.is_impure() or _name(node).endswith("_"))
     _verify(found, kind)
     relus = _set_apart(found)
     if not relus:
@@ -89,6 +90,27 @@ def _set_apart(module: torch.fx.GraphModule) -> tuple[str, ...]:
         relus.append(path)
     module.recompile()
     return tuple(relus)
+
+
+def add_answer(net: Traced) -> tuple[str, str] | None:
+    """Put a ReLU behind what the network gives, that it be a layer: its path, and the name of what it holds.
+
+    None where the network ends in a ReLU, which is that layer.
+    """
+    module = net.module
+    (output,) = (node for node in module.graph.nodes if node.op == "output")
+    given = last = output.args[0]
+    while last.op == "call_module" and _is(module.get_submodule(str(last.target)), IDENTITIES):
+        last = last.args[0]
+    if last.target in net.relus:
+        return None
+    taken = {name for name, _ in module.named_modules()}
+    path = next(name for k in range(len(taken) + 1) if (name := f"answer{k or ''}") not in taken)
+    module.add_submodule(path, torch.nn.ReLU())
+    with module.graph.inserting_before(output):
+        output.args = (module.graph.call_module(path, (given,)),)
+    module.recompile()
+    return path, str(given.target) if given.op == "call_module" else path
 
 
 def _verify(module: torch.fx.GraphModule, kind: str) -> None:
@@ -175,6 +197,11 @@ def verify_same(net: Traced, samples: torch.Tensor) -> None:
     wanted, found = net.copy(samples.clone()), net.module(samples.clone())
     if not isinstance(wanted, torch.Tensor):
         raise ModelError(f"the network gives a {type(wanted).__name__}, not one tensor; convert takes one output")
+    if wanted.ndim < 2 or len(wanted) != len(samples):
+        raise ModelError(
+            f"the network gives shape {list(wanted.shape)} for {len(samples)} samples, not [B, *shape]; leave out what "
+            "drops or merges axes behind its last layer"
+        )
     largest = float(wanted.nan_to_num(0, 0, 0).abs().max())
     if not torch.allclose(wanted, found, 1e-4, 1e-5 * largest, equal_nan=True):
         raise ModelError(

@@ -8,7 +8,8 @@ import torch
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.frontend.torch import from_torch
-from nwcompile.frontend.torch.activations import Traced, activations, traced, verify_same
+from nwcompile.frontend.torch.activations import Traced, activations, add_answer, traced, verify_same
+from nwcompile.frontend.torch.build import READOUT
 from nwcompile.frontend.torch.inputs import unwrapped
 from nwcompile.frontend.torch.operations import verify_finite
 from nwcompile.ir.connection import Connection, Scale
@@ -62,8 +63,18 @@ def convert(
         net.module.set_submodule(path, torch.nn.ReLU())
     spikes = "gated" if method == "quantized" else "binary"
     neuron = NeuronSpec(strict=False, reset="subtract", spikes=spikes)
+    answer = add_answer(net)
     network = from_torch(net.module, samples[:EXAMPLES], layout="B", relu=neuron)
-    return _balanced(network, worth, steps, unit)
+    return _balanced(network if answer is None else _answering(network, *answer), worth, steps, unit)
+
+
+def _answering(network: Network, layer: str, name: str) -> Network:
+    """The network with its answer, so far neurons of that layer, as a readout, of that name if it is free."""
+    name = layer if name in network.nodes else name
+    nodes = {name if n == layer else n: Node(name, node.shape, READOUT) if n == layer else node
+             for n, node in network.nodes.items()}  # fmt: skip
+    connections = tuple(c.replace(target=name) if c.target == layer else c for c in network.connections)
+    return Network(network.inputs, nodes, connections)
 
 
 def _verify_active(above: dict[str, np.ndarray], n_samples: int) -> None:

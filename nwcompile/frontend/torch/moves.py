@@ -38,10 +38,11 @@ class Tracked:
 
 @dataclass(frozen=True)
 class Extent:
-    """B and T of the example."""
+    """B and T of the example. `has_steps`: tensors may hold several steps, if only one in the example."""
 
     n_samples: int
     n_steps: int
+    has_steps: bool = True
 
     @property
     def axes(self) -> dict[str, tuple[int, ...]]:
@@ -87,6 +88,8 @@ class _Origins:
     def read(self, ids: np.ndarray) -> Tracked | None:
         """What a result with these entry numbers stands for, or None if its entries mix samples or steps."""
         for lead, axes in self.extent.axes.items():
+            if not self.extent.has_steps and lead not in ONE_STEP:
+                continue
             if ids.shape[: len(axes)] == axes and 0 not in ids.shape:
                 symbol = self._symbol(ids, lead, ids.shape[len(axes) :])
                 if symbol is not None:
