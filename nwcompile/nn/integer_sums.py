@@ -11,6 +11,7 @@ from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
 
 EXACT = {torch.float32: 1 << 24, torch.float64: 1 << 53}  # whole numbers up to which are exact
 CHUNK = 1 << 24  # numbers that a list of synapses holds at once
+FILLED = 32  # entries of a matrix for each synapse up to which its product takes less time than the list
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,11 @@ def sums(c: Connection, x: torch.Tensor, weight: torch.Tensor, source_shape: tup
         )
         return y.flatten(1)
     assert isinstance(c, Sparse)
-    return _Synapses.apply(x, weight, torch.as_tensor(c.pre).long(), torch.as_tensor(c.post).long(), n_target)
+    pre, post, n_source = torch.as_tensor(c.pre).long(), torch.as_tensor(c.post).long(), x.shape[1]
+    if n_source * n_target <= min(FILLED * len(weight), CHUNK):
+        rows = weight.new_zeros(n_target, n_source).index_put((post, pre), weight, accumulate=True)
+        return x @ rows.T
+    return _Synapses.apply(x, weight, pre, post, n_target)
 
 
 class _Synapses(torch.autograd.Function):

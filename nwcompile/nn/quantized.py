@@ -19,7 +19,9 @@ from nwcompile.nn.surrogate import named
 from nwcompile.passes.check import estimate
 from nwcompile.passes.normalize import normalize
 from nwcompile.passes.quantize import assembled, choose_scales, described
+from nwcompile.passes.unipolar import unipolar
 from nwcompile.passes.widths import with_widths
+from nwcompile.passes.zeros import drop_zeros
 from nwcompile.sim.inputs import prepare, verify_counts
 from nwcompile.sim.sequence import groups
 
@@ -28,9 +30,10 @@ class QuantizedNetwork(torch.nn.Module):
     """A float network on a chip's integers, to be trained: forward as the chip computes, backward by a surrogate.
 
     `network` is normalized as `nw.compile` does (batch norm and pooling are folded into weights, which then are what is
-    trained), and the compiler's own pass chooses, on `calibration` `[B, T, *shape]` or without, the scale of every
-    layer, exponents, channel scales and thresholds. They stay until `recalibrate`; weights and biases are rounded to
-    that grid anew in every pass. `layers` are `QuantizedLayer`s in the order of `names`.
+    trained; a pruned Dense becomes a list of synapses, so its zeros stay), and the compiler's own pass chooses, on
+    `calibration` `[B, T, *shape]` or without, the scale of every layer, exponents, channel scales and thresholds. They
+    stay until `recalibrate`; weights and biases are rounded to that grid anew in every pass. `layers` are
+    `QuantizedLayer`s in the order of `names`.
 
     `bits`, `layer_bits` and `on_multi_spike` are those of `nw.Options`. `surrogate` is a name or function of
     `nwcompile.nn.surrogate`; `detach_reset`: no gradient through resets. `learn_thresholds` and `learn_taus` train
@@ -50,7 +53,9 @@ class QuantizedNetwork(torch.nn.Module):
         if network.is_fixed:
             raise ModelError("the network is in integers already; give the float network to train it")
         network.verify()
-        estimate(with_widths(network, self.chip, self.options), self.chip, on_multi_spike)
+        network = drop_zeros(with_widths(network, self.chip, self.options), self.chip)
+        network, self._unsigned = unipolar(network, self.chip, on_multi_spike)
+        estimate(network, self.chip, on_multi_spike)
         self.float_network = normalize(network)
         self.names = self.float_network.layers
         learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
@@ -69,10 +74,15 @@ class QuantizedNetwork(torch.nn.Module):
         return self.layers[self._index[name]]
 
     def recalibrate(self, calibration=None) -> None:
-        """Let the compiler choose scales, exponents and thresholds anew, for the parameters as they are now."""
+        """Let the compiler choose scales, exponents and thresholds anew, for the parameters as they are now.
+
+        Raises ModelError if they are not finite.
+        """
+        for layer in self.layers:
+            layer.verify()
         found = choose_scales(self._as_float(), self.chip, calibration, self.options)
         quantized = described(found, self.chip)
-        self.table, self.warnings = quantized.table, quantized.warnings
+        self.table, self.warnings = quantized.table, [*self._unsigned, *quantized.warnings]
         for name, layer in zip(self.names, self.layers, strict=True):
             layer.pin(Pin.of(found.layers[name], found.scaled[name]))
         for text in self.warnings:

@@ -119,7 +119,7 @@ class QuantizedLayer(torch.nn.Module):
 
     def integers(self) -> Integers:
         """What the parameters are on the chip now. Raises ModelError if they are not finite, BackendError on a GPU."""
-        self._verify()
+        self.verify()
         weights = tuple(array(w) * factor for w, factor in zip(self.weights, self.factors, strict=True))
         first, shape, own = self.first, self.node.shape, self.pinned
         d, neuron = first.dynamics, first.neuron
@@ -152,7 +152,8 @@ class QuantizedLayer(torch.nn.Module):
                 changed[key] = np.clip(array(getattr(self, key)), 0, 1)
         return spec.replace(**changed)
 
-    def _verify(self) -> None:
+    def verify(self) -> None:
+        """Raise ModelError if the parameters are not finite, BackendError if they are on a GPU."""
         for key, p in self.named_parameters():
             if p.device.type != "cpu":
                 raise BackendError(

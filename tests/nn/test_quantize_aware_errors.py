@@ -143,3 +143,9 @@ def test_sums_beyond_what_floats_hold_are_refused():
     whole = IntegerWeights.of(c, weight.astype(np.float64) + 1, 1)
     text = refused(lambda: whole.dtype(c, 1 << 22))
     assert text.endswith("are beyond 2^53, which floats hold exactly; send smaller numbers")
+
+
+def test_weights_that_are_not_finite_are_not_calibrated(module):
+    with torch.no_grad():
+        module.layers[0].weights[0][0, 0] = torch.nan
+    assert refused(lambda: module.recalibrate(X)) == refused(lambda: module(X))

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import nwcompile as nw
+from nwcompile.nn import integer_sums
 from nwcompile.nn.integer_sums import IntegerWeights, sums
 
 
@@ -32,7 +33,9 @@ def test_sums_of_synapses_count_each_of_a_neuron():
     assert IntegerWeights.of(c, weight, 2).row_sum == (1 << 24) + 1
 
 
-def test_sums_and_gradients_of_synapses_are_those_of_the_matrix():
+@pytest.mark.parametrize("filled", [0, 32])
+def test_sums_and_gradients_of_synapses_are_those_of_the_matrix(filled, monkeypatch):
+    monkeypatch.setattr(integer_sums, "FILLED", filled)
     rng = np.random.default_rng(0)
     pre, post = rng.integers(0, 5, 12), rng.integers(0, 4, 12)  # some twice
     weight = torch.tensor(rng.integers(-9, 10, 12), dtype=torch.float64, requires_grad=True)
