@@ -8,6 +8,7 @@ import torch
 
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec, aligned
 from nwcompile.nn.integer_scan import IntegerNeurons
@@ -56,7 +57,7 @@ class QuantizedLayer(torch.nn.Module):
 
     Parameters, in the float network's units: `weights[i]` and `biases[i]` of connection i (an empty one where it has no
     bias), and if they are learned `threshold`, and `alpha` and `beta`, what current and membrane keep in a step.
-    `connections[i]` say where they lie. A state_dict holds the `Pin` too.
+    `connections[i]` say where they lie. A state_dict holds the `Pin` and the ends of synapses too.
     """
 
     def __init__(self, network: Network, name: str, chip: Chip, trains: tuple[bool, ...], learned: tuple[str, ...],
@@ -111,11 +112,22 @@ class QuantizedLayer(torch.nn.Module):
     def get_extra_state(self) -> dict:
         own = dict(vars(self.pinned))
         scale = own["channel_scale"]
-        return own | {"channel_scale": None if scale is None else torch.from_numpy(scale)}
+        return own | {"channel_scale": None if scale is None else torch.from_numpy(scale), "ends": self._ends()}
 
     def set_extra_state(self, state: dict) -> None:
-        scale = state["channel_scale"]
-        self.pin(Pin(**{**state, "channel_scale": None if scale is None else scale.numpy()}))
+        """Take the pin. Raises ModelError where the synapses are others: weights of a list say not where they are."""
+        if any(not torch.equal(*pair) for pair in zip(self._ends(), state["ends"], strict=True)):
+            raise ModelError(
+                f"layer {self.name!r}: the state_dict is of other synapses; make the module of a network in which the "
+                "same weights are pruned"
+            )
+        scale, pinned = state["channel_scale"], {key: value for key, value in state.items() if key != "ends"}
+        self.pin(Pin(**pinned | {"channel_scale": None if scale is None else scale.numpy()}))
+
+    def _ends(self) -> list[torch.Tensor]:
+        """int64[2, k] for each list of synapses: their sources and targets; of other connections nothing."""
+        lists = [(c.pre, c.post) if isinstance(c, Sparse) else ((), ()) for c in self.connections]
+        return [torch.from_numpy(np.array(ends, np.int64)) for ends in lists]
 
     def integers(self) -> Integers:
         """What the parameters are on the chip now. Raises ModelError if they are not finite, BackendError on a GPU."""

@@ -69,3 +69,23 @@ def test_gated_neurons_are_trained_as_the_chip_can_send_for_them():
     assert module.layers[0].node.neuron.spikes == "binary"
     assert any(text.startswith("small sends no negative spikes") for text in module.warnings)
     assert own.network.hash == program.network.hash
+
+
+def test_a_state_dict_of_other_synapses_is_refused():
+    module, again = (nn.quantize_aware(pruned(0.75), "loihi1", X, bits=4) for _ in range(2))
+    with torch.no_grad():
+        module.layers[0].weights[0].mul_(-0.5)
+    again.load_state_dict(module.state_dict())
+    assert again.network().hash == module.network().hash
+    turned = pruned(0.0)
+    nn.finish_pruning(turned)
+    with torch.no_grad():
+        turned[0].weight.copy_(turned[0].weight.flip(0))
+    nn.prune(turned, 0.75)
+    other = nn.quantize_aware(turned, "loihi1", X, bits=4)
+    with pytest.raises(nw.ModelError) as e:
+        other.load_state_dict(module.state_dict())
+    assert str(e.value) == (
+        "layer '1': the state_dict is of other synapses; make the module of a network in which the same weights are "
+        "pruned"
+    )
