@@ -20,7 +20,7 @@ def encode(x, steps: int, kind: str = "current", unit: float = 1.0, seed: int = 
     step each entry is a spike, with the sign of the entry, with chance `|x| / unit`, drawn from `seed`. Raises
     ModelError for unusable samples and for chances above 1, OptionError.
     """
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise OptionError(unknown_choice("kind", kind, KINDS))
     try:
         n_steps = index(steps)
@@ -30,13 +30,18 @@ def encode(x, steps: int, kind: str = "current", unit: float = 1.0, seed: int = 
         raise OptionError(f"steps={steps!r} must be a whole number from 1 on")
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={unit!r} must be a number above 0: what a 1 of the input is worth")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise OptionError(f"seed={seed!r} must be a whole number from 0 on")
     samples = _samples(x) / unit
     most = float(np.abs(samples).max())
     if most > (1 if kind == "bernoulli" else LARGEST_SPIKE):
         limit = "a chance is at most 1" if kind == "bernoulli" else f"an input sends at most {LARGEST_SPIKE} in a step"
         raise ModelError(f"samples go up to {most:g} units of {unit:g}, but {limit}; give a larger unit, or scale them")
     shape = (len(samples), n_steps, *samples.shape[1:])
-    numbers = np.empty(shape, np.int8 if most <= 127 else np.int32)
+    try:
+        numbers = np.empty(shape, np.int8 if most <= 127 else np.int32)
+    except (MemoryError, ValueError):
+        raise OptionError(f"steps={n_steps} of {len(samples)} samples do not fit in memory; encode fewer") from None
     if kind == "bernoulli":
         rng, signs = np.random.default_rng(seed), np.sign(samples).astype(np.int8)
         for b in range(len(samples)):

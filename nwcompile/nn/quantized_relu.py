@@ -1,6 +1,7 @@
 """Quantized ReLU: the activation that a spiking neuron computes in so many steps, for training before conversion."""
 
 import math
+from numbers import Real
 from operator import index
 
 import torch
@@ -30,7 +31,7 @@ class QuantizedReLU(torch.nn.Module):
             whole = 0
         if isinstance(levels, bool) or whole < 1:
             raise OptionError(f"levels={levels!r} must be a whole number from 1 on: the steps of the spiking network")
-        if step is not None and not 0 < step < math.inf:
+        if step is not None and not (isinstance(step, Real | torch.Tensor) and 0 < step < math.inf):
             raise OptionError(f"step={step!r} must be a number above 0, or None to set it by the first batch")
         self.levels = whole
         self.step = torch.nn.Parameter(torch.tensor(0.0 if step is None else float(step)))
@@ -39,6 +40,8 @@ class QuantizedReLU(torch.nn.Module):
     def calibrate(self, x: torch.Tensor) -> None:
         """Set the step by what it will be given, any shape. ModelError if nothing of it is above 0."""
         above = x[x > 0]
+        if not x.isfinite().all():
+            raise ModelError("QuantizedReLU is given NaN or infinite values, so it can set no step; clean the data")
         if not above.numel():
             raise ModelError(
                 "QuantizedReLU is given nothing above 0, so it can set no step; give it other data or step="
@@ -52,7 +55,7 @@ class QuantizedReLU(torch.nn.Module):
             self.calibrate(x.detach())
         if not self.step.detach() > 0:
             raise ModelError(self._fault(float(self.step.detach())))
-        scale = 1 / math.sqrt(self.levels * max(1, x[0].numel()))
+        scale = 1 / math.sqrt(self.levels * max(1, x.numel() // max(1, len(x) if x.ndim else 1)))
         step = self.step * scale + (self.step * (1 - scale)).detach()
         scaled = (x / step).clamp(0, self.levels)
         return (scaled + (torch.floor(scaled + 0.5) - scaled).detach()) * step

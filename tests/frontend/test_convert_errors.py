@@ -116,6 +116,12 @@ def silent() -> nn.Sequential:
         (net, X[0], "calibration must be samples [B, *shape], at least one, got shape [3]; give a hundred of the "
          "training data"),
         (net, X / 0, "calibration has NaN, infinite or complex values; clean the data first"),
+        (net, X.to_sparse(), "calibration must be an array or tensor of numbers [B, *shape], not sparse, quantized or "
+         "meta"),
+        (lambda: nn.Sequential(nn.LazyLinear(4), nn.ReLU()), X, "'0' (LazyLinear): weight has no values yet; run the "
+         "model on a batch, or load it, first"),
+        (lambda: nn.Sequential(nn.Linear(3, 4, device="meta"), nn.ReLU()), X, "'0' (Linear): weight has no values yet; "
+         "run the model on a batch, or load it, first"),
         (net, "abc", "calibration must be an array or tensor of numbers [B, *shape], not str"),
         (net, X[:, :2], "calibration of shape [4, 2] does not go through the network (RuntimeError: mat1 and mat2 "
          "shapes cannot be multiplied (4x2 and 3x4)); give samples [B, *shape] as it was trained on"),
@@ -134,6 +140,7 @@ def test_convert_refuses(ann, calibration, text):
         ({"steps": 0}, "steps=0 must be a whole number from 1 to 1048576"),
         ({"steps": 2.5}, "steps=2.5 must be a whole number from 1 to 1048576"),
         ({"percentile": 0}, "percentile=0 must be a number above 0, at most 100"),
+        ({"unit": 1e-60}, "unit=1e-60 is out of the range of float32; scale the samples to 0..1"),
         ({"unit": -1}, "unit=-1 must be a number above 0: what a 1 of the input is worth"),
         ({"method": "quantized"}, "method 'quantized' needs an nn.QuantizedReLU in the place of every ReLU, trained as "
          "that; plain ones: '1', '3'; replace and train them, or use method='percentile'"),

@@ -56,6 +56,9 @@ def gone_below(relu: QuantizedReLU) -> torch.Tensor:
     [
         (lambda: QuantizedReLU(0), "levels=0 must be a whole number from 1 on: the steps of the spiking network"),
         (lambda: QuantizedReLU(2.5), "levels=2.5 must be a whole number from 1 on: the steps of the spiking network"),
+        (lambda: QuantizedReLU(4, "0.1"), "step='0.1' must be a number above 0, or None to set it by the first batch"),
+        (lambda: QuantizedReLU(4)(X * math.inf),
+         "QuantizedReLU is given NaN or infinite values, so it can set no step; clean the data"),
         (lambda: QuantizedReLU(4, -1.0), "step=-1.0 must be a number above 0, or None to set it by the first batch"),
         (lambda: QuantizedReLU(4).eval()(X),
          "QuantizedReLU has no step yet; train it for a batch, call calibrate(x), or give step="),
@@ -69,3 +72,9 @@ def test_quantized_relu_refuses(make, text):
     with pytest.raises(nw.NwError) as error:
         make()
     assert str(error.value) == text
+
+
+def test_quantized_relu_takes_a_number_and_nothing():
+    relu = QuantizedReLU(4, 0.5)
+    assert float(relu(torch.tensor(1.1)).detach()) == 1.0
+    assert relu(torch.zeros(0, 3)).shape == (0, 3)

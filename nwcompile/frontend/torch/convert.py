@@ -18,6 +18,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.nn import QuantizedReLU
 
 MOST_STEPS = 1 << 20
+LEAST_UNIT = 2.0**-126  # the smallest normal float32
 EXAMPLES = 2  # samples that the network's structure is read on
 
 
@@ -141,6 +142,8 @@ def _verified(steps, percentile, unit) -> int:
         raise OptionError(f"percentile={percentile!r} must be a number above 0, at most 100")
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={unit!r} must be a number above 0: what a 1 of the input is worth")
+    if not LEAST_UNIT <= unit <= 1 / LEAST_UNIT:
+        raise OptionError(f"unit={unit!r} is out of the range of float32; scale the samples to 0..1")
     return whole
 
 
@@ -165,10 +168,12 @@ def _samples(calibration, net: Traced) -> torch.Tensor:
     if calibration is None:
         raise ModelError("convert needs calibration samples [B, *shape]; a hundred of the training data will do")
     try:
-        x = torch.as_tensor(calibration)
+        x = torch.as_tensor(calibration.copy() if isinstance(calibration, np.ndarray) else calibration)
     except (TypeError, ValueError, RuntimeError):
-        kind = type(calibration).__name__
-        raise ModelError(f"calibration must be an array or tensor of numbers [B, *shape], not {kind}") from None
+        x = None
+    if x is None or x.layout != torch.strided or x.is_quantized or x.is_meta:
+        kind = type(calibration).__name__ if x is None else "sparse, quantized or meta"
+        raise ModelError(f"calibration must be an array or tensor of numbers [B, *shape], not {kind}")
     if x.ndim < 2 or 0 in x.shape:
         raise ModelError(
             f"calibration must be samples [B, *shape], at least one, got shape {list(x.shape)}; "

@@ -47,12 +47,16 @@ def made(kind: type, module, path: str, shape: tuple[int, ...], one_step: bool) 
 
 
 def verify_finite(module: torch.nn.Module) -> None:
-    """Raise ModelError if a number that `module` or one of its parts computes with is NaN or infinite."""
+    """Raise ModelError if a number that `module` or a part of it computes with is NaN, infinite or not there yet."""
     for path, part in module.named_modules():
         for name in NUMBERS:
-            value = getattr(part, name, None)
+            value, kind = getattr(part, name, None), type(part).__name__
+            if isinstance(value, torch.Tensor) and (torch.nn.parameter.is_lazy(value) or value.is_meta):
+                raise ModelError(
+                    f"{f'{path!r} ({kind})' if path else kind}: {name} has no values yet; "
+                    "run the model on a batch, or load it, first"
+                )
             if isinstance(value, torch.Tensor) and not value.isfinite().all():
-                kind = type(part).__name__
                 raise ModelError(
                     f"{f'{path!r} ({kind})' if path else kind}: {name} has NaN or infinite values; "
                     "the model is not usable, train or load it again"
