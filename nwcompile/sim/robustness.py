@@ -17,6 +17,7 @@ from nwcompile.sim.variation import Devices, verify_variation
 
 MOST_DEVICES = 1_000_000
 LARGEST_SEED = (1 << 63) - 1
+LARGEST_LABEL = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -111,11 +112,14 @@ def varied(chip: Chip, given: Variation) -> Variation:
 
 def verified_labels(y, n_samples: int) -> np.ndarray:
     """Labels as an array int64[B]; raises ModelError unless they are whole numbers, one for each sample."""
-    labels = np.asarray(y.detach().cpu().numpy() if hasattr(y, "detach") else y)
+    try:
+        labels = np.asarray(y.detach().cpu().numpy() if hasattr(y, "detach") else y)
+    except (TypeError, ValueError, RuntimeError):
+        raise ModelError("labels y must be an array of whole numbers, one for each sample") from None
     if labels.shape != (n_samples,):
         raise ModelError(
             f"labels y of shape {list(labels.shape)} do not fit the {n_samples} samples of x; give one for each sample"
         )
-    if labels.dtype.kind not in "biuf" or (labels != np.trunc(labels)).any():
+    if labels.dtype.kind not in "biuf" or (labels != np.trunc(labels)).any() or (np.abs(labels) > LARGEST_LABEL).any():
         raise ModelError("labels y must be whole numbers, each the index of an output neuron")
     return labels.astype(np.int64)

@@ -78,6 +78,8 @@ DEVIATION = "must be a number from 0 to 1: a standard deviation as a part of the
             {"weight": 0.1, "y": [0, 1]},
             "labels y of shape [2] do not fit the 40 samples of x; give one for each sample",
         ),
+        ({"weight": 0.1, "y": [[0], [1, 2]]}, "labels y must be an array of whole numbers, one for each sample"),
+        ({"weight": 0.1, "y": np.full(40, 1e30)}, "labels y must be whole numbers, each the index of an output neuron"),
         ({"weight": 0.1, "y": np.full(40, 0.5)}, "labels y must be whole numbers, each the index of an output neuron"),
         ({"weight": 0.1, "y": np.full(40, 4)}, "labels y are 4..4, but the output has 4 neurons, 0..3"),
         ({"weight": 0.1, "x": X[:, :, :5]}, "input 'in' must be [B, T, 6], got shape [40, 8, 5]"),
