@@ -48,28 +48,32 @@ def inject_mismatch(
     """
     given = Variation(weight, threshold, leak)
     verify_variation(given)
-    for kind, deviation in asdict(given).items():
-        if deviation is not None and not _inject(model, kind, float(deviation)) and deviation:
+    wanted = {kind: float(deviation) for kind, deviation in asdict(given).items() if deviation is not None}
+    for kind, deviation in wanted.items():
+        if deviation and not any(_has_place(module, kind) for module in model.modules()):
             layers = "Linear, Conv or LIFSynapse" if kind == "weight" else "LIFLayer"
-            raise ModelError(f"{kind}={deviation}: the model has no {layers} whose {kind} could deviate")
+            raise ModelError(f"{kind}={deviation:g}: the model has no {layers} whose {kind} could deviate")
+    for kind, deviation in wanted.items():
+        _inject(model, kind, deviation)
     return model
 
 
-def _inject(model: torch.nn.Module, kind: str, deviation: float) -> bool:
-    """Inject one kind everywhere; whether there was any place for it."""
-    found = False
+def _has_place(module: torch.nn.Module, kind: str) -> bool:
+    own = isinstance(module, LIFSynapse | LIFLayer) and kind in module.mismatches
+    return own or (isinstance(module, WEIGHED) and kind == "weight")
+
+
+def _inject(model: torch.nn.Module, kind: str, deviation: float) -> None:
+    """Inject one kind everywhere."""
     for name, module in list(model.named_modules()):
         where = f"{name or 'the model'} ({type(module).__name__})"
         if isinstance(module, LIFSynapse | LIFLayer) and kind in module.mismatches:
             module.mismatches[kind] = Mismatch(where, kind, deviation, waits=True)
             module.forget()
-            found = True
         elif isinstance(module, WEIGHED) and kind == "weight":
             _take_back(module)
             if deviation:
                 parametrize.register_parametrization(module, "weight", DeviatingWeight(where, deviation), unsafe=True)
-            found = True
-    return found
 
 
 def _take_back(module: torch.nn.Module) -> None:

@@ -165,3 +165,10 @@ def test_injected_mismatch_out_of_range_or_without_a_place_is_refused(given, kin
     with pytest.raises(ModelError) as error:
         nn.inject_mismatch(torch.nn.Flatten(), weight=0.1)
     assert str(error.value) == ("weight=0.1: the model has no Linear, Conv or LIFSynapse whose weight could deviate")
+
+
+def test_injected_mismatch_that_is_refused_leaves_the_model_as_it_was():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    with pytest.raises(ModelError):
+        nn.inject_mismatch(model, weight=0.1, threshold=0.1)
+    assert list(model.state_dict()) == ["0.weight", "0.bias"]
