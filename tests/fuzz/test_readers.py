@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 
 import pytest
 
@@ -73,3 +73,13 @@ def test_fuzz_that_is_interrupted_ends_and_says_where_to_go_on(tmp_path):
     out = run.communicate(timeout=60)[0]
     assert run.returncode == 130 and out.splitlines()[-1].startswith("interrupted; go on with --start ")
     assert out.splitlines()[1].split()[0] == "chip" and out.splitlines()[1].split()[4] == "0"
+
+
+def test_worker_that_ctrl_c_reaches_while_it_starts_is_no_crash():
+    line = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGINT)"]
+    interrupted = Event()
+    pressed = Timer(2, interrupted.set)
+    pressed.start()
+    tally = watch(line, 0, 5, interrupted)
+    pressed.join()
+    assert tally.n == 0

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from tests.fuzz.readers import outcome
 
 HANG_SECONDS = 120.0  # a reader's own limit is 10 s, and a worker needs some to start
 LOOK_SECONDS = 0.2  # between looks whether Ctrl-C was pressed
+LATE_SECONDS = 5.0  # until everybody knows of a Ctrl-C
 WORKER_BYTES = 6 << 30
 
 
@@ -86,6 +88,8 @@ def watch(command: list[str], start: int, stop: int, interrupted: Event, hang_se
             worker.communicate()
             errors.seek(0)
             text = errors.read().decode("utf8", "replace")
+        if worker.returncode == -signal.SIGINT:
+            interrupted.wait(LATE_SECONDS)  # a Ctrl-C that came before the worker was out of reach
         if start < stop and not interrupted.is_set():
             tally.take(start, reason or f"crashes: exit code {worker.returncode}\n{text[-2000:]}", 0.0)
             start += 1
