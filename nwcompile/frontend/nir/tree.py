@@ -11,7 +11,7 @@ import numpy as np
 from nwcompile.frontend.nir.nearest_neuron import lost_fields, nearest_node
 from nwcompile.frontend.nir.nearest_operation import is_typed, keeps_shape, nearest_operation
 from nwcompile.frontend.nir.notes import KEY, note, written
-from nwcompile.ir.connection import Connection
+from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network
 
 FORMAT = 1
@@ -65,7 +65,7 @@ def _gives(c: Connection, network: Network, shapes: Mapping[str, tuple[int, ...]
     shape = shapes[c.source]
     if not keeps_shape(c, shape):
         return (network.node(c.target).n_neurons,)
-    return shape if c.output_shape(shape) == (prod(shape),) else tuple(c.output_shape(shape))
+    return shape if isinstance(c, Scale) else tuple(c.output_shape(shape))
 
 
 @dataclass(eq=False)
