@@ -238,7 +238,10 @@ def test_override_of_all_neurons_and_of_one():
             {"reset": np.array(["zero", "zero"])},
             "neuron field reset: unknown reset \"['zero' 'zero']\"; choose one of: ",
         ),
-        ({"n": {"spikes": None}}, "neuron field spikes: unknown spikes 'None'; choose one of: binary, bipolar, gated, multi"),
+        (
+            {"n": {"spikes": None}},
+            "neuron field spikes: unknown spikes 'None'; choose one of: binary, bipolar, gated, multi",
+        ),
         ({"threshold": "high"}, "neuron field threshold='high' must be a number, or one for each neuron"),
         ({"beta": [[1], [1, 2]]}, "neuron field beta=[[1], [1, 2]] must be a number, or one for each neuron"),
         ({"gain": None}, "neuron field gain=None must be a number, or one for each neuron"),

@@ -33,7 +33,7 @@ def test_any_float_network_survives(tmp_path_factory, network):
 
 def test_scale_of_a_shape_survives_behind_a_layer_that_is_flat_in_the_file(tmp_path):
     weight, scale = np.eye(24, dtype=np.float32), np.arange(24, dtype=np.float32).reshape(2, 4, 3)
-    layers = {name: (LEAKY, (2, 4, 3)) for name in "ab"}
+    layers = dict.fromkeys("ab", (LEAKY, (2, 4, 3)))
     net = Network.from_arrays(layers, [Dense("x", "a", weight), Scale("a", "b", scale=scale)], {"x": 24})
     to_nir(net, tmp_path / "net.nir")
     assert from_nir(tmp_path / "net.nir").hash == net.hash
