@@ -17,7 +17,7 @@ test: .venv/installed-test
 	$(PYTHON) -m pytest -q -n 2
 
 test-long: .venv/installed-test
-	HYPOTHESIS_PROFILE=long LONG_EXAMPLES=$(LONG_EXAMPLES) $(PYTHON) -m pytest -q -n 2 -m long
+	HYPOTHESIS_PROFILE=long LONG_EXAMPLES=$(LONG_EXAMPLES) $(PYTHON) -m pytest -q -n 2 --dist worksteal -m long
 
 # what only a GPU can show; installs nothing: PYTHON=python3 where that one has torch with CUDA, triton and pytest
 test-gpu:
