@@ -39,7 +39,7 @@ def busiest_core_loss(
         parts = [_padded(program, name, count, work) for name, count in counts.items()]
     total = sum(parts[1:], parts[0])
     if work == "cycles":
-        total = total + torch.from_numpy(idle_cycles(program).reshape(-1)).to(total)
+        total = total + _idle(program).to(total)
     largest = total.detach().amax(-1, keepdim=True).clamp(min=1)  # powers of cycles would overflow
     return (torch.linalg.vector_norm(total / largest, ord=order, dim=-1, keepdim=True) * largest).mean()
 
@@ -94,7 +94,15 @@ def _padded(program: Program, name: str, counts: torch.Tensor, work: str) -> tor
     return torch.nn.functional.pad(counts @ _each(program, name, work).to(counts), (0, 0, late, after))
 
 
-_known: WeakKeyDictionary[Program, dict[tuple[str, str], torch.Tensor]] = WeakKeyDictionary()  # programs do not change
+_known: WeakKeyDictionary[Program, dict[tuple[str, ...], torch.Tensor]] = WeakKeyDictionary()  # programs do not change
+
+
+def _idle(program: Program) -> torch.Tensor:
+    """int64`[unit * core]`: cycles of a step without spikes."""
+    known = _known.setdefault(program, {})
+    if () not in known:
+        known[()] = torch.from_numpy(idle_cycles(program).reshape(-1))
+    return known[()]
 
 
 def _each(program: Program, name: str, work: str) -> torch.Tensor:
