@@ -9,9 +9,10 @@ import numpy as np
 from nwcompile.cost.traffic import stored_kind
 from nwcompile.cost.wiring import wiring
 from nwcompile.errors import ModelError, OptionError
-from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
+from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
+from nwcompile.ir.synapse_list import synapse_list
 
 UNIT = 64  # of a membrane there in membranes here: its neurons round to 1/64
 NEVER = 1e30  # threshold of a layer that does not fire
@@ -170,21 +171,8 @@ def _sparse(source: str, target: str, pre: np.ndarray, post: np.ndarray, weight:
 
 def synapses(network: Network, c: Connection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every stored synapse of a Dense, Sparse or Conv2d connection: source, target and weight, int64[synapse] each."""
-    if isinstance(c, Sparse):
-        return tuple(np.asarray(a).astype(np.int64) for a in (c.pre, c.post, c.weight))
-    weight = np.asarray(c.weight).astype(np.int64)
-    if isinstance(c, Dense):
-        post, pre = np.divmod(np.arange(weight.size), weight.shape[1])
-        return pre, post, weight.reshape(-1)
-    (channels, height, width), (n_out, out_height, out_width) = c.geometry(network.node(c.source).shape)
-    out, i, ky, kx = (a.reshape(-1) for a in np.indices(weight.shape))
-    source = out // (n_out // c.groups) * (channels // c.groups) + i
-    oy, ox = (a.reshape(-1, 1) for a in np.indices((out_height, out_width)))
-    y = oy * pair(c.stride)[0] - pair(c.padding)[0] + ky * pair(c.dilation)[0]
-    x = ox * pair(c.stride)[1] - pair(c.padding)[1] + kx * pair(c.dilation)[1]
-    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
-    pre, post = (source * height + y) * width + x, (out * out_height + oy) * out_width + ox
-    return pre[inside], post[inside], np.broadcast_to(weight.reshape(-1), inside.shape)[inside]
+    pre, post, place = synapse_list(c, network.node(c.source).shape)
+    return pre.astype(np.int64), post.astype(np.int64), np.ravel(c.weight).astype(np.int64)[place]
 
 
 def _runs(values) -> Iterator[tuple]:
