@@ -34,7 +34,7 @@ PARTITIONERS = {
     "floorline": floorline,
 }
 BREAKS_RULES = set(PARTITIONERS) - {"sequential"}  # methods that know nothing of `nwcompile.passes.core_rules`
-SLICES_INSTEAD = {"metis", "floorline"}  # of these, give slices where a chip has such rules, and say so
+SLICES_INSTEAD = "floorline"  # the default gives slices where a chip has such rules, and says so
 
 
 def partition(network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
@@ -48,7 +48,7 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     method = options.partitioner if callable(options.partitioner) else PARTITIONERS.get(options.partitioner)
     if method is None:
         raise OptionError(unknown_choice("partitioner", options.partitioner, PARTITIONERS))
-    if options.partitioner in BREAKS_RULES - SLICES_INSTEAD and has_rules(chip):
+    if options.partitioner in BREAKS_RULES - {SLICES_INSTEAD} and has_rules(chip):
         raise OptionError(
             f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "
             "cannot keep; use partitioner='sequential'"
@@ -65,7 +65,7 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
 
 def method_warnings(chip: Chip, options: Options) -> list[str]:
     """What the partitioner does otherwise on this chip, as sentences."""
-    if options.partitioner not in SLICES_INSTEAD or not has_rules(chip):
+    if options.partitioner != SLICES_INSTEAD or not has_rules(chip):
         return []
     return [f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "
             "cannot keep: cores are cut as with partitioner='sequential'"]  # fmt: skip

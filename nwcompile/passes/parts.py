@@ -21,7 +21,6 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import DENSE, SPARSE
 from nwcompile.kernels import cpu_partition as kernels
 from nwcompile.passes import capacity
-from nwcompile.passes.core_rules import has_rules
 from nwcompile.passes.sequential import halve_heaviest, in_order, sequential, site_orders
 
 GROWTH = 1.25
@@ -35,11 +34,9 @@ def cores_of_parts(
 
     `parts_for(limits int64[part, resource])` gives the part of every neuron, int32[neuron], one for each core of these
     limits; the cores are tried by the largest first. `method` is its name in errors. Core rules
-    (`nwcompile.passes.core_rules`) cannot be kept: for a chip with any, these are the slices of `sequential`. The
-    result may exceed the chip: `partition` judges it.
+    (`nwcompile.passes.core_rules`) are not kept: `partition` refuses these methods for a chip with any. The result may
+    exceed the chip: `partition` judges it.
     """
-    if has_rules(chip):
-        return sequential(network, chip, activity, options)
     fan, load = capacity.fan_in(network, chip), capacity.synaptic_load(network, activity)
     limits = capacity.site_limits(chip)
     limits = limits[site_orders(limits)[-1]][: capacity.n_usable(chip)]

@@ -78,7 +78,7 @@ def test_compile_shares_no_core_where_a_rule_forbids_it_and_says_how_it_cut(rule
     assert warning not in told.manifest["warnings"]
 
 
-@pytest.mark.parametrize("method", ["striped", "streaming", "kernighan-lin"])
+@pytest.mark.parametrize("method", ["striped", "streaming", "kernighan-lin", "metis"])
 def test_method_that_cannot_keep_a_rule_is_refused(method):
     with pytest.raises(nw.OptionError) as error:
         nw.compile(dense_net(2, 40, 40), small_chip(core__max_layers=1), options=nw.Options(partitioner=method))
