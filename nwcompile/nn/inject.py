@@ -10,6 +10,7 @@ from nwcompile.ir.chip_sections import Variation
 from nwcompile.nn.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.mismatch import Mismatch
 from nwcompile.nn.prepare import Prepared
+from nwcompile.nn.quantized import QuantizedNetwork
 from nwcompile.sim.variation import verify_variation
 
 WEIGHED = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
@@ -44,11 +45,14 @@ def inject_mismatch(
     pass before the first call is a ModelError. In eval mode there is no mismatch, unless `prepare_net` is asked for it.
     The weight of a Linear or Conv becomes a parametrization (torch.nn.utils.parametrize): optimizers keep their
     parameter, but in a state_dict it has another name, so save the model after `inject_mismatch(model, weight=0)`.
-    Raises OptionError for numbers out of range, ModelError where nothing in the model has what is to deviate.
+    Raises OptionError for numbers out of range, ModelError where nothing in the model has what is to deviate, and for a
+    QuantizedNetwork, whose integers are the program's.
     """
     given = Variation(weight, threshold, leak)
     verify_variation(given)
     wanted = {kind: float(deviation) for kind, deviation in asdict(given).items() if deviation is not None}
+    if any(wanted.values()):
+        _refuse_quantized(model)
     for kind, deviation in wanted.items():
         if deviation and not any(_has_place(module, kind) for module in model.modules()):
             layers = "Linear, Conv or LIFSynapse" if kind == "weight" else "LIFLayer"
@@ -56,6 +60,16 @@ def inject_mismatch(
     for kind, deviation in wanted.items():
         _inject(model, kind, deviation)
     return model
+
+
+def _refuse_quantized(model: torch.nn.Module) -> None:
+    found = next((name for name, module in model.named_modules() if isinstance(module, QuantizedNetwork)), None)
+    if found is not None:
+        raise ModelError(
+            f"{found or 'the model'} (QuantizedNetwork) computes the integers of the compiled program, which cannot "
+            "deviate; inject into the float model that nn.quantize_aware is given, train it so, and take that back "
+            "with weight=0 before nn.quantize_aware; nwcompile robustness tells what devices of the result lose"
+        )
 
 
 def _has_place(module: torch.nn.Module, kind: str) -> bool:

@@ -167,6 +167,18 @@ def test_injected_mismatch_out_of_range_or_without_a_place_is_refused(given, kin
     assert str(error.value) == ("weight=0.1: the model has no Linear, Conv or LIFSynapse whose weight could deviate")
 
 
+@pytest.mark.parametrize("is_part", [False, True])
+def test_injected_mismatch_is_refused_where_integers_are_trained(is_part):
+    module = nn.quantize_aware(torch.nn.Sequential(torch.nn.Linear(3, 2), nn.LIFLayer(2, 10e-3)), "tiny")
+    with pytest.raises(ModelError) as error:
+        nn.inject_mismatch(torch.nn.Sequential(torch.nn.Linear(3, 3), module) if is_part else module, weight=0.1)
+    assert str(error.value) == (
+        f"{'1' if is_part else 'the model'} (QuantizedNetwork) computes the integers of the compiled program, which "
+        "cannot deviate; inject into the float model that nn.quantize_aware is given, train it so, and take that back "
+        "with weight=0 before nn.quantize_aware; nwcompile robustness tells what devices of the result lose"
+    )
+
+
 def test_injected_mismatch_that_is_refused_leaves_the_model_as_it_was():
     model = torch.nn.Sequential(torch.nn.Linear(3, 2))
     with pytest.raises(ModelError):
