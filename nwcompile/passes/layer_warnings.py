@@ -8,6 +8,11 @@ from nwcompile.passes.state_range import StateRange, state_bits
 
 SATURATED = 0.95  # share of neurons and steps that fire
 ALWAYS_ON = 0.05  # share of neurons that fire in every step
+# Rounding error of weights, over their root mean square, from which accuracy goes: the nets of benchmarks/convert.py
+# and examples/mnist_snn.py have at most 0.16 at 4 bits and more, and lose at most 0.5 points there; with 3 bits or
+# units of 1/255 they have 0.2 to 0.3 and lose up to 1 point, with 1 or 2 bits 0.4 to 0.9 and lose 1 to 21 points.
+COARSE = 0.2
+ALIKE = 90.0  # per cent of spikes alike with which a layer is well whatever its weights have lost
 
 
 def input_warnings(x: dict[str, np.ndarray]) -> list[str]:
@@ -68,6 +73,27 @@ def number_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> list
             "larger; scale its input or take a chip with wider states"
         )
     return warnings
+
+
+def rounding_warnings(row: dict, layer: Layer, scaled: Scaled) -> list[str]:
+    """Weights that rounding has changed so much that accuracy is at stake, and whether bits or room are short."""
+    error, agreement = row["weight_error_rms"], row["spike_agreement_percent"]
+    is_gone = not any(w.effective.any() for w in scaled.weights)
+    if error < COARSE or is_gone or (agreement is not None and agreement >= ALIKE):
+        return []
+    pairs = zip(layer.grids, scaled.weights, strict=True)
+    if any(grid.spacing(w.exponent) > 1 for grid, w in pairs):
+        advice = f"give it more bits than {layer.bits}, or train it with nn.quantize_aware"
+    else:
+        largest = max(np.abs(w.effective).max(initial=0) for w in scaled.weights)
+        advice = (
+            f"the largest is {largest:.0f} there, because its threshold, biases or currents are so much larger; scale "
+            "its input up (of nw.convert and nw.encode: a larger unit), or take a chip with wider states"
+        )
+    return [
+        f"layer {row['layer']!r}: the chip's weights differ from the float ones by {100 * error:.0f} % (root mean "
+        f"square), and from {100 * COARSE:.0f} % on networks lose accuracy; {advice}"
+    ]
 
 
 def range_warnings(row: dict, found: StateRange, chip: Chip) -> list[str]:

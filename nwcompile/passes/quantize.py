@@ -1,6 +1,6 @@
 """Quantize: a float network in the chip's integers, layer by layer, each at the scale that keeps its spikes closest."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -11,7 +11,13 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
 from nwcompile.passes.channel_scale import per_channel
-from nwcompile.passes.layer_warnings import activity_warnings, input_warnings, number_warnings, range_warnings
+from nwcompile.passes.layer_warnings import (
+    activity_warnings,
+    input_warnings,
+    number_warnings,
+    range_warnings,
+    rounding_warnings,
+)
 from nwcompile.passes.quantization_table import kept_row, rates, scaled_row, states
 from nwcompile.passes.scale_search import Evidence, choose, peak_current
 from nwcompile.passes.scaled_layer import Direct, Layer, Scaled, describe
@@ -58,7 +64,12 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
     """
     if network.is_fixed:
         return _kept(network, chip, calibration, options)
-    return described(choose_scales(network, chip, calibration, options), chip)
+    found = choose_scales(network, chip, calibration, options)
+    quantized = described(found, chip)
+    warnings = list(quantized.warnings)
+    for row in quantized.table:  # only here: a network that is trained in integers gets over it
+        warnings += rounding_warnings(row, found.layers[row["layer"]], found.scaled[row["layer"]])
+    return replace(quantized, warnings=warnings)
 
 
 @dataclass(frozen=True, eq=False)

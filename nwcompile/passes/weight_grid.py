@@ -101,10 +101,13 @@ class WeightGrid:
             return np.where(target < 0, low, high)
         return np.clip(np.rint(target / spacing) * spacing, low, high)
 
+    def spacing(self, exponent: int) -> float:
+        """How far apart effective weights lie at an exponent, at least 1."""
+        return max(self.step * 2.0**exponent, 1.0)
+
     def _ends(self, exponent: int) -> tuple[float, float, float]:
         """Least and largest effective weight, and how far apart they lie."""
-        unit = 2.0**exponent
-        spacing = max(self.step * unit, 1.0)
+        unit, spacing = 2.0**exponent, self.spacing(exponent)
         if self.is_binary:
             high = min(self.high * unit, self.effective_limit)
             return -high, high, spacing

@@ -251,6 +251,36 @@ def test_quantize_warns_of_a_layer_that_dies_on_the_chip():
     ]
 
 
+DIFFER = (
+    "layer 'a': the chip's weights differ from the float ones by {} % (root mean square), and from 20 % on networks "
+)
+
+
+def test_quantize_warns_of_weights_that_few_bits_have_changed_much():
+    network = one_layer(np.random.default_rng(0).normal(size=(30, 20)), NeuronSpec(threshold=2.0), 20)
+    assert quantize(network, LOIHI, None, Options(bits=4)).warnings == []
+    assert quantize(network, LOIHI, None, Options(bits=2)).warnings == [
+        f"{DIFFER.format(39)}lose accuracy; give it more bits than 2, or train it with nn.quantize_aware"
+    ]
+
+
+def test_quantize_warns_of_weights_that_a_large_threshold_leaves_no_room():
+    network = one_layer(np.random.default_rng(0).normal(size=(30, 20)), NeuronSpec(threshold=1.3e5), 20)
+    assert quantize(network, TINY, None, Options()).warnings == [
+        f"{DIFFER.format(29)}lose accuracy; the largest is 4 there, because its threshold, biases or currents are so "
+        "much larger; scale its input up (of nw.convert and nw.encode: a larger unit), or take a chip with wider states"
+    ]
+
+
+def test_quantize_does_not_warn_of_weights_that_changed_where_spikes_did_not():
+    network = one_layer([[0.1, 1.0]], NeuronSpec(threshold=0.05, beta=0.5))
+    x = np.zeros((2, 8, 2))
+    x[:, ::2, 0] = 1  # the large weight meets no spike
+    quantized = quantize(network, LOIHI, x, Options(bits=2))
+    assert quantized.table[0]["weight_error_rms"] > 0.4 and quantized.table[0]["spike_agreement_percent"] == 100
+    assert quantized.warnings == []
+
+
 @pytest.mark.parametrize(
     ("spec", "warning"),
     [
