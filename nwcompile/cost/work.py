@@ -93,8 +93,18 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
 
 
 def link_busy(chip: Chip, link_flits: np.ndarray) -> np.ndarray:
-    """int64[H, link]: NoC cycles that each link is busy at least with so many flits; the lanes of a bus share them."""
-    return link_flits.astype(np.int64) * chip.link_cycles // chip.link_lanes
+    """int64[H, link]: least NoC cycles that each link needs for so many flits; the lanes of a bus share them.
+
+    That is what a link takes for them one after another; or, where that is more, the hops of as many as the buffers
+    that it leads to have slots for, side by side: a flit has its slot from when the link takes it until it goes on.
+    (Little, Oper. Res. 9(3), 1961: flits at a place = rate x time there.) So a link to another chip, whose hops are
+    long, may pass far fewer flits than it has cycles for.
+    """
+    flits = link_flits.astype(np.int64)
+    if chip.is_bus:
+        return flits * chip.link_cycles // chip.link_lanes
+    n_slots = chip.noc.buffer_flits * chip.noc.virtual_channels
+    return np.maximum(flits * chip.link_cycles, flits * chip.link_latency // n_slots)
 
 
 def link_place(chip: Chip, link: int) -> tuple[int, int, str]:

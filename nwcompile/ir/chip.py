@@ -206,6 +206,18 @@ class Chip:
         of_link[slow] = noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit
         return of_link
 
+    @cached_property
+    def link_latency(self) -> np.ndarray:
+        """int64[link]: NoC cycles from when a link takes a flit until that may go on from the buffer it leads to.
+
+        Links as in `link_cycles`; none on a bus, which has no such buffers.
+        """
+        noc, g = self.noc, self.grid
+        hop = np.tile([noc.hop_cycles_ew, noc.hop_cycles_ew, noc.hop_cycles_ns, noc.hop_cycles_ns], (len(g.is_open), 1))
+        if noc.chip_hop_cycles is not None:
+            hop[between_chips(g, noc.chip_columns, noc.chip_rows)] = noc.chip_hop_cycles
+        return np.concatenate([hop.reshape(-1), np.repeat([noc.inject_cycles, noc.eject_cycles], self.n_cores)])
+
     def limit(self, name: str) -> np.ndarray | None:
         """Limit `core.<name>` of every physical core, int64[core]; None where the chip has no such limit.
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.routing import HERE, between_chips, channels, ports
+from nwcompile.ir.routing import HERE, channels, ports
 from nwcompile.ir.trees import Trees
 from nwcompile.kernels.cpu_mesh import BRANCH, BUFFER, OUTPUT, PORT_BITS, SLOT, Mesh, Queues
 from nwcompile.kernels.cpu_wheel import wheel
@@ -23,14 +23,11 @@ def fabric(chip: Chip, tick: int = 1) -> tuple[Mesh, int]:
     down = np.where(is_local | inside, down, -1)
     node = np.where(is_local, n_routers + core, np.where(inside, neighbour, -1))
     entry = np.where(is_local, 0, (port ^ 1) * noc.virtual_channels)
-    hop = np.where(port < 2, noc.hop_cycles_ew, noc.hop_cycles_ns)
-    slow = between_chips(g, noc.chip_columns, noc.chip_rows)[router, np.minimum(port, 3)]
-    hop = np.where(slow & (noc.chip_hop_cycles is not None), noc.chip_hop_cycles or 0, hop)
-    latency = np.where(is_local, noc.eject_cycles, hop) * tick
     link = np.where(is_local, 4 * n_routers + chip.n_cores + core, router * 4 + port)
     output = np.zeros(len(port), OUTPUT)
-    for name, values in (("down", down), ("down_node", node), ("latency", latency), ("link", link), ("up_node", node),
-                         ("down_input", entry), ("held", chip.link_cycles[link] * tick)):  # fmt: skip
+    for name, values in (("down", down), ("down_node", node), ("latency", chip.link_latency[link] * tick),
+                         ("link", link), ("up_node", node), ("down_input", entry),
+                         ("held", chip.link_cycles[link] * tick)):  # fmt: skip
         output[name] = values
     table = Mesh(
         n_routers, n_ports, noc.virtual_channels, noc.buffer_flits, noc.speculative, tick, noc.route_cycles * tick,

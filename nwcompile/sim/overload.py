@@ -60,7 +60,7 @@ def stopped(
     """What to say of a step, `where` = (sample, hardware step), whose messages are stuck, or which takes too long.
 
     Accepted are the flits that reached a core or gate, offered those of all messages of the step (phase); the
-    bottleneck is the link that was busy longest.
+    bottleneck is the link that needs longest for its flits.
     """
     chip, n = program.chip, int(box.first[-1])
     is_tree = box.to[:n] >= chip.n_cores

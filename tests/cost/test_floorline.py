@@ -87,6 +87,29 @@ def test_floorline_counts_the_link_that_is_busy_longest_where_chips_are_joined()
     assert line.bottlenecks[1] == Bottleneck("traffic", link=4, share=2000 / 3000)
 
 
+def test_floorline_counts_the_hops_that_a_buffer_has_slots_for():
+    chip = small_chip(noc__chip_columns=2, noc__chip_hop_cycles=90, noc__buffer_flits=4, noc__virtual_channels=2)
+    flits = no_flits(chip)
+    flits[1, [0, 4]] = [1900, 400]  # 0: within a chip; 4: from (1, 0) east, 8 flits at a time take 90 cycles
+    line = floorline(three_core_program(chip), counters(), flits, 1)
+    assert line.bound_cycles.tolist() == [1000, 1000 + 400 * 90 // 8]
+    assert line.link.tolist() == [-1, 4]
+
+
+@pytest.mark.parametrize("n_slots", [1, 2, 8])
+def test_floorline_is_near_what_a_slow_link_takes(n_slots):
+    keys = {"noc__columns": 2, "noc__rows": 1, "noc__chip_columns": 1, "noc__chip_hop_cycles": 200}
+    chip = small_chip(**keys, noc__buffer_flits=n_slots)
+    network = dense_net(24, 24, 1)
+    cores = {"fc1": np.zeros(24, np.int64), "fc2": np.ones(1, np.int64)}
+    program = emit(network, schedule(network), Mapping.from_arrays(cores, chip.sites), chip, None, {})
+    run = simulate(program, np.ones((1, 4, 24), np.int64), backend="cycle")
+    line = floorline(program, run.counters, run.link_flits, run.n_samples)
+    assert (line.bound_cycles <= run.step_cycles).all()
+    link = line.work.link_cycles.argmax()
+    assert line.bound_cycles[link] > 0.8 * run.step_cycles[link]
+
+
 def test_floorline_of_phased_execution_pays_a_barrier_for_every_phase():
     chip = small_chip()
     network = dense_net(4, 6, 2)

@@ -248,7 +248,7 @@ def test_a_step_that_takes_too_long_names_its_link():
         simulate(program, x, "cycle")
     assert str(caught.value) == (
         "step 1 of sample 1 on small: not done after 209 cycles (noc.max_step_cycles), 8 of 8 flits offered were "
-        "accepted; the busiest link is (0, 0) port 0 inject; send less, place it again, or raise noc.max_step_cycles"
+        "accepted; the busiest link is (0, 0) port 1 eject; send less, place it again, or raise noc.max_step_cycles"
     )
     run = simulate(on_chip(program, noc__max_step_cycles=210), x, "cycle")
     assert run.step_cycles[1] == 210 + 2 * program.chip.barrier_cycles(1)
@@ -283,7 +283,7 @@ def test_a_run_that_we_let_hang_says_so(monkeypatch):
         simulate(program, x, "cycle")
     assert str(caught.value) == (
         "step 1 of sample 0 on small: not done after twice what its work would take one after another, "
-        "4 of 8 flits offered were accepted; the busiest link is (0, 0) port 0 inject; please report this chip file"
+        "4 of 8 flits offered were accepted; the busiest link is (0, 0) port 1 eject; please report this chip file"
     )
     monkeypatch.setattr("nwcompile.sim.cycle.run_samples", lambda *_: STUCK)
     with pytest.raises(BackendError) as caught:
