@@ -59,7 +59,9 @@ class H1v1Synapse(LIFSynapse):
 
     def effective_weight(self) -> torch.Tensor:
         """The weights that spikes are multiplied with, `[n_in, n_out]`."""
-        return self._once("weight", self.weight, self._made_from_weight)
+        differs = self.training and self.annealing is not None or self.mismatches["weight"].acts(self.training)
+        numbers = None if differs else (self.lif_threshold, self.limit, self.quantization_bits)
+        return self._once("weight", self.weight, self._made_from_weight, numbers)
 
     def _made_from_weight(self, spent: bool) -> torch.Tensor:
         source = self.weight * (1 / self.lif_threshold)
@@ -136,7 +138,10 @@ class H1v1Layer(LIFLayer):
 
     def effective_w_rec(self) -> torch.Tensor | None:
         """The recurrent weights that spikes are multiplied with, `[N, N]`; None in a layer without."""
-        return self._once("w_rec", self.w_rec, self._made_from_w_rec) if self.layer_topology == "RC" else None
+        if self.layer_topology != "RC":
+            return None
+        numbers = None if self.mismatches["weight"].acts(self.training) else (self.limit,)
+        return self._once("w_rec", self.w_rec, self._made_from_w_rec, numbers)
 
     def _made_from_w_rec(self, spent: bool) -> torch.Tensor:
         value = one_sign(self.w_rec.detach()).clamp(-self.limit, self.limit)

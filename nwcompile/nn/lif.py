@@ -225,7 +225,8 @@ class LIFLayer(Prepared):
     def neurons(self) -> Neurons:
         """What the layer computes with, as `nwcompile.nn.scan` takes it."""
         learns = self.taus.requires_grad and torch.is_grad_enabled()
-        beta = self.beta if learns else self._once("beta", self.taus, lambda spent: self.beta)
+        numbers = None if self.mismatches["leak"].acts(self.training) else (self.dt, self._dtype)
+        beta = self.beta if learns else self._once("beta", self.taus, lambda spent: self.beta, numbers)
         w_rec = self.effective_w_rec()
         dtype = beta.dtype
         thresholds = self.effective_thresholds().to(dtype)

@@ -17,6 +17,7 @@ from nwcompile.nn.state import is_freed
 
 WORD_BITS = 32
 DEVICES = ("cpu", "cuda")
+KERNEL_DTYPES = (torch.float32, torch.float64)
 
 
 @torch.library.custom_op("nwcompile::lif_scan", mutates_args=(), device_types=DEVICES)

@@ -7,8 +7,10 @@ import torch
 
 from nwcompile.nn.device import Movable
 from nwcompile.nn.mismatch import Mismatch
-from nwcompile.nn.ops import straight_through
+from nwcompile.nn.ops import KERNEL_DTYPES, is_plain, straight_through
 from nwcompile.nn.state import is_used_up
+
+MOST_KNOWN = 1 << 16  # numbers of a parameter that are compared with those of the batch before
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,12 +24,24 @@ class Made:
     spent: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Known:
+    """`value`, without a graph, is what `source` gives: a parameter's dtype, shape and bytes, and numbers beside it."""
+
+    source: tuple
+    value: torch.Tensor
+
+
 class Prepared(Movable):
-    """A layer that may compute with other numbers than its parameters; they are made once for all steps of a batch."""
+    """A layer that may compute with other numbers than its parameters; they are made once for all steps of a batch.
+
+    Where no gradient is wanted and a parameter is, bit for bit, what it was, nothing is computed again.
+    """
 
     def __init__(self):
         super().__init__()
         self._made: dict[str, Made] = {}
+        self._known: dict[str, Known] = {}
 
     def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
         """Forget what was made, for a new batch. `name`: of this layer in its model; see `prepare_net`."""
@@ -37,10 +51,13 @@ class Prepared(Movable):
         """Make the same again at the next step, for a graph of its own."""
         self._made = {}
 
-    def _once(self, key: str, source: torch.Tensor, make: Callable[[bool], torch.Tensor]) -> torch.Tensor:
+    def _once(
+        self, key: str, source: torch.Tensor, make: Callable[[bool], torch.Tensor], numbers: tuple | None = None
+    ) -> torch.Tensor:
         """What `make(spent)` gave last, unless `source`, the mode or the batch has changed since.
 
-        `spent`: a backward pass has gone through what was made before, and `prepare` was not called since.
+        `spent`: a backward pass has gone through what was made before, and `prepare` was not called since. `numbers`:
+        all that it is made of beside `source`; None where it is drawn for a batch.
         """
         if torch.compiler.is_compiling():
             return make(False)
@@ -49,9 +66,21 @@ class Prepared(Movable):
         if made and made.source is source and made.version == source._version and made.mode == mode:
             return made.value
         spent = made is not None and (made.spent or is_used_up(made.value))
-        value = make(spent)
+        value = make(spent) if numbers is None or has_graph else self._unless_known(key, source, make, numbers)
         self._made[key] = Made(value, source, source._version, mode, spent)
         return value
+
+    def _unless_known(self, key: str, source: torch.Tensor, make: Callable, numbers: tuple) -> torch.Tensor:
+        """A copy of what `make` gave for equal numbers; what it gives now, if there is none."""
+        given = source.detach()
+        is_small = given.numel() <= MOST_KNOWN and given.dtype in KERNEL_DTYPES
+        if not (is_small and is_plain(given) and given.device.type == "cpu"):
+            return make(False)
+        found = given.dtype, given.shape, given.numpy().tobytes(), numbers
+        known = self._known.get(key)
+        if known is None or known.source != found:
+            known = self._known[key] = Known(found, make(False))
+        return known.value.clone()
 
     def _deviating(self, key: str, parameter: torch.Tensor, mismatch: Mismatch) -> torch.Tensor:
         """A parameter times the factors of its mismatch, made once for a batch; without mismatch the parameter."""
@@ -66,11 +95,11 @@ class Prepared(Movable):
         return self._once(key, parameter, made)
 
     def _apply(self, fn, recurse=True):
-        self._made = {}
+        self._made, self._known = {}, {}
         return super()._apply(fn, recurse)
 
     def __getstate__(self):
-        return {**self.__dict__, "_made": {}}
+        return {**self.__dict__, "_made": {}, "_known": {}}
 
 
 def prepare_net(model: torch.nn.Module, seed: int | None = None, mismatch_in_eval: bool = False) -> None:

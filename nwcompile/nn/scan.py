@@ -8,10 +8,10 @@ import torch
 from nwcompile.errors import BackendError, OptionError, unknown_choice
 from nwcompile.nn import cpu, ops
 from nwcompile.nn.device import MOST_RECURRENT, kernels
+from nwcompile.nn.ops import KERNEL_DTYPES
 from nwcompile.nn.surrogate import kernel_form
 
 RESETS = tuple(cpu.RESETS)
-KERNEL_DTYPES = (torch.float32, torch.float64)
 HALF = (torch.float16, torch.bfloat16)
 FORMS = ("float", "uint8", "bits")
 

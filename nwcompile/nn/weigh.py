@@ -4,8 +4,8 @@ import torch
 
 from nwcompile.nn import cpu, ops
 from nwcompile.nn.buffers import new
+from nwcompile.nn.ops import KERNEL_DTYPES
 
-KERNEL_DTYPES = (torch.float32, torch.float64)
 MOST_WEIGHTS = 1 << 16  # that a core's cache holds beside the spikes
 
 

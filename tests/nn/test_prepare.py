@@ -147,3 +147,70 @@ def test_training_may_go_on_from_inference_mode(family):
         other(x)
     assert torch.equal(other(x)[1], mem)
     assert net[0].weight.grad.abs().sum() > 0
+
+
+def made_counted(synapse):
+    """A list that has an entry for every time that the synapse makes its weights."""
+    calls, make = [], synapse._made_from_weight
+    synapse._made_from_weight = lambda spent: calls.append(spent) or make(spent)
+    return calls
+
+
+def test_weights_that_are_as_before_are_not_made_again_for_a_batch_without_gradients():
+    synapse = nn.H1v2Synapse(4, 12, init=torch.full((4, 12), 0.25))
+    calls, x = made_counted(synapse), random(3, 4)
+    with torch.no_grad():
+        first = synapse(x)
+        nn.prepare_net(synapse)
+        assert torch.equal(synapse(x), first) and len(calls) == 1
+        nn.prepare_net(synapse)
+        synapse.weight.data[2, 3] = 0.75  # of which torch's version counter knows nothing
+        assert synapse.effective_weight()[2, 3] == 0.75 and len(calls) == 2
+        nn.prepare_net(synapse)
+        synapse.lif_threshold = 0.5
+        assert synapse.effective_weight()[2, 3] == 1.5
+    nn.prepare_net(synapse)
+    synapse(x).sum().backward()
+    assert synapse.weight.grad.abs().sum() > 0 and len(calls) == 4
+
+
+def test_weights_that_were_handed_out_and_changed_are_right_in_the_next_batch():
+    synapse = nn.H1v2Synapse(4, 12)
+    with torch.no_grad():
+        expected = synapse.effective_weight().clone()
+        synapse.effective_weight().zero_()
+        nn.prepare_net(synapse)
+        assert torch.equal(synapse.effective_weight(), expected)
+
+
+def test_mismatch_is_drawn_anew_for_every_batch_without_gradients():
+    synapse, layer = nn.H1v2Synapse(4, 12, stddev=0.1), nn.H1v2Layer(12, ileak_mismatch=0.1, layer_topology="RC")
+    found = []
+    with torch.no_grad():
+        for _ in range(3):
+            nn.prepare_net(torch.nn.Sequential(synapse, layer), seed=1)
+            found.append((synapse.effective_weight(), layer.neurons().beta))
+    assert all(not torch.equal(a, b) for k in range(2) for a, b in zip(found[k], found[k + 1], strict=True))
+
+
+def test_weights_under_annealing_are_made_anew_for_every_batch():
+    synapse = nn.H1v2Synapse(4, 12, init=random(4, 12))
+    with torch.no_grad():
+        signed = synapse.effective_weight()
+        annealing = nn.SignAnnealing(synapse, 3)
+        found = [signed]
+        for _ in range(2):
+            nn.prepare_net(synapse)
+            found.append(synapse.effective_weight())
+            annealing.step()
+        assert not torch.equal(found[0], found[1]) and not torch.equal(found[1], found[2])
+        nn.prepare_net(synapse.eval())
+        assert torch.equal(synapse.effective_weight(), signed)
+
+
+def test_a_layer_follows_a_change_of_its_time_step():
+    layer = nn.H1v1Layer(3, 2e-3, 1e-3)
+    for dt in (1e-3, 4e-3):
+        layer.dt = dt
+        nn.prepare_net(layer)
+        assert torch.equal(layer.neurons().beta, layer.beta)
