@@ -8,8 +8,8 @@ net half-way and have the same epochs. `sinabs_mnist`: the weights in ../shared/
 by others; calibrated on 100 images of one half and tested on the other, both ways.
 `input`: constant current (pixels in every step; on the chip a count of `1/15` in every step that adds up to it) or
 Bernoulli spikes. `drop`: points lost against `ann`, the net with plain ReLUs. The chip is an imagined one with 8-bit
-weights, `unipolar` one without negative spikes; all of its answers are those of `sequence`, and one image a fold goes
-through all backends (`agree`).
+weights, `unipolar` one without negative spikes, `loihi1` that chip, whose neurons reset to zero and take single spikes;
+all of its answers are those of `sequence`, and one image a fold goes through all backends (`agree`).
 """
 
 import argparse
@@ -56,6 +56,11 @@ class Case:
     every: int = 1
 
     @property
+    def unit(self) -> float:
+        """What a 1 of the input is worth."""
+        return UNIT if self.chip in ("chip", "unipolar") and self.kind == "current" else 1.0
+
+    @property
     def row(self) -> dict:
         return {"method": self.method, "T": self.steps, "input": self.kind, "on": self.chip or "float"}
 
@@ -68,6 +73,8 @@ MNIST_CASES = (
     Case("quantized", 8, goal=0.5),
     Case("quantized", 8, chip="chip"),
     Case("quantized", 8, chip="unipolar"),
+    Case("percentile", 16, chip="loihi1"),
+    Case("percentile", 64, chip="loihi1"),
 )
 SINABS_CASES = (Case("percentile", 32, goal=97.0), Case("percentile", 32, chip="chip", every=5))
 
@@ -120,16 +127,16 @@ def spikes(images: np.ndarray, case: Case, seed: int) -> np.ndarray:
     """What the network of that case takes for images [n, 1, 28, 28]."""
     if case.chip is None and case.kind == "current":
         return np.broadcast_to(images[:, None], (len(images), case.steps, *images.shape[1:]))
-    return nw.encode(images, case.steps, case.kind, UNIT if case.kind == "current" else 1.0, seed)
+    return nw.encode(images, case.steps, case.kind, case.unit, seed)
 
 
 def converted(ann: torch.nn.Module, calibration: np.ndarray, case: Case) -> nw.Network | nw.Program:
     """The network of that case, compiled where it goes on a chip."""
-    unit = UNIT if case.chip is not None and case.kind == "current" else 1.0
-    network = nw.convert(ann, calibration[:N_CALIBRATION], case.steps, case.method, unit=unit)
+    reset = "zero" if case.chip == "loihi1" else "subtract"
+    network = nw.convert(ann, calibration[:N_CALIBRATION], case.steps, case.method, unit=case.unit, reset=reset)
     if case.chip is None:
         return network
-    chip = nw.Chip.load("tiny").replace(CHIP)
+    chip = nw.Chip.load("loihi1") if case.chip == "loihi1" else nw.Chip.load("tiny").replace(CHIP)
     chip = chip.replace({"neuron.spikes": ["binary", "multi"]}) if case.chip == "unipolar" else chip
     return nw.compile(network, chip, spikes(calibration[:N_CHIP_CALIBRATION], case, 1), nw.Options(placer="row-major"))
 

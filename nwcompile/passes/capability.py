@@ -1,6 +1,7 @@
 """Capability: what the layers and connections of a network ask of the chip's neurons, synapses and delays."""
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
@@ -25,13 +26,13 @@ def neuron_violations(node: Node, chip: Chip, has_bias: bool, on_multi_spike: st
     spec, can = node.neuron, chip.neuron
     reset = "zero" if spec.reset == "value" and not np.any(spec.reset_value) else spec.reset
 
-    def lacks(key: str, used, has, advice: str):
-        advice = f"{advice}, or take a chip whose neuron.{key} has it"
+    def lacks(key: str, used: str, has, advice: str, shipped: str = ""):
+        advice = f"{advice}, or take a chip whose neuron.{key} has it{shipped}"
         return Violation(key.replace("_", " "), node.name, used, ", ".join(str(word) for word in has), advice)
 
     if spec.fires:
         if reset not in can.reset:
-            yield lacks("reset", reset, can.reset, f"train {node.name} with reset {can.reset[0]!r}")
+            yield lacks("reset", reset, can.reset, _reset_advice(node, chip), _resetting(reset))
         if spec.reset != "none" and spec.reset_timing not in can.reset_timing:
             advice = f"train {node.name} with reset_timing {can.reset_timing[0]!r}"
             yield lacks("reset_timing", spec.reset_timing, can.reset_timing, advice)
@@ -52,6 +53,21 @@ def neuron_violations(node: Node, chip: Chip, has_bias: bool, on_multi_spike: st
         yield lacks("bias", "a bias", ["no bias"], f"train {node.name} without bias")
     if spec.fixed is not None:
         yield from _number_violations(node, spec, chip)
+
+
+def _reset_advice(node: Node, chip: Chip) -> str:
+    """What to train instead; neurons without leak that subtract are most likely converted ones."""
+    spec, has = node.neuron, chip.neuron.reset
+    is_converted = spec.fixed is None and spec.reset == "subtract" and np.all(spec.beta == 1) and "zero" in has
+    how = " (nw.convert: reset='zero')" if is_converted else ""
+    return f"train {node.name} with reset {has[0]!r}{how}"
+
+
+@cache
+def _resetting(reset: str) -> str:
+    """The shipped chips whose neurons can reset so, in brackets."""
+    names = [name for name in Chip.names() if reset in Chip.load(name).neuron.reset]
+    return f" ({', '.join(names)})"
 
 
 def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[Violation]:

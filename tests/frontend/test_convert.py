@@ -192,6 +192,23 @@ def test_convert_compiles_and_all_backends_agree(spikes):
     assert (run.output.sum(1).argmax(1) == wanted.output.sum(1).argmax(1)).mean() >= 0.8
 
 
+def test_convert_with_reset_to_zero_fits_chips_that_cannot_subtract():
+    net, chip = conv_net(), nw.Chip.load("loihi1")
+    with pytest.raises(nw.FitError) as error:
+        nw.compile(nw.convert(net, X, 8), chip)
+    assert str(error.value).splitlines()[1] == (
+        "  reset  2  subtract of zero  train 2 with reset 'zero' (nw.convert: reset='zero'), or take a chip whose "
+        "neuron.reset has it (h1v1, h1v2, ladderbus, speck, spinnaker2, tiny, truenorth)"
+    )
+    n_steps = 64
+    network, x = nw.convert(net, X, n_steps, reset="zero"), nw.encode(X, n_steps)
+    program = nw.compile(network, chip, x)
+    assert nw.crosscheck(program, x[:1]).agree
+    found = nw.simulate(program, x, backend="sequence").spikes["2"].mean(1) * float(network.node("2").neuron.threshold)
+    wanted = values_of(net, 2)
+    assert np.abs(found - wanted).mean() < 0.05 * wanted.max()
+
+
 @pytest.mark.parametrize("bits", [8, 4])
 def test_convert_residual_network_of_signed_input_agrees_in_all_backends(bits):
     torch.manual_seed(3)

@@ -142,6 +142,9 @@ def test_convert_refuses(ann, calibration, text):
         ({"percentile": 0}, "percentile=0 must be a number above 0, at most 100"),
         ({"unit": 1e-60}, "unit=1e-60 is out of the range of float32; scale the samples to 0..1"),
         ({"unit": -1}, "unit=-1 must be a number above 0: what a 1 of the input is worth"),
+        ({"reset": "none"}, "unknown reset 'none'; choose one of: subtract, zero"),
+        ({"method": "quantized", "reset": "zero"}, "method 'quantized' takes spikes back, for which neurons have to "
+         "subtract; use method='percentile', on a network with plain ReLUs, with reset='zero'"),
         ({"method": "quantized"}, "method 'quantized' needs an nn.QuantizedReLU in the place of every ReLU, trained as "
          "that; plain ones: '1', '3'; replace and train them, or use method='percentile'"),
     ],
@@ -152,4 +155,4 @@ def test_convert_refuses_options(options, text):
 
 def test_convert_refuses_a_quantized_relu_whose_step_was_never_set():
     text = "QuantizedReLU has no step yet; train it for a batch, call calibrate(x), or give step="
-    assert text in refused(net(QuantizedReLU(8)), X, 8, "quantized")
+    assert refused(net(QuantizedReLU(8)), X, 8, "quantized") == text

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, NwError
 from nwcompile.frontend.torch.functional import FUNCTIONS
 from nwcompile.frontend.torch.inputs import uncompiled, unwrapped
 from nwcompile.frontend.torch.kinds import is_foreign_neuron, kind_of
@@ -179,6 +179,8 @@ def activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarray]:
     try:
         for start in range(0, len(samples), BATCH):
             net.module(samples[start : start + BATCH].clone())
+    except NwError:
+        raise
     except Exception as e:
         text = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise ModelError(

@@ -19,12 +19,13 @@ from nwcompile.nn import QuantizedReLU
 
 MOST_STEPS = 1 << 20
 LEAST_UNIT = 2.0**-126  # the smallest normal float32
+RESETS = ("subtract", "zero")
 EXAMPLES = 2  # samples that the network's structure is read on
 
 
 def convert(
     ann: torch.nn.Module, calibration, steps: int, method: str = "percentile", percentile: float = 99.9,
-    unit: float = 1.0,
+    unit: float = 1.0, reset: str = "subtract",
 ) -> Network:  # fmt: skip
     """The float network of integrate-and-fire neurons that computes a trained ReLU network in `steps` steps.
 
@@ -42,6 +43,9 @@ def convert(
       early (spikes `gated`, the calcium-gated bipolar neuron of Gao et al., Front. Neurosci. 2023). On a chip without
       negative spikes they send none, with a warning.
 
+    `reset` "zero" is for chips whose neurons cannot subtract: what a membrane has beyond the threshold is lost with
+    each spike, so that it takes more steps to come as close.
+
     The input of the network is the sample, in every step, as real numbers (constant current), or whole numbers of
     `unit`, which a chip takes: `nwcompile.encode` makes them. Logits are the mean of the output over the steps. Raises
     ModelError for modules that no spikes can stand for (all of them), a layer that is never active on the calibration,
@@ -51,6 +55,13 @@ def convert(
         raise ModelError(f"convert takes a torch.nn.Module, not {type(ann).__name__}")
     if not isinstance(method, str) or method not in METHODS:
         raise OptionError(unknown_choice("method", method, METHODS))
+    if not isinstance(reset, str) or reset not in RESETS:
+        raise OptionError(unknown_choice("reset", reset, RESETS))
+    if method == "quantized" and reset != "subtract":
+        raise OptionError(
+            "method 'quantized' takes spikes back, for which neurons have to subtract; use method='percentile', on a "
+            f"network with plain ReLUs, with reset={reset!r}"
+        )
     steps = _verified(steps, percentile, unit)
     verify_finite(unwrapped(ann))
     net = traced(ann)
@@ -63,7 +74,7 @@ def convert(
     for path in net.relus:
         net.module.set_submodule(path, torch.nn.ReLU())
     spikes = "gated" if method == "quantized" else "binary"
-    neuron = NeuronSpec(strict=False, reset="subtract", spikes=spikes)
+    neuron = NeuronSpec(strict=False, reset=reset, spikes=spikes)
     answer = add_answer(net)
     network = from_torch(net.module, samples[:EXAMPLES], layout="B", relu=neuron)
     return _balanced(network if answer is None else _answering(network, *answer), worth, steps, unit)
