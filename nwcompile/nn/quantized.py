@@ -9,6 +9,7 @@ import torch
 
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
@@ -53,13 +54,15 @@ class QuantizedNetwork(torch.nn.Module):
         if network.is_fixed:
             raise ModelError("the network is in integers already; give the float network to train it")
         network.verify()
+        given = network
         network = drop_zeros(with_widths(network, self.chip, self.options), self.chip)
-        network, self._unsigned = unipolar(network, self.chip, on_multi_spike)
+        network, unsigned = unipolar(network, self.chip, on_multi_spike)
         estimate(network, self.chip, on_multi_spike)
         self.float_network = normalize(network)
+        self._lasting = [*unsigned, *_pruned_whole(self.float_network)]
         self.names = self.float_network.layers
         learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
-        trained = _trained(network, self.float_network)
+        trained = _trained(given, self.float_network)
         surrogate = named(surrogate)
         self.layers = torch.nn.ModuleList(
             QuantizedLayer(self.float_network, name, self.chip, trained[name], learned, surrogate, detach_reset)
@@ -82,7 +85,7 @@ class QuantizedNetwork(torch.nn.Module):
             layer.verify()
         found = choose_scales(self._as_float(), self.chip, calibration, self.options)
         quantized = described(found, self.chip)
-        self.table, self.warnings = quantized.table, [*self._unsigned, *quantized.warnings]
+        self.table, self.warnings = quantized.table, [*self._lasting, *quantized.warnings]
         for name, layer in zip(self.names, self.layers, strict=True):
             layer.pin(Pin.of(found.layers[name], found.scaled[name]))
         for text in self.warnings:
@@ -232,10 +235,21 @@ def _most(neuron: NeuronSpec) -> float:
     return 1.0 if neuron.spikes != "multi" else float(limit // np.min(neuron.threshold))
 
 
+def _pruned_whole(network: Network) -> list[str]:
+    """Warnings of connections of which `drop_zeros` has left nothing to train."""
+    return [
+        f"all weights from {c.source!r} to {c.target!r} are 0 and stay 0, as pruned ones do; begin with other weights "
+        "to train them"
+        for c in network.connections
+        if isinstance(c, Sparse) and not np.size(c.weight)
+    ]
+
+
 def _trained(network: Network, normal: Network) -> dict[str, tuple[bool, ...]]:
     """For each connection into each layer of the normalized network, whether weights of the network are in it.
 
-    Pooling, batch norm alone, and connections that only move spikes (weights of 0 and 1) hold nothing to train.
+    Pooling, batch norm alone, and connections that only move spikes (lists of synapses of weight 1, as front ends make
+    them) hold nothing to train.
     """
     found: dict[str, tuple[bool, ...]] = {}
     for name in normal.layers:
@@ -248,7 +262,7 @@ def _learned_from(network: Network, name: str) -> dict[str, bool]:
     """By input or layer that a place is fed by, whether weights lie on some way from there."""
     found: dict[str, bool] = {}
     for c in network.into(name):
-        own = c.has_weight and not np.isin(c.weight, (0, 1)).all()
+        own = c.has_weight and not (isinstance(c, Sparse) and np.all(np.asarray(c.weight) == 1))
         is_junction = c.source in network.nodes and network.node(c.source).neuron is None
         before = _learned_from(network, c.source) if is_junction else {c.source: False}
         for source, learned in before.items():

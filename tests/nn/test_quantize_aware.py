@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import nwcompile as nw
 from nwcompile import nn
+from nwcompile.ir.connection import Sparse
+from nwcompile.ir.neuron import NeuronSpec
 from tests.chips import small_chip
 from tests.frontend.float_networks import networks
 
@@ -335,6 +337,33 @@ def test_quantize_aware_trains_no_pooling_and_no_copies():
     net = nn.Sequential(torch.nn.Conv2d(1, 2, 3), nn.LIFLayer(72, **LIF), torch.nn.AvgPool2d(2), nn.LIFLayer(18, **LIF))
     module = nn.quantize_aware(net, "loihi1", spikes(2, 3, 1, 8, 8))
     assert [p.requires_grad for layer in module.layers for p in layer.weights] == [True, False]
+
+
+@pytest.mark.parametrize("weight", [torch.ones(4, 6), torch.eye(6)[:4]])
+def test_quantize_aware_trains_weights_that_begin_with_0_and_1(weight):
+    net = nn.Sequential(torch.nn.Linear(6, 4), nn.LIFLayer(4, **LIF), torch.nn.Linear(4, 3), nn.LIFLayer(3, **LIF))
+    with torch.no_grad():
+        net[0].weight.copy_(weight)
+    module = nn.quantize_aware(net, "loihi1", spikes(2, 3, 6))
+    assert [p.requires_grad for layer in module.layers for p in layer.weights] == [True, True]
+
+
+def test_quantize_aware_warns_of_weights_that_are_all_0():
+    net = nn.Sequential(torch.nn.Linear(6, 4, bias=False), nn.LIFLayer(4, **LIF))
+    with torch.no_grad():
+        net[0].weight.zero_()
+    assert nn.quantize_aware(net, "loihi1").warnings[0] == (
+        "all weights from 'input' to '1' are 0 and stay 0, as pruned ones do; begin with other weights to train them"
+    )
+
+
+def test_quantize_aware_trains_no_lists_of_synapses_that_only_move_spikes():
+    neuron = NeuronSpec(beta=0.5)
+    moves, weighs = (Sparse("in", "a", np.arange(3), np.arange(3), weight) for weight in (np.ones(3), np.full(3, 0.5)))
+    for connection, trains in ((moves, False), (weighs, True)):
+        network = nw.Network.from_arrays({"a": (neuron, 3)}, [connection], {"in": 3})
+        module = nn.quantize_aware(network, "loihi1", spikes(2, 3, 3))
+        assert [p.requires_grad for p in module.layer("a").weights] == [trains]
 
 
 def test_quantize_aware_readouts_give_membranes_in_float_units():
