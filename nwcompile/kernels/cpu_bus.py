@@ -298,16 +298,17 @@ def add_up_links(bus, s):
 
 
 @kernel
-def replay_on_bus(bus, s, first, time, target, at, inject, arrive, last):
+def replay_on_bus(bus, s, first, time, target, at, interrupted, inject, arrive, last):
     """Send packets over an idle bus; ends when all have arrived, or at tick `last`.
 
     first: int64[tap + 1], time, target: int64[packet]: the packets of each tap, by time, and the taps that they go to;
-    at: int64[tap], the first packet of each to begin with. Writes inject, arrive: int64[packet], the beginning of the
-    slot and the arrival. A packet waits outside while the queue of its tap is full; what arrives is taken at once.
+    at: int64[tap], the first packet of each to begin with; interrupted: bool[1], set from outside to end before the
+    next slot. Writes inject, arrive: int64[packet], the beginning of the slot and the arrival. A packet waits outside
+    while the queue of its tap is full; what arrives is taken at once.
     """
     clear(bus, s)
     clock = np.int64(0)
-    while clock < last:
+    while clock < last and not interrupted[0]:
         soonest = last
         for a in range(at.shape[0]):
             while at[a] < first[a + 1] and time[at[a]] <= clock and has_room(bus, s, a):

@@ -26,6 +26,7 @@ class Timed(NamedTuple):
     after: np.ndarray  # int32[packet]: scratch: the next one of the same source
     inject: np.ndarray  # int64[packet], out
     arrive: np.ndarray  # int64[packet], out
+    interrupted: np.ndarray  # bool[1]: set from outside, to end before the next cycle
 
 
 SOURCE = np.dtype(
@@ -179,7 +180,7 @@ def replay_in_lockstep(m, c, packets, source, last):
             if soon < 0:
                 break
             time = soon
-        if time > last:
+        if time > last or packets.interrupted[0]:
             break
         while k < n_packets and packets.time[k] <= time:
             n_sources += queue_up(c, packets, source, k, n_sources)

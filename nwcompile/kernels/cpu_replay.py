@@ -20,6 +20,7 @@ class Packets(NamedTuple):
     inject: np.ndarray  # int64[packet], out: when its head leaves the source
     arrive: np.ndarray  # int64[delivery], out: when its tail is at the sink
     delivery: np.ndarray  # int64[packet]: its first one
+    interrupted: np.ndarray  # bool[1]: set from outside, to end before the next event
 
 
 class Sources(NamedTuple):
@@ -112,7 +113,7 @@ def replay(m, q, packets, s, last):
             wake_at(q.wheel, m.n_routers + core, packets.time[packets.first[core]])
     while n_done < packets.arrive.shape[0]:
         time, node = next_node(q.wheel)
-        if node < 0 or time > last:
+        if node < 0 or time > last or packets.interrupted[0]:
             break
         if node < m.n_routers:
             look_at_router(m, q, node, time)

@@ -22,6 +22,7 @@ from nwcompile.kernels.cpu_bus import (
     replay_on_bus,
 )
 from nwcompile.kernels.cpu_bus_cores import BusCores
+from nwcompile.sim.parallel import alone
 
 
 def bus_of(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
@@ -101,7 +102,8 @@ def send_on_bus(chip: Chip, time, src, size, dst, last: int) -> tuple[np.ndarray
     order = np.lexsort((time, src))
     first = np.concatenate([[0], np.cumsum(np.bincount(src, minlength=chip.n_cores))]).astype(np.int64)
     found, sent = np.full((2, 2, len(time)), -1)
-    replay_on_bus(bus, s, first, time[order], dst[order], first[:-1].copy(), *found, last + 1)
+    interrupted, packets = np.zeros(1, bool), (time[order], dst[order])
+    alone(lambda: replay_on_bus(bus, s, first, *packets, first[:-1].copy(), interrupted, *found, last + 1), interrupted)
     found[1, found[1] > last] = -1
     sent[:, order] = found
     return *sent, np.abs(bus.position[src] - bus.position[dst]), s.flits

@@ -9,6 +9,7 @@ from nwcompile.kernels.cpu_first_come import N_NOW
 from nwcompile.kernels.cpu_lockstep import SOURCE, Timed, replay_in_lockstep
 from nwcompile.kernels.cpu_lockstep_cores import Lockstep
 from nwcompile.kernels.cpu_mesh import Mesh
+from nwcompile.sim.parallel import alone
 
 LARGEST_CALENDAR = 1 << 24  # numbers
 SLOWEST_LINK = 8  # cycles a flit; who waits for a link is looked at in each of them
@@ -65,8 +66,9 @@ def send(mesh: Mesh, n_links: int, time, src, size, to, last: int) -> tuple[np.n
         time, src, size, to = time[order], src[order], size[order], to[order]
     inject, arrive = np.full((2, len(time)), -1)
     routers, source = _routers(mesh)
-    packets = Timed(time, src, to, size, np.empty(len(time), np.int32), inject, arrive)
-    replay_in_lockstep(routers, _calendar(mesh), packets, source, last)
+    packets = Timed(time, src, to, size, np.empty(len(time), np.int32), inject, arrive, np.zeros(1, bool))
+    calendar = _calendar(mesh)
+    alone(lambda: replay_in_lockstep(routers, calendar, packets, source, last), packets.interrupted)
     if order is not None:
         back = np.empty((2, len(time)), np.int64)
         back[:, order] = inject, arrive

@@ -18,6 +18,7 @@ from nwcompile.sim.bus import send_on_bus
 from nwcompile.sim.fabric import fabric, planted, queues
 from nwcompile.sim.lockstep import send as send_in_lockstep
 from nwcompile.sim.lockstep import suits
+from nwcompile.sim.parallel import alone
 
 PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
 LARGEST_SIZE = 1 << 16
@@ -117,8 +118,9 @@ def _send(mesh: Mesh, n_links: int, time, src, size, to, n_deliveries, last: int
     n_cores = len(mesh.inject_link)
     first = np.concatenate([[0], np.cumsum(np.bincount(src, minlength=n_cores))]).astype(np.int64)
     inject, arrive = np.full(len(time), -1), np.full(counts.sum(), -1)
-    packets = Packets(first, time, size, to.astype(np.int32), inject, arrive, delivery)
-    run_packets(mesh, q, packets, Sources(*np.zeros((4, n_cores), np.int64)), last)
+    packets = Packets(first, time, size, to.astype(np.int32), inject, arrive, delivery, np.zeros(1, bool))
+    sources = Sources(*np.zeros((4, n_cores), np.int64))
+    alone(lambda: run_packets(mesh, q, packets, sources, last), packets.interrupted)
     return inject, arrive, q.flits
 
 

@@ -54,6 +54,12 @@ def over_steps(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
+def alone(work: Callable[[], None], interrupted: np.ndarray) -> None:
+    """Do `work` in a thread of its own, so that Ctrl-C is heard meanwhile."""
+    with ThreadPoolExecutor(1) as pool, telling(interrupted):
+        pool.submit(work).result()
+
+
 @contextmanager
 def telling(interrupted: np.ndarray | None):
     """Set `interrupted[0]` at Ctrl-C."""

@@ -1,13 +1,16 @@
 """Ctrl-C: who waits for a run is free at once, and what is still at work learns of it."""
 
+import _thread
 import time
 
 import numpy as np
 import pytest
 
+from nwcompile.ir.chip import Chip
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle import ChipRun
-from nwcompile.sim.parallel import over_samples, over_steps
+from nwcompile.sim.noc import replay
+from nwcompile.sim.parallel import alone, over_samples, over_steps
 from tests.report.programs import spikes_in, three_cores
 
 
@@ -63,3 +66,33 @@ def test_a_run_that_is_interrupted_ends_before_its_next_step(monkeypatch, record
     monkeypatch.setattr(ChipRun, "__init__", interrupted)
     with pytest.raises(KeyboardInterrupt):
         simulate(three_cores(), spikes_in(), "cycle", record=record)
+
+
+def test_work_done_alone_hears_of_an_interrupt():
+    interrupted = np.zeros(1, bool)
+
+    def work() -> None:
+        _thread.interrupt_main()
+        until = time.monotonic() + 10
+        while not interrupted[0]:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+
+    with pytest.raises(KeyboardInterrupt):
+        alone(work, interrupted)
+
+
+@pytest.mark.parametrize(
+    "name, module, keys",
+    [("mesh_spec", "lockstep", {}), ("mesh_spec", "noc", {"noc.link_cycles_per_flit": 9}), ("ladderbus", "bus", {})],
+)
+def test_a_list_of_packets_that_is_interrupted_ends_before_its_next_cycle(monkeypatch, name, module, keys):
+    chip = Chip.load(name).replace(keys)
+    assert (replay(chip, [0], [0], [3], [1]).arrive > 0).all()
+
+    def interrupted(work, flag) -> None:
+        flag[0] = True
+        work()
+
+    monkeypatch.setattr(f"nwcompile.sim.{module}.alone", interrupted)
+    assert (replay(chip, [0], [0], [3], [1]).arrive == -1).all()
