@@ -21,11 +21,12 @@ def synapse_list(c: Connection, shape: tuple[int, ...]) -> tuple[np.ndarray, np.
 def _of_convolution(c: Conv2d, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     (_, rows, columns), (n_out, out_rows, out_columns) = c.geometry(shape)
     size, stride, padding, dilation = np.shape(c.weight), pair(c.stride), pair(c.padding), pair(c.dilation)
-    place = np.indices((*size, out_rows, out_columns)).reshape(6, -1)
-    y = place[4] * stride[0] - padding[0] + place[2] * dilation[0]
-    x = place[5] * stride[1] - padding[1] + place[3] * dilation[1]
-    inside = (y >= 0) & (y < rows) & (x >= 0) & (x < columns)
-    channel = place[0] // (n_out // c.groups) * size[1] + place[1]
-    pre = (channel * rows + y) * columns + x
-    post = (place[0] * out_rows + place[4]) * out_columns + place[5]
-    return pre[inside], post[inside], np.ravel_multi_index(tuple(place[:4, inside]), size)
+    every = (*size, out_rows, out_columns)
+    out, own, ky, kx, oy, ox = (a.astype(np.int32) for a in np.ogrid[tuple(slice(n) for n in every)])
+    y, x = oy * stride[0] - padding[0] + ky * dilation[0], ox * stride[1] - padding[1] + kx * dilation[1]
+    inside = np.broadcast_to((y >= 0) & (y < rows) & (x >= 0) & (x < columns), every)
+    pre = ((out // (n_out // c.groups) * size[1] + own) * rows + y) * columns + x
+    post = (out * out_rows + oy) * out_columns + ox
+    place = ((out * size[1] + own) * size[2] + ky) * size[3] + kx
+    pre, post, place = (np.broadcast_to(a, every)[inside] for a in (pre, post, place))
+    return pre, post, place

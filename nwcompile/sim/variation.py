@@ -22,12 +22,14 @@ What each kind of variation does, e drawn from a standard normal distribution, r
 Biases, resets to a value, clamps and refractory periods are as designed.
 """
 
+import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from numbers import Real
 
 import numpy as np
 
+from nwcompile.cost.wiring import synapse_count
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.connection import Connection, Conv2d, Sparse
@@ -39,6 +41,7 @@ FRACTION_BITS = 6  # of a unit of weight: one is rounded by less than 1 %
 LARGEST_WEIGHT_BITS = 27  # before mismatch: a factor up to 8 keeps the weights of every backend, 31 bits
 LARGEST_STATE_BITS = 32
 DECAY_BITS = 16
+SYNAPSE_BYTES = 30  # of memory a synapse, while a device is drawn and simulated
 STREAM = int.from_bytes(b"device")  # no other draw of this project has this spawn key
 KINDS = ("weight", "stuck", "threshold", "leak", "dead")
 
@@ -82,13 +85,24 @@ class Devices:
                 for name in network.layers}  # fmt: skip
 
     @cached_property
-    def _stored(self) -> list[tuple[Connection, np.ndarray, np.ndarray, int]]:
-        """Of each connection: itself, unrolled; its target neurons; the stored weight of each synapse; their number."""
-        return [self._unrolled(c) for c in self.program.network.connections]
+    def _stored(self) -> list[tuple[Connection, np.ndarray, np.ndarray | slice, int]]:
+        """Of each connection: itself, unrolled; its target neurons; the stored weight of each synapse; their number.
 
-    def _unrolled(self, c: Connection) -> tuple[Connection, np.ndarray, np.ndarray, int]:
+        Raises OptionError where the machine has not the memory for that.
+        """
+        network = self.program.network
+        n_synapses = sum(synapse_count(network, c) for c in network.connections)
+        if n_synapses * SYNAPSE_BYTES > (has := memory_bytes()):
+            raise OptionError(
+                f"devices whose weights differ are lists of their {n_synapses} synapses, which take about "
+                f"{n_synapses * SYNAPSE_BYTES / (1 << 30):.1f} GiB, and this machine has {has / (1 << 30):.1f}: vary "
+                "threshold and leak alone (convolutions stay kernels then), or a smaller network"
+            )
+        return [self._unrolled(c) for c in network.connections]
+
+    def _unrolled(self, c: Connection) -> tuple[Connection, np.ndarray, np.ndarray | slice, int]:
         pre, post, place = synapse_list(c, self.program.network.node(c.source).shape)
-        stored, n_stored = np.arange(len(place)), len(place)
+        stored, n_stored = slice(None), len(place)
         if not isinstance(c, Conv2d):
             return c, post, stored, n_stored
         weight = np.ravel(c.weight)
@@ -98,7 +112,9 @@ class Devices:
         return Sparse(c.source, c.target, pre, post, weight[place], c.delay), post, stored, n_stored
 
     def _connection(self, c: Connection, i: int, index: int, dead: np.ndarray) -> Connection:
-        """Connection i as device `index` has it; a convolution becomes its synapses, for they differ."""
+        """Connection i as device `index` has it; a convolution becomes its synapses, if they differ."""
+        if not (self.variation.weight or self.variation.stuck or dead.any()):
+            return c.replace(weight=(np.asarray(c.weight, np.int64) << self._finer[c.target][0]).astype(np.int32))
         c, post, stored, n_stored = self._stored[i]
         value = np.ravel(c.weight) * 2.0 ** self._finer[c.target][0]
         if self.variation.weight:
@@ -132,6 +148,11 @@ class Devices:
         shift_bits = fixed.shift_bits - (in_weight - in_state)
         fixed = type(fixed)(state_bits, decay_bits, shift_bits, fixed.overflow)
         return Node(node.name, shape, spec.replace(fixed=fixed, **changes))
+
+
+def memory_bytes() -> int:
+    """Of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def finer(network: Network, name: str) -> tuple[int, int]:

@@ -126,6 +126,26 @@ def test_device_kernel_of_a_chip_that_shares_has_one_weight_for_all_places_of_a_
     assert len(np.unique(of_second_channel[1])) > 32
 
 
+@pytest.mark.parametrize(
+    "varies, is_kernel", [({"threshold": 0.1, "leak": 0.1}, True), ({"weight": 0.1}, False), ({"dead": 0.5}, False)]
+)
+def test_device_keeps_convolutions_whose_weights_do_not_differ(varies, is_kernel):
+    c = device(of=program(conv_net((1, 8, 8), 2, padding=1)), **varies).network.connections[0]
+    assert isinstance(c, nw.Conv2d if is_kernel else nw.Sparse)
+
+
+def test_device_that_does_not_fit_in_memory_is_refused_before(monkeypatch):
+    monkeypatch.setattr("nwcompile.sim.variation.memory_bytes", lambda: 1 << 12)
+    of = program(dense_net(6, 40, spec=SPEC))
+    device(of=of, threshold=0.1)
+    with pytest.raises(nw.OptionError) as error:
+        device(of=of, weight=0.1)
+    assert str(error.value) == (
+        "devices whose weights differ are lists of their 240 synapses, which take about 0.0 GiB, and this machine has "
+        "0.0: vary threshold and leak alone (convolutions stay kernels then), or a smaller network"
+    )
+
+
 def test_device_thresholds_and_leaks_deviate_for_each_neuron():
     ideal = program(dense_net(6, 20_000, spec=SPEC), **{"core.max_neurons": 20_000, "core.synapse_bits": 1 << 24})
     spec = device(of=ideal, threshold=0.1, leak=0.2).network.node("fc1").neuron
