@@ -9,8 +9,11 @@ Multiplications and additions are rounded one by one, so results are those of `b
 A vector of neurons is taken some `AHEAD` steps with its membrane in registers (half as many where long rows of floats
 are written, as each step is a stream to memory; more where rows are short); where N is small, as many samples are taken
 together as make rows of `ROW` numbers, so that their chains overlap. Where a row is one vector, four samples go through
-all of time together.
+all of time together, with as few lanes as a row needs.
 """
+
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -18,27 +21,31 @@ from nwcompile.kernels.cpu_surrogate import slope_at
 from nwcompile.kernels.jit import compiled, inlined
 from nwcompile.kernels.simd import (
     LANES,
-    LINE_BYTES,
     WORD_BITS,
     add_to,
     fence,
     filled,
+    filled_lanes,
     load,
     load_every,
+    load_like,
     no_bits,
     store,
     store_large,
+    store_row,
     store_spikes,
     store_words,
     where,
     with_bit,
 )
+from nwcompile.kernels.simd_code import LINE_BYTES, PIECE
 
 RESET_SUBTRACTION, RESET_ZERO, RESET_NONE = 0, 1, 2
 AHEAD = 8
 ROW = 2048
 SHORT_ROW = 128
 LARGE = 1 << 21  # numbers
+LARGE_MEM = 1 << 19  # numbers; membranes are seldom what is read next
 
 
 @inlined
@@ -85,7 +92,7 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
                 for c in range(first, end, LANES):
                     left, own = end - c, (b - b0) * width + c - first
                     decay, limit = load(beta, c, left), load(threshold, c, left)
-                    v, words = load(v_rows, own, LANES), no_bits()
+                    v, words = load(v_rows, own, LANES), no_bits(zero)
                     for t in range(t0, t1):
                         v = decay * v + load(current, b * strides[0] + t * strides[1] + c, left)
                         fired = v >= limit
@@ -108,50 +115,55 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
 def narrow_step(current, b, t, strides, v, words, numbers, rule, out):
     """Step t of sample b in `lif_forward_narrow`: the membranes after it, and the words of its spikes."""
     decay, limit, zero = numbers
-    reset, floor, n_steps, n = rule
+    reset, floor, n_steps, n, past = rule
     spikes, mem = out
     at, row, left = b * strides[0] + t * strides[1], (b * n_steps + t) * n, (n_steps - t) * n
-    v = decay * v + load(current, at, current.size - at)
+    v = decay * v + load_like(zero, current, at, current.size - at)
     fired = v >= limit
     v = after_spike(v, fired, limit, reset, zero)
     if floor:
         v = where(zero >= v, zero, v)
-    store_spikes(spikes, row, left, fired, False)
+    store_row(spikes, row, n, left, fired, False)
     if mem.size > 0:
-        store(mem, row, left, v)
+        store_row(mem, row, n, left, v, past)
     return v, with_bit(words, fired, t)
 
 
-@compiled(nogil=True)
-def lif_forward_narrow(current, at, strides, state, beta, threshold, reset, floor, per_word, spikes, mem, last):
-    """As `lif_forward` for all neurons of n <= LANES.
+@cache
+def lif_forward_narrow(lanes: int) -> Callable:
+    """As `lif_forward` for all neurons of n <= `lanes`, which is one of `simd.WIDTHS`."""
 
-    A whole vector is written where a row of the same sample comes after, as that is written later: vectors that stop at
-    the end of a row are slower.
-    """
-    first, end, _, _, n_steps, n = at
-    numbers = load(beta, 0, n), load(threshold, 0, n), filled(beta.dtype.type(0))
-    rule, out = (reset, floor, n_steps, n), (spikes, mem)
-    n_words = (n_steps + per_word - 1) // per_word
-    for a in range(first, end, 4):
-        b, c, d = min(a + 1, end - 1), min(a + 2, end - 1), min(a + 3, end - 1)
-        v_a, v_b, v_c, v_d = load(state, a * n, n), load(state, b * n, n), load(state, c * n, n), load(state, d * n, n)
-        for t0 in range(0, n_steps, WORD_BITS):
-            w_a, w_b, w_c, w_d = no_bits(), no_bits(), no_bits(), no_bits()
-            for t in range(t0, min(t0 + WORD_BITS, n_steps)):
-                v_a, w_a = narrow_step(current, a, t, strides, v_a, w_a, numbers, rule, out)
-                v_b, w_b = narrow_step(current, b, t, strides, v_b, w_b, numbers, rule, out)
-                v_c, w_c = narrow_step(current, c, t, strides, v_c, w_c, numbers, rule, out)
-                v_d, w_d = narrow_step(current, d, t, strides, v_d, w_d, numbers, rule, out)
-            word = t0 // WORD_BITS
-            store_words(spikes, (a * n_words + word) * n, n, w_a, t0)
-            store_words(spikes, (b * n_words + word) * n, n, w_b, t0)
-            store_words(spikes, (c * n_words + word) * n, n, w_c, t0)
-            store_words(spikes, (d * n_words + word) * n, n, w_d, t0)
-        store(last, a * n, n, v_a)
-        store(last, b * n, n, v_b)
-        store(last, c * n, n, v_c)
-        store(last, d * n, n, v_d)
+    @compiled(nogil=True)
+    def forward_narrow(current, at, strides, state, beta, threshold, reset, floor, per_word, spikes, mem, last):
+        first, end, _, _, n_steps, n = at
+        zero = filled_lanes(beta.dtype.type(0), lanes)
+        numbers = load_like(zero, beta, 0, n), load_like(zero, threshold, 0, n), zero
+        past = mem.size >= LARGE_MEM and n % PIECE == 0 and mem.ctypes.data % (PIECE * mem.itemsize) == 0
+        rule, out = (reset, floor, n_steps, n, past), (spikes, mem)
+        n_words = (n_steps + per_word - 1) // per_word
+        for a in range(first, end, 4):
+            b, c, d = min(a + 1, end - 1), min(a + 2, end - 1), min(a + 3, end - 1)
+            v_a, v_b = load_like(zero, state, a * n, n), load_like(zero, state, b * n, n)
+            v_c, v_d = load_like(zero, state, c * n, n), load_like(zero, state, d * n, n)
+            for t0 in range(0, n_steps, WORD_BITS):
+                w_a, w_b, w_c, w_d = no_bits(zero), no_bits(zero), no_bits(zero), no_bits(zero)
+                for t in range(t0, min(t0 + WORD_BITS, n_steps)):
+                    v_a, w_a = narrow_step(current, a, t, strides, v_a, w_a, numbers, rule, out)
+                    v_b, w_b = narrow_step(current, b, t, strides, v_b, w_b, numbers, rule, out)
+                    v_c, w_c = narrow_step(current, c, t, strides, v_c, w_c, numbers, rule, out)
+                    v_d, w_d = narrow_step(current, d, t, strides, v_d, w_d, numbers, rule, out)
+                word = t0 // WORD_BITS
+                store_words(spikes, (a * n_words + word) * n, n, w_a, t0)
+                store_words(spikes, (b * n_words + word) * n, n, w_b, t0)
+                store_words(spikes, (c * n_words + word) * n, n, w_c, t0)
+                store_words(spikes, (d * n_words + word) * n, n, w_d, t0)
+            store(last, a * n, n, v_a)
+            store(last, b * n, n, v_b)
+            store(last, c * n, n, v_c)
+            store(last, d * n, n, v_d)
+        fence()
+
+    return forward_narrow
 
 
 @inlined

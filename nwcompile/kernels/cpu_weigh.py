@@ -3,12 +3,28 @@
 A row's sum depends on nothing but the row: it is the same in every batch and however the steps are cut into calls.
 """
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 
-from nwcompile.kernels.jit import compiled
-from nwcompile.kernels.simd import LANES, bits_of, filled, load, lowest, store
+from nwcompile.kernels.jit import compiled, inlined
+from nwcompile.kernels.simd import (
+    LANES,
+    bits_of,
+    filled,
+    filled_lanes,
+    filled_like,
+    load,
+    load_like,
+    lowest,
+    store,
+    store_row,
+    width_of,
+)
 
 GROUP = 4  # inputs whose sums are looked up together
+N_SUMS = 1 << GROUP
 MOST_LOOKED_UP = 64  # inputs
 
 
@@ -45,38 +61,60 @@ def weigh(x, at, weight, out):
             store(out, r * n_out + c, n_out - c, total)
 
 
-@compiled(nogil=True)
-def weigh_narrow(x, at, weight, out):
-    """As `weigh`, for n_out <= LANES and few inputs: the sums of every four inputs are made once for all rows.
-
-    Every LANES inputs that are zeros and ones add the sums of their groups of four, in order; others, input by input.
-    """
-    first, last, n_in, n_out = at
-    zero, one = filled(weight.dtype.type(0)), filled(weight.dtype.type(1))
-    n_groups, n_sums = (n_in + GROUP - 1) // GROUP, 1 << GROUP
-    sums = np.zeros(n_groups * n_sums * LANES, weight.dtype)
+@inlined
+def add_up(weight, n_in, n_out, lanes, zero, sums):
+    """The sums of any inputs of a group, `lanes` numbers as `zero` has, in row `group * N_SUMS + bits` of `sums`."""
     for j in range(n_in):
-        row, bit = load(weight, j * n_out, n_out), 1 << j % GROUP
-        of_group = j // GROUP * n_sums
+        row, bit = load_like(zero, weight, j * n_out, n_out), 1 << j % GROUP
+        of_group = j // GROUP * N_SUMS
         for m in range(bit):
-            lower = load(sums, (of_group + m) * LANES, LANES)
-            store(sums, (of_group + bit + m) * LANES, LANES, lower + row)
-    for r in range(first, last):
-        total = zero
-        for c in range(0, n_in, LANES):
-            # a load beyond the row's end, where there are rows after it, is faster than one that stops there
-            left, at_x = n_in - c, r * n_in + c
-            spikes = load(x, at_x, max(left, min(LANES, last * n_in - at_x)))
-            bits, other = bits_of(spikes != zero), bits_of(spikes != one)
-            if left < LANES:
-                bits &= (1 << left) - 1
-            if bits & other == 0:
-                for g in range(c // GROUP, min((c + LANES) // GROUP, n_groups)):
-                    total = total + load(sums, (g * n_sums + (bits & (n_sums - 1))) * LANES, LANES)
-                    bits >>= GROUP
-            else:
-                while bits != 0:
-                    j = c + lowest(bits)
-                    total = total + filled(x[r * n_in + j]) * load(weight, j * n_out, n_out)
-                    bits &= bits - 1
-        store(out, r * n_out, max(n_out, min(LANES, (last - r) * n_out)), total)  # the next rows come later
+            lower = load_like(zero, sums, (of_group + m) * lanes, lanes)
+            store(sums, (of_group + bit + m) * lanes, lanes, lower + row)
+
+
+@cache
+def weigh_narrow(n_pairs: int, lanes: int) -> Callable:
+    """As `weigh`, for n_out <= `lanes`, one of `simd.WIDTHS`, and n_in of `n_pairs` pairs of groups, the last in part.
+
+    The sums of every group of four inputs are made once for all rows, and those of the first pair. Every LANES inputs
+    that are zeros and ones add the sums of their groups, in order; others, input by input.
+    """
+    lanes_in, n_groups = width_of(min(LANES, 2 * GROUP * n_pairs)), 2 * n_pairs
+    n_parts, per_part = -(-n_groups * GROUP // LANES), LANES // GROUP
+
+    @compiled(nogil=True)
+    def weigh_few(x, at, weight, out):
+        first, last, n_in, n_out = at
+        zero, none = filled_lanes(weight.dtype.type(0), lanes), filled_lanes(weight.dtype.type(0), lanes_in)
+        one = filled_lanes(weight.dtype.type(1), lanes_in)
+        sums = np.zeros(n_groups * N_SUMS * lanes, weight.dtype)
+        add_up(weight, n_in, n_out, lanes, zero, sums)
+        of_pair = np.empty(N_SUMS * N_SUMS * lanes, weight.dtype)
+        for k in range(N_SUMS * N_SUMS):
+            low = load_like(zero, sums, k % N_SUMS * lanes, lanes)
+            store(of_pair, k * lanes, lanes, low + load_like(zero, sums, (N_SUMS + k // N_SUMS) * lanes, lanes))
+        for r in range(first, last):
+            total = zero
+            for part in range(n_parts):
+                # a load beyond the row's end, where there are rows after it, is faster than one that stops there
+                left, at_x = n_in - part * LANES, r * n_in + part * LANES
+                spikes = load_like(none, x, at_x, max(left, min(lanes_in, last * n_in - at_x)))
+                bits = bits_of(spikes != none) & (1 << min(left, LANES)) - 1
+                if bits & bits_of(spikes != one) == 0:
+                    group = part * per_part
+                    if part == 0:
+                        total = load_like(zero, of_pair, (bits & (N_SUMS * N_SUMS - 1)) * lanes, lanes)
+                        bits >>= 2 * GROUP
+                        group = 2
+                    for g in range(group, min(n_groups, (part + 1) * per_part)):
+                        total = total + load_like(zero, sums, (g * N_SUMS + (bits & (N_SUMS - 1))) * lanes, lanes)
+                        bits >>= GROUP
+                else:
+                    while bits != 0:
+                        j = lowest(bits)
+                        row = load_like(zero, weight, (part * LANES + j) * n_out, n_out)
+                        total = total + filled_like(zero, x[at_x + j]) * row
+                        bits &= bits - 1
+            store_row(out, r * n_out, n_out, (last - r) * n_out, total, False)
+
+    return weigh_few

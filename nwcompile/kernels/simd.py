@@ -2,32 +2,37 @@
 
 32 numbers are several registers of any processor, so that their chains of operations overlap. A row of n numbers is
 gone through in steps of `LANES`; `left` says how many are left: `load` gives 0 beyond them, `store` writes nothing
-there. Arithmetic is rounded operation by operation, lane by lane as scalar code is (never a fused multiply-add).
+there. Kernels whose rows are all shorter take fewer lanes, one of `WIDTHS`: `filled_lanes` makes a first vector of so
+many, others are made like it. Arithmetic is rounded operation by operation, lane by lane as scalar code is (never a
+fused multiply-add).
 """
 
 import operator
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, models, register_model
 
+from nwcompile.kernels import simd_code as code
+from nwcompile.kernels.simd_code import PIECE, WORD
+
 LANES = 32
+WIDTHS = (8, 16, LANES)
 WORD_BITS = 32
-BYTES = {"float": 4, "double": 8, "i8": 1, "i32": 4}
-SUFFIX = {"float": "f32", "double": "f64", "i8": "i8", "i32": "i32"}
-WORD = ir.IntType(32)
-LINE_BYTES = 64  # of the caches
 
 
 class Vector(types.Type):
-    """`LANES` numbers of a float type, truth values, or words of 32 bits."""
+    """Numbers of a float type, truth values, or words of 32 bits, one in each lane."""
 
-    def __init__(self, dtype):
-        self.dtype = dtype
-        super().__init__(name=f"Vector({dtype})")
+    def __init__(self, dtype, lanes: int = LANES):
+        self.dtype, self.lanes = dtype, lanes
+        super().__init__(name=f"Vector({dtype}, {lanes})")
+
+    def of(self, dtype) -> "Vector":
+        """As many of another type."""
+        return Vector(dtype, self.lanes)
 
 
 @register_model(Vector)
@@ -35,17 +40,20 @@ class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager, fe_type):
         element = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
         element |= {types.boolean: ir.IntType(1), types.int32: WORD}
-        super().__init__(manager, fe_type, ir.VectorType(element[fe_type.dtype], LANES))
+        super().__init__(manager, fe_type, ir.VectorType(element[fe_type.dtype], fe_type.lanes))
 
 
-FLOATS = (Vector(types.float32), Vector(types.float64))
-TRUTH = Vector(types.boolean)
-WORDS = Vector(types.int32)
+FLOATS = [Vector(dtype, lanes) for dtype in (types.float32, types.float64) for lanes in WIDTHS]
+
+
+def width_of(n: int) -> int:
+    """The least of `WIDTHS` that holds `n` numbers."""
+    return next(lanes for lanes in WIDTHS if lanes >= n)
 
 
 def _operator(function, result, emit) -> None:
-    """Let kernels write `function` between two vectors of floats."""
-    cases = [signature(result or kind, kind, kind) for kind in FLOATS]
+    """Let kernels write `function` between two vectors of floats; `result`: what numbers it gives, if others."""
+    cases = [signature(kind.of(result or kind.dtype), kind, kind) for kind in FLOATS]
     infer_global(function)(type(f"_{function.__name__}", (ConcreteTemplate,), {"cases": cases}))
     for kind in FLOATS:
         lower_builtin(function, kind, kind)(lambda context, builder, sig, args: emit(builder, *args))
@@ -55,8 +63,8 @@ _operator(operator.add, None, lambda builder, x, y: builder.fadd(x, y))
 _operator(operator.sub, None, lambda builder, x, y: builder.fsub(x, y))
 _operator(operator.mul, None, lambda builder, x, y: builder.fmul(x, y))
 _operator(operator.truediv, None, lambda builder, x, y: builder.fdiv(x, y))
-_operator(operator.ge, TRUTH, lambda builder, x, y: builder.fcmp_ordered(">=", x, y))
-_operator(operator.ne, TRUTH, lambda builder, x, y: builder.fcmp_unordered("!=", x, y))
+_operator(operator.ge, types.boolean, lambda builder, x, y: builder.fcmp_ordered(">=", x, y))
+_operator(operator.ne, types.boolean, lambda builder, x, y: builder.fcmp_unordered("!=", x, y))
 
 
 @intrinsic
@@ -64,9 +72,31 @@ def filled(typingctx, number):
     """The same number in every lane."""
 
     def codegen(context, builder, sig, args):
-        return _splat(builder, args[0])
+        return code.splat(builder, args[0], LANES)
 
     return Vector(number)(number), codegen
+
+
+@intrinsic
+def filled_lanes(typingctx, number, lanes):
+    """The same number in each of `lanes` lanes, which is a constant."""
+    if not isinstance(lanes, types.IntegerLiteral):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return code.splat(builder, args[0], sig.return_type.lanes)
+
+    return Vector(number, lanes.literal_value)(number, lanes), codegen
+
+
+@intrinsic
+def filled_like(typingctx, like, number):
+    """The same number in as many lanes as `like` has."""
+
+    def codegen(context, builder, sig, args):
+        return code.splat(builder, args[1], sig.return_type.lanes)
+
+    return like.of(number)(like, number), codegen
 
 
 @intrinsic
@@ -84,7 +114,7 @@ def magnitude(typingctx, x):
     """|x|."""
 
     def codegen(context, builder, sig, args):
-        return _unary(builder, "fabs", args[0])
+        return code.unary(builder, "fabs", args[0])
 
     return x(x), codegen
 
@@ -94,7 +124,7 @@ def exponential(typingctx, x):
     """e**x, lane by lane as the C library has it."""
 
     def codegen(context, builder, sig, args):
-        return _unary(builder, "exp", args[0])
+        return code.unary(builder, "exp", args[0])
 
     return x(x), codegen
 
@@ -104,7 +134,7 @@ def bits_of(typingctx, truth):
     """Truth values as bits, lane 0 the lowest."""
 
     def codegen(context, builder, sig, args):
-        return builder.zext(builder.bitcast(args[0], ir.IntType(LANES)), ir.IntType(64))
+        return builder.zext(builder.bitcast(args[0], ir.IntType(truth.lanes)), ir.IntType(64))
 
     return types.int64(truth), codegen
 
@@ -125,9 +155,20 @@ def load(typingctx, array, index, left):
 
     def codegen(context, builder, sig, args):
         vector = context.get_value_type(sig.return_type)
-        return _load(builder, _place(context, builder, sig.args[0], *args[:2], vector), args[2])
+        return code.load(builder, code.place_of(context, builder, sig.args[0], *args[:2], vector), args[2])
 
     return Vector(array.dtype)(array, types.intp, types.intp), codegen
+
+
+@intrinsic
+def load_like(typingctx, like, array, index, left):
+    """As `load`, as many lanes as `like` has."""
+
+    def codegen(context, builder, sig, args):
+        vector = context.get_value_type(sig.return_type)
+        return code.load(builder, code.place_of(context, builder, sig.args[1], *args[1:3], vector), args[3])
+
+    return like.of(array.dtype)(like, array, types.intp, types.intp), codegen
 
 
 @intrinsic
@@ -136,15 +177,15 @@ def load_every(typingctx, array, index, left, stride):
 
     def codegen(context, builder, sig, args):
         vector = context.get_value_type(sig.return_type)
-        place = _place(context, builder, sig.args[0], *args[:2], vector)
+        place = code.place_of(context, builder, sig.args[0], *args[:2], vector)
         with builder.if_else(builder.icmp_signed("==", args[3], args[3].type(0))) as (one, many):
             with one:
                 number = builder.load(builder.bitcast(place, vector.element.as_pointer()))
-                same, from_one = _splat(builder, number), builder.block
+                same, from_one = code.splat(builder, number, LANES), builder.block
             with many:
-                row = _load(builder, place, args[2])
+                row = code.load(builder, place, args[2])
                 from_many = builder.block
-        return _joined(builder, (same, from_one), (row, from_many))
+        return code.joined(builder, (same, from_one), (row, from_many))
 
     return Vector(array.dtype)(array, types.intp, types.intp, types.intp), codegen
 
@@ -154,8 +195,8 @@ def store(typingctx, array, index, left, value):
     """Write the lanes below `left` to a flat array of the vector's type from `index` on."""
 
     def codegen(context, builder, sig, args):
-        place = _place(context, builder, sig.args[0], *args[:2], args[3].type)
-        _store(builder, args[3], place, args[2])
+        place = code.place_of(context, builder, sig.args[0], *args[:2], args[3].type)
+        code.store(builder, args[3], place, args[2])
         return context.get_dummy_value()
 
     return types.void(array, types.intp, types.intp, value), codegen
@@ -169,8 +210,8 @@ def store_large(typingctx, array, index, left, value, past):
     """
 
     def codegen(context, builder, sig, args):
-        place = _place(context, builder, sig.args[0], *args[:2], args[3].type)
-        _store_large(builder, args[3], place, args[2], args[4])
+        place = code.place_of(context, builder, sig.args[0], *args[:2], args[3].type)
+        code.store_large(builder, args[3], place, args[2], args[4])
         return context.get_dummy_value()
 
     return types.void(array, types.intp, types.intp, value, types.boolean), codegen
@@ -193,9 +234,9 @@ def add_to(typingctx, array, index, left, value):
 
     def codegen(context, builder, sig, args):
         wide = ir.VectorType(ir.DoubleType(), LANES)
-        place = _place(context, builder, sig.args[0], *args[:2], wide)
+        place = code.place_of(context, builder, sig.args[0], *args[:2], wide)
         value = args[3] if args[3].type == wide else builder.fpext(args[3], wide)
-        _store(builder, builder.fadd(_load(builder, place, args[2]), value), place, args[2])
+        code.store(builder, builder.fadd(code.load(builder, place, args[2]), value), place, args[2])
         return context.get_dummy_value()
 
     return types.void(array, types.intp, types.intp, value), codegen
@@ -213,25 +254,55 @@ def store_spikes(typingctx, spikes, index, left, fired, past):
         dtype = sig.args[0].dtype
         if dtype == types.int32:
             return context.get_dummy_value()
-        vector = ir.VectorType(context.get_value_type(dtype), LANES)
-        place = _place(context, builder, sig.args[0], array, index, vector)
+        numbers = code.numbers(builder, fired, context.get_value_type(dtype))
+        place = code.place_of(context, builder, sig.args[0], array, index, numbers.type)
         if isinstance(dtype, types.Float):
-            _store_large(builder, builder.uitofp(fired, vector), place, left, past)
+            code.store_large(builder, numbers, place, left, past)
         else:
-            _store(builder, builder.zext(fired, vector), place, left)
+            code.store(builder, numbers, place, left)
         return context.get_dummy_value()
 
     return types.void(spikes, types.intp, types.intp, fired, types.boolean), codegen
 
 
 @intrinsic
-def no_bits(typingctx):
-    """Words without a bit."""
+def store_row(typingctx, array, index, n, left, value, past):
+    """Write a row of `n` numbers, or truth values as `store_spikes` does, all in one vector.
+
+    Rows of whole pieces are written so, where `past` past the caches, to where a piece's address is a multiple of its
+    size. Of others the whole vector is, up to `left`, as a vector that stops at the end of a row is slower: what it
+    has too much is the place of rows that are to be written later.
+    """
 
     def codegen(context, builder, sig, args):
-        return context.get_value_type(WORDS)(None)
+        array, index, n, left, value, past = args
+        dtype = sig.args[0].dtype
+        if dtype == types.int32:
+            return context.get_dummy_value()
+        if sig.args[4].dtype == types.boolean:
+            value = code.numbers(builder, value, context.get_value_type(dtype))
+        place = code.place_of(context, builder, sig.args[0], array, index, value.type)
+        rest = builder.and_(n, n.type(PIECE - 1))
+        with builder.if_else(builder.icmp_signed("==", rest, n.type(0))) as (in_pieces, whole):
+            with in_pieces:
+                for first in range(0, value.type.count, PIECE):
+                    with builder.if_then(builder.icmp_signed("<", n.type(first), n)):
+                        code.store_piece(builder, value, place, first, past)
+            with whole:
+                code.store(builder, value, place, left)
+        return context.get_dummy_value()
 
-    return WORDS(), codegen
+    return types.void(array, types.intp, types.intp, types.intp, value, types.boolean), codegen
+
+
+@intrinsic
+def no_bits(typingctx, like):
+    """Words without a bit, as many as `like` has lanes."""
+
+    def codegen(context, builder, sig, args):
+        return context.get_value_type(sig.return_type)(None)
+
+    return like.of(types.int32)(like), codegen
 
 
 @intrinsic
@@ -241,9 +312,10 @@ def with_bit(typingctx, words, fired, step):
     def codegen(context, builder, sig, args):
         words, fired, step = args
         bit = builder.and_(builder.trunc(step, WORD), WORD(WORD_BITS - 1))
-        return builder.select(fired, builder.or_(words, _splat(builder, builder.shl(WORD(1), bit))), words)
+        every = code.splat(builder, builder.shl(WORD(1), bit), words.type.count)
+        return builder.select(fired, builder.or_(words, every), words)
 
-    return WORDS(words, fired, types.intp), codegen
+    return words(words, fired, types.intp), codegen
 
 
 @intrinsic
@@ -257,88 +329,15 @@ def store_words(typingctx, spikes, index, left, words, step):
         array, index, left, words, step = args
         if sig.args[0].dtype != types.int32:
             return context.get_dummy_value()
-        place = _place(context, builder, sig.args[0], array, index, words.type)
+        place = code.place_of(context, builder, sig.args[0], array, index, words.type)
         bit = builder.and_(builder.trunc(step, WORD), WORD(WORD_BITS - 1))
         with builder.if_else(builder.icmp_signed("==", bit, WORD(0))) as (first, later):
             with first:
                 from_first = builder.block
             with later:
-                both = builder.or_(_load(builder, place, left), words)
+                both = builder.or_(code.load(builder, place, left), words)
                 from_later = builder.block
-        _store(builder, _joined(builder, (words, from_first), (both, from_later)), place, left)
+        code.store(builder, code.joined(builder, (words, from_first), (both, from_later)), place, left)
         return context.get_dummy_value()
 
     return types.void(spikes, types.intp, types.intp, words, types.intp), codegen
-
-
-def _splat(builder, number):
-    empty = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)
-    lanes = ir.Constant(ir.VectorType(WORD, LANES), [0] * LANES)
-    return builder.shuffle_vector(builder.insert_element(empty, number, WORD(0)), empty, lanes)
-
-
-def _unary(builder, name: str, x):
-    kind = ir.FunctionType(x.type, [x.type])
-    name = f"llvm.{name}.v{LANES}{SUFFIX[str(x.type.element)]}"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [x])
-
-
-def _place(context, builder, array_type, array, index, vector):
-    """A pointer to `vector` at an index of a flat array."""
-    data = context.make_array(array_type)(context, builder, value=array).data
-    return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
-
-
-def _load(builder, place, left):
-    vector = place.type.pointee
-    size = BYTES[str(vector.element)]
-    with builder.if_else(_is_whole(builder, left), likely=True) as (whole, part):
-        with whole:
-            every, from_whole = builder.load(place, align=size), builder.block
-        with part:
-            some = _masked(builder, "load", vector, [place, WORD(size), _inside(builder, left), vector(None)])
-            from_part = builder.block
-    return _joined(builder, (every, from_whole), (some, from_part))
-
-
-def _store(builder, value, place, left):
-    size = BYTES[str(value.type.element)]
-    with builder.if_else(_is_whole(builder, left), likely=True) as (whole, part):
-        with whole:
-            builder.store(value, place, align=size)
-        with part:
-            _masked(builder, "store", ir.VoidType(), [value, place, WORD(size), _inside(builder, left)])
-
-
-def _store_large(builder, value, place, left, past):
-    with builder.if_else(past) as (large, small):
-        with large:
-            stored = builder.store(value, place, align=LINE_BYTES)
-            stored.set_metadata("nontemporal", builder.module.add_metadata([WORD(1)]))
-        with small:
-            _store(builder, value, place, left)
-
-
-def _is_whole(builder, left):
-    return builder.icmp_signed(">=", left, left.type(LANES))
-
-
-def _inside(builder, left):
-    """Which lanes are below `left`."""
-    lanes = ir.Constant(ir.VectorType(WORD, LANES), list(range(LANES)))
-    return builder.icmp_signed("<", lanes, _splat(builder, builder.trunc(left, WORD)))
-
-
-def _masked(builder, name: str, result, arguments):
-    vector = next(a.type for a in arguments if isinstance(a.type, ir.VectorType) and a.type.element != ir.IntType(1))
-    kind = ir.FunctionType(result, [a.type for a in arguments])
-    name = f"llvm.masked.{name}.v{LANES}{SUFFIX[str(vector.element)]}.p0"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
-
-
-def _joined(builder, *cases):
-    """The value of whichever block control came from."""
-    phi = builder.phi(cases[0][0].type)
-    for value, block in cases:
-        phi.add_incoming(value, block)
-    return phi

@@ -11,7 +11,7 @@ import weakref
 import numpy as np
 import torch
 
-from nwcompile.kernels.simd import LINE_BYTES
+from nwcompile.kernels.simd_code import LINE_BYTES
 
 LARGE_BYTES = 1 << 18
 MOST_BYTES = 1 << 28

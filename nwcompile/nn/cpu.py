@@ -16,9 +16,9 @@ from nwcompile.kernels.cpu_lif import (
     lif_forward_narrow,
 )
 from nwcompile.kernels.cpu_recurrent import recurrent_backward, recurrent_forward
-from nwcompile.kernels.cpu_weigh import MOST_LOOKED_UP, weigh_narrow
+from nwcompile.kernels.cpu_weigh import GROUP, MOST_LOOKED_UP, weigh_narrow
 from nwcompile.kernels.cpu_weigh import weigh as weigh_wide
-from nwcompile.kernels.simd import LANES, WORD_BITS
+from nwcompile.kernels.simd import LANES, WORD_BITS, width_of
 from nwcompile.nn.buffers import new
 from nwcompile.nn.parts import over_parts, parts, split
 
@@ -91,14 +91,15 @@ def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     n_rows = math.prod(x.shape[:-1])
     given, w = _flat(x), _flat(weight)
     result, out = new((*x.shape[:-1], n_out), w.dtype)
-    kernel = weigh_narrow if n_out <= LANES and n_in <= MOST_LOOKED_UP else weigh_wide
+    few = n_out <= LANES and n_in <= MOST_LOOKED_UP
+    kernel = weigh_narrow(-(-n_in // (2 * GROUP)), width_of(n_out)) if few else weigh_wide
     cut = split(n_rows, n_rows * max(n_in, n_out))
     over_parts(lambda k: kernel(given, (*cut[k], n_in, n_out), w, out), len(cut))
     return result
 
 
 def _kernel_for(n_neurons: int) -> Callable:
-    return lif_forward_narrow if n_neurons <= LANES else lif_forward
+    return lif_forward_narrow(width_of(n_neurons)) if n_neurons <= LANES else lif_forward
 
 
 def _run(kernel: Callable, shape, whole_rows: bool, arguments: Callable) -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -5,7 +6,8 @@ import pytest
 import torch
 
 from nwcompile.errors import BackendError, OptionError
-from nwcompile.kernels.cpu_lif import lif_forward_narrow
+from nwcompile.kernels.cpu_lif import LARGE_MEM, lif_forward_narrow
+from nwcompile.kernels.simd import width_of
 from nwcompile.nn import ops
 from nwcompile.nn.scan import Neurons, fire, scan, scan_loop
 from nwcompile.nn.surrogate import SURROGATES, atan, sigmoid
@@ -233,17 +235,30 @@ def test_spikes_may_be_bytes_or_bits(n_steps, n_neurons):
 
 @pytest.mark.parametrize("per_word", [1, 32])
 @pytest.mark.parametrize("n_steps", [1, 2, 33])
-def test_narrow_rows_write_nothing_beyond_their_sample(per_word, n_steps):
-    n = 5
+@pytest.mark.parametrize("n", [5, 8, 24])
+def test_narrow_rows_write_nothing_beyond_their_sample(per_word, n_steps, n):
     current, state = random(2, n_steps, n).flatten().numpy(), np.zeros(2 * n, np.float32)
     spikes = np.full(2 * n_steps * n, 7, np.int32 if per_word == 32 else np.uint8)
     mem, last, n_words = np.full(2 * n_steps * n, 7, np.float32), np.full(2 * n, 7, np.float32), -(-n_steps // per_word)
     beta = threshold = np.full(n, 0.5, np.float32)
     given, out = (state, beta, threshold, 0, False, per_word), (spikes, mem, last)
-    lif_forward_narrow(current, (0, 1, 0, n, n_steps, n), (n_steps * n, n), *given, *out)
+    lif_forward_narrow(width_of(n))(current, (0, 1, 0, n, n_steps, n), (n_steps * n, n), *given, *out)
     for array, n_written in zip(out, (n_words * n, n_steps * n, n), strict=True):
         assert not (array[:n_written] == 7).any()
         assert (array[n_written:] == 7).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [8, 23, 24])
+def test_membranes_that_are_written_past_the_caches_are_those_of_fewer_samples(n, dtype):
+    n_samples = LARGE_MEM // (1000 * n) + 2
+    current, neurons = random(n_samples, 1000, n).to(dtype), neurons_of(n, "subtraction")
+    neurons = replace(neurons, beta=neurons.beta.to(dtype), threshold=neurons.threshold.to(dtype), floor=True)
+    whole = scan(current, neurons.cleared(current), neurons)
+    assert whole[1].numel() >= LARGE_MEM
+    for some in (slice(0, 1), slice(n_samples - 2, n_samples)):
+        part = scan(current[some], neurons.cleared(current[some]), neurons)
+        assert torch.equal(part[0], whole[0][some]) and torch.equal(part[1], whole[1][some])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64])

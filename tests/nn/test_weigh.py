@@ -1,6 +1,9 @@
+import numpy as np
 import pytest
 import torch
 
+from nwcompile.kernels.cpu_weigh import weigh_narrow
+from nwcompile.kernels.simd import width_of
 from nwcompile.nn import ops
 from nwcompile.nn.weigh import MOST_WEIGHTS, weigh
 
@@ -50,6 +53,28 @@ def test_weigh_of_dyadic_weights_is_exact_whatever_the_inputs(n_in):
     x[::7] = 0
     expected = x.double() @ weight.double()
     assert torch.equal(weigh(x, weight).double(), expected)
+
+
+@pytest.mark.parametrize(("n_in", "n_out"), [(1, 1), (5, 8), (16, 24), (17, 9), (24, 8), (33, 32), (64, 16)])
+def test_weigh_of_zeros_and_ones_adds_the_sums_of_every_four_inputs_in_order(n_in, n_out):
+    x, weight = given(40, n_in, n_out=n_out, dtype=torch.float32)
+    expected = torch.zeros(40, n_out)
+    for group in range(0, n_in, 4):
+        of_group = torch.zeros(40, n_out)
+        for j in range(group, min(group + 4, n_in)):
+            of_group += x[:, j, None] * weight[j]
+        expected += of_group
+    assert torch.equal(weigh(x, weight), expected)
+
+
+def test_weigh_of_a_part_of_the_rows_writes_no_others():
+    x, weight = given(50, 16, n_out=24, dtype=torch.float32)
+    for n_out in (8, 13, 24):
+        out = np.full(50 * n_out, 7, np.float32)
+        w = weight[:, :n_out].contiguous()
+        weigh_narrow(2, width_of(n_out))(x.numpy().reshape(-1), (10, 30, 16, n_out), w.numpy().reshape(-1), out)
+        assert np.array_equal(out[10 * n_out : 30 * n_out], weigh(x[10:30], w).numpy().reshape(-1))
+        assert (out[: 10 * n_out] == 7).all() and (out[30 * n_out :] == 7).all()
 
 
 def test_weigh_of_many_weights_is_torchs_product():
