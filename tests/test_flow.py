@@ -147,7 +147,7 @@ def test_compile_refuses_what_is_no_network():
         (
             X * 0.3,
             "input 'in' has the value 0.3, but the integer program takes whole numbers; "
-            "encode real values into spikes first (for example Bernoulli rate coding)",
+            "encode real values into spikes first (nwcompile.encode does)",
         ),
     ],
 )

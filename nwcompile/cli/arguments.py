@@ -16,6 +16,7 @@ MODEL = (
     "a .nir file, a lava-dl .net file, or package.module:factory (it gives a torch module, (module, example input), "
     "or a Network)"
 )
+PROGRAM = "a program, as nwcompile compile makes it"
 PROGRAM_OR_MODEL = "a .nwc program, or " + MODEL
 
 
@@ -77,9 +78,11 @@ def _simulate(parser: Parser) -> None:
     _input(parser)
     _backend(parser, "cycle for a program, reference for a float network")
     parser.add_argument("--window", type=_choice("window", WINDOWS), default="aligned",
-                        help="aligned: the model's T steps of every layer; hardware: T steps of the chip")  # fmt: skip
+                        metavar="NAME", help="aligned: the model's T steps of every layer (default); hardware: T steps "
+                        "of the chip")  # fmt: skip
     parser.add_argument("--record", type=_choice("record", RECORDS), default="spikes",
-                        help="all: states too; totals: sums only, for any number of steps (backend cycle)")  # fmt: skip
+                        metavar="NAME", help="spikes (default); all: states too; totals: sums only, for any number of "
+                        "steps (backend cycle)")  # fmt: skip
     parser.add_argument("--profile", action="store_true",
                         help="say where the cycles go: phases, latencies, links, critical paths")  # fmt: skip
     _trace(parser)
@@ -104,7 +107,9 @@ def _bits(parser: Parser) -> None:
     )
     parser.add_argument("--samples", type=_whole, metavar="N", help="use the first N samples only")
     parser.add_argument("--labels", metavar="Y.npy", help="labels, where the file of --input has none")
-    parser.add_argument("--drop", required=True, metavar="PERCENT", help="points of float accuracy to lose, like 1%%")
+    parser.add_argument(
+        "--drop", required=True, metavar="PERCENT", help="points of accuracy that may be lost, like 1%%"
+    )
     _calibration(parser)
     _widths(parser)
     parser.add_argument("--seed", type=_whole, metavar="N", help="draws the samples that calibrate (default: 0)")
@@ -115,7 +120,7 @@ def _bits(parser: Parser) -> None:
 def _robustness(parser: Parser) -> None:
     from nwcompile.sim.robustness import MOST_DEVICES  # not for every verb: it loads Numba
 
-    parser.add_argument("program", metavar="PROGRAM.nwc")
+    parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
     parser.add_argument("--input", required=True, metavar="X.npz", help="samples x [B, T, *shape] and labels y [B]")
     parser.add_argument("--samples", type=_whole, default=100, metavar="N",
                         help=f"devices to draw, at most {MOST_DEVICES} (default: 100)")  # fmt: skip
@@ -138,7 +143,8 @@ def _crosscheck(parser: Parser) -> None:
     parser.add_argument("--against", nargs="+", type=_choices("backend", AGAINST), default=[BACKENDS],
                         metavar="BACKEND,...", help=f"which to compare: {', '.join(AGAINST)} (float: the model before "
                         f"it was quantized; default: {','.join(BACKENDS)})")  # fmt: skip
-    parser.add_argument("--window", type=_choice("window", WINDOWS), default="aligned", help=" or ".join(WINDOWS))
+    parser.add_argument("--window", type=_choice("window", WINDOWS), default="aligned", metavar="NAME",
+                        help=" or ".join(WINDOWS) + " (default: aligned)")  # fmt: skip
     _chip(parser, required=False)
     _float_model(parser)
     _calibration(parser)
@@ -149,7 +155,7 @@ def _report(parser: Parser) -> None:
     from nwcompile.cost.compare import NAMES  # not for every verb: it loads Numba
     from nwcompile.report.diff import GATE
 
-    parser.add_argument("program", metavar="PROGRAM.nwc", nargs="?")
+    parser.add_argument("program", metavar="PROGRAM.nwc", nargs="?", help=PROGRAM)
     _input(parser)
     _backend(parser, "cycle")
     _model_flags(parser)
@@ -165,8 +171,9 @@ def _report(parser: Parser) -> None:
 
 
 def _export(parser: Parser) -> None:
-    parser.add_argument("program", metavar="PROGRAM.nwc")
-    parser.add_argument("--to", required=True, type=_choice("simulator", ("sanafe",)), help="sanafe: SANA-FE 2.2")
+    parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
+    parser.add_argument("--to", required=True, type=_choice("simulator", ("sanafe",)), metavar="NAME",
+                        help="sanafe: SANA-FE 2.2")  # fmt: skip
     parser.add_argument("--input", metavar="X.npz", help=".npz or .npy of shape [B, T, *shape]: its spikes go along")
     parser.add_argument("--sample", type=_whole, default=0, metavar="N", help="which of its samples (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for arch.yaml and snn.yaml")
@@ -178,12 +185,14 @@ def _noc(parser: Parser) -> None:
     _chip(parser, required=True)
     parser.add_argument("--trace-in", metavar="PACKETS.csv", help="packets: columns time, src, dst, size (in flits)")
     parser.add_argument("--trace-out", metavar="OUT.csv", help="write inject,arrive of every packet there, in cycles")
-    parser.add_argument("--traffic", type=_choice("traffic", PATTERNS), help="generate load: " + ", ".join(PATTERNS))
-    parser.add_argument("--load", type=_number, metavar="X", help="flits per core and cycle")
-    parser.add_argument("--flits", type=_whole, default=1, metavar="N", help="flits of a generated packet")
-    parser.add_argument("--warmup", type=_whole, default=1000, metavar="N", help="cycles before measuring")
-    parser.add_argument("--cycles", type=_whole, default=10000, metavar="N", help="cycles measured")
-    parser.add_argument("--seed", type=_whole, default=0, metavar="N")
+    parser.add_argument("--traffic", type=_choice("traffic", PATTERNS), metavar="NAME",
+                        help="generate load: " + ", ".join(PATTERNS))  # fmt: skip
+    parser.add_argument("--load", type=_number, metavar="X", help="flits per core and cycle to generate, above 0")
+    for name, default, text in (
+        ("flits", 1, "flits of a generated packet"), ("warmup", 1000, "cycles before measuring"),
+        ("cycles", 10000, "cycles measured"), ("seed", 0, "which packets are generated"),
+    ):  # fmt: skip
+        parser.add_argument(f"--{name}", type=_whole, default=default, metavar="N", help=f"{text} (default: {default})")
 
 
 def _show(parser: Parser) -> None:
@@ -195,7 +204,8 @@ def _show(parser: Parser) -> None:
 
 
 def _chips(parser: Parser) -> None:
-    parser.add_argument("action", type=_choice("action", ("list", "show")), metavar="list|show")
+    parser.add_argument("action", type=_choice("action", ("list", "show")), metavar="list|show",
+                        help="all of them; or every figure of one, with its source")  # fmt: skip
     parser.add_argument("chip", nargs="?", metavar="NAME", help="a shipped chip, or a .toml file")
 
 
@@ -219,7 +229,9 @@ def _float_model(parser: Parser) -> None:
 
 def _model_flags(parser: Parser) -> None:
     parser.add_argument("--dt", type=_number, metavar="SECONDS", help="time step of a .nir file")
-    parser.add_argument("--dialect", type=_dialect, help=f"who wrote the .nir file: {', '.join(DIALECTS)}")
+    parser.add_argument(
+        "--dialect", type=_dialect, metavar="NAME", help=f"who wrote the .nir file: {', '.join(DIALECTS)}"
+    )
     parser.add_argument("--neuron", action="append", default=[], metavar="KEY=VALUE", type=_setting,
                         help="a NeuronSpec field a file leaves unsaid: reset=zero; of a node n.reset=zero")  # fmt: skip
 
@@ -247,27 +259,34 @@ def _trace(parser: Parser) -> None:
 
 def _backend(parser: Parser, default: str) -> None:
     parser.add_argument(
-        "--backend", type=_choice("backend", BACKENDS), help=f"{', '.join(BACKENDS)} (default: {default})"
-    )
-    parser.add_argument("--device", type=_choice("device", DEVICES), default="cpu", help=" or ".join(DEVICES))
+        "--backend", type=_choice("backend", BACKENDS), metavar="NAME",
+        help=f"{', '.join(BACKENDS)} (default: {default})",
+    )  # fmt: skip
+    parser.add_argument("--device", type=_choice("device", DEVICES), default="cpu", metavar="NAME",
+                        help=" or ".join(DEVICES) + ", that backend sequence runs on (default: cpu)")  # fmt: skip
 
 
 def _options(parser: Parser) -> None:
     from nwcompile.passes.partition import PARTITIONERS
     from nwcompile.passes.place import PLACERS
 
-    add = parser.add_argument
-    add("--seed", type=_whole, metavar="N")
+    add, default = parser.add_argument, Options()
+    add("--seed", type=_whole, metavar="N", help=f"of all that is searched at random (default: {default.seed})")
     _widths(parser)
-    add("--partitioner", type=_choice("partitioner", PARTITIONERS), help=f"neurons to cores: {', '.join(PARTITIONERS)}")
-    add("--placer", type=_choice("placer", PLACERS), help=f"cores to sites: {', '.join(PLACERS)}")
-    for name, words in (("optimise", choices.OBJECTIVES), ("execution", choices.EXECUTIONS)):
-        add(f"--{name}", type=_choice(name, words), help=", ".join(words))
+    for name, words, what in (
+        ("partitioner", PARTITIONERS, "how neurons come to cores"), ("placer", PLACERS, "how cores come to sites"),
+        ("optimise", choices.OBJECTIVES, "what the mapping makes least"),
+        ("execution", choices.EXECUTIONS, "layers side by side, or one after the other in each step"),
+    ):  # fmt: skip
+        listed = f"{what}: {', '.join(words)} (default: {getattr(default, name)})"
+        add(f"--{name}", type=_choice(name, words), metavar="NAME", help=listed)
     _on_multi_spike(parser)
     add("--fix", action="append", type=_fixed, metavar="LAYER=X,Y,PORT",
         help="keep cores of a layer at sites: out=7,0,0; several, for its cores in order: out=7,0,0+7,0,1")  # fmt: skip
-    add("--cores", type=_whole, dest="n_cores", metavar="N", help="spread over that many cores")
-    add("--time-budget", type=_number, dest="time_budget_s", metavar="SECONDS", help="let the placer improve that long")
+    add("--cores", type=_whole, dest="n_cores", metavar="N",
+        help="spread over that many cores (default: as the partitioner chooses)")  # fmt: skip
+    add("--time-budget", type=_number, dest="time_budget_s", metavar="SECONDS",
+        help="let the placer improve that long (default: until it is done)")  # fmt: skip
 
 
 def _widths(parser: Parser) -> None:
@@ -276,8 +295,9 @@ def _widths(parser: Parser) -> None:
 
 
 def _on_multi_spike(parser: Parser) -> None:
-    words = choices.ON_MULTI_SPIKE
-    parser.add_argument("--on-multi-spike", type=_choice("on-multi-spike", words), help=", ".join(words))
+    parser.add_argument("--on-multi-spike", type=_choice("on-multi-spike", choices.ON_MULTI_SPIKE), metavar="NAME",
+                        help="several spikes a step, where messages carry one: refuse (default), graded (a message "
+                        "carries the count or sign) or repeat (n messages)")  # fmt: skip
 
 
 def _choice(kind: str, words):

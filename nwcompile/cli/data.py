@@ -55,7 +55,11 @@ def read_data(path: str) -> Data:
         if array.ndim < 2:
             raise ModelError(f"{path}: {name} of shape {list(array.shape)} must be [B, T, *shape]")
     if y is not None and (y.ndim != 1 or any(len(y) != len(a) for a in arrays.values())):
-        raise ModelError(f"{path}: labels y of shape {list(y.shape)} must be one for each sample")
+        shapes = ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items())
+        raise ModelError(
+            f"{path}: labels y of shape {list(y.shape)} must be [B], the number of a class for each sample of {shapes} "
+            "([B, T, *shape])"
+        )
     if y is not None:
         _check_whole(path, y)
     return Data(arrays["x"] if set(arrays) == {"x"} else arrays, y)

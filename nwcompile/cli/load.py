@@ -109,7 +109,7 @@ def check_kind(spec: str) -> None:
     name, _, attribute = spec.partition(":")
     if name.endswith(".py"):
         dotted = ".".join(Path(name).with_suffix("").parts)
-        raise OptionError(f"{spec}: give the module's name, not its file: {dotted}:{attribute}")
+        raise OptionError(f"{spec}: give the module's name, not its file: {dotted}:{attribute or 'factory'}")
     known = Path(spec).suffix in (".nir", ".net", ".nwc")
     if not known and not all(word.isidentifier() for word in (*name.split("."), attribute)):
         raise OptionError(f"{spec or repr(spec)}: expected a .nir, .net or .nwc file, or package.module:factory")
@@ -184,6 +184,8 @@ def _factory(spec: str) -> Callable:
     except NwError:
         raise
     except (Exception, SystemExit) as e:
+        if isinstance(e, ModuleNotFoundError) and e.name and f"{name}.".startswith(f"{e.name}."):
+            raise ModelError(f"{spec}: no module {e.name} is in this folder, in PYTHONPATH or installed") from None
         raise ModelError(f"{spec}: importing {name} failed: {sentence(e)}") from None
     factory = getattr(module, attribute, None)
     if not callable(factory):

@@ -92,7 +92,7 @@ def _whole(name: str, array: np.ndarray) -> None:
         value = array[array != np.trunc(array)].flat[0]
         raise ModelError(
             f"input {name!r} has the value {value!s}, but the integer program takes whole numbers; "
-            "encode real values into spikes first (for example Bernoulli rate coding)"
+            "encode real values into spikes first (nwcompile.encode does)"
         )
     low, high = int(array.min()), int(array.max())
     if max(-low, high) > LARGEST_SPIKE:

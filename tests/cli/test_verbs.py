@@ -11,6 +11,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile import cli
+from nwcompile.cli.arguments import PARSERS, Parser
 from tests.frontend.lava_files import NEURON, dense, write
 
 
@@ -30,6 +31,21 @@ def test_cli_help_of_every_verb(verb, capsys):
         cli.main([verb, "--help"])
     assert caught.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: nwcompile {verb} ")
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_cli_help_explains_every_argument(verb):
+    parser = Parser()
+    PARSERS[verb](parser)
+    assert [action.dest for action in parser._actions if not action.help] == []
+
+
+def test_cli_help_tells_defaults(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["compile", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for default in ("(default: floorline)", "(default: anneal)", "(default: time)", "(default: pipelined)"):
+        assert default in text
 
 
 def test_cli_simulate_runs_a_float_model(command, model):

@@ -76,6 +76,7 @@ def zip_of_text() -> bytes:
         ("simulate toy: --steps 3", "toy:: expected a .nir, .net or .nwc file, or package.module:factory"),
         ("simulate my/toy.py:make --steps 3",
          "my/toy.py:make: give the module's name, not its file: my.toy:make"),
+        ("simulate toy.py --steps 3", "toy.py: give the module's name, not its file: toy:factory"),
         ("simulate none.net --steps 3", "lava-dl file none.net: there is no such file"),
         ("simulate none.net --steps 3 --dt 1",
          "--dt and --dialect say how to read a .nir file; a .net file says it itself"),
@@ -83,7 +84,7 @@ def zip_of_text() -> bytes:
          "dt=0.0 must be a number above 0, in the unit of the file's time constants"),
         (
             "simulate nowhere:make --steps 3",
-            "nowhere:make: importing nowhere failed: ModuleNotFoundError: No module named 'nowhere'",
+            "nowhere:make: no module nowhere is in this folder, in PYTHONPATH or installed",
         ),
         ("evaluate net.nwc --steps 3", "no input: no labels; evaluate needs them under the key y of a .npz file"),
         (
@@ -144,12 +145,13 @@ def test_cli_damaged_program_is_refused(command, folder, damage):
     [
         ({"x": np.zeros((3, 5, 7))}, "input 'in' must be [B, T, 6], got shape [3, 5, 7]"),
         ({"x": np.full((3, 5, 6), 0.5)}, "input 'in' has the value 0.5, but the integer program takes whole numbers; "
-         "encode real values into spikes first (for example Bernoulli rate coding)"),
+         "encode real values into spikes first (nwcompile.encode does)"),
         ({"x": np.full((3, 5, 6), np.nan)}, "input 'in' has NaN or infinite values; clean the data first"),
         ({"x": np.full((3, 5, 6), "a")}, "input 'in' of dtype <U1 must be numbers of shape [B, T, 6]"),
         ({"x": np.zeros(3)}, "bad.npz: x of shape [3] must be [B, T, *shape]"),
         ({"y": np.zeros(3)}, "bad.npz: holds no samples; store them under the key x, as [B, T, *shape]"),
-        ({"x": np.zeros((3, 5, 6)), "y": np.zeros(2)}, "bad.npz: labels y of shape [2] must be one for each sample"),
+        ({"x": np.zeros((3, 5, 6)), "y": np.zeros(2)}, "bad.npz: labels y of shape [2] must be [B], the number of a "
+         "class for each sample of x [3, 5, 6] ([B, T, *shape])"),
         ({"out": np.zeros((3, 5, 6))}, "there is no input 'out'; inputs: in"),
         ({"x": np.array([object()])},
          "bad.npz: cannot be read: ValueError: Object arrays cannot be loaded when allow_pickle=False"),
