@@ -48,18 +48,25 @@ class Groups(NamedTuple):
 
 
 def unit_demand(
-    network: Network, chip: Chip, activity: Activity, timing: Schedule, unit_of: np.ndarray, n_cores: int
+    network: Network,
+    chip: Chip,
+    activity: Activity,
+    timing: Schedule,
+    unit_of: np.ndarray,
+    n_cores: int,
+    most_steps: int | None = None,
 ) -> cpu_demand.Demand:
     """The Demand of the units int32[neuron] (0.., none empty) of a normalized network, on up to `n_cores` cores.
 
     A cost that the chip does not give counts as one cycle. Steps are hardware steps, as in `traffic.count_events`;
-    of more than `LARGEST_TABLE` allows, some at even distances.
+    of more than `most_steps`, or than `LARGEST_TABLE` allows, some at even distances.
     """
     fan, n_units = capacity.fan_in(network, chip), int(unit_of.max()) + 1
     neurons = np.argsort(unit_of, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(unit_of))])
     rows, atom_of, atom_size = _read(network, fan, start, neurons)
-    step_at, n_steps = _kept_steps(timing.n_hardware_steps(activity.n_steps, "aligned"), n_units)
+    most = min(most_steps or LARGEST_TABLE, max(1, LARGEST_TABLE // n_units))
+    step_at, n_steps = _kept_steps(timing.n_hardware_steps(activity.n_steps, "aligned"), most)
     groups = _groups(network, activity, timing, unit_of, atom_of, step_at, n_steps)
     arrivals, atom_offset, atom_group = _arrivals(groups, len(atom_size), n_steps)
     row_bits, shared_bits, row_cycles = _formats(network, chip, fan)
@@ -122,9 +129,9 @@ def cycles(chip: Chip, event: str) -> int:
     return 1 if each is None else each
 
 
-def _kept_steps(n_steps: int, n_units: int) -> tuple[np.ndarray, int]:
+def _kept_steps(n_steps: int, most: int) -> tuple[np.ndarray, int]:
     """int64[H]: the place of every hardware step that is looked at, -1 for the others, and how many are."""
-    n_kept = max(1, min(n_steps, LARGEST_TABLE // n_units))
+    n_kept = min(n_steps, most)
     step_at = np.full(n_steps, -1)
     step_at[np.arange(n_kept) * n_steps // n_kept] = np.arange(n_kept)
     return step_at, n_kept

@@ -10,12 +10,14 @@ are those of hypergraphs, one for a spike and core, and moves are evaluated incr
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from nwcompile.errors import FitError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels import cpu_partition
@@ -25,6 +27,7 @@ from nwcompile.passes.demand import neuron_load
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.sequential import in_order, sequential
 from nwcompile.passes.striped import striped, units
+from nwcompile.passes.traffic import are_alike, least_traffic
 from nwcompile.passes.unit_search import Partition, Search, improved
 from nwcompile.passes.units import fitting_units
 
@@ -40,12 +43,15 @@ FIRST_EFFORT = 0.1  # for each number of cores
 SAVE_CORES = ("cores", "traffic")  # objectives that more cores than needed do not serve
 
 
-def floorline(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray]:
+def floorline(
+    network: Network, chip: Chip, activity: Activity, options: Options
+) -> dict[str, np.ndarray] | Mapping:  # fmt: skip
     """Cores int32[n] of every layer, on `options.n_cores` cores or on as many as `options.optimise` asks for.
 
     `time` makes the sum of the predicted step times least, then messages, on cores that are worth it: a share more of
-    them must save half that share of the time (least is the time times the root of the cores in use). `energy`, `edp`
-    and `traffic` make least what they say, `cores` the number of cores, then the time. With `options.time_budget_s` it
+    them must save half that share of the time (least is the time times the root of the cores in use). `energy` and
+    `edp` make least what they say, `cores` the number of cores, then the time. `traffic` makes least the routed hops,
+    then the messages, and gives a Mapping, sites included, where all sites are alike. With `options.time_budget_s` it
     goes on until the time is up or until an interrupt (Ctrl-C), and gives the best so far. For a chip with core rules
     (`nwcompile.passes.core_rules`), and where nothing within the limits was found, these are the slices of
     `sequential`. The result may exceed the chip: `partition` judges it.
@@ -58,8 +64,10 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
         neuron_load(network, chip, activity), np.array([options.seed], np.uint64), deadline,
     )  # fmt: skip
     best: Partition | None = None
+    sites = None
+    improvements = _least_traffic if options.optimise == "traffic" else _improvements
     try:
-        for best in _improvements(search):  # noqa: B007
+        for best, sites in improvements(search):  # noqa: B007
             if search.is_late:
                 break
     except KeyboardInterrupt:
@@ -67,11 +75,46 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
             raise
     if best.excess:
         return sequential(network, chip, activity, options)
-    return capacity.by_layer(network, in_order(best.neuron_core))
+    if sites is None:
+        return capacity.by_layer(network, in_order(best.neuron_core))
+    used, cores = np.unique(best.neuron_core, return_inverse=True)
+    return Mapping(capacity.by_layer(network, cores.reshape(-1)), chip.sites[sites[used]])
 
 
-def _improvements(search: Search) -> Iterator[Partition]:
-    """The best partition so far, after every search: of several numbers of cores, then of finer and finer units.
+def _least_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | None]]:
+    """The best partition so far and the sites of its cores, None where they are not known: see `least_traffic`."""
+    best = None
+    for best in _coarse(search):
+        yield best, None
+    on_these = search._replace(options=replace(search.options, n_cores=best.n_cores))
+    slices = _cores_by(sequential, on_these)
+    starts = [best.neuron_core, *([] if slices is None or slices.max() >= best.n_cores else [slices])]
+    found = best
+    for are_cut in (False, True):
+        for found, sites in least_traffic(search, starts, best.n_cores, are_cut):
+            if found.excess <= best.excess:
+                yield found, sites if are_alike(search.chip, search.options) else None
+        if found.excess <= best.excess:
+            return
+
+
+def _improvements(search: Search) -> Iterator[tuple[Partition, None]]:
+    """The best partition so far, after every search: of several numbers of cores, then of finer and finer units."""
+    best = None
+    for best in _coarse(search):
+        yield best, None
+    for level in range(N_LEVELS):
+        best = min(_finer(search, best, level, 1.0), best, key=lambda p: p.rank)
+        yield best, None
+        if len(best.core_of) == len(search.load):
+            break
+    while search.deadline is not None:
+        best = min(_finer(search, best, N_LEVELS - 1, 1.0), best, key=lambda p: p.rank)
+        yield best, None
+
+
+def _coarse(search: Search) -> Iterator[Partition]:
+    """The best partition of coarse units so far, after every search of some number of cores.
 
     Where nothing else fits, it is the slices of `sequential` or the stripes of `striped` that are moved.
     """
@@ -85,14 +128,6 @@ def _improvements(search: Search) -> Iterator[Partition]:
         for cores in given:
             best = min(_of_given(search, cores, best), best, key=lambda p: _worth(search, p))
             yield best
-    for level in range(N_LEVELS):
-        best = min(_finer(search, best, level, 1.0), best, key=lambda p: p.rank)
-        yield best
-        if len(best.core_of) == len(search.load):
-            break
-    while search.deadline is not None:
-        best = min(_finer(search, best, N_LEVELS - 1, 1.0), best, key=lambda p: p.rank)
-        yield best
 
 
 def _of_counts(search: Search, n_slices: int) -> Iterator[Partition]:

@@ -41,9 +41,10 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     """Neurons of a normalized network on the cores of a chip, each core at the first site that holds it.
 
     `options.partitioner` names one of `PARTITIONERS` or is a callable of their signature: it takes the arguments of
-    this function and gives the logical core of every neuron of every layer, {layer: int[n]}. Cores without neurons are
-    dropped. `mapping.note` says what fills each core most. Raises FitError with every limit that is exceeded, and
-    OptionError for an unknown method, an impossible `n_cores`, or a method that cannot keep the chip's rules of cores.
+    this function and gives the logical core of every neuron of every layer, {layer: int[n]}, or a Mapping, whose sites
+    are then kept. Cores without neurons are dropped. `mapping.note` says what fills each core most. Raises FitError
+    with every limit that is exceeded, and OptionError for an unknown method, an impossible `n_cores`, or a method that
+    cannot keep the chip's rules of cores.
     """
     method = options.partitioner if callable(options.partitioner) else PARTITIONERS.get(options.partitioner)
     if method is None:
@@ -60,7 +61,13 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
             f"n_cores={options.n_cores} is too many: {chip.name} has {n_usable} cores, the net {n_neurons} neurons"
         )
     activity.verify(network)
-    return on_sites(network, chip, method(network, chip, activity, options), options)
+    found = method(network, chip, activity, options)
+    if not isinstance(found, Mapping):
+        return on_sites(network, chip, found, options)
+    found.verify(network, chip)
+    cores = on_sites(network, chip, found.core_of, options)
+    used = np.unique(_flat(network, found.core_of))
+    return Mapping(cores.core_of, found.site_of[used], cores.note)
 
 
 def method_warnings(chip: Chip, options: Options) -> list[str]:

@@ -22,7 +22,8 @@ MOVES_PER_SITE, LARGEST_MOVES = 200, 200_000
 
 
 def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites by annealing from the best of row-major, Hilbert and spectral order, then swaps that cool the hottest link.
+    """Sites by annealing from the best of row-major, Hilbert and spectral order and the mapping's own, then swaps that
+    cool the hottest link.
 
     Ours. What it makes small is `J = C_hop + 0.1 max_l L_l`, hops and flits of the hottest link, as M-HySMap (arXiv
     2608.26223, by its re-implementation) without the variance, and with messages to each destination as they are sent;
@@ -37,6 +38,7 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     else:
         placers = (row_major, hilbert, spectral)
         starts = [chip.site_index(m(mapping, network, chip, activity, options).site_of) for m in placers]
+        starts.append(chip.site_index(mapping.site_of))
         start = min(starts, key=lambda site_of: cpu_place.routed_cost(known, site_of))
     site_of = annealed(known, start, options)
     n_routers = chip.noc.columns * chip.noc.rows

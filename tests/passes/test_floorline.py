@@ -37,8 +37,8 @@ def judged(network, chip, activity, core_of, n_cores) -> np.ndarray:
     return loads.total
 
 
-def flat(cores: dict) -> np.ndarray:
-    return np.concatenate([*cores.values()])
+def flat(cores: dict | Mapping) -> np.ndarray:
+    return np.concatenate([*(cores.core_of if isinstance(cores, Mapping) else cores).values()])
 
 
 def tiny_case(seed: int):

@@ -1,0 +1,194 @@
+"""Objective `traffic`: the fewest routed hops, then messages, by annealing units between cores at known sites.
+
+Ours. Partition and placement are found together: cores have sites from the beginning, so that a message costs its own
+way, and units that talk come to lie on near cores. After each annealing the cores are placed anew, then it goes on with
+finer units, down to single neurons. How hot an annealing starts is found by heating until the cost rises by a tenth: a
+good start is kept, and one that is no better than chance melts. Multicast traffic is counted as in M-HySMap (arXiv
+2608.26223), a message for a spike and core, at the ways of single messages.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from nwcompile.cost.way_cost import way_cost
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.kernels import cpu_demand, cpu_hops, cpu_moves, cpu_partition
+from nwcompile.passes import capacity
+from nwcompile.passes.anneal import annealed
+from nwcompile.passes.demand import empty_loads, unit_demand
+from nwcompile.passes.ground import ground
+from nwcompile.passes.unit_search import Partition, Search
+from nwcompile.passes.units import fitting_units
+
+UNITS = (16, 16, 16, 64, 1024)  # for each core, one annealing after the other
+RISES = (np.inf, 0.3, 0.1, 0.1, 0.05)  # in each: how much of the cost it may rise while it is heated
+SHARES = (0.1, 0.1, 0.1, 0.2, 1.0)  # in each: of `WORK`
+SAME = 0.8  # of what units read, above which smaller ones would not be freer
+MOST_UNITS = 40_000
+HOP = 16  # what a hop costs, where a message to another core costs 1 beside its way
+MOVES_PER_UNIT, FEWEST_MOVES = 2000, 4000  # of an annealing
+WORK, EACH_MOVE, EACH_GROUP = 2_000_000_000, 30, 3  # looks at one atom that an annealing may do; of a move, of a group
+MANY_READS = 100  # atoms that a unit reads, with which making a move takes as long as looking at the others
+COOLEST, N_HEATS, WARMER = 0.004, 8, 2.0  # temperature of the first heat, of the mean uphill change; heats
+N_COOLINGS, COOLED = 24, 0.01  # temperatures, and the last of them as a share of the first
+DRAWN = 2000  # moves whose change is looked at first
+
+
+class Level(NamedTuple):
+    """Units of one size on cores at sites, ready to be moved."""
+
+    unit_of: np.ndarray  # int64[neuron]
+    demand: cpu_demand.Demand
+    loads: cpu_demand.Loads
+    flow: cpu_hops.Flow
+
+    @property
+    def reads(self) -> float:
+        """Atoms that a unit reads, on average."""
+        return len(self.flow.read_atom) / len(self.demand.size)
+
+    @property
+    def partition(self) -> Partition:
+        """Units and cores as they are; `cost` is that of all messages, hops first."""
+        excess, cost = int(self.loads.total[cpu_demand.EXCESS]), float(self.flow.total[0])
+        return Partition(self.unit_of, self.loads.core_of.copy(), len(self.demand.limit), excess, cost)
+
+
+def least_traffic(
+    search: Search, starts: list[np.ndarray], n_cores: int, are_cut: bool = False
+) -> Iterator[tuple[Partition, np.ndarray]]:
+    """The best partition so far and its cores' sites, int64[core], after every annealing.
+
+    It begins with the best of `starts`, each int[neuron], on `n_cores` cores; with `are_cut` from the first of them,
+    whose borders cut the units. Units are cut no finer where the parts would read what the whole reads. With a
+    deadline it goes on for ever.
+    """
+    sites, unit_of, reads = compact_sites(search.chip, n_cores), None, np.inf
+    if are_cut:
+        starts, layer = starts[:1], np.repeat(np.arange(len(search.network.layers)), _sizes(search.network))
+        unit_of = np.unique(layer * n_cores + starts[0], return_inverse=True)[1].reshape(-1)
+    share = np.maximum(search.load / search.load.sum(), 1 / len(search.load))
+    weight = np.ceil(share * (1 << 40)).astype(np.int64)
+    levels = [*zip(UNITS, RISES, SHARES, strict=True)]
+    while levels:
+        each, *limits = levels.pop(0)
+        unit_of = fitting_units(search.network, search.chip, weight, min(each * n_cores, MOST_UNITS), unit_of)
+        tried = [_level(search, unit_of, sites, cores) for cores in starts]
+        level = min(tried, key=lambda found: found.partition.rank)
+        if each > UNITS[0] and level.reads > SAME * reads:
+            return
+        reads, best = level.reads, level.partition
+        if n_cores > 1:
+            best = _annealed(search, level, *limits)
+            sites = placed(search, best.neuron_core, sites)
+        starts = [best.neuron_core]
+        yield best, sites
+        if n_cores == 1 or search.is_late:
+            return
+        if search.deadline is not None and not levels:
+            levels = [(each, *limits)]
+
+
+def are_alike(chip: Chip, options: Options) -> bool:
+    """Whether any core may be at any usable site."""
+    limits = capacity.site_limits(chip)
+    usable = limits[limits[:, cpu_partition.NEURONS] > 0]
+    return options.fixed_sites is None and bool((usable == usable[0]).all())
+
+
+def compact_sites(chip: Chip, n_cores: int) -> np.ndarray:
+    """int64[core]: usable sites near one another, router by router, around the router where they are nearest."""
+    usable = np.flatnonzero(capacity.site_limits(chip)[:, cpu_partition.NEURONS] > 0)
+    router = usable // chip.noc.cores_per_router
+    way, routers = way_cost(chip, "traffic"), np.unique(router)
+    length = way.between(routers[:, None], routers)
+    at = np.searchsorted(routers, router)
+    orders = (np.argsort(length[i][at], kind="stable")[:n_cores] for i in range(len(routers)))
+    return usable[min(orders, key=lambda kept: length[np.ix_(at[kept], at[kept])].sum())]
+
+
+def placed(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
+    """int64[core]: better sites for the partition int[neuron], from `sites` on; the same where sites are not alike."""
+    network, chip, used = search.network, search.chip, np.unique(cores)
+    if not are_alike(chip, search.options):
+        return sites
+    mapping = Mapping(capacity.by_layer(network, np.searchsorted(used, cores)), chip.sites[sites[used]])
+    known = ground(mapping, network, chip, search.activity, search.options)
+    found = sites.copy()
+    found[used] = annealed(known, sites[used], replace(search.options, time_budget_s=None))
+    unused = np.setdiff1d(np.arange(len(sites)), used)
+    found[unused] = np.setdiff1d(np.concatenate([sites, np.arange(chip.n_cores)]), found[used])[: len(unused)]
+    return found
+
+
+def message_costs(chip: Chip, sites: np.ndarray) -> np.ndarray:
+    """int64[core, core]: what a message from a core to a core costs, by their sites int64[core]."""
+    router = sites // chip.noc.cores_per_router
+    hops = way_cost(chip, "traffic").between(router[:, None], router)
+    return HOP * hops + 1 - np.eye(len(sites), dtype=np.int64)
+
+
+def _sizes(network: Network) -> list[int]:
+    return [network.node(name).n_neurons for name in network.layers]
+
+
+def _level(search: Search, unit_of: np.ndarray, sites: np.ndarray, cores: np.ndarray) -> Level:
+    """The units, each on the core of `cores` int[neuron] where its first neuron is."""
+    counts = {name: n.sum(0, dtype=np.int64)[None] for name, n in search.activity.counts.items()}
+    demand = unit_demand(search.network, search.chip, Activity(counts, 1), search.timing, unit_of, len(sites))
+    loads, flow = empty_loads(demand, search.chip), flow_of(demand, message_costs(search.chip, sites))
+    core_of = cores[np.unique(unit_of, return_index=True)[1]].astype(np.int32)
+    cpu_moves.put_all(demand, loads, core_of)
+    cpu_hops.put_units(demand, flow, core_of)
+    return Level(unit_of, demand, loads, flow)
+
+
+def flow_of(demand: cpu_demand.Demand, cost: np.ndarray) -> cpu_hops.Flow:
+    """Empty tables for `cpu_hops`; `cost` int64[core, core] is that of a message from a core to a core."""
+    n_units, n_atoms, n_cores = len(demand.size), len(demand.atom_size), len(cost)
+    unit = np.repeat(np.arange(n_units), np.diff(demand.in_offset))
+    unit, atom = np.divmod(np.unique(unit * n_atoms + demand.row_atom[demand.in_row]), max(1, n_atoms))
+    order = np.argsort(atom, kind="stable")
+    return cpu_hops.Flow(
+        np.searchsorted(unit, np.arange(n_units + 1)), atom.astype(np.int32),
+        np.searchsorted(atom[order], np.arange(n_atoms + 1)), unit[order].astype(np.int32), cost,
+        np.zeros((n_atoms, n_cores), np.int32), np.zeros((n_atoms, n_cores), np.int64),
+        np.zeros((n_atoms, n_cores), np.int64), np.zeros(n_atoms, np.int8), np.zeros(1, np.int64),
+    )  # fmt: skip
+
+
+def _annealed(search: Search, level: Level, rise: float, share: float) -> Partition:
+    """The best of an annealing (Kirkpatrick et al., Science 220, 1983), heated until the cost rises by that share."""
+    demand, loads, flow = level.demand, level.loads, level.flow
+    keep_all, n_units, best = search.options.n_cores is not None, len(demand.size), level.partition
+    each = (
+        EACH_MOVE + int(level.reads * (1 + level.reads / MANY_READS)) + EACH_GROUP * len(demand.group_atom) // n_units
+    )
+    n_moves = max(FEWEST_MOVES, min(MOVES_PER_UNIT * n_units, int(share * WORK) // each)) // (N_COOLINGS + N_HEATS)
+    uphill = cpu_hops.uphill_mean(demand, loads, flow, DRAWN, search.state)
+
+    def run(temperature: float) -> None:
+        nonlocal best
+        found = loads.core_of.copy()
+        over, cost = cpu_hops.anneal(demand, loads, flow, 0, temperature, n_moves, keep_all, search.state, found)
+        if (over, cost) < best.rank:
+            best = best._replace(core_of=found, excess=int(over), cost=float(cost))
+
+    temperature = COOLEST * uphill
+    for _ in range(N_HEATS):
+        run(temperature)
+        if search.is_late or flow.total[0] > (1 + rise) * best.cost:
+            break
+        temperature *= WARMER
+    for i in range(1, N_COOLINGS):
+        if not search.is_late:
+            run(temperature * COOLED ** (i / N_COOLINGS))
+    run(0.0)
+    return best

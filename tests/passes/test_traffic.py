@@ -1,0 +1,89 @@
+"""`optimise="traffic"` finds the fewest routed hops that exist, within every limit, on cores that it also places."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from nwcompile.cost.traffic import count_events
+from nwcompile.ir.options import Options
+from nwcompile.kernels import cpu_demand, cpu_hops, cpu_moves
+from nwcompile.passes.demand import empty_loads, unit_demand
+from nwcompile.passes.emit import emit
+from nwcompile.passes.partition import PARTITIONERS, partition
+from nwcompile.passes.place import place
+from nwcompile.passes.schedule import schedule
+from nwcompile.passes.traffic import compact_sites, flow_of, message_costs
+from tests.chips import small_chip
+from tests.passes.test_floorline import bursty, groupings, tiny_case
+
+
+def is_optimal(seed: int) -> bool:
+    """Whether no mapping on all cores of a tiny chip, each a router of a row, has fewer hops and messages."""
+    network, chip, activity, n, n_cores = tiny_case(seed)
+    demand = unit_demand(network, chip, activity, schedule(network), np.arange(n), n_cores)
+    costs = [message_costs(chip, np.array(sites)) for sites in itertools.permutations(range(n_cores))]
+
+    def cost(core_of, cost) -> int:
+        flow = flow_of(demand, cost)
+        cpu_hops.put_units(demand, flow, np.asarray(core_of, np.int32))
+        return int(flow.total[0])
+
+    def fits(core_of) -> bool:
+        loads = empty_loads(demand, chip)
+        cpu_moves.put_all(demand, loads, np.asarray(core_of, np.int32))
+        return loads.total[cpu_demand.EXCESS] == 0
+
+    every = [c for c in groupings(n, n_cores) if max(c) == n_cores - 1 and fits(c)]
+    if not every:
+        return True
+    options = Options(seed=seed, optimise="traffic", n_cores=n_cores)
+    found = place(partition(network, chip, activity, options), network, chip, activity, options)
+    at = message_costs(chip, chip.site_index(found.site_of))
+    return cost(found.core_of["a"], at) == min(cost(c, k) for c in every for k in costs)
+
+
+def test_traffic_is_the_least_of_all_mappings_of_tiny_nets():
+    assert sum(is_optimal(seed) for seed in range(8)) == 8
+
+
+@pytest.mark.long
+def test_traffic_is_the_least_of_all_mappings_of_100_tiny_nets():
+    assert sum(is_optimal(seed) for seed in range(100)) >= 95
+
+
+def hops_of(network, chip, activity, **options) -> tuple[int, int]:
+    """Routed hops and messages of a mapping."""
+    options = Options(**options)
+    mapping = place(partition(network, chip, activity, options), network, chip, activity, options)
+    counters = count_events(emit(network, schedule(network), mapping, chip, activity, {}), activity)
+    return int(counters["hops"].sum()), int(counters["messages_out"].sum())
+
+
+def test_no_other_partitioner_has_fewer_hops():
+    network, chip, activity = bursty()
+    chip = chip.replace({"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3, "core.max_neurons": 30})
+    ours, _ = hops_of(network, chip, activity, optimise="traffic", n_cores=6)
+    for name in set(PARTITIONERS) - {"hypergraph"}:
+        assert ours <= hops_of(network, chip, activity, partitioner=name, optimise="traffic", n_cores=6)[0], name
+
+
+def test_cores_are_where_the_partitioner_put_them_before_they_are_placed():
+    network, chip, activity = bursty()
+    chip = chip.replace({"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3, "core.max_neurons": 30})
+    options = Options(optimise="traffic", n_cores=6)
+    mapping = partition(network, chip, activity, options)
+    mapping.verify(network, chip)
+    assert len(np.unique(mapping.site_of, axis=0)) == mapping.n_cores == 6
+    assert mapping.note
+
+
+def test_compact_sites_lie_side_by_side_and_leave_out_what_is_out_of_use():
+    chip = small_chip(noc__columns=4, noc__rows=3, noc__cores_per_router=2)
+    sites = compact_sites(chip, 8)
+    routers = np.unique(sites // 2)
+    x, y = routers % 4, routers // 4
+    assert len(np.unique(sites)) == 8 and len(routers) == 4
+    assert abs(x[:, None] - x).max() + abs(y[:, None] - y).max() <= 4
+    faulty = chip.replace({"noc.routing": "up-down", "noc.faults": ["1,1"]})
+    assert 5 not in compact_sites(faulty, 22) // 2
