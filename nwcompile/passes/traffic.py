@@ -27,9 +27,9 @@ from nwcompile.passes.ground import ground
 from nwcompile.passes.unit_search import Partition, Search
 from nwcompile.passes.units import fitting_units
 
-UNITS = (16, 16, 16, 64, 1024)  # for each core, one annealing after the other
-RISES = (np.inf, 0.3, 0.1, 0.1, 0.05)  # in each: how much of the cost it may rise while it is heated
-SHARES = (0.1, 0.1, 0.1, 0.2, 1.0)  # in each: of `WORK`
+ANNEALINGS: tuple[tuple[int, float, float], ...] = (  # units for each core, rise of the cost when heated, of `WORK`
+    (16, np.inf, 0.1), (16, 0.3, 0.1), (16, 0.1, 0.1), (64, 0.1, 0.2), (1024, 0.05, 1.0),
+)  # fmt: skip
 SAME = 0.8  # of what units read, above which smaller ones would not be freer
 MOST_UNITS = 40_000
 HOP = 16  # what a hop costs, where a message to another core costs 1 beside its way
@@ -76,24 +76,24 @@ def least_traffic(
         unit_of = np.unique(layer * n_cores + starts[0], return_inverse=True)[1].reshape(-1)
     share = np.maximum(search.load / search.load.sum(), 1 / len(search.load))
     weight = np.ceil(share * (1 << 40)).astype(np.int64)
-    levels = [*zip(UNITS, RISES, SHARES, strict=True)]
+    levels = [*ANNEALINGS]
     while levels:
-        each, *limits = levels.pop(0)
+        each, rise, share = levels.pop(0)
         unit_of = fitting_units(search.network, search.chip, weight, min(each * n_cores, MOST_UNITS), unit_of)
         tried = [_level(search, unit_of, sites, cores) for cores in starts]
         level = min(tried, key=lambda found: found.partition.rank)
-        if each > UNITS[0] and level.reads > SAME * reads:
+        if each > ANNEALINGS[0][0] and level.reads > SAME * reads:
             return
         reads, best = level.reads, level.partition
         if n_cores > 1:
-            best = _annealed(search, level, *limits)
+            best = _annealed(search, level, rise, share)
             sites = placed(search, best.neuron_core, sites)
         starts = [best.neuron_core]
         yield best, sites
         if n_cores == 1 or search.is_late:
             return
         if search.deadline is not None and not levels:
-            levels = [(each, *limits)]
+            levels = [(each, rise, share)]
 
 
 def are_alike(chip: Chip, options: Options) -> bool:
