@@ -23,6 +23,7 @@ from nwcompile.sim.parallel import alone
 PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
 LARGEST_SIZE = 1 << 16
 LARGEST_TIME = 1 << 48
+CHUNK = 1 << 14  # cycles that packets are drawn for at once
 KEEPS_UP = 0.95  # of the offered load, that a network which is not saturated accepts at least
 
 
@@ -187,7 +188,7 @@ def load(
     if not 0 < offered / flits <= 1:
         raise OptionError(f"load {offered:g} must be above 0 and at most {flits}, one packet of {flits} flits a cycle")
     rng = np.random.default_rng(seed)
-    time, src = np.nonzero(rng.random((warmup + 2 * cycles, chip.n_cores)) < offered / flits)
+    time, src = _made(rng, warmup + 2 * cycles, chip.n_cores, offered / flits)
     dst = _destinations(pattern, chip, src, rng)
     last = warmup + 2 * cycles
     done = replay(chip, time, src, dst, np.full(len(time), flits), last)
@@ -226,6 +227,14 @@ def _whole(name: str, values) -> np.ndarray:
     if np.issubdtype(array.dtype, np.floating) and (array != np.trunc(array)).any():
         raise OptionError(f"packets: {name} must be whole numbers")
     return array.astype(np.int64)
+
+
+def _made(rng, n_cycles: int, n_cores: int, chance: float) -> tuple[np.ndarray, np.ndarray]:
+    """When and where packets are made, in the order of time; drawn for some cycles after the other, for memory."""
+    parts = [np.nonzero(rng.random((min(CHUNK, n_cycles - first), n_cores)) < chance) + np.array([[first], [0]])
+             for first in range(0, n_cycles, CHUNK)]  # fmt: skip
+    time, src = np.concatenate(parts, 1)
+    return time, src
 
 
 def _destinations(pattern: str, chip: Chip, src: np.ndarray, rng) -> np.ndarray:

@@ -101,6 +101,12 @@ def test_a_saturated_network_names_its_busiest_link():
     assert changed(load(mesh("spec", 4), "hotspot", 0.5, cycles=500, seed=1), n_packets=got.n_packets) != got
 
 
+def test_a_load_does_not_depend_on_how_many_cycles_are_drawn_at_once(monkeypatch):
+    wanted = load(mesh("spec", 4), "uniform", 0.2, warmup=100, cycles=300, seed=1)
+    monkeypatch.setattr("nwcompile.sim.noc.CHUNK", 7)
+    assert load(mesh("spec", 4), "uniform", 0.2, warmup=100, cycles=300, seed=1) == wanted
+
+
 def test_a_replay_that_is_cut_off_says_what_has_not_arrived():
     done = replay(mesh("spec", 4), [0, 5, 50], [0, 0, 3], [3, 3, 0], [1, 1, 1], last=40)
     assert done.arrive.tolist() == [14, 19, -1]
