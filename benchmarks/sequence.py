@@ -33,6 +33,7 @@ SHAPES = ((10, 500, 512), (10, 500, 4096))  # B, T, N of the published compariso
 WRITTEN_BYTES = {"float": 4, "uint8": 1, "bits": 1 / 8, "float and mem": 8}
 SIZES = (16, 24, 8)
 SWEEP = (100, 500, 1000, 2000, 5000, 10_000)
+SWEEP_TURNS = 5  # for each repeat of other rows: a turn takes 20 ms
 Row = dict[str, object]
 
 
@@ -90,11 +91,12 @@ class Clock:
     def __init__(self, now: Callable[[], float], repeats: int):
         self.now, self.repeats = now, repeats
 
-    def medians(self, contenders: dict[str, Callable]) -> dict[str, float]:
-        """Milliseconds of each; the first call of each is not timed."""
+    def medians(self, contenders: dict, before: Callable = lambda: None) -> dict:
+        """Milliseconds of each; the first call of each is not timed, nor is what is called `before` each."""
         times = {name: [] for name in contenders}
         for k in range(self.repeats + 1):
             for name, call in contenders.items():
+                before()
                 start = self.now()
                 result = call()
                 if k:
@@ -227,15 +229,21 @@ def spikes(n_samples: int, n_steps: int) -> torch.Tensor:
 
 
 def sweep(clock: Clock) -> Iterator[Row]:
-    """Inference of B=32 over T steps, fitted by a + b*T (least squares of relative residuals)."""
+    """Inference of B=32 over T steps, fitted by a + b*T (least squares of relative residuals).
+
+    The lengths take turns, so that a slow moment of the machine is one of all of them and each finds its data where
+    others left it, but its code, after an untimed call of one step, where a running program has it.
+    """
+    often, inputs = Clock(clock.now, SWEEP_TURNS * clock.repeats), {n: spikes(32, n) for n in SWEEP}
+    step = spikes(32, 1)
     for family in FAMILIES:
         net = network(family)
         with torch.no_grad():
-            inputs = [spikes(32, n) for n in SWEEP]
-            times = [clock.medians({"": lambda x=x, net=net: whole(net, x)})[""] for x in inputs]
-        fit = fitted(times)
-        for n, t in zip(SWEEP, times, strict=True):
-            yield {"work": f"nwave sweep {family} B=32 T={n}", "contender": "nwcompile", "ms": t, "fit": fit}
+            calls = {n: lambda x=x, net=net: whole(net, x) for n, x in inputs.items()}
+            times = often.medians(calls, before=lambda net=net: whole(net, step))
+        fit = fitted(list(times.values()))
+        for n, ms in times.items():
+            yield {"work": f"nwave sweep {family} B=32 T={n}", "contender": "nwcompile", "ms": ms, "fit": fit}
 
 
 def fitted(times: list[float]) -> str:

@@ -45,7 +45,7 @@ AHEAD = 8
 ROW = 2048
 SHORT_ROW = 128
 LARGE = 1 << 21  # numbers
-LARGE_MEM = 1 << 19  # numbers; membranes are seldom what is read next
+LARGE_MEM = 1 << 20  # numbers; membranes are seldom what is read next
 
 
 @inlined
