@@ -14,6 +14,8 @@ import torch
 from nwcompile.kernels.simd_code import LINE_BYTES
 
 LARGE_BYTES = 1 << 18
+PAGED_BYTES = 1 << 20  # from here on a block is worth huge pages
+HUGE_BYTES = 1 << 22  # from here on NumPy asks for them; of a block that is larger than needed the rest stays untouched
 MOST_BYTES = 1 << 28
 _store: dict[int, list[np.ndarray]] = {}
 
@@ -30,7 +32,7 @@ def new(shape, dtype) -> tuple[torch.Tensor, np.ndarray]:
     try:
         block = blocks.pop()
     except (AttributeError, IndexError):
-        block = np.empty(size + LINE_BYTES, np.uint8)
+        block = np.empty(max(size + LINE_BYTES, HUGE_BYTES if size >= PAGED_BYTES else 0), np.uint8)
     start = -block.ctypes.data % LINE_BYTES
     used = block[start : start + n_bytes].view(dtype)
     tensor = torch.from_numpy(used)

@@ -66,3 +66,11 @@ def test_results_do_not_share_memory(store):
     layer(torch.rand(4, 1000, 100))
     for t, value in zip(first, before, strict=True):
         assert torch.equal(t, value)
+
+
+def test_blocks_that_are_worth_huge_pages_are_large_enough_for_numpy_to_ask_for_them(store):
+    for n_bytes, expected in ((buffers.LARGE_BYTES, 0), (buffers.PAGED_BYTES, buffers.HUGE_BYTES)):
+        tensor, array = buffers.new((n_bytes,), np.uint8)
+        del tensor, array
+        ((block,),) = (blocks for size, blocks in store.items() if size == n_bytes)
+        assert block.nbytes == max(expected, n_bytes + buffers.LINE_BYTES)
