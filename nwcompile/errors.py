@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
+from operator import index
 
 
 def printable(text: str) -> str:
@@ -83,3 +85,15 @@ def nearest_first(word: str, choices: Iterable[str]) -> list[str]:
 def unknown_choice(kind: str, word: object, choices: Iterable[str]) -> str:
     """Text for a name that is not one of `choices`: all of them are listed, nearest spelling first."""
     return f"unknown {kind} {str(word)!r}; choose one of: {', '.join(nearest_first(str(word), choices))}"
+
+
+def whole(name: str, value, least: int, most: int | None = None) -> int:
+    """`value` as an int, if it is a whole number from `least` to `most` (None: no limit); else raises OptionError."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = None
+    if isinstance(value, bool) or number is None or not least <= number <= (inf if most is None else most):
+        to = "on" if most is None else f"to {most}"
+        raise OptionError(f"{name}={value!r} must be a whole number from {least} {to}")
+    return number

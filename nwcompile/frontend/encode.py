@@ -1,10 +1,8 @@
 """Encoding: real-valued samples as what a chip takes in every step, once, on the host (DESIGN 4.2)."""
 
-from operator import index
-
 import numpy as np
 
-from nwcompile.errors import ModelError, OptionError, unknown_choice
+from nwcompile.errors import ModelError, OptionError, unknown_choice, whole
 from nwcompile.sim.inputs import LARGEST_SPIKE
 
 KINDS = ("current", "bernoulli")
@@ -22,16 +20,9 @@ def encode(x, steps: int, kind: str = "current", unit: float = 1.0, seed: int = 
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise OptionError(unknown_choice("kind", kind, KINDS))
-    try:
-        n_steps = index(steps)
-    except TypeError:
-        n_steps = 0
-    if isinstance(steps, bool) or n_steps < 1:
-        raise OptionError(f"steps={steps!r} must be a whole number from 1 on")
+    n_steps, seed = whole("steps", steps, 1), whole("seed", seed, 0)
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={unit!r} must be a number above 0: what a 1 of the input is worth")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise OptionError(f"seed={seed!r} must be a whole number from 0 on")
     samples = _samples(x) / unit
     most = float(np.abs(samples).max())
     if most > (1 if kind == "bernoulli" else LARGEST_SPIKE):

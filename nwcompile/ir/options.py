@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from numbers import Integral, Real
+from numbers import Real
 from operator import index
 
-from nwcompile.errors import OptionError, unknown_choice
+from nwcompile.errors import OptionError, unknown_choice, whole
 
 EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
@@ -53,11 +53,11 @@ class Options:
         for name, low, high in (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST)):
             value = getattr(self, name)
             if value is not None or name == "seed":
-                object.__setattr__(self, name, _whole(name, value, low, high))
+                object.__setattr__(self, name, whole(name, value, low, high))
         if self.layer_bits is not None:
             if not isinstance(self.layer_bits, dict):
                 raise OptionError(f"layer_bits={self.layer_bits!r} must be {{layer: bits}}")
-            widths = {name: _whole(f"layer_bits[{name!r}]", n, 1, MOST_BITS) for name, n in self.layer_bits.items()}
+            widths = {name: whole(f"layer_bits[{name!r}]", n, 1, MOST_BITS) for name, n in self.layer_bits.items()}
             object.__setattr__(self, "layer_bits", widths)
         budget = self.time_budget_s
         if budget is not None and (isinstance(budget, bool) or not isinstance(budget, Real) or not 0 <= budget < inf):
@@ -68,13 +68,6 @@ class Options:
     def to_dict(self) -> dict:
         """Plain values for the manifest; a callable is named."""
         return {k: getattr(v, "__qualname__", v) if callable(v) else v for k, v in vars(self).items()}
-
-
-def _whole(name: str, value, low: int, high: int) -> int:
-    """`value` as a plain int, or OptionError."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
-        raise OptionError(f"{name}={value!r} must be a whole number from {low} to {high}")
-    return int(value)
 
 
 def _sites(given) -> dict[str, tuple[tuple[int, int, int], ...]]:

@@ -2,11 +2,10 @@
 
 import math
 from numbers import Real
-from operator import index
 
 import torch
 
-from nwcompile.errors import ModelError, OptionError
+from nwcompile.errors import ModelError, OptionError, whole
 
 
 class QuantizedReLU(torch.nn.Module):
@@ -25,15 +24,9 @@ class QuantizedReLU(torch.nn.Module):
 
     def __init__(self, levels: int, step: float | None = None):
         super().__init__()
-        try:
-            whole = index(levels)
-        except TypeError:
-            whole = 0
-        if isinstance(levels, bool) or whole < 1:
-            raise OptionError(f"levels={levels!r} must be a whole number from 1 on: the steps of the spiking network")
+        self.levels = whole("levels", levels, 1)
         if step is not None and not (isinstance(step, Real | torch.Tensor) and 0 < step < math.inf):
             raise OptionError(f"step={step!r} must be a number above 0, or None to set it by the first batch")
-        self.levels = whole
         self.step = torch.nn.Parameter(torch.tensor(0.0 if step is None else float(step)))
 
     @torch.no_grad()

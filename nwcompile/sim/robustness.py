@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from numbers import Integral
 
 import numpy as np
 
-from nwcompile.errors import ModelError, OptionError
+from nwcompile.errors import ModelError, OptionError, whole
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.program import Program
@@ -82,10 +81,8 @@ def accuracies(
     """The accuracy of the ideal device, then of each device: what `robustness` is made of, one after the other."""
     if not isinstance(program, Program):
         raise OptionError(f"robustness takes an nw.Program, not {type(program).__name__}; compile the network first")
-    for name, value, least, most in (("samples", samples, 1, MOST_DEVICES), ("seed", seed, 0, LARGEST_SEED)):
-        if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= most:
-            raise OptionError(f"{name}={value!r} must be a whole number from {least} to {most}")
-    devices = Devices(program, varied(program.chip, given), int(seed))
+    samples, seed = whole("samples", samples, 1, MOST_DEVICES), whole("seed", seed, 0, LARGEST_SEED)
+    devices = Devices(program, varied(program.chip, given), seed)
     inputs, n_samples, _ = prepare(program.network, x, None, program.chip, program.on_multi_spike)
     labels = verified_labels(y, n_samples)
 

@@ -54,8 +54,8 @@ def gone_below(relu: QuantizedReLU) -> torch.Tensor:
 @pytest.mark.parametrize(
     "make, text",
     [
-        (lambda: QuantizedReLU(0), "levels=0 must be a whole number from 1 on: the steps of the spiking network"),
-        (lambda: QuantizedReLU(2.5), "levels=2.5 must be a whole number from 1 on: the steps of the spiking network"),
+        (lambda: QuantizedReLU(0), "levels=0 must be a whole number from 1 on"),
+        (lambda: QuantizedReLU(2.5), "levels=2.5 must be a whole number from 1 on"),
         (lambda: QuantizedReLU(4, "0.1"), "step='0.1' must be a number above 0, or None to set it by the first batch"),
         (lambda: QuantizedReLU(4)(X * math.inf),
          "QuantizedReLU is given NaN or infinite values, so it can set no step; clean the data"),
