@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import torch
@@ -91,13 +92,19 @@ def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     n_rows = math.prod(x.shape[:-1])
     given, w = _flat(x), _flat(weight)
     result, out = new((*x.shape[:-1], n_out), w.dtype)
-    few = n_out <= LANES and n_in <= MOST_LOOKED_UP
-    kernel = weigh_narrow(-(-n_in // (2 * GROUP)), width_of(n_out)) if few else weigh_wide
+    kernel = _weigher_for(n_in, n_out)
     cut = split(n_rows, n_rows * max(n_in, n_out))
     over_parts(lambda k: kernel(given, (*cut[k], n_in, n_out), w, out), len(cut))
     return result
 
 
+@cache
+def _weigher_for(n_in: int, n_out: int) -> Callable:
+    few = n_out <= LANES and n_in <= MOST_LOOKED_UP
+    return weigh_narrow(-(-n_in // (2 * GROUP)), width_of(n_out)) if few else weigh_wide
+
+
+@cache
 def _kernel_for(n_neurons: int) -> Callable:
     return lif_forward_narrow(width_of(n_neurons)) if n_neurons <= LANES else lif_forward
 

@@ -59,9 +59,13 @@ class H1v1Synapse(LIFSynapse):
 
     def effective_weight(self) -> torch.Tensor:
         """The weights that spikes are multiplied with, `[n_in, n_out]`."""
-        differs = self.training and self.annealing is not None or self.mismatches["weight"].acts(self.training)
-        numbers = None if differs else (self.lif_threshold, self.limit, self.quantization_bits)
-        return self._once("weight", self.weight, self._made_from_weight, numbers)
+        return self._once("weight", self.weight, self._made_from_weight, self._numbers)
+
+    def _numbers(self) -> tuple | None:
+        """What effective weights are made of beside `weight`; None where they are others in every batch."""
+        if (self.training and self.annealing is not None) or self.mismatches["weight"].acts(self.training):
+            return None
+        return self.lif_threshold, self.limit, self.quantization_bits
 
     def _made_from_weight(self, spent: bool) -> torch.Tensor:
         source = self.weight * (1 / self.lif_threshold)
@@ -140,8 +144,10 @@ class H1v1Layer(LIFLayer):
         """The recurrent weights that spikes are multiplied with, `[N, N]`; None in a layer without."""
         if self.layer_topology != "RC":
             return None
-        numbers = None if self.mismatches["weight"].acts(self.training) else (self.limit,)
-        return self._once("w_rec", self.w_rec, self._made_from_w_rec, numbers)
+        return self._once("w_rec", self.w_rec, self._made_from_w_rec, self._w_rec_numbers)
+
+    def _w_rec_numbers(self) -> tuple | None:
+        return None if self.mismatches["weight"].acts(self.training) else (self.limit,)
 
     def _made_from_w_rec(self, spent: bool) -> torch.Tensor:
         value = one_sign(self.w_rec.detach()).clamp(-self.limit, self.limit)

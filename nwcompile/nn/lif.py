@@ -225,13 +225,16 @@ class LIFLayer(Prepared):
     def neurons(self) -> Neurons:
         """What the layer computes with, as `nwcompile.nn.scan` takes it."""
         learns = self.taus.requires_grad and torch.is_grad_enabled()
-        numbers = None if self.mismatches["leak"].acts(self.training) else (self.dt, self._dtype)
-        beta = self.beta if learns else self._once("beta", self.taus, lambda spent: self.beta, numbers)
+        beta = self.beta if learns else self._once("beta", self.taus, lambda spent: self.beta, self._numbers)
         w_rec = self.effective_w_rec()
         dtype = beta.dtype
         thresholds = self.effective_thresholds().to(dtype)
         return Neurons(beta, thresholds, self.reset_mechanism, self.surrogate, self.detach_reset, self.floor,
                        None if w_rec is None else w_rec.to(dtype))  # fmt: skip
+
+    def _numbers(self) -> tuple | None:
+        """What `beta` is made of beside `taus`; None where it is another in every batch."""
+        return None if self.mismatches["leak"].acts(self.training) else (self.dt, self._dtype)
 
     def _state_for(self, n_samples: int) -> torch.Tensor | None:
         """The state that the call before has left, None at the beginning of a sequence."""

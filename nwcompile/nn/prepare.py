@@ -52,11 +52,12 @@ class Prepared(Movable):
         self._made = {}
 
     def _once(
-        self, key: str, source: torch.Tensor, make: Callable[[bool], torch.Tensor], numbers: tuple | None = None
-    ) -> torch.Tensor:
+        self, key: str, source: torch.Tensor, make: Callable[[bool], torch.Tensor],
+        numbers: Callable[[], tuple | None] = lambda: None,
+    ) -> torch.Tensor:  # fmt: skip
         """What `make(spent)` gave last, unless `source`, the mode or the batch has changed since.
 
-        `spent`: a backward pass has gone through what was made before, and `prepare` was not called since. `numbers`:
+        `spent`: a backward pass has gone through what was made before, and `prepare` was not called since. `numbers()`:
         all that it is made of beside `source`; None where it is drawn for a batch.
         """
         if torch.compiler.is_compiling():
@@ -66,7 +67,8 @@ class Prepared(Movable):
         if made and made.source is source and made.version == source._version and made.mode == mode:
             return made.value
         spent = made is not None and (made.spent or is_used_up(made.value))
-        value = make(spent) if numbers is None or has_graph else self._unless_known(key, source, make, numbers)
+        of = None if has_graph else numbers()
+        value = make(spent) if of is None else self._unless_known(key, source, make, of)
         self._made[key] = Made(value, source, source._version, mode, spent)
         return value
 
