@@ -3,12 +3,14 @@
     .venv/bin/python benchmarks/mapping.py
     .venv/bin/python benchmarks/mapping.py --net dvs --method striped,metis,floorline+routed@sneap --cores 42,126
 
-A method is PARTITIONER[:OBJECTIVE][+PLACER][@CORES], the placer `anneal` unless it is named; `sneap` is the frozen
-baseline: METIS and annealing (over a million moves), the lowest predicted EDP of five seeds. CORES is a number, or
-`sneap`: as many as the row of that baseline took. One table, a comparison with the baseline, and results/mapping.json
-with its circumstances, written after every row; `--resume` takes rows from there that were made with the same
-arguments, each naming its commit. `--sanafe PYTHON` names a Python with sanafe==2.2.9, whose `simple` and `detailed`
-judge as well. Each mapping runs in a process of its own, so that seconds (of the CPU) and peak memory are its own.
+A method is PARTITIONER[:OBJECTIVE][+PLACER][@CORES[/US]], the placer `anneal` unless it is named; `sneap` is the
+frozen baseline: METIS and annealing (over a million moves), the lowest predicted EDP of five seeds. CORES is a number,
+or `sneap`: as many as the row of that baseline took. US is the longest step that may be predicted, `sneap` that row's:
+`floorline:traffic@sneap/sneap` is the fewest hops at equal step time. One table, a comparison with the baseline, and
+results/mapping.json with its circumstances, written after every row; `--resume` takes rows from there that were made
+with the same arguments, each naming its commit. `--sanafe PYTHON` names a Python with sanafe==2.2.9, whose `simple` and
+`detailed` judge as well. Each mapping runs in a process of its own, so that seconds (of the CPU) and peak memory are
+its own.
 
     .venv/bin/python benchmarks/mapping.py --net vgg9-8,vgg9-16,vgg9,million --predict-only --name mapping_scale --plot
 
@@ -45,7 +47,7 @@ REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
 SNEAP_SEEDS = range(5)
 TABLE = ["dvs", "cnn", "mnist", "random", "potjans", "vgg9"]
 METHODS = ["sneap", *PARTITIONERS, *(f"metis+{placer}" for placer in PLACERS if placer != "anneal"),
-           "floorline+routed", "floorline+routed@sneap", "floorline:traffic+routed@sneap"]  # fmt: skip
+           "floorline+routed", "floorline+routed@sneap", "floorline:traffic@sneap/sneap"]  # fmt: skip
 JUDGE = """
 import json, sys, sanafe
 arch = sanafe.load_arch(sys.argv[1] + "/arch.yaml")
@@ -116,11 +118,11 @@ def _even(rows: list[dict]) -> list[dict]:
 def _row(net: str, method: str, limit: float, rows: list[dict], folder: str) -> dict:
     """The figures of one mapping, made by another process; `rows`: those before it."""
     known = {"commit": commit(), "cores": None}
-    if method.endswith("@sneap"):
-        taken = [r["cores"] for r in rows if r["net"] == net and r["method"] == "sneap"]
-        if not taken or taken[0] is None:
+    if "@sneap" in method:
+        taken = [r for r in rows if r["net"] == net and r["method"] == "sneap"]
+        if not taken or taken[0]["cores"] is None:
             return {**known, "outcome": "no number of cores: sneap has no row"}
-        method = method.replace("@sneap", f"@{taken[0]}")
+        method = method.replace("@sneap", f"@{taken[0]['cores']}").replace("/sneap", f"/{taken[0]['predicted us']}")
     own = ["--net", net, "--method", method, "--one", folder]
     done = subprocess.run(
         [sys.executable, __file__, *sys.argv[1:], *own], capture_output=True, text=True,
@@ -206,10 +208,12 @@ def mapped(net: Net, args) -> nw.Program:
 
 def _program(net: Net, args, method: str, seed: int) -> nw.Program:
     way, _, cores = method.partition("@")
+    cores, _, limit = cores.partition("/")
     way, _, placer = way.partition("+")
     partitioner, _, optimise = way.partition(":")
     options = nw.Options(seed=seed, partitioner=partitioner, placer=placer or "anneal",
-                         optimise=optimise or args.optimise, n_cores=int(cores) if cores else None)  # fmt: skip
+                         optimise=optimise or args.optimise, n_cores=int(cores) if cores else None,
+                         step_limit_us=float(limit) if limit else None)  # fmt: skip
     mapping = partition(net.network, net.chip, net.activity, options)
     return net.emitted(place(mapping, net.network, net.chip, net.activity, options))
 

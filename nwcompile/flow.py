@@ -21,6 +21,7 @@ from nwcompile.passes.place import place
 from nwcompile.passes.quantize import Quantized, quantize
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.smallest_change import smallest_change
+from nwcompile.passes.step_limit import verify_step_time
 from nwcompile.passes.unipolar import unipolar
 from nwcompile.passes.widths import with_widths
 from nwcompile.passes.zeros import drop_zeros
@@ -85,7 +86,9 @@ def compile(
     stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
     mapping = mapping if mapping.note else noted(mapping, fixed, chip)
     manifest = _manifest(options, quantized, notes, x)
-    return stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
+    program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
+    verify_step_time(program, options)
+    return program
 
 
 def _change(network: Network, chip: Chip, error: FitError) -> str | None:

@@ -285,6 +285,9 @@ def _options(parser: Parser) -> None:
         help="keep cores of a layer at sites: out=7,0,0; several, for its cores in order: out=7,0,0+7,0,1")  # fmt: skip
     add("--cores", type=_whole, dest="n_cores", metavar="N",
         help="spread over that many cores (default: as the partitioner chooses)")  # fmt: skip
+    add("--step-limit", type=_number, dest="step_limit_us", metavar="US",
+        help="with --optimise traffic or cores: the least among mappings whose predicted step takes at most that many "
+        "microseconds (default: no limit)")  # fmt: skip
     add("--time-budget", type=_number, dest="time_budget_s", metavar="SECONDS",
         help="let the placer improve that long (default: until it is done)")  # fmt: skip
 

@@ -10,6 +10,7 @@ from nwcompile.errors import OptionError, unknown_choice, whole
 
 EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
+WITH_STEP_LIMIT = ("traffic", "cores")
 ON_MULTI_SPIKE = ("refuse", "graded", "repeat")
 LARGEST = (1 << 63) - 1
 MOST_BITS = 16  # of a weight
@@ -20,14 +21,16 @@ class Options:
     """`partitioner` and `placer` are names from the stage's own dict, or a callable of the same signature.
 
     `optimise` is what mapping minimises. Partitioner `floorline`: the predicted step `time`, `energy`, `traffic`
-    (messages between cores), `cores`, or `edp` (energy times time). Placement: hop cycles (`time`, `cores`, `edp`), hop
-    pJ (`energy`) or hops (`traffic`), weighted by messages. `n_cores` spreads the network over that many cores instead
-    of the fewest that hold it (`floorline`: of as many as serve `optimise` best; for `time`, each share of cores more
-    must save half that share of the time).
+    (routed hops, then messages between cores), `cores`, or `edp` (energy times time). Placement: hop cycles (`time`,
+    `cores`, `edp`), hop pJ (`energy`) or hops (`traffic`), weighted by messages. `n_cores` spreads the network over
+    that many cores instead of the fewest that hold it (`floorline`: of as many as serve `optimise` best; for `time`,
+    each share of cores more must save half that share of the time).
     `bits` is the width of every weight, 1 to 16 and at most the chip's own, which is the default; `layer_bits` that of
     the weights into some layers, by name. Weights of 1 bit are -s or s, or 0 or s where a connection's have one sign.
     `fixed_sites` gives the first cores of a layer sites (x, y, port) that placement leaves them at.
     `time_budget_s` lets the placer go on improving that long (then the result depends on the machine's speed).
+    `step_limit_us` makes `traffic` or `cores` mean the least among mappings whose predicted step takes at most so many
+    microseconds (partitioner `floorline`; a mapping of any other that takes longer is refused).
     `on_multi_spike` says what is done with neurons and inputs that send several spikes a step, on a chip whose spikes
     are binary: `refuse`, `graded` (a message carries the count, or the sign) or `repeat` (n spikes are n messages to
     every destination, on any chip).
@@ -44,6 +47,7 @@ class Options:
     on_multi_spike: str = "refuse"
     time_budget_s: float | None = None
     fixed_sites: dict[str, tuple[tuple[int, int, int], ...]] | None = None
+    step_limit_us: float | None = None
 
     def __post_init__(self):
         for name, choices in (("optimise", OBJECTIVES), ("execution", EXECUTIONS),
@@ -62,6 +66,12 @@ class Options:
         budget = self.time_budget_s
         if budget is not None and (isinstance(budget, bool) or not isinstance(budget, Real) or not 0 <= budget < inf):
             raise OptionError(f"time_budget_s={budget!r} must be a number of seconds, 0 or more")
+        limit = self.step_limit_us
+        if limit is not None:
+            if isinstance(limit, bool) or not isinstance(limit, Real) or not 0 < limit < inf:
+                raise OptionError(f"step_limit_us={limit!r} must be a number of microseconds above 0")
+            if self.optimise not in WITH_STEP_LIMIT:
+                raise OptionError(f"step_limit_us goes with optimise='traffic' or 'cores', not {self.optimise!r}")
         if self.fixed_sites is not None:
             object.__setattr__(self, "fixed_sites", _sites(self.fixed_sites))
 

@@ -169,8 +169,8 @@ def _is_taken(change, temperature, state):
     return change <= 0 or (temperature > 0.0 and uniform(state) < np.exp(-change / temperature))
 
 
-@inlined
-def _settle(d, s, most_time):
+@kernel
+def settled(d, s, most_time):
     """Bring the totals up to date; returns the excess, that of the time above `most_time` (0: no limit) included."""
     if most_time == 0:
         settle_limits(d, s)
@@ -188,7 +188,7 @@ def anneal(d, s, f, most_time, temperature, n_moves, keep_all, state, best):
     uint64[1]. best: int32[unit] takes the cores of the moment with the least excess and cost, if that is better than
     the start; returns both.
     """
-    over = _settle(d, s, most_time)
+    over = settled(d, s, most_time)
     least, lowest = over, f.total[0]
     for _ in range(n_moves):
         unit, other, core = _draw(d, s, f, state)
@@ -200,10 +200,10 @@ def anneal(d, s, f, most_time, temperature, n_moves, keep_all, state, best):
         if over == 0 and not is_taken:
             continue
         move(d, s, unit, other, core)
-        new = _settle(d, s, most_time)
+        new = settled(d, s, most_time)
         if new > over or (new == over and not is_taken):
             move(d, s, unit, other, home)
-            _settle(d, s, most_time)
+            settled(d, s, most_time)
             continue
         over = new
         shift(d, f, unit, other, home, core)

@@ -26,6 +26,7 @@ from nwcompile.passes.core_rules import has_rules
 from nwcompile.passes.demand import neuron_load
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.sequential import in_order, sequential
+from nwcompile.passes.step_limit import most_cycles, step_cycles, too_slow
 from nwcompile.passes.striped import striped, units
 from nwcompile.passes.traffic import are_alike, least_traffic
 from nwcompile.passes.unit_search import Partition, Search, improved
@@ -83,25 +84,74 @@ def floorline(
 
 def _least_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | None]]:
     """The best partition so far and the sites of its cores, None where they are not known: see `least_traffic`."""
-    best = None
-    for best in _coarse(search):
+    best = _in_time(search)
+    if best is None:
+        for best in _coarse(search):
+            yield best, None
+        slices = _cores_by(sequential, search._replace(options=replace(search.options, n_cores=best.n_cores)))
+        starts = [best.neuron_core, *([] if slices is None or slices.max() >= best.n_cores else [slices])]
+    else:
         yield best, None
-    on_these = search._replace(options=replace(search.options, n_cores=best.n_cores))
-    slices = _cores_by(sequential, on_these)
-    starts = [best.neuron_core, *([] if slices is None or slices.max() >= best.n_cores else [slices])]
-    found = best
-    for are_cut in (False, True):
-        for found, sites in least_traffic(search, starts, best.n_cores, are_cut):
+        starts = [best.neuron_core]
+    borders = np.unique(best.unit_of * best.n_cores + best.neuron_core, return_inverse=True)[1].reshape(-1)
+    found, most = best, most_cycles(*search[1:5])
+    for unit_of in (best.unit_of,) if most else (None, borders):
+        for found, sites in least_traffic(search, starts, unit_of, best.n_cores, most):
             if found.excess <= best.excess:
                 yield found, sites if are_alike(search.chip, search.options) else None
         if found.excess <= best.excess:
             return
 
 
+def _in_time(search: Search) -> Partition | None:
+    """A partition that keeps `options.step_limit_us`, on few cores unless their number is given; None: no limit.
+
+    Raises FitError with the shortest step that was found if none keeps it.
+    """
+    most, options = most_cycles(*search[1:5]), search.options
+    if most is None:
+        return None
+    timed = search._replace(options=replace(options, optimise="time", step_limit_us=None))
+    tried, shortest, n_cores = _more_and_more(timed) if options.n_cores is None else _improvements(timed), np.inf, 0
+    for best, _ in tried:
+        taken = np.inf if best.excess else step_cycles(*search[:4], best.neuron_core)
+        if taken <= most:
+            break
+        shortest, n_cores = min((shortest, n_cores), (taken, best.n_cores))
+        if search.is_late:
+            raise too_slow(search.chip, options.step_limit_us * shortest / most, options.step_limit_us, n_cores)
+    else:
+        raise too_slow(search.chip, options.step_limit_us * shortest / most, options.step_limit_us, n_cores)
+    too_few = best.n_cores if options.n_cores is not None else best.n_cores // 2
+    while best.n_cores - too_few > 1:
+        fewer = _begun(timed, (best.n_cores + too_few) // 2)
+        if not fewer.excess and step_cycles(*search[:4], fewer.neuron_core) <= most:
+            best = fewer
+        else:
+            too_few = fewer.n_cores
+    return best
+
+
+def _more_and_more(search: Search) -> Iterator[tuple[Partition, None]]:
+    """A short search on the cores that slices take, then on twice as many each time, up to all."""
+    slices, most = _cores_by(sequential, search), _most_cores(search)
+    n_cores = min(most, 1 if slices is None else int(slices.max()) + 1)
+    yield _begun(search, n_cores), None
+    while n_cores < most:
+        n_cores = min(most, 2 * n_cores)
+        yield _begun(search, n_cores), None
+
+
+def _most_cores(search: Search) -> int:
+    """Cores that hold neurons at all, and no more than there are neurons."""
+    return min(len(search.load), capacity.n_usable(search.chip))
+
+
 def _improvements(search: Search) -> Iterator[tuple[Partition, None]]:
     """The best partition so far, after every search: of several numbers of cores, then of finer and finer units."""
-    best = None
-    for best in _coarse(search):
+    begun = _in_time(search)
+    best: Partition | None = None
+    for best in _coarse(search) if begun is None else [begun]:
         yield best, None
     for level in range(N_LEVELS):
         best = min(_finer(search, best, level, 1.0), best, key=lambda p: p.rank)
@@ -137,7 +187,7 @@ def _of_counts(search: Search, n_slices: int) -> Iterator[Partition]:
     so, then numbers between the best and its neighbours. `n_slices`: cores that `sequential` takes.
     """
     options, limit = search.options, capacity.site_limits(search.chip)[:, cpu_partition.NEURONS]
-    most = min(len(search.load), int((limit > 0).sum()))
+    most = _most_cores(search)
     first = min(n_slices, most)
     if options.n_cores is not None:
         yield _begun(search, options.n_cores)

@@ -17,13 +17,13 @@ from nwcompile.cost.way_cost import way_cost
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
-from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels import cpu_demand, cpu_hops, cpu_moves, cpu_partition
 from nwcompile.passes import capacity
 from nwcompile.passes.anneal import annealed
 from nwcompile.passes.demand import empty_loads, unit_demand
 from nwcompile.passes.ground import ground
+from nwcompile.passes.step_limit import step_cycles
 from nwcompile.passes.unit_search import Partition, Search
 from nwcompile.passes.units import fitting_units
 
@@ -32,6 +32,8 @@ ANNEALINGS: tuple[tuple[int, float, float], ...] = (  # units for each core, ris
 )  # fmt: skip
 SAME = 0.8  # of what units read, above which smaller ones would not be freer
 MOST_UNITS = 40_000
+KEPT_STEPS = 128  # of which the time is looked at while units move
+CLOSER, MOST_LATE = 0.99, 3  # than the limit, after it was missed; further annealings for that
 HOP = 16  # what a hop costs, where a message to another core costs 1 beside its way
 MOVES_PER_UNIT, FEWEST_MOVES = 2000, 4000  # of an annealing
 WORK, EACH_MOVE, EACH_GROUP = 2_000_000_000, 30, 3  # looks at one atom that an annealing may do; of a move, of a group
@@ -48,6 +50,7 @@ class Level(NamedTuple):
     demand: cpu_demand.Demand
     loads: cpu_demand.Loads
     flow: cpu_hops.Flow
+    most_time: int  # cycles that all steps that the demand knows may take together; 0: no limit
 
     @property
     def reads(self) -> float:
@@ -57,39 +60,45 @@ class Level(NamedTuple):
     @property
     def partition(self) -> Partition:
         """Units and cores as they are; `cost` is that of all messages, hops first."""
-        excess, cost = int(self.loads.total[cpu_demand.EXCESS]), float(self.flow.total[0])
-        return Partition(self.unit_of, self.loads.core_of.copy(), len(self.demand.limit), excess, cost)
+        excess, cost = cpu_hops.settled(self.demand, self.loads, self.most_time), float(self.flow.total[0])
+        return Partition(self.unit_of, self.loads.core_of.copy(), len(self.demand.limit), int(excess), cost)
 
 
 def least_traffic(
-    search: Search, starts: list[np.ndarray], n_cores: int, are_cut: bool = False
+    search: Search, starts: list[np.ndarray], unit_of: np.ndarray | None, n_cores: int, most_time: int | None = None
 ) -> Iterator[tuple[Partition, np.ndarray]]:
     """The best partition so far and its cores' sites, int64[core], after every annealing.
 
-    It begins with the best of `starts`, each int[neuron], on `n_cores` cores; with `are_cut` from the first of them,
-    whose borders cut the units. Units are cut no finer where the parts would read what the whole reads. With a
-    deadline it goes on for ever.
+    It begins with the best of `starts`, each int[neuron], on `n_cores` cores, and cuts units out of `unit_of` or of
+    whole layers, no finer where the parts would read what the whole reads. With `most_time`, cycles that all steps
+    together may take, only partitions that keep it are given; the first of `starts` must. With a deadline it goes on
+    for ever.
     """
-    sites, unit_of, reads = compact_sites(search.chip, n_cores), None, np.inf
-    if are_cut:
-        starts, layer = starts[:1], np.repeat(np.arange(len(search.network.layers)), _sizes(search.network))
-        unit_of = np.unique(layer * n_cores + starts[0], return_inverse=True)[1].reshape(-1)
-    share = np.maximum(search.load / search.load.sum(), 1 / len(search.load))
-    weight = np.ceil(share * (1 << 40)).astype(np.int64)
+    sites, reads, margin = compact_sites(search.chip, n_cores), np.inf, 1.0
+    share_of = np.maximum(search.load / search.load.sum(), 1 / len(search.load))
+    weight = np.ceil(share_of * (1 << 40)).astype(np.int64)
     levels = [*ANNEALINGS]
+    n_late, late = 0, 0.0
     while levels:
         each, rise, share = levels.pop(0)
         unit_of = fitting_units(search.network, search.chip, weight, min(each * n_cores, MOST_UNITS), unit_of)
-        tried = [_level(search, unit_of, sites, cores) for cores in starts]
+        limit = None if most_time is None else margin * most_time
+        tried = [_level(search, unit_of, sites, cores, limit) for cores in starts]
         level = min(tried, key=lambda found: found.partition.rank)
-        if each > ANNEALINGS[0][0] and level.reads > SAME * reads:
+        if each > ANNEALINGS[0][0] and level.reads > SAME * reads and late <= 1:
             return
         reads, best = level.reads, level.partition
         if n_cores > 1:
             best = _annealed(search, level, rise, share)
             sites = placed(search, best.neuron_core, sites)
         starts = [best.neuron_core]
-        yield best, sites
+        late = 0.0 if most_time is None else step_cycles(*search[:4], best.neuron_core) / most_time
+        if late > 1:
+            margin *= CLOSER / late
+            n_late += 1
+            levels = levels or [(each, 0.0, share)] * (n_late <= MOST_LATE)
+        else:
+            yield best, sites
         if n_cores == 1 or search.is_late:
             return
         if search.deadline is not None and not levels:
@@ -135,19 +144,21 @@ def message_costs(chip: Chip, sites: np.ndarray) -> np.ndarray:
     return HOP * hops + 1 - np.eye(len(sites), dtype=np.int64)
 
 
-def _sizes(network: Network) -> list[int]:
-    return [network.node(name).n_neurons for name in network.layers]
-
-
-def _level(search: Search, unit_of: np.ndarray, sites: np.ndarray, cores: np.ndarray) -> Level:
+def _level(search: Search, unit_of: np.ndarray, sites: np.ndarray, cores: np.ndarray, most_time: float | None) -> Level:
     """The units, each on the core of `cores` int[neuron] where its first neuron is."""
-    counts = {name: n.sum(0, dtype=np.int64)[None] for name, n in search.activity.counts.items()}
-    demand = unit_demand(search.network, search.chip, Activity(counts, 1), search.timing, unit_of, len(sites))
-    loads, flow = empty_loads(demand, search.chip), flow_of(demand, message_costs(search.chip, sites))
+    network, chip, activity, timing = search[:4]
+    counts = {name: n.sum(0, dtype=np.int64)[None] for name, n in activity.counts.items()}
+    demand, limit = unit_demand(network, chip, Activity(counts, 1), timing, unit_of, len(sites)), 0
+    if most_time is not None:
+        timed = unit_demand(network, chip, activity, timing, unit_of, len(sites), KEPT_STEPS)
+        demand = timed._replace(group_spikes=demand.group_spikes)
+        n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
+        limit = max(1, int(most_time * timed.send.shape[1] / n_steps))
+    loads, flow = empty_loads(demand, chip), flow_of(demand, message_costs(chip, sites))
     core_of = cores[np.unique(unit_of, return_index=True)[1]].astype(np.int32)
     cpu_moves.put_all(demand, loads, core_of)
     cpu_hops.put_units(demand, flow, core_of)
-    return Level(unit_of, demand, loads, flow)
+    return Level(unit_of, demand, loads, flow, limit)
 
 
 def flow_of(demand: cpu_demand.Demand, cost: np.ndarray) -> cpu_hops.Flow:
@@ -177,7 +188,9 @@ def _annealed(search: Search, level: Level, rise: float, share: float) -> Partit
     def run(temperature: float) -> None:
         nonlocal best
         found = loads.core_of.copy()
-        over, cost = cpu_hops.anneal(demand, loads, flow, 0, temperature, n_moves, keep_all, search.state, found)
+        over, cost = cpu_hops.anneal(
+            demand, loads, flow, level.most_time, temperature, n_moves, keep_all, search.state, found
+        )
         if (over, cost) < best.rank:
             best = best._replace(core_of=found, excess=int(over), cost=float(cost))
 

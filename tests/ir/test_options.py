@@ -50,3 +50,16 @@ def test_options_take_whole_numbers_of_numpy_and_are_json():
     options = Options(seed=np.int64(3), bits=np.uint8(8), layer_bits={"fc1": np.int64(2)}, n_cores=np.int32(2))
     assert options == Options(seed=3, bits=8, layer_bits={"fc1": 2}, n_cores=2)
     assert json.loads(json.dumps(options.to_dict())) == options.to_dict()
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        ({"step_limit_us": 0.0}, "step_limit_us=0.0 must be a number of microseconds above 0"),
+        ({"step_limit_us": 5.0}, "step_limit_us goes with optimise='traffic' or 'cores', not 'time'"),
+    ],
+)
+def test_a_step_limit_is_a_time_beside_another_objective(given, text):
+    with pytest.raises(OptionError) as error:
+        Options(**given)
+    assert str(error.value) == text

@@ -5,7 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
+import nwcompile as nw
+from nwcompile.cost.compare import predicted_figures
 from nwcompile.cost.traffic import count_events
+from nwcompile.errors import FitError, OptionError
 from nwcompile.ir.options import Options
 from nwcompile.kernels import cpu_demand, cpu_hops, cpu_moves
 from nwcompile.passes.demand import empty_loads, unit_demand
@@ -87,3 +90,58 @@ def test_compact_sites_lie_side_by_side_and_leave_out_what_is_out_of_use():
     assert abs(x[:, None] - x).max() + abs(y[:, None] - y).max() <= 4
     faulty = chip.replace({"noc.routing": "up-down", "noc.faults": ["1,1"]})
     assert 5 not in compact_sites(faulty, 22) // 2
+
+
+def step_us(network, chip, activity, mapping) -> float:
+    """The predicted step time."""
+    return predicted_figures(emit(network, schedule(network), mapping, chip, activity, {}), activity).step_us
+
+
+def test_a_step_limit_is_kept_and_costs_hops():
+    network, chip, activity = bursty()
+    chip = chip.replace({"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3})
+    fastest, free = (partition(network, chip, activity, Options(optimise=o, n_cores=6)) for o in ("time", "traffic"))
+    times = [step_us(network, chip, activity, mapping) for mapping in (fastest, free)]
+    limit = 0.7 * times[0] + 0.3 * times[1]
+    kept = partition(network, chip, activity, Options(optimise="traffic", n_cores=6, step_limit_us=limit))
+    assert times[0] <= step_us(network, chip, activity, kept) <= limit < times[1]
+    hops = [count_events(emit(network, schedule(network), mapping, chip, activity, {}), activity)["hops"].sum()
+            for mapping in (free, kept, fastest)]  # fmt: skip
+    assert hops[0] <= hops[1] < hops[2]
+
+
+def test_cores_within_a_step_limit_are_as_few_as_keep_it():
+    network, chip, activity = bursty()
+    chip = chip.replace({"cost.barrier_cycles": {"1": 60}})
+    fewest = partition(network, chip, activity, Options(optimise="cores"))
+    limit = 0.8 * step_us(network, chip, activity, fewest)
+    found = partition(network, chip, activity, Options(optimise="cores", step_limit_us=limit))
+    assert step_us(network, chip, activity, found) <= limit
+    assert fewest.n_cores < found.n_cores < chip.n_cores
+
+
+def test_a_step_limit_that_nothing_keeps_is_refused():
+    network, chip, activity = bursty()
+    with pytest.raises(FitError) as error:
+        partition(network, chip, activity, Options(optimise="traffic", n_cores=6, step_limit_us=1e-3))
+    first, last = str(error.value).split(" of 0.001 us")
+    assert first.startswith("1 limit exceeded on small\n  predicted step time  network -> 6 cores  ")
+    assert last == "  raise step_limit_us, or n_cores where it is given"
+
+
+def test_compile_refuses_a_mapping_of_another_partitioner_that_is_too_slow():
+    network, chip, _ = bursty()
+    options = Options(partitioner="sequential", optimise="traffic", step_limit_us=0.01)
+    with pytest.raises(FitError, match="predicted step time  network -> 4 cores  .* us of 0.01 us"):
+        nw.compile(network, chip, options=options)
+
+
+def test_a_step_limit_needs_costs():
+    network, chip, activity = bursty()
+    table = chip.to_dict()
+    del table["cost"]["visit_cycles"]
+    with pytest.raises(OptionError) as error:
+        partition(network, type(chip).from_dict(table), activity, Options(optimise="traffic", step_limit_us=1.0))
+    assert str(error.value) == (
+        "step_limit_us needs the cycles of every event, which small does not give; leave it out"
+    )

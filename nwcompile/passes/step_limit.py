@@ -1,0 +1,56 @@
+"""Step limit: what `options.step_limit_us` allows a step to take, as the floorline predicts it."""
+
+import numpy as np
+
+from nwcompile.cost.compare import predicted_figures
+from nwcompile.errors import FitError, OptionError, Violation
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.options import Options
+from nwcompile.ir.program import Program
+from nwcompile.ir.schedule import Schedule
+from nwcompile.kernels import cpu_demand, cpu_moves
+from nwcompile.passes.demand import empty_loads, unit_demand
+
+LARGEST = 1 << 62
+
+
+def most_cycles(chip: Chip, activity: Activity, timing: Schedule, options: Options) -> int | None:
+    """Cycles that all steps of all samples may take together; None where there is no limit.
+
+    Raises OptionError for a chip that does not give the cycles of every event.
+    """
+    if options.step_limit_us is None:
+        return None
+    if not chip.has_times:
+        raise OptionError(
+            f"step_limit_us needs the cycles of every event, which {chip.name} does not give; leave it out"
+        )
+    n_steps = timing.n_hardware_steps(activity.n_steps, "aligned") * activity.n_samples
+    return min(LARGEST, max(1, int(options.step_limit_us * 1000 / chip.core.cycle_ns * n_steps)))
+
+
+def step_cycles(network, chip: Chip, activity: Activity, timing: Schedule, cores: np.ndarray) -> int:
+    """Cycles that all steps of all samples take together by the floorline of the cores, int[neuron]; links left out."""
+    used, unit_of = np.unique(cores, return_inverse=True)
+    demand = unit_demand(network, chip, activity, timing, unit_of.reshape(-1), len(used))
+    loads = empty_loads(demand, chip)
+    cpu_moves.put_all(demand, loads, np.arange(len(used), dtype=np.int32))
+    return int(loads.total[cpu_demand.TIME])
+
+
+def too_slow(chip: Chip, step_us: float, limit_us: float, n_cores: int) -> FitError:
+    """The error for a mapping whose steps are predicted to take `step_us`, more than `limit_us`."""
+    cores = f"{n_cores} core{'s' if n_cores != 1 else ''}"
+    advice = "raise step_limit_us, or n_cores where it is given"
+    return FitError(chip.name, [Violation("predicted step time", f"network -> {cores}", f"{step_us:.4g} us",
+                                          f"{limit_us:.4g} us", advice)])  # fmt: skip
+
+
+def verify_step_time(program: Program, options: Options) -> None:
+    """Raise FitError if the program's predicted step, links included, takes longer than `options.step_limit_us`."""
+    if options.step_limit_us is None or not program.chip.has_times:
+        return
+    figures = predicted_figures(program, program.activity)
+    if figures.step_us is not None and figures.step_us > options.step_limit_us:
+        raise too_slow(program.chip, figures.step_us, options.step_limit_us, figures.cores)
