@@ -101,7 +101,7 @@ def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 @cache
 def _weigher_for(n_in: int, n_out: int) -> Callable:
     few = n_out <= LANES and n_in <= MOST_LOOKED_UP
-    return weigh_narrow(-(-n_in // (2 * GROUP)), width_of(n_out)) if few else weigh_wide
+    return weigh_narrow(max(1, -(-n_in // (2 * GROUP))), width_of(n_out)) if few else weigh_wide
 
 
 @cache

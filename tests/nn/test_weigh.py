@@ -16,7 +16,7 @@ def given(*shape, n_out, rate=0.3, dtype=torch.float64):
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize(
-    ("shape", "n_out"), [((7, 5, 33), 24), ((3, 1), 1), ((4, 64), 65), ((2, 3, 2, 40), 32), ((0, 4), 3)]
+    ("shape", "n_out"), [((7, 5, 33), 24), ((3, 1), 1), ((4, 64), 65), ((2, 3, 2, 40), 32), ((0, 4), 3), ((3, 0), 4)]
 )
 def test_weigh_is_the_matrix_product(shape, n_out, rate):
     x, weight = given(*shape, n_out=n_out, rate=rate)
