@@ -58,8 +58,8 @@ def neuron_violations(node: Node, chip: Chip, has_bias: bool, on_multi_spike: st
 def _reset_advice(node: Node, chip: Chip) -> str:
     """What to train instead; neurons without leak that subtract are most likely converted ones."""
     spec, has = node.neuron, chip.neuron.reset
-    is_converted = spec.fixed is None and spec.reset == "subtract" and np.all(spec.beta == 1) and "zero" in has
-    how = " (nw.convert: reset='zero')" if is_converted else ""
+    adds_up = spec.fixed is None and spec.membrane == "linear" and np.all(spec.beta == 1)
+    how = " (nw.convert: reset='zero')" if adds_up and spec.reset == "subtract" and "zero" in has else ""
     return f"train {node.name} with reset {has[0]!r}{how}"
 
 
