@@ -106,7 +106,7 @@ def _least_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | Non
 def _in_time(search: Search) -> Partition | None:
     """A partition that keeps `options.step_limit_us`, on few cores unless their number is given; None: no limit.
 
-    Raises FitError with the shortest step that was found if none keeps it.
+    One that exceeds the chip if none fits. Raises FitError with the shortest step that was found if none keeps it.
     """
     most, options = most_cycles(*search[1:5]), search.options
     if most is None:
@@ -119,8 +119,10 @@ def _in_time(search: Search) -> Partition | None:
             break
         shortest, n_cores = min((shortest, n_cores), (taken, best.n_cores))
         if search.is_late:
-            raise too_slow(search.chip, options.step_limit_us * shortest / most, options.step_limit_us, n_cores)
-    else:
+            break
+    if shortest == np.inf and taken == np.inf:
+        return best
+    if taken > most:
         raise too_slow(search.chip, options.step_limit_us * shortest / most, options.step_limit_us, n_cores)
     too_few = best.n_cores if options.n_cores is not None else best.n_cores // 2
     while best.n_cores - too_few > 1:

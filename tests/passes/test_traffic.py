@@ -145,3 +145,10 @@ def test_a_step_limit_needs_costs():
     assert str(error.value) == (
         "step_limit_us needs the cycles of every event, which small does not give; leave it out"
     )
+
+
+def test_what_does_not_fit_is_told_by_its_limits_with_a_step_limit_too():
+    network, chip, activity = bursty()
+    with pytest.raises(FitError, match="cores  network -> small  26 of 12"):
+        partition(network, chip.replace({"core.max_neurons": 5}), activity,
+                  Options(optimise="traffic", step_limit_us=1.0))  # fmt: skip
