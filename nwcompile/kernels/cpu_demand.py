@@ -50,6 +50,7 @@ class Demand(NamedTuple):
     word_bits: np.ndarray  # int64[1]
     limit: np.ndarray  # int64[core, resource]
     barrier: np.ndarray  # int64[cores in use + 1]: cycles of a step
+    zone: np.ndarray  # int64[core, 2]: first core, and how many, of those that its units may move to
 
 
 class Loads(NamedTuple):

@@ -254,7 +254,7 @@ def unit_on(s, state, core):
 
 @kernel
 def _propose(d, s, state):
-    """A random move (unit, other unit or -1, core); unit -1 if none was found.
+    """A random move (unit, other unit or -1, core of the same zone); unit -1 if none was found.
 
     Half of them relieve a core that is the busiest of some step.
     """
@@ -270,13 +270,16 @@ def _propose(d, s, state):
             u = unit_on(s, state, core)
             if column >= n_cores and u >= 0 and d.receive[u, h] > d.receive[unit, h]:
                 unit = u
-        target = below(state, n_cores)
+        first, n = d.zone[core]
+        target = first + below(state, n)
         for _ in range(2):
-            c = below(state, n_cores)
+            c = first + below(state, n)
             if s.load[c + column - core, h] < s.load[target + column - core, h]:
                 target = c
     else:
-        unit, target = below(state, len(s.core_of)), below(state, n_cores)
+        unit = below(state, len(s.core_of))
+        first, n = d.zone[s.core_of[unit]]
+        target = first + below(state, n)
     if target == s.core_of[unit]:
         return -1, -1, 0
     other = -1

@@ -48,16 +48,17 @@ def take_norms(s, norm, inverse, is_steep):
 
 @kernel
 def _draw(d, s, reader_offset, reader, state):
-    """A random move (unit, other unit or -1, core): to any core, or to one with readers of a source of the unit."""
+    """A random move (unit, other unit or -1, core): to any core of its zone, or to one with readers of its sources."""
     unit = below(state, len(s.core_of))
+    zone, n_inside = d.zone[s.core_of[unit]]
     first, n = d.in_offset[unit], d.in_offset[unit + 1] - d.in_offset[unit]
     if n > 0 and below(state, 2) == 0:
         atom = d.row_atom[d.in_row[first + below(state, n)]]
         at = reader_offset[atom]
         core = np.int64(s.core_of[reader[at + below(state, reader_offset[atom + 1] - at)]])
     else:
-        core = below(state, len(s.n_units))
-    if core == s.core_of[unit]:
+        core = zone + below(state, n_inside)
+    if core == s.core_of[unit] or not zone <= core < zone + n_inside:
         return -1, -1, core
     other = np.int64(-1)
     if below(state, 2) == 0:

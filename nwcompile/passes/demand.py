@@ -86,6 +86,7 @@ def unit_demand(
         rows.atom, rows.format, row_bits, shared_bits,
         *kernels, fan.kernel_bits, np.array(each, np.int64), np.array([chip.core.word_bits]),
         np.ascontiguousarray(limit), _barriers(chip, n_cores, activity.n_samples * timing.period),
+        np.tile([0, len(limit)], (len(limit), 1)),
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from nwcompile.passes.striped import striped, units
 from nwcompile.passes.traffic import are_alike, least_traffic
 from nwcompile.passes.unit_search import Partition, Search, improved
 from nwcompile.passes.units import fitting_units
+from nwcompile.passes.zones import unit_zones, zone_sizes
 
 UNITS_PER_CORE = 16  # that the search begins with
 N_LEVELS = 2  # of units, each half as heavy as those before
@@ -77,9 +78,19 @@ def floorline(
     if best.excess:
         return sequential(network, chip, activity, options)
     if sites is None:
-        return capacity.by_layer(network, in_order(best.neuron_core))
+        return capacity.by_layer(network, _in_order(best))
     used, cores = np.unique(best.neuron_core, return_inverse=True)
     return Mapping(capacity.by_layer(network, cores.reshape(-1)), chip.sites[sites[used]])
+
+
+def _in_order(found: Partition) -> np.ndarray:
+    """int32[neuron]: the cores numbered zone by zone, those of one by their first neuron, without gaps."""
+    core = found.neuron_core
+    zones = np.array([found.n_cores]) if found.zones is None else found.zones
+    order = np.argsort(np.repeat(np.arange(len(zones)), zones)[core], kind="stable")
+    numbered = np.empty(len(core), np.int32)
+    numbered[order] = in_order(core[order])
+    return numbered
 
 
 def _least_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | None]]:
@@ -246,14 +257,28 @@ def _begun(search: Search, n_cores: int) -> Partition:
     unit_of = np.arange(n)
     if n > FINE:
         unit_of = fitting_units(search.network, search.chip, search.load, UNITS_PER_CORE * n_cores)
+    zones = zone_sizes(search.chip, n_cores)
+    if n <= FINE or len(zones) == 1:
+        return improved(search, unit_of, _starts(search, unit_of, np.array([n_cores])), n_cores, FIRST_EFFORT)
+    return improved(search, unit_of, _starts(search, unit_of, zones), n_cores, FIRST_EFFORT, zones=zones)
+
+
+def _starts(search: Search, unit_of: np.ndarray, zones: np.ndarray) -> list[np.ndarray]:
+    """Cores int64[unit] to begin with: the units of each zone dealt over its cores in turn, by pixels, or in slices."""
+    zone = unit_zones(search.network, search.load, unit_of, zones)
     first = np.unique(unit_of, return_index=True)[1]
-    turn = np.argsort(np.argsort(first))
-    order = np.argsort(turn)
-    upto = np.cumsum(np.bincount(unit_of, search.load)[order])
-    slices = np.minimum((upto - upto[0] / 2) * n_cores // upto[-1], n_cores - 1).astype(np.int64)[turn]
-    pixels = [np.unique(units(search.network, n)[first], return_inverse=True)[1].reshape(-1) for n in (1, 2)]
-    starts = [turn, *pixels]
-    return improved(search, unit_of, [*(start % n_cores for start in starts), slices], n_cores, FIRST_EFFORT)
+    heavy = np.bincount(unit_of, search.load)
+    orders = [first, *(units(search.network, n)[first] for n in (1, 2))]
+    starts = [np.zeros(len(first), np.int64) for _ in range(4)]
+    for z, (begin, n_cores) in enumerate(zip(np.cumsum(zones) - zones, zones, strict=True)):
+        own = np.flatnonzero(zone == z)
+        for start, order in zip(starts, orders, strict=False):
+            start[own] = begin + np.unique(order[own], return_inverse=True)[1].reshape(-1) % n_cores
+        own = own[np.argsort(first[own])]
+        upto = np.cumsum(heavy[own])
+        part = (upto - upto[:1] / 2) * n_cores // upto[-1:]
+        starts[-1][own] = begin + np.minimum(part, n_cores - 1).astype(np.int64)
+    return starts
 
 
 def _finer(search: Search, coarse: Partition, level: int, effort: float) -> Partition:
@@ -261,7 +286,8 @@ def _finer(search: Search, coarse: Partition, level: int, effort: float) -> Part
     n_units = (UNITS_PER_CORE << level) * coarse.n_cores
     unit_of = fitting_units(search.network, search.chip, search.load, n_units, coarse.unit_of)
     first = np.unique(unit_of, return_index=True)[1]
-    return improved(search, unit_of, [coarse.neuron_core[first]], coarse.n_cores, effort, FINER_HEAT if level else 1.0)
+    return improved(search, unit_of, [coarse.neuron_core[first]], coarse.n_cores, effort,
+                    FINER_HEAT if level else 1.0, coarse.zones)  # fmt: skip
 
 
 def _cores_by(method, search: Search) -> np.ndarray | None:

@@ -12,8 +12,9 @@ from nwcompile.ir.routing import ways
 from nwcompile.kernels import cpu_links, cpu_place
 from nwcompile.passes.anneal import annealed
 from nwcompile.passes.ground import cores_at, ground
-from nwcompile.passes.space_filling import hilbert, row_major
+from nwcompile.passes.space_filling import hilbert, hilbert_rank, row_major
 from nwcompile.passes.spectral import spectral
+from nwcompile.passes.zones import sites_by_zone, zone_sizes
 
 LINK_WEIGHT = 0.1  # of a flit on the hottest link against a message's hop: the weights of M-HySMap
 MOST_ROUTERS = 512  # of which a table of all ways is kept
@@ -22,8 +23,8 @@ MOVES_PER_SITE, LARGEST_MOVES = 200, 200_000
 
 
 def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites by annealing from the best of row-major, Hilbert and spectral order and the mapping's own, then swaps that
-    cool the hottest link.
+    """Sites by annealing from the best of row-major, Hilbert and spectral order, that of zones, and the mapping's own,
+    then swaps that cool the hottest link.
 
     Ours. What it makes small is `J = C_hop + 0.1 max_l L_l`, hops and flits of the hottest link, as M-HySMap (arXiv
     2608.26223, by its re-implementation) without the variance, and with messages to each destination as they are sent;
@@ -39,6 +40,9 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
         placers = (row_major, hilbert, spectral)
         starts = [chip.site_index(m(mapping, network, chip, activity, options).site_of) for m in placers]
         starts.append(chip.site_index(mapping.site_of))
+        zones = zone_sizes(chip, mapping.n_cores)
+        if len(zones) > 1 and known.fits.all():
+            starts.append(sites_by_zone(chip, zones, hilbert_rank(chip)))
         start = min(starts, key=lambda site_of: cpu_place.routed_cost(known, site_of))
     site_of = annealed(known, start, options)
     n_routers = chip.noc.columns * chip.noc.rows

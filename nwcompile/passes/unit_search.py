@@ -57,6 +57,7 @@ class Partition(NamedTuple):
     n_cores: int
     excess: int
     cost: float
+    zones: np.ndarray | None = None  # int64[zone]: how many cores, in order, are in each; units stay in theirs
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -70,11 +71,17 @@ class Partition(NamedTuple):
 
 
 def improved(
-    search: Search, unit_of: np.ndarray, starts: list[np.ndarray], n_cores: int, effort: float, heat: float = 1.0
+    search: Search,
+    unit_of: np.ndarray,
+    starts: list[np.ndarray],
+    n_cores: int,
+    effort: float,
+    heat: float = 1.0,
+    zones: np.ndarray | None = None,
 ) -> Partition:
     """The best partition found from the best of `starts`, each int[unit], with `effort` times the usual moves.
 
-    `heat`: of the usual temperatures, less where the start is good already.
+    `heat`: of the usual temperatures, less where the start is good already. `zones`: as `Partition` has them.
 
     Up to `FEW` units the exact time is annealed; beyond, a smooth one is, and the exact time then only goes down.
     Limits come first; from a start within them, every partition is. No core is left empty where `options.n_cores`
@@ -82,9 +89,13 @@ def improved(
     """
     network, chip, activity, timing = search[:4]
     demand = unit_demand(network, chip, activity, timing, unit_of, n_cores)
+    if zones is not None:
+        inside = np.stack([np.cumsum(zones) - zones, zones], 1)
+        demand = demand._replace(zone=np.repeat(inside, zones, axis=0))
     n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
     weight = weights(network, chip, activity, n_steps, search.options.optimise)
     best = min((_counted(demand, chip, unit_of, start, weight) for start in starts), key=lambda p: p.rank)
+    best = best._replace(zones=zones)
     if n_cores == 1 or len(best.core_of) == 1:
         return best
     if len(best.core_of) > FEW:
@@ -130,7 +141,8 @@ def _smoothed(search: Search, demand, weight: np.ndarray, start: Partition, effo
                           min(left, CHUNK), keep_all, search.state)  # fmt: skip
         if search.is_late or (over and over == loads.total[cpu_demand.EXCESS]):
             break
-    return min(start, _counted(demand, search.chip, start.unit_of, loads.core_of, weight), key=lambda p: p.rank)
+    found = _counted(demand, search.chip, start.unit_of, loads.core_of, weight)
+    return min(start, found._replace(zones=start.zones), key=lambda p: p.rank)
 
 
 def _work_of_move(demand: cpu_demand.Demand) -> int:

@@ -40,7 +40,7 @@ def split(network: Network, unit_of: np.ndarray, which: np.ndarray) -> np.ndarra
     A unit of several pixels is cut across its longer side, one of a single pixel between its channels. New units take
     the numbers from the last on; the first half keeps its unit's.
     """
-    place, n_units = _places(network), len(which)
+    place, n_units = places(network), len(which)
     low = np.full((n_units, 3), np.iinfo(np.int64).max)
     high = np.full((n_units, 3), -1)
     np.minimum.at(low, unit_of, place)
@@ -55,7 +55,7 @@ def split(network: Network, unit_of: np.ndarray, which: np.ndarray) -> np.ndarra
     return np.where(second, new[unit_of], unit_of)
 
 
-def _places(network: Network) -> np.ndarray:
+def places(network: Network) -> np.ndarray:
     """int64[neuron, 3]: channel, row and column of every neuron; in layers of other shapes all are channels."""
     places = []
     for name in network.layers:
