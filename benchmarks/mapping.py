@@ -41,6 +41,7 @@ from nwcompile.cost.work import work
 from nwcompile.ir.artifact import write_files
 from nwcompile.passes.partition import PARTITIONERS, partition
 from nwcompile.passes.place import PLACERS, place
+from nwcompile.passes.visiting import spread_evenly
 from nwcompile.report.sanafe import sanafe_files
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
@@ -215,7 +216,10 @@ def _program(net: Net, args, method: str, seed: int) -> nw.Program:
                          optimise=optimise or args.optimise, n_cores=int(cores) if cores else None,
                          step_limit_us=float(limit) if limit else None)  # fmt: skip
     mapping = partition(net.network, net.chip, net.activity, options)
-    return net.emitted(place(mapping, net.network, net.chip, net.activity, options))
+    mapping = place(mapping, net.network, net.chip, net.activity, options)
+    if partitioner == "floorline":  # the others are as their papers have them, which know no order of visits
+        mapping = spread_evenly(mapping, net.network, net.chip, net.activity)
+    return net.emitted(mapping)
 
 
 def _predicted_edp(program: nw.Program, net: Net) -> float:

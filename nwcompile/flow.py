@@ -23,6 +23,7 @@ from nwcompile.passes.schedule import schedule
 from nwcompile.passes.smallest_change import smallest_change
 from nwcompile.passes.step_limit import verify_step_time
 from nwcompile.passes.unipolar import unipolar
+from nwcompile.passes.visiting import spread_evenly
 from nwcompile.passes.widths import with_widths
 from nwcompile.passes.zeros import drop_zeros
 from nwcompile.sim.inputs import prepare, verify_counts
@@ -84,7 +85,7 @@ def compile(
         notes += result_warnings(mapping, fixed, chip, activity, options)
         mapping = stage("place", place, mapping, fixed, chip, activity, options)
     stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
-    mapping = mapping if mapping.note else noted(mapping, fixed, chip)
+    mapping = spread_evenly(mapping if mapping.note else noted(mapping, fixed, chip), fixed, chip, activity)
     manifest = _manifest(options, quantized, notes, x)
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
     verify_step_time(program, options)

@@ -9,28 +9,33 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 
+MEANING = {"core_of": "core of each neuron", "visit": "place of each neuron in its core's order"}
+
 
 @dataclass(frozen=True, eq=False)
 class Mapping:
-    """`core_of[layer]`: int32[n], flat C order; `site_of`: int32[n_cores, 3]. `note[core]` says what bounded a core."""
+    """`core_of[layer]`: int32[n], flat C order; `site_of`: int32[n_cores, 3]. `note[core]` says what bounded a core.
+
+    `visit[layer]`: int32[n]; a core visits its neurons from the smallest of these numbers to the largest, equal ones in
+    the order of layers and in them of neurons, as all are where `visit` is empty.
+    """
 
     core_of: dict[str, np.ndarray]
     site_of: np.ndarray
     note: dict[int, str] = field(default_factory=dict)
+    visit: dict[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
-    def from_arrays(cls, core_of: dict, site_of) -> "Mapping":
+    def from_arrays(cls, core_of: dict, site_of, visit: dict | None = None) -> "Mapping":
         """A mapping made elsewhere: logical core of every neuron of every layer, and (x, y, port) of every core.
 
-        Raises ModelError unless all are whole numbers and every core has three; `verify` says the rest.
+        `visit`, the order in which cores visit their neurons, is chosen by the compiler where it is not given. Raises
+        ModelError unless all are whole numbers and every core has three; `verify` says the rest.
         """
-        if not isinstance(core_of, dict):
-            raise ModelError(f"mapping: core_of must be {{layer: core of each neuron}}, not {type(core_of).__name__}")
         sites = _whole("site_of", site_of)
         if sites.size % 3 or sites.shape[-1:] != (3,):
             raise ModelError(f"mapping: site_of of shape {sites.shape} must be [core, 3], (x, y, port) of every core")
-        cores = {name: _whole(f"core_of[{name!r}]", of).reshape(-1) for name, of in core_of.items()}
-        return cls(cores, sites.reshape(-1, 3))
+        return cls(_by_layer("core_of", core_of), sites.reshape(-1, 3), {}, _by_layer("visit", visit or {}))
 
     @property
     def n_cores(self) -> int:
@@ -66,9 +71,13 @@ class Mapping:
             if n and (cores.min() < 0 or cores.max() >= self.n_cores):
                 worst = cores.min() if cores.min() < 0 else cores.max()
                 raise ModelError(f"mapping: layer {name!r} names core {worst}; site_of has {self.n_cores} cores")
+        for name in network.layers if self.visit else ():
+            places, n = self.visit.get(name), network.node(name).n_neurons
+            if places is None or places.shape != (n,) or places.dtype.kind != "i":
+                raise ModelError(f"mapping: layer {name!r} needs whole numbers in `visit` for its {n} neurons")
         if self.site_of.ndim != 2 or any(a.dtype.kind != "i" for a in (self.site_of, *self.core_of.values())):
             raise ModelError("mapping: cores and sites must be whole numbers, sites of shape [core, 3]")
-        extra = set(self.core_of) - set(network.layers)
+        extra = {*self.core_of, *self.visit} - set(network.layers)
         if extra:
             raise ModelError(f"mapping: there is no layer {sorted(extra)[0]!r}; layers: {', '.join(network.layers)}")
         bound = np.array([chip.noc.columns, chip.noc.rows, chip.noc.cores_per_router])
@@ -90,6 +99,12 @@ class Mapping:
             raise ModelError(f"mapping: core {core} is at site {site}, which {chip.name} keeps for input and output")
         if len(np.unique(self.site_of, axis=0)) < self.n_cores:
             raise ModelError("mapping: two cores share one site; give every core a site of its own")
+
+
+def _by_layer(name: str, table: dict) -> dict[str, np.ndarray]:
+    if not isinstance(table, dict):
+        raise ModelError(f"mapping: {name} must be {{layer: {MEANING[name]}}}, not {type(table).__name__}")
+    return {layer: _whole(f"{name}[{layer!r}]", values).reshape(-1) for layer, values in table.items()}
 
 
 def _whole(name: str, value) -> np.ndarray:

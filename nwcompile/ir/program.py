@@ -96,6 +96,13 @@ class Program:
         parts += [self.mapping.core_of[name] for name in self.network.layers]
         return np.concatenate(parts)
 
+    @cached_property
+    def visiting_order(self) -> np.ndarray:
+        """int64[neuron]: all neurons as their cores visit them, core after core; numbers as in `Network.offsets`."""
+        neurons, visit = np.flatnonzero(self.core_of >= 0), self.mapping.visit
+        place = np.concatenate([visit[name] for name in self.network.layers]) if visit else neurons
+        return neurons[np.lexsort((place, self.core_of[neurons]))]
+
     @property
     def output_scale(self) -> dict[str, float]:
         """Per layer: integer state units per unit of the float network's membrane."""
@@ -128,6 +135,8 @@ class Program:
         pack.arrays["site_of"] = self.mapping.site_of
         for i, name in enumerate(self.network.layers):
             pack.arrays[f"core_of{i}"] = self.mapping.core_of[name]
+            if self.mapping.visit:
+                pack.arrays[f"visit{i}"] = self.mapping.visit[name]
         for f in fields(Axons):
             pack.arrays[f"axons_{f.name}"] = getattr(self.axons, f.name)
         if self.activity is not None:
@@ -235,7 +244,8 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
     table = manifest["schedule"]
     schedule = Schedule(table["execution"], table["period"], table["offset"], tuple(table["delay"]))
     core_of = {name: arrays[f"core_of{i}"] for i, name in enumerate(network.layers)}
-    mapping = Mapping(core_of, arrays["site_of"], {int(k): v for k, v in manifest["mapping_note"].items()})
+    visit = {name: arrays[f"visit{i}"] for i, name in enumerate(network.layers) if f"visit{i}" in arrays}
+    mapping = Mapping(core_of, arrays["site_of"], {int(k): v for k, v in manifest["mapping_note"].items()}, visit)
     axons = Axons(**{f.name: arrays[f"axons_{f.name}"] for f in fields(Axons)})
     activity = None
     if "activity" in manifest:

@@ -1,5 +1,7 @@
 """Binding: the resource that fills each core most, in words, for every mapping wherever it was made."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from nwcompile.ir.chip import Chip
@@ -26,4 +28,4 @@ def noted(mapping: Mapping, network: Network, chip: Chip) -> Mapping:
     held, _ = capacity.account(network, chip, core_of, mapping.n_cores)
     used = np.stack([held[name] for name in capacity.LIMITS], 1)
     limits = capacity.site_limits(chip)[chip.site_index(mapping.site_of), : used.shape[1]]
-    return Mapping(mapping.core_of, mapping.site_of, notes(used, limits))
+    return replace(mapping, note=notes(used, limits))

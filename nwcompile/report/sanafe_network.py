@@ -26,10 +26,9 @@ def network_lines(program: Program, x: dict[str, np.ndarray]) -> tuple[list[str]
     """
     group = _names(program.network)
     inputs = list(_inputs(program, x, group))
-    groups, edges, mappings = [], [], []
+    groups, edges, mappings = [], [], _mapping(program, group)
     for name in program.network.layers:
         groups += _group(program, name, group[name])
-        mappings += _mapping(program, name, group[name])
     for c in program.network.connections:
         if c.source in program.network.layers:
             edges.append(_edge(program.network, c, group))
@@ -113,12 +112,20 @@ def _synapse_unit(program: Program, name: str) -> str:
     return next(iter(found.values()), SYNAPSE_KINDS[0])
 
 
-def _mapping(program: Program, name: str, group: str) -> list[str]:
-    """Lines that map runs of a layer's neurons; a tile is counted along y first."""
-    rows = program.chip.noc.rows
-    place = {core: f"{x * rows + y}.{port}" for core, (x, y, port) in enumerate(program.mapping.site_of.tolist())}
-    return [f"  - {group}.{_range(first, last)}: {{core: '{place[core]}'}}"
-            for first, last, core in _runs(program.mapping.core_of[name].tolist())]  # fmt: skip
+def _mapping(program: Program, group: dict[str, str]) -> list[str]:
+    """Lines that map runs of neurons, in the order in which cores visit them; a tile is counted along y first."""
+    rows, offsets, layers = program.chip.noc.rows, program.network.offsets, list(program.network.layers)
+    place = [f"{x * rows + y}.{port}" for x, y, port in program.mapping.site_of.tolist()]
+    order, lines = program.visiting_order, []
+    core, layer = program.core_of[order], np.searchsorted([offsets[name] for name in layers], order, "right") - 1
+    starts = np.flatnonzero(
+        (np.diff(order, prepend=-2) != 1) | (np.diff(core, prepend=-1) != 0) | (np.diff(layer, prepend=-1) != 0)
+    )
+    for first, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+        name = layers[layer[first]]
+        run = _range(int(order[first]) - offsets[name], int(order[end - 1]) - offsets[name])
+        lines.append(f"  - {group[name]}.{run}: {{core: '{place[core[first]]}'}}")
+    return lines
 
 
 def _inputs(program: Program, x: dict[str, np.ndarray], group) -> Iterator[tuple]:

@@ -111,10 +111,9 @@ class ChipRun:
         self.members = tables.members(network, program.mapping, program.core_of)
         n_inputs = int(np.count_nonzero(program.core_of < 0))
         offset = [np.full(network.node(n).n_neurons, program.schedule.offset[n]) for n in network.layers]
-        order = np.argsort(program.core_of[n_inputs:], kind="stable") + n_inputs
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         self.plan = Plan(n_steps, n_hardware, program.schedule.period, window == "aligned", np.concatenate(offset),
-                         _starts(counts), order, n_inputs, per_cycle, program.repeats, LARGEST_REPEAT,
+                         _starts(counts), program.visiting_order, n_inputs, per_cycle, program.repeats, LARGEST_REPEAT,
                          0, 0, False, True, True, np.zeros(1, bool))  # fmt: skip
 
     def run_all(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[list[Record], list[Watch]]:

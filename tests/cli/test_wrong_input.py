@@ -106,7 +106,7 @@ def zip_of_text() -> bytes:
         ("compile toy:make --chp tiny -o build",
          "compile: unknown flag '--chp'; choose one of: --chip, --bits, --calibration, --cores, --dialect, --dt, "
          "--execution, --fix, --help, --json, --neuron, --on-multi-spike, --optimise, --output, --partitioner, "
-         "--placer, --plan-only, --seed, --set, --time-budget, -h, -o"),
+         "--placer, --plan-only, --seed, --set, --step-limit, --time-budget, -h, -o"),
         (
             "report net.nwc --steps 3 -o net.nwc",
             "-o net.nwc: net.nwc is not a folder; choose a folder you may write to",

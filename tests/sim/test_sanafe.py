@@ -64,7 +64,8 @@ def dvs_program(reference) -> nw.Program:
         core_of[name] = n_cores + np.minimum(np.arange(n) // (n // parts), parts - 1)
         n_cores += parts
     core = np.arange(n_cores)
-    mapping = nw.Mapping.from_arrays(core_of, np.stack([core // 16, core // 4 % 4, core % 4], 1))
+    in_order = {name: np.zeros(len(cores), int) for name, cores in core_of.items()}
+    mapping = nw.Mapping.from_arrays(core_of, np.stack([core // 16, core // 4 % 4, core % 4], 1), in_order)
     return nw.compile(network, chip, mapping=mapping)
 
 
