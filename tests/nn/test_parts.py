@@ -5,6 +5,8 @@ import threading
 import pytest
 import torch
 
+from nwcompile import nn
+from nwcompile.nn import parts
 from nwcompile.nn.parts import _pools, over_parts
 
 
@@ -46,3 +48,22 @@ def test_parts_raise_what_one_of_them_raises(two_threads, n_threads):
     torch.set_num_threads(n_threads)
     with pytest.raises(ZeroDivisionError):
         over_parts(lambda k: 1 // (k - 2), 4)
+
+
+@pytest.mark.parametrize("topology", ["FF", "RC"])
+def test_parts_give_the_bits_of_one_piece(two_threads, monkeypatch, topology):
+    def results():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.LIFSynapse(5, 40), nn.LIFLayer(40, taus=10e-3, thresholds=0.5,
+                            reset_mechanism="subtraction", dt=1e-3, layer_topology=topology))  # fmt: skip
+        x = (torch.rand(6, 20, 5) < 0.3).float().requires_grad_()
+        nn.prepare_net(net)
+        spikes, mem = net(x)
+        (spikes.sum() + mem.square().sum()).backward()
+        return [spikes, mem, x.grad]
+
+    whole = results()
+    monkeypatch.setattr(parts, "SMALLEST_PART", 100)
+    cut = results()
+    assert len(parts.parts(6, 20, 40, topology == "RC", 16)) > 1
+    assert whole[0].sum() > 0 and all(torch.equal(a, b) for a, b in zip(whole, cut, strict=True))
