@@ -196,7 +196,7 @@ def anneal(d, s, f, most_time, temperature, n_moves, keep_all, state, best):
             continue
         home = np.int64(s.core_of[unit])
         change = change_of(d, f, unit, other, home, core)
-        is_taken = change <= 0 or (temperature > 0.0 and uniform(state) < np.exp(-change / temperature))
+        is_taken = _is_taken(change, temperature, state)
         if over == 0 and not is_taken:
             continue
         move(d, s, unit, other, core)
