@@ -75,15 +75,19 @@ def number_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> list
     return warnings
 
 
-def rounding_warnings(row: dict, layer: Layer, scaled: Scaled) -> list[str]:
+def rounding_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> list[str]:
     """Weights that rounding has changed so much that accuracy is at stake, and whether bits or room are short."""
     error, agreement = row["weight_error_rms"], row["spike_agreement_percent"]
     is_gone = not any(w.effective.any() for w in scaled.weights)
     if error < COARSE or is_gone or (agreement is not None and agreement >= ALIKE):
         return []
-    pairs = zip(layer.grids, scaled.weights, strict=True)
-    if any(grid.spacing(w.exponent) > 1 for grid, w in pairs):
+    if _lacks_bits(layer, scaled) and layer.bits < chip.weights.bits:
         advice = f"give it more bits than {layer.bits}, or train it with nn.quantize_aware"
+    elif _lacks_bits(layer, scaled):
+        advice = (
+            f"the chip has no more bits than {layer.bits} for them; train the layer with weights of more equal size, "
+            "or with nn.quantize_aware"
+        )
     else:
         largest = max(np.abs(w.effective).max(initial=0) for w in scaled.weights)
         advice = (
@@ -94,6 +98,19 @@ def rounding_warnings(row: dict, layer: Layer, scaled: Scaled) -> list[str]:
         f"layer {row['layer']!r}: the chip's weights differ from the float ones by {100 * error:.0f} % (root mean "
         f"square), and from {100 * COARSE:.0f} % on networks lose accuracy; {advice}"
     ]
+
+
+def _lacks_bits(layer: Layer, scaled: Scaled) -> bool:
+    """Whether a layer's grids are coarser than whole state units, or too short: clipping makes most of the error."""
+    clipped = total = 0.0
+    for grid, wanted, given in zip(layer.grids, layer.weights, scaled.weights, strict=True):
+        spacing = grid.spacing(given.exponent)
+        if spacing > 1:
+            return True
+        error = np.abs(given.effective - wanted * scaled.weight_scale)
+        clipped += float((error[error > spacing / 2] ** 2).sum())
+        total += float((error**2).sum())
+    return clipped > total / 2
 
 
 def range_warnings(row: dict, found: StateRange, chip: Chip) -> list[str]:

@@ -68,7 +68,7 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
     quantized = described(found, chip)
     warnings = list(quantized.warnings)
     for row in quantized.table:  # only here: a network that is trained in integers gets over it
-        warnings += rounding_warnings(row, found.layers[row["layer"]], found.scaled[row["layer"]])
+        warnings += rounding_warnings(row, found.layers[row["layer"]], found.scaled[row["layer"]], chip)
     return replace(quantized, warnings=warnings)
 
 

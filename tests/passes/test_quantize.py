@@ -264,6 +264,19 @@ def test_quantize_warns_of_weights_that_few_bits_have_changed_much():
     ]
 
 
+@pytest.mark.parametrize(("chip", "error"), [("h1v2", 70), ("tiny", 50)])
+def test_quantize_tells_clipped_weights_from_weights_without_room(chip, error):
+    weight = np.random.default_rng(0).normal(size=(8, 12)) * 0.4
+    weight[0, 5] = 40.0
+    x = spikes(np.random.default_rng(1), 6, 20, 12)
+    chip, network = Chip.load(chip), one_layer(weight, NeuronSpec(beta=0.9), 12)
+    bits = chip.weights.bits
+    assert quantize(network, chip, x, Options()).warnings == [
+        f"{DIFFER.format(error)}lose accuracy; the chip has no more bits than {bits} for them; train the layer with "
+        "weights of more equal size, or with nn.quantize_aware"
+    ]
+
+
 def test_quantize_warns_of_weights_that_a_large_threshold_leaves_no_room():
     network = one_layer(np.random.default_rng(0).normal(size=(30, 20)), NeuronSpec(threshold=1.3e5), 20)
     assert quantize(network, TINY, None, Options()).warnings == [
