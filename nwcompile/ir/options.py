@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
+from math import inf, nan
 from numbers import Real
 from operator import index
 
@@ -63,13 +63,16 @@ class Options:
                 raise OptionError(f"layer_bits={self.layer_bits!r} must be {{layer: bits}}")
             widths = {name: whole(f"layer_bits[{name!r}]", n, 1, MOST_BITS) for name, n in self.layer_bits.items()}
             object.__setattr__(self, "layer_bits", widths)
-        budget = self.time_budget_s
-        if budget is not None and (isinstance(budget, bool) or not isinstance(budget, Real) or not 0 <= budget < inf):
-            raise OptionError(f"time_budget_s={budget!r} must be a number of seconds, 0 or more")
-        limit = self.step_limit_us
-        if limit is not None:
-            if isinstance(limit, bool) or not isinstance(limit, Real) or not 0 < limit < inf:
-                raise OptionError(f"step_limit_us={limit!r} must be a number of microseconds above 0")
+        if self.time_budget_s is not None:
+            budget = _real(self.time_budget_s)
+            if not 0 <= budget < inf:
+                raise OptionError(f"time_budget_s={self.time_budget_s!r} must be a number of seconds, 0 or more")
+            object.__setattr__(self, "time_budget_s", budget)
+        if self.step_limit_us is not None:
+            limit = _real(self.step_limit_us)
+            if not 0 < limit < inf:
+                raise OptionError(f"step_limit_us={self.step_limit_us!r} must be a number of microseconds above 0")
+            object.__setattr__(self, "step_limit_us", limit)
             if self.optimise not in WITH_STEP_LIMIT:
                 raise OptionError(f"step_limit_us goes with optimise='traffic' or 'cores', not {self.optimise!r}")
         if self.fixed_sites is not None:
@@ -78,6 +81,16 @@ class Options:
     def to_dict(self) -> dict:
         """Plain values for the manifest; a callable is named."""
         return {k: getattr(v, "__qualname__", v) if callable(v) else v for k, v in vars(self).items()}
+
+
+def _real(value) -> float:
+    """A number as a plain float; NaN where it is none, infinity where it is too large."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return nan
+    try:
+        return float(value)
+    except OverflowError:
+        return inf
 
 
 def _sites(given) -> dict[str, tuple[tuple[int, int, int], ...]]:

@@ -26,7 +26,7 @@ from nwcompile.passes.core_rules import has_rules
 from nwcompile.passes.demand import neuron_load
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.sequential import in_order, sequential
-from nwcompile.passes.step_limit import most_cycles, step_cycles, too_slow
+from nwcompile.passes.step_limit import most_cycles, step_cycles, step_us, too_slow
 from nwcompile.passes.striped import striped, units
 from nwcompile.passes.traffic import are_alike, least_traffic
 from nwcompile.passes.unit_search import Partition, Search, improved
@@ -134,7 +134,7 @@ def _in_time(search: Search) -> Partition | None:
     if shortest == np.inf and taken == np.inf:
         return best
     if taken > most:
-        raise too_slow(search.chip, options.step_limit_us * shortest / most, options.step_limit_us, n_cores)
+        raise too_slow(search.chip, step_us(shortest, *search[1:4]), options.step_limit_us, n_cores)
     too_few = best.n_cores if options.n_cores is not None else best.n_cores // 2
     while best.n_cores - too_few > 1:
         fewer = _begun(timed, (best.n_cores + too_few) // 2)

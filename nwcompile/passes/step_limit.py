@@ -22,12 +22,14 @@ def most_cycles(chip: Chip, activity: Activity, timing: Schedule, options: Optio
     """
     if options.step_limit_us is None:
         return None
-    if not chip.has_times:
-        raise OptionError(
-            f"step_limit_us needs the cycles of every event, which {chip.name} does not give; leave it out"
-        )
-    n_steps = timing.n_hardware_steps(activity.n_steps, "aligned") * activity.n_samples
-    return min(LARGEST, max(1, int(options.step_limit_us * 1000 / chip.core.cycle_ns * n_steps)))
+    _verify_times(chip)
+    cycles = options.step_limit_us * 1000 / chip.core.cycle_ns * _n_steps(activity, timing)
+    return max(1, int(min(LARGEST, cycles)))
+
+
+def step_us(cycles: float, chip: Chip, activity: Activity, timing: Schedule) -> float:
+    """Microseconds that a step takes where all steps of all samples together take so many cycles."""
+    return cycles * chip.core.cycle_ns / 1000 / _n_steps(activity, timing)
 
 
 def step_cycles(network, chip: Chip, activity: Activity, timing: Schedule, cores: np.ndarray) -> int:
@@ -48,9 +50,25 @@ def too_slow(chip: Chip, step_us: float, limit_us: float, n_cores: int) -> FitEr
 
 
 def verify_step_time(program: Program, options: Options) -> None:
-    """Raise FitError if the program's predicted step, links included, takes longer than `options.step_limit_us`."""
-    if options.step_limit_us is None or not program.chip.has_times:
+    """Raise FitError if the program's predicted step, links included, takes longer than `options.step_limit_us`.
+
+    Raises OptionError for a chip that does not give the cycles of every event.
+    """
+    if options.step_limit_us is None:
         return
+    _verify_times(program.chip)
     figures = predicted_figures(program, program.activity)
     if figures.step_us is not None and figures.step_us > options.step_limit_us:
         raise too_slow(program.chip, figures.step_us, options.step_limit_us, figures.cores)
+
+
+def _verify_times(chip: Chip) -> None:
+    if not chip.has_times:
+        raise OptionError(
+            f"step_limit_us needs the cycles of every event, which {chip.name} does not give; leave it out"
+        )
+
+
+def _n_steps(activity: Activity, timing: Schedule) -> int:
+    """Hardware steps of all samples together."""
+    return timing.n_hardware_steps(activity.n_steps, "aligned") * activity.n_samples

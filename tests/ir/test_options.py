@@ -1,6 +1,7 @@
 """Options: what is refused, word for word."""
 
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -52,10 +53,18 @@ def test_options_take_whole_numbers_of_numpy_and_are_json():
     assert json.loads(json.dumps(options.to_dict())) == options.to_dict()
 
 
+def test_options_take_times_of_any_kind_and_are_json():
+    options = Options(optimise="cores", step_limit_us=np.float32(2.5), time_budget_s=Fraction(1, 2))
+    assert options == Options(optimise="cores", step_limit_us=2.5, time_budget_s=0.5)
+    assert json.loads(json.dumps(options.to_dict())) == options.to_dict()
+
+
 @pytest.mark.parametrize(
     "given, text",
     [
         ({"step_limit_us": 0.0}, "step_limit_us=0.0 must be a number of microseconds above 0"),
+        ({"step_limit_us": "5"}, "step_limit_us='5' must be a number of microseconds above 0"),
+        ({"step_limit_us": 10**309}, f"step_limit_us={10**309} must be a number of microseconds above 0"),
         ({"step_limit_us": 5.0}, "step_limit_us goes with optimise='traffic' or 'cores', not 'time'"),
     ],
 )

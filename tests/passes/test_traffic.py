@@ -136,12 +136,31 @@ def test_compile_refuses_a_mapping_of_another_partitioner_that_is_too_slow():
         nw.compile(network, chip, options=options)
 
 
-def test_a_step_limit_needs_costs():
+def test_the_shortest_step_is_told_also_where_the_limit_is_less_than_a_cycle():
     network, chip, activity = bursty()
+    told = []
+    for limit in (1e-3, 1e-30):
+        with pytest.raises(FitError) as error:
+            partition(network, chip, activity, Options(optimise="traffic", n_cores=6, step_limit_us=limit))
+        told.append(str(error.value).split(" us of ")[0])
+    assert told[0] == told[1]
+
+
+def test_a_step_limit_of_any_length_is_taken():
+    network, chip, activity = bursty()
+    found = [partition(network, chip, activity, Options(optimise="cores", step_limit_us=limit))
+             for limit in (1e6, 1e308)]  # fmt: skip
+    assert found[0].n_cores == found[1].n_cores
+
+
+@pytest.mark.parametrize("partitioner", ["floorline", "sequential"])
+def test_a_step_limit_needs_costs(partitioner):
+    network, chip, _ = bursty()
     table = chip.to_dict()
     del table["cost"]["visit_cycles"]
+    options = Options(partitioner=partitioner, optimise="traffic", step_limit_us=1.0)
     with pytest.raises(OptionError) as error:
-        partition(network, type(chip).from_dict(table), activity, Options(optimise="traffic", step_limit_us=1.0))
+        nw.compile(network, type(chip).from_dict(table), options=options)
     assert str(error.value) == (
         "step_limit_us needs the cycles of every event, which small does not give; leave it out"
     )
