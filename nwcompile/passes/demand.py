@@ -111,7 +111,7 @@ def empty_loads(demand: cpu_demand.Demand, chip: Chip) -> cpu_demand.Loads:
 def neuron_load(network: Network, chip: Chip, activity: Activity) -> np.ndarray:
     """int64[neuron]: the share in all that cores send or in all that they receive, the larger, in parts of 2**40.
 
-    Before any is on a core, a spike is taken to go to `DESTINATIONS` of them.
+    Before any is on a core, a spike is taken to go to `DESTINATIONS` of them. Alike where nothing takes any cycles.
     """
     visits = activity.n_steps * activity.n_samples
     synops = capacity.synaptic_load(network, activity) - visits
@@ -119,9 +119,10 @@ def neuron_load(network: Network, chip: Chip, activity: Activity) -> np.ndarray:
     sent = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) * each_spike for name in network.layers])
     sent += visits * (cycles(chip, "visit") + cycles(chip, "update"))
     if chip.cost.units == "shared":
-        return sent + synops * max(cycles(chip, f"synop_{kind}") for kind in SYNAPSE_KINDS)
+        load = sent + synops * max(cycles(chip, f"synop_{kind}") for kind in SYNAPSE_KINDS)
+        return load if load.any() else np.ones_like(load)
     share = np.maximum(sent / max(1, sent.sum()), synops / max(1, synops.sum()))
-    return np.ceil(share * (1 << 40)).astype(np.int64)
+    return np.ceil((share if share.any() else np.ones_like(share)) * (1 << 40)).astype(np.int64)
 
 
 def cycles(chip: Chip, event: str) -> int:

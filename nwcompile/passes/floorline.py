@@ -275,7 +275,7 @@ def _starts(search: Search, unit_of: np.ndarray, zones: np.ndarray) -> list[np.n
         for start, order in zip(starts, orders, strict=False):
             start[own] = begin + np.unique(order[own], return_inverse=True)[1].reshape(-1) % n_cores
         own = own[np.argsort(first[own])]
-        upto = np.cumsum(heavy[own])
+        upto = np.cumsum(heavy[own] if heavy[own].any() else np.ones(len(own)))
         part = (upto - upto[:1] / 2) * n_cores // upto[-1:]
         starts[-1][own] = begin + np.minimum(part, n_cores - 1).astype(np.int64)
     return starts

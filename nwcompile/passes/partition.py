@@ -42,9 +42,9 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
 
     `options.partitioner` names one of `PARTITIONERS` or is a callable of their signature: it takes the arguments of
     this function and gives the logical core of every neuron of every layer, {layer: int[n]}, or a Mapping, whose sites
-    are then kept. Cores without neurons are dropped. `mapping.note` says what fills each core most. Raises FitError
-    with every limit that is exceeded, and OptionError for an unknown method, an impossible `n_cores`, or a method that
-    cannot keep the chip's rules of cores.
+    and order of visits are then kept. Cores without neurons are dropped. `mapping.note` says what fills each core most.
+    Raises FitError with every limit that is exceeded, and OptionError for an unknown method, an impossible `n_cores`,
+    or a method that cannot keep the chip's rules of cores.
     """
     method = options.partitioner if callable(options.partitioner) else PARTITIONERS.get(options.partitioner)
     if method is None:
@@ -67,7 +67,7 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     found.verify(network, chip)
     cores = on_sites(network, chip, found.core_of, options)
     used = np.unique(_flat(network, found.core_of))
-    return Mapping(cores.core_of, found.site_of[used], cores.note)
+    return Mapping(cores.core_of, found.site_of[used], cores.note, found.visit)
 
 
 def method_warnings(chip: Chip, options: Options) -> list[str]:

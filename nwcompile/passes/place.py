@@ -1,5 +1,7 @@
 """Place: logical cores to sites, so that messages take short ways."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
@@ -53,7 +55,7 @@ def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
     if len(moved):
         site = tuple(chip.sites[pinned[moved[0]]].tolist())
         raise ModelError(f"placer: core {moved[0]} is not at site {site}, where fixed_sites has it")
-    return placed
+    return placed if placed.visit else replace(placed, visit=mapping.visit)
 
 
 def routed_cost(mapping: Mapping, network: Network, chip: Chip, activity: Activity, optimise: str) -> int:

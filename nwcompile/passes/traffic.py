@@ -119,8 +119,10 @@ def compact_sites(chip: Chip, n_cores: int) -> np.ndarray:
     way, routers = way_cost(chip, "traffic"), np.unique(router)
     length = way.between(routers[:, None], routers)
     at = np.searchsorted(routers, router)
-    orders = (np.argsort(length[i][at], kind="stable")[:n_cores] for i in range(len(routers)))
-    return usable[min(orders, key=lambda kept: length[np.ix_(at[kept], at[kept])].sum())]
+    kept = [np.argsort(length[i][at], kind="stable")[:n_cores] for i in range(len(routers))]
+    cores_at = np.array([np.bincount(at[cores], minlength=len(routers)) for cores in kept], float)
+    total = (cores_at @ length.astype(float) * cores_at).sum(1)  # whole numbers, so that no order of sums matters
+    return usable[kept[int(total.argmin())]]
 
 
 def placed(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:

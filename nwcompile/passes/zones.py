@@ -61,8 +61,9 @@ def _cut(zone: np.ndarray, own: np.ndarray, place, heavy, sizes: np.ndarray, fir
     half, extent = len(sizes) // 2, np.ptp(place[own], axis=0)
     axis = 1 + int(extent[1:].argmax()) if extent[1:].any() else 0
     order = own[np.argsort(place[own, axis], kind="stable")]
-    middle = np.cumsum(heavy[order]) - heavy[order] / 2
-    n = int((middle < heavy[own].sum() * sizes[:half].sum() / sizes.sum()).sum())
+    weight = heavy[order] if heavy[order].any() else np.ones(len(order))
+    middle = np.cumsum(weight) - weight / 2
+    n = int((middle < weight.sum() * sizes[:half].sum() / sizes.sum()).sum())
     _cut(zone, order[:n], place, heavy, sizes[:half], first)
     _cut(zone, order[n:], place, heavy, sizes[half:], first + half)
 

@@ -37,6 +37,17 @@ def test_an_order_of_visits_that_is_given_stays():
     assert program.visiting_order.tolist() == [3, 4, 2, 5, 1, 0]
 
 
+def test_an_order_of_visits_that_a_partitioner_gives_stays():
+    given = {"a": [3, 2, 1, 0], "b": [0, 1]}
+
+    def mine(*_):
+        return nw.Mapping.from_arrays({"a": [0] * 4, "b": [1] * 2}, [[0, 0, 0], [1, 0, 0]], given)
+
+    for placer in ("anneal", "row-major"):
+        program = nw.compile(chain(), CHIP, options=nw.Options(partitioner=mine, placer=placer))
+        assert {name: places.tolist() for name, places in program.mapping.visit.items()} == given
+
+
 def test_the_order_of_visits_changes_time_and_nothing_else():
     sites = [[0, 0, 0], [1, 0, 0]]
     runs = []

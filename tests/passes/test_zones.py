@@ -1,6 +1,8 @@
 import numpy as np
+import pytest
 
 from nwcompile.cost.traffic import link_flits
+from nwcompile.cost.work import RECEIVE, SEND
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d
@@ -13,7 +15,7 @@ from nwcompile.passes.place import place
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.zones import sites_by_zone, unit_zones, zone_sizes
 from tests.chips import small_chip
-from tests.nets import FIXED, conv_net, integers
+from tests.nets import FIXED, conv_net, dense_net, integers
 
 BOARD = {"noc__columns": 8, "noc__rows": 8, "noc__chip_columns": 4, "noc__chip_rows": 4, "noc__chip_hop_cycles": 200,
          "core__max_in_axons": None, "core__max_out_axons": None, "core__synapse_bits": None}  # fmt: skip
@@ -76,3 +78,19 @@ def test_default_mapping_of_a_board_sends_little_between_its_chips():
         program = emit(network, schedule(network), place(mapping, network, chip, activity, options), chip, activity, {})
         flits.append(int(link_flits(program, activity)[:, slow].sum()))
     assert flits[0] < 0.75 * flits[1]
+
+
+@pytest.mark.parametrize("optimise", ["time", "traffic"])
+@pytest.mark.parametrize("units", ["overlap", "shared"])
+def test_a_net_without_any_work_is_spread_over_as_many_cores_as_asked_for(optimise, units):
+    free = {f"cost__{event}_cycles": 0 for event in (*SEND, *RECEIVE)}
+    chip, network = small_chip(**free, cost__units=units), dense_net(6, 100, 40)
+    silent = Activity({name: np.zeros((2, network.node(name).n_neurons), np.int32) for name in network.offsets}, 1)
+    assert partition(network, chip, silent, Options(optimise=optimise, n_cores=7)).n_cores == 7
+
+
+def test_pixels_without_work_are_dealt_over_zones_by_number():
+    network = conv_net(shape=(1, 8, 8), channels=1, n_out=4, padding=1)
+    n = sum(network.node(name).n_neurons for name in network.layers)
+    zone = unit_zones(network, np.zeros(n, np.int64), np.arange(n), np.array([1, 1]))
+    assert np.bincount(zone[:64]).tolist() == [32, 32]
