@@ -35,7 +35,8 @@ class Mapping:
         sites = _whole("site_of", site_of)
         if sites.size % 3 or sites.shape[-1:] != (3,):
             raise ModelError(f"mapping: site_of of shape {sites.shape} must be [core, 3], (x, y, port) of every core")
-        return cls(_by_layer("core_of", core_of), sites.reshape(-1, 3), {}, _by_layer("visit", visit or {}))
+        order = _by_layer("visit", {} if visit is None else visit)
+        return cls(_by_layer("core_of", core_of), sites.reshape(-1, 3), {}, order)
 
     @property
     def n_cores(self) -> int:

@@ -41,9 +41,9 @@ def spread_evenly(mapping: Mapping, network: Network, chip: Chip, activity: Acti
 
 
 def _caused(network: Network, chip: Chip, activity: Activity) -> dict[str, np.ndarray]:
-    """int64[n] of every input and layer: cycles that the synapses of its spikes take, all cores together."""
-    caused = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in (*network.inputs, *network.layers)}
-    for c in network.connections:
+    """int64[n] of every layer: cycles that the synapses of its spikes take, all cores together."""
+    caused = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
+    for c in (c for c in network.connections if c.source in caused):
         wires = wiring(network, c)
         readers = np.repeat(np.bincount(wires.target_class, minlength=len(wires.offset) - 1), np.diff(wires.offset))
         synapses = np.bincount(wires.taps, readers, wires.n_source_classes).astype(np.int64)

@@ -81,6 +81,7 @@ def test_sanafe_maps_neurons_in_the_order_of_visits(tmp_path):
     "visit, text",
     [
         ([0, 1], "mapping: visit must be {layer: place of each neuron in its core's order}, not list"),
+        (np.zeros(6, int), "mapping: visit must be {layer: place of each neuron in its core's order}, not ndarray"),
         ({"a": [0, 1, 2, 3]}, "mapping: layer 'b' needs whole numbers in `visit` for its 2 neurons"),
         ({"a": [0, 1, 2], "b": [0, 1]}, "mapping: layer 'a' needs whole numbers in `visit` for its 4 neurons"),
         ({"a": [0] * 4, "b": [0] * 2, "c": [0]}, "mapping: there is no layer 'c'; layers: a, b"),
