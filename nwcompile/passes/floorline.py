@@ -45,9 +45,7 @@ FIRST_EFFORT = 0.1  # for each number of cores
 SAVE_CORES = ("cores", "traffic")  # objectives that more cores than needed do not serve
 
 
-def floorline(
-    network: Network, chip: Chip, activity: Activity, options: Options
-) -> dict[str, np.ndarray] | Mapping:  # fmt: skip
+def floorline(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray] | Mapping:
     """Cores int32[n] of every layer, on `options.n_cores` cores or on as many as `options.optimise` asks for.
 
     `time` makes the sum of the predicted step times least, then messages, on cores that are worth it: a share more of
