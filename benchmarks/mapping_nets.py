@@ -118,7 +118,7 @@ def potjans(reference: Path) -> Net:
 
 
 def vgg9(reference: Path, side: int = 32, routers: tuple[int, int] = (16, 8)) -> Net:
-    """On a board of chips like Loihi 2 that share the kernels of convolutions; uniform activity, 4 steps to measure.
+    """On a board of chips like Loihi 2 that share the kernels of convolutions; 4 steps of random frames.
 
     `side` of the image; `routers`: columns and rows of the board, chips of 8 x 4 routers with 4 cores each.
     """
@@ -147,7 +147,7 @@ def vgg9(reference: Path, side: int = 32, routers: tuple[int, int] = (16, 8)) ->
         layers[name], before, n = nw.NeuronSpec(threshold=64 * 12, fixed=chip.fixed_point), name, width
     network = nw.Network.from_arrays(layers, edges, {"in": (3, side, side)})
     x = (rng.random((1, 4, 3, side, side)) < 0.1).astype(np.int8)
-    return Net(network, chip, Activity.uniform(network, 4), x, 4)
+    return _driven(network, chip, 4, x)
 
 
 def sheet(reference: Path, n: int = 100_000, fan_in: int = 500) -> Net:
@@ -178,9 +178,9 @@ def _of(program: nw.Program, x: np.ndarray, steps: int) -> Net:
     return Net(program.network, program.chip, program.activity, x, steps)
 
 
-def _driven(network: nw.Network, chip: nw.Chip, steps: int) -> Net:
-    """A net that fires by itself, with the activity of `steps` steps."""
-    base = Net(network, chip, Activity.uniform(network, 1), None, steps)
+def _driven(network: nw.Network, chip: nw.Chip, steps: int, x: np.ndarray | None = None) -> Net:
+    """A net with the activity of `steps` steps, of input x or by itself."""
+    base = Net(network, chip, Activity.uniform(network, 1), x, steps)
     mapping = partition(network, chip, base.activity, nw.Options(partitioner="sequential"))
-    run = nw.simulate(base.emitted(mapping), None, "sequence", steps=steps)
+    run = nw.simulate(base.emitted(mapping), x, "sequence", steps=None if x is not None else steps)
     return base._replace(activity=run.activity)
