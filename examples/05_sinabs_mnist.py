@@ -65,6 +65,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=20)
     parser.add_argument("--steps", type=int, default=100)
     args = parser.parse_args()
+    if not 1 <= args.images <= 5000 or args.steps < 8:
+        parser.error("--images must be from 1 to 5000, --steps 8 or more")
     try:
         ann = trained(args.parameters)
     except (OSError, RuntimeError, pickle.UnpicklingError) as e:

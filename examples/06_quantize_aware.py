@@ -52,6 +52,8 @@ def main() -> None:
     parser.add_argument("--bits", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5)
     args = parser.parse_args()
+    if not 1 <= args.bits <= 8:
+        parser.error("--bits must be from 1 to 8")
     torch.set_num_threads(1)
     data = digits()
     x, samples = encode(data.test_images, n_steps=N_STEPS), encode(data.train_images[:200], 1, N_STEPS)

@@ -47,6 +47,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--images", type=int, default=200)
     args = parser.parse_args()
+    if not 1 <= args.images <= 1000 or args.epochs < 1:
+        parser.error("--images must be from 1 to 1000, --epochs 1 or more")
 
     torch.manual_seed(0)
     images, labels = mnist_data()

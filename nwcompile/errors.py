@@ -1,7 +1,8 @@
 """Every error a person can meet: one sentence that says what, where, used/limit and what to do."""
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 from operator import index
@@ -10,6 +11,14 @@ from operator import index
 def printable(text: str) -> str:
     """The text in one line: characters that a terminal would obey instead of show are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shown(value, write: Callable = repr) -> str:
+    """`write(value)`; where it holds a whole number of more digits than Python writes, its type and that."""
+    try:
+        return write(value)
+    except ValueError:
+        return f"<{type(value).__name__} of more than {sys.get_int_max_str_digits()} digits>"
 
 
 class NwError(Exception):
@@ -84,7 +93,8 @@ def nearest_first(word: str, choices: Iterable[str]) -> list[str]:
 
 def unknown_choice(kind: str, word: object, choices: Iterable[str]) -> str:
     """Text for a name that is not one of `choices`: all of them are listed, nearest spelling first."""
-    return f"unknown {kind} {str(word)!r}; choose one of: {', '.join(nearest_first(str(word), choices))}"
+    name = shown(word, str)
+    return f"unknown {kind} {name!r}; choose one of: {', '.join(nearest_first(name, choices))}"
 
 
 def whole(name: str, value, least: int, most: int | None = None) -> int:
@@ -95,5 +105,5 @@ def whole(name: str, value, least: int, most: int | None = None) -> int:
         number = None
     if isinstance(value, bool) or number is None or not least <= number <= (inf if most is None else most):
         to = "on" if most is None else f"to {most}"
-        raise OptionError(f"{name}={value!r} must be a whole number from {least} {to}")
+        raise OptionError(f"{name}={shown(value)} must be a whole number from {least} {to}")
     return number

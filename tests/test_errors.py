@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
-from nwcompile.errors import ChipError, FitError, ModelError, OptionError, Violation, whole
+from nwcompile.errors import ChipError, FitError, ModelError, NwError, OptionError, Violation, unknown_choice, whole
+from nwcompile.frontend.encode import encode
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import FixedPoint
+from nwcompile.ir.options import Options
+from nwcompile.sim import simulate
+from tests.nets import FIXED, dense_net
 
 
 def test_errors_escape_what_a_terminal_would_obey():
@@ -29,3 +36,70 @@ def test_whole_refuses_the_rest(value):
     with pytest.raises(OptionError) as error:
         whole("n", value, 0, 8)
     assert str(error.value) == f"n={value!r} must be a whole number from 0 to 8"
+
+
+HUGE = 10**5000  # Python writes no number of so many digits
+SHOWN = "<int of more than 4300 digits>"
+
+
+def one_layer(layer=FIXED, **edge) -> Network:
+    return Network.from_arrays({"a": layer}, [Dense("in", "a", np.ones((1, 3), int), **edge)], {"in": 3})
+
+
+@pytest.mark.parametrize(
+    "refused, text",
+    [
+        (lambda: whole("n", HUGE, 0, 8), f"n={SHOWN} must be a whole number from 0 to 8"),
+        (lambda: Options(layer_bits={"a": HUGE}), f"layer_bits['a']={SHOWN} must be a whole number from 1 to 16"),
+        (lambda: Options(layer_bits={HUGE: 0}), f"layer_bits[{SHOWN}]=0 must be a whole number from 1 to 16"),
+        (lambda: Options(layer_bits=HUGE), f"layer_bits={SHOWN} must be {{layer: bits}}"),
+        (lambda: Options(time_budget_s=HUGE), f"time_budget_s={SHOWN} must be a number of seconds, 0 or more"),
+        (lambda: Options(step_limit_us=HUGE), f"step_limit_us={SHOWN} must be a number of microseconds above 0"),
+        (
+            lambda: Options(fixed_sites={"a": [(HUGE, -1, 0)]}),
+            "fixed_sites=<dict of more than 4300 digits> must be {layer: [(x, y, port), ...]}, whole numbers from 0 on",
+        ),
+        (
+            lambda: simulate(dense_net(3, 4), None, steps=HUGE),
+            f"steps={SHOWN} must be a whole number from 1 to 2147483647",
+        ),
+        (lambda: encode([[1.0]], HUGE), f"steps={SHOWN} of 1 samples do not fit in memory; encode fewer"),
+        (lambda: one_layer(FIXED.replace(threshold=HUGE)), f"layer 'a': threshold={SHOWN} must be a number"),
+        (
+            lambda: one_layer(FIXED.replace(fixed=FixedPoint(HUGE))),
+            f"layer 'a': state_bits={SHOWN} must be a whole number 2..32",
+        ),
+        (
+            lambda: one_layer((FIXED, (HUGE,))),
+            f"'a': shape <tuple of more than 4300 digits> has {SHOWN} neurons; the limit is 2147483647",
+        ),
+        (
+            lambda: one_layer(delay=-HUGE),
+            f"connection 'in' -> 'a': delay {SHOWN} must be a whole number of steps >= 0",
+        ),
+        (
+            lambda: one_layer(exponent=HUGE),
+            f"connection 'in' -> 'a': exponent={SHOWN} must be a whole number -32..32",
+        ),
+        (
+            lambda: Chip.load("tiny").replace({"noc.columns": HUGE}),
+            f"tiny: noc.columns: {SHOWN} is above the largest supported, 1024",
+        ),
+        (
+            lambda: Chip.load("tiny").replace({"weights.bits": -HUGE}),
+            f"tiny: weights.bits: {SHOWN} must be 2 or more",
+        ),
+        (
+            lambda: Chip.load("tiny").replace({"neuron.strict": HUGE}),
+            f"tiny: neuron.strict: expected a list of true/false, got {SHOWN}",
+        ),
+    ],
+)
+def test_a_number_of_too_many_digits_to_write_is_refused_in_a_sentence(refused, text):
+    with pytest.raises(NwError) as error:
+        refused()
+    assert str(error.value) == text
+
+
+def test_a_choice_of_too_many_digits_to_write_is_unknown():
+    assert unknown_choice("kind", HUGE, ["b", "a"]) == f"unknown kind '{SHOWN}'; choose one of: a, b"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.errors import ModelError, OptionError, unknown_choice, whole
+from nwcompile.errors import ModelError, OptionError, shown, unknown_choice, whole
 from nwcompile.sim.inputs import LARGEST_SPIKE
 
 KINDS = ("current", "bernoulli")
@@ -22,7 +22,7 @@ def encode(x, steps: int, kind: str = "current", unit: float = 1.0, seed: int = 
         raise OptionError(unknown_choice("kind", kind, KINDS))
     n_steps, seed = whole("steps", steps, 1), whole("seed", seed, 0)
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
-        raise OptionError(f"unit={unit!r} must be a number above 0: what a 1 of the input is worth")
+        raise OptionError(f"unit={shown(unit)} must be a number above 0: what a 1 of the input is worth")
     samples = _samples(x) / unit
     most = float(np.abs(samples).max())
     if most > (1 if kind == "bernoulli" else LARGEST_SPIKE):
@@ -32,7 +32,9 @@ def encode(x, steps: int, kind: str = "current", unit: float = 1.0, seed: int = 
     try:
         numbers = np.empty(shape, np.int8 if most <= 127 else np.int32)
     except (MemoryError, ValueError):
-        raise OptionError(f"steps={n_steps} of {len(samples)} samples do not fit in memory; encode fewer") from None
+        raise OptionError(
+            f"steps={shown(n_steps)} of {len(samples)} samples do not fit in memory; encode fewer"
+        ) from None
     if kind == "bernoulli":
         rng, signs = np.random.default_rng(seed), np.sign(samples).astype(np.int8)
         for b in range(len(samples)):

@@ -7,7 +7,7 @@ import re
 from dataclasses import MISSING, fields
 from typing import Any, get_args, get_origin
 
-from nwcompile.errors import ChipError, nearest_first, unknown_choice
+from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
 from nwcompile.ir.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_BUS, longest_transfer_cycles
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS
@@ -175,9 +175,9 @@ def _check_number(key: str, number: int | float, where: str) -> None:
         raise ChipError(f"{where}: {key}: {number} is not a finite number")
     if number < least or (number == 0 and not zero_ok):
         bound = f"{least} or more" if zero_ok or least else "above 0"
-        raise ChipError(f"{where}: {key}: {number} must be {bound}")
+        raise ChipError(f"{where}: {key}: {shown(number)} must be {bound}")
     if number > most:
-        raise ChipError(f"{where}: {key}: {number} is above the largest supported, {most}")
+        raise ChipError(f"{where}: {key}: {shown(number)} is above the largest supported, {most}")
 
 
 def _typed(key: str, annotation: Any, value: Any, where: str) -> Any:
@@ -189,7 +189,7 @@ def _typed(key: str, annotation: Any, value: Any, where: str) -> Any:
         if _is_of(kind, value):
             return value
     expected = " or ".join(TYPE_TEXT[kind] for kind in kinds if kind is not type(None))
-    raise ChipError(f"{where}: {key}: expected {expected}, got {value!r}")
+    raise ChipError(f"{where}: {key}: expected {expected}, got {shown(value)}")
 
 
 def _is_of(kind: Any, value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, shown
 from nwcompile.ir.neuron import aligned
 from nwcompile.ir.plain import plain
 
@@ -81,7 +81,7 @@ class Connection(ABC):
             numbers = np.asarray(value)
             whole = np.issubdtype(numbers.dtype, np.integer) or np.issubdtype(numbers.dtype, np.floating)
             if not whole or numbers.size not in (1, 2) or (numbers != np.trunc(numbers)).any() or numbers.min() < low:
-                raise self.fail(f"{name}={value!r} must be whole numbers >= {low}")
+                raise self.fail(f"{name}={shown(value)} must be whole numbers >= {low}")
 
     def verify(self, source_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> None:
         """Raise ModelError unless the numbers are finite and the shapes of both ends fit."""
@@ -89,11 +89,11 @@ class Connection(ABC):
         if steps is not None and not (
             isinstance(steps, int | float | np.number) and 0 <= steps < 1 << 31 and int(steps) == steps
         ):
-            raise self.fail(f"delay {steps} must be a whole number of steps >= 0")
+            raise self.fail(f"delay {shown(steps, str)} must be a whole number of steps >= 0")
         for name, (low, high) in WHOLE.items():
             value = getattr(self, name, None)
             if value is not None and (type(value) is not int or not low <= value <= high):
-                raise self.fail(f"{name}={value!r} must be a whole number {low}..{high}")
+                raise self.fail(f"{name}={shown(value)} must be a whole number {low}..{high}")
         for name in ("weight", "bias", "scale", "shift"):
             value = getattr(self, name, None)
             kind = np.asarray(0 if value is None else value).dtype

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, shown
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 
@@ -215,10 +215,12 @@ class Network:
 def _shape(name: str, shape) -> tuple[int, ...]:
     shape = (shape,) if np.ndim(shape) == 0 else tuple(shape)
     if not shape or any(int(n) != n or n < 1 for n in shape):
-        raise ModelError(f"{name!r}: shape {shape} must be whole numbers >= 1")
+        raise ModelError(f"{name!r}: shape {shown(shape)} must be whole numbers >= 1")
     shape = tuple(int(n) for n in shape)
     if prod(shape) >= LARGEST_LAYER:
-        raise ModelError(f"{name!r}: shape {shape} has {prod(shape)} neurons; the limit is {LARGEST_LAYER - 1}")
+        raise ModelError(
+            f"{name!r}: shape {shown(shape)} has {shown(prod(shape))} neurons; the limit is {LARGEST_LAYER - 1}"
+        )
     return shape
 
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nwcompile.errors import ModelError, unknown_choice
+from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.plain import plain
 
 RESETS = ("zero", "value", "subtract", "none")
@@ -39,7 +39,7 @@ class FixedPoint:
         for name, (low, high) in self.WIDTHS.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ModelError(f"layer {layer!r}: {name}={value!r} must be a whole number {low}..{high}")
+                raise ModelError(f"layer {layer!r}: {name}={shown(value)} must be a whole number {low}..{high}")
 
 
 def aligned(value, shape: tuple[int, ...]):
@@ -173,7 +173,7 @@ class NeuronSpec:
             np.broadcast_to(aligned(array, shape), shape)
         except (TypeError, ValueError, OverflowError):
             if isinstance(value, list | tuple) or np.ndim(value) == 0:
-                raise ModelError(f"layer {layer!r}: {name}={value!r} must be a number") from None
+                raise ModelError(f"layer {layer!r}: {name}={shown(value)} must be a number") from None
             raise ModelError(
                 f"layer {layer!r}: {name} of shape {np.shape(value)} does not broadcast to the layer's shape {shape}"
             ) from None

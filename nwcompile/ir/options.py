@@ -6,7 +6,7 @@ from math import inf, nan
 from numbers import Real
 from operator import index
 
-from nwcompile.errors import OptionError, unknown_choice, whole
+from nwcompile.errors import OptionError, shown, unknown_choice, whole
 
 EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
@@ -60,18 +60,18 @@ class Options:
                 object.__setattr__(self, name, whole(name, value, low, high))
         if self.layer_bits is not None:
             if not isinstance(self.layer_bits, dict):
-                raise OptionError(f"layer_bits={self.layer_bits!r} must be {{layer: bits}}")
-            widths = {name: whole(f"layer_bits[{name!r}]", n, 1, MOST_BITS) for name, n in self.layer_bits.items()}
+                raise OptionError(f"layer_bits={shown(self.layer_bits)} must be {{layer: bits}}")
+            widths = {name: whole(f"layer_bits[{shown(name)}]", n, 1, MOST_BITS) for name, n in self.layer_bits.items()}
             object.__setattr__(self, "layer_bits", widths)
         if self.time_budget_s is not None:
             budget = _real(self.time_budget_s)
             if not 0 <= budget < inf:
-                raise OptionError(f"time_budget_s={self.time_budget_s!r} must be a number of seconds, 0 or more")
+                raise OptionError(f"time_budget_s={shown(self.time_budget_s)} must be a number of seconds, 0 or more")
             object.__setattr__(self, "time_budget_s", budget)
         if self.step_limit_us is not None:
             limit = _real(self.step_limit_us)
             if not 0 < limit < inf:
-                raise OptionError(f"step_limit_us={self.step_limit_us!r} must be a number of microseconds above 0")
+                raise OptionError(f"step_limit_us={shown(self.step_limit_us)} must be a number of microseconds above 0")
             object.__setattr__(self, "step_limit_us", limit)
             if self.optimise not in WITH_STEP_LIMIT:
                 raise OptionError(f"step_limit_us goes with optimise='traffic' or 'cores', not {self.optimise!r}")
@@ -103,5 +103,5 @@ def _sites(given) -> dict[str, tuple[tuple[int, int, int], ...]]:
     except (AttributeError, TypeError, ValueError):
         good = False
     if not good:
-        raise OptionError(f"fixed_sites={given!r} must be {{layer: [(x, y, port), ...]}}, whole numbers from 0 on")
+        raise OptionError(f"fixed_sites={shown(given)} must be {{layer: [(x, y, port), ...]}}, whole numbers from 0 on")
     return found

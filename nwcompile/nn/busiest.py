@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from nwcompile.cost.sources import idle_cycles, spike_cost
-from nwcompile.errors import ModelError, OptionError, unknown_choice
+from nwcompile.errors import ModelError, OptionError, shown, unknown_choice
 from nwcompile.ir.program import Program
 from nwcompile.nn.lif import LIFLayer
 
@@ -31,7 +31,7 @@ def busiest_core_loss(
     if work not in WORKS:
         raise OptionError(unknown_choice("work", work, WORKS))
     if not order >= 1:
-        raise OptionError(f"order={order!r} must be 1 or more, up to infinity")
+        raise OptionError(f"order={shown(order)} must be 1 or more, up to infinity")
     if work == "cycles" and not program.chip.has_times:
         raise ModelError(f"the chip file of {program.chip.name} lacks the costs of events; use work='synops'")
     counts = {name: _counts(program, name, spikes) for name in program.network.offsets}

@@ -3,7 +3,7 @@
 import torch
 from torch.nn.utils import parametrize
 
-from nwcompile.errors import ModelError, OptionError
+from nwcompile.errors import ModelError, OptionError, shown
 
 
 class Mask(torch.nn.Module):
@@ -37,7 +37,7 @@ def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: 
                 f"prune: {type(model).__name__} has no weights {name!r}; it has {', '.join(found) or 'none'}"
             )
         if not 0 <= part < 1:
-            raise OptionError(f"prune: sparsity {part!r} of {name!r} must be at least 0 and below 1")
+            raise OptionError(f"prune: sparsity {shown(part)} of {name!r} must be at least 0 and below 1")
     if not wanted:
         raise ModelError(f"prune: {type(model).__name__} has no parameter with two axes or more")
     if together and isinstance(sparsity, dict):

@@ -5,7 +5,7 @@ from numbers import Real
 
 import torch
 
-from nwcompile.errors import ModelError, OptionError, whole
+from nwcompile.errors import ModelError, OptionError, shown, whole
 
 
 class QuantizedReLU(torch.nn.Module):
@@ -26,7 +26,7 @@ class QuantizedReLU(torch.nn.Module):
         super().__init__()
         self.levels = whole("levels", levels, 1)
         if step is not None and not (isinstance(step, Real | torch.Tensor) and 0 < step < math.inf):
-            raise OptionError(f"step={step!r} must be a number above 0, or None to set it by the first batch")
+            raise OptionError(f"step={shown(step)} must be a number above 0, or None to set it by the first batch")
         self.step = torch.nn.Parameter(torch.tensor(0.0 if step is None else float(step)))
 
     @torch.no_grad()

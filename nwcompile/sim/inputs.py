@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, shown
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 
@@ -23,7 +23,7 @@ def prepare(
     given = _by_name(network, x)
     whole = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
     if steps is not None and not (whole and 1 <= steps <= LARGEST_STEPS):
-        raise ModelError(f"steps={steps!r} must be a whole number from 1 to {LARGEST_STEPS}")
+        raise ModelError(f"steps={shown(steps)} must be a whole number from 1 to {LARGEST_STEPS}")
     if not given:
         if steps is None:
             raise ModelError("no input: give x of shape [B, T, *shape], or x=None with steps=N")

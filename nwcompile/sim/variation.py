@@ -30,7 +30,7 @@ from numbers import Real
 import numpy as np
 
 from nwcompile.cost.wiring import synapse_count
-from nwcompile.errors import OptionError
+from nwcompile.errors import OptionError, shown
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.connection import Connection, Conv2d, Sparse
 from nwcompile.ir.network import Network, Node
@@ -182,4 +182,4 @@ def verify_variation(given: Variation) -> None:
         if value is not None and not (number and 0 <= value <= 1):
             is_share = name in ("stuck", "dead")
             kind = "share, 0.01 for 1 %" if is_share else "standard deviation as a part of the value, 0.1 for 10 %"
-            raise OptionError(f"{name}={value!r} must be a number from 0 to 1: a {kind}")
+            raise OptionError(f"{name}={shown(value)} must be a number from 0 to 1: a {kind}")

@@ -10,7 +10,7 @@ from dataclasses import fields
 from math import prod
 from os import PathLike
 
-from nwcompile.errors import ModelError, unknown_choice
+from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.frontend.lava.delay import NONE, delayed, delays
 from nwcompile.frontend.lava.entry import DENSE, Entry, read_entries
 from nwcompile.frontend.lava.neuron import average_spec, has_bias, neuron_spec, neuron_type
@@ -115,7 +115,9 @@ def _input_shape(entries: list[Entry], given) -> tuple[int, ...]:
     if given is not None:
         sizes = given if isinstance(given, list | tuple) else (given,)
         if not sizes or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sizes):
-            raise ModelError(f"input_shape={given!r} must be whole numbers >= 1, (channels, rows, columns) or (n,)")
+            raise ModelError(
+                f"input_shape={shown(given)} must be whole numbers >= 1, (channels, rows, columns) or (n,)"
+            )
         given = tuple(sizes)
     head = entries[0]
     if head.kind == "input" and ("shape" in head.values or head.has_neurons):

@@ -12,7 +12,7 @@ from os import PathLike
 
 import numpy as np
 
-from nwcompile.errors import ModelError, NwWarning, unknown_choice
+from nwcompile.errors import ModelError, NwWarning, shown, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS, dialect_of, neuron_spec
 from nwcompile.frontend.nir.file import NEURONS, NirGraph, NirNode, flat_graph, read_tree
 from nwcompile.frontend.nir.noted import has_notes, noted_network
@@ -93,7 +93,7 @@ def _check_choices(dt, dialect, neuron) -> None:
     if dt is not None:
         number = not isinstance(dt, bool) and isinstance(dt, int | float | np.integer | np.floating)
         if not number or not np.isfinite(dt) or dt <= 0:
-            raise ModelError(f"dt={dt!r} must be a number above 0, in the unit of the file's time constants")
+            raise ModelError(f"dt={shown(dt)} must be a number above 0, in the unit of the file's time constants")
     if neuron is not None and not isinstance(neuron, Mapping):
         raise ModelError(f"neuron={neuron!r} must be a dict of NeuronSpec fields, or of such dicts by node name")
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from nwcompile.errors import ModelError, unknown_choice
+from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.neuron import CURRENT_ORDERS, MEMBRANES, RESET_TIMINGS, RESETS, SPIKES, NeuronSpec
 from nwcompile.ir.plain import plain
 
@@ -49,7 +49,7 @@ def _check_field(key, value) -> None:
         raise ModelError(unknown_choice("neuron field", key, OVERRIDES))
     if key in TRUE_OR_FALSE:
         if not isinstance(value, bool | np.bool_):
-            raise ModelError(f"neuron field {key}={value!r} must be True or False")
+            raise ModelError(f"neuron field {key}={shown(value)} must be True or False")
     elif key in CHOICES:
         if not isinstance(value, str) or value not in CHOICES[key]:
             raise ModelError(f"neuron field {key}: {unknown_choice(key, value, CHOICES[key])}")
@@ -59,4 +59,4 @@ def _check_field(key, value) -> None:
         try:
             np.asarray(plain("" if value is None else value), np.float64)
         except (TypeError, ValueError):
-            raise ModelError(f"neuron field {key}={value!r} must be a number, or one for each neuron") from None
+            raise ModelError(f"neuron field {key}={shown(value)} must be a number, or one for each neuron") from None

@@ -10,7 +10,7 @@ from os import PathLike, fspath
 
 import numpy as np
 
-from nwcompile.errors import ModelError, NwWarning
+from nwcompile.errors import ModelError, NwWarning, shown
 from nwcompile.frontend.nir.tree import nir_tree
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.ir.network import Network
@@ -31,7 +31,7 @@ def to_nir(network: Network, path, dt: float = 1e-4) -> None:
         raise ModelError(f"to_nir takes the path of the file to write, not {type(path).__name__}")
     number = not isinstance(dt, bool) and isinstance(dt, int | float | np.integer | np.floating)
     if not number or not np.isfinite(dt) or dt <= 0:
-        raise ModelError(f"dt={dt!r} must be a number above 0, in seconds")
+        raise ModelError(f"dt={shown(dt)} must be a number above 0, in seconds")
     if network.is_fixed:
         raise ModelError(
             "to_nir: NIR has no fixed-point neurons; write the float network, and keep a compiled one as a .nwc program"

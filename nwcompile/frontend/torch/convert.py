@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from nwcompile.errors import ModelError, OptionError, unknown_choice, whole
+from nwcompile.errors import ModelError, OptionError, shown, unknown_choice, whole
 from nwcompile.frontend.torch import from_torch
 from nwcompile.frontend.torch.activations import Traced, activations, add_answer, traced, verify_same
 from nwcompile.frontend.torch.build import READOUT
@@ -144,9 +144,9 @@ def _balanced(network: Network, worth: dict[str, float], steps: int, unit: float
 def _verified(steps, percentile, unit) -> int:
     n_steps = whole("steps", steps, 1, MOST_STEPS)
     if not isinstance(percentile, int | float | np.number) or not 0 < percentile <= 100:
-        raise OptionError(f"percentile={percentile!r} must be a number above 0, at most 100")
+        raise OptionError(f"percentile={shown(percentile)} must be a number above 0, at most 100")
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
-        raise OptionError(f"unit={unit!r} must be a number above 0: what a 1 of the input is worth")
+        raise OptionError(f"unit={shown(unit)} must be a number above 0: what a 1 of the input is worth")
     if not LEAST_UNIT <= unit <= 1 / LEAST_UNIT:
         raise OptionError(f"unit={unit!r} is out of the range of float32; scale the samples to 0..1")
     return n_steps
