@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.long import EXAMPLES
+
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE") or Path(__file__).resolve().parents[2] / "shared" / "reference")
 
 settings.register_profile("short", max_examples=25, deadline=None, derandomize=True)
-settings.register_profile(
-    "long", max_examples=int(os.environ.get("LONG_EXAMPLES", "500")), deadline=None, derandomize="CI" in os.environ
-)
+settings.register_profile("long", max_examples=EXAMPLES, deadline=None, derandomize="CI" in os.environ)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
 
 

@@ -17,6 +17,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from tests.frontend.graphs import weights
 from tests.fuzz.mutate import damaged_table
 from tests.fuzz.trees import file_bytes, odd_item, read_tree
+from tests.long import EXAMPLES
 
 
 @pytest.fixture(scope="module")
@@ -95,4 +96,4 @@ def test_damaged_notes_are_refused_or_hold(tree, tmp_path):
 
 @pytest.mark.long
 def test_many_damaged_notes_are_refused_or_hold(tree, tmp_path):
-    outcomes(tree, tmp_path / "a.nir", range(1000, 5000))
+    outcomes(tree, tmp_path / "a.nir", range(1000, 1000 + 8 * EXAMPLES))

@@ -20,6 +20,7 @@ from nwcompile.sim.cuda.inference import Inference  # noqa: E402
 from nwcompile.sim.cuda.neurons import Neurons  # noqa: E402
 from nwcompile.sim.cuda.product import Product, Way, digits, n_digits  # noqa: E402
 from tests.kernels.gpu_harness import interpreted_tests  # noqa: E402
+from tests.long import EXAMPLES  # noqa: E402
 from tests.nets import FIXED, dense_net  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -33,7 +34,7 @@ def test_cuda_equals_the_reference_in_the_interpreter():
 
 @pytest.mark.long
 def test_cuda_equals_the_reference_on_many_random_programs(monkeypatch):
-    monkeypatch.setenv("CUDA_EXAMPLES", "500")
+    monkeypatch.setenv("CUDA_EXAMPLES", str(EXAMPLES))
     interpreted_tests(CASES, timeout_s=1800)
 
 

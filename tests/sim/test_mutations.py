@@ -33,8 +33,16 @@ MUTATIONS = {
 }
 
 
+def copy(folder: Path) -> None:
+    """The project, with the machine code kept beside its kernels: only what comes of a broken file is made again."""
+    for part in ("nwcompile", "hwmodels", "tests"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("*.pyc", "*.tmp.*"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+
+
 def run_agreement(folder: Path) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment.pop("NUMBA_CACHE_DIR", None)
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *AGREE]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
 
@@ -43,9 +51,7 @@ def run_agreement(folder: Path) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_agreement_goes_red_when_a_kernel_is_broken(name, tmp_path):
     file, right, wrong = MUTATIONS[name]
-    for folder in ("nwcompile", "hwmodels", "tests"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    copy(tmp_path)
     kernel = tmp_path / "nwcompile" / "kernels" / file
     text = kernel.read_text()
     assert text.count(right) == 1

@@ -1,7 +1,5 @@
 """Every topology and routing: under load no packet is lost, doubled or stuck; alone, one takes as long as its way."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,7 @@ from nwcompile.errors import OptionError
 from nwcompile.ir.routing import between_chips, hops, ways
 from nwcompile.sim.noc import load, replay
 from tests.chips import small_chip
+from tests.long import EXAMPLES
 
 LAYOUTS = {
     "xy": {},
@@ -27,7 +26,7 @@ LAYOUTS = {
 }  # fmt: skip
 N_PACKETS = 3000
 TRAFFIC = ("random", "tornado", "complement", "all to one")
-FLIT_HOPS = 200_000 * int(os.environ.get("LONG_EXAMPLES", "500"))  # 1e8 in `make test-long`, 8e6 in CI
+FLIT_HOPS = 200_000 * EXAMPLES  # 1e8 in `make test-long`, 5e6 in CI
 
 
 def chip(layout, **keys):

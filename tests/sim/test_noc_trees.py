@@ -1,16 +1,15 @@
 """Multicast trees in the routers: every destination gets its copy once, whatever the shape, load and buffers."""
 
-import os
-
 import numpy as np
 import pytest
 
 from nwcompile.errors import OptionError
 from nwcompile.ir.trees import trees
 from nwcompile.sim.noc import replay, replay_trees
+from tests.long import EXAMPLES
 from tests.sim.test_noc_shapes import LAYOUTS, chip, usable
 
-FLIT_HOPS = 40_000 * int(os.environ.get("LONG_EXAMPLES", "500"))  # 2e7 in `make test-long`, of each shape
+FLIT_HOPS = 40_000 * EXAMPLES  # 2e7 in `make test-long`, of each shape
 
 
 def random_lists(c, n, most, rng):

@@ -24,6 +24,7 @@ from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.noc import replay
 from tests.chips import small_chip
+from tests.long import EXAMPLES
 from tests.nets import FIXED
 from tests.random_programs import buses, chips, inputs, programs
 
@@ -206,7 +207,7 @@ def test_all_to_one_through_the_smallest_buffers_ends(units, on_full, flits):
 def test_a_long_overload_with_drops_loses_and_keeps_all(units):
     keys = {"noc__on_full": "drop", "noc__virtual_channels": 2, "cost__units": units, **FREE}
     program = all_to_one(n_senders=700, core__max_neurons=1000, core__synapse_bits=None, **keys)
-    n_steps = 10 * int(os.environ.get("LONG_EXAMPLES", "500"))
+    n_steps = 10 * EXAMPLES
     run = simulate(program, np.ones((1, n_steps, 3), np.int8), "cycle", record="totals", profile=True)
     counters = run.counters
     inputs_in = n_steps * 3 * 11
