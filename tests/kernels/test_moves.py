@@ -18,6 +18,7 @@ from tests.chips import small_chip
 from tests.cost.test_traffic import mixed_net
 
 N_CORES = 5
+ZONES = np.array([[0, 2], [0, 2], [2, 3], [2, 3], [2, 3]])  # first core and how many, for each core
 
 
 def case(seed: int):
@@ -66,6 +67,18 @@ def test_search_leaves_loads_as_if_they_were_counted_anew(seed):
         assert_equal_loads(loads, filled(demand, chip, loads.core_of))
         at_best = filled(demand, chip, best)
         assert (at_best.total[cpu_demand.EXCESS], cpu_moves.cost(at_best.total, weight)) == (over, cost)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_search_moves_units_within_their_zones_only(seed):
+    network, chip, activity, unit_of, rng = case(seed)
+    demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)._replace(zone=ZONES)
+    before = rng.integers(0, N_CORES, unit_of.max() + 1)
+    loads = filled(demand, chip, before)
+    weight, state = np.array([0.0, 1, 0, 0, 0, 1, 0, 0]), np.array([seed], np.uint64)
+    cpu_moves.search(demand, loads, weight, 1e9, 400, False, state, loads.core_of.copy())
+    assert (loads.core_of != before).any()
+    assert np.array_equal(loads.core_of < 2, before < 2)
 
 
 @pytest.mark.parametrize("seed", range(8))

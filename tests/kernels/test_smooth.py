@@ -1,6 +1,7 @@
 """Annealing by the smooth time leaves exact loads, never exceeds a limit that was kept, and finds less time."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from nwcompile.passes.demand import unit_demand
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.unit_search import readers_of, work_arrays
 from tests.chips import small_chip
-from tests.kernels.test_moves import N_CORES, assert_equal_loads, case, filled
+from tests.kernels.test_moves import N_CORES, ZONES, assert_equal_loads, case, filled
 from tests.nets import FIXED
 
 WEIGHT = np.array([0.0, 1, 0, 0, 0, 1, 0, 1])
@@ -36,6 +37,18 @@ def test_annealing_leaves_loads_as_if_they_were_counted_anew(seed):
     annealed(demand, loads, float(rng.choice([0.0, 1000.0])), 60, seed)
     assert_equal_loads(loads, filled(demand, chip, loads.core_of))
     assert loads.total[cpu_demand.EXCESS] <= over
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_annealing_moves_units_within_their_zones_only(seed):
+    network, chip, activity, unit_of, rng = case(seed)
+    demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)
+    demand = demand._replace(zone=ZONES, limit=demand.limit + 1000)
+    before = rng.integers(0, N_CORES, unit_of.max() + 1)
+    loads = filled(demand, chip, before)
+    annealed(demand, loads, 1e9, 400, seed)
+    assert (loads.core_of != before).any()
+    assert np.array_equal(loads.core_of < 2, before < 2)
 
 
 def test_a_step_takes_the_norm_of_its_loads():

@@ -66,18 +66,19 @@ def test_zones_of_a_map_are_its_quarters():
 def test_default_mapping_of_a_board_sends_little_between_its_chips():
     chip = small_chip(**BOARD)
     edges = [Conv2d(a, b, integers((4, n, 3, 3)), padding=1) for a, b, n in (("in", "a", 1), ("a", "b", 4))]
-    network = Network.from_arrays(dict.fromkeys("ab", FIXED), edges, {"in": (1, 16, 16)})
+    network = Network.from_arrays(dict.fromkeys("ab", FIXED), edges, {"in": (1, 12, 12)})
     activity = Activity.uniform(network, 2)
     slow = np.flatnonzero(between_chips(chip.grid, 4, 4))
-    flits = []
+    flits, core_of = [], []
     for method in ("floorline", "striped"):
         options = Options(n_cores=64, partitioner=method, placer="routed")
         mapping = partition(network, chip, activity, options)
-        again = partition(network, chip, activity, options)
-        assert np.array_equal(mapping.core_of["b"], again.core_of["b"])
+        core_of.append(mapping.core_of["b"])
         program = emit(network, schedule(network), place(mapping, network, chip, activity, options), chip, activity, {})
         flits.append(int(link_flits(program, activity)[:, slow].sum()))
-    assert flits[0] < 0.75 * flits[1]
+    assert flits[0] < 0.25 * flits[1]  # half of them where moves are not kept within zones
+    again = partition(network, chip, activity, Options(n_cores=64))
+    assert np.array_equal(core_of[0], again.core_of["b"])
 
 
 @pytest.mark.parametrize("optimise", ["time", "traffic"])
