@@ -1,8 +1,8 @@
-"""Hot loop that adds up the messages between cores, one core's after another's (Numba)."""
+"""Hot loops that add up the messages between cores, one core's after another's, and the flits of links (Numba)."""
 
 import numpy as np
 
-from nwcompile.kernels.jit import compiled
+from nwcompile.kernels.jit import compiled, kernel
 
 
 @compiled()
@@ -30,3 +30,34 @@ def core_messages(start, atom, messages, offset, core, n_cores):
                 total[c] = 0
         found[home + 1] = n
     return found, to[:n].copy(), sent[:n].copy()
+
+
+@kernel
+def add_flits(d, s, reader_offset, reader, router, way_offset, way_link, port, is_tree, seen, flits):
+    """Add a flit for every message of the units of `Demand` d on the cores of `Loads` s to flits: int64[link, step].
+
+    reader_offset: int64[atom + 1] into reader: int64[...], the cores that read each atom; router: int64[core], numbers
+    below n; those of the way from router a to b are way_link[way_offset[a * n + b] : ...]; port: int64[2, core], the
+    injection and the ejection link; is_tree: a message forks; seen: int64[link], all -1.
+    """
+    n = int(np.sqrt(len(way_offset) - 1) + 0.5)
+    for g in range(len(d.group_atom)):
+        home, atom = s.core_of[d.group_unit[g]], d.group_atom[g]
+        first, last = d.spike_offset[g], d.spike_offset[g + 1]
+        if first == last or reader_offset[atom] == reader_offset[atom + 1]:
+            continue
+        n_injected = 1 if is_tree else reader_offset[atom + 1] - reader_offset[atom]
+        for i in range(first, last):
+            flits[port[0, home], d.spike_step[i]] += n_injected * d.spike_count[i]
+        for r in range(reader_offset[atom], reader_offset[atom + 1]):
+            core = reader[r]
+            for i in range(first, last):
+                flits[port[1, core], d.spike_step[i]] += d.spike_count[i]
+            way = router[home] * n + router[core]
+            for w in range(way_offset[way], way_offset[way + 1]):
+                link = way_link[w]
+                if is_tree and seen[link] == g:
+                    continue
+                seen[link] = g
+                for i in range(first, last):
+                    flits[link, d.spike_step[i]] += d.spike_count[i]

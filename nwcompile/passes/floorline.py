@@ -31,7 +31,7 @@ from nwcompile.passes.striped import striped, units
 from nwcompile.passes.traffic import are_alike, least_traffic
 from nwcompile.passes.unit_search import Partition, Search, improved
 from nwcompile.passes.units import fitting_units
-from nwcompile.passes.zones import unit_zones, zone_sizes
+from nwcompile.passes.zones import twice_the_cores, unit_zones, whole_chips, zone_sizes
 
 UNITS_PER_CORE = 16  # that the search begins with
 N_LEVELS = 2  # of units, each half as heavy as those before
@@ -224,19 +224,19 @@ def _falling(search: Search, first: int, least: int) -> Iterator[Partition]:
 
 
 def _rising(search: Search, first: int, most: int) -> Iterator[Partition]:
-    found = {first: _begun(search, first)}
-    best = found[first]
+    n_cores, n_worse = min(most, whole_chips(search.chip, first)), 0
+    found = {n_cores: _begun(search, n_cores)}
+    best = found[n_cores]
     yield best
-    n_cores, n_worse = first, 0
     while n_cores < most and (best.excess or n_worse < PATIENCE):
-        n_cores = min(most, n_cores + 1 if n_cores < EACH_TRIED else 2 * n_cores)
+        n_cores = min(most, n_cores + 1 if n_cores < EACH_TRIED else twice_the_cores(search.chip, n_cores))
         found[n_cores] = _begun(search, n_cores)
         n_worse = 0 if _worth(search, found[n_cores]) < _worth(search, best) else n_worse + 1
         best = best if n_worse else found[n_cores]
         yield best
     at = [*found].index(best.n_cores)
     for near in ([*found][max(at - 1, 0)], [*found][min(at + 1, len(found) - 1)]):
-        n_cores = round((best.n_cores * near) ** 0.5)
+        n_cores = min(most, whole_chips(search.chip, round((best.n_cores * near) ** 0.5)))
         if n_cores not in found:
             found[n_cores] = _begun(search, n_cores)
             yield min(found.values(), key=lambda p: _worth(search, p))

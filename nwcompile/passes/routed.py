@@ -8,7 +8,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.ir.routing import ways
+from nwcompile.ir.routing import between_chips, ways
 from nwcompile.kernels import cpu_links, cpu_place
 from nwcompile.passes.anneal import annealed
 from nwcompile.passes.ground import cores_at, ground
@@ -28,10 +28,10 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
 
     Ours. What it makes small is `J = C_hop + 0.1 max_l L_l`, hops and flits of the hottest link, as M-HySMap (arXiv
     2608.26223, by its re-implementation) without the variance, and with messages to each destination as they are sent;
-    a swap recounts the ways of its two cores only. Where messages wait in the network (`waits`) and time counts, cores
-    are spread over all routers that the barrier takes no longer for. The same seed gives the same sites, unless
-    `options.time_budget_s` is set, for as long as the annealing may go on. On more than `MOST_ROUTERS` routers links
-    are left as they are.
+    a flit between chips counts for as many as pass a link within a chip meanwhile. A swap recounts the ways of its two
+    cores only. Where messages wait in the network (`waits`) and time counts, cores are spread over all routers that the
+    barrier takes no longer for. The same seed gives the same sites, unless `options.time_budget_s` is set, for as long
+    as the annealing may go on. On more than `MOST_ROUTERS` routers links are left as they are.
     """
     known = ground(mapping, network, chip, activity, options)
     if options.optimise in FOR_TIME and waits(known, chip, activity):
@@ -49,7 +49,7 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     if n_routers <= MOST_ROUTERS and len(known.other):
         table, load = all_ways(chip), np.zeros(4 * n_routers, np.int64)
         cpu_links.fill_links(known, table, site_of, load)
-        weight = LINK_WEIGHT * float(np.mean(link_weights(chip, options.optimise)[:2]))
+        weight = LINK_WEIGHT * float(np.mean(link_weights(chip, options.optimise)[:2])) / int(table.need.min())
         n_moves = min(LARGEST_MOVES, MOVES_PER_SITE * chip.n_cores)
         state = np.array([options.seed], np.uint64)
         cpu_links.cool_links(known, table, site_of, cores_at(site_of, chip.n_cores), state, n_moves, weight, load)
@@ -89,4 +89,22 @@ def all_ways(chip: Chip) -> cpu_links.Ways:
     length = np.zeros(n * n, np.int64)
     length[is_open] = np.diff(offset)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
-    return cpu_links.Ways(np.concatenate([[0], np.cumsum(length)]), link, router)
+    pair = np.repeat(np.arange(n * n), length)[np.argsort(link, kind="stable")]
+    upto = np.cumsum(np.bincount(link, minlength=4 * n))
+    return cpu_links.Ways(
+        np.concatenate([[0], np.cumsum(length)]), link, router, _needs(chip), np.concatenate([[0], upto]), pair
+    )
+
+
+def _needs(chip: Chip) -> np.ndarray:
+    """int64[link]: how long a flit keeps each link, as `nwcompile.cost.work.link_busy` has it, without common divisor.
+
+    All links within chips count alike, as their mean.
+    """
+    slow = between_chips(chip.grid, chip.noc.chip_columns, chip.noc.chip_rows).reshape(-1)
+    if not slow.any() or slow.all():
+        return np.ones(len(slow), np.int64)
+    n_slots = chip.noc.buffer_flits * chip.noc.virtual_channels
+    each = np.maximum(chip.link_cycles * n_slots, chip.link_latency)[: len(slow)]
+    each = np.where(slow, each, np.rint(each[~slow].mean()).astype(np.int64))
+    return each // np.gcd.reduce(each)

@@ -6,11 +6,13 @@ from nwcompile.cost.compare import predicted_figures
 from nwcompile.errors import FitError, OptionError, Violation
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
 from nwcompile.kernels import cpu_demand, cpu_moves
 from nwcompile.passes.demand import empty_loads, unit_demand
+from nwcompile.passes.link_time import time_with_links
 
 LARGEST = 1 << 62
 
@@ -32,13 +34,25 @@ def step_us(cycles: float, chip: Chip, activity: Activity, timing: Schedule) -> 
     return cycles * chip.core.cycle_ns / 1000 / _n_steps(activity, timing)
 
 
-def step_cycles(network, chip: Chip, activity: Activity, timing: Schedule, cores: np.ndarray) -> int:
-    """Cycles that all steps of all samples take together by the floorline of the cores, int[neuron]; links left out."""
+def step_cycles(
+    network: Network,
+    chip: Chip,
+    activity: Activity,
+    timing: Schedule,
+    cores: np.ndarray,
+    sites: np.ndarray | None = None,
+) -> int:
+    """Cycles that all steps of all samples take together by the floorline of the cores, int[neuron].
+
+    With `sites` int64[core] links between routers count as well, as `nwcompile.passes.link_time` has them.
+    """
     used, unit_of = np.unique(cores, return_inverse=True)
     demand = unit_demand(network, chip, activity, timing, unit_of.reshape(-1), len(used))
     loads = empty_loads(demand, chip)
     cpu_moves.put_all(demand, loads, np.arange(len(used), dtype=np.int32))
-    return int(loads.total[cpu_demand.TIME])
+    if sites is None or chip.is_bus:
+        return int(loads.total[cpu_demand.TIME])
+    return time_with_links(demand, loads, chip, sites[used])
 
 
 def too_slow(chip: Chip, step_us: float, limit_us: float, n_cores: int) -> FitError:

@@ -71,8 +71,8 @@ def least_traffic(
 
     It begins with the best of `starts`, each int[neuron], on `n_cores` cores, and cuts units out of `unit_of` or of
     whole layers, no finer where the parts would read what the whole reads. With `most_time`, cycles that all steps
-    together may take, only partitions that keep it are given; the first of `starts` must. With a deadline it goes on
-    for ever.
+    together may take, only partitions that keep it at their sites, links included, are given; the first of `starts`
+    must without links. With a deadline it goes on for ever.
     """
     sites, reads, margin = compact_sites(search.chip, n_cores), np.inf, 1.0
     share_of = np.maximum(search.load / search.load.sum(), 1 / len(search.load))
@@ -92,7 +92,7 @@ def least_traffic(
             best = _annealed(search, level, rise, share)
             sites = placed(search, best.neuron_core, sites)
         starts = [best.neuron_core]
-        late = 0.0 if most_time is None else step_cycles(*search[:4], best.neuron_core) / most_time
+        late = 0.0 if most_time is None else step_cycles(*search[:4], best.neuron_core, sites) / most_time
         if late > 1:
             margin *= CLOSER / late
             n_late += 1

@@ -13,7 +13,10 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.schedule import Schedule
 from nwcompile.kernels import cpu_demand, cpu_moves, cpu_smooth
 from nwcompile.passes.demand import empty_loads, unit_demand
+from nwcompile.passes.link_time import time_with_links
 from nwcompile.passes.objective import weights
+from nwcompile.passes.space_filling import hilbert_rank
+from nwcompile.passes.zones import sites_by_zone
 
 FEW = 64  # units up to which the exact time is annealed, and a smooth one beyond
 WORK = 1_200_000_000  # that an annealing may do, about: looks at one step
@@ -83,9 +86,9 @@ def improved(
 
     `heat`: of the usual temperatures, less where the start is good already. `zones`: as `Partition` has them.
 
-    Up to `FEW` units the exact time is annealed; beyond, a smooth one is, and the exact time then only goes down.
-    Limits come first; from a start within them, every partition is. No core is left empty where `options.n_cores`
-    asks for a number of cores.
+    Up to `FEW` units the exact time is annealed; beyond, a smooth one is, and the exact time then only goes down. In
+    zones links count in the cost that is given, not in the search. Limits come first; from a start within them, every
+    partition is. No core is left empty where `options.n_cores` asks for a number of cores.
     """
     network, chip, activity, timing = search[:4]
     demand = unit_demand(network, chip, activity, timing, unit_of, n_cores)
@@ -100,10 +103,19 @@ def improved(
         return best
     if len(best.core_of) > FEW:
         best = _smoothed(search, demand, weight, best, effort, heat)
-        return _annealed(search, demand, weight, best, 0.0, DESCENT * effort)
-    for exact_heat in (EXACT_HEAT, 0.0):
-        best = _annealed(search, demand, weight, best, exact_heat, effort)
-    return best
+        best = _annealed(search, demand, weight, best, 0.0, DESCENT * effort)
+    else:
+        for exact_heat in (EXACT_HEAT, 0.0):
+            best = _annealed(search, demand, weight, best, exact_heat, effort)
+    return best if zones is None else best._replace(cost=_cost_with_links(demand, chip, best, weight))
+
+
+def _cost_with_links(demand: cpu_demand.Demand, chip: Chip, found: Partition, weight: np.ndarray) -> float:
+    """The cost of a partition in zones with the time that links between chips take, their flits shared evenly."""
+    loads = _filled(demand, chip, found.core_of)
+    sites = sites_by_zone(chip, found.zones, hilbert_rank(chip))
+    loads.total[cpu_demand.TIME] = time_with_links(demand, loads, chip, sites, is_even=True)
+    return cpu_moves.cost(loads.total, weight)
 
 
 def _counted(demand: cpu_demand.Demand, chip: Chip, unit_of, core_of, weight: np.ndarray) -> Partition:

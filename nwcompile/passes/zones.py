@@ -21,14 +21,28 @@ def zone_sizes(chip: Chip, n_cores: int) -> np.ndarray:
     One zone of all where links between chips are not slower, where cores have different limits, or zones would be
     smaller than `FEWEST_CORES`.
     """
-    whole = np.array([n_cores])
-    limits = capacity.site_limits(chip)[chip.is_usable]
-    if not _is_slower_between(chip) or not (limits == limits[0]).all() or n_cores > len(limits):
-        return whole
-    upto = np.cumsum([len(sites) for sites in _sites_of_chips(chip)])
+    upto = _upto(chip)
+    if n_cores > upto[-1]:
+        return np.array([n_cores])
     upto = upto[: 1 + int(np.searchsorted(upto, n_cores))]
     sizes = np.diff(n_cores * upto // upto[-1], prepend=0)
-    return sizes if sizes.min() >= FEWEST_CORES else whole
+    return sizes if sizes.min() >= FEWEST_CORES else np.array([n_cores])
+
+
+def whole_chips(chip: Chip, n_cores: int) -> int:
+    """`n_cores`, or beyond one chip of several that are joined by slower links, all cores of as many as tile well.
+
+    That is the next power of two of chips, which lie in a rectangle where a board has such sides, or all of them.
+    """
+    upto = _upto(chip)
+    n_chips = 1 << int(np.searchsorted(upto[:-1], n_cores)).bit_length()
+    return n_cores if n_cores <= upto[0] else int(upto[min(n_chips, len(upto)) - 1])
+
+
+def twice_the_cores(chip: Chip, n_cores: int) -> int:
+    """Twice as many cores, but first all of one chip, and then twice as many chips: see `whole_chips`."""
+    one = int(_upto(chip)[0])
+    return min(2 * n_cores, one) if n_cores < one else whole_chips(chip, n_cores + 1)
 
 
 def sites_by_zone(chip: Chip, sizes: np.ndarray, rank: np.ndarray) -> np.ndarray:
@@ -66,6 +80,14 @@ def _cut(zone: np.ndarray, own: np.ndarray, place, heavy, sizes: np.ndarray, fir
     n = int((middle < weight.sum() * sizes[:half].sum() / sizes.sum()).sum())
     _cut(zone, order[:n], place, heavy, sizes[:half], first)
     _cut(zone, order[n:], place, heavy, sizes[half:], first + half)
+
+
+def _upto(chip: Chip) -> np.ndarray:
+    """int64[chip]: usable cores of the first 1, 2, .. chips; of all as one where zones are no use, see `zone_sizes`."""
+    limits = capacity.site_limits(chip)[chip.is_usable]
+    if not _is_slower_between(chip) or not (limits == limits[0]).all():
+        return np.array([len(limits)])
+    return np.cumsum([len(sites) for sites in _sites_of_chips(chip)])
 
 
 def _is_slower_between(chip: Chip) -> bool:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.options import Options
+from nwcompile.ir.routing import between_chips
 from nwcompile.kernels import cpu_links, cpu_place
 from nwcompile.passes.ground import cores_at, ground
 from nwcompile.passes.place import place
@@ -47,6 +48,51 @@ def test_cooling_keeps_its_own_account_of_links_and_hops(seed):
     assert cpu_place.routed_cost(known, site_of) == before + change
     assert change + 0.5 * (int(load.max()) - int(hottest)) <= 0
     assert np.array_equal(core_at, cores_at(site_of, chip.n_cores))
+
+
+@given(seed=st.integers(0, 10**6))
+def test_links_between_chips_are_cooled_by_what_a_flit_takes_there(seed):
+    board = {"noc__columns": 4, "noc__chip_columns": 2, "noc__chip_rows": 2, "noc__chip_hop_cycles": 500}
+    chip = small_chip(**board, noc__buffer_flits=4)  # links within chips: 5 cycles of 4 hops' length, between them 500
+    network, mapping, activity = scattered(seed, chip, 7)
+    known = ground(mapping, network, chip, activity, Options(optimise="traffic"))
+    table, site_of = all_ways(chip), chip.site_index(mapping.site_of)
+    slow = between_chips(chip.grid, 2, 2).reshape(-1)
+    assert (table.need == np.where(slow, 100, 1)).all()
+    load, before = loads(known, table, site_of), cpu_place.routed_cost(known, site_of)
+    assert np.array_equal(load // table.need, loads(known, table._replace(need=np.ones_like(table.need)), site_of))
+    hottest, state = load.max(), np.array([seed], np.uint64)
+    change = cpu_links.cool_links(known, table, site_of, cores_at(site_of, chip.n_cores), state, 300, 0.5, load)
+    assert np.array_equal(load, loads(known, table, site_of))
+    assert cpu_place.routed_cost(known, site_of) == before + change
+    assert change + 0.5 * (int(load.max()) - int(hottest)) <= 0
+
+
+def test_only_swaps_that_help_no_link_are_passed_over():
+    """Without the look at the hottest link alone every swap is counted whole; the sites are the same."""
+    chip = small_chip(noc__columns=4, noc__rows=4)
+    network, mapping, activity = scattered(5, chip, 14)
+    known = ground(mapping, network, chip, activity, Options(optimise="traffic"))
+    table, start = all_ways(chip), chip.site_index(mapping.site_of)
+    found = []
+    for is_plain in (False, True):
+        site_of, state, load = start.copy(), np.array([3], np.uint64), loads(known, table, start)
+        cool = plainly_cooled if is_plain else cpu_links.cool_links
+        cool(known, table, site_of, cores_at(site_of, chip.n_cores), state, 400, 0.5, load)
+        found.append(site_of)
+    assert np.array_equal(*found) and not np.array_equal(found[0], start)
+
+
+def plainly_cooled(known, table, site_of, core_at, state, n_moves, weight, load):
+    """`cpu_links.cool_links`, with all links and ways counted anew for every swap."""
+    for _ in range(n_moves):
+        a, b, new = cpu_place.propose(known, site_of, core_at, state)
+        if a < 0:
+            continue
+        old, before = site_of[a], cpu_place.routed_cost(known, site_of) + weight * loads(known, table, site_of).max()
+        cpu_place.swap(site_of, core_at, a, new)
+        if cpu_place.routed_cost(known, site_of) + weight * loads(known, table, site_of).max() >= before:
+            cpu_place.swap(site_of, core_at, a, old)
 
 
 def test_routed_is_as_good_as_its_annealing_by_hops_and_hottest_link():

@@ -110,6 +110,17 @@ def test_a_step_limit_is_kept_and_costs_hops():
     assert hops[0] <= hops[1] < hops[2]
 
 
+def test_a_step_limit_is_kept_where_links_are_what_takes_longest():
+    network, chip, activity = bursty()
+    slow = {"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3, "noc.link_cycles_per_flit": 80}
+    chip = chip.replace(slow)
+    fastest, free = (partition(network, chip, activity, Options(optimise=o, n_cores=6)) for o in ("time", "traffic"))
+    fastest = place(fastest, network, chip, activity, Options(optimise="traffic"))
+    limit = 0.8 * step_us(network, chip, activity, fastest) + 0.2 * step_us(network, chip, activity, free)
+    kept = partition(network, chip, activity, Options(optimise="traffic", n_cores=6, step_limit_us=limit))
+    assert step_us(network, chip, activity, kept) <= limit
+
+
 def test_cores_within_a_step_limit_are_as_few_as_keep_it():
     network, chip, activity = bursty()
     chip = chip.replace({"cost.barrier_cycles": {"1": 60}})

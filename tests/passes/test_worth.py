@@ -14,7 +14,7 @@ from tests.chips import COST, small_chip
 from tests.nets import FIXED, conv_net, sparse_edge
 
 
-def tried(monkeypatch, time_of, n_neurons: int = 64, **options) -> tuple[list[int], int]:
+def tried(monkeypatch, time_of, n_neurons: int = 64, board=None, **options) -> tuple[list[int], int]:
     """The numbers of cores that are tried where a short search on n of them gives `time_of(n)`, and the one taken."""
     counts = []
 
@@ -28,7 +28,7 @@ def tried(monkeypatch, time_of, n_neurons: int = 64, **options) -> tuple[list[in
     network = Network.from_arrays(
         {"a": (FIXED, (n_neurons,))}, [sparse_edge("in", "a", 4, n_neurons, 80)], {"in": (4,)}
     )
-    chip = small_chip(noc__columns=8, noc__rows=8)
+    chip = small_chip(noc__columns=8, noc__rows=8, **(board or {}))
     cores = floorline(network, chip, Activity.uniform(network), Options(**options))["a"]
     return counts, int(cores.max()) + 1
 
@@ -53,6 +53,24 @@ def test_time_takes_one_core_where_more_save_little(monkeypatch):
 
 def test_a_number_of_cores_that_is_asked_for_is_the_only_one_tried(monkeypatch):
     assert tried(monkeypatch, lambda n: 1.0 / n, n_cores=7) == ([7], 7)
+
+
+def test_numbers_beyond_one_chip_are_whole_chips(monkeypatch):
+    board = {"noc__chip_columns": 4, "noc__chip_rows": 4, "noc__chip_hop_cycles": 200, "noc__cores_per_router": 1}
+    counts, taken = tried(monkeypatch, lambda n: 10 + 1000 / n, board=board)
+    assert (counts, taken) == ([1, 2, 3, 4, 8, 16, 32, 64], 64)
+    counts, taken = tried(monkeypatch, lambda n: 1000 / n if n < 50 else 40, board=board)
+    assert (counts, taken) == ([1, 2, 3, 4, 8, 16, 32, 64], 32)
+
+
+@pytest.mark.parametrize("slow", [20, 2000])
+def test_a_second_chip_is_taken_only_where_its_links_are_fast_enough(slow):
+    board = {"noc__columns": 4, "noc__rows": 4, "noc__chip_columns": 2, "noc__chip_rows": 4, "core__max_in_axons": None,
+             "core__max_out_axons": None, "noc__chip_hop_cycles": slow, "noc__buffer_flits": 1,
+             "core__max_neurons": 256, "cost__barrier_cycles": {"1": 1}}  # fmt: skip
+    chip, network = small_chip(**board), conv_net((2, 16, 16), channels=4, n_out=8, padding=1)
+    cores = floorline(network, chip, Activity.uniform(network, 2), Options(optimise="edp"))
+    assert 1 + max(c.max() for c in cores.values()) == (32 if slow == 20 else 16)
 
 
 def test_edp_and_energy_weigh_no_cores(monkeypatch):

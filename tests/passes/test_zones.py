@@ -13,7 +13,7 @@ from nwcompile.passes.emit import emit
 from nwcompile.passes.partition import partition
 from nwcompile.passes.place import place
 from nwcompile.passes.schedule import schedule
-from nwcompile.passes.zones import sites_by_zone, unit_zones, zone_sizes
+from nwcompile.passes.zones import sites_by_zone, twice_the_cores, unit_zones, whole_chips, zone_sizes
 from tests.chips import small_chip
 from tests.nets import FIXED, conv_net, dense_net, integers
 
@@ -41,6 +41,18 @@ def test_one_zone_where_nothing_is_slower_between_chips_or_cores_differ():
     assert zone_sizes(small_chip(**{**BOARD, "noc__chip_columns": 1, "noc__chip_rows": 1}), 128).tolist() == [128]
     slow_flits = small_chip(**{**BOARD, "noc__chip_hop_cycles": None}, noc__chip_link_cycles_per_flit=4)
     assert zone_sizes(slow_flits, 128).tolist() == [32, 32, 32, 32]
+
+
+def test_beyond_one_chip_numbers_of_cores_are_whole_chips_in_powers_of_two():
+    chip = small_chip(**BOARD)
+    assert [whole_chips(chip, n) for n in (7, 32, 33, 64, 65, 128)] == [7, 32, 64, 64, 128, 128]
+    assert [twice_the_cores(chip, n) for n in (7, 20, 32, 64)] == [14, 32, 64, 128]
+    six = small_chip(**{**BOARD, "noc__columns": 12})
+    assert [whole_chips(six, n) for n in (33, 65, 129, 192)] == [64, 128, 192, 192]
+    faulty = chip.replace({"noc.routing": "up-down", "noc.faults": ["0,0"]})
+    assert [whole_chips(faulty, n) for n in (30, 31, 63)] == [30, 62, 126]
+    alike = small_chip(**{**BOARD, "noc__chip_hop_cycles": None})
+    assert (whole_chips(alike, 33), twice_the_cores(alike, 33)) == (33, 66)
 
 
 def test_cores_of_a_zone_have_sites_of_one_chip():
