@@ -1,10 +1,13 @@
-"""What all tests share: the folder of other people's results, and how long hypothesis searches."""
+"""What all tests share: the folder of other people's results, and how long hypothesis searches.
+
+Profiles: `short` for `make test`, `long` for `make test-long`, `first` to fail at the first example as it was drawn.
+"""
 
 import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from tests.long import EXAMPLES
 
@@ -12,6 +15,7 @@ REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE") or Path(__file__).resolve
 
 settings.register_profile("short", max_examples=25, deadline=None, derandomize=True)
 settings.register_profile("long", max_examples=EXAMPLES, deadline=None, derandomize="CI" in os.environ)
+settings.register_profile("first", settings.get_profile("short"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
 
 

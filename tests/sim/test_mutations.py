@@ -41,7 +41,7 @@ def copy(folder: Path) -> None:
 
 
 def run_agreement(folder: Path) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment = {**os.environ, "PYTHONPATH": str(folder), "HYPOTHESIS_PROFILE": "first"}
     environment.pop("NUMBA_CACHE_DIR", None)
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *AGREE]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
