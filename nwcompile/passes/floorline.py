@@ -28,7 +28,7 @@ from nwcompile.passes.schedule import schedule
 from nwcompile.passes.sequential import in_order, sequential
 from nwcompile.passes.step_limit import most_cycles, step_cycles, step_us, too_slow
 from nwcompile.passes.striped import striped, units
-from nwcompile.passes.traffic import are_alike, least_traffic
+from nwcompile.passes.traffic import are_alike, are_full, filled, least_traffic
 from nwcompile.passes.unit_search import Partition, Search, improved
 from nwcompile.passes.units import fitting_units
 from nwcompile.passes.zones import twice_the_cores, unit_zones, whole_chips, zone_sizes
@@ -93,22 +93,24 @@ def _in_order(found: Partition) -> np.ndarray:
 
 def _least_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | None]]:
     """The best partition so far and the sites of its cores, None where they are not known: see `least_traffic`."""
-    best = _in_time(search)
+    best, most = _in_time(search), most_cycles(*search[1:5])
     if best is None:
         for best in _coarse(search):
             yield best, None
         slices = _cores_by(sequential, search._replace(options=replace(search.options, n_cores=best.n_cores)))
         starts = [best.neuron_core, *([] if slices is None or slices.max() >= best.n_cores else [slices])]
+        borders = np.unique(best.unit_of * best.n_cores + best.neuron_core, return_inverse=True)[1].reshape(-1)
+        tried = [(starts, None), (starts, borders)]
     else:
         yield best, None
-        starts = [best.neuron_core]
-    borders = np.unique(best.unit_of * best.n_cores + best.neuron_core, return_inverse=True)[1].reshape(-1)
-    found, most = best, most_cycles(*search[1:5])
-    for unit_of in (best.unit_of,) if most else (None, borders):
+        tiles = filled(search, best.n_cores) if are_full(search, best.n_cores) else None
+        tried = [*([] if tiles is None else [([tiles], None)]), ([best.neuron_core], best.unit_of)]
+    for starts, unit_of in tried:
+        found = None
         for found, sites in least_traffic(search, starts, unit_of, best.n_cores, most):
             if found.excess <= best.excess:
                 yield found, sites if are_alike(search.chip, search.options) else None
-        if found.excess <= best.excess:
+        if found is not None and found.excess <= best.excess:
             return
 
 

@@ -53,3 +53,11 @@ def hilbert_rank(chip: Chip) -> np.ndarray:
         x, y = np.where(turned, y, x), np.where(turned, x, y)
         side = half
     return rank * chip.noc.cores_per_router + chip.sites[:, 2]
+
+
+def z_rank(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """int64: when a Z-shaped curve (Morton, IBM, 1966) comes to each point x, y, both int64 and 0 or more."""
+    rank = np.zeros(len(x), np.int64)
+    for b in range(int(max(x.max(initial=0), y.max(initial=0))).bit_length()):
+        rank |= (x >> b & 1) << 2 * b | (y >> b & 1) << 2 * b + 1
+    return rank

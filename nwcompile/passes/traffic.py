@@ -23,15 +23,17 @@ from nwcompile.passes import capacity
 from nwcompile.passes.anneal import annealed
 from nwcompile.passes.demand import empty_loads, unit_demand
 from nwcompile.passes.ground import ground
+from nwcompile.passes.space_filling import z_rank
 from nwcompile.passes.step_limit import step_cycles
 from nwcompile.passes.unit_search import Partition, Search
-from nwcompile.passes.units import fitting_units
+from nwcompile.passes.units import fitting_units, places
 
 ANNEALINGS: tuple[tuple[int, float, float], ...] = (  # units for each core, rise of the cost when heated, of `WORK`
     (16, np.inf, 0.1), (16, 0.3, 0.1), (16, 0.1, 0.1), (64, 0.1, 0.2), (1024, 0.05, 1.0),
 )  # fmt: skip
 SAME = 0.8  # of what units read, above which smaller ones would not be freer
 MOST_UNITS = 40_000
+FULL = 1 / 64  # of the neurons: less room beside them, a quarter of a first unit in a core, keeps units where they are
 KEPT_STEPS = 128  # of which the time is looked at while units move
 CLOSER, MOST_LATE = 0.99, 3  # than the limit, after it was missed; further annealings for that
 HOP = 16  # what a hop costs, where a message to another core costs 1 beside its way
@@ -71,17 +73,15 @@ def least_traffic(
 
     It begins with the best of `starts`, each int[neuron], on `n_cores` cores, and cuts units out of `unit_of` or of
     whole layers, no finer where the parts would read what the whole reads. With `most_time`, cycles that all steps
-    together may take, only partitions that keep it at their sites, links included, are given; the first of `starts`
-    must without links. With a deadline it goes on for ever.
+    together may take, only partitions that keep it at their sites, links included, are given. With a deadline it goes
+    on for ever.
     """
     sites, reads, margin = compact_sites(search.chip, n_cores), np.inf, 1.0
-    share_of = np.maximum(search.load / search.load.sum(), 1 / len(search.load))
-    weight = np.ceil(share_of * (1 << 40)).astype(np.int64)
     levels = [*ANNEALINGS]
     n_late, late = 0, 0.0
     while levels:
         each, rise, share = levels.pop(0)
-        unit_of = fitting_units(search.network, search.chip, weight, min(each * n_cores, MOST_UNITS), unit_of)
+        unit_of = _units(search, each * n_cores, unit_of)
         limit = None if most_time is None else margin * most_time
         tried = [_level(search, unit_of, sites, cores, limit) for cores in starts]
         level = min(tried, key=lambda found: found.partition.rank)
@@ -103,6 +103,44 @@ def least_traffic(
             return
         if search.deadline is not None and not levels:
             levels = [(each, rise, share)]
+
+
+def are_full(search: Search, n_cores: int) -> bool:
+    """Whether so many cores hold hardly more than all neurons, so that units move only where equal ones come back."""
+    return int(_room(search, n_cores).sum()) < (1 + FULL) * len(search.load)
+
+
+def filled(search: Search, n_cores: int) -> np.ndarray | None:
+    """int32[neuron]: cores filled one after another with the units that `least_traffic` begins with; None: too few.
+
+    Layer after layer, the tiles of each along a Z-shaped curve. Only neurons are counted.
+    """
+    network, unit_of = search.network, _units(search, ANNEALINGS[0][0] * n_cores, None)
+    size, first = np.bincount(unit_of), np.unique(unit_of, return_index=True)[1]
+    layer = np.repeat(np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers])
+    channel, row, column = places(network)[first].T
+    room = _room(search, n_cores)
+    core_of, core, held = np.zeros(len(size), np.int32), 0, 0
+    for unit in np.lexsort((channel, z_rank(column, row), layer[first])):
+        if held + size[unit] > room[core]:
+            core, held = core + 1, 0
+            if core == n_cores or size[unit] > room[core]:
+                return None
+        core_of[unit] = core
+        held += size[unit]
+    return core_of[unit_of]
+
+
+def _room(search: Search, n_cores: int) -> np.ndarray:
+    """int64[core]: neurons that each of the largest cores holds."""
+    return np.sort(capacity.site_limits(search.chip)[:, cpu_partition.NEURONS])[::-1][:n_cores]
+
+
+def _units(search: Search, n_units: int, unit_of: np.ndarray | None) -> np.ndarray:
+    """int64[neuron]: about as many units, or `MOST_UNITS`, of even load and, as far as that goes, size."""
+    share_of = np.maximum(search.load / search.load.sum(), 1 / len(search.load))
+    weight = np.ceil(share_of * (1 << 40)).astype(np.int64)
+    return fitting_units(search.network, search.chip, weight, min(n_units, MOST_UNITS), unit_of)
 
 
 def are_alike(chip: Chip, options: Options) -> bool:

@@ -10,6 +10,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.routing import between_chips
 from nwcompile.passes import capacity
+from nwcompile.passes.space_filling import z_rank
 from nwcompile.passes.units import places
 
 FEWEST_CORES = 16  # of a zone; chips with fewer are taken as one
@@ -100,11 +101,8 @@ def _is_slower_between(chip: Chip) -> bool:
 
 
 def _sites_of_chips(chip: Chip) -> list[np.ndarray]:
-    """The usable sites of every chip, chips in Z-order (Morton, IBM, 1966): neighbours in it are near one another."""
+    """The usable sites of every chip, chips in Z-order: neighbours in it are near one another."""
     noc, (x, y) = chip.noc, chip.sites[:, :2].astype(np.int64).T
-    x, y = x // (noc.chip_columns or noc.columns), y // (noc.chip_rows or noc.rows)
-    code = np.zeros(len(x), np.int64)
-    for b in range(int(max(x.max(), y.max())).bit_length()):
-        code |= (x >> b & 1) << 2 * b | (y >> b & 1) << 2 * b + 1
+    code = z_rank(x // (noc.chip_columns or noc.columns), y // (noc.chip_rows or noc.rows))
     usable = np.flatnonzero(chip.is_usable)
     return [usable[code[usable] == c] for c in np.unique(code[usable])]

@@ -9,15 +9,20 @@ import nwcompile as nw
 from nwcompile.cost.compare import predicted_figures
 from nwcompile.cost.traffic import count_events
 from nwcompile.errors import FitError, OptionError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.connection import Conv2d, Dense
+from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels import cpu_demand, cpu_hops, cpu_moves
-from nwcompile.passes.demand import empty_loads, unit_demand
+from nwcompile.passes.demand import empty_loads, neuron_load, unit_demand
 from nwcompile.passes.emit import emit
 from nwcompile.passes.partition import PARTITIONERS, partition
 from nwcompile.passes.place import place
 from nwcompile.passes.schedule import schedule
-from nwcompile.passes.traffic import compact_sites, flow_of, message_costs
+from nwcompile.passes.traffic import are_full, compact_sites, filled, flow_of, message_costs
+from nwcompile.passes.unit_search import Search
 from tests.chips import small_chip
+from tests.nets import FIXED, integers
 from tests.passes.test_floorline import bursty, groupings, tiny_case
 
 
@@ -182,3 +187,41 @@ def test_what_does_not_fit_is_told_by_its_limits_with_a_step_limit_too():
     with pytest.raises(FitError, match="cores  network -> small  26 of 12"):
         partition(network, chip.replace({"core.max_neurons": 5}), activity,
                   Options(optimise="traffic", step_limit_us=1.0))  # fmt: skip
+
+
+def full_case():
+    """Two maps and a dense layer, unevenly busy, that all but fill nine cores."""
+    edges = [Conv2d(a, b, integers((4, n, 3, 3)), padding=1) for a, b, n in (("in", "a", 1), ("a", "b", 4))]
+    edges.append(Dense("b", "c", integers((250, 1024), 5)))
+    network = Network.from_arrays({"a": FIXED, "b": FIXED, "c": (FIXED, (250,))}, edges, {"in": (1, 16, 16)})
+    rng, counts = np.random.default_rng(0), {}
+    for name in network.offsets:
+        n = network.node(name).n_neurons
+        counts[name] = rng.poisson(np.linspace(0, 1.6, n) ** 6, (6, n)).astype(np.int32)
+    chip = small_chip(noc__rows=3, noc__cores_per_router=1, core__max_neurons=256, core__max_in_axons=None,
+                      core__max_out_axons=None, core__synapse_bits=None)  # fmt: skip
+    return network, chip, Activity(counts, 1)
+
+
+def test_full_cores_leave_traffic_as_low_with_a_step_limit_as_without():
+    network, chip, activity = full_case()
+    hops = []
+    for limit in (None, 1e6):
+        options = Options(optimise="traffic", n_cores=9, step_limit_us=limit)
+        mapping = partition(network, chip, activity, options)
+        program = emit(network, schedule(network), mapping, chip, activity, {})
+        hops.append(int(count_events(program, activity)["hops"].sum()))
+    assert hops[1] <= 1.1 * hops[0]
+
+
+def test_cores_are_filled_tile_after_tile_as_far_as_they_hold_all():
+    network, chip, activity = full_case()
+    chip = chip.replace({"noc.columns": 4})
+    load = neuron_load(network, chip, activity)
+    search = Search(network, chip, activity, schedule(network), Options(), load, np.zeros(1, np.uint64), None)
+    core = filled(search, 9)
+    assert np.bincount(core).max() <= 256 and core.max() == 8
+    of_map = core[:1024].reshape(4, 16, 16)
+    assert (of_map[:, :8, :8] == 0).all() and (np.diff(of_map[0, 8:, 8:].max(0)) >= 0).all()
+    assert filled(search, 8) is None
+    assert are_full(search, 9) and not are_full(search, 10)
