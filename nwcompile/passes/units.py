@@ -40,19 +40,25 @@ def split(network: Network, unit_of: np.ndarray, which: np.ndarray) -> np.ndarra
     A unit of several pixels is cut across its longer side, one of a single pixel between its channels. New units take
     the numbers from the last on; the first half keeps its unit's.
     """
-    place, n_units = places(network), len(which)
-    low = np.full((n_units, 3), np.iinfo(np.int64).max)
-    high = np.full((n_units, 3), -1)
-    np.minimum.at(low, unit_of, place)
-    np.maximum.at(high, unit_of, place)
+    own = np.flatnonzero(which[unit_of])
+    if not len(own):
+        return unit_of
+    own = own[np.argsort(unit_of[own], kind="stable")]
+    place, n_units = places(network)[own], len(which)
+    units, begin = np.unique(unit_of[own], return_index=True)
+    low, high = np.minimum.reduceat(place, begin), np.maximum.reduceat(place, begin)
     extent = high - low
     axis = np.where(extent[:, 1:].any(1), 1 + extent[:, 1:].argmax(1), 0)
-    every = np.arange(n_units)
+    every = np.arange(len(units))
     middle = (low[every, axis] + high[every, axis]) // 2
-    cut = which & (extent[every, axis] > 0)
-    second = cut[unit_of] & (place[np.arange(len(place)), axis[unit_of]] > middle[unit_of])
-    new = n_units + np.cumsum(cut) - 1
-    return np.where(second, new[unit_of], unit_of)
+    cut = extent[every, axis] > 0
+    at = np.repeat(every, np.diff(begin, append=len(own)))
+    second = own[cut[at] & (place[np.arange(len(own)), axis[at]] > middle[at])]
+    new = np.zeros(n_units, np.int64)
+    new[units] = n_units + np.cumsum(cut) - 1
+    found = unit_of.copy()
+    found[second] = new[unit_of[second]]
+    return found
 
 
 def places(network: Network) -> np.ndarray:
