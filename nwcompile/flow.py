@@ -66,7 +66,7 @@ def compile(
     try:
         stage("estimate", estimate, network, chip, options.on_multi_spike)
     except FitError as e:
-        raise FitError(chip.name, e.violations, _change(network, chip, e)) from None
+        raise FitError(chip.name, e.violations, _change(network, chip, e, options)) from None
     normal = stage("normalize", normalize, network)
     normal, notes = one_sign(normal, chip)
     notes = [*unsigned, *notes]
@@ -80,7 +80,7 @@ def compile(
             mapping = stage("partition", partition, fixed, chip, activity, options)
         except FitError as e:
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
-            change = None if needs else smallest_change(fixed, chip, e)
+            change = None if needs else smallest_change(fixed, chip, e, options)
             raise FitError(chip.name, [*needs, *e.violations], change) from None
         notes += result_warnings(mapping, fixed, chip, activity, options)
         mapping = stage("place", place, mapping, fixed, chip, activity, options)
@@ -92,10 +92,10 @@ def compile(
     return program
 
 
-def _change(network: Network, chip: Chip, error: FitError) -> str | None:
+def _change(network: Network, chip: Chip, error: FitError, options: Options) -> str | None:
     """`smallest_change` of a network that was not normalized, None if that cannot be either."""
     try:
-        return smallest_change(normalize(network), chip, error)
+        return smallest_change(normalize(network), chip, error, options)
     except ModelError:
         return None
 

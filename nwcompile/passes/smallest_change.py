@@ -4,13 +4,15 @@ Each is tried on the slices of `sequential`, exactly, so what is named does fit;
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
 from math import ceil
 from typing import Any
 
 import numpy as np
 
 from nwcompile.cost.wiring import synapse_count
-from nwcompile.errors import FitError, NwError
+from nwcompile.errors import FitError, NwError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
@@ -20,20 +22,23 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.partition import partition
 
 CAPACITIES = {"cores", "sites", "neurons", "fan-in axons", "fan-out axons", "synapse memory bits"}
+SLICES = Options(partitioner="sequential")
+FALL_BACK = ("sequential", "floorline")  # partitioners that give slices wherever these fit
 MOST_GROWTH = 64  # times as many columns as the chip has
 N_LAYERS = 3  # the largest, of which each is made smaller
 LARGEST = 10_000_000  # synapses beyond which only missing cores are counted: each try goes through all of them
 
 
-def smallest_change(network: Network, chip: Chip, error: FitError) -> str | None:
+def smallest_change(network: Network, chip: Chip, error: FitError, options: Options) -> str | None:
     """The changes of which each alone makes a normalized network fit, the smallest in proportion first, or None.
 
-    None too where `error` says that something other than room is missing.
+    Other choices than those of `options` come first, as they cost nothing. None too where `error` says that something
+    other than room is missing.
     """
     if not all(v.what in CAPACITIES for v in error.violations):
         return None
     if _fits(network, chip):
-        return "partitioner='sequential'"
+        return _other_options(network, chip, options)
     is_small = sum(synapse_count(network, c) for c in network.connections) <= LARGEST
     found = [*_more_cores(network, chip)] if is_small or "cores" in {v.what for v in error.violations} else []
     if is_small:
@@ -41,11 +46,23 @@ def smallest_change(network: Network, chip: Chip, error: FitError) -> str | None
     return ", or ".join(text for _, text in sorted(found)) or None
 
 
-def _fits(network: Network, chip: Chip) -> Mapping | None:
+def _fits(network: Network, chip: Chip, options: Options = SLICES) -> Mapping | None:
     try:
-        return partition(network, chip, Activity.uniform(network, 1), Options(partitioner="sequential"))
-    except FitError:
+        return partition(network, chip, Activity.uniform(network, 1), options)
+    except (FitError, OptionError):
         return None
+
+
+def _other_options(network: Network, chip: Chip, options: Options) -> str | None:
+    """The fewest of the choices in `options` that are in the way of slices, which fit without them; None if none is."""
+    other = [] if options.partitioner in FALL_BACK else ["partitioner='sequential'"]
+    given = [name for name in ("n_cores", "fixed_sites") if getattr(options, name) is not None]
+    for n in range(not other, len(given) + 1):
+        for names in combinations(given, n):
+            kept = {name: getattr(options, name) for name in given if name not in names}
+            if _fits(network, chip, replace(SLICES, **kept)):
+                return " and ".join([*other, *(f"{name} left out" for name in names)])
+    return None
 
 
 def _more_cores(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
