@@ -28,8 +28,9 @@ from nwcompile.passes.step_limit import step_cycles
 from nwcompile.passes.unit_search import Partition, Search
 from nwcompile.passes.units import fitting_units, places
 
-ANNEALINGS: tuple[tuple[int, float, float], ...] = (  # units for each core, rise of the cost when heated, of `WORK`
-    (16, np.inf, 0.1), (16, 0.3, 0.1), (16, 0.1, 0.1), (64, 0.1, 0.2), (1024, 0.05, 1.0),
+ANNEALINGS: tuple[tuple[int, float, float, int], ...] = (
+    # units for each core, rise of the cost when heated, of `WORK`, moves drawn of which the best is tried
+    (16, np.inf, 0.1, 1), (16, 0.3, 0.1, 1), (16, 0.1, 0.1, 1), (64, 0.1, 0.2, 1), (1024, 0.05, 0.7, 3),
 )  # fmt: skip
 SAME = 0.8  # of what units read, above which smaller ones would not be freer
 MOST_UNITS = 40_000
@@ -37,11 +38,11 @@ FULL = 1 / 64  # of the neurons: less room beside them, a quarter of a first uni
 KEPT_STEPS = 128  # of which the time is looked at while units move
 CLOSER, MOST_LATE = 0.99, 3  # than the limit, after it was missed; further annealings for that
 HOP = 16  # what a hop costs, where a message to another core costs 1 beside its way
-MOVES_PER_UNIT, FEWEST_MOVES = 2000, 4000  # of an annealing
+MOVES_PER_UNIT, FEWEST_MOVES = 4000, 4000  # of an annealing
 WORK, EACH_MOVE, EACH_GROUP = 2_000_000_000, 30, 3  # looks at one atom that an annealing may do; of a move, of a group
 MANY_READS = 100  # atoms that a unit reads, with which making a move takes as long as looking at the others
 COOLEST, N_HEATS, WARMER = 0.004, 8, 2.0  # temperature of the first heat, of the mean uphill change; heats
-N_COOLINGS, COOLED = 24, 0.01  # temperatures, and the last of them as a share of the first
+N_COOLINGS, COOLED = 24, 0.04  # temperatures, and the last of them as a share of the first
 DRAWN = 2000  # moves whose change is looked at first
 
 
@@ -80,7 +81,7 @@ def least_traffic(
     levels = [*ANNEALINGS]
     n_late, late = 0, 0.0
     while levels:
-        each, rise, share = levels.pop(0)
+        each, rise, share, n_drawn = levels.pop(0)
         unit_of = _units(search, each * n_cores, unit_of)
         limit = None if most_time is None else margin * most_time
         tried = [_level(search, unit_of, sites, cores, limit) for cores in starts]
@@ -89,20 +90,20 @@ def least_traffic(
             return
         reads, best = level.reads, level.partition
         if n_cores > 1:
-            best = _annealed(search, level, rise, share)
+            best = _annealed(search, level, rise, share, n_drawn)
             sites = placed(search, best.neuron_core, sites)
         starts = [best.neuron_core]
         late = 0.0 if most_time is None else step_cycles(*search[:4], best.neuron_core, sites) / most_time
         if late > 1:
             margin *= CLOSER / late
             n_late += 1
-            levels = levels or [(each, 0.0, share)] * (n_late <= MOST_LATE)
+            levels = levels or [(each, 0.0, share, n_drawn)] * (n_late <= MOST_LATE)
         else:
             yield best, sites
         if n_cores == 1 or search.is_late:
             return
         if search.deadline is not None and not levels:
-            levels = [(each, rise, share)]
+            levels = [(each, rise, share, n_drawn)]
 
 
 def are_full(search: Search, n_cores: int) -> bool:
@@ -211,11 +212,13 @@ def flow_of(demand: cpu_demand.Demand, cost: np.ndarray) -> cpu_hops.Flow:
         np.searchsorted(unit, np.arange(n_units + 1)), atom.astype(np.int32),
         np.searchsorted(atom[order], np.arange(n_atoms + 1)), unit[order].astype(np.int32), cost,
         np.zeros((n_atoms, n_cores), np.int32), np.zeros((n_atoms, n_cores), np.int64),
-        np.zeros((n_atoms, n_cores), np.int64), np.zeros(n_atoms, np.int8), np.zeros(1, np.int64),
+        np.zeros((n_atoms, n_cores), np.int64), np.zeros((n_units, n_cores), np.int64),
+        np.full(n_units, -1, np.int32), np.zeros(n_units, np.int32), np.zeros(n_units, np.int32),
+        np.zeros(n_cores + 1, np.int64), np.zeros(1, np.int64),
     )  # fmt: skip
 
 
-def _annealed(search: Search, level: Level, rise: float, share: float) -> Partition:
+def _annealed(search: Search, level: Level, rise: float, share: float, n_drawn: int) -> Partition:
     """The best of an annealing (Kirkpatrick et al., Science 220, 1983), heated until the cost rises by that share."""
     demand, loads, flow = level.demand, level.loads, level.flow
     keep_all, n_units, best = search.options.n_cores is not None, len(demand.size), level.partition
@@ -229,7 +232,7 @@ def _annealed(search: Search, level: Level, rise: float, share: float) -> Partit
         nonlocal best
         found = loads.core_of.copy()
         over, cost = cpu_hops.anneal(
-            demand, loads, flow, level.most_time, temperature, n_moves, keep_all, search.state, found
+            demand, loads, flow, level.most_time, temperature, n_moves, n_drawn, keep_all, search.state, found
         )
         if (over, cost) < best.rank:
             best = best._replace(core_of=found, excess=int(over), cost=float(cost))

@@ -47,8 +47,10 @@ def test_change_of_a_move_is_that_of_a_full_count(seed):
         assert change == message_cost(demand, cost, core_of) - before
     anew = flow_of(demand, cost)
     cpu_hops.put_units(demand, anew, core_of)
-    for name in ("n_readers", "pull", "reach", "mark"):
+    for name in ("n_readers", "pull", "reach", "alone", "core_of", "first"):
         assert np.array_equal(getattr(flow, name), getattr(anew, name)), name
+    assert np.array_equal(flow.order[flow.place], np.arange(n_units))
+    assert np.array_equal(core_of[flow.order], np.repeat(np.arange(N_CORES), np.diff(flow.first)))
 
 
 @given(seed=st.integers(0, 10**6))
@@ -63,7 +65,9 @@ def test_anneal_leaves_all_as_if_counted_anew_and_keeps_limits(seed):
     at_first = last = int(loads.total[cpu_demand.EXCESS])
     for temperature in (1e3, 0.0):
         best = loads.core_of.copy()
-        over, least = cpu_hops.anneal(demand, loads, flow, most_time, temperature, 60, False, state, best)
+        over, least = cpu_hops.anneal(
+            demand, loads, flow, most_time, temperature, 60, int(rng.integers(1, 4)), False, state, best
+        )
         assert flow.total[0] == message_cost(demand, cost, loads.core_of)
         assert over <= last
         assert at_first or not most_time or loads.total[cpu_demand.TIME] <= most_time
