@@ -18,7 +18,7 @@ class Demand(NamedTuple):
     """
 
     size: np.ndarray  # int64[unit]: neurons
-    send: np.ndarray  # int[unit, step]: cycles of visits, updates and spikes
+    send: np.ndarray  # int[unit, step]: cycles of visits, updates and spikes, and of messages that fork
     receive: np.ndarray  # int[unit, step]: cycles of synaptic operations
     in_offset: np.ndarray  # int64[unit + 1]
     in_row: np.ndarray  # int32[entry]: row
@@ -46,7 +46,7 @@ class Demand(NamedTuple):
     kernel: np.ndarray  # int32[...]: shared kernels that the unit reads
     kernel_readers: np.ndarray  # int32[...]: by how many of its neurons
     kernel_bits: np.ndarray  # int64[kernel]
-    cycles: np.ndarray  # int64[3]: of a message out, of a message in, of a word
+    cycles: np.ndarray  # int64[3]: of a message out to each destination, of a message in, of a word
     word_bits: np.ndarray  # int64[1]
     limit: np.ndarray  # int64[core, resource]
     barrier: np.ndarray  # int64[cores in use + 1]: cycles of a step

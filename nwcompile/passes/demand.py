@@ -58,8 +58,9 @@ def unit_demand(
 ) -> cpu_demand.Demand:
     """The Demand of the units int32[neuron] (0.., none empty) of a normalized network, on up to `n_cores` cores.
 
-    A cost that the chip does not give counts as one cycle. Steps are hardware steps, as in `traffic.count_events`;
-    of more than `most_steps`, or than `LARGEST_TABLE` allows, some at even distances.
+    A cost that the chip does not give counts as one cycle; where messages fork, sending one is the unit's own work.
+    Steps are hardware steps, as in `traffic.count_events`; of more than `most_steps`, or than `LARGEST_TABLE` allows,
+    some at even distances.
     """
     fan, n_units = capacity.fan_in(network, chip), int(unit_of.max()) + 1
     neurons = np.argsort(unit_of, kind="stable")
@@ -75,11 +76,14 @@ def unit_demand(
     inside = groups.unit >= 0
     kernels = _kernels(fan, start, neurons)
     each = [cycles(chip, name) for name in ("message_out", "message_in", "word")]
+    send = _send(network, chip, activity, timing, unit_of, step_at, n_steps)
+    if chip.noc.multicast == "tree":
+        _add_forking(send, groups, rows, each[0])
+        each[0] = 0
     limit = capacity.site_limits(chip)[:, : cpu_demand.N_RESOURCES]
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
     return cpu_demand.Demand(
-        np.bincount(unit_of).astype(np.int64), _send(network, chip, activity, timing, unit_of, step_at, n_steps),
-        receive, *rows[:3],
+        np.bincount(unit_of).astype(np.int64), send, receive, *rows[:3],
         np.searchsorted(groups.unit[inside], np.arange(n_units + 1)), groups.atom[inside].astype(np.int32),
         groups.unit[inside].astype(np.int32), groups.size[inside], _totals(groups.spikes)[inside],
         *groups.spikes, atom_offset, atom_group, atom_size, *arrivals, _totals(arrivals),
@@ -277,6 +281,15 @@ def _send(network, chip, activity, timing, unit_of, step_at, n_steps) -> np.ndar
             each = updates * np.int64(cycles(chip, "update"))
             np.add.at(done[:, h], unit, each + activity.counts[name][t] * np.int64(cycles(chip, "spike")))
     return done
+
+
+def _add_forking(send: np.ndarray, groups: Groups, rows: Rows, each: int) -> None:
+    """Add the cycles, `each`, of messages that fork on their way, so that a spike is one wherever it is read."""
+    is_sent = (groups.unit >= 0) & np.isin(groups.atom, rows.atom)
+    length = np.diff(groups.spikes.offset)
+    of_spike = np.repeat(is_sent, length)
+    unit = np.repeat(groups.unit, length)[of_spike]
+    np.add.at(send, (unit, groups.spikes.step[of_spike]), each * groups.spikes.n[of_spike].astype(np.int64))
 
 
 def _barriers(chip: Chip, n_cores: int, n_barriers: int) -> np.ndarray:

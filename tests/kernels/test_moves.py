@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nwcompile.cost.multicast import leaves
 from nwcompile.cost.traffic import count_events
 from nwcompile.cost.work import work
 from nwcompile.ir.activity import Activity
@@ -29,6 +30,7 @@ def case(seed: int):
         weights__sharing=bool(rng.integers(2)), weights__index_bits=5, core__block_synapses=7,
         cost__units=str(rng.choice(["shared", "overlap"])), cost__word_cycles=int(rng.integers(2)),
         core__max_neurons=60, core__max_in_axons=110, core__max_out_axons=80, core__synapse_bits=20_000,
+        noc__multicast=str(rng.choice(["unicast", "tree"])),
     )  # fmt: skip
     counts = {n: rng.poisson(0.4, (4, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
     updates = {n: rng.integers(0, 3, counts[n].shape).astype(np.int32) for n in network.layers[:1]}
@@ -96,7 +98,9 @@ def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
     in_use = np.arange(len(loads.load)) % N_CORES < n_cores
     assert np.array_equal(loads.load[in_use].T, np.concatenate(list(done.busy), 1))
     assert loads.total[cpu_demand.TIME] == done.bound_cycles.sum()
-    assert loads.total[cpu_demand.MESSAGES] == counters["messages_out"].sum()
+    leave = leaves(program, "unicast").messages  # of every source, input lines first
+    spikes = np.concatenate([activity.counts[name].sum(0) for name in network.offsets])
+    assert loads.total[cpu_demand.MESSAGES] == (spikes * leave)[-len(unit_of) :].sum()
     held, _ = capacity.account(network, chip, core_of[unit_of], n_cores)
     assert loads.used[:n_cores].tolist() == np.stack([held[name] for name in capacity.LIMITS], 1).tolist()
     limit = capacity.site_limits(chip)[:n_cores, :4]
