@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.kernels.jit import compiled, kernel
+from nwcompile.kernels.jit import compiled
 
 
 @compiled()
@@ -32,15 +32,16 @@ def core_messages(start, atom, messages, offset, core, n_cores):
     return found, to[:n].copy(), sent[:n].copy()
 
 
-@kernel
-def add_flits(d, s, reader_offset, reader, router, way_offset, way_link, port, is_tree, seen, flits):
+@compiled()
+def add_flits(d, s, reader_offset, reader, router, to, port, neighbour, ends, is_tree, flits):
     """Add a flit for every message of the units of `Demand` d on the cores of `Loads` s to flits: int64[link, step].
 
-    reader_offset: int64[atom + 1] into reader: int64[...], the cores that read each atom; router: int64[core], numbers
-    below n; those of the way from router a to b are way_link[way_offset[a * n + b] : ...]; port: int64[2, core], the
-    injection and the ejection link; is_tree: a message forks; seen: int64[link], all -1.
+    reader_offset: int64[atom + 1] into reader: int64[...], the cores that read each atom; router: int64[core]; port:
+    uint8[router, place], the output for messages to the router at that place, for each core to: int64[core]; neighbour:
+    int64[router, 4]; ends: int64[2, core], the injection and the ejection link; is_tree: a message forks, as
+    `nwcompile.ir.trees` has it: copies are one until their ways part, and two ways may meet again.
     """
-    n = int(np.sqrt(len(way_offset) - 1) + 0.5)
+    child = np.zeros((64, 4), np.int32)  # of the places in the tree of a group, 0 being its root: 0 where there is none
     for g in range(len(d.group_atom)):
         home, atom = s.core_of[d.group_unit[g]], d.group_atom[g]
         first, last = d.spike_offset[g], d.spike_offset[g + 1]
@@ -48,16 +49,23 @@ def add_flits(d, s, reader_offset, reader, router, way_offset, way_link, port, i
             continue
         n_injected = 1 if is_tree else reader_offset[atom + 1] - reader_offset[atom]
         for i in range(first, last):
-            flits[port[0, home], d.spike_step[i]] += n_injected * d.spike_count[i]
+            flits[ends[0, home], d.spike_step[i]] += n_injected * d.spike_count[i]
+        child[0], n_places = 0, 1
         for r in range(reader_offset[atom], reader_offset[atom + 1]):
             core = reader[r]
             for i in range(first, last):
-                flits[port[1, core], d.spike_step[i]] += d.spike_count[i]
-            way = router[home] * n + router[core]
-            for w in range(way_offset[way], way_offset[way + 1]):
-                link = way_link[w]
-                if is_tree and seen[link] == g:
-                    continue
-                seen[link] = g
+                flits[ends[1, core], d.spike_step[i]] += d.spike_count[i]
+            at, place = router[home], 0
+            while at != router[core]:
+                out = port[at, to[core]]
+                link, at = 4 * at + out, neighbour[at, out]
+                if is_tree:
+                    before, place = place, child[place, out]
+                    if place:
+                        continue
+                    if n_places == len(child):
+                        child = np.concatenate((child, np.zeros_like(child)))
+                    child[before, out], child[n_places], place = n_places, 0, n_places
+                    n_places += 1
                 for i in range(first, last):
                     flits[link, d.spike_step[i]] += d.spike_count[i]

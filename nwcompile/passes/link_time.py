@@ -4,9 +4,11 @@ import numpy as np
 
 from nwcompile.cost.work import link_busy
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.routing import between_chips, ways
+from nwcompile.ir.routing import between_chips, ports
 from nwcompile.kernels import cpu_flows
 from nwcompile.kernels.cpu_demand import TIME, Demand, Loads
+
+AT_ONCE = 1 << 22  # outputs that are looked up at once
 
 
 def link_cycles(demand: Demand, loads: Loads, chip: Chip, site: np.ndarray, is_even: bool = False) -> np.ndarray:
@@ -29,19 +31,24 @@ def time_with_links(demand: Demand, loads: Loads, chip: Chip, site: np.ndarray, 
 
 def _flits(demand: Demand, loads: Loads, chip: Chip, site: np.ndarray) -> np.ndarray:
     """int64[link, step]: messages over every link."""
-    n_mesh = 4 * len(chip.grid.is_open)
-    routers, router = np.unique(site // chip.noc.cores_per_router, return_inverse=True)
-    n = len(routers)
-    way = ways(chip.grid, np.repeat(routers, n), np.tile(routers, n))
+    n_mesh, router = 4 * len(chip.grid.is_open), site // chip.noc.cores_per_router
+    routers, to = np.unique(router, return_inverse=True)
     atom, reader = np.nonzero(loads.n_rows.T > 0)
     offset = np.searchsorted(atom, np.arange(len(demand.atom_size) + 1))
-    port = n_mesh + np.stack([site, chip.n_cores + site])
+    ends = n_mesh + np.stack([site, chip.n_cores + site])
     flits = np.zeros((n_mesh + 2 * chip.n_cores, demand.send.shape[1]), np.int64)
     cpu_flows.add_flits(
-        demand, loads, offset, reader, router.reshape(-1), *way, port, chip.noc.multicast == "tree",
-        np.full(n_mesh, -1), flits,
+        demand, loads, offset, reader, router, to.reshape(-1), _ports(chip, routers), chip.grid.neighbour, ends,
+        chip.noc.multicast == "tree", flits,
     )  # fmt: skip
     return flits
+
+
+def _ports(chip: Chip, routers: np.ndarray) -> np.ndarray:
+    """uint8[router, ...]: the output of every router of the chip for messages to each of `routers`."""
+    own = np.arange(len(chip.grid.is_open))[:, None]
+    parts = np.array_split(own, 1 + own.size * len(routers) // AT_ONCE)
+    return np.concatenate([ports(chip.grid, part, routers) for part in parts])
 
 
 def _shared(flits: np.ndarray, chip: Chip) -> np.ndarray:
