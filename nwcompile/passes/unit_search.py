@@ -88,7 +88,7 @@ def improved(
 
     Up to `FEW` units the exact time is annealed; beyond, a smooth one is, and the exact time then only goes down. In
     zones links count in the cost that is given, not in the search. Limits come first; from a start within them, every
-    partition is. No core is left empty where `options.n_cores` asks for a number of cores.
+    partition is. No core is left empty where `options.n_cores` asks for a number of cores and some start has none.
     """
     network, chip, activity, timing = search[:4]
     demand = unit_demand(network, chip, activity, timing, unit_of, n_cores)
@@ -97,6 +97,8 @@ def improved(
         demand = demand._replace(zone=np.repeat(inside, zones, axis=0))
     n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
     weight = weights(network, chip, activity, n_steps, search.options.optimise)
+    if search.options.n_cores is not None:
+        starts = [start for start in starts if len(np.unique(start)) == n_cores] or starts
     best = min((_counted(demand, chip, unit_of, start, weight) for start in starts), key=lambda p: p.rank)
     best = best._replace(zones=zones)
     if n_cores == 1 or len(best.core_of) == 1:

@@ -26,7 +26,7 @@ from nwcompile.passes.sequential import sequential
 from nwcompile.passes.striped import striped
 from nwcompile.passes.units import fitting_units, split
 from tests.chips import small_chip
-from tests.nets import FIXED, conv_net, sparse_edge
+from tests.nets import FIXED, conv_net, dense_net, sparse_edge
 
 
 def judged(network, chip, activity, core_of, n_cores) -> np.ndarray:
@@ -213,3 +213,13 @@ def test_units_are_halved_by_pixels_before_channels_and_fit_a_core():
     for n_axons, n_most in ((18, 8), (17, 4)):  # a quarter of the map reads 3 x 3 pixels of 2 channels
         units = fitting_units(network, small_chip(core__max_in_axons=n_axons), np.ones(35, int), 1)
         assert np.bincount(units[:32]).max() == n_most
+
+
+@pytest.mark.parametrize("optimise", ["time", "energy", "edp"])
+def test_as_many_cores_as_asked_for_hold_neurons_where_a_few_neurons_do_most(optimise):
+    network, chip = dense_net(4, 24, 44), small_chip(noc__columns=8, noc__rows=4, core__max_neurons=8)
+    counts = {name: np.zeros((4, network.node(name).n_neurons), np.int32) for name in network.offsets}
+    counts["fc1"][:, 3] = 1
+    counts["fc2"][:, :4] = 1
+    cores = floorline(network, chip, Activity(counts, 1), Options(optimise=optimise, n_cores=60))
+    assert len(np.unique(np.concatenate([*cores.values()]))) == 60
