@@ -12,7 +12,11 @@ with the same arguments, each naming its commit. `--sanafe PYTHON` names a Pytho
 `detailed` judge as well. Each mapping runs in a process of its own, so that seconds (of the CPU) and peak memory are
 its own.
 
-    .venv/bin/python benchmarks/mapping.py --net vgg9-8,vgg9-16,vgg9,million --predict-only --name mapping_scale --plot
+    .venv/bin/python benchmarks/mapping.py --name mapping_scale --predict-only --limit 900 --plot \\
+        --net vgg9-8,vgg9-16,vgg9,million \\
+        --method sequential+hilbert,striped+hilbert,metis+hilbert,streaming+hilbert,floorline+hilbert
+    .venv/bin/python benchmarks/mapping.py --name mapping_scale --predict-only --limit 900 --resume \\
+        --net sheet --method metis+hilbert,streaming+hilbert,floorline+hilbert
 
 `--plot` draws seconds and memory of every method against the number of neurons: results/<name>_{seconds,memory}.svg.
 """

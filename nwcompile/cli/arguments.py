@@ -289,7 +289,7 @@ def _options(parser: Parser) -> None:
         help="with --optimise traffic or cores: the least among mappings whose predicted step takes at most that many "
         "microseconds (default: no limit)")  # fmt: skip
     add("--time-budget", type=_number, dest="time_budget_s", metavar="SECONDS",
-        help="let the placer improve that long (default: until it is done)")  # fmt: skip
+        help="let the partitioner, then the placer, improve that long (default: until they are done)")  # fmt: skip
 
 
 def _widths(parser: Parser) -> None:

@@ -28,7 +28,8 @@ class Options:
     `bits` is the width of every weight, 1 to 16 and at most the chip's own, which is the default; `layer_bits` that of
     the weights into some layers, by name. Weights of 1 bit are -s or s, or 0 or s where a connection's have one sign.
     `fixed_sites` gives the first cores of a layer sites (x, y, port) that placement leaves them at.
-    `time_budget_s` lets the placer go on improving that long (then the result depends on the machine's speed).
+    `time_budget_s` lets the partitioner `floorline`, then the placer, improve that long each, or until an interrupt
+    (then the result depends on the machine's speed).
     `step_limit_us` makes `traffic` or `cores` mean the least among mappings whose predicted step takes at most so many
     microseconds (partitioner `floorline`; a mapping of any other that takes longer is refused).
     `on_multi_spike` says what is done with neurons and inputs that send several spikes a step, on a chip whose spikes
