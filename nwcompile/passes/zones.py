@@ -13,14 +13,14 @@ from nwcompile.passes import capacity
 from nwcompile.passes.space_filling import z_rank
 from nwcompile.passes.units import places
 
-FEWEST_CORES = 16  # of a zone; chips with fewer are taken as one
+FEWEST_CORES = 16  # of a zone; if any chip has fewer, all are taken as one
 
 
 def zone_sizes(chip: Chip, n_cores: int) -> np.ndarray:
     """int64[zone]: how many of `n_cores` go to each of as few chips as hold them, alike as far as these are.
 
-    One zone of all where links between chips are not slower, where cores have different limits, or zones would be
-    smaller than `FEWEST_CORES`.
+    One zone of all where links between chips are not slower, where cores have different limits, or where chips or zones
+    would be smaller than `FEWEST_CORES`.
     """
     upto = _upto(chip)
     if n_cores > upto[-1]:
@@ -84,11 +84,14 @@ def _cut(zone: np.ndarray, own: np.ndarray, place, heavy, sizes: np.ndarray, fir
 
 
 def _upto(chip: Chip) -> np.ndarray:
-    """int64[chip]: usable cores of the first 1, 2, .. chips; of all as one where zones are no use, see `zone_sizes`."""
+    """int64[chip]: usable cores of the first 1, 2, .. chips; of all as one where zones are no use, see `zone_sizes`.
+
+    So either every number of whole chips has zones or none has: only then can the times with links be compared.
+    """
     limits = capacity.site_limits(chip)[chip.is_usable]
-    if not _is_slower_between(chip) or not (limits == limits[0]).all():
-        return np.array([len(limits)])
-    return np.cumsum([len(sites) for sites in _sites_of_chips(chip)])
+    n_each = np.array([len(sites) for sites in _sites_of_chips(chip)])
+    is_one = not _is_slower_between(chip) or not (limits == limits[0]).all() or n_each.min() < FEWEST_CORES
+    return np.array([len(limits)]) if is_one else np.cumsum(n_each)
 
 
 def _is_slower_between(chip: Chip) -> bool:

@@ -55,6 +55,13 @@ def test_beyond_one_chip_numbers_of_cores_are_whole_chips_in_powers_of_two():
     assert (whole_chips(alike, 33), twice_the_cores(alike, 33)) == (33, 66)
 
 
+def test_a_board_with_a_chip_too_small_for_a_zone_has_none_at_any_number_of_cores():
+    chip = small_chip(**{**BOARD, "noc__rows": 11, "noc__cores_per_router": 1})  # two chips of 4 x 3
+    assert [zone_sizes(chip, n).tolist() for n in (32, 64, 88)] == [[32], [64], [88]]
+    assert [whole_chips(chip, n) for n in (17, 33, 70)] == [17, 33, 70]
+    assert [twice_the_cores(chip, n) for n in (17, 33, 70)] == [34, 66, 88]
+
+
 def test_cores_of_a_zone_have_sites_of_one_chip():
     chip = small_chip(**BOARD)
     sizes = zone_sizes(chip, 70)
