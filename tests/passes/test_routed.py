@@ -1,6 +1,7 @@
 """The placer `routed` keeps an exact account of links, and trades hops for a cooler link only as its weights say."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,9 +69,10 @@ def test_links_between_chips_are_cooled_by_what_a_flit_takes_there(seed):
     assert change + 0.5 * (int(load.max()) - int(hottest)) <= 0
 
 
-def test_only_swaps_that_help_no_link_are_passed_over():
+@pytest.mark.parametrize("board", [{}, {"noc__chip_columns": 2, "noc__chip_hop_cycles": 500, "noc__buffer_flits": 4}])
+def test_only_swaps_that_help_no_link_are_passed_over(board):
     """Without the look at the hottest link alone every swap is counted whole; the sites are the same."""
-    chip = small_chip(noc__columns=4, noc__rows=4)
+    chip = small_chip(noc__columns=4, noc__rows=4, **board)
     network, mapping, activity = scattered(5, chip, 14)
     known = ground(mapping, network, chip, activity, Options(optimise="traffic"))
     table, start = all_ways(chip), chip.site_index(mapping.site_of)
