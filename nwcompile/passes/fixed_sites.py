@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.errors import OptionError, unknown_choice
+from nwcompile.errors import OptionError, shown, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
@@ -17,7 +17,8 @@ def pins(network: Network, chip: Chip, core_of: dict[str, np.ndarray], n_cores: 
     sites or layers that are not there, for more sites than the layer has cores, and for what is fixed twice.
     """
     pinned = np.full(n_cores, FREE, np.int64)
-    last = ",".join(str(n - 1) for n in (chip.noc.columns, chip.noc.rows, chip.noc.cores_per_router))
+    ends = chip.noc.columns, chip.noc.rows, chip.noc.cores_per_router
+    last = ",".join(str(n - 1) for n in ends)
     for layer, sites in (options.fixed_sites or {}).items():
         if layer not in network.layers:
             raise OptionError(f"fixed_sites: {unknown_choice('layer', layer, network.layers)}")
@@ -25,10 +26,10 @@ def pins(network: Network, chip: Chip, core_of: dict[str, np.ndarray], n_cores: 
         if len(sites) > len(cores):
             raise OptionError(f"fixed_sites: {len(sites)} sites for layer {layer!r}, which takes {len(cores)} cores")
         for core, site in zip(cores, sites, strict=False):
-            where = f"fixed_sites: site {','.join(map(str, site))} of layer {layer!r}"
-            index = int(chip.site_index(np.array([site]))[0])
-            if not 0 <= index < chip.n_cores or tuple(chip.sites[index].tolist()) != tuple(site):
+            where = f"fixed_sites: site {shown(site, _text)} of layer {layer!r}"
+            if any(n >= end for n, end in zip(site, ends, strict=True)):
                 raise OptionError(f"{where} is outside {chip.name}; the last site is {last}")
+            index = int(chip.site_index(np.array([site]))[0])
             if chip.limit("max_neurons")[index] == 0:
                 raise OptionError(f"{where} is out of use on {chip.name}")
             if pinned[core] not in (FREE, index):
@@ -37,6 +38,10 @@ def pins(network: Network, chip: Chip, core_of: dict[str, np.ndarray], n_cores: 
                 raise OptionError(f"{where} is fixed for another core already")
             pinned[core] = index
     return pinned
+
+
+def _text(site: tuple[int, int, int]) -> str:
+    return ",".join(map(str, site))
 
 
 def kinds_of_sites(limits: np.ndarray, used: np.ndarray, pinned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -371,3 +371,10 @@ def test_a_core_that_talks_to_the_outside_alone_goes_to_its_gate():
     for placer in ("anneal", "hill-climb", "pso"):
         placed = place(mapping, network, chip, activity, Options(placer=placer))
         assert placed.site_of.tolist() == [[4, 2, 1]]
+
+
+@pytest.mark.parametrize("x", [3, 1 << 70, 10**5000], ids=["next", "large", "huge"])
+def test_a_site_outside_the_chip_is_refused_however_large_its_number(x):
+    network, options = dense_net(4, 6), Options(fixed_sites={"fc1": [(x, 0, 0)]})
+    with pytest.raises(OptionError, match="of layer 'fc1' is outside small; the last site is 2,1,1$"):
+        partition(network, small_chip(), Activity.uniform(network), options)
