@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.cost.way_cost import way_cost
+from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
@@ -44,6 +45,7 @@ MANY_READS = 100  # atoms that a unit reads, with which making a move takes as l
 COOLEST, N_HEATS, WARMER = 0.004, 8, 2.0  # temperature of the first heat, of the mean uphill change; heats
 N_COOLINGS, COOLED = 24, 0.04  # temperatures, and the last of them as a share of the first
 DRAWN = 2000  # moves whose change is looked at first
+MOST_BYTES = 4 << 30  # of the tables by atom and core and by unit and core
 
 
 class Level(NamedTuple):
@@ -73,9 +75,10 @@ def least_traffic(
     """The best partition so far and its cores' sites, int64[core], after every annealing.
 
     It begins with the best of `starts`, each int[neuron], on `n_cores` cores, and cuts units out of `unit_of` or of
-    whole layers, no finer where the parts would read what the whole reads. With `most_time`, cycles that all steps
-    together may take, only partitions that keep it at their sites, links included, are given. With a deadline it goes
-    on for ever.
+    whole layers, no finer where the parts would read what the whole reads, or where tables would take more than
+    `MOST_BYTES`. With `most_time`, cycles that all steps together may take, only partitions that keep it at their
+    sites, links included, are given. With a deadline it goes on for ever. Raises OptionError if the tables of the
+    coarsest units are too large.
     """
     sites, reads, margin = compact_sites(search.chip, n_cores), np.inf, 1.0
     levels = [*ANNEALINGS]
@@ -84,7 +87,16 @@ def least_traffic(
         each, rise, share, n_drawn = levels.pop(0)
         unit_of = _units(search, each * n_cores, unit_of)
         limit = None if most_time is None else margin * most_time
-        tried = [_level(search, unit_of, sites, cores, limit) for cores in starts]
+        demand, most = _demand(search, unit_of, n_cores, limit)
+        n_bytes = _table_bytes(demand)
+        if n_bytes > MOST_BYTES and each == ANNEALINGS[0][0]:
+            raise OptionError(
+                f"optimise='traffic' would keep {n_bytes >> 30} GB of tables for {n_cores} cores, more than "
+                f"{MOST_BYTES >> 30}; ask for fewer cores, or for optimise='time'"
+            )
+        if n_bytes > MOST_BYTES:
+            return
+        tried = (_level(search.chip, unit_of, demand, sites, cores, most) for cores in starts)
         level = min(tried, key=lambda found: found.partition.rank)
         if each > ANNEALINGS[0][0] and level.reads > SAME * reads and late <= 1:
             return
@@ -185,16 +197,29 @@ def message_costs(chip: Chip, sites: np.ndarray) -> np.ndarray:
     return HOP * hops + 1 - np.eye(len(sites), dtype=np.int64)
 
 
-def _level(search: Search, unit_of: np.ndarray, sites: np.ndarray, cores: np.ndarray, most_time: float | None) -> Level:
-    """The units, each on the core of `cores` int[neuron] where its first neuron is."""
+def _demand(
+    search: Search, unit_of: np.ndarray, n_cores: int, most_time: float | None
+) -> tuple[cpu_demand.Demand, int]:
+    """The Demand of the units, and the cycles that the steps it knows may take together; 0: no limit."""
     network, chip, activity, timing = search[:4]
     counts = {name: n.sum(0, dtype=np.int64)[None] for name, n in activity.counts.items()}
-    demand, limit = unit_demand(network, chip, Activity(counts, 1), timing, unit_of, len(sites)), 0
-    if most_time is not None:
-        timed = unit_demand(network, chip, activity, timing, unit_of, len(sites), KEPT_STEPS)
-        demand = timed._replace(group_spikes=demand.group_spikes)
-        n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
-        limit = max(1, int(most_time * timed.send.shape[1] / n_steps))
+    demand = unit_demand(network, chip, Activity(counts, 1), timing, unit_of, n_cores)
+    if most_time is None:
+        return demand, 0
+    timed = unit_demand(network, chip, activity, timing, unit_of, n_cores, KEPT_STEPS)
+    n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
+    limit = max(1, int(most_time * timed.send.shape[1] / n_steps))
+    return timed._replace(group_spikes=demand.group_spikes), limit
+
+
+def _table_bytes(demand: cpu_demand.Demand) -> int:
+    """Bytes of the tables of `flow_of` and `empty_loads` by atom, by row and by unit, each for every core."""
+    each_core = 28 * len(demand.atom_size) + 4 * len(demand.row_atom) + 8 * len(demand.size)
+    return each_core * len(demand.limit)
+
+
+def _level(chip: Chip, unit_of: np.ndarray, demand: cpu_demand.Demand, sites, cores: np.ndarray, limit: int) -> Level:
+    """The units, each on the core of `cores` int[neuron] where its first neuron is; sites: int64[core]."""
     loads, flow = empty_loads(demand, chip), flow_of(demand, message_costs(chip, sites))
     core_of = cores[np.unique(unit_of, return_index=True)[1]].astype(np.int32)
     cpu_moves.put_all(demand, loads, core_of)

@@ -10,10 +10,11 @@ from nwcompile.cost.compare import predicted_figures
 from nwcompile.cost.traffic import count_events
 from nwcompile.errors import FitError, OptionError
 from nwcompile.ir.activity import Activity
-from nwcompile.ir.connection import Conv2d, Dense
+from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels import cpu_demand, cpu_hops, cpu_moves
+from nwcompile.passes import traffic
 from nwcompile.passes.demand import empty_loads, neuron_load, unit_demand
 from nwcompile.passes.emit import emit
 from nwcompile.passes.partition import PARTITIONERS, partition
@@ -74,6 +75,29 @@ def test_no_other_partitioner_has_fewer_hops():
     ours, _ = hops_of(network, chip, activity, optimise="traffic", n_cores=6)
     for name in set(PARTITIONERS) - {"hypergraph"}:
         assert ours <= hops_of(network, chip, activity, partitioner=name, optimise="traffic", n_cores=6)[0], name
+
+
+def test_units_are_as_fine_as_memory_allows_and_coarse_ones_that_it_does_not_are_refused(monkeypatch):
+    src, dst = np.random.default_rng(0).integers(0, 200, (2, 1000))
+    network = Network.from_arrays({"n": (FIXED, (200,))}, [Sparse("n", "n", src, dst, integers(1000), delay=1)])
+    chip, activity = small_chip(core__max_neurons=70), Activity.uniform(network, 2)
+    options, sizes, annealed = Options(optimise="traffic", n_cores=3), [], traffic._annealed
+
+    def seen(search, level, *args):
+        sizes.append(traffic._table_bytes(level.demand))
+        return annealed(search, level, *args)
+
+    monkeypatch.setattr(traffic, "_annealed", seen)
+    partition(network, chip, activity, options)
+    coarse, fine = min(sizes), max(sizes)
+    assert coarse == sizes[0] < fine
+    sizes.clear()
+    monkeypatch.setattr(traffic, "MOST_BYTES", coarse)
+    partition(network, chip, activity, options).verify(network, chip)
+    assert max(sizes) == coarse
+    monkeypatch.setattr(traffic, "MOST_BYTES", coarse - 1)
+    with pytest.raises(OptionError, match="would keep 0 GB of tables for 3 cores, more than 0; ask for fewer cores"):
+        partition(network, chip, activity, options)
 
 
 def test_cores_are_where_the_partitioner_put_them_before_they_are_placed():
