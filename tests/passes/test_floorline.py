@@ -136,16 +136,19 @@ def test_every_objective_is_served_best_by_its_own_search():
     assert totals["cores"][cpu_demand.N_USED] <= totals["time"][cpu_demand.N_USED]
 
 
-def test_fixed_energy_is_that_of_a_mapping_without_messages_and_hops():
+@pytest.mark.parametrize("multicast", ["unicast", "tree"])
+def test_fixed_energy_is_that_of_a_mapping_without_messages_to_each_destination_and_hops(multicast):
     network, chip, activity = bursty()
     n = sum(network.node(name).n_neurons for name in network.layers)
-    chip = chip.replace({"core.max_neurons": n})
+    chip = chip.replace({"core.max_neurons": n, "noc.multicast": multicast})
     mapping = Mapping.from_arrays(capacity.by_layer(network, np.zeros(n, int)), chip.sites[:1])
     program = emit(network, schedule(network), mapping, chip, activity, {})
     counters = count_events(program, activity)
-    messages = counters["messages_out"].sum() * (chip.energy.message_out_pj + chip.energy.message_in_pj)
-    expected = energy_pj(counters, chip)["total"] - messages
-    assert fixed_pj(network, chip, activity, counters["synops"].shape[0]) == pytest.approx(expected, rel=1e-12)
+    n_steps = counters["synops"].shape[0]
+    each = weights(network, chip, activity, n_steps, "edp")[2]
+    assert each == chip.energy.message_in_pj + (multicast == "unicast") * chip.energy.message_out_pj
+    expected = energy_pj(counters, chip)["total"] - counters["messages_out"].sum() * each
+    assert fixed_pj(network, chip, activity, n_steps) == pytest.approx(expected, rel=1e-12)
 
 
 def test_floorline_uses_its_time_budget_and_gives_the_best_so_far(monkeypatch):
