@@ -45,7 +45,7 @@ MANY_READS = 100  # atoms that a unit reads, with which making a move takes as l
 COOLEST, N_HEATS, WARMER = 0.004, 8, 2.0  # temperature of the first heat, of the mean uphill change; heats
 N_COOLINGS, COOLED = 24, 0.04  # temperatures, and the last of them as a share of the first
 DRAWN = 2000  # moves whose change is looked at first
-MOST_BYTES = 4 << 30  # of the tables by atom and core and by unit and core
+MOST_BYTES = 4 << 30  # of the tables by atom, row or unit, and core
 
 
 class Level(NamedTuple):
@@ -214,7 +214,7 @@ def _demand(
 
 def _table_bytes(demand: cpu_demand.Demand) -> int:
     """Bytes of the tables of `flow_of` and `empty_loads` by atom, by row and by unit, each for every core."""
-    each_core = 28 * len(demand.atom_size) + 4 * len(demand.row_atom) + 8 * len(demand.size)
+    each_core = 24 * len(demand.atom_size) + 4 * len(demand.row_atom) + 8 * len(demand.size)
     return each_core * len(demand.limit)
 
 
