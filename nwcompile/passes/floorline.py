@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nwcompile.errors import FitError
+from nwcompile.errors import FitError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
@@ -24,11 +24,12 @@ from nwcompile.kernels import cpu_partition
 from nwcompile.passes import capacity
 from nwcompile.passes.core_rules import has_rules
 from nwcompile.passes.demand import neuron_load
+from nwcompile.passes.metis import metis
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.sequential import in_order, sequential
 from nwcompile.passes.step_limit import most_cycles, step_cycles, step_us, too_slow
 from nwcompile.passes.striped import striped, units
-from nwcompile.passes.traffic import are_alike, are_full, filled, least_traffic
+from nwcompile.passes.traffic import are_alike, are_full, filled, least_traffic, mended
 from nwcompile.passes.unit_search import Partition, Search, improved
 from nwcompile.passes.units import fitting_units
 from nwcompile.passes.zones import twice_the_cores, unit_zones, whole_chips, zone_sizes
@@ -97,19 +98,26 @@ def _least_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | Non
     if best is None:
         for best in _coarse(search):
             yield best, None
-        slices = _cores_by(sequential, search._replace(options=replace(search.options, n_cores=best.n_cores)))
-        starts = [best.neuron_core, *([] if slices is None or slices.max() >= best.n_cores else [slices])]
-        borders = np.unique(best.unit_of * best.n_cores + best.neuron_core, return_inverse=True)[1].reshape(-1)
-        tried = [(starts, None), (starts, borders)]
+        slices = _cores_by(sequential, search, best.n_cores)
+        starts = [best.neuron_core, *([] if slices is None else [slices])]
+        tried = [(starts, None), (starts, _cut(best.unit_of, best.neuron_core))]
     else:
         yield best, None
         tiles = filled(search, best.n_cores) if are_full(search, best.n_cores) else None
         tried = [*([] if tiles is None else [([tiles], None)]), ([best.neuron_core], best.unit_of)]
+    is_placed, least = are_alike(search.chip, search.options), np.inf
+    metis_cores = None if most is None or best.n_cores == 1 else _cores_by(metis, search, best.n_cores)
+    if metis_cores is not None:
+        mapped = mended(search, metis_cores, _cut(best.unit_of, metis_cores), most)
+        if mapped is not None and mapped[0].excess <= best.excess:
+            found, sites = mapped
+            least = found.cost
+            yield found, sites if is_placed else None
     for starts, unit_of in tried:
         found = None
         for found, sites in least_traffic(search, starts, unit_of, best.n_cores, most):
-            if found.excess <= best.excess:
-                yield found, sites if are_alike(search.chip, search.options) else None
+            if found.excess <= best.excess and found.cost < least:
+                yield found, sites if is_placed else None
         if found is not None and found.excess <= best.excess:
             return
 
@@ -290,17 +298,23 @@ def _finer(search: Search, coarse: Partition, level: int, effort: float) -> Part
                     FINER_HEAT if level else 1.0, coarse.zones)  # fmt: skip
 
 
-def _cores_by(method, search: Search) -> np.ndarray | None:
-    """Cores int32[neuron] of another partitioner; None where it knows none of the number that is asked for."""
+def _cores_by(method, search: Search, n_cores: int | None = None) -> np.ndarray | None:
+    """Cores int32[neuron] of another partitioner, on `n_cores` if given; None where it knows none of that number."""
+    options = search.options if n_cores is None else replace(search.options, n_cores=n_cores)
     try:
-        return np.concatenate([*method(search.network, search.chip, search.activity, search.options).values()])
-    except FitError:
+        cores = np.concatenate([*method(search.network, search.chip, search.activity, options).values()])
+    except (FitError, OptionError):
         return None
+    return cores if n_cores is None or cores.max() < n_cores else None
+
+
+def _cut(unit_of: np.ndarray, cores: np.ndarray) -> np.ndarray:
+    """int64[neuron]: units int64[neuron] cut where cores int[neuron] meet."""
+    return np.unique(unit_of * (int(cores.max()) + 1) + cores, return_inverse=True)[1].reshape(-1)
 
 
 def _of_given(search: Search, cores: np.ndarray, other: Partition) -> Partition:
     """A search that begins with the given cores int32[neuron], whose borders cut the units of another partition."""
-    n_cores = int(cores.max()) + 1
-    unit_of = np.unique(other.unit_of * n_cores + cores, return_inverse=True)[1].reshape(-1)
+    n_cores, unit_of = int(cores.max()) + 1, _cut(other.unit_of, cores)
     first = np.unique(unit_of, return_index=True)[1]
     return improved(search, unit_of, [cores[first]], n_cores, FIRST_EFFORT)

@@ -14,7 +14,7 @@ from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels import cpu_demand, cpu_hops, cpu_moves
-from nwcompile.passes import traffic
+from nwcompile.passes import floorline, traffic
 from nwcompile.passes.demand import empty_loads, neuron_load, unit_demand
 from nwcompile.passes.emit import emit
 from nwcompile.passes.partition import PARTITIONERS, partition
@@ -148,6 +148,28 @@ def test_a_step_limit_is_kept_where_links_are_what_takes_longest():
     limit = 0.8 * step_us(network, chip, activity, fastest) + 0.2 * step_us(network, chip, activity, free)
     kept = partition(network, chip, activity, Options(optimise="traffic", n_cores=6, step_limit_us=limit))
     assert step_us(network, chip, activity, kept) <= limit
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+def test_within_the_step_of_metis_traffic_is_never_above_that_of_metis(is_found, monkeypatch):
+    """Though another search finds nothing at all."""
+    rng, n = np.random.default_rng(0), 300
+    pre, post = (ends.astype(np.int32) for ends in np.nonzero(rng.random((n, n)) < 0.1))
+    edge = Sparse("a", "a", pre, post, np.ones(len(pre), np.int8), delay=1)
+    network = Network.from_arrays({"a": (FIXED, (n,))}, [edge], {})
+    activity = Activity({"a": (rng.random((20, n)) < 0.2 * rng.random(n)).astype(np.int32)}, 1)
+    chip = small_chip(noc__rows=3, noc__cores_per_router=2, core__max_neurons=80, core__max_in_axons=None,
+                      core__max_out_axons=None, core__synapse_bits=None)  # fmt: skip
+    options = Options(partitioner="metis", n_cores=5)
+    cut = place(partition(network, chip, activity, options), network, chip, activity, options)
+    options = Options(optimise="traffic", n_cores=5, step_limit_us=step_us(network, chip, activity, cut))
+    if not is_found:
+        monkeypatch.setattr(floorline, "least_traffic", lambda *_: iter(()))
+    found = partition(network, chip, activity, options)
+    assert step_us(network, chip, activity, found) <= options.step_limit_us
+    hops = [count_events(emit(network, schedule(network), mapping, chip, activity, {}), activity)["hops"].sum()
+            for mapping in (cut, found)]  # fmt: skip
+    assert hops[1] <= hops[0]
 
 
 def test_cores_within_a_step_limit_are_as_few_as_keep_it():
