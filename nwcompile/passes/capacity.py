@@ -73,6 +73,12 @@ def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
     return used, fan_out[n_lines:]
 
 
+def used_by_core(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> np.ndarray:
+    """int64[core, resource]: what cores int32[neuron] take, in the order of `LIMITS`."""
+    held, _ = account(network, chip, core_of, n_cores)
+    return np.stack([held[name] for name in LIMITS], 1)
+
+
 def synaptic_load(network: Network, activity: Activity) -> np.ndarray:
     """int64[neuron]: one visit a step plus one event per synapse and spike, over all steps and samples."""
     visits = activity.n_steps * activity.n_samples

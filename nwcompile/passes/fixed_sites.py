@@ -16,28 +16,38 @@ def pins(network: Network, chip: Chip, core_of: dict[str, np.ndarray], n_cores: 
     The sites of a layer are for its cores in the order of their numbers. Raises OptionError, naming the layer, for
     sites or layers that are not there, for more sites than the layer has cores, and for what is fixed twice.
     """
+    verify_sites(network, chip, options)
     pinned = np.full(n_cores, FREE, np.int64)
-    ends = chip.noc.columns, chip.noc.rows, chip.noc.cores_per_router
-    last = ",".join(str(n - 1) for n in ends)
     for layer, sites in (options.fixed_sites or {}).items():
-        if layer not in network.layers:
-            raise OptionError(f"fixed_sites: {unknown_choice('layer', layer, network.layers)}")
         cores = np.unique(core_of[layer])
         if len(sites) > len(cores):
             raise OptionError(f"fixed_sites: {len(sites)} sites for layer {layer!r}, which takes {len(cores)} cores")
         for core, site in zip(cores, sites, strict=False):
-            where = f"fixed_sites: site {shown(site, _text)} of layer {layer!r}"
-            if any(n >= end for n, end in zip(site, ends, strict=True)):
-                raise OptionError(f"{where} is outside {chip.name}; the last site is {last}")
-            index = int(chip.site_index(np.array([site]))[0])
-            if chip.limit("max_neurons")[index] == 0:
-                raise OptionError(f"{where} is out of use on {chip.name}")
+            where, index = _named(layer, site), int(chip.site_index(np.array([site]))[0])
             if pinned[core] not in (FREE, index):
                 raise OptionError(f"{where}: its core {core} is fixed at another site already")
             if index in pinned and pinned[core] == FREE:
                 raise OptionError(f"{where} is fixed for another core already")
             pinned[core] = index
     return pinned
+
+
+def verify_sites(network: Network, chip: Chip, options: Options) -> None:
+    """Raise OptionError for a layer or site of `options.fixed_sites` that is not there, or out of use."""
+    ends = chip.noc.columns, chip.noc.rows, chip.noc.cores_per_router
+    for layer, sites in (options.fixed_sites or {}).items():
+        if layer not in network.layers:
+            raise OptionError(f"fixed_sites: {unknown_choice('layer', layer, network.layers)}")
+        for site in sites:
+            if any(n >= end for n, end in zip(site, ends, strict=True)):
+                last = ",".join(str(n - 1) for n in ends)
+                raise OptionError(f"{_named(layer, site)} is outside {chip.name}; the last site is {last}")
+            if chip.limit("max_neurons")[chip.site_index(np.array([site]))[0]] == 0:
+                raise OptionError(f"{_named(layer, site)} is out of use on {chip.name}")
+
+
+def _named(layer: str, site: tuple[int, int, int]) -> str:
+    return f"fixed_sites: site {shown(site, _text)} of layer {layer!r}"
 
 
 def _text(site: tuple[int, int, int]) -> str:

@@ -10,6 +10,7 @@ are those of hypergraphs, one for a spike and core, and moves are evaluated incr
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -106,20 +107,24 @@ def _least_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | Non
         tiles = filled(search, best.n_cores) if are_full(search, best.n_cores) else None
         tried = [*([] if tiles is None else [([tiles], None)]), ([best.neuron_core], best.unit_of)]
     is_placed, least = are_alike(search.chip, search.options), np.inf
-    metis_cores = None if most is None or best.n_cores == 1 else _cores_by(metis, search, best.n_cores)
-    if metis_cores is not None:
-        mapped = mended(search, metis_cores, _cut(best.unit_of, metis_cores), most)
-        if mapped is not None and mapped[0].excess <= best.excess:
-            found, sites = mapped
-            least = found.cost
-            yield found, sites if is_placed else None
-    for starts, unit_of in tried:
+    if most is not None and (given := _of_metis(search, best, most)) is not None:
+        least = given[0].cost
+        yield given[0], given[1] if is_placed else None
+    for nth, (starts, unit_of) in enumerate(tried):
         found = None
-        for found, sites in least_traffic(search, starts, unit_of, best.n_cores, most):
-            if found.excess <= best.excess and found.cost < least:
-                yield found, sites if is_placed else None
+        with suppress(OptionError) if nth else nullcontext():  # the coarsest units of a later one may take more memory
+            for found, sites in least_traffic(search, starts, unit_of, best.n_cores, most):
+                if found.excess <= best.excess and found.cost < least:
+                    yield found, sites if is_placed else None
         if found is not None and found.excess <= best.excess:
             return
+
+
+def _of_metis(search: Search, best: Partition, most: int) -> tuple[Partition, np.ndarray] | None:
+    """METIS's partition on as many cores, and their sites, made to keep `most` cycles; None where that is not found."""
+    cores = None if best.n_cores == 1 else _cores_by(metis, search, best.n_cores)
+    found = None if cores is None else mended(search, cores, _cut(best.unit_of, cores), most)
+    return None if found is None or found[0].excess > best.excess else found
 
 
 def _in_time(search: Search) -> Partition | None:

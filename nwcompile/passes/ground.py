@@ -32,8 +32,7 @@ def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     np.add.at(both, (np.repeat([0, 1], moving.sum()), inverse.reshape(-1)), np.tile(messages[moving], 2))
     start = np.concatenate([[0], np.cumsum(np.bincount(key // n_cores, minlength=n_cores))])
     of_neuron = np.concatenate([mapping.core_of[name] for name in network.layers])
-    held, _ = capacity.account(network, chip, of_neuron, n_cores)
-    used = np.stack([held[name] for name in capacity.LIMITS], 1)
+    used = capacity.used_by_core(network, chip, of_neuron, n_cores)
     pinned = pins(network, chip, mapping.core_of, n_cores, options)
     way = way_cost(chip, options.optimise)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router

@@ -1,5 +1,7 @@
 """Partition: neurons to logical cores, within every limit of the chip, and the cores to sites in row-major order."""
 
+from contextlib import suppress
+
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
@@ -14,11 +16,12 @@ from nwcompile.passes import capacity
 from nwcompile.passes.binding import notes
 from nwcompile.passes.check import capacity_violations, too_many_cores
 from nwcompile.passes.core_rules import has_rules
-from nwcompile.passes.fixed_sites import FREE, kinds_of_sites, pins
+from nwcompile.passes.fixed_sites import FREE, kinds_of_sites, pins, verify_sites
 from nwcompile.passes.floorline import floorline
 from nwcompile.passes.hypergraph import hypergraph
 from nwcompile.passes.kernighan_lin import kernighan_lin
 from nwcompile.passes.metis import metis
+from nwcompile.passes.pinned_cores import cut_to_sites
 from nwcompile.passes.sequential import sequential
 from nwcompile.passes.streaming import streaming
 from nwcompile.passes.striped import striped, striped_halves
@@ -65,7 +68,7 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     if not isinstance(found, Mapping):
         return on_sites(network, chip, found, options)
     found.verify(network, chip)
-    cores = on_sites(network, chip, found.core_of, options)
+    cores = on_sites(network, chip, found.core_of, options, may_cut=False)
     used = np.unique(_flat(network, found.core_of))
     return Mapping(cores.core_of, found.site_of[used], cores.note, found.visit)
 
@@ -92,18 +95,33 @@ def result_warnings(mapping: Mapping, network: Network, chip: Chip, activity: Ac
             "cores are cut as with partitioner='sequential'"]  # fmt: skip
 
 
-def on_sites(network: Network, chip: Chip, core_of: dict[str, np.ndarray], options: Options) -> Mapping:
+def on_sites(
+    network: Network, chip: Chip, core_of: dict[str, np.ndarray], options: Options, may_cut: bool = True
+) -> Mapping:
     """The mapping of the given logical cores, each at the first site, in row-major order, that holds it.
 
     Cores of `options.fixed_sites` are where they should be. Where cores are unequal, sites are exchanged until every
-    core has one, if that is possible at all. Raises FitError if it is not, and ModelError where `core_of` is not one
-    core for every neuron.
+    core has one, if that is possible at all; if not, and with `may_cut`, cores are numbered anew and cut for the fixed
+    sites (`cut_to_sites`). Raises FitError where no sites are found, OptionError where fixed sites contradict the
+    cores, and ModelError where `core_of` is not one core for every neuron.
     """
     used_cores, flat = np.unique(_flat(network, core_of), return_inverse=True)
     flat, n_cores = flat.reshape(-1).astype(np.int32), len(used_cores)
-    held, _ = capacity.account(network, chip, flat, n_cores)
-    used = np.stack([held[name] for name in capacity.LIMITS], 1)
-    limits = capacity.site_limits(chip)
+    verify_sites(network, chip, options)
+    try:
+        return _on_sites(network, chip, flat, n_cores, options)
+    except (FitError, OptionError):
+        cut = None if has_rules(chip) or not may_cut else cut_to_sites(network, chip, flat, options)
+        if cut is None or options.n_cores is not None:
+            raise
+        with suppress(FitError, OptionError):  # what was wrong without the cut is told
+            return _on_sites(network, chip, cut, int(cut.max()) + 1, options)
+        raise
+
+
+def _on_sites(network: Network, chip: Chip, flat: np.ndarray, n_cores: int, options: Options) -> Mapping:
+    """`on_sites` of cores int32[neuron] as they are; OptionError where `options.fixed_sites` contradicts them."""
+    used, limits = capacity.used_by_core(network, chip, flat, n_cores), capacity.site_limits(chip)
     pinned = pins(network, chip, capacity.by_layer(network, flat), n_cores, options)
     sites = match_sites(used, limits[:, : used.shape[1]], pinned)
     if sites is None:

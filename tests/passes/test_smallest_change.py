@@ -95,12 +95,12 @@ def test_no_change_is_named_where_more_than_room_is_missing():
     ({"partitioner": "sequential", "n_cores": 1}, "n_cores left out"),
     ({"partitioner": "floorline", "n_cores": 1}, "n_cores left out"),
     ({"partitioner": "metis", "n_cores": 1}, "partitioner='sequential' and n_cores left out"),
-    ({"partitioner": "sequential", "fixed_sites": {"fc1": [(0, 0, 0)]}}, "fixed_sites left out"),
-    ({"partitioner": "sequential", "n_cores": 2, "fixed_sites": {"fc1": [(0, 0, 0)]}}, "fixed_sites left out"),
+    ({"partitioner": "sequential", "n_cores": 2, "fixed_sites": {"fc1": [(0, 0, 0)]}}, "n_cores left out"),
+    ({"partitioner": "sequential", "fixed_sites": {"fc1": [(0, 0, 1)]}}, "fixed_sites left out"),
     ({"partitioner": lambda *_: {"fc1": np.zeros(40, int)}}, "partitioner='sequential'"),
 ])  # fmt: skip
 def test_choices_that_are_in_the_way_are_named_and_no_partitioner_that_is_chosen_already(choices, advice):
-    chip = small_chip(core__max_neurons=[4, *[32] * 11])
+    chip = small_chip(core__max_neurons=[4, *[32] * 11], core__synapse_bits=[1 << 17, 1, *[1 << 17] * 10])
     with pytest.raises(FitError) as error:
         nw.compile(dense_net(2, 40), chip, options=Options(**choices))
     assert str(error.value).splitlines()[-1] == f"it fits with {advice}"

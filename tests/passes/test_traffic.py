@@ -21,7 +21,7 @@ from nwcompile.passes.partition import PARTITIONERS, partition
 from nwcompile.passes.place import place
 from nwcompile.passes.schedule import schedule
 from nwcompile.passes.traffic import are_full, compact_sites, filled, flow_of, message_costs
-from nwcompile.passes.unit_search import Search
+from nwcompile.passes.unit_search import Partition, Search
 from tests.chips import small_chip
 from tests.nets import FIXED, integers
 from tests.passes.test_floorline import bursty, groupings, tiny_case
@@ -170,6 +170,22 @@ def test_within_the_step_of_metis_traffic_is_never_above_that_of_metis(is_found,
     hops = [count_events(emit(network, schedule(network), mapping, chip, activity, {}), activity)["hops"].sum()
             for mapping in (cut, found)]  # fmt: skip
     assert hops[1] <= hops[0]
+
+
+def test_a_try_with_finer_units_that_needs_too_much_memory_leaves_what_was_found(monkeypatch):
+    """The first try of traffic finds nothing that fits, the second is refused."""
+    network, chip, activity = bursty()
+    tried = []
+
+    def refused(search, starts, unit_of, n_cores, most_time):
+        tried.append(unit_of is None)
+        if unit_of is not None:
+            raise OptionError("too many tables")
+        yield Partition(np.arange(1), np.zeros(1, np.int32), n_cores, 1 << 40, 0.0), np.zeros(1, np.int64)
+
+    monkeypatch.setattr(floorline, "least_traffic", refused)
+    found = partition(network, chip, activity, Options(optimise="traffic", n_cores=6))
+    assert tried == [True, False] and found.n_cores == 6
 
 
 def test_cores_within_a_step_limit_are_as_few_as_keep_it():
