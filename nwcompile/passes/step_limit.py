@@ -1,5 +1,7 @@
 """Step limit: what `options.step_limit_us` allows a step to take, as the floorline predicts it."""
 
+import math
+
 import numpy as np
 
 from nwcompile.cost.compare import predicted_figures
@@ -15,6 +17,7 @@ from nwcompile.passes.demand import empty_loads, unit_demand
 from nwcompile.passes.link_time import time_with_links
 
 LARGEST = 1 << 62
+ROUNDED = 1e-12  # what a number of cycles may lose as microseconds, so that a time that was told is a limit that holds
 
 
 def most_cycles(chip: Chip, activity: Activity, timing: Schedule, options: Options) -> int | None:
@@ -25,8 +28,8 @@ def most_cycles(chip: Chip, activity: Activity, timing: Schedule, options: Optio
     if options.step_limit_us is None:
         return None
     _verify_times(chip)
-    cycles = options.step_limit_us * 1000 / chip.core.cycle_ns * _n_steps(activity, timing)
-    return max(1, int(min(LARGEST, cycles)))
+    cycles = min(LARGEST, options.step_limit_us * 1000 / chip.core.cycle_ns * _n_steps(activity, timing))
+    return max(1, round(cycles) if math.isclose(cycles, round(cycles), rel_tol=ROUNDED) else int(cycles))
 
 
 def step_us(cycles: float, chip: Chip, activity: Activity, timing: Schedule) -> float:
@@ -72,7 +75,7 @@ def verify_step_time(program: Program, options: Options) -> None:
         return
     _verify_times(program.chip)
     figures = predicted_figures(program, program.activity)
-    if figures.step_us is not None and figures.step_us > options.step_limit_us:
+    if figures.step_us is not None and figures.step_us > options.step_limit_us * (1 + ROUNDED):
         raise too_slow(program.chip, figures.step_us, options.step_limit_us, figures.cores)
 
 

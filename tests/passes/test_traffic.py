@@ -20,6 +20,7 @@ from nwcompile.passes.emit import emit
 from nwcompile.passes.partition import PARTITIONERS, partition
 from nwcompile.passes.place import place
 from nwcompile.passes.schedule import schedule
+from nwcompile.passes.step_limit import most_cycles, verify_step_time
 from nwcompile.passes.traffic import are_full, compact_sites, filled, flow_of, message_costs
 from nwcompile.passes.unit_search import Partition, Search
 from tests.chips import small_chip
@@ -229,6 +230,26 @@ def test_a_step_limit_of_any_length_is_taken():
     found = [partition(network, chip, activity, Options(optimise="cores", step_limit_us=limit))
              for limit in (1e6, 1e308)]  # fmt: skip
     assert found[0].n_cores == found[1].n_cores
+
+
+@pytest.mark.parametrize("cycle_ns", [1.0, 0.01, 0.7, 3.3])
+def test_a_time_that_was_told_is_a_limit_of_just_as_many_cycles(cycle_ns):
+    network, chip, activity = bursty()
+    chip, timing = chip.replace({"core.cycle_ns": cycle_ns}), schedule(network)
+    n_steps = timing.n_hardware_steps(activity.n_steps, "aligned") * activity.n_samples
+    for cycles in range(1_000, 2_000):
+        told = cycles / n_steps * cycle_ns / 1000
+        assert most_cycles(chip, activity, timing, Options(optimise="cores", step_limit_us=told)) == cycles
+        assert (
+            most_cycles(chip, activity, timing, Options(optimise="cores", step_limit_us=told * (1 - 1e-9)))
+            == cycles - 1
+        )
+    mapping = partition(network, chip, activity, Options(partitioner="sequential"))
+    program, told = emit(network, timing, mapping, chip, activity, {}), step_us(network, chip, activity, mapping)
+    for less in (0.0, 1e-16, 1e-15):
+        verify_step_time(program, Options(optimise="cores", step_limit_us=told * (1 - less)))
+    with pytest.raises(FitError):
+        verify_step_time(program, Options(optimise="cores", step_limit_us=told * (1 - 1e-9)))
 
 
 @pytest.mark.parametrize("partitioner", ["floorline", "sequential"])
