@@ -101,9 +101,10 @@ def on_sites(
     """The mapping of the given logical cores, each at the first site, in row-major order, that holds it.
 
     Cores of `options.fixed_sites` are where they should be. Where cores are unequal, sites are exchanged until every
-    core has one, if that is possible at all; if not, and with `may_cut`, cores are numbered anew and cut for the fixed
-    sites (`cut_to_sites`). Raises FitError where no sites are found, OptionError where fixed sites contradict the
-    cores, and ModelError where `core_of` is not one core for every neuron.
+    core has one, if that is possible at all; if not, and with `may_cut`, cores are numbered anew for the fixed sites
+    and cut (`cut_to_sites`), but never cut where `options.n_cores` is given or the chip has core rules. Raises FitError
+    where no sites are found, OptionError where fixed sites contradict the cores, and ModelError where `core_of` is not
+    one core for every neuron.
     """
     used_cores, flat = np.unique(_flat(network, core_of), return_inverse=True)
     flat, n_cores = flat.reshape(-1).astype(np.int32), len(used_cores)
@@ -111,8 +112,8 @@ def on_sites(
     try:
         return _on_sites(network, chip, flat, n_cores, options)
     except (FitError, OptionError):
-        cut = None if has_rules(chip) or not may_cut else cut_to_sites(network, chip, flat, options)
-        if cut is None or options.n_cores is not None:
+        cut = None if not may_cut else cut_to_sites(network, chip, flat, options)
+        if cut is None or (cut.max() >= n_cores and (options.n_cores is not None or has_rules(chip))):
             raise
         with suppress(FitError, OptionError):  # what was wrong without the cut is told
             return _on_sites(network, chip, cut, int(cut.max()) + 1, options)

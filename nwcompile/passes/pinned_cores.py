@@ -18,7 +18,7 @@ def cut_to_sites(network: Network, chip: Chip, cores: np.ndarray, options: Optio
     if options.fixed_sites is None:
         return None
     limits, first = capacity.site_limits(chip), capacity.neuron_offsets(network)
-    fixed = {name: np.zeros(len(cores), bool) for name in options.fixed_sites}
+    fixed = {name: np.zeros(len(cores), bool) for name, sites in options.fixed_sites.items() if sites}
     for name, own in fixed.items():
         own[first[name] : first[name] + network.node(name).n_neurons] = True
     pinned: list[int] = []

@@ -73,6 +73,26 @@ def test_no_core_is_cut_where_their_number_is_given_or_nothing_fits(keys, told):
         partition(network, small_chip(**keys), Activity.uniform(network), options)
 
 
+@pytest.mark.parametrize("keys, n_cores", [({}, 2), ({"core__max_layers": 1}, None)])
+def test_cores_that_may_not_be_cut_are_numbered_anew(keys, n_cores):
+    network, chip = dense_net(3, 20), small_chip(core__max_neurons=[4] + [16] * 11, **keys)
+    options = Options(partitioner=lambda *_: {"fc1": np.repeat([0, 1], [16, 4])}, n_cores=n_cores,
+                      fixed_sites={"fc1": [(0, 0, 0)]})  # fmt: skip
+    mapping = partition(network, chip, Activity.uniform(network), options)
+    assert mapping.core_of["fc1"].tolist() == [1] * 16 + [0] * 4
+    assert mapping.site_of[0].tolist() == [0, 0, 0]
+
+
+def test_a_layer_without_sites_is_as_one_that_is_not_fixed():
+    network, chip = dense_net(3, 20, 4), small_chip(core__max_neurons=[4] + [24] * 11)
+    cores = np.repeat([0, 1], [21, 3])
+    options = Options(fixed_sites={"fc1": [], "fc2": [(0, 0, 0)]})
+    assert cut_to_sites(network, chip, cores, options).tolist() == [1] * 21 + [0] * 3
+    cores = np.repeat([0, 1], [19, 5])
+    options = Options(fixed_sites={"fc1": [], "fc2": [(1, 0, 0)]})
+    assert cut_to_sites(network, chip, cores, options).tolist() == [1] * 19 + [0] * 5
+
+
 def test_a_mapping_of_another_kind_is_never_cut():
     network, chip = dense_net(3, 20, 4), small_chip(core__max_neurons=[4] + [24] * 11)
     given = Mapping.from_arrays({"fc1": np.zeros(20, int), "fc2": np.zeros(4, int)}, chip.sites[1:2])
