@@ -121,7 +121,11 @@ def _least_traffic(search: Search) -> Iterator[tuple[Partition, np.ndarray | Non
 
 
 def _of_metis(search: Search, best: Partition, most: int) -> tuple[Partition, np.ndarray] | None:
-    """METIS's partition on as many cores, and their sites, made to keep `most` cycles; None where that is not found."""
+    """METIS's partition on as many cores, and their sites, made to keep `most` cycles; None where that is not found.
+
+    It draws from a copy of the random state: where it is not the best, what is found is as without it.
+    """
+    search = search._replace(state=search.state.copy())
     cores = None if best.n_cores == 1 else _cores_by(metis, search, best.n_cores)
     found = None if cores is None else mended(search, cores, _cut(best.unit_of, cores), most)
     return None if found is None or found[0].excess > best.excess else found

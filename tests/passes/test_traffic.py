@@ -173,6 +173,24 @@ def test_within_the_step_of_metis_traffic_is_never_above_that_of_metis(is_found,
     assert hops[1] <= hops[0]
 
 
+def test_where_metis_is_not_the_best_traffic_is_as_without_it(monkeypatch):
+    network, chip, activity = bursty()
+    options, tried = Options(optimise="traffic", n_cores=6, step_limit_us=1000.0), []
+
+    def of_metis(*given):
+        tried.append(found := original(*given))
+        return found and (found[0]._replace(cost=np.inf), found[1])
+
+    original = floorline._of_metis
+    monkeypatch.setattr(floorline, "_of_metis", of_metis)
+    beside = partition(network, chip, activity, options)
+    monkeypatch.setattr(floorline, "_of_metis", lambda *_: None)
+    without = partition(network, chip, activity, options)
+    assert tried[0] is not None
+    assert np.array_equal(beside.site_of, without.site_of)
+    assert all(np.array_equal(beside.core_of[name], without.core_of[name]) for name in network.layers)
+
+
 def test_a_try_with_finer_units_that_needs_too_much_memory_leaves_what_was_found(monkeypatch):
     """The first try of traffic finds nothing that fits, the second is refused."""
     network, chip, activity = bursty()
