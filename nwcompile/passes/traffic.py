@@ -33,7 +33,8 @@ ANNEALINGS: tuple[tuple[int, float, float, int], ...] = (
     # units for each core, rise of the cost when heated, of `WORK`, moves drawn of which the best is tried
     (16, np.inf, 0.1, 1), (16, 0.3, 0.1, 1), (16, 0.1, 0.1, 1), (64, 0.1, 0.2, 1), (1024, 0.05, 0.7, 3),
 )  # fmt: skip
-MENDED: tuple[int, float, float, int] = (1024, 0.0, 0.1, 3)  # the same, of a good start that takes too long
+MENDED: tuple[int, float, float, int] = (1024, 0.0, 0.1, 3)  # the same, of a good start
+NEARLY = 1.02  # of the limit, what such a start may take
 SAME = 0.8  # of what units read, above which smaller ones would not be freer
 MOST_UNITS = 40_000
 FULL = 1 / 64  # of the neurons: less room beside them, a quarter of a first unit in a core, keeps units where they are
@@ -124,16 +125,18 @@ def mended(
 ) -> tuple[Partition, np.ndarray] | None:
     """The given cores int[neuron], placed, then moved by units cut out of `unit_of` while that costs less.
 
-    And their sites, int64[core]. None where they do not keep `most_time`, as `least_traffic` has it, or where tables
-    would be too large.
+    And their sites, int64[core]. None where they do not keep `most_time`, as `least_traffic` has it, where they are
+    far from it to begin with, or where tables would be too large.
     """
     n_cores = int(cores.max()) + 1
+    sites = placed(search, cores, compact_sites(search.chip, n_cores))
+    if step_cycles(*search[:4], cores, sites) > NEARLY * most_time:
+        return None
     each, rise, share, n_drawn = MENDED
     unit_of = _units(search, each * n_cores, unit_of)
     demand, most = _demand(search, unit_of, n_cores, most_time)
     if _table_bytes(demand) > MOST_BYTES:
         return None
-    sites = placed(search, cores, compact_sites(search.chip, n_cores))
     best = _annealed(search, _level(search.chip, unit_of, demand, sites, cores, most), rise, share, n_drawn)
     is_late = step_cycles(*search[:4], best.neuron_core, sites) > most_time
     return None if is_late else (best, sites)
