@@ -25,7 +25,6 @@ def notes(used: np.ndarray, limits: np.ndarray) -> dict[int, str]:
 def noted(mapping: Mapping, network: Network, chip: Chip) -> Mapping:
     """The mapping with `notes` of its cores at their sites, which it must fit."""
     core_of = np.concatenate([mapping.core_of[name] for name in network.layers])
-    held, _ = capacity.account(network, chip, core_of, mapping.n_cores)
-    used = np.stack([held[name] for name in capacity.LIMITS], 1)
+    used = capacity.used_by_core(network, chip, core_of, mapping.n_cores)
     limits = capacity.site_limits(chip)[chip.site_index(mapping.site_of), : used.shape[1]]
     return replace(mapping, note=notes(used, limits))

@@ -8,13 +8,12 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.options import Options
 from nwcompile.passes import capacity
-from nwcompile.passes.partition import PARTITIONERS, partition
+from nwcompile.passes.partition import partition
 from nwcompile.passes.pinned_cores import cut_to_sites
 from nwcompile.passes.place import place
 from tests.chips import small_chip
 from tests.nets import dense_net
-
-METHODS = [m for m in PARTITIONERS if m != "hypergraph"]  # an extra, which cuts as the others do
+from tests.passes.test_partition import METHODS
 
 
 def held(network, chip, mapping) -> np.ndarray:

@@ -207,8 +207,8 @@ def test_fixed_sites_that_cannot_be_are_refused():
     network, chip = dense_net(3, 20, 4), small_chip(core__max_neurons=16)
     activity = Activity.uniform(network)
 
-    def refused(n_cores=None, **fixed):
-        with pytest.raises(OptionError) as error:
+    def refused(kind=OptionError, n_cores=None, **fixed):
+        with pytest.raises(kind) as error:
             partition(network, chip, activity, Options(partitioner="sequential", n_cores=n_cores, fixed_sites=fixed))
         return str(error.value)
 
@@ -225,6 +225,9 @@ def test_fixed_sites_that_cannot_be_are_refused():
     chip = small_chip(core__max_neurons=[4] + [24] * 11)
     assert refused(n_cores=1, fc1=[(1, 0, 0)], fc2=[(0, 1, 0)]) == (
         "fixed_sites: site 0,1,0 of layer 'fc2': its core 0 is fixed at another site already"
+    )
+    assert refused(FitError, n_cores=1, fc1=[(0, 0, 0)]) == (
+        "1 limit exceeded on small\n  neurons  fc1 -> core 0  24 of 4  split fc1 over 6 cores or raise core.max_neurons"
     )
 
 

@@ -151,7 +151,8 @@ def test_a_step_limit_is_kept_where_links_are_what_takes_longest():
     assert step_us(network, chip, activity, kept) <= limit
 
 
-def test_within_the_step_of_metis_traffic_is_never_above_that_of_metis(monkeypatch):
+@pytest.mark.parametrize("kept_steps", [128, 1])
+def test_within_the_step_of_metis_traffic_is_never_above_that_of_metis(kept_steps, monkeypatch):
     """Though the other searches find nothing at all."""
     rng, n = np.random.default_rng(0), 300
     pre, post = (ends.astype(np.int32) for ends in np.nonzero(rng.random((n, n)) < 0.1))
@@ -163,6 +164,7 @@ def test_within_the_step_of_metis_traffic_is_never_above_that_of_metis(monkeypat
     options = Options(partitioner="metis", n_cores=5)
     cut = place(partition(network, chip, activity, options), network, chip, activity, options)
     options = Options(optimise="traffic", n_cores=5, step_limit_us=step_us(network, chip, activity, cut))
+    monkeypatch.setattr(traffic, "KEPT_STEPS", kept_steps)
     monkeypatch.setattr(floorline, "least_traffic", lambda *_: iter(()))
     found = partition(network, chip, activity, options)
     assert step_us(network, chip, activity, found) <= options.step_limit_us
