@@ -125,8 +125,8 @@ def mended(
 ) -> tuple[Partition, np.ndarray] | None:
     """The given cores int[neuron], placed, then moved by units cut out of `unit_of` while that costs less.
 
-    And their sites, int64[core]. The cores stay as given where they keep `most_time`, as `least_traffic` has it, and what
-    is found does not. None where neither does, where they are far from it, or where tables would be too large.
+    And their sites, int64[core]. The cores stay as given where they keep `most_time`, as `least_traffic` has it, and
+    what is found does not. None where neither does, where they are far from it, or where tables would be too large.
     """
     n_cores = int(cores.max()) + 1
     sites = placed(search, cores, compact_sites(search.chip, n_cores))

@@ -59,6 +59,8 @@ def test_two_layers_of_one_core_fixed_apart_both_leave_it():
     options = Options(fixed_sites={"fc2": [(0, 0, 1)], "fc1": [(0, 0, 0)]})
     cores = cut_to_sites(network, chip, np.zeros(24, np.int32), options)
     assert cores.tolist() == [1] * 4 + [2] * 16 + [0] * 2 + [2] * 2
+    options = Options(fixed_sites={"fc1": [(1, 0, 0)], "fc2": [(2, 0, 0)]})  # both hold all of them
+    assert cut_to_sites(network, chip, np.zeros(24, np.int32), options).tolist() == [0] * 20 + [1] * 4
 
 
 @pytest.mark.parametrize("keys, told", [
