@@ -22,7 +22,7 @@ test-long: .venv/installed-test
 # what only a GPU can show; installs nothing: PYTHON=python3 where that one has torch with CUDA, triton and pytest
 test-gpu:
 	@$(PYTHON) -c "import torch; torch.cuda.is_available() or exit(f'make test-gpu needs a GPU, and torch {torch.__version__} finds none')"
-	$(PYTHON) -m pytest -q -rs tests/gpu tests/nn/test_parity.py
+	$(PYTHON) -m pytest -q -rs tests/gpu tests/nn/layers/test_parity.py
 
 # FUZZ damaged files in all, shared out among the readers; the same SEED makes the same files, START goes on with later ones
 fuzz: .venv/installed-test

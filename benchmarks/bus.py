@@ -21,7 +21,7 @@ def main() -> None:
     import numpy as np
 
     from nwcompile import Chip
-    from nwcompile.sim.noc import replay
+    from nwcompile.sim.cycle.noc import replay
 
     print(f"{'cores':>5} {'lanes':>5} {'packets to':>10} {'M transfers/s':>13} {'slots over bound':>16}")
     for n_cores in (16, 64, 128):

@@ -13,9 +13,9 @@ import numpy as np
 import nwcompile as nw
 from benchmarks.nets import program_of, random_net
 from benchmarks.record import median_seconds, save
-from nwcompile.sim.cycle import ChipRun
-from nwcompile.sim.fabric import fabric
-from tests.sim.test_sanafe import dvs_program
+from nwcompile.sim.cycle.noc_tables import fabric
+from nwcompile.sim.cycle.run import ChipRun
+from tests.sim.cycle.test_sanafe import dvs_program
 
 # steps a second of SANA-FE 2.2.9 on another machine: shared/notes/noc-and-chip-simulators.md, 3.4
 NOTED = {"DVS gesture": {"analytic": 119, "flit-exact": 1}, "random 16384": {"analytic": 22, "flit-exact": None}}

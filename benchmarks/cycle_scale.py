@@ -6,7 +6,7 @@ import nwcompile as nw
 from benchmarks.nets import program_of, random_net
 from benchmarks.plot import line_plot
 from benchmarks.record import RESULTS, median_seconds, save
-from nwcompile.sim.noc import replay
+from nwcompile.sim.cycle.noc import replay
 
 CORES = (16, 64, 256, 1024, 4096)
 PER_CORE = {"neurons": 32, "fan_out": 8, "active": 0.05}

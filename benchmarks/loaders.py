@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.record import save
 from nwcompile import nn
 from nwcompile.nn import data
-from nwcompile.nn.scan import scan_loop
+from nwcompile.nn.ops.scan import scan_loop
 
 STEP_US = 1000
 DELTA = 0.1

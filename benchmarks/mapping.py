@@ -40,13 +40,13 @@ from benchmarks.mapping_nets import NETS, Net
 from benchmarks.plot import line_plot
 from benchmarks.record import RESULTS, commit, save, write
 from nwcompile.cost.compare import measured_figures, predicted_figures
-from nwcompile.cost.traffic import count_events, link_flits
-from nwcompile.cost.work import work
+from nwcompile.cost.time.work import work
+from nwcompile.cost.traffic.events import count_events, link_flits
 from nwcompile.ir.artifact import write_files
-from nwcompile.passes.partition import PARTITIONERS, partition
-from nwcompile.passes.place import PLACERS, place
-from nwcompile.passes.visiting import spread_evenly
-from nwcompile.report.sanafe import sanafe_files
+from nwcompile.passes.emit.visit_order import spread_evenly
+from nwcompile.passes.partition.partition import PARTITIONERS, partition
+from nwcompile.passes.place.place import PLACERS, place
+from nwcompile.report.export.sanafe import sanafe_files
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
 SNEAP_SEEDS = range(5)

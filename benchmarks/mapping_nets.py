@@ -18,10 +18,10 @@ import numpy as np
 import nwcompile as nw
 from benchmarks.nets import random_net
 from nwcompile.ir.activity import Activity
-from nwcompile.passes.emit import emit
-from nwcompile.passes.partition import partition
-from nwcompile.passes.schedule import schedule
-from tests.sim.test_sanafe import dvs_program
+from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.partition.partition import partition
+from nwcompile.passes.prepare.schedule import schedule
+from tests.sim.cycle.test_sanafe import dvs_program
 
 NO_AXON_LIMITS = {"core.max_in_axons": None, "core.max_out_axons": None, "core.synapse_bits": None}
 POPULATIONS = {  # cells, spikes a second

@@ -51,7 +51,7 @@ def ours(k: int, n_vcs: int, load: float, cycles: int, repeats: int) -> dict:
     import numpy as np
 
     import nwcompile as nw
-    from nwcompile.sim.noc import replay
+    from nwcompile.sim.cycle.noc import replay
 
     keys = {"noc.columns": k, "noc.rows": k, "noc.virtual_channels": n_vcs}
     chip = nw.Chip.load("mesh_spec").replace(keys)

@@ -26,7 +26,7 @@ import torch.multiprocessing as mp
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.record import save
 from nwcompile import nn
-from nwcompile.nn.pipeline import TimePipeline
+from nwcompile.nn.distributed.pipeline import TimePipeline
 
 CHUNKS = (1, 2, 4, 8, 16, 32, 64)
 N_SAMPLES, N_NEURONS, N_LAYERS = 8, 256, 4

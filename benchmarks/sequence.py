@@ -23,9 +23,9 @@ from benchmarks.record import save, show
 from benchmarks.sequence_peers import BETA, THRESHOLD, installed, peers
 from nwcompile import nn
 from nwcompile.errors import BackendError
-from nwcompile.nn.device import torch_device
-from nwcompile.nn.scan import FORMS, Neurons, fire, scan
-from nwcompile.nn.surrogate import atan
+from nwcompile.nn.layers.surrogate import atan
+from nwcompile.nn.ops.device import torch_device
+from nwcompile.nn.ops.scan import FORMS, Neurons, fire, scan
 
 FAMILIES = {"lif": (nn.LIFSynapse, nn.LIFLayer), "h1v1": (nn.H1v1Synapse, nn.H1v1Layer),
             "h1v2": (nn.H1v2Synapse, nn.H1v2Layer)}  # fmt: skip

@@ -17,8 +17,8 @@ import torch
 from benchmarks import sequence
 from benchmarks.sequence_peers import peers
 from nwcompile import nn
-from nwcompile.nn.fused import fire_weighed
-from nwcompile.nn.scan import FORMS, fire, scan
+from nwcompile.nn.ops.fused import fire_weighed
+from nwcompile.nn.ops.scan import FORMS, fire, scan
 
 PEERS = ("eager torch", "spikingjelly")
 N_SAMPLES, N_STEPS = 10, 500

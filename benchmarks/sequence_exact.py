@@ -22,8 +22,8 @@ from benchmarks.record import save
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from nwcompile.nn.scan import Neurons, fire, scan
-from nwcompile.nn.surrogate import atan
+from nwcompile.nn.layers.surrogate import atan
+from nwcompile.nn.ops.scan import Neurons, fire, scan
 
 SHAPES = ((10, 500, 512), (10, 500, 4096), (10, 500, 16384))  # B, T, N of the published comparison
 LOOP = (128, 1000, 128)  # with weights from the layer to itself
@@ -71,7 +71,7 @@ def medians(calls: Calls, repeats: int) -> dict[str, float]:
 
 def contenders(shape: tuple[int, int, int], is_loop: bool, device: torch.device) -> Calls:
     """Calls that give the spikes of a layer, in float and in integers, and its products."""
-    from nwcompile.sim.cuda.inference import Inference
+    from nwcompile.sim.sequence.cuda.inference import Inference
 
     (n_samples, n_steps, n), rng = shape, np.random.default_rng(0)
     weight, back = (rng.integers(-127, 128, (n, n), np.int8) for _ in range(2))

@@ -26,8 +26,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.record import median_seconds, save
 from benchmarks.sequence_peers import BETA, PEERS, THRESHOLD, installed
-from nwcompile.nn.scan import Neurons, fire, scan
-from nwcompile.nn.surrogate import atan
+from nwcompile.nn.layers.surrogate import atan
+from nwcompile.nn.ops.scan import Neurons, fire, scan
 
 N_SAMPLES, N_NEURONS = 4, 512
 COMPILED = (10, 50, 512)

@@ -11,23 +11,23 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
-from nwcompile.passes.binding import noted
-from nwcompile.passes.check import check, estimate, unmapped_violations
-from nwcompile.passes.emit import emit
-from nwcompile.passes.normalize import normalize
-from nwcompile.passes.one_sign import one_sign
-from nwcompile.passes.partition import method_warnings, partition, result_warnings
-from nwcompile.passes.place import place
-from nwcompile.passes.quantize import Quantized, quantize
-from nwcompile.passes.schedule import schedule
-from nwcompile.passes.smallest_change import smallest_change
-from nwcompile.passes.step_limit import verify_step_time
-from nwcompile.passes.unipolar import unipolar
-from nwcompile.passes.visiting import spread_evenly
-from nwcompile.passes.widths import with_widths
-from nwcompile.passes.zeros import drop_zeros
+from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.emit.visit_order import spread_evenly
+from nwcompile.passes.fit.binding import noted
+from nwcompile.passes.fit.check import check, estimate, unmapped_violations
+from nwcompile.passes.partition.floorline.step_limit import verify_step_time
+from nwcompile.passes.partition.partition import method_warnings, partition, result_warnings
+from nwcompile.passes.partition.suggest_fit import smallest_change
+from nwcompile.passes.place.place import place
+from nwcompile.passes.prepare.drop_signs import unipolar
+from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.prepare.prune_zeros import drop_zeros
+from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.passes.prepare.split_signs import one_sign
+from nwcompile.passes.prepare.weight_bits import with_widths
+from nwcompile.passes.quantize.quantize import Quantized, quantize
 from nwcompile.sim.inputs import prepare, verify_counts
-from nwcompile.sim.sequence import record
+from nwcompile.sim.sequence.run import record
 
 DEFAULTS = Options()
 NO_CALIBRATION = (

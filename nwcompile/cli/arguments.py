@@ -4,7 +4,7 @@ import argparse
 import tomllib
 from dataclasses import fields
 
-from nwcompile.cli.bits_file import read_bits
+from nwcompile.cli.inputs.bits_file import read_bits
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS
 from nwcompile.ir import options as choices
@@ -180,7 +180,7 @@ def _export(parser: Parser) -> None:
 
 
 def _noc(parser: Parser) -> None:
-    from nwcompile.sim.noc import PATTERNS  # not for every verb: it loads Numba
+    from nwcompile.sim.cycle.noc import PATTERNS  # not for every verb: it loads Numba
 
     _chip(parser, required=True)
     parser.add_argument("--trace-in", metavar="PACKETS.csv", help="packets: columns time, src, dst, size (in flits)")
@@ -267,8 +267,8 @@ def _backend(parser: Parser, default: str) -> None:
 
 
 def _options(parser: Parser) -> None:
-    from nwcompile.passes.partition import PARTITIONERS
-    from nwcompile.passes.place import PLACERS
+    from nwcompile.passes.partition.partition import PARTITIONERS
+    from nwcompile.passes.place.place import PLACERS
 
     add, default = parser.add_argument, Options()
     add("--seed", type=_whole, metavar="N", help=f"of all that is searched at random (default: {default.seed})")

@@ -6,13 +6,13 @@ from argparse import Namespace
 import numpy as np
 
 from nwcompile.cli.arguments import options_of
-from nwcompile.cli.bits_file import bits_text
-from nwcompile.cli.data import Data, data_of, read_data, read_labels
-from nwcompile.cli.load import check_usage, chip_of, is_program, network_of, writable_file
+from nwcompile.cli.inputs.bits_file import bits_text
+from nwcompile.cli.inputs.data import Data, data_of, read_data, read_labels
+from nwcompile.cli.inputs.load import check_usage, chip_of, is_program, network_of, writable_file
 from nwcompile.cli.text import as_json, table
 from nwcompile.errors import ModelError, OptionError, printable
 from nwcompile.ir.artifact import write_files
-from nwcompile.passes.narrowest import Narrowed, narrowest
+from nwcompile.passes.quantize.bit_width_search import Narrowed, narrowest
 from nwcompile.sim.accuracy import check_labels
 
 CALIBRATION_SHARE = 0.2  # of the samples, where no others are given to calibrate with

@@ -3,9 +3,9 @@
 from argparse import Namespace
 
 from nwcompile.cli.compile import predict, program_for
-from nwcompile.cli.load import check_usage
+from nwcompile.cli.inputs.load import check_usage
 from nwcompile.cli.text import as_json
-from nwcompile.report.collect import collect
+from nwcompile.report.json.collect import collect
 from nwcompile.report.quantization import quantization_lines
 from nwcompile.report.text import fit_table
 

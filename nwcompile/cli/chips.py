@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from nwcompile.cli.load import chip_of
+from nwcompile.cli.inputs.load import chip_of
 from nwcompile.cli.text import as_json, table
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip

@@ -6,12 +6,12 @@ import numpy as np
 
 from nwcompile.cli.arguments import options_of
 from nwcompile.cli.cores import cores, cores_text
-from nwcompile.cli.data import Data, read_data
-from nwcompile.cli.load import chip_of, is_program, network_of, program_of, writable
+from nwcompile.cli.inputs.data import Data, read_data
+from nwcompile.cli.inputs.load import chip_of, is_program, network_of, program_of, writable
 from nwcompile.cli.progress import Progress
 from nwcompile.cli.text import as_json
 from nwcompile.cost.energy import energy_pj
-from nwcompile.cost.traffic import count_events, link_flits
+from nwcompile.cost.traffic.events import count_events, link_flits
 from nwcompile.errors import OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.activity import Activity
@@ -20,7 +20,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report import files
-from nwcompile.report.collect import collect
+from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 
 

@@ -2,7 +2,7 @@
 
 from nwcompile.cli.text import count, table
 from nwcompile.cost.summary import LIMIT_OF
-from nwcompile.cost.traffic import resources
+from nwcompile.cost.traffic.events import resources
 from nwcompile.ir.program import Program
 
 

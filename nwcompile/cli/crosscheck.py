@@ -9,8 +9,8 @@ from dataclasses import asdict
 import numpy as np
 
 from nwcompile.cli.compile import program_for
-from nwcompile.cli.data import data_of
-from nwcompile.cli.load import check_usage, model_network
+from nwcompile.cli.inputs.data import data_of
+from nwcompile.cli.inputs.load import check_usage, model_network
 from nwcompile.cli.text import as_json, table
 from nwcompile.errors import OptionError
 from nwcompile.ir.program import Program

@@ -4,13 +4,13 @@ from argparse import Namespace
 
 import numpy as np
 
-from nwcompile.cli.data import Data, read_data
-from nwcompile.cli.load import program_of, writable
+from nwcompile.cli.inputs.data import Data, read_data
+from nwcompile.cli.inputs.load import program_of, writable
 from nwcompile.cli.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
-from nwcompile.report.sanafe import note, sanafe_files
+from nwcompile.report.export.sanafe import note, sanafe_files
 from nwcompile.sim.inputs import prepare
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from nwcompile.cli.load import chip_of
+from nwcompile.cli.inputs.load import chip_of
 from nwcompile.cli.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_bytes
-from nwcompile.sim.noc import load, replay
+from nwcompile.sim.cycle.noc import load, replay
 
 COLUMNS = ("time", "src", "dst", "size")
 

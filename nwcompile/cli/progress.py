@@ -12,8 +12,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
-from nwcompile.passes.place import routed_cost
-from nwcompile.passes.quantize import Quantized
+from nwcompile.passes.place.place import routed_cost
+from nwcompile.passes.quantize.quantize import Quantized
 from nwcompile.report.text import improved, stage_line
 
 STAGES = ("estimate", "normalize", "schedule", "quantize", "calibrate", "partition", "place", "check", "emit")

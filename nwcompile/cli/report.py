@@ -4,9 +4,9 @@ import time
 from argparse import Namespace
 from math import inf
 
-from nwcompile.cli.data import data_of
 from nwcompile.cli.evaluate import measured
-from nwcompile.cli.load import no_nir_flags, program_of, writable
+from nwcompile.cli.inputs.data import data_of
+from nwcompile.cli.inputs.load import no_nir_flags, program_of, writable
 from nwcompile.cli.text import as_json
 from nwcompile.cli.trace import check_flags, check_times, write_trace
 from nwcompile.cost.compare import measured_figures, moved, predicted_figures

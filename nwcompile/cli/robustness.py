@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import numpy as np
 
-from nwcompile.cli.data import read_data
-from nwcompile.cli.load import program_of
+from nwcompile.cli.inputs.data import read_data
+from nwcompile.cli.inputs.load import program_of
 from nwcompile.cli.text import as_json, count, table
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation

@@ -6,11 +6,11 @@ import numpy as np
 
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.cores import cores, cores_text, site_text
-from nwcompile.cli.load import check_usage
+from nwcompile.cli.inputs.load import check_usage
 from nwcompile.cli.text import as_json, ranges, table
 from nwcompile.cost.summary import LIMIT_OF
+from nwcompile.ir.noc.routing import hops
 from nwcompile.ir.program import Program
-from nwcompile.ir.routing import hops
 
 REGISTERS = ("threshold", "decay_u", "decay_v", "bias", "bias_u", "refractory", "reset_value", "v_min")
 MODES = ("reset", "reset_timing", "strict", "spikes", "fires")

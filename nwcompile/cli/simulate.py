@@ -7,18 +7,18 @@ from dataclasses import fields
 
 import numpy as np
 
-from nwcompile.cli.data import data_of
-from nwcompile.cli.load import network_of, no_nir_flags, program_of, writable_file
+from nwcompile.cli.inputs.data import data_of
+from nwcompile.cli.inputs.load import network_of, no_nir_flags, program_of, writable_file
 from nwcompile.cli.text import as_json, count, table
 from nwcompile.cli.trace import check_flags, check_times, write_trace
-from nwcompile.cost.phases import phases
+from nwcompile.cost.time.phases import phases
 from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.report.bus import collect_bus
-from nwcompile.report.collect import collect, real_time
-from nwcompile.report.profile import collect_messages
+from nwcompile.report.json.collect import collect, real_time
+from nwcompile.report.json.profile import collect_messages
 from nwcompile.report.text import profile_lines
 from nwcompile.sim import simulate
 

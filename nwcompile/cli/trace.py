@@ -3,11 +3,11 @@
 from argparse import Namespace
 from pathlib import Path
 
-from nwcompile.cli.load import writable_file
+from nwcompile.cli.inputs.load import writable_file
 from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
-from nwcompile.report.trace import STEPS, trace
+from nwcompile.report.export.perfetto import STEPS, trace
 from nwcompile.sim import simulate
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
-from nwcompile.cost.traffic import count_events, link_flits
-from nwcompile.cost.work import link_busy, work
+from nwcompile.cost.time.work import link_busy, work
+from nwcompile.cost.traffic.events import count_events, link_flits
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program

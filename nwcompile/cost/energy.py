@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from nwcompile.cost.work import n_events
+from nwcompile.cost.time.work import n_events
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import Energy
 

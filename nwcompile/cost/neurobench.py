@@ -26,8 +26,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from nwcompile.cost.traffic import synapse_bits
-from nwcompile.cost.wiring import synapse_count
+from nwcompile.cost.traffic.events import synapse_bits
+from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.critical import CriticalPath, critical_paths
 from nwcompile.cost.energy import energy_pj
-from nwcompile.cost.floorline import Floorline, floorline, tightness
-from nwcompile.cost.fork import Sending, compare_multicast
-from nwcompile.cost.layers import synops_into
-from nwcompile.cost.messages import LinkLoad, congested_links
 from nwcompile.cost.multi_spike import MultiSpikes, multi_spikes
-from nwcompile.cost.phases import Phases, phases
-from nwcompile.cost.traffic import count_events, link_flits, resources
+from nwcompile.cost.time.critical_path import CriticalPath, critical_paths
+from nwcompile.cost.time.floorline import Floorline, floorline, tightness
+from nwcompile.cost.time.layers import synops_into
+from nwcompile.cost.time.message_latency import LinkLoad, congested_links
+from nwcompile.cost.time.phases import Phases, phases
+from nwcompile.cost.traffic.events import count_events, link_flits, resources
+from nwcompile.cost.unicast_vs_tree import Sending, compare_multicast
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program

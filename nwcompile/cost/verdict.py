@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.destinations import core_pairs
 from nwcompile.cost.energy import energy_pj
-from nwcompile.cost.traffic import count_events, link_flits
-from nwcompile.cost.work import Work, work
+from nwcompile.cost.time.work import Work, work
+from nwcompile.cost.traffic.destinations import core_pairs
+from nwcompile.cost.traffic.events import count_events, link_flits
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.noc.routing import ways
 from nwcompile.ir.program import Program
-from nwcompile.ir.routing import ways
-from nwcompile.kernels import cpu_traffic
+from nwcompile.kernels.mapping import traffic
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,5 +85,5 @@ def _trees(program: Program, activity: Activity) -> tuple[int, int]:
         of = axons.offset[first : first + network.node(name).n_neurons + 1]
         count = activity.counts[name].sum(0, dtype=np.int64)
         seen[:] = -1
-        cpu_traffic.count_trees(count, of, axon_pair, is_remote, offset, link, seen, total)
+        traffic.count_trees(count, of, axon_pair, is_remote, offset, link, seen, total)
     return int(total[0]), int(total[1])

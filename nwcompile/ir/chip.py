@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
-from nwcompile.ir.bus import MESH_KEYS, SEGMENTED_BUS, link_count, longest_transfer_cycles
 from nwcompile.ir.chip_base import on_base
 from nwcompile.ir.chip_check import (
     LARGEST_CORE_COUNT,
@@ -42,7 +41,8 @@ from nwcompile.ir.chip_sections import (
     Weights,
 )
 from nwcompile.ir.neuron import FixedPoint
-from nwcompile.ir.routing import Grid, between_chips, grid
+from nwcompile.ir.noc.bus import MESH_KEYS, SEGMENTED_BUS, link_count, longest_transfer_cycles
+from nwcompile.ir.noc.routing import Grid, between_chips, grid
 
 PACKAGE = Path(__file__).resolve().parent.parent
 HWMODELS = PACKAGE / "hwmodels" if (PACKAGE / "hwmodels").is_dir() else PACKAGE.parent / "hwmodels"
@@ -176,7 +176,7 @@ class Chip:
 
     @property
     def is_bus(self) -> bool:
-        """Whether cores are joined by a segmented bus (nwcompile/ir/bus.py), not by routers."""
+        """Whether cores are joined by a segmented bus (nwcompile/ir/noc/bus.py), not by routers."""
         return self.noc.topology == SEGMENTED_BUS
 
     @property

@@ -8,10 +8,10 @@ from dataclasses import MISSING, fields
 from typing import Any, get_args, get_origin
 
 from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
-from nwcompile.ir.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_BUS, longest_transfer_cycles
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS
-from nwcompile.ir.routing import ROUTINGS, grid
+from nwcompile.ir.noc.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_BUS, longest_transfer_cycles
+from nwcompile.ir.noc.routing import ROUTINGS, grid
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "noc.multicast": ("unicast", "tree"),

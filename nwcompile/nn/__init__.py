@@ -2,17 +2,24 @@
 
 from importlib import import_module
 
-from nwcompile.nn import data, losses, metrics, surrogate
-from nwcompile.nn.busiest import busiest_core_loss, spikes_of
-from nwcompile.nn.h1 import H1v1Frontend, H1v1Layer, H1v1Synapse, H1v2Frontend, H1v2Layer, H1v2Synapse
-from nwcompile.nn.inject import inject_mismatch
-from nwcompile.nn.lif import LIFLayer, LIFSynapse
-from nwcompile.nn.losses import SignAnnealing, firing_rate_target_mse_loss, topology_loss, weight_magnitude_loss
-from nwcompile.nn.prepare import prepare_net
-from nwcompile.nn.pruning import finish_pruning, prune
-from nwcompile.nn.quantized import QuantizedNetwork
-from nwcompile.nn.quantized_relu import QuantizedReLU
-from nwcompile.nn.sequential import Sequential
+from nwcompile.nn import data
+from nwcompile.nn.layers import surrogate
+from nwcompile.nn.layers.h1 import H1v1Frontend, H1v1Layer, H1v1Synapse, H1v2Frontend, H1v2Layer, H1v2Synapse
+from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
+from nwcompile.nn.layers.prepare import prepare_net
+from nwcompile.nn.layers.quantized_relu import QuantizedReLU
+from nwcompile.nn.layers.sequential import Sequential
+from nwcompile.nn.qat.network import QuantizedNetwork
+from nwcompile.nn.training import losses, metrics
+from nwcompile.nn.training.busiest_core import busiest_core_loss, spikes_of
+from nwcompile.nn.training.inject import inject_mismatch
+from nwcompile.nn.training.losses import (
+    SignAnnealing,
+    firing_rate_target_mse_loss,
+    topology_loss,
+    weight_magnitude_loss,
+)
+from nwcompile.nn.training.pruning import finish_pruning, prune
 
 __all__ = [
     "H1v1Frontend",

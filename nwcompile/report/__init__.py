@@ -11,8 +11,8 @@ from types import ModuleType
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report.collect import collect
-from nwcompile.report.html import render_html
+from nwcompile.report.html.page import render_html
+from nwcompile.report.json.collect import collect
 
 
 def report(program: Program, run: Run, path, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None) -> dict:

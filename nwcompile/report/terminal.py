@@ -1,6 +1,6 @@
 """Terminal: all that is shown of a report, from the content of report.json."""
 
-from nwcompile.report.neurobench import neurobench_lines
+from nwcompile.report.json.neurobench import neurobench_lines
 from nwcompile.report.quantization import quantization_lines
 from nwcompile.report.text import fit_table, layer_table, profile_lines, unknown
 

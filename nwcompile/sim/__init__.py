@@ -4,8 +4,8 @@ from nwcompile.errors import BackendError, OptionError, unknown_choice
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.sim.cycle.overload import verify_backend
 from nwcompile.sim.inputs import prepare
-from nwcompile.sim.overload import verify_backend
 
 BACKENDS = ("reference", "cycle", "sequence")
 DEVICES = ("cpu", "cuda")
@@ -46,7 +46,7 @@ def simulate(
                 f"a network that is not compiled runs on backend 'reference', device 'cpu', window 'aligned' only, "
                 f"not {backend!r}, {device!r}, {window!r}; compile it for a chip first"
             )
-        from nwcompile.sim.reference import run_network
+        from nwcompile.sim.reference.run import run_network
 
         inputs, _, n_steps = prepare(model, x, steps)
         return run_network(model, inputs, n_steps, record == "all")
@@ -57,7 +57,7 @@ def simulate(
         raise BackendError(f"backend {backend!r} has no CUDA kernels; use backend='sequence', or device='cpu'")
     inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike)
     if record == "totals":
-        from nwcompile.sim.totals import run_totals
+        from nwcompile.sim.cycle.totals import run_totals
 
         return run_totals(model, inputs, n_steps, window, profile)
     more = (flight_steps,) if profile else (device,) if backend == "sequence" else ()
@@ -66,9 +66,9 @@ def simulate(
 
 def _backend(name: str):
     if name == "reference":
-        from nwcompile.sim.reference import run_program
+        from nwcompile.sim.reference.run import run_program
     elif name == "cycle":
-        from nwcompile.sim.cycle import run_program
+        from nwcompile.sim.cycle.run import run_program
     else:
-        from nwcompile.sim.sequence import run_program
+        from nwcompile.sim.sequence.run import run_program
     return run_program

@@ -9,8 +9,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.sim import BACKENDS, simulate
+from nwcompile.sim.cycle.overload import verify_backend
 from nwcompile.sim.float_difference import FloatDifference, check_network, float_difference
-from nwcompile.sim.overload import verify_backend
 
 AGAINST = ("float", *BACKENDS)
 

@@ -29,7 +29,7 @@ from numbers import Real
 
 import numpy as np
 
-from nwcompile.cost.wiring import synapse_count
+from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import OptionError, shown
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.connection import Connection, Conv2d, Sparse

@@ -11,8 +11,8 @@ import pytest
 import nwcompile as nw
 from nwcompile.cli.progress import STAGES
 from nwcompile.errors import unknown_choice
-from nwcompile.passes.partition import PARTITIONERS
-from nwcompile.passes.place import PLACERS
+from nwcompile.passes.partition.partition import PARTITIONERS
+from nwcompile.passes.place.place import PLACERS
 
 COMPILE = "compile toy:make --chip tiny --calibration data.npz"
 

@@ -7,7 +7,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.cli.arguments import parse
-from nwcompile.cli.load import neuron_of
+from nwcompile.cli.inputs.load import neuron_of
 from nwcompile.errors import unknown_choice
 from nwcompile.sim import simulate
 from tests.frontend.graphs import graph, inputs, lif, linear, outputs

@@ -7,7 +7,7 @@ import pytest
 
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.program import Program
-from nwcompile.passes.emit import emit
+from nwcompile.passes.emit.emit import emit
 
 
 @pytest.fixture

@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nwcompile.cost.traffic import build_axons, flat_cores
+from nwcompile.cost.traffic.events import build_axons, flat_cores
 from nwcompile.cost.verdict import verdict
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.noc.routing import ways
 from nwcompile.ir.program import Program
-from nwcompile.ir.routing import ways
-from nwcompile.passes.schedule import schedule
+from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
 from tests.chips import small_chip
 from tests.nets import dense_net
-from tests.sim.test_sanafe import dvs_program
+from tests.sim.cycle.test_sanafe import dvs_program
 
 PARTS = (1, 4, 16, 16, 4, 1)  # cores of each layer
 

@@ -16,8 +16,8 @@ from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.passes.emit import emit
-from nwcompile.passes.schedule import schedule
+from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.prepare.schedule import schedule
 from tests.frontend.graphs import conv, cuba, graph, if_node, inputs, lif, linear, one_layer, outputs, weights
 from tests.frontend.lava_files import LOIHI, NEURON, dense, pool, write
 from tests.fuzz.trees import read_tree

@@ -9,11 +9,11 @@ if not torch.cuda.is_available():
     pytest.skip("no GPU that torch can use", allow_module_level=True)
 
 from nwcompile import nn
-from nwcompile.kernels import gpu_lif
-from nwcompile.nn import gpu, ops
-from nwcompile.nn.fused import fire_weighed
-from nwcompile.nn.scan import FORMS, Neurons, fire, has_kernel, scan, scan_loop
-from nwcompile.nn.surrogate import SURROGATES, atan
+from nwcompile.kernels.gpu import lif
+from nwcompile.nn.layers.surrogate import SURROGATES, atan
+from nwcompile.nn.ops import gpu, torch_ops
+from nwcompile.nn.ops.fused import fire_weighed
+from nwcompile.nn.ops.scan import FORMS, Neurons, fire, has_kernel, scan, scan_loop
 
 FAMILIES = {"lif": (nn.LIFSynapse, nn.LIFLayer), "h1v1": (nn.H1v1Synapse, nn.H1v1Layer),
             "h1v2": (nn.H1v2Synapse, nn.H1v2Layer)}  # fmt: skip
@@ -124,7 +124,7 @@ def test_no_length_compiles_anew():
         current = torch.randn(3, n_steps, 48, device="cuda", requires_grad=True)
         scan(current, n.cleared(current), n)[0].sum().backward()
         fire(current.detach(), n.cleared(current), n, "bits")
-        built = [sum(len(c[0]) for c in k.device_caches.values()) for k in (gpu_lif.lif_forward, gpu_lif.lif_backward)]
+        built = [sum(len(c[0]) for c in k.device_caches.values()) for k in (lif.lif_forward, lif.lif_backward)]
         if n_steps == 64:
             before = built
     assert built == before
@@ -147,16 +147,16 @@ def test_operations_pass_torchs_own_check(recurrent):
     n, current = neurons(7, recurrent), torch.randn(3, 10, 7, device="cuda", requires_grad=True)
     state, rule = n.cleared(current), ("zero", True, False, "triangular", 1.0)
     given = current, state, n.beta, n.threshold, n.w_rec
-    torch.library.opcheck(ops.lif_scan, (*given, *rule))
+    torch.library.opcheck(torch_ops.lif_scan, (*given, *rule))
     current = current.detach()
     out = gpu.forward(current, *given[1:], *rule[:2])
     rest = current, *out[:2], *given[1:], *rule
-    torch.library.opcheck(ops.lif_scan_backward, (out[0], None, None, *rest, True))
+    torch.library.opcheck(torch_ops.lif_scan_backward, (out[0], None, None, *rest, True))
     if not recurrent:
-        torch.library.opcheck(ops.lif_fire, (current, state, n.beta, n.threshold, "zero", True, "bits"))
+        torch.library.opcheck(torch_ops.lif_fire, (current, state, n.beta, n.threshold, "zero", True, "bits"))
         weight = torch.randn(7, 7, device="cuda")
         given = current, weight, state, n.beta, n.threshold
-        torch.library.opcheck(ops.lif_fire_weighed, (*given, "zero", True, "bits", 10))
+        torch.library.opcheck(torch_ops.lif_fire_weighed, (*given, "zero", True, "bits", 10))
 
 
 @pytest.mark.filterwarnings("ignore")  # of inductor, about precision and deprecated names

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 if not torch.cuda.is_available():
     pytest.skip("no GPU that torch can use", allow_module_level=True)
 
-from tests.nn.test_tutorial import FAMILIES, net_of, spikes, tutorial  # noqa: F401
+from tests.nn.layers.test_tutorial import FAMILIES, net_of, spikes, tutorial  # noqa: F401
 
 FUNCTIONS = ("benchmark_inference_ms", "random_data", "train_one_step", "get_time")
 

@@ -6,4 +6,4 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("no GPU that torch can use", allow_module_level=True)
 
-from tests.kernels.interpreted_weigh import *  # noqa: F403
+from tests.kernels.gpu.interpreted_spike_matmul import *  # noqa: F403

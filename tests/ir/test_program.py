@@ -9,7 +9,7 @@ import nwcompile as nw
 from nwcompile.errors import ArtifactError, ModelError
 from nwcompile.ir import artifact
 from nwcompile.ir.activity import Activity
-from nwcompile.passes.emit import emit
+from nwcompile.passes.emit.emit import emit
 from tests.nets import FIXED, conv_net, dense_net, feed_forward
 
 

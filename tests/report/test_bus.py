@@ -8,13 +8,13 @@ import pytest
 from nwcompile import cli
 from nwcompile.cost.bus import bus_use
 from nwcompile.report.bus import collect_bus
-from nwcompile.report.collect import collect
-from nwcompile.report.html import render_html
+from nwcompile.report.html.page import render_html
+from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 from tests.buses import bus_chip
 from tests.chips import small_chip
-from tests.sim.test_bus import FREE, busy_program, pairs_program
+from tests.sim.cycle.test_bus import FREE, busy_program, pairs_program
 
 
 def crossing():

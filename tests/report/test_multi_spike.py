@@ -9,10 +9,10 @@ from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from nwcompile.passes.emit import emit
-from nwcompile.passes.schedule import schedule
+from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report import report
-from nwcompile.report.collect import collect
+from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 from tests.chips import small_chip

@@ -6,8 +6,8 @@ import numpy as np
 
 import nwcompile as nw
 from nwcompile.cli.compile import predict
-from nwcompile.report.collect import collect
-from nwcompile.report.html import render_html
+from nwcompile.report.html.page import render_html
+from nwcompile.report.json.collect import collect
 from nwcompile.report.quantization import overflow_notes, quantization_lines
 from nwcompile.report.terminal import render_text
 from tests.report.programs import run_of, three_cores

@@ -8,13 +8,13 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.errors import ArtifactError, ModelError
-from nwcompile.report.collect import collect
-from nwcompile.report.html import render_html
+from nwcompile.report.html.page import render_html
+from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.sim.crosscheck import Crosscheck, Difference
 from tests.chips import small_chip
 from tests.report.programs import chip_without, run_of, three_cores
-from tests.sim.test_multicast import spread
+from tests.sim.cycle.test_multicast import spread
 
 KEYS = [
     "verdict", "report_schema", "fits", "chip", "run", "fit", "time", "bottleneck", "advice", "steps", "floorline",

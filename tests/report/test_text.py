@@ -3,7 +3,7 @@
 import pytest
 
 from nwcompile.ir.activity import Activity
-from nwcompile.report.collect import collect
+from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.report.text import (
     bottleneck,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nwcompile.cost.floorline import floorline
-from nwcompile.cost.traffic import link_flits
+from nwcompile.cost.time.floorline import floorline
+from nwcompile.cost.traffic.events import link_flits
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
@@ -14,7 +14,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import crosscheck
-from nwcompile.sim.sequence import record
+from nwcompile.sim.sequence.run import record
 from tests.nets import FIXED
 from tests.random_programs import inputs, programs
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from nwcompile import flow
-from nwcompile.cost.floorline import floorline
-from nwcompile.cost.traffic import link_flits
+from nwcompile.cost.time.floorline import floorline
+from nwcompile.cost.traffic.events import link_flits
 from nwcompile.errors import BackendError, FitError, ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense
@@ -14,8 +14,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
-from nwcompile.passes.emit import emit
-from nwcompile.passes.schedule import schedule
+from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import crosscheck
 from tests.chips import small_chip

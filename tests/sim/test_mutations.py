@@ -15,21 +15,21 @@ AGREE = [
     "tests/sim/test_backends_agree.py::test_backends_agree_on_spikes_states_and_counters",
 ]
 MUTATIONS = {
-    "strict comparison": ("cpu_neuron.py", "above = v > threshold if strict", "above = v >= threshold if strict"),
+    "strict comparison": ("cores/neuron.py", "above = v > threshold if strict", "above = v >= threshold if strict"),
     "rounding of the decay": (
-        "cpu_neuron.py",
+        "cores/neuron.py",
         "return kept if x >= 0 else -kept",
         "return kept if x >= 0 else -kept - 1",
     ),
-    "edge of the wrap": ("cpu_neuron.py", "if x <= -half:", "if x < -half:"),
-    "refractory count": ("cpu_neuron.py", "frozen = since < r.refractory", "frozen = since <= r.refractory"),
-    "delay slot": ("cpu_synapse.py", "(now + c.delay[e]) % acc", "(now + c.delay[e] + 1) % acc"),
-    "padding of a tap": ("cpu_synapse.py", "row + g[12] - a * g[14]", "row + g[12] + a * g[14]"),
-    "messages of several spikes": ("cpu_cycle.py", "axons.leaves[j, c] * times", "axons.leaves[j, c]"),
-    "all of a repeated spike": ("cpu_cycle.py", "-1, j, count, micro", "-1, j, count // times, micro"),
-    "repeats of an input": ("cpu_cycle.py", "box.left[a] = times", "box.left[a] = 1"),
-    "neurons that sleep": ("cpu_neuron.py", "return s.u[k] == 0 and s.v[k] == 0", "return s.v[k] == 0"),
-    "visit of idle neurons": ("cpu_cycle.py", "is_updated = touched or not is_at_rest", "is_updated = not is_at_rest"),
+    "edge of the wrap": ("cores/neuron.py", "if x <= -half:", "if x < -half:"),
+    "refractory count": ("cores/neuron.py", "frozen = since < r.refractory", "frozen = since <= r.refractory"),
+    "delay slot": ("cores/synapse.py", "(now + c.delay[e]) % acc", "(now + c.delay[e] + 1) % acc"),
+    "padding of a tap": ("cores/synapse.py", "row + g[12] - a * g[14]", "row + g[12] + a * g[14]"),
+    "messages of several spikes": ("cycle.py", "axons.leaves[j, c] * times", "axons.leaves[j, c]"),
+    "all of a repeated spike": ("cycle.py", "-1, j, count, micro", "-1, j, count // times, micro"),
+    "repeats of an input": ("cycle.py", "box.left[a] = times", "box.left[a] = 1"),
+    "neurons that sleep": ("cores/neuron.py", "return s.u[k] == 0 and s.v[k] == 0", "return s.v[k] == 0"),
+    "visit of idle neurons": ("cycle.py", "is_updated = touched or not is_at_rest", "is_updated = not is_at_rest"),
 }
 
 

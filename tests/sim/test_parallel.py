@@ -8,8 +8,8 @@ import pytest
 
 from nwcompile.ir.chip import Chip
 from nwcompile.sim import simulate
-from nwcompile.sim.cycle import ChipRun
-from nwcompile.sim.noc import replay
+from nwcompile.sim.cycle.noc import replay
+from nwcompile.sim.cycle.run import ChipRun
 from nwcompile.sim.parallel import alone, over_samples, over_steps
 from tests.report.programs import spikes_in, three_cores
 
@@ -94,5 +94,5 @@ def test_a_list_of_packets_that_is_interrupted_ends_before_its_next_cycle(monkey
         flag[0] = True
         work()
 
-    monkeypatch.setattr(f"nwcompile.sim.{module}.alone", interrupted)
+    monkeypatch.setattr(f"nwcompile.sim.cycle.{module}.alone", interrupted)
     assert (replay(chip, [0], [0], [3], [1]).arrive == -1).all()

@@ -114,7 +114,7 @@ def _square(c: Conv2d) -> tuple[np.ndarray, tuple[int, int]] | None:
 
 def _matrix(c: Connection, source_shape, target_shape) -> np.ndarray:
     """float32[n_target, n_source] that does what `c` does without its bias."""
-    from nwcompile.passes.fold import linear_map, matrix
+    from nwcompile.passes.prepare.fold import linear_map, matrix
 
     n_source, n_target = prod(source_shape), prod(target_shape)
     if n_source * n_target > LARGEST_MATRIX:

@@ -11,7 +11,7 @@ from nwcompile.frontend.torch.operations import MAKERS, SUPPORTED
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.nn import LIFLayer, LIFSynapse
-from nwcompile.nn.quantized import QuantizedNetwork
+from nwcompile.nn.qat.network import QuantizedNetwork
 
 
 def quantize_aware(

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.nn.data.packed import Packed, Words, numbered, pack_bits, unpack_bits
 from nwcompile.nn.data.samples import count, transformed
-from nwcompile.nn.scan import FORMS
+from nwcompile.nn.ops.scan import FORMS
 
 
 class Batch(NamedTuple):

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from nwcompile.errors import ModelError
 from nwcompile.nn.data.samples import as_array, count, transformed
-from nwcompile.nn.device import torch_device
+from nwcompile.nn.ops.device import torch_device
 
 WORD_BITS = 32
 BITS = np.dtype("<i4")

@@ -1,0 +1,205 @@
+"""What a verb works on: models, programs and chips, from what was written on the command line."""
+
+import os
+import sys
+import zipfile
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from traceback import extract_tb
+
+import numpy as np
+
+from nwcompile.cli.arguments import options_of
+from nwcompile.cli.inputs.data import sentence
+from nwcompile.errors import ModelError, NwError, OptionError, nearest_first
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.ir.program import Program
+
+AFTER_COMPILING = ("noc.", "cost.", "energy.", "core.cycle_ns", "variation.")
+GRID = ("noc.columns", "noc.rows", "noc.cores_per_router")
+PICKLE_PROTOCOLS = (b"\2", b"\3", b"\4", b"\5")
+PICKLES = (".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+
+def chip_of(args: Namespace) -> Chip:
+    """The chip that was named, with the keys that were set."""
+    return Chip.load(args.chip).replace(args.set)
+
+
+def is_program(spec: str) -> bool:
+    """Whether MODEL names a program that is compiled already."""
+    return Path(spec).suffix == ".nwc"
+
+
+def program_of(path: str, changes: dict) -> Program:
+    """A .nwc file, with keys of its chip changed that compiling does not depend on."""
+    if not is_program(path):
+        raise OptionError(f"{path}: expected a .nwc program, as `nwcompile compile` makes it")
+    program = Program.load(path)
+    for key in changes:
+        if not key.startswith(AFTER_COMPILING) or key in GRID:
+            raise OptionError(f"--set {key}: this key is fixed when compiling; give it to `nwcompile compile`")
+    return replace(program, chip=program.chip.replace(changes)) if changes else program
+
+
+def neuron_of(settings: list[tuple[str, object]]) -> dict | None:
+    """What `--neuron` flags state: of all neurons with `FIELD=VALUE`, of one node or layer with `NODE.FIELD=VALUE`."""
+    from nwcompile.frontend.nir.overrides import CHOICES
+
+    common: dict[str, object] = {}
+    nodes: dict[str, dict] = {}
+    for key, value in settings:
+        node, dot, field = key.rpartition(".")
+        fields = nodes.setdefault(node, {}) if dot else common
+        fields[field] = "none" if value is None and field in CHOICES else value
+    return {**common, **nodes} or None
+
+
+def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) -> Network:
+    """The network of a .nir or .net file or of `package.module:factory`, which may need the `example`."""
+    check_kind(spec)
+    if Path(spec).suffix == ".nir":
+        from nwcompile.frontend.nir import from_nir
+
+        given = {"dt": args.dt, "dialect": args.dialect, "neuron": neuron_of(args.neuron)}
+        return from_nir(spec, **{name: value for name, value in given.items() if value is not None})
+    if Path(spec).suffix == ".net":
+        from nwcompile.frontend.lava import from_lava
+
+        if args.dt is not None or args.dialect is not None:
+            raise OptionError("--dt and --dialect say how to read a .nir file; a .net file says it itself")
+        return from_lava(spec, neuron_of(args.neuron))
+    no_nir_flags(args, "a factory's module says it itself")
+    made = _call(spec, _factory(spec))
+    if isinstance(made, Network):
+        return made
+    module, example = made if isinstance(made, tuple) and len(made) == 2 else (made, example)
+    if not callable(module):
+        kind = type(module).__name__
+        raise ModelError(f"{spec}: gave {kind}, not a torch module, (module, example input), or a Network")
+    if example is None:
+        raise ModelError(f"{spec}: gives a module without an example input; return (module, example input)")
+    from nwcompile.frontend.torch import from_torch
+
+    return from_torch(module, example)
+
+
+def model_network(args: Namespace, example: np.ndarray | None = None) -> Network | None:
+    """The network of MODEL; where that is a program, of the --model that was named for it, or None."""
+    if is_program(args.model):
+        return None if args.model_of is None else network_of(args.model_of, args, example)
+    if args.model_of is not None:
+        raise OptionError(f"--model: the float model of a .nwc program; {args.model} is a model itself")
+    return network_of(args.model, args, example)
+
+
+def check_kind(spec: str) -> None:
+    """Raise ModelError for a pickled file, and OptionError for what names no model."""
+    if Path(spec).suffix.lower() in PICKLES or _is_pickled(Path(spec)):
+        raise ModelError(
+            f"{spec}: a pickled file; nothing is unpickled, because that runs code which the file holds; export the "
+            "model to NIR, or in Python load its weights with torch.load(path, weights_only=True) into the module and "
+            "give that to nw.from_torch"
+        )
+    name, _, attribute = spec.partition(":")
+    if name.endswith(".py"):
+        dotted = ".".join(Path(name).with_suffix("").parts)
+        raise OptionError(f"{spec}: give the module's name, not its file: {dotted}:{attribute or 'factory'}")
+    known = Path(spec).suffix in (".nir", ".net", ".nwc")
+    if not known and not all(word.isidentifier() for word in (*name.split("."), attribute)):
+        raise OptionError(f"{spec or repr(spec)}: expected a .nir, .net or .nwc file, or package.module:factory")
+
+
+def check_usage(args: Namespace, needs_chip: bool = True) -> None:
+    """Raise an NwError, before any work, for a chip that is missing or unknown and for flags that change nothing."""
+    if not is_program(args.model):
+        check_kind(args.model)
+        if args.chip is not None:
+            chip_of(args)
+        elif needs_chip:
+            raise OptionError(
+                f"--chip is missing: name the chip to compile {args.model} for (only a .nwc file has its own)"
+            )
+        return
+    if args.chip is not None:
+        raise OptionError("--chip: a .nwc program has its chip; change keys with --set, or compile the model again")
+    if "model_of" not in args:
+        no_nir_flags(args, f"{args.model} is a program")
+    elif args.model_of is None:
+        no_nir_flags(args, "name it with --model")
+    if args.calibration is not None or options_of(args) != Options():
+        raise OptionError(f"{args.model} is compiled already; give --calibration and the compiler's options to compile")
+
+
+def no_nir_flags(args: Namespace, reason: str) -> None:
+    """Raise OptionError if a flag was given that only a .nir file needs."""
+    if args.dt is not None or args.dialect is not None or args.neuron:
+        raise OptionError(f"--dt, --dialect and --neuron say how to read a .nir file; {reason}")
+
+
+def writable(folder: str) -> Path:
+    """That folder, if it exists or can be made, before any work is done; raises OptionError."""
+    if not folder:
+        raise OptionError("-o: the name of the folder is empty")
+    path = Path(folder)
+    existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        reason = "may not be written to" if existing.is_dir() else "is not a folder"
+        raise OptionError(f"-o {folder}: {existing} {reason}; choose a folder you may write to")
+    return path
+
+
+def writable_file(file: str) -> Path:
+    """That file, if it exists or can be made, before any work is done; raises OptionError."""
+    path = Path(file)
+    if path.is_dir():
+        raise OptionError(f"-o {file}: is a folder; give the name of a file in it")
+    return writable(str(path.parent)) / path.name
+
+
+def _is_pickled(path: Path) -> bool:
+    """Whether a file begins as a pickle does, or is a zip that holds one, as torch.save writes it."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(2)
+        if start == b"PK":
+            with zipfile.ZipFile(path) as archive:
+                return any(name.endswith("data.pkl") for name in archive.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return False
+    return start[:1] == b"\x80" and start[1:] in PICKLE_PROTOCOLS
+
+
+def _factory(spec: str) -> Callable:
+    name, _, attribute = spec.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = import_module(name)
+    except NwError:
+        raise
+    except (Exception, SystemExit) as e:
+        if isinstance(e, ModuleNotFoundError) and e.name and f"{name}.".startswith(f"{e.name}."):
+            raise ModelError(f"{spec}: no module {e.name} is in this folder, in PYTHONPATH or installed") from None
+        raise ModelError(f"{spec}: importing {name} failed: {sentence(e)}") from None
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
+        listed = ", ".join(nearest_first(attribute, names)) or "none"
+        raise ModelError(f"{spec}: there is no function {attribute!r} in {name}; functions: {listed}")
+    return factory
+
+
+def _call(spec: str, factory: Callable):
+    try:
+        return factory()
+    except NwError:
+        raise
+    except (Exception, SystemExit) as e:
+        last = extract_tb(e.__traceback__)[-1]
+        raise ModelError(f"{spec}: raised {sentence(e)} ({Path(last.filename).name}, line {last.lineno})") from None

@@ -1,0 +1,136 @@
+"""Advice: the one change that shortens the step most, by the floorline's own formula."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nwcompile.cost.time.layers import LayerShare
+from nwcompile.cost.time.work import FILLS, Bottleneck, Work
+from nwcompile.ir.program import Program
+
+WORTH_SAYING = 1.05
+# A change of the mapping costs less than one of the model: it wins unless its gain is this many times smaller.
+MODEL_CHANGE_PENALTY = 1.5
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One change, and how many times shorter it makes the steps by the same formula (1.0: no estimate)."""
+
+    change: str
+    gain: float = 1.0
+
+    def __str__(self) -> str:
+        return f"{self.change}: about {self.gain:.1f}x shorter step" if self.gain > 1 else self.change
+
+
+def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck) -> Advice:
+    """The best of the changes that the formula can judge, given what is `busiest` beside the barrier."""
+    found = []
+    now = float(done.bound_cycles.sum())
+    for change, after, penalty in _changes(program, done, share, busiest):
+        gain = now / max(float(after.bound_cycles.sum()), 1.0)
+        found.append((gain / penalty, Advice(change, gain)))
+    _, best = max(found, key=lambda f: f[0], default=(0, None))
+    if best is not None and best.gain >= WORTH_SAYING:
+        return best
+    barrier = done.barrier_cycles * len(done.bound_cycles) / max(now, 1.0)
+    if barrier >= 0.5:
+        return Advice(f"run fewer steps a sample, the barrier is {100 * barrier:.0f} % of each")
+    return Advice("nothing, no single change of the mapping shortens the step by 5 %")
+
+
+def _changes(program: Program, done: Work, share: LayerShare, b: Bottleneck) -> Iterator[tuple[str, Work, float]]:
+    """Each change with the work it leaves and what its gain is divided by before the changes are compared."""
+    yield from _fewer_tiles(program, done)
+    if b.link is not None:
+        free = replace(done, link_cycles=np.zeros_like(done.link_cycles))
+        yield 'place again with optimise="traffic" (at best)', free, 1.0
+        sent = share.messages.sum(1)
+        sent[: len(program.network.inputs)] = 0
+        yield from _fewer_spikes(program, done, share, int(sent.argmax()))
+    elif b.layer is not None:
+        yield from _even(program, done, b.layer)
+        yield from _spread(program, done, share, b.layer)
+        yield from _fewer_spikes(program, done, share, _loudest(program, done, share, b, b.layer))
+
+
+def _loudest(program: Program, done: Work, share: LayerShare, b: Bottleneck, layer: str) -> int:
+    """The node whose spikes fill the bottleneck: the layer itself where it sends, else what it mostly hears from."""
+    arriving = share.reads[:, b.core] if b.kind == "memory" else share.messages[:, b.core]
+    heard = b.unit == "receive" or b.kind == "memory"
+    if b.unit == "shared" and b.kind == "traffic":
+        heard = done.cycles["message_in"][:, b.core].sum() >= done.cycles["message_out"][:, b.core].sum()
+    return int(arriving.argmax()) if heard else len(program.network.inputs) + share.layers.index(layer)
+
+
+def _fewer_tiles(program: Program, done: Work) -> Iterator[tuple[str, Work, float]]:
+    """The same cores on as few routers as hold them."""
+    chip, mapping = program.chip, program.mapping
+    least = -(-mapping.n_cores // chip.noc.cores_per_router)
+    if least < mapping.n_tiles:
+        tiles = "tile" if least == 1 else "tiles"
+        change = f"place the {mapping.n_cores} cores on {least} {tiles} instead of {mapping.n_tiles}"
+        yield change, replace(done, barrier_cycles=_barrier(program, done, least)), 1.0
+
+
+def _even(program: Program, done: Work, layer: str) -> Iterator[tuple[str, Work, float]]:
+    """Every core of a layer does the mean of their work."""
+    cores = np.unique(program.mapping.core_of[layer])
+    if len(cores) < 2:
+        return
+    cycles = {e: c.astype(np.float64) for e, c in done.cycles.items()}
+    for c in cycles.values():
+        c[:, cores] = c[:, cores].mean(1, keepdims=True)
+    yield f"deal the work of layer {layer} evenly over its {len(cores)} cores", replace(done, cycles=cycles), 1.0
+
+
+def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iterator[tuple[str, Work, float]]:
+    """A layer on twice its cores, or as many as are free: each reads and updates less, its sources send more."""
+    chip, mapping = program.chip, program.mapping
+    cores = np.unique(mapping.core_of[layer])
+    most = len(mapping.core_of[layer]) - len(cores)
+    more = min(len(cores), int(chip.is_usable.sum()) - mapping.n_cores, most)
+    if more < 1:
+        return
+    keep = len(cores) / (len(cores) + more)
+    index = share.layers.index(layer)
+    cycles = {}
+    for event, c in done.cycles.items():
+        part = np.zeros(c.shape[1]) if event == "message_in" else share.of(event)[index]
+        cycles[event] = c * (1 - part * (1 - keep))
+    home, on_chip = program.core_of, program.core_of >= 0
+    axons, is_its = program.axons, np.isin(np.arange(mapping.n_cores), cores)
+    to_layer = np.diff(np.concatenate([[0], np.cumsum(is_its[axons.core])])[axons.offset])
+    every, those = (np.bincount(home[on_chip], (share.sent * n)[on_chip], mapping.n_cores)
+                    for n in (np.diff(axons.offset), to_layer))  # fmt: skip
+    towards = those / np.maximum(every, 1)
+    cycles["message_out"] = cycles["message_out"] * (1 + towards * (1 / keep - 1))
+    n_routers = chip.noc.columns * chip.noc.rows
+    tiles = min(n_routers, mapping.n_tiles + -(-more // chip.noc.cores_per_router))
+    after = replace(done, cycles=cycles, barrier_cycles=_barrier(program, done, tiles))
+    change = f"spread layer {layer} over {len(cores) + more} cores instead of {len(cores)}"
+    yield f"{change} (n_cores={mapping.n_cores + more})", after, 1.0
+
+
+def _fewer_spikes(program: Program, done: Work, share: LayerShare, source: int) -> Iterator[tuple[str, Work, float]]:
+    """Half the spikes of one input or layer: half its messages and what they read."""
+    name = list(program.network.offsets)[source]
+    is_input = name in program.network.inputs
+    n_inputs = len(program.network.inputs)
+    read, heard = (a[source] / np.maximum(a.sum(0), 1) for a in (share.reads, share.messages))
+    cycles = dict(done.cycles)
+    for event in (*FILLS["memory"], "message_in"):
+        cycles[event] = cycles[event] * (1 - (heard if event == "message_in" else read) / 2)
+    for event in () if is_input else ("spike", "message_out"):
+        cycles[event] = cycles[event] * (1 - share.send[source - n_inputs] / 2)
+    on_links = 0 if is_input else share.messages[source].sum() / max(share.messages[n_inputs:].sum(), 1)
+    change = f"encode input {name} with half the spikes" if is_input else f"train layer {name} to half its spikes"
+    yield change, replace(done, cycles=cycles, link_cycles=done.link_cycles * (1 - on_links / 2)), MODEL_CHANGE_PENALTY
+
+
+def _barrier(program: Program, done: Work, n_tiles: int) -> int:
+    """The step's barrier, were `n_tiles` routers in use."""
+    now = program.chip.barrier_cycles(program.mapping.n_tiles)
+    return done.barrier_cycles // now * program.chip.barrier_cycles(n_tiles) if now else 0

@@ -1,0 +1,82 @@
+"""Critical path: what the slowest steps were waiting for, one after the other.
+
+Within a step a core works, sends and receives, and nothing that it receives makes it send; so the core that finishes
+last either worked from the beginning, or waited for one message, whose core had worked from the beginning.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.cost.time.layers import layer_share
+from nwcompile.cost.time.work import work
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+
+OWN = -1  # Profile.path: no message began the last uninterrupted work
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """The longest phase of one hardware step: the core that finished last, and what it waited for.
+
+    `parts`: core cycles, which add up to `cycles`: `send`, `stall` and `network` of the message that `core` waited for
+    (sent by `source_layer` on `source_core`, None for an input), then `receive`, the last uninterrupted work, and
+    `link`, until the last link fell idle. Without such a message `source_layer` is None, and `send`, `stall` and
+    `receive` are those of the core itself (in a shared unit `send` is all its work, in any order). `phase` is the
+    largest part. `layer` has most of the core's work. `link`: the busiest on the way of that message, or of the one
+    that stalled the core longest.
+    """
+
+    step: int
+    sample: int
+    cycles: float
+    core: int
+    phase: str
+    layer: str
+    source_core: int | None
+    source_layer: str | None
+    link: int | None
+    parts: dict[str, float]
+
+
+def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath, ...] | None:
+    """Those of the `n` slowest steps, the slowest first; None for a run without profile or times."""
+    if run.profile is None or run.step_cycles is None or run.link_flits is None or run.activity is None:
+        return None
+    path = run.profile.path
+    done = work(program, run.counters, run.link_flits, run.n_samples)
+    share = layer_share(program, run.activity)
+    slowest = np.argsort(-path["total"], kind="stable")[:n]
+    found = []
+    for h in slowest.tolist():
+        row = {name: values[h].item() for name, values in path.items()}
+        parts, core, source = _parts(row), row["core"], row["source"]
+        phase = max(parts, key=lambda part: parts[part])
+        unit = "shared" if "shared" in done.units else "send" if source == OWN else "receive"
+        found.append(CriticalPath(
+            row["step"], row["sample"], row["total"], core, phase, share.largest(done.cycles, done.units[unit], core),
+            int(program.core_of[source]) if source >= 0 and program.core_of[source] >= 0 else None,
+            _layer(program, source) if source >= 0 else None,
+            row["link"] if row["link"] >= 0 else None, parts,
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def _parts(row: dict) -> dict[str, float]:
+    after = row["total"] - row["end"]
+    if row["source"] >= 0:
+        stall = row["stalled"] + row["injected"] - row["ready"]
+        parts = {"send": row["ready"] - row["stalled"], "stall": stall, "network": row["since"] - row["injected"],
+                 "receive": row["end"] - row["since"]}  # fmt: skip
+    elif row["source"] == OWN:
+        parts = {"send": row["end"] - row["stalled"], "stall": row["stalled"], "network": 0.0, "receive": 0.0}
+    else:
+        parts = {"send": 0.0, "stall": 0.0, "network": 0.0, "receive": row["end"]}
+    return {**parts, "link": after}
+
+
+def _layer(program: Program, source: int) -> str:
+    """The layer (or input) of a source."""
+    offsets = program.network.offsets
+    return max((name for name in offsets if offsets[name] <= source), key=offsets.__getitem__)

@@ -1,0 +1,156 @@
+"""Floorline: what a hardware step takes at least, and what fills it (DESIGN 6).
+
+Floorline-style, after arXiv 2511.21549 (whose equations we could not read) and the max-affine runtime model of
+Loihi 2, arXiv 2601.10035. It is a true lower bound: every unit and every link does all of a step's work inside the
+step. Summed over samples and phases it stays one, for a maximum of sums is no more than the sum of the maxima.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.cost.time.advice import Advice, advise
+from nwcompile.cost.time.layers import LayerShare, layer_share
+from nwcompile.cost.time.work import FILLS, Bottleneck, Work, link_busy, work
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.program import Program
+
+BARRIER = "barrier"
+
+
+@dataclass(frozen=True, eq=False)
+class Floorline:
+    """The bound of every hardware step and its causes; cycles are core cycles, summed over `n_samples` samples.
+
+    `work` holds the busy cycles by event, unit and core; `link` int64[H] the busiest link of each step (-1: no flit);
+    `bottlenecks` one for each step, `bottleneck` the one of all steps together; `time_share` the part of the bound that
+    each layer's work fills, `link_share` the links, `barrier_share` the barrier; `advice` the change worth most.
+    For the plot, of one sample: `floor_cycles` is the barrier and the compute of the busiest core in the idlest step,
+    `cycles_per_synop` the mean cost of a synaptic operation, its memory words included.
+    """
+
+    work: Work
+    link: np.ndarray
+    n_samples: int
+    cycle_ns: float
+    bottlenecks: tuple[Bottleneck, ...]
+    bottleneck: Bottleneck
+    time_share: dict[str, float]
+    link_share: float
+    barrier_share: float
+    advice: Advice
+    floor_cycles: float
+    cycles_per_synop: float
+
+    @property
+    def bound_cycles(self) -> np.ndarray:
+        """int64[H]: lower bound on the core cycles of each hardware step, summed over the samples."""
+        return self.work.bound_cycles
+
+    @property
+    def barrier_cycles(self) -> float:
+        """Core cycles of the barrier in one sample's step, all phases."""
+        return self.work.barrier_cycles / self.n_samples
+
+    @property
+    def step_us(self) -> np.ndarray:
+        """float64[H]: the bound as microseconds of one sample's step."""
+        return self.bound_cycles * (self.cycle_ns / 1000 / self.n_samples)
+
+
+def floorline(
+    program: Program,
+    counters: dict[str, np.ndarray],
+    link_flits: np.ndarray,
+    n_samples: int,
+    activity: Activity | None = None,
+) -> Floorline | None:
+    """The floorline of `counters` (int64[H, core]) and `link_flits` (int64[H, link]), both summed over `n_samples`.
+
+    None on a chip without costs. `activity` tells the layers of a core apart; default: what the program was compiled
+    for, and without that, all neurons alike.
+    """
+    if not program.chip.has_times:
+        return None
+    done = work(program, counters, link_flits, n_samples)
+    share = layer_share(program, activity or program.activity or Activity.uniform(program.network, 1))
+    link = np.where(link_flits.any(1), link_busy(program.chip, link_flits).argmax(1), -1)
+    critical = _critical(done)
+    every = np.arange(len(link))
+    busiest = _busiest(done, share, link, critical, every)
+    each = [every[h : h + 1] for h in every]
+    steps = tuple(_or_barrier(done, _busiest(done, share, link, critical, h), h) for h in each)
+    return Floorline(
+        done, link, n_samples, program.chip.core.cycle_ns, steps, _or_barrier(done, busiest, every),
+        *_time_share(done, share, critical), advise(program, done, share, busiest), _floor(done) / n_samples,
+        float(_total(done, "memory").sum() / max(counters["synops"].sum(), 1)),
+    )  # fmt: skip
+
+
+def tightness(bound_cycles: np.ndarray, measured_cycles: np.ndarray) -> float:
+    """The bound of all steps over what was measured, 0..1; 1 when nothing else took time."""
+    return float(np.sum(bound_cycles) / max(np.sum(measured_cycles), 1))
+
+
+def _total(done: Work, kind: str) -> np.ndarray:
+    """[H, core]: the cycles of all events of one kind."""
+    return np.sum([done.cycles[event] for event in FILLS[kind]], axis=0)
+
+
+def _floor(done: Work) -> float:
+    """Core cycles below which no step is, however few messages there are, summed over the samples."""
+    return float(done.barrier_cycles + _total(done, "compute").max(1).min())
+
+
+def _critical(done: Work) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each step: index of the busiest unit, its core, and whether a link is busier still."""
+    n_units, n_steps, n_cores = done.busy.shape
+    flat = done.busy.transpose(1, 0, 2).reshape(n_steps, n_units * n_cores)
+    first = flat.argmax(1)
+    return first // n_cores, first % n_cores, done.link_cycles > flat.max(1)
+
+
+def _busiest(done: Work, share: LayerShare, link, critical, steps: np.ndarray) -> Bottleneck:
+    """The kind with most cycles in the busiest units and links of these steps, and where it has most of them."""
+    filled = dict.fromkeys(FILLS, 0)
+    place: dict[tuple, int] = {}
+    names = tuple(done.units)
+    for h in steps:
+        unit, core, by_link = (a[h] for a in critical)
+        where: tuple
+        if by_link:
+            spent, where = {"traffic": int(done.link_cycles[h])}, (None, None, int(link[h]))
+        else:
+            events = done.units[names[unit]]
+            spent = {k: sum(int(done.cycles[e][h, core]) for e in events if e in FILLS[k]) for k in FILLS}
+            where = (int(core), names[unit], None)
+        for kind, cycles in spent.items():
+            filled[kind] += cycles
+            place[kind, *where] = place.get((kind, *where), 0) + cycles
+    kind = max(filled, key=filled.__getitem__)
+    _, core, unit, link_id = max((p for p in place if p[0] == kind), key=place.__getitem__)
+    layer = None if core is None else share.largest(done.cycles, done.units[unit], core)
+    bound = max(int(done.bound_cycles[steps].sum()), 1)
+    return Bottleneck(kind, core, unit, layer, link_id, filled[kind] / bound)
+
+
+def _or_barrier(done: Work, busiest: Bottleneck, steps: np.ndarray) -> Bottleneck:
+    """The barrier, if it fills half of these steps or more; else what is busiest beside it."""
+    bound = int(done.bound_cycles[steps].sum())
+    barrier = done.barrier_cycles * len(steps)
+    return Bottleneck(BARRIER, share=barrier / max(bound, 1)) if 2 * barrier >= bound else busiest
+
+
+def _time_share(done: Work, share: LayerShare, critical) -> tuple[dict[str, float], float, float]:
+    """Part of the whole bound that each layer fills on the busiest cores, that of the links, that of the barrier."""
+    total = max(float(done.bound_cycles.sum()), 1.0)
+    layers = np.zeros(len(share.layers))
+    names = tuple(done.units)
+    links = 0
+    for h, (unit, core, by_link) in enumerate(zip(*critical, strict=True)):
+        if by_link:
+            links += done.link_cycles[h]
+        else:
+            layers += sum(done.cycles[e][h, core] * share.of(e)[:, core] for e in done.units[names[unit]])
+    table = {name: float(part) / total for name, part in zip(share.layers, layers, strict=True)}
+    return table, float(links) / total, done.barrier_cycles * len(done.bound_cycles) / total

@@ -1,0 +1,96 @@
+"""Which layer a core's work belongs to: counters are per core, people think in layers."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.cost.time.work import SEND
+from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import SYNAPSE_KINDS, Program
+from nwcompile.kernels.mapping import traffic
+
+
+@dataclass(frozen=True, eq=False)
+class LayerShare:
+    """Part of each core's work that each layer causes: `send`, `receive`: float64[layer, core], each column sums to 1.
+
+    `messages`, int64[node, core]: messages that each input or layer (in the order of `Network.offsets`) sends to each
+    core; `reads`, the same: the synaptic operations that they cause there; `sent`, int64[source]: spikes of each.
+    """
+
+    layers: tuple[str, ...]
+    send: np.ndarray
+    receive: np.ndarray
+    messages: np.ndarray
+    reads: np.ndarray
+    sent: np.ndarray
+
+    def of(self, event: str) -> np.ndarray:
+        """float64[layer, core]: the share that holds for one kind of event."""
+        return self.send if event in SEND else self.receive
+
+    def largest(self, cycles: dict[str, np.ndarray], events: tuple[str, ...], core: int) -> str:
+        """The layer with most of the cycles (float64 or int64[H, core] by event) of `events` on a core."""
+        total = sum(self.of(e)[:, core] * cycles[e][:, core].sum() for e in events)
+        return self.layers[int(np.argmax(total))]
+
+
+def layer_share(program: Program, activity: Activity) -> LayerShare:
+    """How the layers share each core's work when the network is as active as `activity`, on a chip that has times."""
+    network, n_cores = program.network, program.mapping.n_cores
+    synops = synops_into(network, activity)
+    send, receive, held = np.zeros((3, len(network.layers), n_cores))
+    for i, name in enumerate(network.layers):
+        cores = program.mapping.core_of[name]
+        send[i] = np.bincount(cores, _send_cycles(program, name, activity), n_cores)
+        receive[i] = np.bincount(cores, synops[name], n_cores)
+        held[i] = np.bincount(cores, minlength=n_cores)
+    return LayerShare(network.layers, _part(send, held), _part(receive, held), *_arriving(program, activity))
+
+
+def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
+    """Stored weights read for each neuron of each layer, int64[n], in all steps and samples of `activity`.
+
+    Zeros in dense rows count, padded taps of convolutions do not (DESIGN 4.3).
+    """
+    synops = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
+    for connection in network.connections:
+        wires = wiring(network, connection)
+        sent = activity.counts[connection.source].sum(0, dtype=np.int64)
+        of_class = np.zeros(wires.n_source_classes, np.int64)
+        np.add.at(of_class, wires.source_class, sent)
+        tapped = np.concatenate([[0], np.cumsum(of_class[wires.taps])])
+        synops[connection.target] += np.diff(tapped[wires.offset])[wires.target_class]
+    return synops
+
+
+def _send_cycles(program: Program, name: str, activity: Activity) -> np.ndarray:
+    """float64[n]: cycles that each neuron of a layer takes of its core's sending unit."""
+    visit, update, spike, message = (getattr(program.chip.cost, f"{event}_cycles") for event in SEND)
+    first, spikes = program.network.offsets[name], activity.counts[name].sum(0, dtype=np.int64)
+    n_steps = activity.n_steps * activity.n_samples
+    updates = activity.updates[name].sum(0) if name in activity.updates else n_steps
+    n_axons = np.diff(program.axons.offset[first : first + len(spikes) + 1])
+    n_axons = n_axons + (program.chip.io.sites is not None and name in program.network.outputs)
+    return n_steps * visit + updates * update + spikes * (spike + n_axons * message)
+
+
+def _arriving(program: Program, activity: Activity) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Messages of each node to each core, the synaptic operations they cause, and the spikes of each source."""
+    axons, offsets, n_cores = program.axons, program.network.offsets, program.mapping.n_cores
+    sent = [activity.counts[name].sum(0, dtype=np.int64) for name in offsets]
+    messages, words = np.zeros((2, len(offsets), n_cores), np.int64)
+    reads = np.zeros((len(SYNAPSE_KINDS), len(offsets), n_cores), np.int64)
+    for i, first in enumerate(offsets.values()):
+        offset = axons.offset[first : first + len(sent[i]) + 1]
+        row = axons.core, axons.synops, axons.words
+        traffic.count_arrivals(sent[i][None], i, offset, *row, messages, reads, words)
+    return messages, reads.sum(0), np.concatenate(sent)
+
+
+def _part(amount: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """Each column divided by its sum; a column of zeros takes the parts of `otherwise`."""
+    amount = np.where(amount.sum(0) > 0, amount, otherwise)
+    return np.divide(amount, amount.sum(0), out=np.zeros_like(amount), where=amount.sum(0) > 0)

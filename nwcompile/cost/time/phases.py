@@ -1,0 +1,53 @@
+"""Phases: what every core does in every step, the waiting included, so that they add up to the step's time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.cost.time.work import Work, work
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+
+PHASE_OF = {"synop_dense": "synop", "synop_sparse": "synop", "synop_conv": "synop"}  # else the event's own name
+STALL, IDLE, BARRIER = "stall", "idle", "barrier"
+
+
+@dataclass(frozen=True, eq=False)
+class Phases:
+    """Core cycles by unit and phase, float64[H, core], summed over samples; those of a unit add up to `step_cycles`.
+
+    The phases of the send side: visit, update, spike, message_out, stall (no room to inject), idle, barrier; of the
+    receive side: message_in, word, synop, idle, barrier; a shared unit has all of them. `done_cycles` is
+    `Profile.done_cycles`.
+    """
+
+    units: dict[str, dict[str, np.ndarray]]
+    step_cycles: np.ndarray
+    done_cycles: np.ndarray
+
+    def of_cores(self) -> dict[str, dict[str, np.ndarray]]:
+        """float64[core] by unit and phase: the cycles of all steps."""
+        return {unit: {phase: cycles.sum(0) for phase, cycles in table.items()} for unit, table in self.units.items()}
+
+
+def phases(program: Program, run: Run) -> Phases | None:
+    """The phases of a run that was profiled; None if it was not, keeps totals only, or the chip has no times."""
+    if run.profile is None or run.step_cycles is None or run.link_flits is None or run.totals is not None:
+        return None
+    done = work(program, run.counters, run.link_flits, run.n_samples)
+    units = {unit: _phases_of(done, unit, run) for unit in done.units}
+    return Phases(units, run.step_cycles, run.profile.done_cycles)
+
+
+def _phases_of(done: Work, unit: str, run: Run) -> dict[str, np.ndarray]:
+    """The phases of one unit: its work by event, then what waiting takes of the rest."""
+    assert run.profile is not None and run.step_cycles is not None, "ask phases()"
+    table: dict[str, np.ndarray] = {}
+    for event in done.units[unit]:
+        phase = PHASE_OF.get(event, event)
+        table[phase] = table.get(phase, 0.0) + done.cycles[event].astype(np.float64)
+    if unit != "receive":
+        table[STALL] = run.profile.stall_cycles
+    table[IDLE] = (run.step_cycles - done.barrier_cycles)[:, None] - sum(table.values())
+    table[BARRIER] = np.full_like(table[IDLE], done.barrier_cycles)
+    return table

@@ -1,0 +1,50 @@
+"""Gates: the io.sites by which messages of input lines enter a chip and spikes of output layers leave it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.noc.routing import hops
+from nwcompile.ir.program import Program
+from nwcompile.kernels.mapping import traffic
+
+
+class Gates(NamedTuple):
+    """One way of every logical core, to or from the site with the fewest hops, the first of those as near."""
+
+    site: np.ndarray  # int64[core]: physical core of the site
+    hops: np.ndarray  # int64[core, 2]: east-west, north-south
+
+
+def gates(program: Program) -> tuple[Gates, Gates] | None:
+    """The gates by which messages come to each core, and those by which they leave; None without io.sites."""
+    chip = program.chip
+    if not len(chip.io_cores):
+        return None
+    own = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
+    site = chip.io_cores[:, None] // chip.noc.cores_per_router
+    found = []
+    for along in (hops(chip.grid, site, own), hops(chip.grid, own, site)):
+        nearest = along.sum(-1).argmin(0)
+        found.append(Gates(chip.io_cores[nearest], along[nearest, np.arange(len(own))]))
+    return found[0], found[1]
+
+
+def gate_messages(program: Program, activity: Activity, n_steps: int, first_step, flits: bool = False) -> np.ndarray:
+    """int64[2, H, core]: messages (or their flits) that come to each core, and leave it, by a gate.
+
+    `n_steps` is H, `first_step(name)` the hardware step of row 0 of the activity of an input or layer.
+    """
+    network, axons = program.network, program.axons
+    found = np.zeros((2, n_steps, program.mapping.n_cores), np.int64)
+    for name in (*network.inputs, *network.outputs):
+        each = program.message_flits(name) if flits else 1
+        first, h0 = network.offsets[name], first_step(name)
+        last = first + network.node(name).n_neurons
+        for t, count in enumerate(activity.counts[name].astype(np.int64) * each):
+            if name in network.inputs:
+                traffic.count_pairs(count, axons.offset[first : last + 1], axons.core, found[0, h0 + t])
+            else:
+                np.add.at(found[1, h0 + t], program.core_of[first:last], count)
+    return found

@@ -1,0 +1,91 @@
+"""How the message of a spike reaches several cores: one message to each, or one that forks in the routers."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nwcompile.cost.traffic.destinations import core_pairs
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.noc.routing import hops
+from nwcompile.ir.noc.trees import Trees, trees
+from nwcompile.ir.program import Axons, Program
+from nwcompile.kernels.mapping import traffic
+
+
+class Forest(NamedTuple):
+    """The multicast trees of a program; sources on one core with the same destination cores share a tree."""
+
+    tree_of: np.ndarray  # int64[source]: -1 for input lines, and neurons without axons
+    home: np.ndarray  # int64[tree]: logical core of its sources
+    offset: np.ndarray  # int64[tree + 1]: into `core`
+    core: np.ndarray  # int64[...]: logical destination cores of each tree, ascending
+    trees: Trees
+
+
+class Leaves(NamedTuple):
+    """What one spike of each source sends from its core, without io.sites; nothing of input lines."""
+
+    messages: np.ndarray  # int64[source]
+    hops: np.ndarray  # int64[source, 2]: east-west, north-south
+
+
+def can_fork(chip: Chip) -> bool:
+    """Whether messages of this chip may fork: in routers, and of one flit, whatever they carry."""
+    return not chip.is_bus and chip.noc.flits_per_message == 1 and chip.noc.payload_flits == 0
+
+
+def forest(program: Program) -> Forest:
+    """The trees by which the spikes of a program's neurons reach their cores."""
+    axons, chip = program.axons, program.chip
+    tree_of, first = _same_destinations(axons, program.core_of)
+    length = np.diff(axons.offset)[first]
+    offset = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+    place = np.repeat(axons.offset[first] - offset[:-1], length) + np.arange(offset[-1])
+    core, home = axons.core[place].astype(np.int64), program.core_of[first].astype(np.int64)
+    site = chip.site_index(program.mapping.site_of)
+    found = trees(chip.grid, chip.noc.cores_per_router, site[home], offset, site[core])
+    return Forest(tree_of, home, offset, core, found)
+
+
+def _same_destinations(axons: Axons, core_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sources by core and set of destination cores: (number of each source's, -1 none; first source of each)."""
+    length = np.diff(axons.offset)
+    source = np.flatnonzero((core_of >= 0) & (length > 0))
+    rows: dict[bytes, int] = {}
+    tree_of = np.full(len(length), -1)
+    first: list[int] = []
+    for s in source.tolist():
+        key = axons.core[axons.offset[s] : axons.offset[s + 1]].tobytes() + core_of[s].tobytes()
+        number = rows.setdefault(key, len(first))
+        if number == len(first):
+            first.append(s)
+        tree_of[s] = number
+    return tree_of, np.array(first, np.int64)
+
+
+def hops_of_axons(program: Program) -> np.ndarray:
+    """int64[axon, 2]: hops east-west and north-south of a message of each axon; none for input lines."""
+    axon_pair, along = _hops_of_pairs(program)
+    return np.concatenate([along, np.zeros((1, 2), np.int64)])[axon_pair]  # -1, of an input line, is the last
+
+
+def _hops_of_pairs(program: Program) -> tuple[np.ndarray, np.ndarray]:
+    """The pair of cores of every axon, int32[axon], and each pair's hops, int64[pair, 2]."""
+    chip = program.chip
+    router = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
+    axon_pair, pair = core_pairs(program.axons, program.core_of, program.mapping.n_cores)
+    return axon_pair, np.asarray(hops(chip.grid, router[pair[:, 0]], router[pair[:, 1]]), np.int64)
+
+
+def leaves(program: Program, multicast: str | None = None) -> Leaves:
+    """What the spikes of each source send, "unicast" or by "tree"; None: as the chip does."""
+    axons, n = program.axons, len(program.core_of)
+    if (multicast or program.chip.noc.multicast) == "tree":
+        own = forest(program)
+        has_tree = own.tree_of >= 0
+        along = np.zeros((n, 2), np.int64)
+        along[has_tree] = own.trees.hops[own.tree_of[has_tree]]
+        return Leaves(has_tree.astype(np.int64), along)
+    along = np.zeros((n, 2), np.int64)
+    traffic.add_hops(axons.offset, *_hops_of_pairs(program), along)
+    return Leaves(np.where(program.core_of >= 0, np.diff(axons.offset), 0), along)

@@ -1,0 +1,141 @@
+"""Wiring: the synapses of a connection kept symbolic, in classes of neurons that read and are read alike.
+
+A dense connection is one class on each side; a convolution has one per channel group and pixel, whatever the number
+of channels; a sparse one has a class per neuron. Nothing here is as long as the list of synapses, unless the network
+itself is such a list.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import CONV, DENSE, SPARSE
+from nwcompile.kernels.mapping import traffic
+
+
+@dataclass(frozen=True, eq=False)
+class Wiring:
+    """Who reads whom: a neuron of target class k has one synapse from every neuron of each of its tapped classes.
+
+    The source classes that class k taps are `taps[offset[k]:offset[k + 1]]`. `kernel[target]` numbers the kernel that
+    a neuron reads (its output channel) in a convolution, and is None otherwise; `kernel_size` is its weights.
+    """
+
+    kind: int  # DENSE, SPARSE or CONV
+    source_class: np.ndarray  # int32[source]
+    target_class: np.ndarray  # int32[target]
+    offset: np.ndarray  # int64[target class + 1]
+    taps: np.ndarray  # int32[tap]: source class
+    kernel: np.ndarray | None = None  # int32[target]
+    kernel_size: int = 0
+
+    @cached_property
+    def source_size(self) -> np.ndarray:
+        """int64[source class]: neurons in each."""
+        return np.bincount(self.source_class, minlength=self.n_source_classes)
+
+    @cached_property
+    def n_source_classes(self) -> int:
+        """Number of source classes, those that nothing taps included."""
+        return int(self.source_class.max(initial=-1)) + 1
+
+    @property
+    def fan_in(self) -> np.ndarray:
+        """int64[target]: synapses of each target neuron."""
+        tapped = np.concatenate([[0], np.cumsum(self.source_size[self.taps])])
+        return np.diff(tapped[self.offset])[self.target_class]
+
+    def rows(self, core_of: np.ndarray, n_cores: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Synapses that a neuron of each source class has in each core; targets of core -1 are left out.
+
+        `core_of` is int32[target]. Gives (offset int64[source class + 1], core int32[row], n_synapses int64[row]):
+        the rows of class k are `offset[k]:offset[k + 1]`, sorted by core.
+        """
+        n_classes = len(self.offset) - 1
+        mapped = core_of >= 0
+        key = core_of[mapped].astype(np.int64) * n_classes + self.target_class[mapped]
+        key, count = np.unique(key, return_counts=True)
+        return traffic.rows_of_classes(
+            key // n_classes, key % n_classes, count, self.offset, self.taps, self.n_source_classes
+        )
+
+
+_known: WeakKeyDictionary[Connection, tuple[tuple, Wiring]] = WeakKeyDictionary()  # connections do not change
+
+
+def wiring(network: Network, connection: Connection) -> Wiring:
+    """The Wiring of one connection of a normalized network; raises ModelError for other kinds of connection.
+
+    It is made once for a connection and kept as long as that is: to sort the synapses of a list takes longest.
+    """
+    shapes = network.node(connection.source).shape, network.node(connection.target).shape
+    known = _known.get(connection)
+    if known is None or known[0] != shapes:
+        known = _known[connection] = shapes, _made(network, connection)
+    return known[1]
+
+
+def _made(network: Network, connection: Connection) -> Wiring:
+    source, target = network.node(connection.source), network.node(connection.target)
+    if isinstance(connection, Dense):
+        one = np.zeros(source.n_neurons, np.int32), np.zeros(target.n_neurons, np.int32)
+        return Wiring(DENSE, *one, np.array([0, 1], np.int64), np.zeros(1, np.int32))
+    if isinstance(connection, Sparse):
+        return _sparse(connection, source.n_neurons, target.n_neurons)
+    if isinstance(connection, Conv2d):
+        return _conv(connection, source.shape)
+    raise ModelError(
+        f"connection {connection.source!r} -> {connection.target!r}: a {type(connection).__name__} has no synapses "
+        "to place; normalize the network first"
+    )
+
+
+def axis_taps(connection: Conv2d, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Kernel taps inside the map of every output row and of every output column, int64; `shape` is the source's."""
+    (_, *size), (_, *out) = connection.geometry(shape)
+    kernel, counts = np.shape(connection.weight)[2:], []
+    for a in (0, 1):
+        first = np.arange(out[a]) * pair(connection.stride)[a] - pair(connection.padding)[a]
+        at = first[:, None] + np.arange(kernel[a]) * pair(connection.dilation)[a]
+        counts.append(((at >= 0) & (at < size[a])).sum(1))
+    return counts[0], counts[1]
+
+
+def synapse_count(network: Network, connection: Connection) -> int:
+    """Stored synapses of a Dense, Conv2d or Sparse connection, in closed form."""
+    if isinstance(connection, Conv2d):
+        rows, columns = axis_taps(connection, network.node(connection.source).shape)
+        n_out, n_in = np.shape(connection.weight)[:2]
+        return int(rows.sum()) * int(columns.sum()) * n_in * n_out
+    return int(np.size(connection.weight))
+
+
+def _sparse(connection: Sparse, n_source: int, n_target: int) -> Wiring:
+    post = np.asarray(connection.post)
+    offset = np.concatenate([[0], np.cumsum(np.bincount(post, minlength=n_target))]).astype(np.int64)
+    taps = np.asarray(connection.pre)[np.argsort(post, kind="stable")].astype(np.int32)
+    return Wiring(SPARSE, np.arange(n_source, dtype=np.int32), np.arange(n_target, dtype=np.int32), offset, taps)
+
+
+def _conv(connection: Conv2d, shape: tuple[int, ...]) -> Wiring:
+    (n_in, rows, columns), (n_out, out_rows, out_columns) = connection.geometry(shape)
+    weight, groups = np.asarray(connection.weight), connection.groups
+    offset, taps = traffic.conv_taps(
+        (groups, rows, columns), (out_rows, out_columns), weight.shape[2:],
+        pair(connection.stride), pair(connection.padding), pair(connection.dilation),
+    )  # fmt: skip
+    return Wiring(
+        CONV, _group_pixel(n_in, groups, rows * columns), _group_pixel(n_out, groups, out_rows * out_columns),
+        offset, taps, np.repeat(np.arange(n_out, dtype=np.int32), out_rows * out_columns), weight[0].size,
+    )  # fmt: skip
+
+
+def _group_pixel(n_channels: int, groups: int, n_pixels: int) -> np.ndarray:
+    """int32[channel * pixel]: index of (channel group, pixel) of every neuron of a map."""
+    group = np.arange(n_channels, dtype=np.int32) // (n_channels // groups)
+    return (group[:, None] * np.int32(n_pixels) + np.arange(n_pixels, dtype=np.int32)).reshape(-1)

@@ -1,0 +1,84 @@
+"""Multicast trees: one message to several cores takes the ways of single messages, as one where they run together.
+
+The ways from a core to its destinations are put together from their beginning on: copies part where the ways part.
+Every copy goes where a message to one of its destinations would go, so a tree uses no turn that single messages do not.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.ir.noc.routing import ANY, BEFORE, HERE, Grid, channels, ports
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """Trees, one a group, as their links and as the branches that routers take.
+
+    The branches of a message in a router are consecutive; it arrives with the number of the first. Below `n_cores` (of
+    the chip) `to` is no branch: the message has reached the core of that number among its group's destinations.
+    """
+
+    offset: np.ndarray  # int64[group + 1]: into `link`
+    link: np.ndarray  # int64[...]: router * 4 + direction, one for each copy that goes over it
+    root: np.ndarray  # int64[group]: first branch in the source's router, plus n_cores; -1: no destinations
+    to: np.ndarray  # int32[branch]: first branch in the next router plus n_cores, or the place among the destinations
+    port: np.ndarray  # uint8[branch]: output: E, W, N, S, or HERE + port of a core
+    half: np.ndarray  # uint8[branch]: which channels of it: ANY, BEFORE or AFTER
+    is_last: np.ndarray  # bool[branch]: of the message in that router
+
+    @property
+    def hops(self) -> np.ndarray:
+        """int64[group, 2]: links east-west and north-south of each tree."""
+        group = np.repeat(np.arange(len(self.root)), np.diff(self.offset))
+        found = np.zeros((len(self.root), 2), np.int64)
+        np.add.at(found, (group, self.link % 4 // 2), 1)
+        return found
+
+
+def trees(g: Grid, per_router: int, source: np.ndarray, offset: np.ndarray, to: np.ndarray) -> Trees:
+    """The trees from physical cores `source` int[group] to the physical cores `to[offset[k] : offset[k + 1]]`.
+
+    `per_router` is the number of cores at a router. Destinations of a group are different from each other.
+    """
+    n_groups, n_cores = len(source), len(g.is_open) * per_router
+    group = np.repeat(np.arange(n_groups), np.diff(offset))
+    place = np.arange(len(to)) - np.repeat(offset[:-1], np.diff(offset))
+    router, own = np.divmod(np.asarray(to, np.int64), per_router)
+    node = group.copy()  # of the tree, that each way has reached; a group's root has the number of the group
+    at = np.asarray(source, np.int64)[group] // per_router
+    n_nodes, moving, parts = n_groups, np.arange(len(to)), []
+    while moving.size:
+        port = ports(g, at[moving], router[moving])
+        half = channels(g, at[moving], router[moving])
+        done = port == HERE
+        here, port, half, moving = moving[done], port[~done], half[~done], moving[~done]
+        parts.append((node[here], HERE + own[here], np.full(len(here), ANY), place[here], group[here], at[here]))
+        edge, first, way_edge = np.unique(node[moving] * 4 + port, return_index=True, return_inverse=True)
+        way_edge = way_edge.reshape(-1)
+        child, start = n_nodes + np.arange(len(edge)), at[moving[first]]
+        taken = np.where(np.bincount(way_edge, half == BEFORE, len(edge)) > 0, BEFORE, half[first])
+        parts.append((edge // 4, edge % 4, taken, n_cores + child, group[moving[first]], start))
+        node[moving] = child[way_edge]
+        at[moving] = g.neighbour[start, edge % 4][way_edge]
+        n_nodes += len(edge)
+    return _numbered(n_groups, n_cores, n_nodes, parts)
+
+
+def _numbered(n_groups: int, n_cores: int, n_nodes: int, parts: list) -> Trees:
+    """The Trees of branches (node, port, half, to, group, router), where `to` of a link is n_cores + the next node."""
+    columns = [np.concatenate(c) for c in zip(*parts, strict=True)] if parts else [np.zeros(0, np.int64)] * 6
+    node, port, half, to, group, router = columns
+    order = np.lexsort((port, node))
+    node, port, half, to, group, router = (column[order] for column in columns)
+    first = np.searchsorted(node, np.arange(n_nodes))
+    is_link = port < HERE
+    to[is_link] = n_cores + first[to[is_link] - n_cores]
+    by_group = np.flatnonzero(is_link)[np.argsort(group[is_link], kind="stable")]
+    counts = np.bincount(group[is_link], minlength=n_groups)
+    has_way = np.isin(np.arange(n_groups), node)
+    return Trees(
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), (router * 4 + port)[by_group],
+        np.where(has_way, n_cores + first[:n_groups], -1), to.astype(np.int32), port.astype(np.uint8),
+        half.astype(np.uint8), np.append(node[1:] != node[:-1], True)[: len(node)],
+    )  # fmt: skip

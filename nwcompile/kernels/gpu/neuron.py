@@ -1,0 +1,207 @@
+"""The fixed-point neuron update and its scan over time, in Triton. Same rules and names as `neuron.py`.
+
+What is equal for a whole layer (spike kind, reset, widths, ...) is known when the kernel is compiled, what differs by
+neuron is read once before the first step. `WIDE` kernels compute in 64 bits, as `neuron.py` does; the others in 32,
+which the caller has proved to hold every intermediate value. Both are whole numbers throughout: there is no rounding.
+"""
+
+import triton
+import triton.language as tl
+
+from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
+
+RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = (tl.constexpr(i) for i in range(len(RESETS)))
+NOW, NEXT, BOTH = (tl.constexpr(i) for i in range(len(RESET_TIMINGS)))
+BINARY, MULTI, BIPOLAR, GATED = (tl.constexpr(i) for i in range(len(SPIKES)))
+FREE, WRAPPED, SATURATED = (tl.constexpr(i) for i in range(3))  # what u does on overflow; FREE: there is none
+LONG_AGO = tl.constexpr(1 << 30)
+
+
+@triton.jit
+def decay(x, keep, DECAY_BITS: tl.constexpr, WIDE: tl.constexpr):
+    """`sign(x) * ((|x| * (2**DECAY_BITS - k)) >> DECAY_BITS)`.
+
+    keep: 2**DECAY_BITS - k; in 32 bits times 2**(31 - DECAY_BITS), so that the upper half of the product of 2*|x|
+    (|x| <= 2**30) and it is the answer.
+    """
+    size = tl.abs(x)
+    kept = (size * keep) >> DECAY_BITS if WIDE else tl.umulhi(size.to(tl.uint32) << 1, keep.to(tl.uint32)).to(tl.int32)
+    return tl.where(x < 0, -kept, kept)
+
+
+@triton.jit
+def wrap(x, STATE_BITS: tl.constexpr):
+    half: tl.constexpr = 1 << (STATE_BITS - 1)
+    return tl.where(x > half, x - 2 * half, tl.where(x <= -half, x + 2 * half, x))
+
+
+@triton.jit
+def saturate(x, STATE_BITS: tl.constexpr):
+    limit: tl.constexpr = (1 << (STATE_BITS - 1)) - 1
+    return tl.minimum(tl.maximum(x, -limit), limit)
+
+
+@triton.jit
+def spike_count(v, threshold, STRICT: tl.constexpr, SPIKE_KIND: tl.constexpr):
+    above = v > threshold if STRICT else v >= threshold
+    count = above.to(v.dtype)
+    if SPIKE_KIND == MULTI:
+        count = tl.where(above, v // threshold, 0)
+    elif SPIKE_KIND == BIPOLAR:
+        below = -v > threshold if STRICT else -v >= threshold
+        count = tl.where(above, 1, tl.where(below, -1, 0)).to(v.dtype)
+    return count
+
+
+@triton.jit
+def read_ahead(at, t, n_steps, step, lanes, AHEAD: tl.constexpr):
+    """What stands at `at` and at the AHEAD - 1 steps after it; t: the first of these steps."""
+    values = ()
+    for k in tl.static_range(AHEAD):
+        values = values + (tl.load(at + k * step, mask=lanes & (t + k < n_steps), other=0),)
+    return values
+
+
+@triton.jit
+def rule_of(rule, neuron, n, lanes):
+    """The numbers of these neurons: threshold, keep_u, keep_v, bias_u, bias, reset_value, v_min, refractory."""
+    numbers = (tl.load(rule + neuron, mask=lanes, other=1),)
+    for k in tl.static_range(1, 8):
+        numbers = numbers + (tl.load(rule + k * n + neuron, mask=lanes, other=0),)
+    return numbers
+
+
+@triton.jit
+def is_updated(u, v, numbers):
+    """Whether there is anything to update but events: a bias, v, or a u that outlasts the step."""
+    return (v != 0) | (numbers[4] != 0) | (numbers[3] != 0) | ((u != 0) & (numbers[1] != 0))
+
+
+@triton.jit
+def advance(
+    x, u, v, since, numbers,
+    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
+    STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
+    LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """One step from the synaptic sums `x`: spikes, u, v, steps since the last spike. numbers: those of `rule_of`.
+
+    Of GATED neurons `since` is LONG_AGO + the spikes that they fired so far, negative ones taken off.
+
+    Steps without effect are left out: of a u that lasts (LEAKS) or overflows, of neurons that are refractory (REFRACTS)
+    or have a least v (CLAMPS), and the second saturation, where v is within its range after the reset.
+    """
+    threshold, keep_u, keep_v, bias_u, bias, reset_value, v_min, refractory = numbers
+    drive = (x + bias_u) << SHIFT
+    u = decay(u, keep_u, DECAY_BITS, WIDE) + drive if LEAKS else drive
+    if OVERFLOW == WRAPPED:
+        u = wrap(u, STATE_BITS)
+    elif OVERFLOW == SATURATED:
+        u = saturate(u, STATE_BITS)
+    new = decay(v, keep_v, DECAY_BITS, WIDE)
+    before = spike_count(v, threshold, STRICT, SPIKE_KIND) if FIRES and TIMING != NOW else tl.zeros_like(v)
+    if TIMING == NEXT and RESET != RESET_SUBTRACT and RESET != RESET_NONE:
+        new = tl.where(before != 0, reset_value, new)
+    new += u + bias
+    if TIMING != NOW and RESET == RESET_SUBTRACT:
+        new -= before * threshold
+    new = saturate(new, STATE_BITS)
+    count = spike_count(new, threshold, STRICT, SPIKE_KIND) if FIRES else tl.zeros_like(v)
+    if SPIKE_KIND == GATED:
+        count = tl.where((new < 0) & (since > LONG_AGO), -1, count).to(v.dtype)
+        since += count
+    if FIRES and TIMING != NEXT:
+        if RESET == RESET_SUBTRACT:
+            new -= (count - before if TIMING == BOTH else count) * threshold
+        elif RESET != RESET_NONE:
+            new = tl.where(count != 0, reset_value, new)
+    if CLAMPS:
+        new = tl.maximum(new, v_min)
+    if RESATURATES:
+        new = saturate(new, STATE_BITS)
+    if REFRACTS:
+        since = tl.minimum(since + 1, LONG_AGO)
+        frozen = since < refractory
+        count = tl.where(frozen, 0, count)
+        new = tl.where(frozen, v, new)
+        since = tl.where(count != 0, 0, since)
+    return count, u, new, since
+
+
+@triton.jit(
+    do_not_specialize=["n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample",
+                       "touched_step", "touched_neuron", "out_sample"],
+    do_not_specialize_on_alignment=["drive", "touched", "spikes", "u_out", "v_out", "updates"],  # parts of tensors
+)  # fmt: skip
+def scan(
+    drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits
+    touched,  # uint8 [sample, step, neuron]: whether there was an event; not read unless TOUCHED
+    rule,  # int32 | int64 (WIDE) [8, neuron]: threshold, keep_u, keep_v, bias_u, bias, reset_value, v_min, refractory
+    state,  # int32 | int64 (WIDE) [3, sample, neuron]: u, v, steps since the last spike; used only if RESUMES
+    spikes,  # int8 | int32 [sample, step, neuron]: written
+    u_out,  # int32 | int64 [sample, step, neuron]: written if KEEPS
+    v_out,  # likewise
+    updates,  # int32 [step, neuron]: added to if COUNTS
+    n_lanes, n, n_steps, drive_bits, drive_sample, drive_step, touched_sample, touched_step, touched_neuron,
+    out_sample,
+    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
+    STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
+    LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr,
+    WIDE: tl.constexpr, KEEPS: tl.constexpr, COUNTS: tl.constexpr, TOUCHED: tl.constexpr, RESUMES: tl.constexpr,
+    AHEAD: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Run one layer over the steps of all samples; a lane is one neuron of one sample.
+
+    Input is read AHEAD steps before it is used. With RESUMES, AHEAD must be 1: later steps would change the state.
+    """
+    number: tl.constexpr = tl.int64 if WIDE else tl.int32
+    lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    lanes = lane < n_lanes
+    sample, neuron = (lane // n).to(tl.int64), lane % n
+    numbers = rule_of(rule, neuron, n, lanes)
+    if RESUMES:
+        u = tl.load(state + lane, mask=lanes, other=0)
+        v = tl.load(state + n_lanes + lane, mask=lanes, other=0)
+        since = tl.load(state + 2 * n_lanes + lane, mask=lanes, other=0)
+    else:
+        u = tl.zeros((BLOCK,), number)
+        v = tl.zeros((BLOCK,), number)
+        since = tl.full((BLOCK,), LONG_AGO, number)
+    drive_at = drive + sample * drive_sample + neuron
+    touched_at = touched + sample * touched_sample + neuron * touched_neuron
+    out_at = sample * out_sample + neuron
+    updates_at = updates + neuron
+    sums = read_ahead(drive_at, 0, n_steps, drive_step, lanes, AHEAD)
+    events = sums
+    if TOUCHED:
+        events = read_ahead(touched_at, 0, n_steps, touched_step, lanes, AHEAD)
+    for t in range(0, n_steps, AHEAD):
+        drive_at += AHEAD * drive_step
+        later_sums = read_ahead(drive_at, t + AHEAD, n_steps, drive_step, lanes, AHEAD)
+        later_events = later_sums
+        if TOUCHED:
+            touched_at += AHEAD * touched_step
+            later_events = read_ahead(touched_at, t + AHEAD, n_steps, touched_step, lanes, AHEAD)
+        for k in tl.static_range(AHEAD):
+            now = lanes & (t + k < n_steps)
+            if COUNTS:
+                updated = is_updated(u, v, numbers)
+                if TOUCHED:
+                    updated = updated | (events[k] != 0)
+                tl.atomic_add(updates_at, updated.to(tl.int32), mask=now & updated, sem="relaxed")
+                updates_at += n
+            count, u, v, since = advance(
+                sums[k].to(number) << drive_bits, u, v, since, numbers, STATE_BITS, DECAY_BITS, SHIFT, OVERFLOW, STRICT,
+                FIRES, SPIKE_KIND, RESET, TIMING, LEAKS, REFRACTS, CLAMPS, RESATURATES, WIDE
+            )  # fmt: skip
+            tl.store(spikes + out_at, count, mask=now)
+            if KEEPS:
+                tl.store(u_out + out_at, u, mask=now)
+                tl.store(v_out + out_at, v, mask=now)
+            out_at += n
+        sums = later_sums
+        events = later_events
+    if RESUMES:
+        tl.store(state + lane, u, mask=lanes)
+        tl.store(state + n_lanes + lane, v, mask=lanes)
+        tl.store(state + 2 * n_lanes + lane, since, mask=lanes)

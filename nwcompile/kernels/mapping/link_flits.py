@@ -1,0 +1,71 @@
+"""Hot loops that add up the messages between cores, one core's after another's, and the flits of links (Numba)."""
+
+import numpy as np
+
+from nwcompile.kernels.jit import compiled
+
+
+@compiled()
+def core_messages(start, atom, messages, offset, core, n_cores):
+    """Messages from each core to each other that it sends any, as CSR by sending core.
+
+    start: int64[home + 1] into atom: int64[flow] and messages: int64[flow]; offset: int64[atom + 1] into
+    core: int64[...], the destinations. Returns (start int64[home + 1], core int64[pair], messages int64[pair]).
+    """
+    n_homes = len(start) - 1
+    total = np.zeros(n_cores, np.int64)
+    found = np.zeros(n_homes + 1, np.int64)
+    to, sent = np.empty(16, np.int64), np.empty(16, np.int64)
+    n = 0
+    for home in range(n_homes):
+        for f in range(start[home], start[home + 1]):
+            for i in range(offset[atom[f]], offset[atom[f] + 1]):
+                total[core[i]] += messages[f]
+        for c in range(n_cores):
+            if total[c]:
+                if n == len(to):
+                    to, sent = np.concatenate((to, to)), np.concatenate((sent, sent))
+                to[n], sent[n] = c, total[c]
+                n += 1
+                total[c] = 0
+        found[home + 1] = n
+    return found, to[:n].copy(), sent[:n].copy()
+
+
+@compiled()
+def add_flits(d, s, reader_offset, reader, router, to, port, neighbour, ends, is_tree, flits):
+    """Add a flit for every message of the units of `Demand` d on the cores of `Loads` s to flits: int64[link, step].
+
+    reader_offset: int64[atom + 1] into reader: int64[...], the cores that read each atom; router: int64[core]; port:
+    uint8[router, place], the output for messages to the router at that place, for each core to: int64[core]; neighbour:
+    int64[router, 4]; ends: int64[2, core], the injection and the ejection link; is_tree: a message forks, as
+    `nwcompile.ir.noc.trees` has it: copies are one until their ways part, and two ways may meet again.
+    """
+    child = np.zeros((64, 4), np.int32)  # of the places in the tree of a group, 0 being its root: 0 where there is none
+    for g in range(len(d.group_atom)):
+        home, atom = s.core_of[d.group_unit[g]], d.group_atom[g]
+        first, last = d.spike_offset[g], d.spike_offset[g + 1]
+        if first == last or reader_offset[atom] == reader_offset[atom + 1]:
+            continue
+        n_injected = 1 if is_tree else reader_offset[atom + 1] - reader_offset[atom]
+        for i in range(first, last):
+            flits[ends[0, home], d.spike_step[i]] += n_injected * d.spike_count[i]
+        child[0], n_places = 0, 1
+        for r in range(reader_offset[atom], reader_offset[atom + 1]):
+            core = reader[r]
+            for i in range(first, last):
+                flits[ends[1, core], d.spike_step[i]] += d.spike_count[i]
+            at, place = router[home], 0
+            while at != router[core]:
+                out = port[at, to[core]]
+                link, at = 4 * at + out, neighbour[at, out]
+                if is_tree:
+                    before, place = place, child[place, out]
+                    if place:
+                        continue
+                    if n_places == len(child):
+                        child = np.concatenate((child, np.zeros_like(child)))
+                    child[before, out], child[n_places], place = n_places, 0, n_places
+                    n_places += 1
+                for i in range(first, last):
+                    flits[link, d.spike_step[i]] += d.spike_count[i]

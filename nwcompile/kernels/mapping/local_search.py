@@ -1,0 +1,116 @@
+"""Hot loops of placers that search: tensions between neighbouring sites, best sites, particles (Numba)."""
+
+import numpy as np
+
+from nwcompile.kernels.jit import compiled
+from nwcompile.kernels.mapping.placement import is_legal, random_bits, swap, swap_delta, uniform
+
+
+@compiled()
+def tensions(ground, site_of, core_at, pairs, gain):
+    """Set gain: int64[pair] to what exchanging the contents of two sites saves; 0 where it may or need not be.
+
+    pairs: int64[pair, 2].
+    """
+    for i in range(len(pairs)):
+        gain[i] = 0
+        a, new = core_at[pairs[i, 0]], pairs[i, 1]
+        if a < 0:
+            a, new = core_at[pairs[i, 1]], pairs[i, 0]
+        if a >= 0 and is_legal(ground, site_of, core_at, a, new):
+            gain[i] = -swap_delta(ground, site_of, a, core_at[new], new)
+
+
+@compiled()
+def relax(ground, site_of, core_at, pairs):
+    """Exchange the contents of each pair of sites that saves something by then, in place; returns what it saved."""
+    saved = np.int64(0)
+    gain = np.zeros(1, np.int64)
+    for i in range(len(pairs)):
+        tensions(ground, site_of, core_at, pairs[i : i + 1], gain)
+        if gain[0] > 0:
+            s, t = pairs[i]
+            if core_at[s] >= 0:
+                swap(site_of, core_at, core_at[s], t)
+            else:
+                swap(site_of, core_at, core_at[t], s)
+            saved += gain[0]
+    return saved
+
+
+@compiled()
+def climb(ground, site_of, core_at, order):
+    """Move each core, in order, to the site that saves most, in place; returns what was saved. order: int64[...]."""
+    saved = np.int64(0)
+    for a in order:
+        best, least = np.int64(-1), np.int64(0)
+        for new in range(len(core_at)):
+            if is_legal(ground, site_of, core_at, a, new):
+                delta = swap_delta(ground, site_of, a, core_at[new], new)
+                if delta < least:
+                    best, least = np.int64(new), delta
+        if best >= 0:
+            swap(site_of, core_at, a, best)
+            saved -= least
+    return saved
+
+
+@compiled()
+def fly(ground, sites, cores, own_best, own_cost, best, state, chance, cost):
+    """Move every particle once: each core stays, goes to a random site, or to its site in one of the best, if legal.
+
+    sites: int64[particle, core], cores: int64[particle, site], cost: int64[particle], own_best, own_cost: the best
+    that each particle has been; best: int64[core] of all. chance: float64[3]: random, own best, best of all. All are
+    changed in place; returns the cost of the best of all, if it is one of these.
+    """
+    lowest = own_cost.min()
+    for p in range(len(sites)):
+        for a in range(sites.shape[1]):
+            drawn = uniform(state)
+            new = sites[p, a]
+            if drawn < chance[0]:
+                new = np.int64(random_bits(state) % np.uint64(cores.shape[1]))
+            elif drawn < chance[0] + chance[1]:
+                new = own_best[p, a]
+            elif drawn < chance[0] + chance[1] + chance[2]:
+                new = best[a]
+            if new != sites[p, a] and is_legal(ground, sites[p], cores[p], a, new):
+                cost[p] += swap_delta(ground, sites[p], a, cores[p, new], new)
+                swap(sites[p], cores[p], a, new)
+        if cost[p] < own_cost[p]:
+            own_cost[p] = cost[p]
+            own_best[p] = sites[p]
+            if cost[p] < lowest:
+                lowest = cost[p]
+                best[:] = sites[p]
+    return lowest
+
+
+@compiled()
+def smooth(start, other, weight, root, values, n_rounds):
+    """Turn values: float64[axis, core] into the slowest waves of a graph, in place: each round averages neighbours.
+
+    start, other: CSR; weight: float64[end], w_ij / sqrt(w_i * w_j); root: float64[core], sqrt(w_i), of length 1. A
+    round multiplies by 2 I - L, L being the normalised Laplacian, and makes the axes orthogonal to root and each other.
+    """
+    n = len(root)
+    new = np.empty(n)
+    for _ in range(n_rounds):
+        for k in range(len(values)):
+            for i in range(n):
+                total = values[k, i]
+                for j in range(start[i], start[i + 1]):
+                    total += weight[j] * values[k, other[j]]
+                new[i] = total
+            for earlier in range(-1, k):
+                dot = 0.0
+                for i in range(n):
+                    dot += new[i] * (root[i] if earlier < 0 else values[earlier, i])
+                for i in range(n):
+                    new[i] -= dot * (root[i] if earlier < 0 else values[earlier, i])
+            length = 0.0
+            for i in range(n):
+                length += new[i] * new[i]
+            length = np.sqrt(length)
+            for i in range(n):
+                values[k, i] = new[i] / length if length > 0 else 0.0

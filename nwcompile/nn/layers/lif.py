@@ -1,0 +1,267 @@
+"""Trainable leaky integrate-and-fire layers in the NWAVE style: a synapse turns spikes into current, a layer current
+into spikes.
+
+Data are `[B, N]` for one step or `[B, T, N]` for T steps at once; both give the same numbers.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from nwcompile.errors import ModelError, OptionError, unknown_choice
+from nwcompile.nn.layers.mismatch import Mismatch
+from nwcompile.nn.layers.prepare import Prepared
+from nwcompile.nn.layers.state import Kept, is_used_up
+from nwcompile.nn.layers.surrogate import named
+from nwcompile.nn.ops.device import torch_device
+from nwcompile.nn.ops.scan import RESETS, Neurons, scan
+from nwcompile.nn.ops.spike_matmul import weigh
+
+TOPOLOGIES = ("FF", "RC")
+DEVIATES = {"threshold": "thresholds", "leak": "taus", "weight": "w_rec"}  # what each mismatch of a layer is of
+
+
+def verify_device(given: torch.Tensor, own: torch.Tensor, name: str) -> None:
+    """Raise ModelError, naming the layer, unless its input lies on its own device."""
+    if given.device != own.device:
+        raise ModelError(
+            f"{name}: the input is on {given.device}, the layer on {own.device}; move the input with "
+            f".to({str(own.device)!r}), or the model"
+        )
+
+
+class LIFSynapse(Prepared):
+    """current = spikes @ weight, with `weight` of shape `[n_in, n_out]` (transposed against torch.nn.Linear), no bias.
+
+    `init` is a tensor or array of that shape, or a function that fills one in place (as those of torch.nn.init);
+    without it weights are uniform in +-1/sqrt(n_in). Raises ModelError for sizes below 1 or an `init` of another shape.
+    """
+
+    def __init__(self, n_in: int, n_out: int, device: str = "cpu", init=None):
+        super().__init__()
+        name = type(self).__name__
+        if min(n_in, n_out) < 1:
+            raise ModelError(f"{name}({n_in}, {n_out}): sizes must be >= 1")
+        self.n_in, self.n_out = n_in, n_out
+        weight = self._drawn()
+        if callable(init):
+            with torch.no_grad():
+                init(weight)
+        elif init is not None:
+            weight = torch.as_tensor(init, dtype=torch.float32).detach().clone()
+            if weight.shape != (n_in, n_out):
+                shape = tuple(weight.shape)
+                raise ModelError(f"{name}({n_in}, {n_out}): init has shape {shape}, not {(n_in, n_out)}")
+        self.weight = torch.nn.Parameter(weight.to(torch_device(device)))
+        self.mismatches = {"weight": Mismatch(f"{name}({n_in}, {n_out})", "weight")}
+
+    def _drawn(self) -> torch.Tensor:
+        bound = 1 / math.sqrt(self.n_in)
+        return torch.empty(self.n_in, self.n_out).uniform_(-bound, bound)
+
+    def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
+        super().prepare(name, seed, mismatch_in_eval)
+        self.mismatches["weight"].prepare(f"{name}.weight", seed, mismatch_in_eval)
+
+    def effective_weight(self) -> torch.Tensor:
+        """The weights that spikes are multiplied with, `[n_in, n_out]`: with mismatch where it was injected."""
+        return self._deviating("weight", self.weight, self.mismatches["weight"])
+
+    def forward(self, spikes: torch.Tensor) -> torch.Tensor:
+        """`[..., n_in]` spikes (any dtype) to `[..., n_out]` currents."""
+        if spikes.shape[-1] != self.n_in:
+            where, shape = f"{type(self).__name__}({self.n_in}, {self.n_out})", tuple(spikes.shape)
+            raise ModelError(f"{where}: input of shape {shape} must end in {self.n_in}")
+        verify_device(spikes, self.weight, f"{type(self).__name__}({self.n_in}, {self.n_out})")
+        weight = self.effective_weight()
+        return weigh(spikes.to(weight.dtype), weight)
+
+    def extra_repr(self) -> str:
+        return f"{self.n_in}, {self.n_out}"
+
+
+class LIFLayer(Prepared):
+    """Leaky integrate-and-fire neurons: currents in, `(spikes, mem)` out.
+
+    In every step, with beta = exp(-dt/tau) rounded to float32:
+      v = beta*v + i;  s = 1 if v >= threshold else 0;
+      reset: "subtraction" v = v - s*threshold, "zero" v = 0 where s = 1, "none" v stays; `mem` is v after it.
+    With `layer_topology="RC"` the current has spikes(t-1) @ w_rec added to it, `w_rec` of shape `[N, N]`.
+
+    The input is `[B, N]` or `[B, T, N]`; neurons may also have a shape of N entries in all, as in `[B, C, H, W]` or
+    `[B, T, C, H, W]`. The membrane (and with "RC" the spikes) of the last step are kept, and the next call goes on from
+    there: T calls of `[B, N]` equal one of `[B, T, N]`. `prepare_net` clears them; without it a changed batch size is a
+    ModelError. What is kept is no part of the state_dict. Gradients flow back through it into earlier calls until a
+    backward pass has used them up (or the layer was copied or moved); from then on it counts as a constant. Half
+    precision (bfloat16, float16) is computed in float32; the results have the layer's dtype.
+
+    taus in seconds (infinity for no leak) and thresholds are numbers or one per neuron; `learn_taus` and
+    `learn_thresholds` make them parameters. `surrogate`: a name or a function of `nwcompile.nn.layers.surrogate`;
+    `detach_reset` keeps the gradient of a spike out of the reset. `device`: "cpu", or "gpu" = "cuda".
+    """
+
+    floor = False  # whether the membrane is clipped at 0
+
+    def __init__(
+        self, n_neurons: int, taus=20e-3, thresholds=1.0, reset_mechanism: str = "subtraction", dt: float = 1e-3,
+        layer_topology: str = "FF", learn_taus: bool = False, learn_thresholds: bool = False,
+        surrogate: str | Callable = "fast_sigmoid", device: str = "cpu", detach_reset: bool = False,
+    ):  # fmt: skip
+        super().__init__()
+        name = type(self).__name__
+        if n_neurons < 1:
+            raise ModelError(f"{name}: n_neurons is {n_neurons}, must be >= 1")
+        if reset_mechanism not in RESETS:
+            raise OptionError(unknown_choice("reset_mechanism", reset_mechanism, RESETS))
+        if layer_topology not in TOPOLOGIES:
+            raise OptionError(unknown_choice("layer_topology", layer_topology, TOPOLOGIES))
+        if not 0 < dt < math.inf:
+            raise ModelError(f"{name}({n_neurons}): dt is {dt}, must be a number of seconds > 0")
+        self.n_neurons, self.dt, self.layer_topology = n_neurons, dt, layer_topology
+        self.reset_mechanism, self.surrogate, self.detach_reset = reset_mechanism, named(surrogate), detach_reset
+        target = torch_device(device)
+        taus, thresholds = self._per_neuron("taus", taus), self._per_neuron("thresholds", thresholds)
+        if not (taus > 0).all():
+            raise ModelError(f"{name}({n_neurons}): taus are {taus.min():g} s at least, must be > 0")
+        if not thresholds.isfinite().all():
+            raise ModelError(f"{name}({n_neurons}): thresholds must be finite")
+        for key, value, learn in (("taus", taus, learn_taus), ("thresholds", thresholds, learn_thresholds)):
+            if learn:
+                self.register_parameter(key, torch.nn.Parameter(value.to(target)))
+            else:
+                self.register_buffer(key, value.to(target))
+        if layer_topology == "RC":
+            self.w_rec = torch.nn.Parameter(self._drawn().to(target))
+        self._kept: Kept | None = None
+        where = f"{name}({n_neurons})"
+        self.mismatches = {kind: Mismatch(where, kind) for kind in ("threshold", "leak")}
+        if layer_topology == "RC":
+            self.mismatches["weight"] = Mismatch(where, "weight")
+
+    def _per_neuron(self, key: str, value) -> torch.Tensor:
+        value = torch.as_tensor(value, dtype=torch.float32).detach().cpu()
+        if value.ndim > 1 or value.numel() not in (1, self.n_neurons):
+            name, n, shape = type(self).__name__, self.n_neurons, tuple(value.shape)
+            raise ModelError(f"{name}({n}): {key} of shape {shape} must be a number or of shape [{n}]")
+        return value.reshape(-1).expand(self.n_neurons).clone()
+
+    def _drawn(self) -> torch.Tensor:
+        bound = 1 / math.sqrt(self.n_neurons)
+        return torch.empty(self.n_neurons, self.n_neurons).uniform_(-bound, bound)
+
+    @property
+    def beta(self) -> torch.Tensor:
+        """Decay in a step, `[N]`: exp(-dt/tau), computed in float64, then rounded to the layer's dtype.
+
+        With mismatch of the leak, exp(-dt/tau * max(1 + leak * e, 0)): leak currents differ.
+        """
+        rate = self.dt / self.effective_taus().double()
+        return torch.exp(-rate * self.mismatches["leak"].factor(rate, self.training).clamp(min=0)).to(self._dtype)
+
+    def effective_taus(self) -> torch.Tensor:
+        """The time constants before mismatch, in seconds, `[N]`."""
+        return self.taus
+
+    def effective_w_rec(self) -> torch.Tensor | None:
+        """The recurrent weights that spikes are multiplied with, `[N, N]`; None in a layer without."""
+        if self.layer_topology != "RC":
+            return None
+        return self._deviating("w_rec", self.w_rec, self.mismatches["weight"])
+
+    def effective_thresholds(self) -> torch.Tensor:
+        """The thresholds `[N]`; with mismatch times max(1 + threshold * e, 0)."""
+        mismatch = self.mismatches["threshold"]
+        if not mismatch.acts(self.training):
+            return self.thresholds
+        return self.thresholds * self._once(
+            "thresholds", self.thresholds, lambda spent: mismatch.factor(self.thresholds.detach(), True).clamp(min=0)
+        )
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.promote_types(self.thresholds.dtype, torch.float32)
+
+    def reset_state(self) -> None:
+        """Forget the kept membrane and spikes."""
+        self._kept = None
+
+    def cut(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Go on from the kept state as a leaf of a new graph: the state with its graph, and the leaf."""
+        state = self._kept.state
+        leaf = state.detach().requires_grad_(state.requires_grad)
+        self._kept = Kept(leaf, self._kept.exported)
+        return state, leaf
+
+    def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
+        super().prepare(name, seed, mismatch_in_eval)
+        self.reset_state()
+        for kind, mismatch in self.mismatches.items():
+            mismatch.prepare(f"{name}.{DEVIATES[kind]}", seed, mismatch_in_eval)
+
+    def neuron_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The part of an input's shape that is neurons. Raises ModelError if it is neither `[B, *]` nor `[B, T, *]`."""
+        for n_leading in (2, 1):
+            if len(shape) > n_leading and math.prod(shape[n_leading:]) == self.n_neurons:
+                return tuple(shape[n_leading:])
+        name, n = type(self).__name__, self.n_neurons
+        raise ModelError(f"{name}({n}): input of shape {tuple(shape)} is neither [B, {n}] nor [B, T, {n}]")
+
+    def forward(self, current: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """`(spikes, mem)`, both of the input's shape and of the layer's dtype."""
+        shape, dtype = current.shape, self.thresholds.dtype
+        n_leading = len(shape) - len(self.neuron_shape(shape))
+        verify_device(current, self.thresholds, f"{type(self).__name__}({self.n_neurons})")
+        neurons = self.neurons()
+        if len(shape) > n_leading + 1:
+            current = current.flatten(n_leading)
+        state = self._state_for(shape[0])
+        spikes, mem, last = scan(current, neurons.cleared(current) if state is None else state, neurons)
+        self._kept = Kept(last, torch.compiler.is_exporting())
+        if spikes.dtype != dtype:
+            spikes, mem = spikes.to(dtype), mem.to(dtype)
+        return (spikes, mem) if spikes.shape == shape else (spikes.reshape(shape), mem.reshape(shape))
+
+    def neurons(self) -> Neurons:
+        """What the layer computes with, as `nwcompile.nn.ops.scan` takes it."""
+        learns = self.taus.requires_grad and torch.is_grad_enabled()
+        beta = self.beta if learns else self._once("beta", self.taus, lambda spent: self.beta, self._numbers)
+        w_rec = self.effective_w_rec()
+        dtype = beta.dtype
+        thresholds = self.effective_thresholds().to(dtype)
+        return Neurons(beta, thresholds, self.reset_mechanism, self.surrogate, self.detach_reset, self.floor,
+                       None if w_rec is None else w_rec.to(dtype))  # fmt: skip
+
+    def _numbers(self) -> tuple | None:
+        """What `beta` is made of beside `taus`; None where it is another in every batch."""
+        return None if self.mismatches["leak"].acts(self.training) else (self.dt, self._dtype)
+
+    def _state_for(self, n_samples: int) -> torch.Tensor | None:
+        """The state that the call before has left, None at the beginning of a sequence."""
+        kept = self._kept
+        if kept is None or kept.exported != torch.compiler.is_exporting():
+            return None
+        n_kept = kept.state.shape[1]
+        if n_kept != n_samples:
+            raise ModelError(
+                f"{type(self).__name__}({self.n_neurons}): the batch has {n_samples} samples, the kept state has "
+                f"{n_kept}; call nwcompile.nn.prepare_net(model) before a new batch"
+            )
+        if torch.compiler.is_compiling():
+            return kept.state
+        if kept.state.is_inference() and not torch.is_inference_mode_enabled():
+            return kept.state.clone()
+        return kept.state.detach() if is_used_up(kept.state) else kept.state
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        if self._kept is not None:
+            self._kept = Kept(fn(self._kept.state.detach()), self._kept.exported)
+        return self
+
+    def __getstate__(self):
+        kept = self._kept and Kept(self._kept.state.detach(), self._kept.exported)
+        return {**super().__getstate__(), "_kept": kept}
+
+    def extra_repr(self) -> str:
+        return f"{self.n_neurons}, reset_mechanism={self.reset_mechanism!r}, layer_topology={self.layer_topology!r}"

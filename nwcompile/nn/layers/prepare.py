@@ -1,0 +1,118 @@
+"""What layers compute with instead of their parameters, and `prepare_net`, which makes it anew."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from nwcompile.nn.layers.mismatch import Mismatch
+from nwcompile.nn.layers.state import is_used_up
+from nwcompile.nn.ops.device import Movable
+from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, is_plain, straight_through
+
+MOST_KNOWN = 1 << 16  # numbers of a parameter that are compared with those of the batch before
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """`value`, made from `source` of that version in that `mode`; `spent`: a backward pass through it is an error."""
+
+    value: torch.Tensor
+    source: torch.Tensor
+    version: int
+    mode: tuple[bool, bool, bool]  # training, with a graph, for inference only
+    spent: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """`value`, without a graph, is what `source` gives: a parameter's dtype, shape and bytes, and numbers beside it."""
+
+    source: tuple
+    value: torch.Tensor
+
+
+class Prepared(Movable):
+    """A layer that may compute with other numbers than its parameters; they are made once for all steps of a batch.
+
+    Where no gradient is wanted and a parameter is, bit for bit, what it was, nothing is computed again.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._made: dict[str, Made] = {}
+        self._known: dict[str, Known] = {}
+
+    def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
+        """Forget what was made, for a new batch. `name`: of this layer in its model; see `prepare_net`."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Make the same again at the next step, for a graph of its own."""
+        self._made = {}
+
+    def _once(
+        self, key: str, source: torch.Tensor, make: Callable[[bool], torch.Tensor],
+        numbers: Callable[[], tuple | None] = lambda: None,
+    ) -> torch.Tensor:  # fmt: skip
+        """What `make(spent)` gave last, unless `source`, the mode or the batch has changed since.
+
+        `spent`: a backward pass has gone through what was made before, and `prepare` was not called since. `numbers()`:
+        all that it is made of beside `source`; None where it is drawn for a batch.
+        """
+        if torch.compiler.is_compiling():
+            return make(False)
+        has_graph = torch.is_grad_enabled() and source.requires_grad
+        mode, made = (self.training, has_graph, torch.is_inference_mode_enabled()), self._made.get(key)
+        if made and made.source is source and made.version == source._version and made.mode == mode:
+            return made.value
+        spent = made is not None and (made.spent or is_used_up(made.value))
+        of = None if has_graph else numbers()
+        value = make(spent) if of is None else self._unless_known(key, source, make, of)
+        self._made[key] = Made(value, source, source._version, mode, spent)
+        return value
+
+    def _unless_known(self, key: str, source: torch.Tensor, make: Callable, numbers: tuple) -> torch.Tensor:
+        """A copy of what `make` gave for equal numbers; what it gives now, if there is none."""
+        given = source.detach()
+        is_small = given.numel() <= MOST_KNOWN and given.dtype in KERNEL_DTYPES
+        if not (is_small and is_plain(given) and given.device.type == "cpu"):
+            return make(False)
+        found = given.dtype, given.shape, given.numpy().tobytes(), numbers
+        known = self._known.get(key)
+        if known is None or known.source != found:
+            known = self._known[key] = Known(found, make(False))
+        return known.value.clone()
+
+    def _deviating(self, key: str, parameter: torch.Tensor, mismatch: Mismatch) -> torch.Tensor:
+        """A parameter times the factors of its mismatch, made once for a batch; without mismatch the parameter."""
+        if not mismatch.acts(self.training):
+            return parameter
+
+        def made(spent: bool) -> torch.Tensor:
+            value = parameter.detach()
+            factor = mismatch.factor(value, self.training)
+            return straight_through(parameter, value * factor, factor, spent)
+
+        return self._once(key, parameter, made)
+
+    def _apply(self, fn, recurse=True):
+        self._made, self._known = {}, {}
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self):
+        return {**self.__dict__, "_made": {}, "_known": {}}
+
+
+def prepare_net(model: torch.nn.Module, seed: int | None = None, mismatch_in_eval: bool = False) -> None:
+    """Make `model` ready for a new batch: call it before each forward pass that does not go on from the last one.
+
+    Every layer forgets its state; effective weights are made anew from the parameters, with gradients; mismatch, where
+    a layer has it, is drawn anew, from `seed` (torch's own, as `torch.manual_seed` set it, if None), the layer's name
+    in `model` and the number of calls, so that it does not depend on the device. There is none in eval mode unless
+    `mismatch_in_eval`. A second backward pass without this call in between is a ModelError where it would go through
+    weights that the first one has used up.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, Prepared):
+            module.prepare(name, seed, mismatch_in_eval)

@@ -1,0 +1,31 @@
+"""A Sequential for spiking layers."""
+
+import torch
+
+from nwcompile.errors import ModelError
+from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
+from nwcompile.nn.ops.device import Movable
+
+
+class Sequential(torch.nn.Sequential, Movable):
+    """torch.nn.Sequential for whole sequences `[B, T, *shape]`.
+
+    Between modules the pair `(spikes, mem)` of a LIFLayer is passed on as its spikes. Modules without time (Conv, pool,
+    BatchNorm, Flatten, Linear, ...) see the steps as one batch, `[B*T, *shape]`, so that their channels stay theirs.
+    The result is that of the last module: `(spikes, mem)` of a LIFLayer, or one tensor, `[B, T, *]`.
+    Raises ModelError for an input with fewer than 3 axes.
+    """
+
+    def forward(self, x: torch.Tensor):
+        """`x`: `[B, T, *shape]`."""
+        if x.ndim < 3:
+            shape = tuple(x.shape)
+            raise ModelError(f"nwcompile.nn.Sequential takes whole sequences [B, T, *shape], got shape {shape}")
+        result = x
+        for module in self:
+            x = result[0] if isinstance(result, tuple) else result
+            if any(isinstance(m, LIFLayer | LIFSynapse) for m in module.modules()):
+                result = module(x)
+            else:
+                result = module(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        return result

@@ -1,0 +1,47 @@
+"""Memory for large results on the CPU, used again.
+
+A fresh block of memory costs a page fault for every page of it, which for a large tensor takes longer than the scan
+that fills it. So the memory of large results comes from NumPy (in huge pages, where the system has them), and goes back
+to a store when the last tensor on it is gone. The store holds `MOST_BYTES` at most; what would be more empties it.
+"""
+
+import math
+import weakref
+
+import numpy as np
+import torch
+
+from nwcompile.kernels.layers.simd_code import LINE_BYTES
+
+LARGE_BYTES = 1 << 18
+PAGED_BYTES = 1 << 20  # from here on a block is worth huge pages
+HUGE_BYTES = 1 << 22  # from here on NumPy asks for them; of a block that is larger than needed the rest stays untouched
+MOST_BYTES = 1 << 28
+_store: dict[int, list[np.ndarray]] = {}
+
+
+def new(shape, dtype) -> tuple[torch.Tensor, np.ndarray]:
+    """An uninitialised tensor on the CPU of a NumPy dtype, and the same numbers as a flat array."""
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if n_bytes < LARGE_BYTES:
+        array = np.empty(shape, dtype)
+        return torch.from_numpy(array), array.reshape(-1)
+    step = 1 << max(0, n_bytes.bit_length() - 4)  # so that sizes that differ by less than an eighth share blocks
+    size = -(-n_bytes // step) * step
+    blocks = _store.get(size)
+    try:
+        block = blocks.pop()
+    except (AttributeError, IndexError):
+        block = np.empty(max(size + LINE_BYTES, HUGE_BYTES if size >= PAGED_BYTES else 0), np.uint8)
+    start = -block.ctypes.data % LINE_BYTES
+    used = block[start : start + n_bytes].view(dtype)
+    tensor = torch.from_numpy(used)
+    weakref.finalize(used, _give_back, size, block).atexit = False
+    return tensor.view(shape), used
+
+
+def _give_back(size: int, block: np.ndarray) -> None:
+    if size + sum(key * len(blocks) for key, blocks in list(_store.items())) > MOST_BYTES:
+        _store.clear()
+    if size <= MOST_BYTES:
+        _store.setdefault(size, []).append(block)

@@ -1,0 +1,45 @@
+"""Device names of the layers, "cpu", and "gpu" or "cuda", which are one thing, and the kernels of a device."""
+
+from types import ModuleType
+
+import torch
+
+from nwcompile.errors import BackendError, OptionError, unknown_choice
+from nwcompile.nn.ops import cpu
+
+DEVICES = ("cpu", "gpu", "cuda")
+MOST_RECURRENT = 128  # neurons that feed back into themselves in one kernel on a GPU
+
+
+def torch_device(name: str) -> torch.device:
+    """The torch device of that name. Raises BackendError for a GPU where torch finds none, OptionError otherwise."""
+    if name not in DEVICES:
+        raise OptionError(unknown_choice("device", name, DEVICES))
+    if name == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        built = f"was built for CUDA {torch.version.cuda}" if torch.version.cuda else "was built without CUDA"
+        raise BackendError(
+            f"device {name!r} needs a GPU and torch with CUDA: torch {torch.__version__} {built} and finds no GPU; "
+            "use device='cpu'"
+        )
+    return torch.device("cuda")
+
+
+def kernels(tensor: torch.Tensor) -> ModuleType:
+    """The kernels for where a tensor lies: `nn.cpu`, or `nn.gpu`. Raises BackendError where triton is missing."""
+    if tensor.device.type == "cpu":
+        return cpu
+    try:
+        from nwcompile.nn.ops import gpu
+    except ImportError as e:
+        raise BackendError(f"the GPU kernels need triton ({e}); pip install 'nwcompile[cuda]'") from None
+    return gpu
+
+
+class Movable(torch.nn.Module):
+    """A module with `to_gpu()`."""
+
+    def to_gpu(self):
+        """Move to the GPU in place and return self. Raises BackendError where there is none."""
+        return self.to(torch_device("gpu"))

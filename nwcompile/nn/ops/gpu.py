@@ -1,0 +1,203 @@
+"""The Triton kernels of `nwcompile.kernels` on torch's tensors: whole `[B, T, N]` in, whole `[B, T, N]` out, on a GPU.
+
+Functions, arguments and results are those of `nn.ops.cpu`; the bits too, with exceptions named where they are.
+In half precision `current` stays as it is in memory and is computed with as float32.
+"""
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nwcompile.errors import BackendError
+from nwcompile.kernels.gpu import lif, recurrent, spike_matmul
+from nwcompile.kernels.layers.simd import WORD_BITS
+from nwcompile.nn.ops.device import MOST_RECURRENT
+
+EXACT = {"enable_fp_fusion": False}
+UNIT = 16  # numbers that sizes and distances are multiples of, for wide reads and writes
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a scan is launched: pairs of sample and neuron in a program, steps read ahead, warps of 32 lanes."""
+
+    block: int
+    ahead: int
+    warps: int
+
+    @property
+    def options(self) -> dict:
+        return {"BLOCK": self.block, "AHEAD": self.ahead, "num_warps": self.warps, **EXACT}
+
+
+@dataclass(frozen=True)
+class Backward(Launch):
+    """As a launch; `recomputes`: membranes are computed again instead of read, to spare memory its bandwidth."""
+
+    recomputes: bool
+
+    @property
+    def options(self) -> dict:
+        return {"RECOMPUTES": self.recomputes, **super().options}
+
+
+# Up to so many pairs, those launches: few pairs wait for memory, so a lane each that reads far ahead; many keep each
+# other's lanes busy, so wide reads. Chosen from the processor's sizes (132 of 4 x 32 lanes), not measured.
+FORWARD = ((1 << 16, Launch(32, 16, 1)), (math.inf, Launch(256, 8, 2)))
+BACKWARD = ((1 << 16, Backward(32, 8, 1, False)), (math.inf, Backward(128, 4, 2, True)))
+FIRE_WEIGHED = Launch(32, 16, 1)
+RECURRENT_AHEAD = 4
+
+
+def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
+    """`spikes` and `mem` of the current's shape, and the state `[1 or 2, B, N]` after the last step."""
+    spikes = torch.empty(current.shape, dtype=beta.dtype, device=current.device)
+    mem, last = torch.empty_like(spikes), torch.empty_like(state, memory_format=torch.contiguous_format)
+    if w_rec is None:
+        _scan(current, state, beta, threshold, reset, floor, spikes, mem, last)
+        return spikes, mem, last
+    x, (n_samples, n_steps, n) = _row_by_row(current), _steps(current)
+    _start(
+        recurrent.recurrent_forward, current, n_samples, x, state.contiguous(), w_rec.contiguous(),
+        beta.contiguous(), threshold.contiguous(), spikes, mem, last, n_samples, n_steps, n, *_distances(x),
+        RESET=reset, FLOOR=floor, AHEAD=RECURRENT_AHEAD, **_whole_layer(n, 2048),
+    )  # fmt: skip
+    return spikes, mem, last
+
+
+def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
+    """Spikes alone, as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
+    spikes = _empty_spikes(*current.shape[:2], beta, form)
+    last = torch.empty_like(state, memory_format=torch.contiguous_format)
+    _scan(current, state, beta, threshold, reset, floor, spikes, None, last)
+    return spikes, last
+
+
+def fire_weighed(x, weight, state, beta, threshold, reset: str, floor: bool, form: str, n_steps: int):
+    """As `fire` of the currents x @ weight, `[B, T, n_in]` or packed, and `[n_in, N]`, which are not written."""
+    n_samples, n = len(x), weight.shape[1]
+    spikes = _empty_spikes(n_samples, n_steps, beta, form)
+    last = torch.empty_like(state, memory_format=torch.contiguous_format)
+    x, launch = _row_by_row(x), FIRE_WEIGHED
+    _start(
+        spike_matmul.fire_weighed, x, -(-n_samples * n // launch.block), x, weight.contiguous(), state.contiguous(),
+        beta.contiguous(), threshold.contiguous(), spikes, last, n_samples, n_steps, n, len(weight), *_distances(x),
+        RESET=reset, FLOOR=floor, **launch.options,
+    )  # fmt: skip
+    return spikes, last
+
+
+def _empty_spikes(n_samples: int, n_steps: int, beta: torch.Tensor, form: str) -> torch.Tensor:
+    n_rows = -(-n_steps // WORD_BITS) if form == "bits" else n_steps
+    dtype = {"float": beta.dtype, "uint8": torch.uint8, "bits": torch.int32}[form]
+    return torch.empty((n_samples, n_rows, len(beta)), dtype=dtype, device=beta.device)
+
+
+def _scan(current, state, beta, threshold, reset, floor, spikes, mem, last) -> None:
+    x = _row_by_row(current)
+    unit, sizes, distances = _in_units(current, x)
+    launch, n_programs = _launch(FORWARD, current)
+    _start(
+        lif.lif_forward, current, n_programs, x, state.contiguous(), beta.contiguous(), threshold.contiguous(),
+        spikes, mem, last, *sizes, *distances, RESET=reset, FLOOR=floor, UNIT=unit, **launch,
+    )  # fmt: skip
+
+
+def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns: bool):
+    """Gradients of current, state, beta and threshold, the last two empty unless `learns`.
+
+    grads: of spikes, mem and last, any of them None. rule: (reset, floor, detach_reset, surrogate, slope).
+    The gradients of beta and threshold are sums in float64, over each sample's steps from the last to the first, then
+    over the samples, rounded once: the same in every run, but not the order of the CPU. "sigmoid" uses the GPU's
+    exponential.
+    """
+    reset, floor, detach, surrogate, slope = rule
+    x, (h, g) = _row_by_row(current), (None if t is None else _row_by_row(t, (0, 1)) for t in grads[:2])
+    grad_current = torch.empty_like(current, memory_format=torch.contiguous_format)
+    carried = torch.zeros_like(state, memory_format=torch.contiguous_format)
+    if grads[2] is not None:
+        carried.copy_(grads[2])
+    sums = torch.empty((2, *state.shape[1:]), dtype=torch.float64, device=state.device) if learns else None
+    number = np.dtype(str(beta.dtype).removeprefix("torch.")).type
+    form = {
+        "RESET": reset, "FLOOR": floor, "DETACH": detach, "SURROGATE": surrogate, "SLOPE": float(number(slope)),
+        "SCALED": float(number(math.pi / 2) * number(slope)), "H_EACH": _each(h), "G_EACH": _each(g),
+    }  # fmt: skip
+    before, neurons = (mem.contiguous(), state.contiguous(), h, g), (beta.contiguous(), threshold.contiguous())
+    out = grad_current, carried, sums
+    if w_rec is None:
+        unit, sizes, distances = _in_units(current, x, h, g)
+        launch, n_programs = _launch(BACKWARD, current)
+        _start(lif.lif_backward, current, n_programs, x, *before, *neurons, *out, *sizes, *distances, **form,
+               UNIT=unit, **launch)  # fmt: skip
+    else:
+        sizes, distances = _steps(current), [d for array in (x, h, g) for d in _distances(array)]
+        weights = w_rec.contiguous(), w_rec.T.contiguous()
+        _start(recurrent.recurrent_backward, current, sizes[0], x, spikes.contiguous(), *before, *weights,
+               *neurons, *out, *sizes, *distances, **form, **_whole_layer(sizes[2], 1024))  # fmt: skip
+    if sums is None:
+        return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
+    of_beta, of_threshold = sums.sum(1).to(beta.dtype)
+    return grad_current, carried, of_beta, of_threshold.clone()
+
+
+def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`: torch's matrix product."""
+    return x @ weight
+
+
+def _launch(table, current: torch.Tensor) -> tuple[dict, int]:
+    """The options for the pairs of `current`, and the number of programs."""
+    n_pairs = current.shape[0] * current.shape[-1]
+    launch = next(launch for most, launch in table if n_pairs <= most)
+    return launch.options, -(-n_pairs // launch.block)
+
+
+def _whole_layer(n: int, n_of_warp: int) -> dict:
+    """The options for programs that hold N x N weights, `n_of_warp` to a warp. Raises BackendError for too many."""
+    if n > MOST_RECURRENT:  # registers hold no more: 64 KiB of a processor's 256
+        raise BackendError(
+            f"recurrent weights of {n} neurons: the GPU kernel holds those of {MOST_RECURRENT} at most; "
+            "use nwcompile.nn.ops.scan.scan, which goes through the steps one by one then"
+        )
+    size = max(16, 1 << (n - 1).bit_length())
+    return {"SIZE": size, "num_warps": max(1, size * size // n_of_warp), **EXACT}
+
+
+def _start(kernel, current: torch.Tensor, n_programs: int, *arguments, **constants) -> None:
+    """Start a kernel on the device of `current`."""
+    if n_programs:
+        with torch.cuda.device(current.device) if current.is_cuda else nullcontext():
+            kernel[(n_programs,)](*arguments, **constants)
+
+
+def _steps(current: torch.Tensor) -> tuple[int, int, int]:
+    """(B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
+    return tuple(current.shape) if current.ndim == 3 else (current.shape[0], 1, current.shape[1])
+
+
+def _in_units(current: torch.Tensor, *arrays: torch.Tensor | None):
+    """The unit, the sizes (B, T, N in units) and the distances of samples and steps of each array, in units."""
+    n_samples, n_steps, n = _steps(current)
+    distances = [d for array in arrays for d in _distances(array)]
+    unit = UNIT if all(d % UNIT == 0 for d in (n, *distances)) else 1
+    return unit, (n_samples, n_steps, n // unit), [d // unit for d in distances]
+
+
+def _distances(array: torch.Tensor | None) -> tuple[int, int]:
+    if array is None:
+        return 0, 0
+    return array.stride()[:2] if array.ndim == 3 else (array.stride(0), 0)
+
+
+def _each(array: torch.Tensor | None) -> int:
+    return 1 if array is None else array.stride(-1)
+
+
+def _row_by_row(tensor: torch.Tensor, apart: tuple[int, ...] = (1,)) -> torch.Tensor:
+    """The tensor, copied if its neurons are not as far `apart`: 1, or 0 where one number is expanded to all."""
+    tensor = tensor.detach()
+    return tensor if tensor.stride(-1) in apart else tensor.contiguous()

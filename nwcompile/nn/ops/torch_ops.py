@@ -1,0 +1,226 @@
+"""The operations of the layers, known to torch: they are compiled, exported and loaded again by name.
+
+`import nwcompile.nn` registers them. Kernels are those of `nwcompile.nn.ops.cpu` and, for device "cuda", of
+`nwcompile.nn.ops.gpu`, which is loaded when it is first used. A state is `[1, B, N]`, the membranes, or with recurrent
+weights `[2, B, N]`, the membranes and the spikes of the step before.
+"""
+
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+from nwcompile.errors import ModelError
+from nwcompile.nn.layers.state import is_freed
+from nwcompile.nn.ops.device import kernels
+
+WORD_BITS = 32
+DEVICES = ("cpu", "cuda")
+KERNEL_DTYPES = (torch.float32, torch.float64)
+
+
+@torch.library.custom_op("nwcompile::lif_scan", mutates_args=(), device_types=DEVICES)
+def lif_scan(
+    current: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, w_rec: Tensor | None, reset: str, floor: bool,
+    detach_reset: bool, surrogate: str, slope: float
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """`spikes`, `mem` and the last state of LIF neurons fed `current`, `[B, T, N]` or `[B, N]`; see `nn.scan`."""
+    return kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
+
+
+@torch.library.custom_op("nwcompile::lif_scan_backward", mutates_args=(), device_types=DEVICES)
+def lif_scan_backward(
+    grad_spikes: Tensor | None, grad_mem: Tensor | None, grad_last: Tensor | None, current: Tensor, spikes: Tensor,
+    mem: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, w_rec: Tensor | None, reset: str, floor: bool,
+    detach_reset: bool, surrogate: str, slope: float, learns: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of current, state, and (empty unless `learns`) of beta and threshold."""
+    grads, rule = (grad_spikes, grad_mem, grad_last), (reset, floor, detach_reset, surrogate, slope)
+    return kernels(current).backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
+
+
+@torch.library.custom_op("nwcompile::lif_fire", mutates_args=(), device_types=DEVICES)
+def lif_fire(
+    current: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, reset: str, floor: bool, form: str
+) -> tuple[Tensor, Tensor]:
+    """Spikes alone, as "float", "uint8" or "bits", and the last state; without a gradient."""
+    return kernels(current).fire(current, state, beta, threshold, reset, floor, form)
+
+
+@torch.library.custom_op("nwcompile::lif_fire_weighed", mutates_args=(), device_types="cuda")
+def lif_fire_weighed(
+    x: Tensor, weight: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, reset: str, floor: bool, form: str,
+    n_steps: int
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """As `lif_fire` of the currents x @ weight; see `nn.fused`."""
+    return kernels(x).fire_weighed(x, weight, state, beta, threshold, reset, floor, form, n_steps)
+
+
+@torch.library.custom_op("nwcompile::weigh", mutates_args=(), device_types=DEVICES)
+def weigh(x: Tensor, weight: Tensor) -> Tensor:
+    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, each row summed in an order of its own; see `nn.weigh`."""
+    return kernels(x).weigh(x, weight)
+
+
+@torch.library.custom_op("nwcompile::straight_through", mutates_args=())
+def straight_through(source: Tensor, value: Tensor, factor: Tensor, spent: bool) -> Tensor:
+    """`value`, made from `source`; its gradient goes to `source` times `factor`, whatever was done to make it.
+
+    A second backward pass through what a first one has used up, or any if it is `spent`, is a ModelError.
+    """
+    return value.clone()
+
+
+@lif_scan.register_fake
+def _(current, state, beta, threshold, w_rec, reset, floor, detach_reset, surrogate, slope):
+    return beta.new_empty(current.shape), beta.new_empty(current.shape), _dense(state)
+
+
+@lif_scan_backward.register_fake
+def _(
+    grad_spikes, grad_mem, grad_last, current, spikes, mem, state, beta, threshold, w_rec, reset, floor, detach_reset,
+    surrogate, slope, learns
+):  # fmt: skip
+    sums = beta.new_empty(beta.shape[0] if learns else 0), beta.new_empty(beta.shape[0] if learns else 0)
+    return _dense(current), _dense(state), *sums
+
+
+@lif_fire.register_fake
+def _(current, state, beta, threshold, reset, floor, form):
+    return _fake_spikes(*current.shape[:2], beta, form), _dense(state)
+
+
+@lif_fire_weighed.register_fake
+def _(x, weight, state, beta, threshold, reset, floor, form, n_steps):
+    return _fake_spikes(len(x), n_steps, beta, form), _dense(state)
+
+
+def _fake_spikes(n_samples: int, n_steps: int, beta: Tensor, form: str) -> Tensor:
+    dtype = {"bits": torch.int32, "uint8": torch.uint8, "float": beta.dtype}[form]
+    n_rows = (n_steps + WORD_BITS - 1) // WORD_BITS if form == "bits" else n_steps
+    return beta.new_empty((n_samples, n_rows, beta.shape[0]), dtype=dtype)
+
+
+@weigh.register_fake
+def _(x, weight):
+    return x.new_empty((*x.shape[:-1], weight.shape[1]))
+
+
+@straight_through.register_fake
+def _(source, value, factor, spent):
+    return _dense(value)
+
+
+def _dense(like: Tensor) -> Tensor:
+    return torch.empty_like(like, memory_format=torch.contiguous_format)
+
+
+def _keep_scan(ctx, inputs, output):
+    current, state, beta, threshold, w_rec, *rule = inputs
+    ctx.save_for_backward(current, state, beta, threshold, w_rec, *output[:2])
+    ctx.rule = rule
+    ctx.set_materialize_grads(False)
+
+
+def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
+    current, state, beta, threshold, w_rec, spikes, mem = saved(ctx)
+    needs, grads, tensors = ctx.needs_input_grad, (grad_spikes, grad_mem, grad_last), (current, spikes, mem, state)
+    learns = needs[2] or needs[3]
+    if is_plain(current) and not torch.is_grad_enabled():  # enabled: for gradients of gradients, which are refused
+        found = kernels(current).backward(grads, *tensors, beta, threshold, w_rec, ctx.rule, learns)
+    else:
+        found = lif_scan_backward(*grads, *tensors, beta, threshold, w_rec, *ctx.rule, learns)
+    grad_current, grad_state, grad_beta, grad_threshold = found
+    grad_w = None
+    if w_rec is not None and needs[4]:
+        before = state[1] if current.ndim == 2 else torch.cat([state[1, :, None], spikes[:, :-1]], 1).flatten(0, 1)
+        with full_precision(current):
+            grad_w = before.T @ grad_current.reshape(before.shape)
+    return (
+        grad_current, grad_state, grad_beta if needs[2] else None, grad_threshold if needs[3] else None, grad_w,
+        *[None] * len(ctx.rule)
+    )  # fmt: skip
+
+
+def _keep_weigh(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _weigh_gradient(ctx, grad):
+    x, weight = saved(ctx)
+    of_x, of_weight = ctx.needs_input_grad
+    with full_precision(grad):
+        grad_x = grad @ weight.T if of_x else None
+        if x.ndim != 2:
+            x, grad = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
+        return grad_x, x.T @ grad if of_weight else None
+
+
+def _keep_factor(ctx, inputs, output):
+    ctx.save_for_backward(inputs[2])
+    ctx.spent = inputs[3]
+
+
+def _straight_gradient(ctx, grad):
+    (factor,) = saved(ctx)
+    if ctx.spent:
+        raise ModelError(SPENT)
+    return grad * factor, None, None, None
+
+
+SPENT = (
+    "a second backward pass reached weights or states that an earlier one has used up; call "
+    "nwcompile.nn.prepare_net(model) before the forward pass of every batch"
+)
+
+
+def saved(ctx) -> tuple:
+    """What was saved for the backward pass. Raises ModelError where a backward pass has freed it."""
+    if is_freed(ctx):
+        raise ModelError(SPENT)
+    return ctx.saved_tensors
+
+
+class DirectScan(torch.autograd.Function):
+    """`lif_scan` without torch's dispatcher, which takes longer than a step of a small layer."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = kernels(inputs[0]).forward(*inputs[:7])
+        _keep_scan(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_scan_gradient)
+
+
+class DirectWeigh(torch.autograd.Function):
+    """`weigh` without torch's dispatcher."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        _keep_weigh(ctx, inputs, None)
+        return kernels(inputs[0]).weigh(*inputs)
+
+    backward = staticmethod(_weigh_gradient)
+
+
+def full_precision(tensor: Tensor):
+    """A context without autocast on the device of `tensor`."""
+    kind = tensor.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor holds numbers that nobody follows: no tracing, no fake, no dispatch mode."""
+    return (
+        type(tensor) is Tensor
+        and tensor.device.type in DEVICES
+        and not torch.compiler.is_compiling()
+        and not is_in_torch_dispatch_mode()
+    )
+
+
+lif_scan.register_autograd(_scan_gradient, setup_context=_keep_scan)
+weigh.register_autograd(_weigh_gradient, setup_context=_keep_weigh)
+straight_through.register_autograd(_straight_gradient, setup_context=_keep_factor)

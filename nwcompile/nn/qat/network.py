@@ -1,0 +1,270 @@
+"""Quantization-aware training: a network that computes the chip's integers and learns float parameters."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from warnings import warn
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ModelError, NwWarning
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Sparse
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.nn.layers.surrogate import named
+from nwcompile.nn.qat import scan
+from nwcompile.nn.qat.layer import Pin, QuantizedLayer, array
+from nwcompile.nn.qat.sums import exact, sums
+from nwcompile.passes.fit.check import estimate
+from nwcompile.passes.prepare.drop_signs import unipolar
+from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.prepare.prune_zeros import drop_zeros
+from nwcompile.passes.prepare.weight_bits import with_widths
+from nwcompile.passes.quantize.quantize import assembled, choose_scales, described
+from nwcompile.sim.inputs import prepare, verify_counts
+from nwcompile.sim.sequence.run import groups
+
+
+class QuantizedNetwork(torch.nn.Module):
+    """A float network on a chip's integers, to be trained: forward as the chip computes, backward by a surrogate.
+
+    `network` is normalized as `nw.compile` does (batch norm and pooling are folded into weights, which then are what is
+    trained; a pruned Dense becomes a list of synapses, so its zeros stay), and the compiler's own pass chooses, on
+    `calibration` `[B, T, *shape]` or without, the scale of every layer, exponents, channel scales and thresholds. They
+    stay until `recalibrate`; weights and biases are rounded to that grid anew in every pass. `layers` are
+    `QuantizedLayer`s in the order of `names`.
+
+    `bits`, `layer_bits` and `on_multi_spike` are those of `nw.Options`. `surrogate` is a name or function of
+    `nwcompile.nn.surrogate`; `detach_reset`: no gradient through resets. `learn_thresholds` and `learn_taus` train
+    thresholds and what a step keeps of current and membrane. Computes on the CPU. Warns (NwWarning) of what
+    quantization warns of. Raises ModelError, OptionError and FitError as `nw.compile` does.
+    """
+
+    def __init__(
+        self, network: Network, chip: Chip | str, calibration=None, *, bits: int | None = None,
+        layer_bits: dict[str, int] | None = None, surrogate: str | Callable = "fast_sigmoid",
+        detach_reset: bool = False, learn_thresholds: bool = False, learn_taus: bool = False,
+        on_multi_spike: str = "refuse",
+    ):  # fmt: skip
+        super().__init__()
+        self.chip = chip if isinstance(chip, Chip) else Chip.load(chip)
+        self.options = Options(bits=bits, layer_bits=layer_bits, on_multi_spike=on_multi_spike)
+        if network.is_fixed:
+            raise ModelError("the network is in integers already; give the float network to train it")
+        network.verify()
+        given = network
+        network = drop_zeros(with_widths(network, self.chip, self.options), self.chip)
+        network, unsigned = unipolar(network, self.chip, on_multi_spike)
+        estimate(network, self.chip, on_multi_spike)
+        self.float_network = normalize(network)
+        self._lasting = [*unsigned, *_pruned_whole(self.float_network)]
+        self.names = self.float_network.layers
+        learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
+        trained = _trained(given, self.float_network)
+        surrogate = named(surrogate)
+        self.layers = torch.nn.ModuleList(
+            QuantizedLayer(self.float_network, name, self.chip, trained[name], learned, surrogate, detach_reset)
+            for name in self.names
+        )
+        self.groups = groups(self.float_network)
+        self._index = {name: i for i, name in enumerate(self.names)}
+        self.recalibrate(calibration)
+
+    def layer(self, name: str) -> QuantizedLayer:
+        """The layer of that name. Raises KeyError."""
+        return self.layers[self._index[name]]
+
+    def recalibrate(self, calibration=None) -> None:
+        """Let the compiler choose scales, exponents and thresholds anew, for the parameters as they are now.
+
+        Raises ModelError if they are not finite.
+        """
+        for layer in self.layers:
+            layer.verify()
+        found = choose_scales(self._as_float(), self.chip, calibration, self.options)
+        quantized = described(found, self.chip)
+        self.table, self.warnings = quantized.table, [*self._lasting, *quantized.warnings]
+        for name, layer in zip(self.names, self.layers, strict=True):
+            layer.pin(Pin.of(found.layers[name], found.scaled[name]))
+        for text in self.warnings:
+            warn(text, NwWarning, stacklevel=3)
+
+    def forward(self, x=None, steps: int | None = None):
+        """What the last layer sends, float32 `[B, T, *shape]`; of a readout its membrane in the float network's units.
+
+        `x`: `[B, T, *shape]` of whole numbers, or a dict of such by input name, or None with `steps=N`. Samples begin
+        with cleared states. Networks with several outputs give a dict by layer.
+        """
+        results = self.spikes(x, steps)
+        found = {name: results[name] for name in self.float_network.outputs}
+        return next(iter(found.values())) if len(found) == 1 else found
+
+    def spikes(self, x=None, steps: int | None = None) -> dict[str, torch.Tensor]:
+        """What `forward` gives, of every layer, by name."""
+        return self._run(x, steps, None)
+
+    @torch.no_grad()
+    def record(self, x=None, steps: int | None = None) -> dict[str, dict[str, np.ndarray]]:
+        """The integers of every layer, as `simulate(..., record="all")` gives them: `spikes`, `u` and `v` by layer."""
+        recorded: dict[str, dict] = {name: {} for name in self.names}
+        self._run(x, steps, recorded)
+        return recorded
+
+    def network(self) -> Network:
+        """The fixed-point network that is trained; `nw.compile` keeps its integers as they are."""
+        integers = {name: layer.integers() for name, layer in zip(self.names, self.layers, strict=True)}
+        layers = {name: found.layer for name, found in integers.items()}
+        scaled = {name: found.scaled for name, found in integers.items()}
+        return assembled(self.float_network, layers, scaled)
+
+    def _as_float(self) -> Network:
+        """The float network with the parameters as they are now."""
+        nodes, connections = dict(self.float_network.nodes), {}
+        for name, layer in zip(self.names, self.layers, strict=True):
+            nodes[name] = replace(nodes[name], neuron=layer.float_neuron())
+            for c, weight, bias in zip(layer.connections, layer.weights, layer.biases, strict=True):
+                own = None if c.bias is None else array(bias).astype(np.float32)
+                connections[id(c)] = c.replace(weight=array(weight).astype(np.float32), bias=own)
+        return Network(
+            self.float_network.inputs, nodes, tuple(connections[id(c)] for c in self.float_network.connections)
+        )
+
+    def _run(self, x, steps: int | None, recorded: dict | None) -> dict[str, torch.Tensor]:
+        given, n_samples, n_steps = prepare(self.float_network, x, steps, self.chip, self.options.on_multi_spike)
+        sent = {name: torch.from_numpy(np.require(array, requirements="W")).flatten(2) for name, array in given.items()}
+        results = {}
+        with exact():
+            for names in self.groups:
+                run = _Group(self, names, sent, n_samples, n_steps)
+                for name, (spikes, membrane) in (run.looped if run.inner else run.whole)(recorded).items():
+                    sent[name] = spikes
+                    own = spikes if membrane is None else membrane
+                    results[name] = own.unflatten(2, self.float_network.node(name).shape)
+        if any(self.float_network.node(name).neuron.spikes == "multi" for name in self.names):
+            counts = {name: sent[name].detach().numpy() for name in self.names}
+            verify_counts(self.float_network, self.chip, self.options.on_multi_spike, counts)
+        return results
+
+
+class _Group:
+    """One pass through a layer, or through layers that feed each other, fed by what others have `sent` `[B, T, n]`."""
+
+    def __init__(self, network: QuantizedNetwork, names: list[str], sent: dict, n_samples: int, n_steps: int):
+        self.layers = {name: network.layer(name) for name in names}
+        self.n_samples, self.n_steps, self.sent = n_samples, n_steps, sent
+        self.integers = {name: layer.integers() for name, layer in self.layers.items()}
+        self.learned = {name: layer.learned() for name, layer in self.layers.items()}
+        self.inner: list[tuple] = []
+        self.drive = {name: self._outer(layer, names) for name, layer in self.layers.items()}
+
+    def _outer(self, layer: QuantizedLayer, names: list[str]) -> torch.Tensor:
+        """What the layers before a layer add in every step, `[B, T, N]`."""
+        drives, now = [], self.integers[layer.name]
+        for i, c in enumerate(layer.connections):
+            node = layer.bare.node(c.source)
+            if c.source in names:
+                self.inner.append((c, layer.weight(now, i, _most(self.integers[c.source].scaled.neuron)), node.shape))
+                continue
+            x = self.sent[c.source]
+            weight = layer.weight(now, i, _largest(x, node.neuron))
+            n_late = max(self.n_steps - c.aligned_delay, 0)
+            x = x[:, :n_late].reshape(self.n_samples * n_late, node.n_neurons).to(weight.dtype)
+            drive = sums(c, x, weight, node.shape, layer.node.n_neurons).unflatten(0, (self.n_samples, n_late))
+            drives.append(torch.nn.functional.pad(drive, (0, 0, self.n_steps - n_late, 0)))
+        if len(drives) == 1:
+            return drives[0]
+        none = torch.zeros(self.n_samples, self.n_steps, layer.node.n_neurons, dtype=torch.float64)
+        return sum((drive.double() for drive in drives), none)
+
+    def whole(self, recorded: dict | None) -> dict:
+        """Spikes and membranes of the only layer, all steps at once."""
+        ((name, drive),) = self.drive.items()
+        own = None if recorded is None else recorded[name]
+        neurons = self.integers[name].neurons
+        spikes, membrane, _ = scan.run(drive, None, self.learned[name], neurons, own)
+        _keep(own, spikes, self.integers[name].scaled.neuron, self.layers[name].node.shape)
+        return {name: (spikes, membrane)}
+
+    def looped(self, recorded: dict | None) -> dict:
+        """Spikes and membranes of layers that feed each other, step by step."""
+        state: dict[str, torch.Tensor | None] = dict.fromkeys(self.layers)
+        steps: dict[str, list] = {name: [] for name in self.layers}
+        kept: dict[str, list] = {name: [] for name in self.layers}
+        for t in range(self.n_steps):
+            for name, layer in self.layers.items():
+                drive = self.drive[name][:, t].double()
+                for c, weight, shape in self.inner:
+                    if c.target == name and t >= c.aligned_delay:
+                        x = steps[c.source][t - c.aligned_delay][0][:, 0].to(weight.dtype)
+                        drive = drive + sums(c, x, weight, shape, layer.node.n_neurons)
+                own: dict | None = None if recorded is None else {}
+                neurons = self.integers[name].neurons
+                *fired, state[name] = scan.run(drive[:, None], state[name], self.learned[name], neurons, own)
+                steps[name].append(fired)
+                kept[name].append(own)
+        found = {}
+        for name, layer in self.layers.items():
+            spikes, membranes = zip(*steps[name], strict=True)
+            found[name] = torch.cat(spikes, 1), None if membranes[0] is None else torch.cat(membranes, 1)
+            if recorded is not None:
+                recorded[name] |= {key: np.concatenate([own[key] for own in kept[name]], 1) for key in ("u", "v")}
+                _keep(recorded[name], found[name][0], self.integers[name].scaled.neuron, layer.node.shape)
+        return found
+
+
+def _keep(recorded: dict | None, spikes: torch.Tensor, neuron: NeuronSpec, shape: tuple[int, ...]) -> None:
+    """Add the spikes to what was recorded of a layer, all in its `shape`."""
+    if recorded is None:
+        return
+    recorded["spikes"] = spikes.detach().numpy().astype(neuron.spike_dtype)
+    for key, value in recorded.items():
+        recorded[key] = value.reshape(*value.shape[:2], *shape)
+
+
+def _largest(x: torch.Tensor, neuron: NeuronSpec | None) -> float:
+    """The largest magnitude among what an input (no neuron) or a layer sent."""
+    is_known = neuron is not None and neuron.spikes != "multi"
+    return 1.0 if is_known else max(abs(float(end)) for end in x.detach().aminmax())
+
+
+def _most(neuron: NeuronSpec) -> float:
+    """The most spikes that a neuron sends in a step."""
+    limit = (1 << (neuron.fixed.state_bits - 1)) - 1
+    return 1.0 if neuron.spikes != "multi" else float(limit // np.min(neuron.threshold))
+
+
+def _pruned_whole(network: Network) -> list[str]:
+    """Warnings of connections of which `drop_zeros` has left nothing to train."""
+    return [
+        f"all weights from {c.source!r} to {c.target!r} are 0 and stay 0, as pruned ones do; begin with other weights "
+        "to train them"
+        for c in network.connections
+        if isinstance(c, Sparse) and not np.size(c.weight)
+    ]
+
+
+def _trained(network: Network, normal: Network) -> dict[str, tuple[bool, ...]]:
+    """For each connection into each layer of the normalized network, whether weights of the network are in it.
+
+    Pooling, batch norm alone, and connections that only move spikes (lists of synapses of weight 1, as front ends make
+    them) hold nothing to train.
+    """
+    found: dict[str, tuple[bool, ...]] = {}
+    for name in normal.layers:
+        learned = _learned_from(network, name)
+        found[name] = tuple(learned[c.source] for c in normal.into(name))
+    return found
+
+
+def _learned_from(network: Network, name: str) -> dict[str, bool]:
+    """By input or layer that a place is fed by, whether weights lie on some way from there."""
+    found: dict[str, bool] = {}
+    for c in network.into(name):
+        own = c.has_weight and not (isinstance(c, Sparse) and np.all(np.asarray(c.weight) == 1))
+        is_junction = c.source in network.nodes and network.node(c.source).neuron is None
+        before = _learned_from(network, c.source) if is_junction else {c.source: False}
+        for source, learned in before.items():
+            found[source] = found.get(source, False) or own or learned
+    return found

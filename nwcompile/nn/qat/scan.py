@@ -1,0 +1,160 @@
+"""Integer neurons over time as a differentiable operation: forward as the simulators, backward by a surrogate."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, prod
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
+from nwcompile.kernels.cores.neuron import Neurons
+from nwcompile.kernels.layers.integer_backward import N_SUMS, Kept, Units, fire, pull
+from nwcompile.nn.ops.threads import over_parts, split
+from nwcompile.sim.sequence import tables
+
+NOTHING = np.zeros((0, 0, 0), np.float32)
+NO_STATES = np.zeros((0, 0, 0), np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerNeurons:
+    """The neurons of one layer at this moment, as kernels take them.
+
+    `surrogate` gives the derivative of a spike from the membrane minus the threshold in the float network's units;
+    `detach_reset`: no gradient through a reset. `shows_membrane`: the membranes are wanted, and have a gradient.
+    """
+
+    name: str
+    rules: Neurons
+    units: Units
+    spikes: str
+    reset: str
+    timing: str
+    surrogate: Callable
+    detach_reset: bool
+    shows_membrane: bool
+
+    @classmethod
+    def of(cls, node: Node, unit: np.ndarray, surrogate: Callable, detach_reset: bool) -> "IntegerNeurons":
+        """Those of a fixed-point layer whose state unit is `unit` (float64[neuron]) of the float network's."""
+        spec, shape = node.neuron, node.shape
+
+        def number(name: str) -> np.ndarray:
+            return spec.array(name, shape).reshape(-1).astype(np.float64)
+
+        whole = 1 << spec.fixed.decay_bits
+        v_min = np.full(node.n_neurons, -inf) if spec.v_min is None else number("v_min") * unit
+        reset_value = number("reset_value") * unit if spec.reset == "value" else np.zeros(node.n_neurons)
+        numbers = (unit, unit * (1 << spec.fixed.shift_bits), number("threshold") * unit,
+                   1 - number("decay_u") / whole, 1 - number("decay_v") / whole, reset_value, v_min)  # fmt: skip
+        units = Units(*(np.ascontiguousarray(x, np.float32) for x in numbers))
+        rules = tables.neurons(Network({}, {node.name: node}, ()), [node.name])
+        return cls(node.name, rules, units, spec.spikes, spec.reset, spec.reset_timing, surrogate, detach_reset,
+                   not spec.fires)  # fmt: skip
+
+    def distance(self, before: torch.Tensor) -> torch.Tensor:
+        """How far membranes `[B, T, N]` are above the nearest threshold that a spike hangs on."""
+        threshold = torch.from_numpy(self.units.threshold)
+        if self.spikes == "multi":
+            return before - (before / threshold).round().clamp(min=1) * threshold
+        if self.spikes == "bipolar":
+            return before.abs() - threshold
+        if self.spikes == "gated":
+            return torch.maximum(before - threshold, -before)
+        return before - threshold
+
+
+def run(drive: torch.Tensor, state: torch.Tensor | None, learned: tuple[torch.Tensor, ...], neurons: IntegerNeurons,
+        recorded: dict | None) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:  # fmt: skip
+    """Spikes float32[B, T, N], membranes likewise or None, and the last state float64[3, B, N] of a layer.
+
+    `drive`: whole numbers [B, T, N], float32 or float64; `state`: that of the call before, None at first; `learned`:
+    what its numbers were made of, float32[N] each: bias of u and v, threshold, what u and v keep in a step, in the
+    float network's units. `recorded`: gets `u` and `v`, int64[B, T, N].
+    """
+    return _Scan.apply(drive, state, *learned, neurons, recorded)
+
+
+class _Scan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, drive, state, bias_u, bias_v, threshold, keep_u, keep_v, neurons, recorded):
+        n_samples, n_steps, n = drive.shape
+        integers = np.zeros((3, n_samples, n), np.int64)
+        integers[2] = tables.LONG_AGO
+        if state is not None:
+            integers[:] = state.detach().numpy()
+        learns = ctx.needs_input_grad[5] or ctx.needs_input_grad[6]
+        shape = drive.shape
+        spikes = np.empty(shape, np.float32)
+        kept = Kept(
+            np.empty(shape, np.float32),
+            np.empty(shape, np.float32) if neurons.timing != "now" else NOTHING,
+            np.empty(shape, np.float32) if learns or neurons.shows_membrane else NOTHING,
+            np.empty(shape, np.float32) if learns else NOTHING,
+        )
+        u, v = (np.empty(shape, np.int64) for _ in range(2)) if recorded is not None else (NO_STATES, NO_STATES)
+        start = NOTHING if state is None else (integers[:2] * neurons.units.unit).astype(np.float32)
+        given = np.ascontiguousarray(drive.detach().numpy())
+        rows = split(n_samples, prod(shape))
+
+        def part(k: int) -> None:
+            own = slice(*rows[k])
+            some = Kept(*(x[own] for x in kept))
+            states = integers[:, own]
+            fire(neurons.rules, given[own], states, neurons.units.unit, spikes[own], some, u[own], v[own],
+                 tables.scratch(n))  # fmt: skip
+
+        over_parts(part, len(rows))
+        if recorded is not None:
+            recorded |= {"u": u, "v": v}
+        after = torch.from_numpy(kept.after) if neurons.shows_membrane else None
+        spikes = torch.from_numpy(spikes)
+        ctx.kept, ctx.start, ctx.neurons, ctx.dtype = kept, start, neurons, drive.dtype
+        ctx.save_for_backward(spikes)
+        ctx.set_materialize_grads(False)
+        return spikes, after, torch.from_numpy(integers.astype(np.float64))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, of_spikes, of_after, of_last):
+        (spikes,) = ctx.saved_tensors
+        kept, neurons = ctx.kept, ctx.neurons
+        n_samples, n_steps, n = spikes.shape
+        before = torch.from_numpy(kept.before)
+        slope = np.ascontiguousarray(neurons.surrogate(neurons.distance(before)).numpy(), np.float32)
+        of_spikes = np.zeros(spikes.shape, np.float32) if of_spikes is None else _numbers(of_spikes, neurons)
+        of_after = NOTHING if of_after is None else _numbers(of_after, neurons)
+        of_state = np.zeros((2, n_samples, n), np.float32)
+        if of_last is not None:
+            of_state[:] = of_last[:2].numpy()
+        of_drive = np.empty(spikes.shape, np.float32)
+        rows = split(n_samples, spikes.numel())
+        sums = np.zeros((len(rows), N_SUMS, n))
+        kind = SPIKES.index(neurons.spikes), RESETS.index(neurons.reset), RESET_TIMINGS.index(neurons.timing)
+
+        def part(k: int) -> None:
+            own = slice(*rows[k])
+            some = Kept(*(x[own] for x in kept))
+            pull(neurons.units, kind, neurons.detach_reset, of_spikes[own], of_after[own], slope[own],
+                 spikes.numpy()[own], some, ctx.start[:, own], of_state[:, own], of_drive[own], sums[k])  # fmt: skip
+
+        over_parts(part, len(rows))
+        learned = [torch.from_numpy(total.astype(np.float32)) for total in sums.sum(0)]
+        learned = [g if needs else None for g, needs in zip(learned, ctx.needs_input_grad[2:7], strict=True)]
+        state = None
+        if ctx.needs_input_grad[1]:
+            state = torch.from_numpy(np.concatenate([of_state, np.zeros((1, n_samples, n), np.float32)])).double()
+        return torch.from_numpy(of_drive).to(ctx.dtype), state, *learned, None, None
+
+
+def _numbers(grad: torch.Tensor, neurons: IntegerNeurons) -> np.ndarray:
+    """A gradient as an array. Raises ModelError where the loss gave none that can be used."""
+    if not torch.stack(grad.aminmax()).isfinite().all():
+        raise ModelError(
+            f"layer {neurons.name!r} is given a gradient with NaN or infinite values: the loss is NaN or infinite; "
+            "lower the learning rate, clip the gradients, or look for a division by 0 or a log of 0 in the loss"
+        )
+    return np.ascontiguousarray(grad.numpy(), np.float32)

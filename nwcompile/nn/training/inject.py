@@ -1,0 +1,103 @@
+"""Injecting mismatch: training a network on devices that differ, another one in every batch."""
+
+from dataclasses import asdict
+
+import torch
+from torch.nn.utils import parametrize
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.chip_sections import Variation
+from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
+from nwcompile.nn.layers.mismatch import Mismatch
+from nwcompile.nn.layers.prepare import Prepared
+from nwcompile.nn.qat.network import QuantizedNetwork
+from nwcompile.sim.variation import verify_variation
+
+WEIGHED = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+
+
+class DeviatingWeight(Prepared):
+    """A parametrization of torch: the weight of a layer times the factors of its mismatch, drawn by `prepare_net`."""
+
+    def __init__(self, where: str, deviation: float):
+        super().__init__()
+        self.mismatch = Mismatch(where, "weight", deviation, waits=True)
+
+    def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
+        super().prepare(name, seed, mismatch_in_eval)
+        self.mismatch.prepare(name, seed, mismatch_in_eval)
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return self._deviating("weight", weight, self.mismatch)
+
+
+def inject_mismatch(
+    model: torch.nn.Module, weight: float | None = None, threshold: float | None = None, leak: float | None = None
+) -> torch.nn.Module:
+    """Train `model`, which is changed and given back, with the mismatch of a device that is another one in each batch.
+
+    Standard deviations as parts of the value, as `nw.robustness` takes them: `weight` of every weight in Linear, Conv*
+    and LIFSynapse, and of recurrent ones in a LIFLayer; `threshold` and `leak` of every neuron in a LIFLayer (leak
+    rates 1/tau). 0 takes an injection back, None leaves what is there; an H1 layer's own `stddev` or `ileak_mismatch`
+    is replaced. Biases do not deviate. Gradients pass as through constant factors.
+
+    `prepare_net(model, seed)`, called before the forward pass of each batch, draws the devices; in training a forward
+    pass before the first call is a ModelError. In eval mode there is no mismatch, unless `prepare_net` is asked for it.
+    The weight of a Linear or Conv becomes a parametrization (torch.nn.utils.parametrize): optimizers keep their
+    parameter, but in a state_dict it has another name, so save the model after `inject_mismatch(model, weight=0)`.
+    Raises OptionError for numbers out of range, ModelError where nothing in the model has what is to deviate, and for a
+    QuantizedNetwork, whose integers are the program's.
+    """
+    given = Variation(weight, threshold, leak)
+    verify_variation(given)
+    wanted = {kind: float(deviation) for kind, deviation in asdict(given).items() if deviation is not None}
+    if any(wanted.values()):
+        _refuse_quantized(model)
+    for kind, deviation in wanted.items():
+        if deviation and not any(_has_place(module, kind) for module in model.modules()):
+            layers = "Linear, Conv or LIFSynapse" if kind == "weight" else "LIFLayer"
+            raise ModelError(f"{kind}={deviation:g}: the model has no {layers} whose {kind} could deviate")
+    for kind, deviation in wanted.items():
+        _inject(model, kind, deviation)
+    return model
+
+
+def _refuse_quantized(model: torch.nn.Module) -> None:
+    found = next((name for name, module in model.named_modules() if isinstance(module, QuantizedNetwork)), None)
+    if found is not None:
+        raise ModelError(
+            f"{found or 'the model'} (QuantizedNetwork) computes the integers of the compiled program, which cannot "
+            "deviate; inject into the float model that nn.quantize_aware is given, train it so, and take that back "
+            "with weight=0 before nn.quantize_aware; nwcompile robustness tells what devices of the result lose"
+        )
+
+
+def _has_place(module: torch.nn.Module, kind: str) -> bool:
+    own = isinstance(module, LIFSynapse | LIFLayer) and kind in module.mismatches
+    return own or (isinstance(module, WEIGHED) and kind == "weight")
+
+
+def _inject(model: torch.nn.Module, kind: str, deviation: float) -> None:
+    """Inject one kind everywhere."""
+    for name, module in list(model.named_modules()):
+        where = f"{name or 'the model'} ({type(module).__name__})"
+        if isinstance(module, LIFSynapse | LIFLayer) and kind in module.mismatches:
+            module.mismatches[kind] = Mismatch(where, kind, deviation, waits=True)
+            module.forget()
+        elif isinstance(module, WEIGHED) and kind == "weight":
+            _take_back(module)
+            if deviation:
+                parametrize.register_parametrization(module, "weight", DeviatingWeight(where, deviation), unsafe=True)
+
+
+def _take_back(module: torch.nn.Module) -> None:
+    """Take an injection out of a Linear or Conv; what others have parametrized stays as it is."""
+    if not parametrize.is_parametrized(module, "weight"):
+        return
+    kept = [p for p in module.parametrizations.weight if not isinstance(p, DeviatingWeight)]
+    if not kept:
+        parametrize.remove_parametrizations(module, "weight", leave_parametrized=False)
+        return
+    for p in module.parametrizations.weight:
+        if isinstance(p, DeviatingWeight):
+            p.mismatch = Mismatch("", "weight")

@@ -1,0 +1,93 @@
+"""Loss terms that lead weights and rates to where chips want them, and the annealing of signs."""
+
+import torch
+
+from nwcompile.errors import ModelError, OptionError
+from nwcompile.nn.layers.h1 import BLOCK, H1v1Synapse, blocks_of
+from nwcompile.nn.layers.lif import LIFSynapse
+
+
+def weight_magnitude_loss(model: torch.nn.Module | torch.Tensor, limit: float = 0.9) -> torch.Tensor:
+    """The mean of max(|w| - limit, 0)^2 over the weights of all synapses in `model`, or over a tensor of weights.
+
+    Weights of H1 synapses are taken over their `lif_threshold`, as the chip has them. Raises ModelError for a model
+    without synapses.
+    """
+    excess = [(w.abs() - limit).clamp(min=0).square().flatten() for w in _weights(model)]
+    return torch.cat(excess).mean()
+
+
+def topology_loss(model: torch.nn.Module | torch.Tensor, block: int = BLOCK) -> torch.Tensor:
+    """How far weights are from one sign for each input and block of consecutive neurons; 0 where they have it.
+
+    The mean, over inputs and blocks of all synapses in `model` (or of weights `[n_in, n_out]`), of sum|w| - |sum w|:
+    twice the smaller of the sums of its positive and its negative magnitudes. Raises ModelError for a model without.
+    """
+    if block < 1:
+        raise OptionError(f"block is {block}, must be >= 1")
+    mixed = []
+    for weight in _weights(model):
+        blocks = blocks_of(weight, block)
+        mixed.append((blocks.abs().sum(2) - blocks.sum(2).abs()).flatten())
+    return torch.cat(mixed).mean()
+
+
+def firing_rate_target_mse_loss(spikes: torch.Tensor, target: float | torch.Tensor) -> torch.Tensor:
+    """The mean of (rate - target)^2 over samples and neurons; rate: the mean of `spikes` `[B, T, *]` over the steps.
+
+    `target`: spikes a step, a number or one for each neuron.
+    """
+    return (spikes.mean(1) - target).square().mean()
+
+
+class SignAnnealing:
+    """Leads the weights of every H1 synapse in `model` to one sign for each input and block of neurons.
+
+    As long as it is under way, training computes with |w| * tanh(alpha * m) (see `H1v1Synapse`), where alpha grows from
+    `alpha_start` to `alpha_end` by the same factor in each of `n_steps` calls of `step()`: at first all weights of a
+    block move together, in the end its sign is all or nothing. The last step ends it: then, and in eval mode, signs are
+    those of the chip. It adds no parameters, so that it may be made before or after the optimizer. A step counts from
+    the next `prepare_net` on.
+    Raises ModelError for a model without H1 synapses, OptionError for numbers out of range.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, n_steps: int, alpha_start: float = 0.5, alpha_end: float = 20.0,
+        block: int = BLOCK,
+    ):  # fmt: skip
+        self.synapses = [m for m in model.modules() if isinstance(m, H1v1Synapse)]
+        if not self.synapses:
+            raise ModelError(f"SignAnnealing: {type(model).__name__} has no H1v1Synapse or H1v2Synapse")
+        if min(n_steps, block) < 1 or not 0 < alpha_start <= alpha_end:
+            raise OptionError(
+                f"SignAnnealing: n_steps={n_steps}, alpha_start={alpha_start}, alpha_end={alpha_end}, block={block}: "
+                "must be n_steps >= 1, 0 < alpha_start <= alpha_end and block >= 1"
+            )
+        self.n_steps, self.alpha_start, self.alpha_end, self.block = n_steps, alpha_start, alpha_end, block
+        self.n_done = 0
+        self._set()
+
+    @property
+    def alpha(self) -> float | None:
+        """The steepness now; None when it is over."""
+        if self.n_done >= self.n_steps:
+            return None
+        return self.alpha_start * (self.alpha_end / self.alpha_start) ** (self.n_done / max(1, self.n_steps - 1))
+
+    def step(self) -> None:
+        """Go on by one step, of an epoch, say."""
+        self.n_done += 1
+        self._set()
+
+    def _set(self) -> None:
+        for synapse in self.synapses:
+            synapse.annealing = None if self.alpha is None else (self.alpha, self.block)
+
+
+def _weights(model: torch.nn.Module | torch.Tensor) -> list[torch.Tensor]:
+    if isinstance(model, torch.Tensor):
+        return [model]
+    synapses = [m for m in model.modules() if isinstance(m, LIFSynapse)]
+    if not synapses:
+        raise ModelError(f"{type(model).__name__} has no synapses of nwcompile.nn")
+    return [m.weight / getattr(m, "lif_threshold", 1.0) for m in synapses]

@@ -1,0 +1,64 @@
+"""Emit: a quantized, scheduled and mapped network becomes the Program that a chip is loaded with."""
+
+import numpy as np
+
+from nwcompile.cost.traffic.events import build_axons, flat_cores
+from nwcompile.errors import ModelError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.arithmetic import effective_weight
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection, Conv2d, pair
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.program import Program
+from nwcompile.ir.schedule import Schedule
+
+WEIGHT_TYPES = (np.int8, np.int16, np.int32)
+
+
+def emit(
+    network: Network,
+    schedule: Schedule,
+    mapping: Mapping,
+    chip: Chip,
+    activity: Activity | None,
+    manifest: dict,
+    on_multi_spike: str = "refuse",
+) -> Program:
+    """The Program of a fixed-point network: effective weights, biases folded into the neurons, axons; verified.
+
+    Weights are `clip(floor(mantissa * 2**exponent), weights.effective_limit)` in the smallest integer type that holds
+    a connection's; exponents become 0, sign modes and weight bits stay for information. A connection's bias is in
+    effective units and joins `bias_u`. `on_multi_spike` is that of `Options`. Raises ModelError where the network is
+    not fixed-point or the mapping not whole.
+    """
+    if not network.is_fixed:
+        raise ModelError("only a fixed-point network can be emitted; quantize it first")
+    mapping.verify(network, chip)
+    nodes = {name: fold_bias(network, node) for name, node in network.nodes.items()}
+    connections = tuple(_effective(c, chip.weights.effective_limit) for c in network.connections)
+    network = Network(network.inputs, nodes, connections)
+    axons = build_axons(network, flat_cores(network, mapping), mapping.n_cores, chip)
+    program = Program(network, schedule, mapping, chip, axons, activity, manifest, on_multi_spike)
+    program.verify()
+    return program
+
+
+def fold_bias(network: Network, node: Node) -> Node:
+    """The node with the biases of its connections added to its `bias_u`."""
+    biases = [c.bias_per_neuron(node.shape) for c in network.into(node.name) if c.bias is not None]
+    if not biases:
+        return node
+    total = node.neuron.array("bias_u", node.shape) + sum(np.asarray(b, np.int64) for b in biases)
+    return Node(node.name, node.shape, node.neuron.replace(bias_u=total))
+
+
+def _effective(connection: Connection, limit: int) -> Connection:
+    weight = effective_weight(connection.weight, connection.exponent, limit)
+    low, high = weight.min(initial=0), weight.max(initial=0)
+    dtype = next(t for t in WEIGHT_TYPES if np.iinfo(t).min <= low and high <= np.iinfo(t).max)
+    plain: dict = {}
+    if isinstance(connection, Conv2d):  # plain pairs of ints, as the file's JSON holds them
+        plain = {name: pair(getattr(connection, name)) for name in ("stride", "padding", "dilation")}
+        plain["source_shape"] = connection.source_shape and tuple(int(n) for n in connection.source_shape)
+    return connection.replace(weight=weight.astype(dtype), exponent=0, bias=None, **plain)

@@ -1,0 +1,52 @@
+"""Visiting: the order in which cores visit their neurons, so that messages leave them evenly over a step."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from nwcompile.cost.traffic.events import stored_kind
+from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import SYNAPSE_KINDS
+from nwcompile.passes.partition.floorline.demand import cycles
+
+BETWEEN_NEURONS = 0.6180339887498949  # 1 / golden ratio: its multiples modulo 1 lie evenly, however many there are
+BETWEEN_CORES = 0.7548776662466927  # 1 / plastic number: with the other, points lie evenly in a square
+
+
+def spread_evenly(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> Mapping:
+    """The mapping with an order of visits in which every part of a step sends as much work as every other.
+
+    Layer after layer, cores that wait for the spikes of a late layer would idle first and be flooded then; busiest
+    first, all would send at once and messages block each other. So each core's neurons, sorted by the cycles that their
+    spikes in `activity` cause in synapses, take the places that a low-discrepancy sequence gives them (additive
+    recurrence; Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018), each core another part of it.
+    No result depends on this order, only time does. A mapping that has an order keeps it.
+    """
+    if mapping.visit:
+        return mapping
+    caused, layers = _caused(network, chip, activity), list(network.layers)
+    core_of = np.concatenate([mapping.core_of[name] for name in layers])
+    by_work = np.lexsort((-np.concatenate([caused[name] for name in layers]), core_of))
+    core = core_of[by_work]
+    rank = np.arange(len(core)) - np.searchsorted(core, core)
+    order = by_work[np.lexsort((np.modf(rank * BETWEEN_NEURONS + core * BETWEEN_CORES)[0], core))]
+    place = np.empty(len(order), np.int32)
+    place[order] = rank
+    ends = np.cumsum([len(mapping.core_of[name]) for name in layers])[:-1]
+    return replace(mapping, visit=dict(zip(layers, np.split(place, ends), strict=True)))
+
+
+def _caused(network: Network, chip: Chip, activity: Activity) -> dict[str, np.ndarray]:
+    """int64[n] of every layer: cycles that the synapses of its spikes take, all cores together."""
+    caused = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
+    for c in (c for c in network.connections if c.source in caused):
+        wires = wiring(network, c)
+        readers = np.repeat(np.bincount(wires.target_class, minlength=len(wires.offset) - 1), np.diff(wires.offset))
+        synapses = np.bincount(wires.taps, readers, wires.n_source_classes).astype(np.int64)
+        each = cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}")
+        caused[c.source] += activity.counts[c.source].sum(0, dtype=np.int64) * synapses[wires.source_class] * each
+    return caused

@@ -1,0 +1,195 @@
+"""Capacity: the exact account of what neurons take on a core, kept while a partitioner adds and takes them.
+
+It gives what `nwcompile.cost.traffic.events.resources` gives for a whole mapping, one neuron at a time.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nwcompile.cost.traffic.destinations import destinations, rows_by_connection, source_atoms
+from nwcompile.cost.traffic.events import kernel_memory, row_bits, row_memory, synapse_bits
+from nwcompile.cost.traffic.wiring import Wiring, wiring
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import CONV
+from nwcompile.kernels.mapping import core_usage as kernels
+
+LIMITS = {"neurons": "max_neurons", "in_axons": "max_in_axons", "out_axons": "max_out_axons",
+          "synapse_bits": "synapse_bits"}  # fmt: skip
+NO_LIMIT = np.iinfo(np.int64).max
+OUT_AXON_ROUNDS = 16
+
+
+def site_limits(chip: Chip) -> np.ndarray:
+    """int64[physical core, resource]: what each core holds, in the order of `LIMITS`, then load, which has no limit."""
+    limits = np.full((chip.n_cores, kernels.N_RESOURCES), NO_LIMIT, np.int64)
+    for i, name in enumerate(LIMITS.values()):
+        if chip.limit(name) is not None:
+            limits[:, i] = chip.limit(name)
+    return limits
+
+
+def n_usable(chip: Chip) -> int:
+    """How many of the chip's cores hold neurons at all: not those out of use, nor those kept for input and output."""
+    return int((chip.limit("max_neurons") > 0).sum())
+
+
+def neuron_offsets(network: Network) -> dict[str, int]:
+    """Index of the first neuron of every layer when input lines are left out of the numbering."""
+    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    return {name: network.offsets[name] - n_lines for name in network.layers}
+
+
+def by_layer(network: Network, core_of: np.ndarray) -> dict[str, np.ndarray]:
+    """Cores of all neurons, int32[neuron], cut into the layers' own arrays."""
+    core_of = core_of.astype(np.int32)
+    return {name: core_of[i : i + network.node(name).n_neurons] for name, i in neuron_offsets(network).items()}
+
+
+def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
+    """`resources` of each core, int64[core] by name, and the out-axons of each neuron, for cores int32[neuron].
+
+    Counted from the destinations of atoms, so that no axon is made.
+    """
+    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    core_of = np.concatenate([np.full(n_lines, -1, np.int32), core_of.astype(np.int32)])
+    rows, bits = rows_by_connection(network, core_of, n_cores), np.zeros(n_cores, np.int64)
+    for c, (offset, core, n_synapses) in zip(network.connections, rows, strict=True):
+        wires, first = wiring(network, c), network.offsets[c.target]
+        bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
+        size = np.repeat(wires.source_size, np.diff(offset))
+        np.add.at(bits, core, size * row_memory(c, wires, n_synapses, chip)[0])
+    found, fan_out = destinations(network, rows, n_cores), np.zeros(len(core_of), np.int64)
+    for name, atom in found.atom_of.items():
+        first = network.offsets[name]
+        fan_out[first : first + len(atom)] = np.diff(found.offset)[atom]
+    used = {"neurons": np.bincount(core_of[n_lines:], minlength=n_cores), "synapse_bits": bits}
+    for name, core, n in (("in_axons", found.core, np.repeat(found.size, np.diff(found.offset))),
+                          ("out_axons", core_of[n_lines:], fan_out[n_lines:])):  # fmt: skip
+        used[name] = np.zeros(n_cores, np.int64)
+        np.add.at(used[name], core, n)
+    return used, fan_out[n_lines:]
+
+
+def used_by_core(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> np.ndarray:
+    """int64[core, resource]: what cores int32[neuron] take, in the order of `LIMITS`."""
+    held, _ = account(network, chip, core_of, n_cores)
+    return np.stack([held[name] for name in LIMITS], 1)
+
+
+def synaptic_load(network: Network, activity: Activity) -> np.ndarray:
+    """int64[neuron]: one visit a step plus one event per synapse and spike, over all steps and samples."""
+    visits = activity.n_steps * activity.n_samples
+    load = np.full(sum(network.node(name).n_neurons for name in network.layers), visits, np.int64)
+    first = neuron_offsets(network)
+    for c in network.connections:
+        wires = wiring(network, c)
+        spikes = np.zeros(wires.n_source_classes, np.int64)
+        np.add.at(spikes, wires.source_class, activity.counts[c.source].sum(0, dtype=np.int64))
+        tapped = np.concatenate([[0], np.cumsum(spikes[wires.taps])])[wires.offset]
+        load[first[c.target] : first[c.target] + len(wires.target_class)] += np.diff(tapped)[wires.target_class]
+    return load
+
+
+def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Cores int32[neuron] from `build(out_axons int64[neuron])`, repeated until the out-axons fit.
+
+    How many cores a neuron sends to is known only when its targets are placed, so `build` is told what its own last
+    answer caused, never less than before, and from the second time on one more on every core that is too full. The
+    last answer is returned if none of `OUT_AXON_ROUNDS` fits.
+    """
+    told = np.zeros(sum(network.node(name).n_neurons for name in network.layers), np.int64)
+    core_of, limit = build(told), chip.limit("max_out_axons")
+    for i in range(OUT_AXON_ROUNDS if limit is not None else 0):
+        held, out_axons = account(network, chip, core_of, int(core_of.max()) + 1)
+        if held["out_axons"].max() <= limit.min() or (out_axons <= told).all():
+            break
+        too_full = held["out_axons"] > limit.min()
+        told = np.maximum(told, out_axons) + (too_full[core_of] if i else 0)
+        core_of = build(told)
+    return core_of
+
+
+def fan_in(network: Network, chip: Chip) -> kernels.FanIn:
+    """The FanIn of a normalized network, neurons numbered as in `neuron_offsets`."""
+    wires = [wiring(network, c) for c in network.connections]
+    first_class = np.concatenate([[0], np.cumsum([w.n_source_classes for w in wires])]).astype(np.int64)
+    class_format, step_bits = _formats(network, wires, chip)
+    atom_offset, atoms, atom_size = _atoms(network, wires, first_class)
+    slot_offset, slot_class, slot_kernel, kernel_bits = _slots(network, wires, chip)
+    ends = np.cumsum([0, *(len(w.taps) for w in wires)])
+    tap_offset = np.concatenate([[0], *(w.offset[1:] + ends[i] for i, w in enumerate(wires))])
+    return kernels.FanIn(
+        slot_offset, slot_class, slot_kernel, tap_offset.astype(np.int64),
+        _joined([w.taps + first_class[i] for i, w in enumerate(wires)]), _joined([w.source_size for w in wires]),
+        class_format, step_bits, atom_offset, atoms, atom_size, kernel_bits,
+    )  # fmt: skip
+
+
+def empty_core(fan: kernels.FanIn) -> kernels.Core:
+    """An account with nothing on it."""
+    sizes = (len(fan.class_size), len(fan.atom_size), len(fan.kernel_bits), kernels.N_RESOURCES)
+    return kernels.Core(*(np.zeros(n, np.int64) for n in sizes))
+
+
+def alone(fan: kernels.FanIn, neurons: np.ndarray) -> np.ndarray:
+    """int64[neuron, resource]: what each of `neurons` takes on a core of its own; out-axons and load are 0."""
+    used = np.zeros((len(neurons), kernels.N_RESOURCES), np.int64)
+    demand = np.zeros((len(fan.slot_offset) - 1, 2), np.int64)
+    kernels.alone(fan, empty_core(fan), demand, np.asarray(neurons, np.int64), used)
+    return used
+
+
+def _joined(parts) -> np.ndarray:
+    return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
+
+
+def _formats(network: Network, wires: list[Wiring], chip: Chip) -> tuple[np.ndarray, np.ndarray]:
+    """Row of the step table for every source class, and the table: bits that synapse n + 1 adds to a row, by n."""
+    n = np.arange(chip.core.block_synapses + 1)
+    table = np.zeros((len(wires), chip.core.block_synapses), np.int64)
+    for i, (c, w) in enumerate(zip(network.connections, wires, strict=True)):
+        if not (w.kind == CONV and chip.weights.sharing):
+            table[i] = np.diff(row_bits(n, synapse_bits(c, w.kind, chip), chip))
+    return np.repeat(np.arange(len(wires)), [w.n_source_classes for w in wires]).astype(np.int64), table
+
+
+def _slots(network: Network, wires: list[Wiring], chip: Chip):
+    """Slots by neuron (offset, target class, kernel), and the bits of every shared kernel."""
+    first_class = np.cumsum([0, *(len(w.offset) - 1 for w in wires)])
+    offset, classes, kernel, kernel_bits = [np.zeros(1, np.int64)], [], [], []
+    n_kernels = 0
+    for name in network.layers:
+        columns, kernel_columns = [], []
+        for i, (c, w) in enumerate(zip(network.connections, wires, strict=True)):
+            if c.target != name:
+                continue
+            columns.append(w.target_class + first_class[i])
+            if w.kind == CONV and chip.weights.sharing:
+                n_new = int(w.kernel.max()) + 1
+                kernel_columns.append(w.kernel + n_kernels)
+                kernel_bits.append(np.full(n_new, w.kernel_size * synapse_bits(c, w.kind, chip)))
+                n_kernels += n_new
+            else:
+                kernel_columns.append(np.full(len(w.target_class), -1))
+        n = network.node(name).n_neurons
+        offset.append(offset[-1][-1] + np.arange(1, n + 1) * len(columns))
+        if columns:
+            classes.append(np.stack(columns, 1).reshape(-1))
+            kernel.append(np.stack(kernel_columns, 1).reshape(-1))
+    return np.concatenate(offset).astype(np.int64), _joined(classes), _joined(kernel), _joined(kernel_bits)
+
+
+def _atoms(network: Network, wires: list[Wiring], first_class: np.ndarray):
+    """The atoms of every source class, as CSR, and the atoms' sizes."""
+    atom_of, size = source_atoms(network, wires)
+    pairs = [np.zeros((0, 2), np.int64)]
+    for i, c in enumerate(network.connections):
+        key = np.unique((wires[i].source_class + first_class[i]) * len(size) + atom_of[c.source])
+        pairs.append(np.stack([key // len(size), key % len(size)], 1))
+    table = np.concatenate(pairs)
+    table = table[np.argsort(table[:, 0], kind="stable")]
+    offset = np.concatenate([[0], np.cumsum(np.bincount(table[:, 0], minlength=first_class[-1]))])
+    return offset.astype(np.int64), np.ascontiguousarray(table[:, 1]), size

@@ -1,0 +1,179 @@
+"""Check: does the network fit the chip? Every limit that is exceeded is listed at once, with what to do about it."""
+
+from collections.abc import Iterator
+from math import ceil
+
+import numpy as np
+
+from nwcompile.cost.traffic.events import synapse_bits
+from nwcompile.cost.traffic.wiring import axis_taps, synapse_count
+from nwcompile.errors import FitError, ModelError, Violation
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import DENSE, SPARSE
+from nwcompile.ir.schedule import Schedule
+from nwcompile.passes.emit.emit import fold_bias
+from nwcompile.passes.fit import capability, capacity
+from nwcompile.passes.fit.axon_types import axon_type_violations
+from nwcompile.passes.fit.core_rules import core_rule_violations
+
+WORDS = {"neurons": "neurons", "in_axons": "fan-in axons", "out_axons": "fan-out axons",
+         "synapse_bits": "synapse memory bits"}  # fmt: skip
+N_SHOWN = 5
+
+
+def check(network: Network, chip: Chip, schedule: Schedule, mapping: Mapping, on_multi_spike: str = "refuse") -> None:
+    """Raise FitError, listing every violation, unless the mapped fixed-point network fits the chip.
+
+    Each core is judged by the limits of its own site. `on_multi_spike` is that of `Options`. Raises ModelError for a
+    mapping that is not one of this network.
+    """
+    if not network.is_fixed:
+        raise ModelError("only a fixed-point network can be checked; quantize it first")
+    violations = unmapped_violations(network, chip, schedule, on_multi_spike)
+    if mapping.n_cores > chip.n_cores:
+        violations.append(too_many_cores(network, chip, mapping.n_cores))
+    else:
+        mapping.verify(network, chip)
+        sites = chip.site_index(mapping.site_of)
+        core_of = np.concatenate([mapping.core_of[name] for name in network.layers])
+        too_full = capacity_violations(network, chip, core_of, capacity.site_limits(chip)[sites])
+        violations += [*too_full, *core_rule_violations(network, chip, core_of, sites)]
+        if not too_full:  # else cores will hold something else
+            violations += axon_type_violations(network, chip, core_of, mapping.n_cores)
+    if violations:
+        raise FitError(chip.name, violations)
+
+
+def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> None:
+    """Raise FitError where totals alone show that a network cannot fit, before anything is mapped.
+
+    Looks at neurons, the least synapse memory, the widest fan-in and what each layer's neurons must be able to do;
+    fast for any size, for float or fixed-point networks. Passing it does not promise a fit.
+    """
+    violations = _layer_violations(network, chip, on_multi_spike)
+    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    room = int(chip.limit("max_neurons").sum())
+    if n_neurons > room:
+        violations.append(Violation("neurons", f"network -> {chip.name}", n_neurons, room,
+                                    f"make {_largest(network)} smaller or raise noc.columns"))  # fmt: skip
+    joining = _joining(network)
+    bits: dict[tuple[str, str], int] = {}
+    for c in joining:  # parallel connections may become one
+        ends = c.source, c.target
+        bits[ends] = max(bits.get(ends, 0), _least_bits(network, c, chip))
+    n_bits = sum(bits.values())
+    room = capacity.NO_LIMIT if chip.limit("synapse_bits") is None else int(chip.limit("synapse_bits").sum())
+    if n_bits > room:
+        source, target = max(bits, key=lambda ends: bits[ends])
+        advice = f"make {source} -> {target} smaller, use fewer weight bits or raise core.synapse_bits"
+        violations.append(Violation(WORDS["synapse_bits"], f"network -> {chip.name}", n_bits, room, advice))
+    violations += [v for c in joining for v in _fan_in_violations(network, c, chip)]
+    if violations:
+        raise FitError(chip.name, violations)
+
+
+def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_multi_spike: str) -> list[Violation]:
+    """What a fixed-point network asks of neurons, weights and delays and the chip lacks, wherever it is mapped."""
+    violations = _layer_violations(network, chip, on_multi_spike)
+    violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
+    return violations + list(capability.delay_violations(network, schedule, chip))
+
+
+def too_many_cores(network: Network, chip: Chip, n_cores: int) -> Violation:
+    """The violation of needing more cores than there are."""
+    advice = f"make {_largest(network)} smaller or raise noc.columns"
+    return Violation("cores", f"network -> {chip.name}", n_cores, capacity.n_usable(chip), advice)
+
+
+def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limits: np.ndarray) -> list[Violation]:
+    """Limits that cores exceed: `core_of` int32[neuron], `limits` int64[core, resource] of each core's site.
+
+    A core is named by the layer with most neurons on it, or by the one of which a single neuron is already too much.
+    Of the cores of one layer that break one limit the worst five are shown, and how many more there are.
+    """
+    held, _ = capacity.account(network, chip, core_of, len(limits))
+    layer_of = np.repeat(np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers])
+    count = np.zeros((len(network.layers), len(limits)), np.int64)
+    np.add.at(count, (layer_of, core_of), 1)
+    violations = []
+    for i, (name, key) in enumerate(capacity.LIMITS.items()):
+        used, limit = held[name], limits[:, i]
+        over = np.flatnonzero(used > limit)
+        alone = _alone(network, chip, np.isin(core_of, over), i) if len(over) else None
+        named = [_named(count[:, c], layer_of, alone * (core_of == c), limit[c]) for c in over]
+        for layer, most in dict.fromkeys(named):
+            cores = over[[n == (layer, most) for n in named]]
+            cores = cores[np.argsort(limit[cores] - used[cores], kind="stable")]
+            if most:
+                advice = f"one neuron of {network.layers[layer]} alone takes {most}: give it fewer inputs"
+            else:
+                n = int((count[layer] > 0).sum()) + sum(ceil(used[c] / limit[c]) - 1 for c in cores)
+                advice = f"split {network.layers[layer]} over {n} cores"
+            where = [f"core {c}" for c in cores[:N_SHOWN]]
+            if len(cores) > N_SHOWN:
+                where.append(f"{len(cores) - N_SHOWN} more cores")
+            violations += [
+                Violation(WORDS[name], f"{network.layers[layer]} -> {place}", int(used[c]), int(limit[c]),
+                          f"{advice} or raise core.{key}")
+                for c, place in zip(cores, where, strict=False)
+            ]  # fmt: skip
+    return violations
+
+
+def _alone(network: Network, chip: Chip, among: np.ndarray, i: int) -> np.ndarray:
+    """int64[neuron]: resource `i` that each neuron `among` takes on a core of its own, 0 for the others."""
+    used = np.zeros(len(among), np.int64)
+    used[among] = capacity.alone(capacity.fan_in(network, chip), np.flatnonzero(among))[:, i]
+    return used
+
+
+def _named(count: np.ndarray, layer_of: np.ndarray, alone: np.ndarray, limit: int) -> tuple[int, int]:
+    """The layer to name a core by, and what one neuron of it takes alone if that is more than the limit, else 0."""
+    if alone.max() > limit:
+        return int(layer_of[alone.argmax()]), int(alone.max())
+    return int(count.argmax()), 0
+
+
+def _layer_violations(network: Network, chip: Chip, on_multi_spike: str) -> list[Violation]:
+    """What the layers ask of the chip's neurons, the biases of their connections included."""
+    violations: list[Violation] = []
+    for name in network.layers:
+        node = network.node(name)
+        biases = (node.neuron.bias, node.neuron.bias_u, *(getattr(c, "bias", None) for c in network.into(name)))
+        has_bias = any(bias is not None and np.any(bias) for bias in biases)
+        node = fold_bias(network, node) if network.is_fixed else node
+        violations += capability.neuron_violations(node, chip, has_bias, on_multi_spike)
+    return violations
+
+
+def _largest(network: Network) -> str:
+    return max(network.layers, key=lambda name: network.node(name).n_neurons)
+
+
+def _joining(network: Network) -> list[Connection]:
+    """Connections with synapses between inputs and layers; those of junctions may shrink when normalized."""
+    ends = {*network.inputs, *network.layers}
+    return [c for c in network.connections if c.has_weight and c.source in ends and c.target in ends]
+
+
+def _least_bits(network: Network, c: Connection, chip: Chip) -> int:
+    """Synapse memory that a connection takes at least: no block overhead, every shared kernel stored once."""
+    bits = synapse_bits(c, SPARSE if isinstance(c, Sparse) else DENSE, chip)
+    return bits * (np.size(c.weight) if chip.weights.sharing else synapse_count(network, c))
+
+
+def _fan_in_violations(network: Network, c: Connection, chip: Chip) -> Iterator[Violation]:
+    """The violation of a connection of which one neuron alone reads more sources than any core has input axons."""
+    limit = chip.limit("max_in_axons")
+    n = 0
+    if isinstance(c, Dense):
+        n = network.node(c.source).n_neurons
+    elif isinstance(c, Conv2d):
+        rows, columns = axis_taps(c, network.node(c.source).shape)
+        n = int(rows.max() * columns.max()) * np.shape(c.weight)[1]
+    if limit is not None and n > limit.max():
+        advice = f"one neuron of {c.target} alone takes {n}: give it fewer inputs or raise core.max_in_axons"
+        yield Violation(WORDS["in_axons"], f"{c.source} -> {c.target}", n, int(limit.max()), advice)

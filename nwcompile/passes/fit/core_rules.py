@@ -1,0 +1,85 @@
+"""Core rules: the layers that a core runs, and the cores that it or one of its neurons sends to, if a chip limits them.
+
+A core of Speck runs one layer and sends to at most two cores; a neuron of TrueNorth has a single axon to send to.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nwcompile.cost.traffic.destinations import core_pairs
+from nwcompile.cost.traffic.events import build_axons
+from nwcompile.errors import Violation
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+
+KEYS = {"layers of a core": "max_layers", "destination cores": "max_destinations",
+        "destination cores of a neuron": "max_neuron_destinations"}  # fmt: skip
+N_SHOWN = 5
+
+
+def has_rules(chip: Chip) -> bool:
+    """Whether the chip has any rule that this file judges."""
+    return any(chip.limit(key) is not None for key in KEYS.values())
+
+
+def core_rule_violations(
+    network: Network, chip: Chip, core_of: np.ndarray, site_index: np.ndarray
+) -> Iterator[Violation]:
+    """Cores that run more layers or send to more cores than their site allows, the worst five of a layer.
+
+    `core_of` int32[neuron] in the order of the layers, `site_index` int64[core]: the physical core of each. The own
+    core counts if it is sent to. A core is named by the layer of the neuron on it that sends to most cores.
+    """
+    if not has_rules(chip):
+        return
+    counts, layer_at = _counts(network, chip, core_of, len(site_index))
+    for what, used in counts.items():
+        limit = chip.limit(KEYS[what])
+        if limit is not None:
+            yield from _over(network, what, used, limit[site_index], layer_at)
+
+
+def n_over(network: Network, chip: Chip, core_of: np.ndarray) -> int:
+    """How many cores break a rule of all cores of the chip, each rule by itself; `core_of` int32[neuron]."""
+    if not has_rules(chip):
+        return 0
+    counts, _ = _counts(network, chip, core_of, int(core_of.max()) + 1)
+    limits = {what: chip.limit(key) for what, key in KEYS.items()}
+    return sum(int((counts[what] > limit.max()).sum()) for what, limit in limits.items() if limit is not None)
+
+
+def _counts(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
+    """What each of `KEYS` limits, int64[core] by name, and the layer of each core's widest sender, int64[core]."""
+    n_neurons = [network.node(name).n_neurons for name in network.layers]
+    layer_of = np.repeat(np.arange(len(n_neurons)), n_neurons)
+    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    core_of_all = np.concatenate([np.full(n_lines, -1, np.int32), core_of.astype(np.int32)])
+    axons = build_axons(network, core_of_all, n_cores, chip)
+    _, pairs = core_pairs(axons, core_of_all, n_cores)
+    fan_out = np.diff(axons.offset)[n_lines:]
+    order = np.lexsort((-fan_out, core_of))
+    cores, first = np.unique(core_of[order], return_index=True)
+    widest, layer_at = np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64)
+    widest[cores], layer_at[cores] = fan_out[order[first]], layer_of[order[first]]
+    runs = np.unique(core_of.astype(np.int64) * len(n_neurons) + layer_of) // len(n_neurons)
+    counts = np.bincount(runs, minlength=n_cores), np.bincount(pairs[:, 0], minlength=n_cores), widest
+    return dict(zip(KEYS, counts, strict=True)), layer_at
+
+
+def _over(network: Network, what: str, used: np.ndarray, limit: np.ndarray, layer_at) -> Iterator[Violation]:
+    for layer in np.unique(layer_at[used > limit]):
+        name = network.layers[layer]
+        cores = np.flatnonzero((used > limit) & (layer_at == layer))
+        cores = cores[np.argsort(limit[cores] - used[cores], kind="stable")]
+        for i, c in enumerate(cores[: N_SHOWN + 1]):
+            place = f"core {c}" if i < N_SHOWN else f"{len(cores) - N_SHOWN} more cores"
+            advice = f"{_advice(network, what, name, int(limit[c]))} or raise core.{KEYS[what]}"
+            yield Violation(what, f"{name} -> {place}", int(used[c]), int(limit[c]), advice)
+
+
+def _advice(network: Network, what: str, layer: str, limit: int) -> str:
+    if what == "layers of a core":
+        return f"give each of the {len(network.layers)} layers cores of its own"
+    fed = ", ".join(dict.fromkeys(c.target for c in network.connections if c.source == layer))
+    return f"make what {layer} feeds ({fed}) so small that it takes {limit} core{'s' if limit > 1 else ''}"

@@ -1,0 +1,105 @@
+"""Hypergraph partitioner: parts with the fewest messages between them, one a spike and part, then made to fit exactly.
+
+Mt-KaHyPar (Gottesbüren et al., ACM Trans. Algorithms 20(1), 2024) minimises connectivity, the sum over hyperedges of
+weight times parts touched less one. A hyperedge is a neuron with all neurons that read it, its weight the spikes: on a
+chip with one message per spike and core, that is the traffic between cores (Ronzani and Silvano, arXiv 2601.16118).
+"""
+
+from functools import cache
+
+import numpy as np
+
+from nwcompile.cost.traffic.wiring import synapse_count, wiring
+from nwcompile.errors import OptionError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.kernels.mapping import core_usage as kernels
+from nwcompile.passes.partition.graph_partition import cores_of_parts
+from nwcompile.passes.partition.synapse_graph import FINE, LARGEST_WEIGHT_SUM, n_twins, vertices
+
+LARGEST_IMBALANCE = 0.05  # of the parts' neurons, where cores have as much to spare
+LARGEST = 20_000_000  # pins: some 50 bytes each while they are handed over
+
+
+def hypergraph(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray]:
+    """Cores int32[n] of every layer, from Mt-KaHyPar's parts as `passes.partition.graph_partition` makes them fit.
+
+    Its deterministic preset is used, so threads do not change the result. Input lines are vertices without weight.
+    Raises OptionError if Mt-KaHyPar is not installed, and for more pins than can be handed over.
+    """
+    library()
+    known: dict[int, tuple] = {}
+    n_lines = sum(node.n_neurons for node in network.inputs.values())
+
+    def parts_for(limits: np.ndarray) -> np.ndarray:
+        twins = n_twins(network, len(limits))
+        if twins not in known:
+            known[twins] = hyperedges(network, activity, twins)
+        pins, weight, vertex_of = known[twins]
+        size = np.bincount(vertex_of[n_lines:], minlength=len(weight))
+        return _parts(pins, weight, size, limits[:, kernels.NEURONS], options.seed)[vertex_of[n_lines:]]
+
+    return cores_of_parts(network, chip, activity, options, "hypergraph", parts_for)
+
+
+@cache
+def library():
+    """The module `mtkahypar` and its initializer; raises OptionError if it is not installed."""
+    try:
+        import mtkahypar
+    except ImportError:
+        raise OptionError(
+            "partitioner 'hypergraph' needs Mt-KaHyPar, which is not installed: pip install 'nwcompile[hypergraph]' "
+            "(package mtkahypar)"
+        ) from None
+    return mtkahypar, mtkahypar.initialize(1, print_warnings=False)
+
+
+def hyperedges(network: Network, activity: Activity, most: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """One hyperedge a vertex: (its pins int64[...], itself among them; its spikes int64[vertex], 1 or more; int32
+    [source]: the vertex of every source, as in `nwcompile.passes.partition.synapse_graph.vertices`)."""
+    wires = [wiring(network, c) for c in network.connections]
+    n_synapses = sum(synapse_count(network, c) for c in network.connections)
+    vertex_of = vertices(network, wires, most if n_synapses > FINE else 1)
+    n_vertices = int(vertex_of.max()) + 1
+    keys = [np.arange(n_vertices, dtype=np.int64) * (n_vertices + 1)]
+    n_pins = n_vertices
+    for c, w in zip(network.connections, wires, strict=True):
+        first, n = network.offsets[c.target], network.node(c.target).n_neurons
+        offset, target, _ = w.rows(vertex_of[first : first + n], n_vertices)
+        first, n = network.offsets[c.source], network.node(c.source).n_neurons
+        source, at = np.unique(vertex_of[first : first + n], return_index=True)
+        row = w.source_class[at]
+        length = np.diff(offset)[row]
+        n_pins += int(length.sum())
+        if n_pins > LARGEST:
+            raise OptionError(
+                f"partitioner 'hypergraph' makes over {LARGEST:,} pins of the synapses; use partitioner='sequential'"
+            )
+        begin = np.repeat(offset[:-1][row] - np.cumsum(length) + length, length)
+        keys.append(np.repeat(source.astype(np.int64), length) * n_vertices + target[begin + np.arange(len(begin))])
+    key = np.unique(np.concatenate(keys))
+    ends = np.cumsum(np.bincount(key // n_vertices, minlength=n_vertices))[:-1]
+    spikes = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in network.offsets])
+    weight = np.zeros(n_vertices, np.int64)
+    np.add.at(weight, vertex_of, spikes)
+    weight = np.maximum(1, weight // (1 + int(weight.sum()) // LARGEST_WEIGHT_SUM))
+    return np.split(key % n_vertices, ends), weight, vertex_of
+
+
+def _parts(pins, weight: np.ndarray, size: np.ndarray, room: np.ndarray, seed: int) -> np.ndarray:
+    """int32[vertex]: the part Mt-KaHyPar gives each vertex of so many neurons (int64[vertex])."""
+    mtkahypar, started = library()
+    context = started.context_from_preset(mtkahypar.PresetType.DETERMINISTIC)
+    context.logging = False
+    mtkahypar.set_seed(seed % (1 << 31))
+    spare = min(LARGEST_IMBALANCE, int(room.sum()) / int(size.sum()) - 1)
+    context.set_partitioning_parameters(len(room), max(spare, 0.0), mtkahypar.Objective.KM1)
+    if (room != room[0]).any():
+        share = np.ceil(room * (size.sum() * (1 + spare) / room.sum())).astype(np.int64)
+        context.set_individual_target_block_weights(np.maximum(np.minimum(room, share), 1).tolist())
+    nets = [row.tolist() for row in pins]
+    made = started.create_hypergraph(context, len(size), len(nets), nets, size.tolist(), weight.tolist())
+    return np.asarray(made.partition(context).get_partition(), np.int32)

@@ -1,0 +1,67 @@
+"""Objective: what `options.optimise` makes of step time, messages and axons, as weights of `moves.cost`."""
+
+import numpy as np
+
+from nwcompile.cost.traffic.events import stored_kind
+from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.errors import OptionError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import SYNAPSE_KINDS
+from nwcompile.passes.partition.floorline.demand import cycles
+
+TIE = 1e-6  # weight of what decides between equals, beside what is made small
+
+
+def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, optimise: str) -> np.ndarray:
+    """float64[8] as `moves.cost` takes them.
+
+    Beside the floorline, `time` counts every message at what it costs to send and to receive, spread over the cores: a
+    price of traffic, so that more messages have to be worth it. It is no forecast of what messages wait. Energies are
+    picojoules without hops, which are not known before placement. Where messages fork on their way, sending one costs
+    the same wherever it goes. Raises OptionError for an objective that the chip has no figures for.
+    """
+    is_tree = chip.noc.multicast == "tree"
+    if optimise == "traffic":
+        return np.array([0, TIE, 0, 1, 0, 1, 0, 0], np.float64)
+    if optimise in ("energy", "edp"):
+        if not chip.has_energies:
+            raise OptionError(
+                f"optimise={optimise!r} needs the energy of every event, which {chip.name} does not give; "
+                "use optimise='time' or 'traffic'"
+            )
+        message = chip.energy.message_in_pj + (0.0 if is_tree else chip.energy.message_out_pj)
+        static = (chip.energy.static_mw or 0.0) * chip.core.cycle_ns  # pJ a cycle: 1 mW ns is 1 pJ
+        if optimise == "energy":
+            return np.array([0, static + TIE, message, 0, 0, 1, 0, 0], np.float64)
+        return np.array([fixed_pj(network, chip, activity, n_steps), static, message, 0, 0, 0, 1, 0], np.float64)
+    message = cycles(chip, "message_in") + (0 if is_tree else cycles(chip, "message_out"))
+    return np.array([0, 1, 0, 0, 0, 1, 0, message], np.float64)
+
+
+def fixed_pj(network: Network, chip: Chip, activity: Activity, n_steps: int) -> float:
+    """Energy of what happens wherever neurons lie: visits, updates, spikes and synaptic operations, over all samples.
+
+    So does sending messages that fork, one for every spike that is read. `n_steps`: hardware steps.
+    """
+    energy, total, is_tree = chip.energy, 0.0, chip.noc.multicast == "tree"
+    is_read = {name: np.zeros(network.node(name).n_neurons, bool) for name in network.layers}
+    for name in network.layers:
+        n = network.node(name).n_neurons
+        updates = (
+            activity.updates[name].sum() if name in activity.updates else n * activity.n_steps * activity.n_samples
+        )
+        total += energy.visit_pj * n * n_steps * activity.n_samples + energy.update_pj * float(updates)
+        total += energy.spike_pj * float(activity.counts[name].sum())
+    for c in network.connections:
+        wires = wiring(network, c)
+        spikes = np.bincount(wires.source_class, activity.counts[c.source].sum(0), wires.n_source_classes)
+        readers = np.repeat(np.bincount(wires.target_class, minlength=len(wires.offset) - 1), np.diff(wires.offset))
+        pj = getattr(energy, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}_pj")
+        total += pj * float(spikes[wires.taps] @ readers)
+        if c.source in is_read:
+            is_read[c.source] |= (np.bincount(wires.taps, readers, wires.n_source_classes) > 0)[wires.source_class]
+    for name, read in is_read.items():
+        total += is_tree * energy.message_out_pj * float(activity.counts[name].sum(0)[read].sum())
+    return total

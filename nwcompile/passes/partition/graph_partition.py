@@ -1,0 +1,145 @@
+"""Parts: what a graph algorithm makes of all neurons becomes cores that hold them, exactly.
+
+An algorithm that balances neurons knows nothing of axons and synapse memory. Here it is asked for more and more parts
+until they can be made to fit: neurons that a core has no room for move to the first core that has. Where no number of
+parts does, fewer parts are made and what has no room goes to cores that are left over.
+"""
+
+from collections.abc import Callable
+from math import ceil
+
+import numpy as np
+
+from nwcompile.cost.traffic.events import synapse_bits
+from nwcompile.cost.traffic.wiring import synapse_count
+from nwcompile.errors import FitError, Violation
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Conv2d, Sparse
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.ir.program import DENSE, SPARSE
+from nwcompile.kernels.mapping import core_usage as kernels
+from nwcompile.passes.fit import capacity
+from nwcompile.passes.partition.sequential import halve_heaviest, in_order, sequential, site_orders
+
+GROWTH = 1.25
+BISECTION_SYNAPSES = 20_000_000  # that may be gone through, all attempts together, to save single cores
+
+
+def cores_of_parts(
+    network: Network, chip: Chip, activity: Activity, options: Options, method: str, parts_for: Callable
+) -> dict[str, np.ndarray]:
+    """Cores int32[n] of every layer, on `options.n_cores` cores or on the fewest for which parts can be made to fit.
+
+    `parts_for(limits int64[part, resource])` gives the part of every neuron, int32[neuron], one for each core of these
+    limits; the cores are tried by the largest first. `method` is its name in errors. Core rules
+    (`passes.fit.core_rules`) are not kept: `partition` refuses these methods for a chip with any. The result may
+    exceed the chip: `partition` judges it.
+    """
+    fan, load = capacity.fan_in(network, chip), capacity.synaptic_load(network, activity)
+    limits = capacity.site_limits(chip)
+    limits = limits[site_orders(limits)[-1]][: capacity.n_usable(chip)]
+    parts = {1: np.zeros(len(load), np.int32)}
+    too_few: set[int] = set()  # numbers of cores that did not do; out-axons only become more
+
+    def attempt(k: int, out_axons: np.ndarray, n_spare: int = 0) -> tuple[np.ndarray, bool]:
+        if k not in parts:
+            parts[k] = parts_for(limits[:k])
+        if k in too_few and not n_spare:
+            return parts[k], False
+        core_of, fits = _repair(fan, np.stack([out_axons, load], 1), parts[k], limits[: k + n_spare])
+        if not fits:
+            too_few.add(k)
+        return core_of, fits
+
+    def build(out_axons):
+        if options.n_cores is not None:
+            core_of, fits = attempt(options.n_cores, out_axons)
+            return halve_heaviest(core_of, load, options.n_cores) if fits else core_of
+        return _fewest(network, chip, fan, method, lambda *k: attempt(k[0], out_axons, *k[1:]))
+
+    core_of = in_order(capacity.settle_out_axons(network, chip, build))
+    return capacity.by_layer(network, core_of)
+
+
+def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -> np.ndarray:
+    """The fewest cores found: more and more until the parts fit, then bisection while that is little work."""
+    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    n_synapses = sum(synapse_count(network, c) for c in network.connections)
+    k = _least_cores(network, chip)
+    too_few, n_calls, highest, tried = k - 1, 1, min(capacity.n_usable(chip), n_neurons), [k]
+    core_of, fits = attempt(k)
+    most = capacity.alone(fan, np.arange(n_neurons)).max(0)
+    if (most > capacity.site_limits(chip).max(0)).any():
+        return core_of  # some neuron fits on no core at all
+    while not fits and k < highest:
+        too_few, k = k, min(highest, max(k + 1, ceil(GROWTH * k)))
+        core_of, fits = attempt(k)
+        tried.append(k)
+        n_calls += 1
+    for fewer in () if fits else tried[:-1]:
+        core_of, fits = attempt(fewer, highest - fewer)
+        if fits:
+            return core_of
+    if not fits:
+        return _slices_instead(network, chip, method)
+    while fits and k - too_few > 1 and n_calls * n_synapses < BISECTION_SYNAPSES:
+        middle = (too_few + k) // 2
+        found, found_fits = attempt(middle)
+        n_calls += 1
+        if found_fits:
+            core_of, k = found, middle
+        else:
+            too_few = middle
+    return core_of
+
+
+def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
+    """Contiguous slices, int32[neuron], which tell best what is missing; raises FitError if nothing is missing there.
+
+    Neither needs the activity.
+    """
+    cores = sequential(network, chip, Activity.uniform(network, 1), Options())
+    n_cores = 1 + max(int(c.max()) for c in cores.values())
+    held, _ = capacity.account(network, chip, np.concatenate([*cores.values()]), n_cores)
+    limits = capacity.site_limits(chip)
+    fits = all((held[name] <= limits[:, i].max()).all() for i, name in enumerate(capacity.LIMITS))
+    n_most = capacity.n_usable(chip)
+    if fits and n_cores <= n_most:
+        raise FitError(chip.name, [Violation("cores", f"network -> {method}", f"more than {n_most}", n_most,
+                                             f"use partitioner='sequential', which needs {n_cores}")])  # fmt: skip
+    return np.concatenate([*cores.values()])
+
+
+def _least_cores(network: Network, chip: Chip) -> int:
+    """A number of cores that no partition can go below: by neurons and by synapse memory without overhead."""
+    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    bits = 0
+    for c in network.connections:
+        if not (isinstance(c, Conv2d) and chip.weights.sharing):
+            bits += synapse_count(network, c) * synapse_bits(c, SPARSE if isinstance(c, Sparse) else DENSE, chip)
+    least = 1
+    for used, limit in ((n_neurons, chip.limit("max_neurons")), (bits, chip.limit("synapse_bits"))):
+        if limit is not None:
+            room = np.cumsum(np.sort(limit)[::-1])
+            least = max(least, 1 + int(np.searchsorted(room, used)))
+    return min(least, capacity.n_usable(chip), n_neurons)
+
+
+def _repair(fan, demand: np.ndarray, parts: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, bool]:
+    """The parts with every neuron that its core has no room for moved to the first core that has; whether all fit."""
+    core, core_of = capacity.empty_core(fan), np.full(len(parts), -1, np.int32)
+    for stage in (parts, None):
+        for c in range(len(limits)):
+            held = np.flatnonzero(core_of == c)
+            candidates = np.flatnonzero(parts == c if stage is not None else core_of < 0)
+            if len(candidates) == 0:
+                continue
+            kernels.fill(fan, core, demand, held, limits[c], True, np.zeros(len(held), bool))
+            taken = np.zeros(len(candidates), bool)
+            kernels.fill(fan, core, demand, candidates, limits[c], True, taken)
+            core_of[candidates[taken]] = c
+            kernels.clear(fan, core, demand, np.concatenate([held, candidates[taken]]))
+    fits = bool((core_of >= 0).all())
+    return (core_of if fits else parts), fits

@@ -1,0 +1,56 @@
+"""METIS partitioner: neurons cut into parts with little spike traffic between them, then made to fit exactly.
+
+After SNEAP (Li et al., GLSVLSI'20, arXiv 2004.01639): METIS minimises the edge cut, an edge being a synapse weighted
+by the spikes of its source. METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) balances neurons only; axons
+and synapse memory are settled afterwards. The edge cut is not what a chip with one message per spike and core pays.
+"""
+
+import numpy as np
+
+from nwcompile.errors import OptionError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.kernels.mapping import core_usage as kernels
+from nwcompile.passes.partition.graph_partition import cores_of_parts
+from nwcompile.passes.partition.synapse_graph import SynapseGraph, n_twins, synapse_graph
+
+LARGEST_IMBALANCE = 30  # per mille; METIS's own default for k-way cuts
+
+
+def metis(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray]:
+    """Cores int32[n] of every layer, from METIS's parts as `nwcompile.passes.partition.graph_partition` makes them fit.
+
+    Input lines are vertices without weight: they take no room, but draw together what they feed. Raises OptionError
+    for more edges than METIS can take.
+    """
+    graphs: dict[int, SynapseGraph] = {}
+    n_lines = sum(node.n_neurons for node in network.inputs.values())
+
+    def parts_for(limits: np.ndarray) -> np.ndarray:
+        twins = n_twins(network, len(limits))
+        if twins not in graphs:
+            graphs[twins] = synapse_graph(network, activity, twins)
+        return _parts(graphs[twins], n_lines, limits, options.seed)
+
+    return cores_of_parts(network, chip, activity, options, "metis", parts_for)
+
+
+def _parts(graph: SynapseGraph, n_lines: int, limits: np.ndarray, seed: int) -> np.ndarray:
+    """int32[neuron]: the part METIS gives each neuron, parts as large as the cores with these limits are."""
+    import pymetis
+
+    room = limits[:, kernels.NEURONS]
+    spare = 1000 * int(room.sum()) // int(graph.n_neurons.sum()) - 1000
+    share = None if (room == room[0]).all() else (room / room.sum()).tolist()
+    kept = {"tpwgts": share, "options": pymetis.Options(seed=seed, ufactor=max(1, min(spare, LARGEST_IMBALANCE)))}
+    edges = pymetis.CSRAdjacency(graph.start, graph.other)
+    try:
+        _, part = pymetis.part_graph(len(limits), edges, vweights=graph.n_neurons, eweights=graph.weight, **kept)
+    except RuntimeError as error:  # out of memory, and whatever else METIS gives up on
+        raise OptionError(
+            f"METIS gave up on {len(graph.other) // 2:,} edges and {len(limits)} parts ({error}); "
+            "use partitioner='sequential'"
+        ) from None
+    return np.asarray(part, np.int32)[graph.vertex_of[n_lines:]]

@@ -1,0 +1,197 @@
+"""Partition: neurons to logical cores, within every limit of the chip, and the cores to sites in row-major order."""
+
+from contextlib import suppress
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from nwcompile.errors import FitError, ModelError, OptionError, Violation, unknown_choice
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.passes.fit import capacity
+from nwcompile.passes.fit.binding import notes
+from nwcompile.passes.fit.check import capacity_violations, too_many_cores
+from nwcompile.passes.fit.core_rules import has_rules
+from nwcompile.passes.fit.fixed_sites import FREE, kinds_of_sites, pins, verify_sites
+from nwcompile.passes.fit.pinned_cores import cut_to_sites
+from nwcompile.passes.partition.baselines.hypergraph import hypergraph
+from nwcompile.passes.partition.baselines.kernighan_lin import kernighan_lin
+from nwcompile.passes.partition.baselines.streaming import streaming
+from nwcompile.passes.partition.floorline.floorline import floorline
+from nwcompile.passes.partition.metis import metis
+from nwcompile.passes.partition.sequential import sequential
+from nwcompile.passes.partition.striped import striped, striped_halves
+
+PARTITIONERS = {
+    "sequential": sequential,
+    "metis": metis,
+    "striped": striped,
+    "striped-halves": striped_halves,
+    "kernighan-lin": kernighan_lin,
+    "hypergraph": hypergraph,
+    "streaming": streaming,
+    "floorline": floorline,
+}
+BREAKS_RULES = set(PARTITIONERS) - {"sequential"}  # methods that know nothing of `nwcompile.passes.fit.core_rules`
+SLICES_INSTEAD = "floorline"  # the default gives slices where a chip has such rules, and says so
+
+
+def partition(network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Neurons of a normalized network on the cores of a chip, each core at the first site that holds it.
+
+    `options.partitioner` names one of `PARTITIONERS` or is a callable of their signature: it takes the arguments of
+    this function and gives the logical core of every neuron of every layer, {layer: int[n]}, or a Mapping, whose sites
+    and order of visits are then kept. Cores without neurons are dropped. `mapping.note` says what fills each core most.
+    Raises FitError with every limit that is exceeded, and OptionError for an unknown method, an impossible `n_cores`,
+    or a method that cannot keep the chip's rules of cores.
+    """
+    method = options.partitioner if callable(options.partitioner) else PARTITIONERS.get(options.partitioner)
+    if method is None:
+        raise OptionError(unknown_choice("partitioner", options.partitioner, PARTITIONERS))
+    if options.partitioner in BREAKS_RULES - {SLICES_INSTEAD} and has_rules(chip):
+        raise OptionError(
+            f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "
+            "cannot keep; use partitioner='sequential'"
+        )
+    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    n_usable = capacity.n_usable(chip)
+    if options.n_cores is not None and options.n_cores > min(n_usable, n_neurons):
+        raise OptionError(
+            f"n_cores={options.n_cores} is too many: {chip.name} has {n_usable} cores, the net {n_neurons} neurons"
+        )
+    activity.verify(network)
+    found = method(network, chip, activity, options)
+    if not isinstance(found, Mapping):
+        return on_sites(network, chip, found, options)
+    found.verify(network, chip)
+    cores = on_sites(network, chip, found.core_of, options, may_cut=False)
+    used = np.unique(_flat(network, found.core_of))
+    return Mapping(cores.core_of, found.site_of[used], cores.note, found.visit)
+
+
+def method_warnings(chip: Chip, options: Options) -> list[str]:
+    """What the partitioner does otherwise on this chip, as sentences."""
+    if options.partitioner != SLICES_INSTEAD or not has_rules(chip):
+        return []
+    return [f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "
+            "cannot keep: cores are cut as with partitioner='sequential'"]  # fmt: skip
+
+
+def result_warnings(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> list[str]:
+    """What the partitioner could not do, as sentences: `floorline` gives slices where it finds nothing that fits."""
+    if options.partitioner != "floorline" or has_rules(chip):
+        return []
+    try:
+        slices = np.unique(_flat(network, sequential(network, chip, activity, options)), return_inverse=True)[1]
+    except FitError:
+        return []
+    if mapping.n_cores == 1 or not np.array_equal(_flat(network, mapping.core_of), slices.reshape(-1)):
+        return []
+    return [f"partitioner 'floorline' found nothing better within the limits of {chip.name} than contiguous slices: "
+            "cores are cut as with partitioner='sequential'"]  # fmt: skip
+
+
+def on_sites(
+    network: Network, chip: Chip, core_of: dict[str, np.ndarray], options: Options, may_cut: bool = True
+) -> Mapping:
+    """The mapping of the given logical cores, each at the first site, in row-major order, that holds it.
+
+    Cores of `options.fixed_sites` are where they should be. Where cores are unequal, sites are exchanged until every
+    core has one, if that is possible at all; if not, and with `may_cut`, cores are numbered anew for the fixed sites
+    and cut (`cut_to_sites`), but never cut where `options.n_cores` is given or the chip has core rules. Raises FitError
+    where no sites are found, OptionError where fixed sites contradict the cores, and ModelError where `core_of` is not
+    one core for every neuron.
+    """
+    used_cores, flat = np.unique(_flat(network, core_of), return_inverse=True)
+    flat, n_cores = flat.reshape(-1).astype(np.int32), len(used_cores)
+    verify_sites(network, chip, options)
+    try:
+        return _on_sites(network, chip, flat, n_cores, options)
+    except (FitError, OptionError):
+        cut = None if not may_cut else cut_to_sites(network, chip, flat, options)
+        if cut is None or (cut.max() >= n_cores and (options.n_cores is not None or has_rules(chip))):
+            raise
+        with suppress(FitError, OptionError):  # what was wrong without the cut is told
+            return _on_sites(network, chip, cut, int(cut.max()) + 1, options)
+        raise
+
+
+def _on_sites(network: Network, chip: Chip, flat: np.ndarray, n_cores: int, options: Options) -> Mapping:
+    """`on_sites` of cores int32[neuron] as they are; OptionError where `options.fixed_sites` contradicts them."""
+    used, limits = capacity.used_by_core(network, chip, flat, n_cores), capacity.site_limits(chip)
+    pinned = pins(network, chip, capacity.by_layer(network, flat), n_cores, options)
+    sites = match_sites(used, limits[:, : used.shape[1]], pinned)
+    if sites is None:
+        raise FitError(chip.name, _violations(network, chip, flat, used, limits, pinned))
+    note = notes(used, limits[sites, : used.shape[1]])
+    return Mapping(capacity.by_layer(network, flat), chip.sites[sites], note)
+
+
+def _violations(network: Network, chip: Chip, flat, used, limits, pinned) -> list[Violation]:
+    """What is exceeded if the cores, by the neurons they hold, go to the sites, by the neurons these hold."""
+    n_cores, n_usable = len(used), capacity.n_usable(chip)
+    largest_first = np.argsort(-limits[:, 0], kind="stable")
+    rank = np.argsort(np.argsort(-used[:, 0], kind="stable"))
+    judged = limits[largest_first][np.minimum(rank, n_usable - 1)]
+    judged[pinned != FREE] = limits[pinned[pinned != FREE]]
+    violations = [too_many_cores(network, chip, n_cores)] if n_cores > n_usable else []
+    violations += capacity_violations(network, chip, flat, judged)
+    if violations:
+        return violations
+    kind, fits = kinds_of_sites(limits, used, pinned)
+    n_most = int((maximum_bipartite_matching(csr_array(fits[:, kind]), "column") >= 0).sum())
+    return [Violation("sites", f"cores of the network -> {chip.name}", n_cores, n_most,
+                      "use another partitioner, or make room at fixed_sites, noc.faults or io.sites")]  # fmt: skip
+
+
+def match_sites(used: np.ndarray, limits: np.ndarray, pinned: np.ndarray | None = None) -> np.ndarray | None:
+    """int64[core]: a site of its own for every core, the first that holds it where there is a choice; None if none.
+
+    `used` int64[core, resource], `limits` int64[site, resource], `pinned` int64[core]: the site of a core that is fixed
+    at it, else `FREE`. Bipartite matching by augmenting paths (Kuhn 1955).
+    """
+    if len(used) > len(limits):
+        return None
+    is_free = pinned is None or (pinned == FREE).all()
+    usable = np.flatnonzero((used.min(0) <= limits).all(1))
+    if is_free and len(used) <= len(usable) and (used.max(0) <= limits[usable]).all():
+        return usable[: len(used)]
+    kind, fits_kind = kinds_of_sites(limits, used, np.full(len(used), FREE) if pinned is None else pinned)
+    fits = fits_kind[:, kind]
+    core_at = np.full(len(limits), -1)
+    for core in range(len(used)):
+        reached_from, queue, free = np.full(len(limits), -1), [core], -1
+        seen = np.zeros(len(limits), bool)
+        while queue and free < 0:
+            one = queue.pop(0)
+            for site in np.flatnonzero(fits[one] & ~seen):
+                seen[site], reached_from[site] = True, one
+                if core_at[site] < 0:
+                    free = int(site)
+                    break
+                queue.append(int(core_at[site]))
+        if free < 0:
+            return None
+        while free >= 0:
+            one = reached_from[free]
+            before = np.flatnonzero(core_at == one)
+            core_at[free] = one
+            free = int(before[0]) if len(before) else -1
+    return np.argsort(np.where(core_at < 0, len(limits) + np.arange(len(limits)), core_at), kind="stable")[: len(used)]
+
+
+def _flat(network: Network, core_of: dict[str, np.ndarray]) -> np.ndarray:
+    """int64[neuron] from a partitioner's answer, or ModelError naming the layer that is wrong."""
+    if not isinstance(core_of, dict):
+        raise ModelError(
+            f"partitioner: gave {type(core_of).__name__}, not the core of every neuron as {{layer: int[n]}}"
+        )
+    for name in network.layers:
+        cores, n = np.asarray(core_of.get(name, ())), network.node(name).n_neurons
+        if cores.shape != (n,) or not np.issubdtype(cores.dtype, np.integer) or cores.min() < 0:
+            raise ModelError(f"partitioner: layer {name!r} needs the cores, 0 or more, of its {n} neurons as int[{n}]")
+    return np.concatenate([core_of[name] for name in network.layers]).astype(np.int64)

@@ -1,0 +1,171 @@
+"""Sequential partitioner: each layer cut into contiguous slices, core after core.
+
+After the splitter of PACMAN, the mapper of SpiNNaker (Galluppi et al., CF'12; SpiNNakerManchester/PACMAN), with exact
+limits for neurons, axons and synapse memory instead of a fixed number of neurons per core.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nwcompile.errors import FitError, Violation
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.kernels.mapping import core_usage as kernels
+from nwcompile.passes.fit import capacity
+from nwcompile.passes.fit.core_rules import n_over
+
+
+class Candidate(NamedTuple):
+    """A way to cut: neurons in order, stretches of them that may not share a core, limits of the cores in order."""
+
+    order: np.ndarray  # int64[neuron]
+    stretches: list[tuple[int, int]]
+    limits: np.ndarray  # int64[core, resource]
+
+
+class Slices(NamedTuple):
+    """A cut of all neurons into cores: int32[neuron], how many cores, and whether the chip has them."""
+
+    core_of: np.ndarray
+    n_cores: int
+    fits: bool
+
+
+def sequential(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray]:
+    """Cores int32[n] of every layer: slices in topological order, each as long as the next core holds.
+
+    A map [C, H, W] is cut channel by channel, or pixel by pixel with all channels of a pixel side by side. Gives the
+    fewest cores that such slices need; two layers share a core only where that saves one and the chip lets them. With
+    `options.n_cores` the heaviest core (visits and synaptic events that `activity` causes) is made as light as that
+    many cores allow; raises FitError if they are too few. The result may exceed the chip: `partition` judges it.
+    """
+    fan, load = capacity.fan_in(network, chip), capacity.synaptic_load(network, activity)
+
+    def build(out_axons):
+        demand = np.stack([out_axons, load], 1)
+        cut = _fewest if options.n_cores is None else _spread
+        return cut(network, chip, fan, demand, options.n_cores).core_of
+
+    return capacity.by_layer(network, capacity.settle_out_axons(network, chip, build))
+
+
+def halve_heaviest(core_of: np.ndarray, load: np.ndarray, n_cores: int) -> np.ndarray:
+    """Cut the heaviest core that has two neurons or more into two until there are `n_cores`; int32[neuron]."""
+    core_of = np.unique(core_of, return_inverse=True)[1].reshape(-1).astype(np.int32)
+    for new in range(int(core_of.max()) + 1, n_cores):
+        total = np.bincount(core_of, load)
+        total[np.bincount(core_of) < 2] = -1
+        neurons = np.flatnonzero(core_of == total.argmax())
+        upto = np.cumsum(load[neurons])
+        middle = 1 + int(np.searchsorted(upto[:-1], upto[-1] / 2))
+        core_of[neurons[min(middle, len(neurons) - 1) :]] = new
+    return in_order(core_of)
+
+
+def in_order(core_of: np.ndarray) -> np.ndarray:
+    """The same cores numbered by their first neuron, without gaps; int32[neuron]."""
+    _, first, core_of = np.unique(core_of, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[core_of.reshape(-1)].astype(np.int32)
+
+
+def site_orders(limits: np.ndarray) -> list[np.ndarray]:
+    """Orders in which to fill the physical cores: row-major, and the largest first where they differ."""
+    row_major = np.arange(len(limits))
+    if (limits == limits[0]).all():
+        return [row_major]
+    return [row_major, np.lexsort(tuple(-limits[:, i] for i in reversed(range(limits.shape[1]))))]
+
+
+def _candidates(network: Network, chip: Chip) -> list[Candidate]:
+    """Every way to cut: cores of one layer only before shared ones, channel by channel before pixel by pixel."""
+    starts = capacity.neuron_offsets(network)
+    n = sum(network.node(name).n_neurons for name in network.layers)
+    apart = list(zip(starts.values(), [*list(starts.values())[1:], n], strict=True))
+    pixels = [np.arange(stop - start).reshape(network.node(name).shape[0], -1).T.reshape(-1) + start
+              for name, (start, stop) in zip(starts, apart, strict=True)]  # fmt: skip
+    limits = capacity.site_limits(chip)
+    return [
+        Candidate(order, stretches, limits[sites])
+        for stretches in (apart, [(0, n)])
+        for order in (np.arange(n), np.concatenate(pixels))
+        for sites in site_orders(limits)
+    ]
+
+
+def _fewest(network: Network, chip: Chip, fan, demand: np.ndarray, _) -> Slices:
+    cuts = [_slices(fan, demand, candidate) for candidate in _candidates(network, chip)]
+    over = [n_over(network, chip, cut.core_of) for cut in cuts]  # if no cut keeps the rules, the first tells it best
+
+    def rank(i: int):
+        return over[i] > 0 or not cuts[i].fits, over[i], i if over[i] else cuts[i].n_cores
+
+    return cuts[min(range(len(cuts)), key=rank)]
+
+
+def _spread(network: Network, chip: Chip, fan, demand: np.ndarray, n_cores: int) -> Slices:
+    """The lightest heaviest core: bisection on the load that a core may have, then halving for cores left over."""
+    needed, load = [], demand[:, 1]
+    for candidate in _candidates(network, chip):
+        best = _slices(fan, demand, candidate)
+        needed.append(best.n_cores)
+        if not best.fits or best.n_cores > n_cores:
+            continue
+        low, high = int(load.max()), int(load.sum())
+        while low < high:
+            middle = (low + high) // 2
+            cut = _slices(fan, demand, candidate, middle, n_cores)
+            if cut.fits and cut.n_cores <= n_cores:
+                best, high = cut, middle
+            else:
+                low = middle + 1
+        core_of, order = best.core_of.copy(), candidate.order
+        core_of[order] = halve_heaviest(core_of[order], load[order], n_cores)
+        return Slices(core_of, n_cores, True)
+    raise FitError(chip.name, [Violation("cores", "network -> n_cores", min(needed), n_cores,
+                                         "raise n_cores or leave it out")])  # fmt: skip
+
+
+def _slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT, n_most=capacity.NO_LIMIT) -> Slices:
+    """Fill core after core; neurons that no core holds make `fits` false and their core's limits void.
+
+    Cores beyond the chip's have the last one's limits, so that the count says how many were needed. Gives up, with
+    `fits` false, once more than `n_most` are.
+    """
+    core, core_of = capacity.empty_core(fan), np.zeros(len(demand), np.int32)
+    n_cores, site, fits = 0, 0, True
+    for at, stop in candidate.stretches:
+        while at < stop and n_cores <= n_most:
+            n, ahead = 0, candidate.order[at:stop]
+            while n == 0 and site < len(candidate.limits):
+                n = _fill(fan, core, demand, ahead, candidate.limits[site], load_limit)
+                site += 1
+            if n == 0:
+                fits = False
+                limit = _relaxed(fan, core, demand, ahead[0], candidate.limits[-1])
+                n = _fill(fan, core, demand, ahead, limit, load_limit)
+            core_of[ahead[:n]] = n_cores
+            n_cores, at = n_cores + 1, at + n
+        if at < stop:
+            return Slices(core_of, n_cores, False)
+    return Slices(core_of, n_cores, fits)
+
+
+def _fill(fan, core, demand, neurons, limit, load_limit) -> int:
+    """How many of `neurons`, in order, an empty core of these limits holds; the core is left empty."""
+    limit = limit.copy()
+    limit[kernels.LOAD] = load_limit
+    neurons = neurons[: limit[kernels.NEURONS]]
+    n = kernels.fill(fan, core, demand, neurons, limit, False, np.zeros(len(neurons), bool))
+    kernels.clear(fan, core, demand, neurons[:n])
+    return n
+
+
+def _relaxed(fan, core, demand, neuron: int, limit: np.ndarray) -> np.ndarray:
+    """The limits without those that one neuron alone exceeds."""
+    kernels.add(fan, core, demand, neuron)
+    limit = np.where(core.used > limit, capacity.NO_LIMIT, limit)
+    kernels.remove(fan, core, demand, neuron)
+    return limit

@@ -1,0 +1,147 @@
+"""Smallest change: what would make a network fit that does not: more cores, fewer bits a weight, or a smaller layer.
+
+Each is tried on the slices of `sequential`, exactly, so what is named does fit; something smaller may fit as well.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from nwcompile.cost.traffic.wiring import synapse_count
+from nwcompile.errors import FitError, NwError, OptionError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.options import Options
+from nwcompile.passes.partition.partition import partition
+
+CAPACITIES = {"cores", "sites", "neurons", "fan-in axons", "fan-out axons", "synapse memory bits"}
+SLICES = Options(partitioner="sequential")
+FALL_BACK = ("sequential", "floorline")  # partitioners that give slices wherever these fit
+MOST_GROWTH = 64  # times as many columns as the chip has
+N_LAYERS = 3  # the largest, of which each is made smaller
+LARGEST = 10_000_000  # synapses beyond which only missing cores are counted: each try goes through all of them
+
+
+def smallest_change(network: Network, chip: Chip, error: FitError, options: Options) -> str | None:
+    """The changes of which each alone makes a normalized network fit, the smallest in proportion first, or None.
+
+    Other choices than those of `options` come first, as they cost nothing. None too where `error` says that something
+    other than room is missing.
+    """
+    if not all(v.what in CAPACITIES for v in error.violations):
+        return None
+    if _fits(network, chip):
+        return _other_options(network, chip, options)
+    is_small = sum(synapse_count(network, c) for c in network.connections) <= LARGEST
+    found = [*_more_cores(network, chip)] if is_small or "cores" in {v.what for v in error.violations} else []
+    if is_small:
+        found += [*_fewer_bits(network, chip), *_smaller_layer(network, chip)]
+    return ", or ".join(text for _, text in sorted(found)) or None
+
+
+def _fits(network: Network, chip: Chip, options: Options = SLICES) -> Mapping | None:
+    try:
+        return partition(network, chip, Activity.uniform(network, 1), options)
+    except (FitError, OptionError):
+        return None
+
+
+def _other_options(network: Network, chip: Chip, options: Options) -> str | None:
+    """The fewest of the choices in `options` that are in the way of slices, which fit without them; None if none is."""
+    other = [] if options.partitioner in FALL_BACK else ["partitioner='sequential'"]
+    given = [name for name in ("n_cores", "fixed_sites") if getattr(options, name) is not None]
+    for n in range(not other, len(given) + 1):
+        for names in combinations(given, n):
+            kept = {name: getattr(options, name) for name in given if name not in names}
+            if _fits(network, chip, replace(SLICES, **kept)):
+                return " and ".join([*other, *(f"{name} left out" for name in names)])
+    return None
+
+
+def _more_cores(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
+    """As many more columns of the same cores as it takes."""
+    growth, found, a_column = 1, None, chip.noc.rows * chip.noc.cores_per_router
+    try:
+        while found is None and growth < MOST_GROWTH:
+            growth *= 2
+            found = _fits(network, chip.replace({"noc.columns": chip.noc.columns * growth}))
+        if found is None:
+            return
+        columns = chip.noc.columns + ceil(max(1, found.n_cores - chip.n_cores) / a_column)
+        while columns < chip.noc.columns * growth and not _fits(network, chip.replace({"noc.columns": columns})):
+            columns += 1
+    except NwError:  # each core has figures of its own, or so large a grid cannot be
+        return
+    n = (columns - chip.noc.columns) * a_column
+    yield n / chip.n_cores, f"{n} more core{'s' if n > 1 else ''} (noc.columns={columns})"
+
+
+def _fewer_bits(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
+    """The most bits a weight, below what there are, with which the synapse memory holds the network."""
+    most = max((c.weight_bits or chip.weights.bits for c in network.connections), default=1)
+
+    def narrowed(bits: int) -> Network:
+        edges = (c.replace(weight_bits=min(bits, c.weight_bits or chip.weights.bits)) for c in network.connections)
+        return Network(network.inputs, network.nodes, tuple(edges))
+
+    bits = _largest(1, most - 1, lambda bits: _fits(narrowed(bits), chip) is not None)
+    if bits is not None:
+        yield (most - bits) / most, f"{bits}-bit weights instead of {most}-bit ones"
+
+
+def _smaller_layer(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
+    """The largest size of each of the largest layers, below its own, with which the network fits."""
+    by_size = sorted(network.layers, key=lambda name: -network.node(name).n_neurons)
+    n_all = sum(network.node(name).n_neurons for name in network.layers)
+    for name in by_size[:N_LAYERS]:
+        node = network.node(name)
+        if not all(_can_shrink(c, name) for c in network.connections):
+            continue
+        n = _largest(1, node.shape[0] - 1, lambda n, name=name: _fits(shrunk(network, name, n), chip) is not None)
+        if n is not None:
+            word = "channels" if len(node.shape) > 1 else "neurons"
+            lost = node.n_neurons * (node.shape[0] - n) / node.shape[0]
+            yield lost / n_all, f"{n} {word} in {name} instead of {node.shape[0]}"
+
+
+def _largest(low: int, high: int, is_good) -> int | None:
+    """The largest number of low..high that is good, where all below a good one are; None if none is."""
+    if high < low or not is_good(low):
+        return None
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if is_good(middle) else (low, middle - 1)
+    return low
+
+
+def _can_shrink(c: Connection, name: str) -> bool:
+    """Whether the layer's first axis can be cut in this connection."""
+    return name not in (c.source, c.target) or not isinstance(c, Conv2d) or (c.groups == 1 and c.source_shape is None)
+
+
+def shrunk(network: Network, name: str, n: int) -> Network:
+    """The network with the first `n` channels of a layer, or neurons of a single axis; only its structure is right."""
+    node = network.node(name)
+    nodes = {**network.nodes, name: Node(name, (n, *node.shape[1:]), node.neuron)}
+    kept = n * int(np.prod(node.shape[1:]))
+    edges = []
+    for c in network.connections:
+        weight = c.weight
+        into, out_of = c.target == name, c.source == name
+        changes: dict[str, Any] = {"bias": None}
+        if isinstance(c, Sparse):
+            is_kept = ((np.asarray(c.post) < kept) | (not into)) & ((np.asarray(c.pre) < kept) | (not out_of))
+            changes |= {f: np.asarray(getattr(c, f))[is_kept] for f in ("pre", "post", "weight")}
+        elif into or out_of:
+            rows, columns = (kept, kept) if isinstance(c, Dense) else (n, n)
+            weight = weight[:rows] if into else weight
+            changes["weight"] = weight[:, :columns] if out_of else weight
+        edges.append(c.replace(**changes))
+    return Network(network.inputs, nodes, tuple(edges))

@@ -1,0 +1,82 @@
+"""Placers that search from where they start for better sites: force-directed, hill climbing, particle swarm."""
+
+import numpy as np
+
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.kernels.mapping import local_search, placement
+from nwcompile.passes.place.problem import cores_at, ground
+from nwcompile.passes.place.space_filling import hilbert
+
+TENSEST = 0.3  # share of the pairs under tension that are exchanged before forces are computed anew
+MOST_SWEEPS = 100
+N_PARTICLES, N_FLIGHTS = 30, 200
+CHANCES = 0.02, 0.2, 0.2  # of a random site, of the particle's best, of the best of all; else a core stays
+
+
+def force(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Sites along a Hilbert curve, then exchanged between neighbouring routers as long as that lowers the tension.
+
+    The force-directed placement of Jin et al. (ASPLOS'23, doi 10.1145/3582016.3582038): connections pull like springs,
+    and the pairs of neighbours under most tension change places. Assumed, as the paper could not be read: the potential
+    is messages times the cost of their ways, and the `TENSEST` share of pairs is exchanged at a time.
+    """
+    known = ground(mapping, network, chip, activity, options)
+    site_of = chip.site_index(hilbert(mapping, network, chip, activity, options).site_of)
+    core_at, pairs = cores_at(site_of, chip.n_cores), neighbouring_sites(chip)
+    gain = np.zeros(len(pairs), np.int64)
+    while True:
+        local_search.tensions(known, site_of, core_at, pairs, gain)
+        order = np.argsort(-gain, kind="stable")[: int(np.ceil(TENSEST * np.count_nonzero(gain > 0)))]
+        if local_search.relax(known, site_of, core_at, pairs[order]) == 0:
+            return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
+
+
+def neighbouring_sites(chip: Chip) -> np.ndarray:
+    """int64[pair, 2]: the sites at both ends of every link, each port with each, every pair once."""
+    ports, neighbour = np.arange(chip.noc.cores_per_router), chip.grid.neighbour
+    router, direction = np.nonzero(neighbour >= 0)
+    ends = np.stack([router, neighbour[router, direction]], 1)
+    ends = np.unique(np.sort(ends, 1), axis=0) * len(ports)
+    both = np.stack(np.meshgrid(ports, ports, indexing="ij"), -1).reshape(-1, 2)
+    return (ends[:, None] + both).reshape(-1, 2)
+
+
+def hill_climb(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Sites by hill climbing: core after core goes where it saves most, until no core can save anything.
+
+    After the cluster mapping of MASS (arXiv 2506.11286), which climbs on energy and path crossings of a segmented
+    ladder bus. Assumed: crossings have no counterpart on a routed network, so the cost is that of all ways; cores move
+    in an order that the seed draws anew for every sweep, `MOST_SWEEPS` at most.
+    """
+    known = ground(mapping, network, chip, activity, options)
+    site_of, rng = chip.site_index(mapping.site_of), np.random.default_rng(options.seed)
+    core_at = cores_at(site_of, chip.n_cores)
+    for _ in range(MOST_SWEEPS):
+        if local_search.climb(known, site_of, core_at, rng.permutation(mapping.n_cores)) == 0:
+            break
+    return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
+
+
+def pso(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Sites by particle swarm optimisation, never worse than where it starts.
+
+    After SpiNePlacer of SpiNeMap (Balaji et al., IEEE TVLSI 28(1), 2020, arXiv 1909.01843); particle swarms are of
+    Kennedy and Eberhart (ICNN 1995). Assumed, as the paper's parameters could not be read: `N_PARTICLES` placements,
+    the first the one given and the others random, fly `N_FLIGHTS` times; a velocity is the `CHANCES` that a core
+    changes places for its site in the best placements so far.
+    """
+    known = ground(mapping, network, chip, activity, options)
+    state, start = np.array([options.seed], np.uint64), chip.site_index(mapping.site_of)
+    sites = np.tile(start, (N_PARTICLES, 1))
+    cores = np.tile(cores_at(start, chip.n_cores), (N_PARTICLES, 1))
+    for site_of, core_at in zip(sites[1:], cores[1:], strict=True):
+        placement.shuffle(known, site_of, core_at, state)
+    cost = np.array([placement.routed_cost(known, site_of) for site_of in sites])
+    own_best, own_cost, best = sites.copy(), cost.copy(), sites[cost.argmin()].copy()
+    for _ in range(N_FLIGHTS):
+        local_search.fly(known, sites, cores, own_best, own_cost, best, state, np.array(CHANCES), cost)
+    return Mapping(mapping.core_of, chip.sites[best], mapping.note)

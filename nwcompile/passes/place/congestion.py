@@ -1,0 +1,110 @@
+"""Placer `routed`: the shortest ways from several starts, then the hottest link cooled."""
+
+import numpy as np
+
+from nwcompile.cost.traffic.route_cost import link_weights
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.noc.routing import between_chips, ways
+from nwcompile.ir.options import Options
+from nwcompile.kernels.mapping import link_load, placement
+from nwcompile.passes.place.anneal import annealed
+from nwcompile.passes.place.chip_regions import sites_by_zone, zone_sizes
+from nwcompile.passes.place.problem import cores_at, ground
+from nwcompile.passes.place.space_filling import hilbert, hilbert_rank, row_major
+from nwcompile.passes.place.spectral import spectral
+
+LINK_WEIGHT = 0.1  # of a flit on the hottest link against a message's hop: the weights of M-HySMap
+MOST_ROUTERS = 512  # of which a table of all ways is kept
+FOR_TIME = ("time", "edp")  # objectives that longer ways serve, where messages then wait less
+MOVES_PER_SITE, LARGEST_MOVES = 200, 200_000
+
+
+def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Sites by annealing from the best of row-major, Hilbert and spectral order, that of zones, and the mapping's own,
+    then swaps that cool the hottest link.
+
+    Ours. What it makes small is `J = C_hop + 0.1 max_l L_l`, hops and flits of the hottest link, as M-HySMap (arXiv
+    2608.26223, by its re-implementation) without the variance, and with messages to each destination as they are sent;
+    a flit between chips counts for as many as pass a link within a chip meanwhile. A swap recounts the ways of its two
+    cores only. Where messages wait in the network (`waits`) and time counts, cores are spread over all routers that the
+    barrier takes no longer for. The same seed gives the same sites, unless `options.time_budget_s` is set, for as long
+    as the annealing may go on. On more than `MOST_ROUTERS` routers links are left as they are.
+    """
+    known = ground(mapping, network, chip, activity, options)
+    if options.optimise in FOR_TIME and waits(known, chip, activity):
+        known, start = spread(known, chip)
+    else:
+        placers = (row_major, hilbert, spectral)
+        starts = [chip.site_index(m(mapping, network, chip, activity, options).site_of) for m in placers]
+        starts.append(chip.site_index(mapping.site_of))
+        zones = zone_sizes(chip, mapping.n_cores)
+        if len(zones) > 1 and known.fits.all():
+            starts.append(sites_by_zone(chip, zones, hilbert_rank(chip)))
+        start = min(starts, key=lambda site_of: placement.routed_cost(known, site_of))
+    site_of = annealed(known, start, options)
+    n_routers = chip.noc.columns * chip.noc.rows
+    if n_routers <= MOST_ROUTERS and len(known.other):
+        table, load = all_ways(chip), np.zeros(4 * n_routers, np.int64)
+        link_load.fill_links(known, table, site_of, load)
+        weight = LINK_WEIGHT * float(np.mean(link_weights(chip, options.optimise)[:2])) / int(table.need.min())
+        n_moves = min(LARGEST_MOVES, MOVES_PER_SITE * chip.n_cores)
+        state = np.array([options.seed], np.uint64)
+        link_load.cool_links(known, table, site_of, cores_at(site_of, chip.n_cores), state, n_moves, weight, load)
+    return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
+
+
+def waits(known: placement.Ground, chip: Chip, activity: Activity) -> bool:
+    """Whether the mean core gets more messages in a step than its router buffers, so that some wait in links before it.
+
+    Only for chips with routers that give the cost of a barrier, without slower links between chips, on which every core
+    may be anywhere.
+    """
+    if chip.is_bus or chip.cost.barrier_cycles is None or chip.noc.chip_columns is not None or not known.fits.all():
+        return False
+    n_each = known.sent.sum() / (len(known.start) - 1) / max(1, activity.n_steps * activity.n_samples)
+    return bool(n_each * chip.noc.flits_per_message > chip.noc.buffer_flits * chip.noc.virtual_channels)
+
+
+def spread(known: placement.Ground, chip: Chip) -> tuple[placement.Ground, np.ndarray]:
+    """The ground with as few cores a router as the barrier allows at no cost, and sites int64[core] to begin with."""
+    n_cores, n_ports = len(known.start) - 1, chip.noc.cores_per_router
+    least, most = -(-n_cores // n_ports), min(n_cores, chip.noc.columns * chip.noc.rows)
+    n_tiles = max(n for n in range(least, most + 1) if chip.barrier_cycles(n) == chip.barrier_cycles(least))
+    port, router = np.divmod(np.arange(-(-n_cores // n_tiles) * n_tiles), n_tiles)
+    inside = router * n_ports + port
+    kind = np.ones(len(known.site_kind), np.int64)
+    kind[inside] = 0
+    return known._replace(site_kind=kind, fits=np.tile([True, False], (n_cores, 1))), inside[:n_cores]
+
+
+def all_ways(chip: Chip) -> link_load.Ways:
+    """The links between every pair of open routers of a chip; none where one is out of use."""
+    n = chip.noc.columns * chip.noc.rows
+    at, to = np.divmod(np.arange(n * n), n)
+    is_open = chip.grid.is_open[at] & chip.grid.is_open[to]
+    offset, link = ways(chip.grid, at[is_open], to[is_open])
+    length = np.zeros(n * n, np.int64)
+    length[is_open] = np.diff(offset)
+    router = np.arange(chip.n_cores) // chip.noc.cores_per_router
+    pair = np.repeat(np.arange(n * n), length)[np.argsort(link, kind="stable")]
+    upto = np.cumsum(np.bincount(link, minlength=4 * n))
+    return link_load.Ways(
+        np.concatenate([[0], np.cumsum(length)]), link, router, _needs(chip), np.concatenate([[0], upto]), pair
+    )
+
+
+def _needs(chip: Chip) -> np.ndarray:
+    """int64[link]: how long a flit keeps each link, as `cost.time.work.link_busy` has it, without common divisor.
+
+    All links within chips count alike, as their mean.
+    """
+    slow = between_chips(chip.grid, chip.noc.chip_columns, chip.noc.chip_rows).reshape(-1)
+    if not slow.any() or slow.all():
+        return np.ones(len(slow), np.int64)
+    n_slots = chip.noc.buffer_flits * chip.noc.virtual_channels
+    each = np.maximum(chip.link_cycles * n_slots, chip.link_latency)[: len(slow)]
+    each = np.where(slow, each, np.rint(each[~slow].mean()).astype(np.int64))
+    return each // np.gcd.reduce(each)

@@ -1,0 +1,73 @@
+"""Spectral placer: cores that exchange messages lie near one another in the slowest waves of their graph."""
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from nwcompile.cost.traffic.destinations import destinations, flows, rows_by_connection
+from nwcompile.cost.traffic.events import flat_cores
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.kernels.mapping import local_search
+from nwcompile.passes.place.problem import ground, seat
+
+N_ROUNDS = 500
+DIGITS = 9  # of coordinates, so that cores that are alike are equal
+
+
+def spectral(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
+    """Sites nearest to the two slowest waves of the messages' hypergraph, the busiest core first.
+
+    The spectral placement of Ronzani and Silvano (arXiv 2601.16118): a neuron's core and those it sends to are a
+    hyperedge weighted by its messages, L_ij = -sum w / sqrt(w_i w_j), and the two eigenvectors of L after the trivial
+    one, scaled to the chip, say where cores belong. Assumed: the nearest free site takes a core; eigenvectors by
+    `N_ROUNDS` of orthogonal iteration from random waves that the seed draws, the same for any number of threads.
+    """
+    known = ground(mapping, network, chip, activity, options)
+    together = _together(mapping, network, chip, activity)
+    start, weight = chip.site_index(mapping.site_of), np.asarray(together.sum(1)).reshape(-1)
+    if not weight.any():
+        return mapping
+    at = _waves(together, weight, options.seed)
+    low, high = at.min(1, keepdims=True), at.max(1, keepdims=True)
+    scaled = np.divide(at - low, high - low, out=np.full_like(at, 0.5), where=high > low)
+    wanted = scaled * np.array([[chip.noc.columns - 1], [chip.noc.rows - 1]])
+    xy = chip.sites[:, :2].T.astype(float)
+    busiest_first = np.lexsort((np.arange(len(weight)), -weight))
+    site_of = seat(known, start, busiest_first, lambda core: ((xy - wanted[:, core, None]) ** 2).sum(0))
+    return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
+
+
+def _together(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> csr_array:
+    """float64[core, core], sparse: messages of the neurons whose hyperedge holds both cores; 0 on the diagonal."""
+    core_of, n_cores = flat_cores(network, mapping), mapping.n_cores
+    found = destinations(network, rows_by_connection(network, core_of, n_cores), n_cores)
+    flow = flows(network, found, core_of, activity)
+    inside = flow.home >= 0
+    atom, home, sent = (a[inside] for a in flow)
+    length = np.diff(found.offset)[atom]
+    place = np.repeat(found.offset[:-1][atom] - np.cumsum(length) + length, length) + np.arange(length.sum())
+    core = np.concatenate([home, found.core[place]])
+    source = np.concatenate([np.arange(len(home)), np.repeat(np.arange(len(home)), length)])
+    holds = csr_array((np.ones(len(core)), (core, source)), shape=(n_cores, len(sent)))
+    holds.data = np.minimum(holds.data, 1)
+    together = (holds * sent[None].astype(float)) @ holds.T
+    together.setdiag(0)
+    together.eliminate_zeros()
+    return together.tocsr()
+
+
+def _waves(together: csr_array, weight: np.ndarray, seed: int) -> np.ndarray:
+    """float64[2, core]: the two slowest waves, the largest part of each positive."""
+    root = np.sqrt(weight / weight.sum())
+    scale = np.sqrt(np.maximum(weight, 1e-300))
+    rows = np.repeat(np.arange(len(weight)), np.diff(together.indptr))
+    normal = together.data / (scale[rows] * scale[together.indices])
+    values = np.random.default_rng(seed).standard_normal((2, len(weight)))
+    edges = together.indptr.astype(np.int64), together.indices.astype(np.int64), normal
+    local_search.smooth(*edges, root, values, N_ROUNDS)
+    values /= np.where(weight > 0, np.maximum(root, 1e-150), 1.0)  # of D^-1 A: alike cores get equal coordinates
+    sign = np.sign(np.take_along_axis(values, np.abs(values).argmax(1)[:, None], 1))
+    return np.round(values * np.where(sign == 0, 1.0, sign), DIGITS)

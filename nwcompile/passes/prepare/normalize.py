@@ -1,0 +1,155 @@
+"""Normalize: fold batch norm, pooling, flattening and chained linear maps into direct connections between layers."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Sparse
+from nwcompile.ir.network import Network, Node
+from nwcompile.passes.prepare.fold import add, compose, connection, forward, linear_map, offset
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """What a place receives from one input or layer, `delay` aligned steps late: a linear map (`fold`)."""
+
+    source: str
+    delay: int
+    map: object
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """All that a junction adds up: paths from inputs and layers, and a constant, float64[n] or None."""
+
+    paths: tuple[Path, ...]
+    constant: np.ndarray | None
+
+
+def normalize(network: Network) -> Network:
+    """The same network with only inputs and neuron layers, joined by Dense, Conv2d and Sparse connections.
+
+    Junctions, Pool2d and Scale are multiplied into the connections (float64, rounded once to float32); delays along a
+    chain add up, biases and shifts are carried through it. A product that is a convolution stays one; with a Dense it
+    is a Dense (a Sparse if mostly zeros); anything else becomes a Sparse. Spikes stay the same up to float32 rounding.
+    A fixed-point network is only checked and its Conv1d written as Conv2d. Raises ModelError.
+    """
+    network.verify()
+    if network.is_fixed:
+        return _direct(network)
+    sums = _junctions(network)
+    _verify_used(network)
+    connections: list[Connection] = []
+    for name in network.nodes:
+        if network.node(name).neuron is not None:
+            connections += _into_layer(network, name, sums)
+    nodes = {name: node for name, node in network.nodes.items() if node.neuron is not None}
+    normalized = Network(network.inputs, nodes, tuple(connections))
+    normalized.verify()
+    return normalized
+
+
+def _direct(network: Network) -> Network:
+    for name, node in network.nodes.items():
+        if node.neuron is None:
+            raise ModelError(f"junction {name!r} in a fixed-point network: connect its sources to its targets directly")
+    connections = tuple(_plain(c, network.node(c.source)) for c in network.connections)
+    return Network(network.inputs, network.nodes, connections)
+
+
+def _plain(c: Connection, source: Node) -> Connection:
+    return c.as_conv2d((source.shape[0], source.shape[1])) if isinstance(c, Conv1d) else c
+
+
+def _junctions(network: Network) -> dict[str, Sum]:
+    """The Sum of every junction, each after those that feed it."""
+    sums: dict[str, Sum] = {}
+    pending = [name for name in network.order if network.node(name).neuron is None]
+    feeds = {name: {c.source for c in network.into(name)} for name in pending}
+    while pending:
+        ready = [name for name in pending if not feeds[name] & (set(pending) - set(sums))]
+        if not ready:
+            names = ", ".join(repr(name) for name in pending)
+            raise ModelError(f"junctions {names} feed each other without a neuron layer; put a layer into the loop")
+        for name in ready:
+            sums[name] = _sum(network, name, network.into(name), sums)
+        pending = [name for name in pending if name not in sums]
+    return sums
+
+
+def _verify_used(network: Network) -> None:
+    feeding = {c.source for c in network.connections}
+    for name, node in network.nodes.items():
+        if node.neuron is None and name not in feeding:
+            raise ModelError(
+                f"junction {name!r} feeds no layer, so a chip cannot show it; end the network with a neuron layer "
+                "(NeuronSpec(fires=False) for a readout)"
+            )
+        if node.neuron is None and not network.into(name):
+            raise ModelError(f"junction {name!r} receives nothing; connect it or leave it out")
+
+
+def _sum(network: Network, name: str, connections, sums: dict[str, Sum]) -> Sum:
+    """What `connections`, all into `name`, add up to."""
+    shape = network.node(name).shape
+    paths: list[Path] = []
+    constant = None
+    for c in connections:
+        source_shape = network.node(c.source).shape
+        own = linear_map(c, source_shape, shape)
+        if c.source in sums:
+            reached = [Path(p.source, p.delay + c.aligned_delay, compose(own, p.map)) for p in sums[c.source].paths]
+            constant = _plus(constant, _carried(c, own, sums[c.source].constant))
+        else:
+            reached = [Path(c.source, c.aligned_delay, own)]
+        for path in reached:
+            _join(paths, path)
+        constant = _plus(constant, offset(c, source_shape, shape))
+    return Sum(tuple(paths), constant)
+
+
+def _carried(c: Connection, own, constant: np.ndarray | None) -> np.ndarray | None:
+    if constant is None or not constant.any():
+        return None
+    if c.aligned_delay:
+        raise c.fail(
+            f"delays a bias or shift by {c.aligned_delay} steps, which no neuron's bias can; "
+            f"move the delay to the connections into {c.source!r}"
+        )
+    return forward(own, constant[None])[0]
+
+
+def _plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
+    return b if a is None else a if b is None else a + b
+
+
+def _join(paths: list[Path], new: Path) -> None:
+    """Add a path; parallel ones that make one map of the same kind become one."""
+    for i, old in enumerate(paths):
+        if (old.source, old.delay) == (new.source, new.delay):
+            total = add(old.map, new.map)
+            if total is not None:
+                paths[i] = Path(old.source, old.delay, total)
+                return
+    paths.append(new)
+
+
+def _into_layer(network: Network, name: str, sums: dict[str, Sum]) -> list[Connection]:
+    """The connections into a layer: direct ones as they are, then one for each folded path."""
+    into = network.into(name)
+    kept = [c for c in into if c.source not in sums and isinstance(c, Dense | Conv1d | Conv2d | Sparse)]
+    shape = network.node(name).shape
+    total = _sum(network, name, [c for c in into if c not in kept], sums)
+    connections = [_plain(_float32(c), network.node(c.source)) for c in kept]
+    constant = total.constant
+    for path in total.paths:
+        source_shape = network.node(path.source).shape
+        connections.append(connection(path.map, path.source, name, path.delay, constant, source_shape, shape))
+        constant = None
+    return connections
+
+
+def _float32(c: Dense | Conv1d | Conv2d | Sparse) -> Connection:
+    bias = None if c.bias is None else np.asarray(c.bias, np.float32)
+    return c.replace(weight=np.asarray(c.weight, np.float32), bias=bias)

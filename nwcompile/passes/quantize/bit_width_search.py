@@ -1,0 +1,132 @@
+"""Narrowest widths: the fewest bits of each layer's weights with which a network keeps an accuracy on given samples.
+
+A greedy search. First all layers lose a bit at a time together, as long as the accuracy allows. Then each loses one bit
+by itself, which orders the layers: the least sensitive first (of equals the one with more weights, then the one nearer
+to the output). In that order each layer is narrowed as far as it goes, those before it left as narrow as they are.
+Whole networks are tried, not layers: each is quantized anew, calibrated, and run by the sequence backend.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.prepare.weight_bits import with_widths
+from nwcompile.passes.quantize.quantize import quantize
+from nwcompile.sim import simulate
+from nwcompile.sim.float_difference import answers, strongest
+from nwcompile.sim.inputs import prepare
+from nwcompile.sim.sequence.run import trace
+
+Widths = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """Widths by layer: `start`, and the narrowest `found`, None where even `start` does not keep the accuracy.
+
+    Parts of the evaluated samples whose answer is the label, 0..1: in float, at the start, and of every width tried, in
+    order (`tried`). `n_weights` by layer.
+    """
+
+    start: Widths
+    found: Widths | None
+    accuracy_float: float
+    tried: list[tuple[Widths, float]]
+    n_weights: dict[str, int]
+
+    @property
+    def accuracy_start(self) -> float:
+        """The accuracy of the widths at the start."""
+        return self.tried[0][1]
+
+    @property
+    def accuracy(self) -> float | None:
+        """The accuracy of the widths that were found."""
+        return next((part for widths, part in self.tried if widths == self.found), None)
+
+
+def narrowest(
+    network: Network, chip: Chip, calibration, x, labels: np.ndarray, options: Options, drop: float,
+    on_try: Callable | None = None,
+) -> Narrowed:  # fmt: skip
+    """The narrowest weights with which a float network loses at most `drop` (0..1) of its float accuracy on `x`.
+
+    Scales are searched on `calibration`, the accuracy is that of samples `x` `[B, T, *shape]` with `labels` int[B]. The
+    search starts at the widths of `options`, or the chip's own. `on_try(widths, accuracy)` is called after each try.
+    Raises ModelError for a network in integers or with several outputs, and what `quantize` raises.
+    """
+    if network.is_fixed:
+        raise ModelError("the network is in integers already; widths are searched for float networks")
+    network.verify()
+    x, labels = prepare(network, x, None, chip, options.on_multi_spike)[0], np.asarray(labels)
+    given = answers(simulate(network, x))
+    if given is None:
+        raise ModelError(f"accuracy needs one output layer; this network has {', '.join(network.outputs)}")
+    normal = with_widths(normalize(network), chip, options)
+    into = {name: [c for c in normal.into(name) if c.has_weight] for name in normal.layers}
+    n_weights = {name: sum(np.size(c.weight) for c in edges) for name, edges in into.items() if edges}
+    start = {name: max(c.weight_bits or chip.weights.bits for c in into[name]) for name in n_weights}
+
+    def accuracy(widths: Widths) -> float:
+        chosen = replace(options, bits=None, layer_bits=widths)
+        fixed = quantize(normal, chip, calibration, chosen).network
+        spikes, states = trace(fixed, x, keep_states=False)
+        (last,) = fixed.outputs
+        output = spikes[last] if fixed.node(last).neuron.fires else states[last]["v"]
+        return float(np.mean(strongest(output) == labels))
+
+    wanted = float(np.mean(given == labels))
+    tries = Tries(accuracy, wanted - drop, on_try)
+    found = search(start, n_weights, tries) if tries.keeps(start) else None
+    return Narrowed(start, found, wanted, tries.made, n_weights)
+
+
+@dataclass(eq=False)
+class Tries:
+    """Widths that were tried: none is tried twice; `keeps` says whether their accuracy is at least `least`."""
+
+    accuracy: Callable[[Widths], float]
+    least: float
+    on_try: Callable | None = None
+    made: list[tuple[Widths, float]] = field(default_factory=list)
+
+    def of(self, widths: Widths) -> float:
+        """Their accuracy."""
+        for known, part in self.made:
+            if known == widths:
+                return part
+        part = self.accuracy(widths)
+        self.made.append((widths, part))
+        if self.on_try is not None:
+            self.on_try(widths, part)
+        return part
+
+    def keeps(self, widths: Widths) -> bool:
+        return self.of(widths) >= self.least - 1e-12
+
+
+def search(start: Widths, n_weights: dict[str, int], tries: Tries) -> Widths:
+    """The greedy search from widths that keep the accuracy; layers in topological order."""
+    widths = start
+    while any(bits > 1 for bits in widths.values()):
+        together = {name: max(bits - 1, 1) for name, bits in widths.items()}
+        if not tries.keeps(together):
+            break
+        widths = together
+    alone = {name: _narrower(widths, name) for name in widths if widths[name] > 1}
+    rank = {name: i for i, name in enumerate(widths)}
+    order = sorted(alone, key=lambda name: (-tries.of(alone[name]), -n_weights[name], -rank[name]))
+    for name in order:
+        while widths[name] > 1 and tries.keeps(_narrower(widths, name)):
+            widths = _narrower(widths, name)
+    return widths
+
+
+def _narrower(widths: Widths, name: str) -> Widths:
+    return {**widths, name: widths[name] - 1}

@@ -1,0 +1,59 @@
+"""Channel scale: a layer whose output channels all have weights of about the same size, by scaling each channel whole.
+
+A leaky integrate-and-fire neuron gives the same spikes when its weights, biases, threshold, reset value and clamp are
+all multiplied by one number. So where neurons have thresholds of their own, a channel of small weights need not share
+the coarse steps of one of large weights.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Sparse
+from nwcompile.ir.neuron import aligned
+from nwcompile.passes.quantize.scaled_layer import Layer, driving_weights
+
+MOST = 4.0  # times the scale of the layer, up or down: thresholds must fit their register too
+SCALED = ("threshold", "reset_value", "v_min")
+
+
+def per_channel(layer: Layer, chip: Chip) -> Layer:
+    """An equal layer with a `channel_scale`, or the layer itself where that gains nothing or the chip has no freedom.
+
+    Readouts are left alone, for their membranes are compared with each other, and so are weights of the chip's full
+    width. Channels are those of the first axis: neurons, in a layer of one axis.
+    """
+    sized = layer.largest_weight and layer.bits < chip.weights.bits
+    if chip.neuron.threshold_per != "neuron" or not layer.neuron.fires or not sized:
+        return layer
+    shape = layer.node.shape
+    largest = _largest(layer)
+    ratio = np.median(largest[largest > 0]) / np.where(largest > 0, largest, 1)
+    factor = np.where(largest > 0, np.clip(ratio, 1 / MOST, MOST), 1).reshape(-1, *[1] * (len(shape) - 1))
+    return with_channel_scale(layer, factor)
+
+
+def with_channel_scale(layer: Layer, factor: np.ndarray) -> Layer:
+    """An equal layer, every neuron scaled by its `factor`, which broadcasts to the layer."""
+    shape = layer.node.shape
+    spec, d = layer.neuron, layer.dynamics
+    values = {name: getattr(spec, name) for name in SCALED if getattr(spec, name) is not None}
+    neuron = spec.replace(**{n: np.asarray(aligned(v, shape), np.float64) * factor for n, v in values.items()})
+    whole = {n: aligned(getattr(d, n), shape) * factor for n in ("factor", "constant_u", "constant_v")}
+    scaled = replace(d, **whole)
+    pairs = zip(layer.connections, layer.sources, strict=True)
+    weights = tuple(driving_weights(c, layer.node, source, scaled) for c, source in pairs)
+    return replace(layer, neuron=neuron, dynamics=scaled, weights=weights, channel_scale=factor)
+
+
+def _largest(layer: Layer) -> np.ndarray:
+    """float64[C]: the largest magnitude of the weights into each channel."""
+    n_channels = layer.node.shape[0]
+    found = np.zeros(n_channels)
+    for c, weight in zip(layer.connections, layer.weights, strict=True):
+        if isinstance(c, Sparse):
+            np.maximum.at(found, np.asarray(c.post) // (layer.node.n_neurons // n_channels), np.abs(weight))
+        else:
+            found = np.maximum(found, np.abs(weight).reshape(n_channels, -1).max(1, initial=0))
+    return found

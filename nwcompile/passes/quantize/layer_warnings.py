@@ -1,0 +1,133 @@
+"""Layer warnings: layers that say nothing or everything, and what rounding or registers have taken away whole."""
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.passes.quantize.scaled_layer import Layer, Scaled
+from nwcompile.passes.quantize.state_range import StateRange, state_bits
+
+SATURATED = 0.95  # share of neurons and steps that fire
+ALWAYS_ON = 0.05  # share of neurons that fire in every step
+# Rounding error of weights, over their root mean square, from which accuracy goes: the nets of benchmarks/convert.py
+# and examples/mnist_snn.py have at most 0.16 at 4 bits and more, and lose at most 0.5 points there; with 3 bits or
+# units of 1/255 they have 0.2 to 0.3 and lose up to 1 point, with 1 or 2 bits 0.4 to 0.9 and lose 1 to 21 points.
+COARSE = 0.2
+ALIKE = 90.0  # per cent of spikes alike with which a layer is well whatever its weights have lost
+
+
+def input_warnings(x: dict[str, np.ndarray]) -> list[str]:
+    """Calibration samples from which nothing can be learnt."""
+    if x and not any(array.any() for array in x.values()):
+        return ["no input spikes in any calibration sample; give samples like those that the chip will see"]
+    return []
+
+
+def activity_warnings(name: str, wanted: np.ndarray | None, spikes: np.ndarray, before: list[str]) -> list[str]:
+    """Layers that say nothing: never a spike, almost always one, or some neurons in every step.
+
+    `before`: the sources of the layer, if none of them sent a spike; a layer fed by such layers is not the one to mend.
+    """
+    n_fired = np.count_nonzero(spikes)
+    n_wanted = 0 if wanted is None else np.count_nonzero(wanted)
+    if not n_fired and before:
+        return [f"layer {name!r} gets no spike in the calibration samples: {', '.join(before)} sent none"]
+    if not n_fired and n_wanted:
+        return [
+            f"layer {name!r} is dead on the chip: no spike in the calibration samples, {n_wanted} in float; "
+            "give it more weight bits, or train it with weights of more equal size"
+        ]
+    if not n_fired:
+        return [f"layer {name!r} is dead: no spike in the calibration samples; lower its threshold or train it longer"]
+    if n_fired > SATURATED * spikes.size:
+        return [
+            f"layer {name!r} is saturated: {100 * n_fired / spikes.size:.0f} % of its neurons and steps fire in the "
+            "calibration samples; raise its threshold or scale its input down"
+        ]
+    n_on = int((spikes != 0).all((0, 1)).sum())
+    n = spikes[0, 0].size
+    if n_on > ALWAYS_ON * n:
+        return [
+            f"layer {name!r}: {n_on} of {n} neurons fire in every step of the calibration samples; they carry nothing"
+        ]
+    return []
+
+
+def number_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> list[str]:
+    """What rounding has taken away whole."""
+    name, warnings = row["layer"], []
+    binary = [w for w, grid in zip(layer.weights, layer.grids, strict=True) if grid.is_binary]
+    n_zero = sum(int(np.count_nonzero(w == 0)) for w in binary)
+    if n_zero:
+        warnings.append(
+            f"layer {name!r}: weights of 1 bit and both signs have no 0, so {n_zero} of "
+            f"{sum(w.size for w in binary)} that were 0 are not any more; give it 2 bits, or leave these synapses out"
+        )
+    if row["tau_error_percent"] is None:
+        warnings.append(
+            f"layer {name!r}: a leak is finer than the chip's decay of {chip.state.decay_bits} bits, "
+            "which cannot tell it from none or from a full one"
+        )
+    if scaled.weights and not any(w.effective.any() for w in scaled.weights) and row["weight_error_rms"]:
+        warnings.append(
+            f"layer {name!r}: every weight is 0 after rounding, because its biases, threshold or currents are so much "
+            "larger; scale its input or take a chip with wider states"
+        )
+    return warnings
+
+
+def rounding_warnings(row: dict, layer: Layer, scaled: Scaled, chip: Chip) -> list[str]:
+    """Weights that rounding has changed so much that accuracy is at stake, and whether bits or room are short."""
+    error, agreement = row["weight_error_rms"], row["spike_agreement_percent"]
+    is_gone = not any(w.effective.any() for w in scaled.weights)
+    if error < COARSE or is_gone or (agreement is not None and agreement >= ALIKE):
+        return []
+    if _lacks_bits(layer, scaled) and layer.bits < chip.weights.bits:
+        advice = f"give it more bits than {layer.bits}, or train it with nn.quantize_aware"
+    elif _lacks_bits(layer, scaled):
+        advice = (
+            f"the chip has no more bits than {layer.bits} for them; train the layer with weights of more equal size, "
+            "or with nn.quantize_aware"
+        )
+    else:
+        largest = max(np.abs(w.effective).max(initial=0) for w in scaled.weights)
+        advice = (
+            f"the largest is {largest:.0f} there, because its threshold, biases or currents are so much larger; scale "
+            "its input up (of nw.convert and nw.encode: a larger unit), or take a chip with wider states"
+        )
+    return [
+        f"layer {row['layer']!r}: the chip's weights differ from the float ones by {100 * error:.0f} % (root mean "
+        f"square), and from {100 * COARSE:.0f} % on networks lose accuracy; {advice}"
+    ]
+
+
+def _lacks_bits(layer: Layer, scaled: Scaled) -> bool:
+    """Whether a layer's grids are coarser than whole state units, or too short: clipping makes most of the error."""
+    clipped = total = 0.0
+    for grid, wanted, given in zip(layer.grids, layer.weights, scaled.weights, strict=True):
+        spacing = grid.spacing(given.exponent)
+        if spacing > 1:
+            return True
+        error = np.abs(given.effective - wanted * scaled.weight_scale)
+        clipped += float((error[error > spacing / 2] ** 2).sum())
+        total += float((error**2).sum())
+    return clipped > total / 2
+
+
+def range_warnings(row: dict, found: StateRange, chip: Chip) -> list[str]:
+    """A threshold beyond reach, and states that overflowed."""
+    name, warnings = row["layer"], []
+    if not found.reaches_threshold and found.v_bound:
+        bits = "" if row["bits"] is None else f" at {row['bits']} weight bits"
+        warnings.append(
+            f"layer {name!r} can never fire{bits}: its membranes reach {found.v_bound} at most, its thresholds are "
+            f"{row['threshold_int']}; give it more bits, or lower its threshold"
+        )
+    for state in found.beyond:
+        largest = getattr(found, f"{state}_largest")
+        what = "wraps" if state == "u" and chip.state.overflow == "wrap" else "saturates"
+        choice = 'set state.overflow = "saturate" or' if what == "wraps" else "set"
+        warnings.append(
+            f"layer {name!r}: {state} reaches {largest} in the calibration samples and {what}, beyond the "
+            f"{chip.state.bits} bits of a state; {choice} state.bits = {state_bits(largest)}, or scale the layer down"
+        )
+    return warnings

@@ -1,0 +1,215 @@
+"""Quantize: a float network in the chip's integers, layer by layer, each at the scale that keeps its spikes closest."""
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Conv2d
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.options import Options
+from nwcompile.ir.run import Run
+from nwcompile.passes.prepare.weight_bits import with_widths
+from nwcompile.passes.quantize.channel_scale import per_channel
+from nwcompile.passes.quantize.layer_warnings import (
+    activity_warnings,
+    input_warnings,
+    number_warnings,
+    range_warnings,
+    rounding_warnings,
+)
+from nwcompile.passes.quantize.scale_search import Evidence, choose, peak_current
+from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, describe
+from nwcompile.passes.quantize.state_range import state_range
+from nwcompile.passes.quantize.table import kept_row, rates, scaled_row, states
+from nwcompile.sim import simulate
+from nwcompile.sim.inputs import prepare
+from nwcompile.sim.sequence.run import trace
+
+LARGEST_SEARCH = 5e8  # synaptic sums of one candidate scale, over all samples that are searched
+FEWEST_SAMPLES = 4
+UPDATE_SUMS = 10  # synaptic sums that one neuron update costs as much as
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized:
+    """The fixed-point `network`, one `table` row a layer, and `warnings`.
+
+    A row (`quantization_table.COLUMNS`): `layer`; weight `bits`; `scale` S, integer state units per unit of the float
+    membrane; `channel_scale`, what S is multiplied by in each channel, [least, largest]; `exponents` of its connections
+    in order; `clipped_weights` of its `n_weights`; `weight_error_rms`, over the weights' own root mean square; time
+    constants in steps, of current and membrane, wanted (`tau_u`, `tau_v`) and on the chip, with the largest error;
+    thresholds, a number or [least, largest], and the `threshold_factor` beyond the scale with which narrow weights came
+    closest; `strict_change`, a text where the chip's comparison is not the float network's; `rate_float`, `rate_fixed`,
+    spikes per neuron and step; `spike_agreement_percent`, neurons and steps that spike alike over those in which either
+    spikes; what `state_range` says of u and v, and `overflow`, a sentence if they could. What is not known without
+    calibration, or does not exist, is None.
+    """
+
+    network: Network
+    table: list[dict]
+    warnings: list[str]
+
+
+def quantize(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
+    """A normalized float network as integers for `chip`, checked on calibration input `[B, T, *shape]` or None.
+
+    Layers are done in topological order. Each gets one scale for weights, biases, threshold, reset value and clamp
+    (each channel its own, see `channel_scale`, where neurons have thresholds of their own and weights are narrow);
+    among the scales that the chip's widths allow, the one whose spikes are closest to the float layer's, driven by
+    the already quantized layers before it (by float spikes over connections that point back). Large networks are
+    searched on a part of the samples. A fixed-point network keeps its integers. What the chip's neurons cannot do is
+    left to `check`; raises ModelError for what no integers can express and for unusable calibration, OptionError.
+    """
+    if network.is_fixed:
+        return _kept(network, chip, calibration, options)
+    found = choose_scales(network, chip, calibration, options)
+    quantized = described(found, chip)
+    warnings = list(quantized.warnings)
+    for row in quantized.table:  # only here: a network that is trained in integers gets over it
+        warnings += rounding_warnings(row, found.layers[row["layer"]], found.scaled[row["layer"]], chip)
+    return replace(quantized, warnings=warnings)
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """A float `network` of chosen widths, and of each layer what it is (`layers`) and its integers (`scaled`).
+
+    `samples`: the calibration samples that the scales were compared on, or None.
+    """
+
+    network: Network
+    layers: dict[str, Layer]
+    scaled: dict[str, Scaled]
+    samples: "_Samples | None"
+
+
+def choose_scales(network: Network, chip: Chip, calibration, options: Options) -> Scales:
+    """The scale of every layer of a normalized float network, as `quantize` chooses them."""
+    network = with_widths(network, chip, options)
+    x = _inputs(network, chip, calibration, options)
+    samples = None if x is None else _Samples.of(network, x)
+    layers: dict[str, Layer] = {}
+    scaled: dict[str, Scaled] = {}
+    for name in network.layers:
+        layers[name] = per_channel(describe(network, name, chip), chip)
+        evidence = None if samples is None else samples.evidence(layers[name])
+        scaled[name], fired = choose(layers[name], chip, evidence)
+        if samples is not None and fired is not None:
+            samples.sent[name] = fired
+    return Scales(network, layers, scaled, samples)
+
+
+def described(found: Scales, chip: Chip) -> Quantized:
+    """The integers at the chosen scales, with what can be said about them."""
+    fixed = assembled(found.network, found.layers, found.scaled)
+    table, warnings = [], []
+    for name, layer in found.layers.items():
+        row = scaled_row(layer, found.scaled[name])
+        warnings += number_warnings(row, layer, found.scaled[name], chip)
+        table.append(row)
+    tried, wanted = (None, {}) if found.samples is None else (found.samples.x, found.samples.run.spikes)
+    return Quantized(fixed, *_checked(fixed, chip, table, tried, wanted, warnings))
+
+
+def _inputs(network: Network, chip: Chip, calibration, options: Options) -> dict[str, np.ndarray] | None:
+    """The samples as the chip takes them, by input, or None."""
+    return None if calibration is None else prepare(network, calibration, None, chip, options.on_multi_spike)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Samples:
+    """The samples that scales are compared on: input `x`, the float `run`, and what each source sends on the chip.
+
+    `sent` holds float spikes at first; each quantized layer puts its own in their place.
+    """
+
+    x: dict[str, np.ndarray]
+    run: Run
+    sent: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, network: Network, x: dict[str, np.ndarray]) -> "_Samples":
+        x = _searched(network, x)
+        run = simulate(network, x, record="all")
+        return cls(x, run, {**{name: array.astype(np.int32) for name, array in x.items()}, **run.spikes})
+
+    def evidence(self, layer: Layer) -> Evidence:
+        name, sources = layer.node.name, [c.source for c in layer.connections]
+        spikes = {**self.x, **self.run.spikes}
+        scale = 1.0 if layer.channel_scale is None else layer.channel_scale
+        return Evidence(
+            tuple(self.sent[source] for source in sources),
+            self.run.spikes[name] if layer.neuron.fires else self.run.states[name]["v"],
+            peak_current(layer, tuple(spikes[source] for source in sources)),
+            float(np.abs(self.run.states[name]["v"] * scale).max()),
+        )
+
+
+def _searched(network: Network, x: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """As many samples, evenly spread, as the search has time for."""
+    if not x:
+        return x
+    n_samples, n_steps = next(iter(x.values())).shape[:2]
+    work = sum(UPDATE_SUMS * network.node(name).n_neurons for name in network.layers)
+    for c in network.connections:
+        if isinstance(c, Direct):
+            places = prod(c.output_shape(network.node(c.source).shape)[1:]) if isinstance(c, Conv2d) else 1
+            work += np.size(c.weight) * places
+    n_kept = min(n_samples, max(FEWEST_SAMPLES, int(LARGEST_SEARCH // (work * n_steps))))
+    kept = np.linspace(0, n_samples - 1, n_kept).astype(int)
+    return {name: array[kept] for name, array in x.items()}
+
+
+def assembled(network: Network, layers: dict[str, Layer], scaled: dict[str, Scaled]) -> Network:
+    """The whole network with every layer's integers, connections in their order."""
+    integers: dict[int, Direct] = {}
+    for name, layer in layers.items():
+        pairs = zip(layer.connections, scaled[name].connections(layer), strict=True)
+        integers |= {id(old): new for old, new in pairs}
+    nodes = {name: Node(name, node.shape, scaled[name].neuron) for name, node in network.nodes.items()}
+    fixed = Network(network.inputs, nodes, tuple(integers[id(c)] for c in network.connections))
+    fixed.verify()
+    return fixed
+
+
+def _kept(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
+    """A network that came in integers: as it is, with what can be said about it."""
+    warnings = []
+    for name in ("bits", "layer_bits"):
+        if getattr(options, name) is not None:
+            warnings.append(f"{name}={getattr(options, name)} has no effect: the network is already in integers")
+    x = _inputs(network, chip, calibration, options)
+    into = {name: [c for c in network.into(name) if isinstance(c, Direct)] for name in network.layers}
+    table = [kept_row(name, network.node(name).neuron, into[name], chip) for name in network.layers]
+    x = None if x is None else _searched(network, x)
+    return Quantized(network, *_checked(network, chip, table, x, {}, warnings))
+
+
+def _checked(
+    network: Network, chip: Chip, table: list[dict], x: dict | None, wanted: dict, warnings: list[str]
+) -> tuple[list[dict], list[str]]:
+    """The rows of a fixed-point network and its warnings with what running the samples adds to them."""
+    spikes, states_of = ({}, {}) if x is None else trace(network, x)
+    silent = input_warnings(x or {})
+    warnings = [*warnings, *silent]
+    sent = None if x is None else {**x, **spikes}
+    rows = []
+    for row in table:
+        name = row["layer"]
+        found = state_range(network, name, sent, states_of.get(name))
+        row = row | states(found, chip)
+        if x is not None and network.node(name).neuron.fires:
+            row |= rates(wanted.get(name), spikes[name])
+            if found.reaches_threshold and not silent:
+                warnings += activity_warnings(name, wanted.get(name), spikes[name], _silent_before(network, name, sent))
+        warnings += range_warnings(row, found, chip)
+        rows.append(row)
+    return rows, warnings
+
+
+def _silent_before(network: Network, name: str, sent: dict) -> list[str]:
+    """The other layers and inputs that feed a layer, if none of them sent a spike; else none."""
+    sources = list(dict.fromkeys(c.source for c in network.into(name) if c.source != name))
+    return [] if any(sent[source].any() for source in sources) else sources

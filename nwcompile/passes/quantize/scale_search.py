@@ -1,0 +1,196 @@
+"""Scale search: the one scale of a layer at which its integer spikes stay closest to its float spikes.
+
+A leaky integrate-and-fire layer is scale-invariant: weights, biases and threshold times S give the same spikes, with
+a membrane S times as large. S is bounded above by the widths of the chip; the best one below that is found by trying.
+"""
+
+from dataclasses import dataclass
+from math import floor, inf, log2
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Sparse
+from nwcompile.passes.prepare.fold import forward, linear_map
+from nwcompile.passes.quantize import number_grid as grid
+from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, scale_layer, weight_error
+from nwcompile.sim.sequence.run import record, trace
+
+CLIPS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 1.1, 1.25, 1.5)  # weight range kept, over the largest weight
+NARROW = 4  # bits of weights that are mostly clipped or mostly 0, of which much smaller ranges are tried as well
+NARROW_CLIPS = (0.35, 0.5, 0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0)  # range kept, over the weights' root mean square
+NARROW_THRESHOLDS = (0.7, 0.8, 0.9, 1.1, 1.2)  # thresholds tried with them, for they drive neurons less or more
+N_REFINED = 3  # scales for which that is done
+PEAK_MARGIN = 4.0  # how much further than in the calibration samples a current may go before it overflows
+MEMBRANE_MARGIN = 2.0  # the same for a membrane, which saturates harmlessly
+LIKELY_COUNT = 8.0  # spikes a step that a source of several sends where there are no calibration samples
+LONGEST_MEMORY = 64  # steps a readout without leak is taken to add up where there are no calibration samples
+CHUNK = 1 << 23  # numbers that the search for a peak holds at once
+MEMORY = 0.8  # per step, of the filter under which spike trains are compared
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Calibration: `arriving[i]` spikes [B, T, *source] of connection i as the chip sends them, `wanted` float spikes.
+
+    Of a readout `wanted` is the float membrane. `peak_u` and `peak_v` are the largest magnitudes that the float layer's
+    current and membrane reached.
+    """
+
+    arriving: tuple[np.ndarray, ...]
+    wanted: np.ndarray
+    peak_u: float
+    peak_v: float
+
+
+def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled, np.ndarray | None]:
+    """The layer at its best scale, and its spikes on the calibration samples where they were looked at.
+
+    Best is the least spike-train distance, then the least weight error, then the largest scale. With weights of few
+    bits other thresholds are tried too, at the scales that are best without.
+
+    Without evidence only the weight error counts, as for readouts of more bits; of those of few the membrane does.
+    Samples in which no spike reaches the layer are no evidence.
+    """
+    if evidence is not None and evidence.arriving and not any(spikes.any() for spikes in evidence.arriving):
+        evidence = None
+    top = largest_scale(layer, chip, evidence)
+    if evidence is None or not (layer.neuron.fires or _is_narrow(layer)):
+        tries = _candidates(layer, chip, top, (*CLIPS[:1], *_narrow_clips(layer)))
+        found = [(0.0, scale_layer(layer, chip, s, clip), None) for s, clip in tries]
+    else:
+        tries = _candidates(layer, chip, top, (*CLIPS, *_narrow_clips(layer)))
+        found = [_try(layer, chip, s, clip, evidence) for s, clip in tries]
+        best = sorted(zip([f[0] for f in found], tries, strict=True))[:N_REFINED]
+        found += [_try(layer, chip, *at, evidence, x) for _, at in best for x in _thresholds(layer, chip, at[0])]
+    _, chosen, spikes = min(found, key=lambda f: (f[0], weight_error(layer, f[1]), -f[1].scale))
+    return chosen, spikes
+
+
+def largest_scale(layer: Layer, chip: Chip, evidence: Evidence | None) -> float:
+    """The scale above which a state could overflow or a threshold, bias or reset value would not fit its register.
+
+    A current must hold the worst input there can be, or PEAK_MARGIN times the calibration's if that is less.
+    """
+    spec, d = layer.neuron, layer.dynamics
+    state = (1 << (chip.state.bits - 1)) - 1
+    threshold = float(np.abs(np.asarray(spec.threshold)).max()) if spec.fires else 0.0
+    constant = float(np.abs(d.constant_v).max())
+    u = _worst_current(layer, evidence)
+    if evidence is None:
+        memory = 1 if spec.fires else min(1 / max(1 - float(d.keep_v.max()), 1e-9), LONGEST_MEMORY)
+        v = threshold + (u + constant) * memory
+    else:
+        u = min(u, PEAK_MARGIN * evidence.peak_u)
+        counts = spec.fires and (spec.reset == "subtract" or spec.spikes == "multi")
+        v = threshold + MEMBRANE_MARGIN * evidence.peak_v + (u if counts else 0.0)
+    bounds = [(state, u), (state, v), (grid.largest_threshold(chip), threshold)]
+    bounds += [
+        (state, np.abs(np.asarray(x, np.float64)).max()) for x in (spec.reset_value, spec.v_min) if x is not None
+    ]
+    if chip.neuron.bias:
+        bounds += [(grid.largest_bias(chip), np.abs(x).max()) for x in (d.constant_u, d.constant_v)]
+    top = min((float(limit / need) for limit, need in bounds if need > 0), default=inf)
+    return top if top == inf else floor(top * (grain := 2.0 ** (10 - floor(log2(top))))) / grain
+
+
+def peak_current(layer: Layer, spikes: tuple[np.ndarray, ...]) -> float:
+    """The largest magnitude of u in the float layer, for spikes [B, T, *source] of each connection."""
+    d, shape, peak = layer.dynamics, layer.node.shape, 0.0
+    pairs = zip(layer.connections, layer.sources, strict=True)
+    maps = [linear_map(c, source.shape, shape) for c, source in pairs]
+    n_samples, n_steps = spikes[0].shape[:2] if spikes else (1, LONGEST_MEMORY)
+    size = max(1, CHUNK // (n_steps * max(node.n_neurons for node in (layer.node, *layer.sources))))
+    for start in range(0, n_samples, size):
+        n = min(size, n_samples - start)
+        drive = np.zeros((n, n_steps, layer.node.n_neurons))
+        for c, m, s in zip(layer.connections, maps, spikes, strict=True):
+            n_late = max(n_steps - c.aligned_delay, 0)
+            late = s[start : start + n, :n_late].reshape(n * n_late, s[0, 0].size)
+            drive[:, n_steps - n_late :] += forward(m, late.astype(np.float64)).reshape(n, n_late, drive.shape[2])
+        u = np.zeros((n, *shape))
+        for t in range(n_steps):
+            u = d.keep_u * u + d.factor * drive[:, t].reshape(n, *shape) + d.constant_u
+            peak = max(peak, float(np.abs(u).max()))
+    return peak
+
+
+def spike_distance(spikes: np.ndarray, wanted: np.ndarray) -> float:
+    """Squared difference of two sets of spike trains [B, T, ...], each filtered by an exponential (van Rossum 2001)."""
+    filtered = np.zeros((len(spikes), *spikes.shape[2:]), np.float32)
+    total = 0.0
+    for t in range(spikes.shape[1]):
+        filtered *= MEMORY
+        filtered += spikes[:, t].astype(np.float32) - wanted[:, t]
+        total += float((filtered * filtered).sum(dtype=np.float64))
+    return total
+
+
+def _worst_current(layer: Layer, evidence: Evidence | None) -> float:
+    """The largest |u| that any spikes can cause: all positive or all negative weights at once, for ever."""
+    excited = inhibited = float(np.abs(layer.dynamics.constant_u).max())
+    for i, (c, weight) in enumerate(zip(layer.connections, layer.weights, strict=True)):
+        source = layer.sources[i].neuron
+        payload = LIKELY_COUNT if source is not None and source.spikes == "multi" else 1.0
+        if evidence is not None:
+            payload = max(1.0, float(np.abs(evidence.arriving[i]).max(initial=0)))
+        excited += payload * _largest_sum(c, np.maximum(weight, 0), layer.node.n_neurons)
+        inhibited += payload * _largest_sum(c, np.maximum(-weight, 0), layer.node.n_neurons)
+    return max(excited, inhibited) / max(1 - float(layer.dynamics.keep_u.max()), 1 / LONGEST_MEMORY)
+
+
+def _largest_sum(c: Direct, weight: np.ndarray, n_target: int) -> float:
+    """The largest sum of the weights into one neuron (padded taps of a convolution included)."""
+    if isinstance(c, Sparse):
+        return float(np.bincount(c.post, weight, n_target).max(initial=0))
+    return float(weight.sum(tuple(range(1, weight.ndim))).max(initial=0))
+
+
+def _is_narrow(layer: Layer) -> bool:
+    return layer.bits is not None and layer.bits <= NARROW
+
+
+def _narrow_clips(layer: Layer) -> tuple[float, ...]:
+    """More weight ranges, over the largest weight, for weights of few bits."""
+    n = sum(np.count_nonzero(w) for w in layer.weights)
+    if not n or not _is_narrow(layer):
+        return ()
+    rms = np.sqrt(sum(float((w**2).sum()) for w in layer.weights) / n) / layer.largest_weight
+    return tuple(float(rms * x) for x in NARROW_CLIPS if rms * x < 1)
+
+
+def _thresholds(layer: Layer, chip: Chip, scale: float) -> list[float]:
+    """Factors of the threshold that are tried at a scale, for weights of few bits."""
+    if not _is_narrow(layer) or not layer.neuron.fires:
+        return []
+    largest = scale * float(np.abs(np.asarray(layer.neuron.threshold)).max())
+    return [factor for factor in NARROW_THRESHOLDS if factor * largest <= grid.largest_threshold(chip)]
+
+
+def _candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) -> list[tuple[float, float]]:
+    """Scales to try, each with the weight range it keeps: every clip at its best exponent, and a power of two."""
+    largest = layer.largest_weight
+    if largest == 0:
+        return [(top if top < inf else float(1 << chip.state.shift_bits), 1.0)]
+    widest = max(layer.grids, key=lambda grid: grid.bits)
+    full = widest.largest * 2.0**chip.state.shift_bits / largest
+    exponents = widest.finest, widest.coarsest
+
+    def at(clip: float) -> float:
+        fitting = floor(log2(top * clip / full) + grid.NOISE) if top < inf else exponents[1]
+        return min(full / clip * 2.0 ** max(min(fitting, exponents[1]), exponents[0]), top)
+
+    return [*((at(clip), clip) for clip in clips), (2.0 ** floor(log2(at(1.0)) + grid.NOISE), 1.0)]
+
+
+def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence, threshold_factor: float = 1.0):
+    """Distance, layer and spikes (None of a readout) at one scale."""
+    scaled = scale_layer(layer, chip, scale, clip, threshold_factor)
+    x = {f"in{i}": spikes for i, spikes in enumerate(evidence.arriving)}
+    steps = None if x else evidence.wanted.shape[1]
+    if not layer.neuron.fires:
+        v = trace(scaled.network(layer), x or None, steps, keep_states=False)[1][layer.node.name]["v"]
+        return float(np.square(v / scale - evidence.wanted).sum()), scaled, None
+    spikes = record(scaled.network(layer), x or None, steps)[1][layer.node.name]
+    spikes = np.broadcast_to(spikes, evidence.wanted.shape)
+    return spike_distance(spikes, evidence.wanted), scaled, spikes

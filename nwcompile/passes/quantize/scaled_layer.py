@@ -1,0 +1,178 @@
+"""A layer in the chip's numbers: its weights, thresholds and biases times one scale, each on its grid (DESIGN 4.2)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Conv2d, Dense, Sparse
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.passes.quantize import number_grid as grid
+from nwcompile.passes.quantize.dynamics import Dynamics, dynamics
+from nwcompile.passes.quantize.weight_grid import Rounded, WeightGrid
+
+Direct = Dense | Conv2d | Sparse  # the connections of a normalized network
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A float layer, ready to be scaled: `weights[i]` float64 are those of connection i times the dynamics' factor.
+
+    `channel_scale`: what neurons, dynamics and weights were multiplied by, to broadcast to the layer; or None.
+    """
+
+    node: Node
+    neuron: NeuronSpec
+    connections: tuple[Direct, ...]
+    sources: tuple[Node, ...]
+    dynamics: Dynamics
+    weights: tuple[np.ndarray, ...]
+    grids: tuple[WeightGrid, ...]
+    channel_scale: np.ndarray | None = None
+
+    @property
+    def largest_weight(self) -> float:
+        """The largest magnitude of all weights."""
+        return max((float(np.abs(w).max(initial=0)) for w in self.weights), default=0.0)
+
+    @property
+    def bits(self) -> int | None:
+        """The width of the widest weights, None without any."""
+        return max((grid.bits for grid in self.grids), default=None)
+
+    @property
+    def mean_weights(self) -> tuple[float, ...]:
+        """The mean magnitude of every connection's weights that are not 0."""
+        return tuple(float(np.abs(w).sum() / max(np.count_nonzero(w), 1)) for w in self.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """A layer on the chip's number grids: state and weight units per float unit, its neurons and its weights.
+
+    `threshold_factor`: what its thresholds were multiplied by beyond the scale.
+    """
+
+    scale: float
+    weight_scale: float
+    threshold_factor: float
+    neuron: NeuronSpec
+    weights: tuple[Rounded, ...]
+
+    def network(self, layer: Layer) -> Network:
+        """The layer alone: connection i comes from an input `in{i}`."""
+        inputs = {f"in{i}": Node(f"in{i}", source.shape) for i, source in enumerate(layer.sources)}
+        node = Node(layer.node.name, layer.node.shape, self.neuron)
+        connections = (c.replace(source=f"in{i}") for i, c in enumerate(self.connections(layer)))
+        return Network(inputs, {node.name: node}, tuple(connections))
+
+    def connections(self, layer: Layer) -> tuple[Direct, ...]:
+        """The layer's connections with integer mantissas; their biases are in the neurons."""
+        return tuple(
+            c.replace(weight=w.mantissa, exponent=w.exponent, bias=None, sign_mode=grid.sign_mode,
+                      weight_bits=grid.bits, delay=c.aligned_delay)
+            for c, w, grid in zip(layer.connections, self.weights, layer.grids, strict=True)
+        )  # fmt: skip
+
+
+def describe(network: Network, name: str, chip: Chip) -> Layer:
+    """The layer `name` of a normalized float network, with its dynamics; raises ModelError."""
+    node, d = network.node(name), dynamics(network, name, chip)
+    connections = tuple(c for c in network.into(name) if isinstance(c, Direct))
+    assert node.neuron is not None and len(connections) == len(network.into(name)), "normalize the network first"
+    weights = tuple(driving_weights(c, node, network.node(c.source), d) for c in connections)
+    bits = (c.weight_bits or chip.weights.bits for c in connections)
+    grids = tuple(WeightGrid.of(w, b, chip) for w, b in zip(weights, bits, strict=True))
+    return Layer(node, node.neuron, connections, tuple(network.node(c.source) for c in connections), d, weights, grids)
+
+
+def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0, threshold_factor: float = 1.0) -> Scaled:
+    """The layer at one scale; weights beyond `clip` times the layer's largest may be clipped.
+
+    Weights of 1 bit are -s or s: where all connections have such, s is `clip` times the layer's largest weight in the
+    one of the largest mean, and in the others as much smaller as their mean is; else it is their mean.
+    """
+    weight_scale = scale / (1 << chip.state.shift_bits)
+    limit = clip * layer.largest_weight * weight_scale
+    means = layer.mean_weights
+    most = max(means, default=0.0)
+    level = limit / most if layer.bits == 1 and most else weight_scale
+    weights = tuple(
+        grid.round(w * weight_scale, level * mean if grid.bits == 1 else limit)
+        for w, grid, mean in zip(layer.weights, layer.grids, means, strict=True)
+    )
+    neuron = fixed_neuron(layer, chip, scale, threshold_factor)
+    return Scaled(scale, weight_scale, threshold_factor, neuron, weights)
+
+
+def at_exponents(
+    layer: Layer, chip: Chip, scale: float, exponents: tuple[int, ...], threshold_factor: float = 1.0
+) -> Scaled:
+    """The layer at one scale, its weights with given exponents, one a connection."""
+    weight_scale = scale / (1 << chip.state.shift_bits)
+    triples = zip(layer.weights, layer.grids, exponents, strict=True)
+    weights = tuple(grid.at(w * weight_scale, exponent) for w, grid, exponent in triples)
+    neuron = fixed_neuron(layer, chip, scale, threshold_factor)
+    return Scaled(scale, weight_scale, threshold_factor, neuron, weights)
+
+
+def weight_error(layer: Layer, scaled: Scaled) -> float:
+    """Root mean square of the weights' rounding errors, over that of the weights."""
+    unit = scaled.weight_scale
+    error = sum(
+        float(((w.effective / unit - t) ** 2).sum()) for w, t in zip(scaled.weights, layer.weights, strict=True)
+    )
+    total = sum(float((t**2).sum()) for t in layer.weights)
+    return float(np.sqrt(error / total)) if total else 0.0
+
+
+def driving_weights(c: Direct, node: Node, source: Node, d: Dynamics) -> np.ndarray:
+    """The weights of a connection times the dynamics' factor, float64; raises ModelError where they cannot take it."""
+    weight = np.asarray(c.weight, np.float64)
+    if d.factor.size == 1:
+        return weight * d.factor.reshape(())
+    factor = np.broadcast_to(d.factor, node.shape).reshape(-1)
+    if isinstance(c, Sparse):
+        return weight * factor[c.post]
+    channels = factor.reshape(len(weight), -1)
+    if (channels != channels[:, :1]).any():
+        raise ModelError(
+            f"layer {node.name!r}: its gain differs inside a channel, which the convolution from {source.name!r} "
+            "cannot take up; give one gain for each channel"
+        )
+    return weight * channels[:, 0].reshape(-1, *[1] * (weight.ndim - 1))
+
+
+def fixed_neuron(layer: Layer, chip: Chip, scale: float, threshold_factor: float) -> NeuronSpec:
+    """The neurons in the chip's numbers at a scale; a readout takes whatever reset the chip has, as it never fires."""
+    spec, d, shift = layer.neuron, layer.dynamics, chip.state.shift_bits
+    wanted = scale * threshold_factor * np.asarray(spec.threshold, np.float64)
+    threshold, strict = grid.round_threshold(wanted, spec.strict, chip)
+    reset, reset_value = spec.reset, np.asarray(spec.reset_value, np.float64)
+    if spec.membrane == "euler" and spec.reset_timing == "next":
+        reset_value = d.keep_v * reset_value  # the float layer leaks after a late reset, the chip before it
+    if reset == "value" and not reset_value.any() and "value" not in chip.neuron.reset:
+        reset = "zero"
+    spikes, timing = spec.spikes, spec.reset_timing
+    if spikes != "binary":
+        threshold = np.maximum(threshold, 1 << chip.neuron.threshold_shift_bits)
+    if not spec.fires and timing == "now":
+        threshold = np.asarray(grid.largest_threshold(chip))
+        reset = reset if reset in chip.neuron.reset else chip.neuron.reset[0]
+    return NeuronSpec(
+        threshold=_plain(threshold), strict=strict, spikes=spikes, fires=spec.fires, reset=reset,
+        reset_value=_plain(np.rint(scale * reset_value)), reset_timing=timing,
+        refractory=_plain(np.asarray(spec.refractory)),
+        v_min=None if spec.v_min is None else _plain(np.rint(scale * np.asarray(spec.v_min, np.float64))),
+        bias=_plain(grid.round_bias(scale * d.constant_v, chip)), fixed=chip.fixed_point,
+        decay_u=_plain(d.decay_u), decay_v=_plain(d.decay_v),
+        bias_u=_plain(grid.round_bias(scale * d.constant_u, chip, shift) >> shift),
+    )  # fmt: skip
+
+
+def _plain(value: np.ndarray):
+    """An int where one number says it all, else int64."""
+    value = np.asarray(value).astype(np.int64)
+    return int(value.flat[0]) if (value == value.flat[0]).all() else value

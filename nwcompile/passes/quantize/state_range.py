@@ -1,0 +1,178 @@
+"""State range: how large u and v of a fixed-point layer can become, proved from its weights, and how large they became.
+
+With the decays of DESIGN 4.2, which round towards 0, |dec(x, k)| <= |x| * (1 - k/2**w). So a state that gains at most D
+in a step stays within D / (k/2**w), whatever the spikes are; without a leak there is no such bound.
+"""
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from nwcompile.ir.arithmetic import decay
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.passes.prepare.fold import forward, linear_map
+from nwcompile.sim.reference.synaptic_sums import effective_network
+
+STATES = ("u", "v")
+CHUNK = 1 << 23  # numbers that are held at once
+
+
+@dataclass(frozen=True)
+class StateRange:
+    """Largest magnitudes of u and v of one layer, before u wraps and v saturates, in state units.
+
+    `u_bound`, `v_bound`: proved for any spikes of the payload that calibration had, at least 1; None without a bound.
+    `u_largest`, `v_largest`: in the calibration samples, None without any. `limit`: what a state holds.
+    `reaches_threshold`: whether the bound lets any neuron of a layer fire.
+    """
+
+    u_bound: int | None
+    v_bound: int | None
+    u_largest: int | None
+    v_largest: int | None
+    limit: int
+    reaches_threshold: bool
+
+    @property
+    def beyond(self) -> list[str]:
+        """The states that were too large for their register in the calibration samples."""
+        return [name for name in STATES if (getattr(self, f"{name}_largest") or 0) > self.limit]
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether no spikes at all can overflow the states."""
+        return all(bound is not None and bound <= self.limit for bound in (self.u_bound, self.v_bound))
+
+
+def state_bits(largest: int | None) -> int | None:
+    """The width of a state that holds magnitudes up to `largest`."""
+    return None if largest is None else int(largest).bit_length() + 1
+
+
+def state_range(network: Network, name: str, sent: dict | None, states: dict | None) -> StateRange:
+    """The range of layer `name` of a fixed-point network.
+
+    `sent`: spikes `[B, T, *shape]` of every input and layer in the calibration samples; `states`: u and v of this one.
+    """
+    node = network.node(name)
+    spec = node.neuron
+    rise, fall = _drive(network, name, sent)
+    u_up, u_down = (_leaky(d, spec, "decay_u", node.shape) for d in (rise, fall))
+    limit = (1 << (spec.fixed.state_bits - 1)) - 1
+    u_bound = _whole(u_up, u_down)
+    if spec.fixed.overflow == "wrap":  # then it may get either sign
+        either = np.maximum(u_up, u_down)
+        u_up, u_down = (np.where(either > limit, either, u) for u in (u_up, u_down))
+    bias = spec.array("bias", node.shape).reshape(-1)
+    v_up, v_down = _membrane(u_up + np.maximum(bias, 0), u_down + np.maximum(-bias, 0), spec, node.shape)
+    threshold = spec.array("threshold", node.shape).reshape(-1)
+    reaches = not spec.fires or spec.spikes == "bipolar" or bool((v_up >= threshold + spec.strict).any())
+    v_bound = _whole(v_up, v_down)
+    seen: tuple[int | None, int | None] = None, None
+    if sent is not None and states is not None:
+        seen = _seen(network, name, sent, states, u_bound is not None and u_bound <= limit)
+    return StateRange(u_bound, v_bound, *seen, limit, reaches)
+
+
+def _drive(network: Network, name: str, sent: dict | None) -> tuple[np.ndarray, np.ndarray]:
+    """The most that one step adds to u and takes from it, float64[n] (exact below 2**53)."""
+    node = network.node(name)
+    bias = node.neuron.array("bias_u", node.shape).reshape(-1).astype(np.float64)
+    rise, fall = np.maximum(bias, 0), np.maximum(-bias, 0)
+    for c in effective_network(network).into(name):
+        source = network.node(c.source)
+        high, low = _payload(source.neuron, None if sent is None else sent[c.source])
+        weight = np.asarray(c.weight, np.int64)
+        up, down = (
+            forward(linear_map(c.replace(weight=part), source.shape, node.shape), np.ones((1, source.n_neurons)))[0]
+            for part in (np.maximum(weight, 0), np.maximum(-weight, 0))
+        )
+        own = c.bias_per_neuron(node.shape)
+        own = np.zeros(1) if own is None else np.asarray(own, np.float64).reshape(-1)
+        rise = rise + _times(high, up) + _times(low, down) + np.maximum(own, 0)
+        fall = fall + _times(high, down) + _times(low, up) + np.maximum(-own, 0)
+    unit = 1 << node.neuron.fixed.shift_bits
+    return rise * unit, fall * unit
+
+
+def _payload(spec: NeuronSpec | None, spikes: np.ndarray | None) -> tuple[float, float]:
+    """The largest positive and negative payload of a source: of an input, as calibration has it."""
+    if spec is None:
+        return (1.0, 0.0) if spikes is None else (max(1.0, spikes.max(initial=0)), max(0.0, -spikes.min(initial=0)))
+    return (inf if spec.spikes == "multi" else 1.0), float(spec.message == "bipolar")
+
+
+def _times(payload: float, weight: np.ndarray) -> np.ndarray:
+    return np.where(weight > 0, inf, 0.0) if payload == inf else payload * weight
+
+
+def _leaky(gain: np.ndarray, spec: NeuronSpec, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """The bound of a state that gains at most so much in a step."""
+    lost = spec.array(name, shape).reshape(-1) / (1 << spec.fixed.decay_bits)
+    endless = np.where(gain > 0, inf, 0.0)
+    return np.divide(gain, lost, out=endless, where=(lost > 0) & (gain > 0))
+
+
+def _membrane(up: np.ndarray, down: np.ndarray, spec: NeuronSpec, shape: tuple[int, ...]) -> list[np.ndarray]:
+    """The bounds of v upwards and downwards, before it is reset: by its leak, and by a reset to a value.
+
+    A membrane that did not fire is not above its threshold. A late reset acts after the leak: one by subtraction can
+    go beyond 0 by a threshold.
+    """
+    threshold = spec.array("threshold", shape).reshape(-1)
+    value = spec.array("reset_value", shape).reshape(-1) * (spec.reset == "value")
+    late = np.abs(threshold) * (spec.reset == "subtract" and (spec.reset_timing != "now" or threshold.min() < 0))
+    bounds = [_leaky(gain + late, spec, "decay_v", shape) for gain in (up, down)]
+    if spec.fires and spec.reset in ("zero", "value") and spec.spikes == "binary":
+        keep = 1 - spec.array("decay_v", shape).reshape(-1) / (1 << spec.fixed.decay_bits)
+        bounds[0] = np.minimum(bounds[0], np.maximum(threshold, 0) * keep + up)
+    floor = value if spec.v_min is None else np.maximum(value, spec.array("v_min", shape).reshape(-1))
+    jumps = np.where(floor > 0, floor + up, 0), np.where(value < 0, down - value, 0)
+    return [np.maximum(bound, jump) for bound, jump in zip(bounds, jumps, strict=True)]
+
+
+def _whole(*bounds: np.ndarray) -> int | None:
+    largest = max(float(b.max(initial=0)) for b in bounds)
+    return int(largest) if largest < 1 << 53 else None
+
+
+def _seen(network: Network, name: str, sent: dict, states: dict, is_exact: bool) -> tuple[int, int]:
+    """The largest |u| and |v| in the samples before they wrap or saturate, v before its reset.
+
+    v as it was recorded where a late reset or a refractory time is in between; both where nothing overflows anyway.
+    """
+    node, shape = network.node(name), network.node(name).shape
+    spec, bits = node.neuron, node.neuron.fixed.decay_bits
+    k_u, k_v, bias = (spec.array(key, shape) for key in ("decay_u", "decay_v", "bias"))
+    is_plain = not spec.fires or (spec.reset_timing == "now" and np.max(spec.refractory) <= 1)
+    n_samples, n_steps = states["u"].shape[:2]
+    widest = max(node.n_neurons, *(network.node(c.source).n_neurons for c in network.into(name)), 1)
+    size, largest = max(1, CHUNK // (n_steps * widest)), [0, 0]
+    for start in range(0, n_samples, size):
+        part = slice(start, start + size)
+        u, v = states["u"][part], states["v"][part]
+        u_before, v_before = (np.concatenate([np.zeros_like(x[:, :1]), x[:, :-1]], 1) for x in (u, v))
+        found = [u, decay(v_before, k_v, bits) + u + bias if is_plain else v]
+        if not is_exact:
+            found[0] = decay(u_before, k_u, bits) + _added(
+                network, name, {s: x[part] for s, x in sent.items()}, n_steps
+            )
+        largest = [max(most, int(np.abs(x).max(initial=0))) for most, x in zip(largest, found, strict=True)]
+    return largest[0], largest[1]
+
+
+def _added(network: Network, name: str, sent: dict, n_steps: int) -> np.ndarray:
+    """What every step adds to u, int64[B, T, *shape]."""
+    node = network.node(name)
+    n_samples = len(next(iter(sent.values())))
+    drive = np.zeros((n_samples, n_steps, *node.shape))
+    for c in effective_network(network).into(name):
+        source, late = network.node(c.source), max(n_steps - c.aligned_delay, 0)
+        x = sent[c.source][:, :late].reshape(n_samples * late, source.n_neurons).astype(np.float64)
+        y = forward(linear_map(c, source.shape, node.shape), x)
+        drive[:, n_steps - late :] += y.reshape(n_samples, late, *node.shape)
+        own = c.bias_per_neuron(node.shape)
+        drive += 0 if own is None else own
+    return (drive.astype(np.int64) + node.neuron.array("bias_u", node.shape)) << node.neuron.fixed.shift_bits

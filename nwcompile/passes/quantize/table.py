@@ -1,0 +1,134 @@
+"""Quantization table: one row a layer of what its integers are, what they lost, and what they did on calibration."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, weight_error
+from nwcompile.passes.quantize.state_range import StateRange, state_bits
+
+COLUMNS = ("layer", "bits", "scale", "channel_scale", "exponents", "n_weights", "clipped_weights", "clipped_percent",
+           "weight_error_rms", "tau_u", "tau_u_chip", "tau_v", "tau_v_chip", "tau_error_percent", "threshold_float",
+           "threshold_int", "threshold_factor", "strict_change", "rate_float", "rate_fixed", "spike_agreement_percent",
+           "u_bound", "v_bound", "u_largest", "v_largest", "state_limit", "state_bits", "overflow")  # fmt: skip
+
+
+def scaled_row(layer: Layer, scaled: Scaled) -> dict:
+    """What is known of a layer without running it; every column is there."""
+    spec, d, n_weights = layer.neuron, layer.dynamics, sum(w.effective.size for w in scaled.weights)
+    n_clipped = sum(w.n_clipped for w in scaled.weights)
+    keep_u = np.zeros(()) if spec.alpha is None else d.keep_u
+    return dict.fromkeys(COLUMNS) | {
+        "layer": layer.node.name,
+        "bits": layer.bits,
+        "scale": scaled.scale,
+        "channel_scale": None if layer.channel_scale is None else _range(layer.channel_scale),
+        "exponents": [w.exponent for w in scaled.weights],
+        "n_weights": n_weights,
+        "clipped_weights": n_clipped,
+        "clipped_percent": 100 * n_clipped / n_weights if n_weights else 0.0,
+        "weight_error_rms": weight_error(layer, scaled),
+        "tau_u": _tau(keep_u),
+        "tau_v": _tau(d.keep_v),
+        **_chip_taus(scaled.neuron),
+        "tau_error_percent": d.tau_error_percent,
+        "threshold_float": _range(layer.node.neuron.threshold) if spec.fires else None,
+        "threshold_int": _range(scaled.neuron.threshold) if spec.fires else None,
+        "threshold_factor": scaled.threshold_factor if spec.fires else None,
+        "strict_change": _strict_change(spec, scaled),
+    }
+
+
+def kept_row(name: str, spec: NeuronSpec, into: Sequence[Connection], chip: Chip) -> dict:
+    """The row of a layer that came in integers."""
+    return dict.fromkeys(COLUMNS) | {
+        "layer": name,
+        "bits": max((c.weight_bits or chip.weights.bits for c in into), default=None),
+        "scale": 1.0,
+        "exponents": [int(c.exponent) for c in into],
+        "n_weights": sum(np.size(c.weight) for c in into),
+        **_chip_taus(spec),
+        "threshold_int": _range(spec.threshold) if spec.fires else None,
+    }
+
+
+def rates(wanted: np.ndarray | None, spikes: np.ndarray) -> dict:
+    """Spikes per neuron and step, and how many of a float layer's spikes are the same (`wanted`, if there is one)."""
+    if wanted is None:
+        return {"rate_fixed": _rate(spikes)}
+    either = int(np.count_nonzero((wanted != 0) | (spikes != 0)))
+    alike = int(np.count_nonzero((wanted == spikes) & (spikes != 0)))
+    return {
+        "rate_float": _rate(wanted),
+        "rate_fixed": _rate(spikes),
+        "spike_agreement_percent": 100.0 * alike / either if either else 100.0,
+    }
+
+
+def states(found: StateRange, chip: Chip) -> dict:
+    """How large the states can become and became, and `overflow`: a sentence, None where nothing can overflow."""
+    return {
+        "u_bound": found.u_bound,
+        "v_bound": found.v_bound,
+        "u_largest": found.u_largest,
+        "v_largest": found.v_largest,
+        "state_limit": found.limit,
+        "state_bits": chip.state.bits,
+        "overflow": None if found.is_safe else _overflow(found, chip),
+    }
+
+
+def _overflow(found: StateRange, chip: Chip) -> str:
+    """Which states could become too large, what then happens, whether it has, and what to choose instead."""
+    bounds = {"u": found.u_bound, "v": found.v_bound}
+    wraps = chip.state.overflow == "wrap" and (found.u_bound is None or found.u_bound > found.limit)
+    parts = []
+    for name, bound in bounds.items():
+        if bound is not None and bound <= found.limit:
+            continue
+        need = "has no bound" if bound is None else f"may need {state_bits(bound)} bits, not {chip.state.bits},"
+        does = "wraps" if name == "u" and wraps else "saturates"
+        seen = "" if found.u_largest is None else ", not in the calibration samples"
+        seen = ", as in the calibration samples" if name in found.beyond else seen
+        parts.append(f"{name} {need} and then {does}{seen}")
+    ways = ['state.overflow = "saturate" keeps u from wrapping'] if wraps else []
+    if None not in bounds.values():
+        ways.append(f"state.bits = {max(state_bits(b) for b in bounds.values())} holds all")
+    return "; ".join([*parts, *ways])
+
+
+def _strict_change(spec: NeuronSpec, scaled: Scaled) -> str | None:
+    neuron = scaled.neuron
+    if neuron.strict == spec.strict or not spec.fires:
+        return None
+    sign = {True: ">", False: ">="}
+    threshold = scaled.scale * scaled.threshold_factor * np.min(spec.threshold)
+    change = f"v {sign[spec.strict]} {threshold:.6g} became v {sign[neuron.strict]} {np.min(neuron.threshold)}"
+    if spec.reset == "subtract" or spec.spikes == "multi":
+        change += ", which is also what a spike counts and subtracts"
+    return change
+
+
+def _chip_taus(spec: NeuronSpec) -> dict:
+    whole = 1 << spec.fixed.decay_bits
+    keep_u, keep_v = (1 - np.asarray(k, np.float64) / whole for k in (spec.decay_u, spec.decay_v))
+    return {"tau_u_chip": _tau(keep_u), "tau_v_chip": _tau(keep_v)}
+
+
+def _tau(keep: np.ndarray):
+    """Time constants in steps, -1 / ln(kept in a step); None where nothing is kept, or all."""
+    leaky = keep[(keep > 0) & (keep < 1)]
+    return _range(-1 / np.log(leaky)) if leaky.size else None
+
+
+def _range(value):
+    """A number, or [least, largest] where neurons differ."""
+    low, high = np.min(value).item(), np.max(value).item()
+    return low if low == high else [low, high]
+
+
+def _rate(spikes: np.ndarray) -> float:
+    return int(np.count_nonzero(spikes)) / spikes.size

@@ -1,0 +1,116 @@
+"""Weight grid: float weights rounded to the mantissas and exponents that a connection of a width holds on a chip."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
+from nwcompile.ir.chip import Chip
+from nwcompile.passes.quantize.number_grid import NOISE
+
+WEIGHT_TYPES = (np.int8, np.int16, np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Rounded:
+    """Integer `mantissa` with one `exponent`; `effective` is their product, `n_clipped` weights lost magnitude."""
+
+    mantissa: np.ndarray
+    exponent: int
+    effective: np.ndarray
+    n_clipped: int
+
+
+@dataclass(frozen=True)
+class WeightGrid:
+    """What a connection of `bits` holds: mantissas low, low + step .. high, times 2**exponent, finest to coarsest.
+
+    At the finest exponent effective weights lie 1 apart (binary ones are -1 and 1): below it they only lose range. At
+    the coarsest the largest mantissa is still within the chip's effective weights.
+    """
+
+    bits: int
+    sign_mode: str
+    low: int
+    high: int
+    step: int
+    finest: int
+    coarsest: int
+    exponent_max: int
+    effective_limit: int
+
+    @classmethod
+    def of(cls, weight: np.ndarray, bits: int, chip: Chip) -> "WeightGrid":
+        """The grid for these float weights: narrower than the chip's own and all of one sign, they need no sign."""
+        can, mode = chip.weights, "mixed"
+        if bits < can.bits and not (weight < 0).any():
+            mode = "exc"
+        elif bits < can.bits and not (weight > 0).any():
+            mode = "inh"
+        return cls.of_signs(mode, bits, chip)
+
+    @classmethod
+    def of_signs(cls, mode: str, bits: int, chip: Chip) -> "WeightGrid":
+        """The grid of a sign mode."""
+        can = chip.weights
+        step = mantissa_step(bits, can.bits, can.step, mode)
+        low, high = mantissa_range(bits, can.bits, can.step, mode)
+        unit = step if low % step == 0 else high
+        finest = min(max(can.exponent_min, 1 - (unit & -unit).bit_length()), can.exponent_max)
+        room = int(np.floor(np.log2(can.effective_limit / (high or -low)) + NOISE))
+        coarsest = max(min(can.exponent_max, room), can.exponent_min)
+        return cls(bits, mode, low, high, step, finest, coarsest, can.exponent_max, can.effective_limit)
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether weights are -s or s, without 0."""
+        return self.low % self.step != 0
+
+    @property
+    def largest(self) -> int:
+        """The largest mantissa of the sign that has fewer, or of the only sign."""
+        return self.high or -self.low
+
+    def round(self, target: np.ndarray, limit: float) -> Rounded:
+        """Effective weights nearest to `target`, with the smallest exponent that holds magnitudes up to `limit`.
+
+        Weights of 1 bit have no smallest: theirs is the exponent that brings s nearest to `limit`.
+        """
+        if self.bits == 1:
+            exponent = int(np.rint(np.log2(limit / self.largest))) if limit > 0 else self.finest
+            return self.at(target, max(self.finest, min(exponent, self.coarsest)))
+        largest, exponent = min(np.abs(target).max(initial=0), limit), self.finest
+        while exponent < self.exponent_max and largest > self.largest * 2.0**exponent * (1 + NOISE):
+            exponent += 1
+        return self.at(target, exponent)
+
+    def at(self, target: np.ndarray, exponent: int) -> Rounded:
+        """Effective weights nearest to `target` with a given exponent."""
+        effective = self.effective(target, exponent)
+        mantissa = np.sign(effective) * self.high if self.is_binary else effective / 2.0**exponent
+        low, high, spacing = self._ends(exponent)
+        n_clipped = int(np.count_nonzero((target < low - spacing / 2) | (target > high + spacing / 2)))
+        most = int(np.abs(mantissa).max(initial=0))
+        dtype = next(t for t in WEIGHT_TYPES if most <= np.iinfo(t).max)
+        return Rounded(mantissa.astype(dtype), exponent, effective, n_clipped)
+
+    def effective(self, target: np.ndarray, exponent: int) -> np.ndarray:
+        """What `at` gives as effective weights, float64, alone."""
+        low, high, spacing = self._ends(exponent)
+        if self.is_binary:
+            return np.where(target < 0, low, high)
+        return np.clip(np.rint(target / spacing) * spacing, low, high)
+
+    def spacing(self, exponent: int) -> float:
+        """How far apart effective weights lie at an exponent, at least 1."""
+        return max(self.step * 2.0**exponent, 1.0)
+
+    def _ends(self, exponent: int) -> tuple[float, float, float]:
+        """Least and largest effective weight, and how far apart they lie."""
+        unit, spacing = 2.0**exponent, self.spacing(exponent)
+        if self.is_binary:
+            high = min(self.high * unit, self.effective_limit)
+            return -high, high, spacing
+        low = max(np.ceil(self.low * unit), -self.effective_limit)
+        high = min(np.floor(self.high * unit), self.effective_limit)
+        return np.ceil(low / spacing) * spacing, np.floor(high / spacing) * spacing, spacing

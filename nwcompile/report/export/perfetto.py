@@ -1,0 +1,97 @@
+"""Trace: a run as a timeline for ui.perfetto.dev or chrome://tracing, in the JSON object format of Chrome's traces.
+
+Every core has a thread for each of its units; a step is a slice, and in it each phase is one slice as long as all that
+phase's work in the step, however it was spread: sending (with its stalls) is drawn from the beginning of the step,
+receiving (and a shared unit's work) up to where the core was done. Waiting is left empty. The format is that of
+"Trace Event Format" (Google, 2016): complete events X, counters C, metadata M; times in microseconds.
+"""
+
+import json
+
+import numpy as np
+
+from nwcompile.cost.time.phases import BARRIER, IDLE, Phases, phases
+from nwcompile.errors import ModelError
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+from nwcompile.report.text import PHASES
+
+STEPS = 200
+PID = 1
+NEW_LINE = ",\n"
+
+
+def trace(program: Program, run: Run, n_steps: int = STEPS) -> str:
+    """The first `n_steps` hardware steps of a profiled run of one sample, as the text of a JSON file.
+
+    Raises ModelError for a run of several samples, without a profile, or on a chip without times.
+    """
+    found = phases(program, run)
+    if found is None or run.profile is None or run.n_samples != 1:
+        raise ModelError("a trace takes a run of one sample that was simulated with profile=True, on a chip with times")
+    shown = min(n_steps, len(found.step_cycles))
+    us = program.chip.core.cycle_ns / 1000
+    starts = np.concatenate([[0], np.cumsum(found.step_cycles[:shown])])
+    events = [_name("process_name", 0, f"{program.chip.name}, {run.backend} backend"), _name("thread_name", 0, "steps")]
+    events += _steps(run, starts, us)
+    units = tuple(found.units)
+    for core in range(program.mapping.n_cores):
+        for u, unit in enumerate(units):
+            tid = 1 + core * len(units) + u
+            events.append(_name("thread_name", tid, f"core {core}" + ("" if unit == "shared" else f" {unit}")))
+            events += _thread(found, unit, core, tid, starts, us)
+    events += _flight(run, starts, us)
+    about = {"chip": program.chip.name, "program": program.hash, "n_steps": shown, "of_steps": len(found.step_cycles)}
+    lines = NEW_LINE.join(json.dumps(event, separators=(",", ":"), allow_nan=False) for event in events)
+    return f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n{lines}\n]}}\n'
+
+
+def _name(kind: str, tid: int, name: str) -> dict:
+    return {"ph": "M", "pid": PID, "tid": tid, "name": kind, "args": {"name": name}}
+
+
+def _slice(name: str, tid: int, start: float, end: float, us: float, **args) -> dict:
+    """A complete event between two times in cycles; equal times are written equal."""
+    ts = round(start * us, 6)
+    event = {"ph": "X", "pid": PID, "tid": tid, "name": name, "ts": ts, "dur": round(round(end * us, 6) - ts, 6)}
+    return {**event, "args": args} if args else event
+
+
+def _steps(run: Run, starts: np.ndarray, us: float) -> list[dict]:
+    """One slice a step, with what it waited for."""
+    assert run.profile is not None, "phases() has seen to it"
+    path, events = run.profile.path, []
+    for h, (start, end) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
+        counts = {name: int(run.counters[name][h].sum()) for name in ("spikes_out", "messages_out", "synops")}
+        if run.bus is not None:
+            counts |= {"bus_slots": int(run.bus.slots[h]), "bus_conflicts": int(run.bus.conflicts[h])}
+        events.append(_slice(f"step {h}", 0, start, end, us, **counts, last_core=int(path["core"][h])))
+    return events
+
+
+def _thread(found: Phases, unit: str, core: int, tid: int, starts: np.ndarray, us: float) -> list[dict]:
+    """The steps of one unit, each around its phases."""
+    table = {phase: cycles[: len(starts) - 1, core].tolist() for phase, cycles in found.units[unit].items()}
+    done = found.done_cycles[:, core].tolist()
+    events = []
+    for h, (start, end) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
+        work = {phase: cycles[h] for phase, cycles in table.items() if phase not in (IDLE, BARRIER) and cycles[h] > 0}
+        at = start if unit == "send" else start + done[h] - sum(work.values())
+        events.append(_slice(f"step {h}", tid, start, end, us))
+        for phase, cycles in work.items():
+            events.append(_slice(PHASES[phase], tid, at, at + cycles, us))
+            at += cycles
+        events.append(_slice(PHASES[BARRIER], tid, end - table[BARRIER][h], end, us))
+    return events
+
+
+def _flight(run: Run, starts: np.ndarray, us: float) -> list[dict]:
+    """The counter of flits in the network."""
+    assert run.profile is not None, "phases() has seen to it"
+    events = []
+    for start, curve in zip(starts[:-1].tolist(), run.profile.flight, strict=False):
+        for cycles, flits in curve.tolist():
+            ts = round((start + cycles) * us, 6)
+            counter = {"ph": "C", "pid": PID, "name": "flits in flight", "ts": ts, "args": {"flits": int(flits)}}
+            events.append(counter)
+    return events

@@ -1,0 +1,199 @@
+"""The network and the mapping of a program in the form of SANA-FE's snn.yaml (see `nwcompile.report.export.sanafe`)."""
+
+import json
+from collections.abc import Iterator
+from itertools import groupby
+
+import numpy as np
+
+from nwcompile.cost.traffic.events import stored_kind
+from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.errors import ModelError, OptionError
+from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import SYNAPSE_KINDS, Program
+from nwcompile.ir.synapse_list import synapse_list
+
+UNIT = 64  # of a membrane there in membranes here: its neurons round to 1/64
+NEVER = 1e30  # threshold of a layer that does not fire
+
+
+def network_lines(program: Program, x: dict[str, np.ndarray]) -> tuple[list[str], int]:
+    """Lines of snn.yaml, and how many input lines the fullest tile needs neurons for.
+
+    A layer is a group of its neurons in order. An input is a group for every tile with cores that it feeds, of the
+    lines that feed them. `x`: spikes [T, n] of each input.
+    """
+    group = _names(program.network)
+    inputs = list(_inputs(program, x, group))
+    groups, edges, mappings = [], [], _mapping(program, group)
+    for name in program.network.layers:
+        groups += _group(program, name, group[name])
+    for c in program.network.connections:
+        if c.source in program.network.layers:
+            edges.append(_edge(program.network, c, group))
+    n_lines: dict[int, int] = {}
+    for name, tile, lines, into in inputs:
+        first = n_lines.setdefault(tile, 0)
+        n_lines[tile] += len(lines)
+        spikes = x[name][:, lines].T.astype(int).tolist()
+        where = f"{group[name]}_tile{tile}"
+        groups += [
+            f"    - name: {where}",
+            "      attributes: {soma_hw_name: 'line[0]', log_spikes: false}",
+            "      neurons:",
+            *(f"        - {i}: {{spikes: {json.dumps(s)}}}" for i, s in enumerate(spikes)),
+        ]
+        core = f"{tile}.{program.chip.noc.cores_per_router}"
+        units = range(first, first + len(lines))
+        mappings += [f"  - {where}.{i}: {{core: '{core}', soma: 'line[{unit}]'}}" for i, unit in enumerate(units)]
+        edges += [_sparse(where, group[target], *synapses) for target, *synapses in into]
+    head = ["network:", "  name: network", "  groups:", *groups, "  edges:", *edges, "mappings:", *mappings, ""]
+    return head, max(n_lines.values(), default=0)
+
+
+def _names(network: Network) -> dict[str, str]:
+    """A name of letters, digits and underscores for every input and layer."""
+    names: dict[str, str] = {}
+    for i, name in enumerate(network.offsets):
+        word = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+        names[name] = f"n{i}_{word}" if word != name or word[0].isdigit() or word in names.values() else word
+    return names
+
+
+def _group(program: Program, name: str, group: str) -> list[str]:
+    """Lines of one layer: what all its neurons have, and what runs of them have."""
+    node = program.network.node(name)
+    spec, shift = node.neuron, node.neuron.fixed.shift_bits
+    of = {field: spec.array(field, node.shape).reshape(-1) for field in ("threshold", "decay_v", "bias", "bias_u")}
+    top = 1 << spec.fixed.decay_bits
+    fields = {
+        "threshold": (of["threshold"] - (not spec.strict)) / UNIT if spec.fires else np.full(node.n_neurons, NEVER),
+        "leak_decay": (top - of["decay_v"]) / top,
+        "bias": (of["bias"] + (of["bias_u"] << shift)) / UNIT,
+    }
+    if spec.reset == "value":
+        fields["reset"] = spec.array("reset_value", node.shape).reshape(-1) / UNIT
+    if spec.v_min is not None:
+        fields["reverse_threshold"] = spec.array("v_min", node.shape).reshape(-1) / UNIT
+    if np.max(spec.refractory) > 1:
+        fields["refractory_delay"] = spec.array("refractory", node.shape).reshape(-1)
+    shared = {
+        "soma_hw_name": "lif",
+        "synapse_hw_name": _synapse_unit(program, name),
+        "log_spikes": "true",
+        "reset_mode": {"zero": "hard", "value": "hard", "subtract": "soft", "none": "none"}[spec.reset],
+    }
+    if spec.v_min is not None:
+        shared["reverse_reset_mode"] = "saturate"
+    alike = {f: values for f, values in fields.items() if (values == values[0]).all()}
+    shared |= {f: repr(values[0].item()) for f, values in alike.items()}
+    varied = [f for f in fields if f not in alike]
+    rows = zip(*(fields[f].tolist() for f in varied), strict=True) if varied else [()] * node.n_neurons
+    lines = [f"    - name: {group}", f"      attributes: {{{', '.join(f'{k}: {v}' for k, v in shared.items())}}}",
+             "      neurons:"]  # fmt: skip
+    for first, last, row in _runs(rows):
+        own = ", ".join(f"{f}: {value!r}" for f, value in zip(varied, row, strict=True))
+        lines.append(f"        - {_range(first, last)}: {{{own}}}")
+    return lines
+
+
+def _synapse_unit(program: Program, name: str) -> str:
+    """The unit that reads the synapses of a layer, by their kind; ModelError where kinds with other costs meet."""
+    chip, found = program.chip, {}
+    for c in program.network.into(name):
+        kind = SYNAPSE_KINDS[stored_kind(wiring(program.network, c).kind, chip)]
+        found[getattr(chip.cost, f"synop_{kind}_cycles"), getattr(chip.energy, f"synop_{kind}_pj")] = kind
+    if len(found) > 1:
+        raise ModelError(
+            f"layer {name!r} reads {' and '.join(found.values())} synapses, which cost differently on {chip.name}; "
+            "SANA-FE's file has one kind for a layer"
+        )
+    return next(iter(found.values()), SYNAPSE_KINDS[0])
+
+
+def _mapping(program: Program, group: dict[str, str]) -> list[str]:
+    """Lines that map runs of neurons, in the order in which cores visit them; a tile is counted along y first."""
+    rows, offsets, layers = program.chip.noc.rows, program.network.offsets, list(program.network.layers)
+    place = [f"{x * rows + y}.{port}" for x, y, port in program.mapping.site_of.tolist()]
+    order, lines = program.visiting_order, []
+    core, layer = program.core_of[order], np.searchsorted([offsets[name] for name in layers], order, "right") - 1
+    starts = np.flatnonzero(
+        (np.diff(order, prepend=-2) != 1) | (np.diff(core, prepend=-1) != 0) | (np.diff(layer, prepend=-1) != 0)
+    )
+    for first, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+        name = layers[layer[first]]
+        run = _range(int(order[first]) - offsets[name], int(order[end - 1]) - offsets[name])
+        lines.append(f"  - {group[name]}.{run}: {{core: '{place[core[first]]}'}}")
+    return lines
+
+
+def _inputs(program: Program, x: dict[str, np.ndarray], group) -> Iterator[tuple]:
+    """(input, tile, its lines that feed the tile int64[...], [(target, source int64, target neuron, weight), ...])."""
+    network, rows = program.network, program.chip.noc.rows
+    tile_of = program.mapping.site_of[:, 0] * rows + program.mapping.site_of[:, 1]
+    for name in network.inputs:
+        if not np.isin(x[name], (0, 1)).all():
+            raise OptionError(f"input {name!r} has values other than 0 and 1; SANA-FE's input neurons spike or do not")
+        from_here = [c for c in network.connections if c.source == name]
+        found = [(c.target, *synapses(network, c)) for c in from_here]
+        tiles = [tile_of[program.mapping.core_of[target][post]] for target, _, post, _ in found]
+        for tile in np.unique(np.concatenate([np.zeros(0, np.int64), *tiles])).tolist():
+            here = [t == tile for t in tiles]
+            lines = np.unique(np.concatenate([row[1][h] for row, h in zip(found, here, strict=True)]))
+            into = [(target, np.searchsorted(lines, pre[h]), post[h], weight[h] * _scale(network, target))
+                    for (target, pre, post, weight), h in zip(found, here, strict=True) if h.any()]  # fmt: skip
+            yield name, tile, lines, into
+
+
+def _scale(network: Network, target: str) -> float:
+    """What a weight of 1 adds to a membrane there."""
+    scale = (1 << network.node(target).neuron.fixed.shift_bits) / UNIT
+    return int(scale) if scale >= 1 else scale
+
+
+def _edge(network: Network, c: Connection, group: dict[str, str]) -> str:
+    """One connection between layers, as compact as the format allows: it has no padding, dilation or groups."""
+    scale, ends = _scale(network, c.target), f"{group[c.source]} -> {group[c.target]}"
+    if isinstance(c, Dense):
+        return f"    - {ends}: {{type: dense, weight: {_list(np.asarray(c.weight).T.astype(np.int64) * scale)}}}"
+    if isinstance(c, Conv2d) and pair(c.padding) == (0, 0) and pair(c.dilation) == (1, 1) and c.groups == 1:
+        weight = np.asarray(c.weight).astype(np.int64) * scale
+        (channels, height, width), _ = c.geometry(network.node(c.source).shape)
+        n_out, _, rows, columns = weight.shape
+        down, right = pair(c.stride)
+        return (
+            f"    - {ends}: {{type: conv2d, input_width: {width}, input_height: {height}, input_channels: {channels}, "
+            f"kernel_width: {columns}, kernel_height: {rows}, kernel_count: {n_out}, stride_width: {right}, "
+            f"stride_height: {down}, weight: {_list(weight.transpose(2, 3, 1, 0))}}}"
+        )
+    pre, post, weight = synapses(network, c)
+    return _sparse(group[c.source], group[c.target], pre, post, weight * scale)
+
+
+def _sparse(source: str, target: str, pre: np.ndarray, post: np.ndarray, weight: np.ndarray) -> str:
+    pairs = json.dumps(np.stack([pre, post], 1).tolist())
+    return f"    - {source} -> {target}: {{type: sparse, source_target_pairs: {pairs}, weight: {_list(weight)}}}"
+
+
+def synapses(network: Network, c: Connection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every stored synapse of a Dense, Sparse or Conv2d connection: source, target and weight, int64[synapse] each."""
+    pre, post, place = synapse_list(c, network.node(c.source).shape)
+    return pre.astype(np.int64), post.astype(np.int64), np.ravel(c.weight).astype(np.int64)[place]
+
+
+def _runs(values) -> Iterator[tuple]:
+    """(first, last, value) of every run of equal values."""
+    first = 0
+    for value, run in groupby(values):
+        n = len(list(run))
+        yield first, first + n - 1, value
+        first += n
+
+
+def _range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}..{last}"
+
+
+def _list(values: np.ndarray) -> str:
+    return json.dumps(np.asarray(values).reshape(-1).tolist())

@@ -1,0 +1,176 @@
+"""Maps: the chip seen from above, north up. Cores coloured by their work, links by their flits; details by hovering."""
+
+from math import isqrt
+
+from nwcompile.report.html.markup import Markup, join, tag
+from nwcompile.report.text import grouped, number, percent
+
+WIDTH = 640  # of the drawing; it scales with the page
+MARGIN = 22
+LARGEST_PITCH, SMALLEST_PITCH = 76, 3
+LABELLED_PITCH = 44
+HEAT = ((0.0, (254, 243, 199)), (0.25, (253, 202, 96)), (0.5, (245, 142, 50)), (0.75, (213, 74, 36)),
+        (1.0, (127, 29, 29)))  # fmt: skip
+DARK_FROM = 0.5
+DIRECTIONS = {"E": (1, 0), "W": (-1, 0), "N": (0, 1), "S": (0, -1)}
+
+
+def heat(part: float) -> str:
+    """Colour of a part 0..1 of the largest value: pale yellow, orange, dark red."""
+    part = min(max(part, 0.0), 1.0)
+    for (low, a), (high, b) in zip(HEAT, HEAT[1:], strict=False):
+        if part <= high:
+            share = (part - low) / (high - low)
+            return "#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in zip(a, b, strict=True))
+    raise AssertionError(part)
+
+
+class Grid:
+    """Where routers and cores lie in the drawing."""
+
+    def __init__(self, chip: dict):
+        self.columns, self.rows, self.ports = chip["columns"], chip["rows"], chip["cores_per_router"]
+        self.pitch = min(max((WIDTH - 2 * MARGIN) / max(self.columns, self.rows), SMALLEST_PITCH), LARGEST_PITCH)
+        self.width = self.columns * self.pitch + 2 * MARGIN
+        self.height = self.rows * self.pitch + 2 * MARGIN
+        self.across = isqrt(self.ports - 1) + 1
+        self.down = -(-self.ports // self.across)
+
+    def centre(self, x: int, y: int) -> tuple[float, float]:
+        """Centre of router (x, y)."""
+        return MARGIN + (x + 0.5) * self.pitch, MARGIN + (self.rows - 0.5 - y) * self.pitch
+
+    def squares(self, size: float, class_: str) -> Markup:
+        """One square of `size` for every router, as one path."""
+        path = []
+        for y in range(self.rows):
+            for x in range(self.columns):
+                cx, cy = self.centre(x, y)
+                path.append(f"M{cx - size / 2:.1f} {cy - size / 2:.1f}h{size:.1f}v{size:.1f}h-{size:.1f}z")
+        return tag("path", d="".join(path), class_=class_)
+
+    def axes(self) -> Markup:
+        """x below, y to the left."""
+        every = 1 if self.pitch >= 20 else 4 if self.pitch >= 8 else 16
+        marks = []
+        for x in range(0, self.columns, every):
+            marks.append(tag("text", x, x=self.centre(x, 0)[0], y=self.height - 6, class_="axis middle"))
+        for y in range(0, self.rows, every):
+            marks.append(tag("text", y, x=MARGIN - 8, y=self.centre(0, y)[1] + 4, class_="axis end"))
+        return join(marks)
+
+    def drawing(self, label: str, *children: Markup) -> Markup:
+        """The whole drawing."""
+        box = f"0 0 {self.width:.0f} {self.height:.0f}"
+        return tag("svg", tag("title", label), *children, viewBox=box, role="img", class_="map",
+                   style=f"max-width:{self.width:.0f}px")  # fmt: skip
+
+
+def core_map(doc: dict) -> Markup:
+    """Every core in use at its site, coloured by busy time a step, or by synops where the chip has no costs."""
+    grid = Grid(doc["chip"])
+    tile = grid.pitch * 0.9
+    cell = tile / max(grid.across, grid.down)
+    key, unit = ("busy_us_per_step", "us a step") if doc["time"] else ("synops_per_step", "synops a step")
+    most = max((c[key] for c in doc["cores"]), default=0) or 1
+    cells = []
+    for core in doc["cores"]:
+        cx, cy = grid.centre(core["x"], core["y"])
+        x = cx - tile / 2 + core["port"] % grid.across * cell
+        y = cy - tile / 2 + core["port"] // grid.across * cell
+        part = core[key] / most
+        size = cell * 0.94
+        square = tag("rect", tag("title", _about_core(core)), x=x + cell * 0.03, y=y + cell * 0.03, width=size,
+                     height=size, rx=min(3.0, cell / 8), fill=heat(part), class_="core")  # fmt: skip
+        cells.append(square)
+        if grid.pitch >= LABELLED_PITCH:
+            shade = "label light" if part > DARK_FROM else "label"
+            cells.append(tag("text", core["core"], x=x + cell / 2, y=y + cell / 2 + 4, class_=shade))
+    drawing = grid.drawing("cores of the chip", grid.squares(tile, "tile"), *cells, grid.axes())
+    return join([drawing, legend(f"busiest unit, {unit}" if doc["time"] else unit, most)])
+
+
+def _about_core(core: dict) -> str:
+    lines = [f"core {core['core']} at ({core['x']}, {core['y']}) port {core['port']}"]
+    lines += [f"{name}: {grouped(n)} neurons" for name, n in core["layers"].items()]
+    if core["busy_us_per_step"] is not None:
+        lines.append(f"busy {number(core['busy_us_per_step'])} us a step")
+    lines.append(f"{grouped(core['synops_per_step'])} synops a step")
+    lines.append(f"{grouped(core['in_axons'])} in-axons, {grouped(core['out_axons'])} out-axons")
+    lines.append(f"{grouped(core['synapse_bits'])} bits of synapse memory")
+    return "\n".join(lines)
+
+
+def link_map(doc: dict) -> Markup:
+    """Every link of the mesh that carried flits, and each router by the flits of its cores' own links."""
+    grid = Grid(doc["chip"])
+    most = max((link["flits_per_step"] for link in doc["links"]), default=0) or 1
+    size, thick = grid.pitch * 0.42, max(grid.pitch * 0.09, 0.8)
+    marks: list[Markup] = []
+    local: dict[tuple[int, int], list[tuple[str, float]]] = {}
+    is_bus = doc["chip"]["topology"] == "segmented_bus"
+    place, own = ("position", "its switches, and ports of its cores") if is_bus else ("router", "its cores' links")
+    for link in doc["links"]:
+        if link["kind"] == "segment":
+            marks.append(_segment(grid, size, thick, link, most))
+        elif link["kind"] in DIRECTIONS:
+            marks.append(_arrow(grid, size, thick, link, most))
+        else:
+            local.setdefault((link["x"], link["y"]), []).append((link["kind"], link["flits_per_step"]))
+    for (x, y), carried in local.items():
+        cx, cy = grid.centre(x, y)
+        lines = [f"{place} ({x}, {y})", *(f"{kind}: {number(flits)} flits a step" for kind, flits in carried)]
+        marks.append(
+            tag("rect", tag("title", "\n".join(lines)), x=cx - size / 2, y=cy - size / 2, width=size, height=size,
+                rx=size / 8, fill=heat(max(flits for _, flits in carried) / most), class_="core")
+        )  # fmt: skip
+    drawing = grid.drawing("links of the chip", _mesh(grid), grid.squares(size, "tile"), *marks, grid.axes())
+    return join([drawing, legend(f"flits a step; squares: of each {place}, the busiest of {own}", most)])
+
+
+def _mesh(grid: Grid) -> Markup:
+    """The links that there are, in grey."""
+    lines = []
+    for y in range(grid.rows):
+        lines.append("M{:.1f} {:.1f}H{:.1f}".format(*grid.centre(0, y), grid.centre(grid.columns - 1, y)[0]))
+    for x in range(grid.columns):
+        lines.append("M{:.1f} {:.1f}V{:.1f}".format(*grid.centre(x, 0), grid.centre(x, grid.rows - 1)[1]))
+    return tag("path", d="".join(lines), class_="mesh", stroke_width=max(grid.pitch * 0.02, 0.4))
+
+
+def _arrow(grid: Grid, size: float, thick: float, link: dict, most: float) -> Markup:
+    """One link as an arrow, on the right-hand side of its direction."""
+    dx, dy = DIRECTIONS[link["kind"]][0], -DIRECTIONS[link["kind"]][1]
+    cx, cy = grid.centre(link["x"], link["y"])
+    start, end = size / 2 + 1, grid.pitch - size / 2 - 1
+    neck = max(end - thick * 1.6, (start + end) / 2)
+
+    def at(along: float, aside: float) -> str:
+        return f"{cx + dx * along - dy * aside:.1f},{cy + dy * along + dx * aside:.1f}"
+
+    low, middle, high = 0.25 * thick, 0.75 * thick, 1.25 * thick
+    barbs = at(neck, low - 0.4 * thick), at(end, middle), at(neck, high + 0.4 * thick)
+    outline = [at(start, low), at(neck, low), *barbs, at(neck, high), at(start, high)]
+    flits, part = link["flits_per_step"], link["flits_per_step"] / most
+    about = f"link ({link['x']}, {link['y']}) {link['kind']}: {number(flits)} flits a step"
+    about += f", {percent(100 * part)} of the busiest"
+    return tag("polygon", tag("title", about), points=" ".join(outline), fill=heat(part), class_="link")
+
+
+def _segment(grid: Grid, size: float, thick: float, link: dict, most: float) -> Markup:
+    """One segment of a bus, all its lanes together."""
+    cx, cy = grid.centre(link["x"], link["y"])
+    part = link["flits_per_step"] / most
+    about = f"segment {link['x']}-{link['x'] + 1}: {number(link['flits_per_step'])} transfers a step, "
+    about += f"{percent(100 * part)} of the busiest link"
+    return tag("rect", tag("title", about), x=cx + size / 2 + 1, y=cy - thick, width=max(grid.pitch - size - 2, 0.5),
+               height=2 * thick, fill=heat(part), class_="link")  # fmt: skip
+
+
+def legend(what: str, most: float) -> Markup:
+    """The scale of the colours."""
+    stops = ", ".join(f"{heat(part)} {100 * part:.0f}%" for part, _ in HEAT)
+    bar = tag("span", class_="scale", style=f"background:linear-gradient(90deg, {stops})")
+    return tag(
+        "div", tag("span", "0"), bar, tag("span", number(most)), tag("span", what, class_="what"), class_="legend"
+    )

@@ -1,0 +1,178 @@
+"""Plots: the floorline (time of a step against the synops of its busiest core) and the steps one after the other."""
+
+from math import ceil, floor, log10
+from typing import Any
+
+from nwcompile.report.html.markup import Markup, join, tag
+from nwcompile.report.text import grouped, number
+
+WIDTH, HEIGHT = 640, 360
+LEFT, RIGHT, TOP, BOTTOM = 66, 18, 18, 56
+MOST_POINTS = 1000
+KINDS = ("memory", "compute", "traffic", "barrier")
+SERIES = {"measured": "measured", "bound": "bound of this run", "predicted": "predicted from calibration"}
+
+
+class Axis:
+    """One axis, from a value to a place in the drawing; `log` or linear."""
+
+    def __init__(self, values: list[float], start: float, end: float, log: bool):
+        self.start, self.end, self.log = start, end, log
+        values = [v for v in values if v > 0 or not log] or [1.0]
+        low, high = min(values), max(values)
+        if log:
+            self.low, self.high = _below(low), _above(high)
+        else:
+            step = _nice((high or 1.0) / 5)
+            self.low, self.high = 0.0, ceil((high or 1.0) / step - 1e-9) * step
+
+    def at(self, value: float) -> float:
+        """Place of a value; what lies below the axis is put at its start."""
+        if self.log:
+            part = log10(max(value, self.low) / self.low) / log10(self.high / self.low)
+        else:
+            part = (value - self.low) / (self.high - self.low)
+        return self.start + (self.end - self.start) * min(max(part, 0.0), 1.0)
+
+    def ticks(self) -> list[float]:
+        """Round values along the axis."""
+        if not self.log:
+            step = _nice(self.high / 5)
+            return [i * step for i in range(round(self.high / step) + 1)]
+        decades = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
+        wide = log10(self.high / self.low) > 3.2
+        found = [m * 10.0**d for d in decades for m in ((1,) if wide else (1, 2, 5))]
+        return [v for v in found if self.low * 0.999 <= v <= self.high * 1.001]
+
+
+def _nice(x: float) -> float:
+    """The least of 1, 2, 5 times a power of ten that is not below x."""
+    power = 10.0 ** floor(log10(x))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= x * 0.999)
+
+
+def _above(x: float) -> float:
+    return _nice(x * 1.02)
+
+
+def _below(x: float) -> float:
+    return 1 / _nice(1.02 / x)
+
+
+def floorline_plot(doc: dict) -> Markup:
+    """Time of each step against the synops of its busiest core (both log), with the floor and the memory slope."""
+    steps, lines = doc["steps"], doc["floorline"]
+    series = {
+        name: list(zip(steps["predicted_max_synops" if name == "predicted" else "max_synops"], steps[f"{name}_us"],
+                       strict=True))
+        for name in ("predicted", "bound", "measured") if steps[f"{name}_us"] is not None
+    }  # fmt: skip
+    points = [point for name in series for point in series[name]]
+    x = Axis([p[0] for p in points] + [_knee(lines) / 2], LEFT, WIDTH - RIGHT, log=True)
+    y = Axis([p[1] for p in points] + [lines["floor_us"] * 0.7], HEIGHT - BOTTOM, TOP, log=True)
+    marks = []
+    for name, group in series.items():
+        marks += [_point(name, h, p, steps["bottleneck"][h]["kind"] if name == "measured" else "", x, y)
+                  for h, p in _some(group)]  # fmt: skip
+    label_x, label_y = "synops of the busiest core in a step (log)", "time of a step, us (log)"
+    return join([_frame("floorline", x, y, label_x, label_y, _lines(lines, x, y), *marks), _key(doc, list(series))])
+
+
+def _knee(lines: dict) -> float:
+    """Synops at which the slope leaves the floor."""
+    above = lines["floor_us"] - lines["barrier_us"]
+    return above / lines["us_per_synop"] if above > 0 and lines["us_per_synop"] > 0 else 2.0
+
+
+def _lines(lines: dict, x: Axis, y: Axis) -> Markup:
+    """The floor, and the slope from where it leaves the floor to the end of the axis."""
+    floor_us, slope, barrier = lines["floor_us"], lines["us_per_synop"], lines["barrier_us"]
+    path = f"M{x.start:.1f} {y.at(floor_us):.1f}"
+    steps = [x.low * (x.high / x.low) ** (i / 120) for i in range(121)]
+    path += "".join(f"L{x.at(v):.1f} {y.at(max(floor_us, barrier + slope * v)):.1f}" for v in steps)
+    about = f"floor {number(floor_us)} us, barrier {number(barrier)} us of it; slope {number(slope * 1000)} ns a synop"
+    text = tag(
+        "text",
+        f"floor: barrier and compute {number(floor_us)} us",
+        x=x.start + 12,
+        y=y.at(floor_us) + 20,
+        class_="note",
+    )
+    return join([tag("path", tag("title", about), d=path, class_="floorline"), text])
+
+
+def _point(name: str, h: int, point: tuple[float, float], kind: str, x: Axis, y: Axis) -> Markup:
+    synops, us = point
+    about = f"{SERIES[name]}, step {h}: {number(us)} us, {grouped(synops)} synops on the busiest core"
+    about += f", {kind}-bound" if kind else ""
+    cx, cy = x.at(synops), y.at(us)
+    if name == "predicted":
+        d = f"M{cx - 4:.1f} {cy:.1f}h8M{cx:.1f} {cy - 4:.1f}v8"
+        return tag("path", tag("title", about), d=d, class_="predicted")
+    return tag("circle", tag("title", about), cx=cx, cy=cy, r=5.5 if name == "bound" else 3.5, class_=f"{name} {kind}")
+
+
+def step_plot(doc: dict) -> Markup:
+    """Measured, bound and predicted time of each hardware step."""
+    steps = doc["steps"]
+    series = {
+        name: steps[f"{name}_us"] for name in ("predicted", "bound", "measured") if steps[f"{name}_us"] is not None
+    }
+    n = max(len(values) for values in series.values())
+    x = Axis([float(max(n - 1, 1))], LEFT, WIDTH - RIGHT, log=False)
+    x.high = float(max(n - 1, 1))
+    y = Axis([v for values in series.values() for v in values], HEIGHT - BOTTOM, TOP, log=False)
+    marks = [
+        tag("path", d=f"M{x.start} {y.at(b):.1f}H{x.end}", class_="floor") for b in [doc["floorline"]["barrier_us"]]
+    ]
+    for name, values in series.items():
+        d = "M" + "L".join(f"{x.at(h):.1f} {y.at(v):.1f}" for h, v in _some(values))
+        marks.append(tag("path", tag("title", SERIES[name]), d=d, class_=f"line {name}"))
+    for h, us in _some(steps["measured_us"] or steps["bound_us"]):
+        b = steps["bottleneck"][h]
+        where = (
+            f"link {b['link']}" if b["link"] else f"{b['layer']} on core {b['core']}, {b['unit']}" if b["unit"] else ""
+        )
+        about = f"step {h}: {number(us)} us, {b['kind']}-bound {where}".strip()
+        marks.append(tag("circle", tag("title", about), cx=x.at(h), cy=y.at(us), r=4, class_=f"dot {b['kind']}"))
+    return join([_frame("steps", x, y, "hardware step", "time of a step, us", *marks), _key(doc, list(series))])
+
+
+def _some(values: list) -> list[tuple[int, Any]]:
+    """All values with their index, or evenly spaced ones where there are more than can be seen."""
+    every = -(-len(values) // MOST_POINTS)
+    return [(i, values[i]) for i in range(0, len(values), max(every, 1))]
+
+
+def _frame(title: str, x: Axis, y: Axis, label_x: str, label_y: str, *marks: Markup) -> Markup:
+    """Axes, grid and labels around the marks."""
+    grid = []
+    for v in y.ticks():
+        grid.append(tag("path", d=f"M{x.start} {y.at(v):.1f}H{x.end}", class_="grid-line"))
+        grid.append(tag("text", number(v), x=x.start - 8, y=y.at(v) + 4, class_="axis end"))
+    for i, v in enumerate(x.ticks()):
+        grid.append(tag("path", d=f"M{x.at(v):.1f} {y.start}V{y.end}", class_="grid-line"))
+        side = "axis middle every-other" if i % 2 else "axis middle"
+        grid.append(tag("text", grouped(v), x=x.at(v), y=y.start + 22, class_=side))
+    names = [
+        tag("text", label_x, x=(x.start + x.end) / 2, y=HEIGHT - 8, class_="name middle"),
+        tag(
+            "text",
+            label_y,
+            x=0,
+            y=0,
+            class_="name middle",
+            transform=f"translate(16 {(y.start + y.end) / 2:.0f}) rotate(-90)",
+        ),
+    ]
+    return tag(
+        "svg", tag("title", title), *grid, *names, *marks, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", class_="plot"
+    )
+
+
+def _key(doc: dict, names: list[str]) -> Markup:
+    """What the marks mean: the series, and the colours of those bottlenecks that occur."""
+    entries = [tag("span", tag("i", class_=f"mark {name}"), SERIES[name]) for name in names]
+    found = {b["kind"] for b in doc["steps"]["bottleneck"]}
+    entries += [tag("span", tag("i", class_=f"mark dot {k}"), f"{k}-bound") for k in KINDS if k in found]
+    return tag("div", *entries, class_="legend")

@@ -1,0 +1,105 @@
+"""Cards of report.html about a profiled run: the phases of the cores, messages and links, critical paths."""
+
+from nwcompile.report.html.markup import Markup, join, tag
+from nwcompile.report.html.tables import NO_BREAK, table
+from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent, sender
+
+MOST_CORES = 8
+COLOURS = {
+    "visit": "#1c6fd1", "update": "#4c93e6", "spike": "#8fbdf0", "message_out": "#7a3fc4", "stall": "#b91c1c",
+    "message_in": "#a87be0", "word": "#f2a65a", "synop": "#d9480f", "idle": "#e9edf1", "barrier": "#aab2bc",
+}  # fmt: skip
+PART_COLOURS = {"send": "#1c6fd1", "stall": "#b91c1c", "network": "#7a3fc4", "receive": "#d9480f", "link": "#aab2bc"}
+
+
+def phase_tables(profile: dict) -> Markup:
+    """A legend, the phases of all cores together, and those of the cores that work longest."""
+    units = profile["phases"]["mean_cycles_per_step"]
+    columns = [
+        ("core", "name"),
+        ("unit", "left"),
+        ("works", "right"),
+        ("stalled", "right"),
+        ("cycles of a mean step", "left"),
+    ]
+    rows: list[list[object]] = []
+    for unit, of in units.items():
+        cells = {phase: sum(cycles) / len(cycles) for phase, cycles in of.items()}
+        rows.append(["mean of all", unit, *_worked(cells), stack(cells, PHASES, COLOURS)])
+    order = sorted(
+        ((unit, core) for unit, of in units.items() for core in range(len(of["idle"]))),
+        key=lambda place: units[place[0]]["idle"][place[1]],
+    )
+    for unit, core in order[:MOST_CORES]:
+        cells = {phase: cycles[core] for phase, cycles in units[unit].items()}
+        rows.append([f"core {core}", unit, *_worked(cells), stack(cells, PHASES, COLOURS)])
+    used = [phase for phase in PHASES if any(sum(of.get(phase, [])) for of in units.values())]
+    return join([legend(used, PHASES, COLOURS), table(columns, rows)])
+
+
+def _worked(cells: dict[str, float]) -> list[str]:
+    total = sum(cells.values()) or 1.0
+    stalled = cells.get("stall", 0.0)
+    works = total - stalled - cells["idle"] - cells["barrier"]
+    return [percent(100 * works / total), percent(100 * stalled / total)]
+
+
+def message_tables(profile: dict) -> Markup:
+    """Latencies, and the most crowded links."""
+    found, ns = profile["latency_cycles"], profile["cycle_ns"]
+    if found["n_messages"] == 0:
+        return tag("p", latency_text(profile))
+    ranks = ("p50", "p90", "p99", "max")
+    latencies = table([("messages", "name"), *((rank, "right") for rank in ranks)], [
+        [f"cycles of {number(ns)} ns", *(_grouped(found[rank]) for rank in ranks)],
+        ["us", *(number(found[rank] * ns / 1000) for rank in ranks)],
+    ])  # fmt: skip
+    room = profile["buffer_flits"]
+    columns = [("link", "name"), ("flits", "right"), ("most in a step", "right"),
+               (f"waiting, mean of {room}", "right"), ("peak", "right")]  # fmt: skip
+    rows: list[list[object]] = [
+        [
+            r["link"],
+            grouped(r["flits"]),
+            grouped(r["flits_max_step"]),
+            number(r["mean_flits"]),
+            grouped(r["peak_flits"]),
+        ]
+        for r in profile["congested_links"]
+    ]
+    return join([latencies, tag("p", f"{_grouped(found['n_messages'])} messages in all."), table(columns, rows)])
+
+
+def _grouped(amount: float) -> str:
+    """A figure that no line may end in."""
+    return grouped(amount).replace(" ", NO_BREAK)
+
+
+def critical_table(profile: dict) -> Markup:
+    """One row for each of the slowest steps."""
+    columns = [("step", "name"), ("cycles", "right"), ("ends with", "left"), ("waits for", "left"),
+               ("over link", "left"), ("what the time is", "left")]  # fmt: skip
+    rows: list[list[object]] = []
+    for r in profile["critical_paths"]:
+        waits = None if r["source_layer"] is None else sender(r)
+        rows.append([f"step {r['step']}", grouped(r["cycles"]), f"{r['layer']} on core {r['core']}", waits, r["link"],
+                     stack(r["parts"], PARTS, PART_COLOURS)])  # fmt: skip
+    used = [part for part in PARTS if any(r["parts"][part] for r in profile["critical_paths"])]
+    return join([legend(used, PARTS, PART_COLOURS), table(columns, rows)])
+
+
+def stack(cells: dict[str, float], names: dict[str, str], colours: dict[str, str]) -> Markup:
+    """A bar of parts, each as wide as its share of them all."""
+    total = sum(cells.values()) or 1.0
+    bars = [
+        tag("i", style=f"width:{100 * cycles / total:.2f}%;background:{colours[key]}",
+            title=f"{names[key]}: {grouped(cycles)} cycles, {percent(100 * cycles / total)}")
+        for key, cycles in cells.items() if cycles > 0
+    ]  # fmt: skip
+    return tag("div", *bars, class_="stack low")
+
+
+def legend(keys: list[str], names: dict[str, str], colours: dict[str, str]) -> Markup:
+    """What the colours of `stack` mean."""
+    marks = [tag("span", tag("i", class_="mark", style=f"background:{colours[key]}"), names[key]) for key in keys]
+    return tag("div", *marks, class_="legend")

@@ -1,0 +1,132 @@
+"""Tables of report.html; on a narrow page every row becomes a list of labelled values."""
+
+from nwcompile.report.html.markup import Markup, join, tag
+from nwcompile.report.text import binding, grouped, number, percent, resource
+
+KINDS = {
+    "visit": "neuron visits", "update": "neuron updates", "spike": "spikes", "message_out": "messages out",
+    "message_in": "messages in", "synop_dense": "synops, dense", "synop_sparse": "synops, sparse",
+    "synop_conv": "synops, convolution", "hop_ew": "hops, east-west", "hop_ns": "hops, north-south",
+    "static": "static power",
+}  # fmt: skip
+LAYERS = ("#d9480f", "#e8912d", "#2b8a8a", "#1c6fd1", "#8c5cc9", "#b0567e", "#5c940d", "#a0522d")
+NO_BREAK = "\u00a0"
+LINKS, BARRIER = "#364fc7", "#aab2bc"
+ROWS = {"measured": "measured by the cycle backend", "bound": "bound of this run (floorline)",
+        "predicted": "predicted from calibration"}  # fmt: skip
+
+
+def table(columns: list[tuple[str, str]], rows: list[list[object]]) -> Markup:
+    """`columns`: (heading, "left" | "right" | "name"); cells are text or markup, None is left empty."""
+    shown = {"left": "left", "name": "left name", "right": None}
+    head = [tag("th", heading, class_="left" if side != "right" else None, scope="col") for heading, side in columns]
+    body = []
+    for row in rows:
+        cells = [
+            tag("td", cell, class_=shown[side], data_label=heading)
+            for (heading, side), cell in zip(columns, row, strict=True)
+        ]
+        body.append(tag("tr", *cells))
+    return tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body))
+
+
+def bar(share_percent: float | None, kind: str = "") -> Markup | None:
+    """A bar with its figure, `0..100`; nothing where there is none."""
+    if share_percent is None:
+        return None
+    full = " full" if kind == "" and share_percent > 100 else ""
+    fill = tag("i", style=f"width:{min(max(share_percent, 0.0), 100.0):.1f}%")
+    return tag("span", tag("span", fill, class_=f"bar {kind}{full}".strip()), tag("span", percent(share_percent)))
+
+
+def fit_table(doc: dict) -> Markup:
+    """Used, limit and percent of every resource: the worst core, and all cores of the chip."""
+    right = ("used", "limit", "of limit", "all cores", "chip limit", "of chip")
+    columns = [("resource", "name"), ("worst core", "left"), *((heading, "right") for heading in right)]
+    rows: list[list[object]] = []
+    for r in doc["fit"]:
+        unit = r["unit"]
+        if r["core"] is None:
+            worst: list[object] = [None, None, None, None]
+        else:
+            worst = [f"core {r['core']}", _with(r["used"], unit), _limit(r["limit"], unit), bar(r["percent"])]
+        rows.append([resource(r["resource"]), *worst, _with(r["total_used"], unit), _limit(r["total_limit"], unit),
+                     bar(r["total_percent"])])  # fmt: skip
+    return table(columns, rows)
+
+
+def layer_table(doc: dict) -> Markup:
+    """One row a layer; columns that no layer has a figure for are left out."""
+    columns = [("layer", "name"), ("neurons", "right"), ("cores", "right"), ("binding resource", "left"),
+               ("spikes a step", "right"), ("synops a step", "right"), ("of the step time", "right")]  # fmt: skip
+    rows: list[list[object]] = []
+    for r in doc["layers"]:
+        cores = f"{r['n_cores']} core{'s' if r['n_cores'] != 1 else ''}"
+        rows.append([
+            r["layer"], _with(r["neurons"], "neurons"), tag("span", cores, title=_listed(r["cores"])), binding(r),
+            _with(r["spikes_per_step"], "spikes"), _with(r["synops_per_step"], "synops"),
+            bar(r["time_percent"], "time"),
+        ])  # fmt: skip
+    kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
+    return table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+
+
+def energy_table(doc: dict) -> Markup:
+    """Energy of a sample by kind of event, the largest first."""
+    kinds = {key.removesuffix("_pj"): pj for key, pj in doc["energy"]["by_kind_pj_per_sample"].items()}
+    total = kinds.pop("total")
+    columns = [("event", "name"), ("energy a sample", "right"), ("of all", "right")]
+    rows: list[list[object]] = [
+        [KINDS[kind], _with(pj / 1000, "nJ"), bar(100 * pj / total if total else 0.0, "energy")]
+        for kind, pj in sorted(kinds.items(), key=lambda item: -item[1])
+        if pj > 0
+    ]
+    everything = "all together" if "static" in kinds else "all events"
+    return table(columns, [*rows, [everything, _with(total / 1000, "nJ"), None]])
+
+
+def time_table(doc: dict) -> Markup:
+    """Predicted, bound and measured step time, side by side."""
+    rows: list[list[object]] = []
+    measured = doc["time"]["rows"].get("measured")
+    for name in ROWS:
+        row = doc["time"]["rows"].get(name)
+        if row is not None:
+            part = (
+                None
+                if measured is None or name == "measured"
+                else bar(100 * row["step_us"] / measured["step_us"], "even")
+            )
+            rows.append(
+                [ROWS[name], *(f"{number(row[key])} us" for key in ("step_us", "step_us_max", "sample_us")), part]
+            )
+    columns = [("time", "name"), ("mean step", "right"), ("longest step", "right"), ("sample", "right"),
+               ("of measured", "right")]  # fmt: skip
+    return table(columns, rows)
+
+
+def time_shares(doc: dict) -> Markup:
+    """What the step time is spent on, layers, links and barrier: a stacked bar and its legend."""
+    parts = [(f"layer {r['layer']}", r["time_percent"], LAYERS[i % len(LAYERS)]) for i, r in enumerate(doc["layers"])]
+    parts += [("links", doc["time"]["links_percent"], LINKS), ("barrier", doc["time"]["barrier_percent"], BARRIER)]
+    bars, marks = [], []
+    for name, part, colour in parts:
+        if part > 0:
+            about = f"{name}: {percent(part)}"
+            bars.append(tag("i", style=f"width:{part:.2f}%;background:{colour}", title=about))
+            marks.append(tag("span", tag("i", class_="mark", style=f"background:{colour}"), about))
+    return join([tag("div", *bars, class_="stack"), tag("div", *marks, class_="legend")])
+
+
+def _with(amount: float, unit: str) -> str:
+    """A figure and its unit; a line may end between them, not inside the figure."""
+    return f"{grouped(amount).replace(' ', NO_BREAK)} {unit.removesuffix('s') if amount == 1 else unit}"
+
+
+def _limit(limit: int | None, unit: str) -> str:
+    return "no limit" if limit is None else _with(limit, unit)
+
+
+def _listed(cores: list[int]) -> str:
+    shown = ", ".join(map(str, cores[:24]))
+    return f"cores {shown}" + (f" and {len(cores) - 24} more" if len(cores) > 24 else "")

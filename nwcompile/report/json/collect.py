@@ -1,0 +1,244 @@
+"""Collect: all figures of a report as plain JSON values, units in the keys. Text and HTML are made from this alone."""
+
+from dataclasses import asdict
+from math import nan
+from typing import Any
+
+import numpy as np
+
+from nwcompile import __version__
+from nwcompile.cost.summary import Summary, summarise
+from nwcompile.cost.time.floorline import Floorline
+from nwcompile.cost.time.work import Bottleneck, link_name, link_place
+from nwcompile.errors import ModelError, unknown_choice
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+from nwcompile.report.bus import collect_bus
+from nwcompile.report.json.dropped import collect_dropped
+from nwcompile.report.json.multicast import collect_multicast
+from nwcompile.report.json.neurobench import collect_neurobench
+from nwcompile.report.json.profile import collect_profile
+from nwcompile.report.text import io_text, multi_spike, verdict
+from nwcompile.sim.crosscheck import Crosscheck
+
+REPORT_SCHEMA = 1
+UNITS = {"cores": "cores", "neurons": "neurons", "in_axons": "axons", "out_axons": "axons", "synapse_bits": "bits"}
+
+
+def collect(
+    program: Program, run: Run, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None
+) -> dict[str, Any]:
+    """The content of report.json: what `Summary` says of the run, and where all of it comes from.
+
+    `accuracy`: a number (that of the chip) or {"float": ..., "chip": ...}, 0..1. `crosscheck`: a Crosscheck.
+    `model_dt`: seconds that a step of the model stands for, and `wall_seconds` what simulating took. Raises ModelError
+    for a run that is not one of `program`.
+    """
+    for noun, kind in ((program, Program), (run, Run), (crosscheck, Crosscheck | None)):
+        if not isinstance(noun, kind):
+            raise ModelError(f"a report takes a Program, a Run and a Crosscheck or None, not {type(noun).__name__}")
+    s, chip = summarise(program, run), program.chip
+    fits = all(row.limit is None or row.used <= row.limit for row in s.fits)
+    doc = {
+        "report_schema": REPORT_SCHEMA,
+        "fits": fits,
+        "chip": {"name": chip.name, "description": chip.description, "n_cores": chip.n_cores,
+                 "columns": chip.noc.columns, "rows": chip.noc.rows, "cores_per_router": chip.noc.cores_per_router,
+                 "topology": chip.noc.topology},
+        "run": {"backend": run.backend, "device": run.device, "window": run.window, "n_samples": run.n_samples,
+                "n_hardware_steps": s.n_steps, "n_dropped": run.n_dropped},
+        "fit": [_fit_row(row) for row in s.fits],
+        "time": _time(s),
+        "bottleneck": None if s.bound is None else _bottleneck(s.bound.bottleneck, chip),
+        "advice": None if s.bound is None else {**asdict(s.bound.advice), "text": str(s.bound.advice)},
+        "steps": _steps(s, chip),
+        "floorline": _floorline(s.bound),
+        "profile": collect_profile(program, run, s),
+        "real_time": real_time(run, model_dt, wall_seconds),
+        "energy": _energy(s),
+        "events_per_sample": s.events,
+        "neurobench": collect_neurobench(program, run),
+        "multi_spike": _multi_spike(program, s),
+        "multicast": collect_multicast(program.chip, s),
+        "io": _io(program, s),
+        "dropped": collect_dropped(program, run),
+        "bus": collect_bus(program, run),
+        "layers": _layers(program, s),
+        "cores": _cores(program, s),
+        "links": _links(program, s),
+        "accuracy": _accuracy(accuracy),
+        "crosscheck": None if crosscheck is None else _crosscheck(crosscheck),
+        "warnings": list(program.warnings),
+        "provenance": _provenance(program, run),
+    }  # fmt: skip
+    return {"verdict": verdict(doc), **doc}
+
+
+def _accuracy(given) -> dict[str, float] | None:
+    if given is None:
+        return None
+    table = given if isinstance(given, dict) else {"chip": given}
+    for name in table:
+        if name not in ("float", "chip"):
+            raise ModelError(unknown_choice("accuracy", name, ("float", "chip")))
+    return {name: _part(name, value) for name, value in table.items() if value is not None}
+
+
+def _part(name: str, value) -> float:
+    try:
+        part = float(value)
+    except (TypeError, ValueError):
+        part = nan
+    if not 0 <= part <= 1:
+        raise ModelError(f"accuracy of {name} is {value!r}; give the part of samples that are right, 0..1")
+    return part
+
+
+def _fit_row(row) -> dict:
+    return {"resource": row.resource, "unit": UNITS[row.resource], "core": row.core, "used": row.used,
+            "limit": row.limit, "percent": _percent(row.used, row.limit), "total_used": row.total_used,
+            "total_limit": row.total_limit, "total_percent": _percent(row.total_used, row.total_limit)}  # fmt: skip
+
+
+def _percent(used: int, limit: int | None) -> float | None:
+    return None if limit is None else 100 * used / limit
+
+
+def _time(s: Summary) -> dict | None:
+    """Means of a hardware step, and of a sample; `source`: whether `step_us` is measured or the floorline's bound."""
+    if s.bound is None or s.step_us is None:
+        return None
+    each = {"measured": s.measured_us, "bound": s.bound_us, "predicted": s.predicted_us}
+    rows = {
+        name: {"step_us": float(us.mean()), "step_us_max": float(us.max()), "sample_us": float(us.sum())}
+        for name, us in each.items()
+        if us is not None
+    }
+    source = "measured" if "measured" in rows else "bound"
+    tightness = None if s.tightness is None else 100 * s.tightness
+    return {"source": source, **rows[source], "samples_per_second": s.samples_per_second, "rows": rows,
+            "tightness_percent": tightness,
+            "barrier_percent": 100 * s.bound.barrier_share, "links_percent": 100 * s.bound.link_share}  # fmt: skip
+
+
+def _bottleneck(b: Bottleneck, chip: Chip) -> dict:
+    link = None if b.link is None else link_name(chip, b.link)
+    return {"kind": b.kind, "core": b.core, "unit": b.unit, "layer": b.layer, "link": link,
+            "share_percent": 100 * b.share}  # fmt: skip
+
+
+def _steps(s: Summary, chip: Chip) -> dict:
+    """Per hardware step, means per sample; lists are null where nothing is known."""
+    table = {"max_synops": s.max_synops, "measured_us": s.measured_us, "bound_us": s.bound_us,
+             "predicted_max_synops": s.predicted_synops, "predicted_us": s.predicted_us}  # fmt: skip
+    lists: dict[str, Any] = {name: None if a is None else a.tolist() for name, a in table.items()}
+    lists["bottleneck"] = None if s.bound is None else [_bottleneck(b, chip) for b in s.bound.bottlenecks]
+    return lists
+
+
+def _floorline(bound: Floorline | None) -> dict | None:
+    """The lines of the floorline plot: barrier, barrier and compute, and the time of a synop."""
+    if bound is None:
+        return None
+    us = bound.cycle_ns / 1000
+    return {"barrier_us": bound.barrier_cycles * us, "floor_us": bound.floor_cycles * us,
+            "us_per_synop": bound.cycles_per_synop * us}  # fmt: skip
+
+
+def _energy(s: Summary) -> dict | None:
+    if s.energy_pj is None:
+        return None
+    by_kind = {f"{kind}_pj": pj for kind, pj in s.energy_pj.items()}
+    return {"sample_nj": s.energy_pj["total"] / 1000, "pj_per_synop": s.pj_per_synop,
+            "by_kind_pj_per_sample": by_kind}  # fmt: skip
+
+
+def real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> dict | None:
+    """How long the hardware and the simulator take for a second of the model's time; below 1 is faster than real."""
+    if model_dt is None:
+        return None
+    n_steps = next(iter(run.spikes.values())).shape[1] if run.totals is None else run.totals.n_steps
+    model = model_dt * n_steps * run.n_samples
+    return {"model_dt_s": model_dt, "model_s": model,
+            "hardware_factor": None if run.seconds is None else run.seconds / model,
+            "simulator_factor": None if wall_seconds is None else wall_seconds / model}  # fmt: skip
+
+
+def _multi_spike(program: Program, s: Summary) -> dict | None:
+    """What sends several spikes a step; messages and synops a sample as sent, were they binary, and one by one."""
+    if s.multi is None:
+        return None
+    sources = [{"source": row.name, "is_input": row.name in program.network.inputs,
+                "several_percent": 100 * row.several, "negative_percent": 100 * row.negative,
+                "largest": row.largest} for row in s.multi.senders]  # fmt: skip
+    doc = {"on_multi_spike": s.multi.on_multi_spike, "payload_flits": s.multi.payload_flits, "sources": sources}
+    for kind in ("sent", "binary", "one_by_one"):
+        messages, synops = getattr(s.multi, kind)
+        doc[kind] = {"messages_per_sample": messages, "synops_per_sample": synops}
+    return {**doc, "text": multi_spike(doc)}
+
+
+def _io(program: Program, s: Summary) -> dict | None:
+    """What comes and goes through the chip's io.sites; None where it has none."""
+    if program.chip.io.sites is None:
+        return None
+    doc = {"sites": list(program.chip.io.sites), "messages_in_per_sample": s.events["messages_io_in"],
+           "messages_out_per_sample": s.events["messages_io_out"]}  # fmt: skip
+    return {**doc, "text": io_text(doc)}
+
+
+def _layers(program: Program, s: Summary) -> list[dict]:
+    quantized = {row["layer"]: row for row in program.manifest.get("quantization", [])}
+    rows = []
+    for row in s.layers:
+        rows.append({
+            "layer": row.name, "neurons": row.n_neurons, "n_cores": len(row.cores), "cores": list(row.cores),
+            "binding_resource": row.binding,
+            "binding_percent": None if row.binding_part is None else 100 * row.binding_part,
+            "spikes_per_step": row.spikes, "synops_per_step": row.synops,
+            "time_percent": None if row.time_share is None else 100 * row.time_share,
+            "quantization": {k: v for k, v in quantized.get(row.name, {}).items() if k != "layer"} or None,
+        })  # fmt: skip
+    return rows
+
+
+def _cores(program: Program, s: Summary) -> list[dict]:
+    """One row a logical core in use."""
+    held: list[dict[str, int]] = [{} for _ in range(program.mapping.n_cores)]
+    for name, cores in program.mapping.core_of.items():
+        for core, n in enumerate(np.bincount(cores, minlength=len(held))):
+            if n:
+                held[core][name] = int(n)
+    rows = []
+    for core, (x, y, port) in enumerate(program.mapping.site_of.tolist()):
+        use = {name: int(amount[core]) for name, amount in s.core_use.items()}
+        busy = None if s.core_busy_us is None else float(s.core_busy_us[core])
+        rows.append({"core": core, "x": x, "y": y, "port": port, "layers": held[core], **use,
+                     "synops_per_step": float(s.core_synops[core]), "busy_us_per_step": busy,
+                     "note": program.mapping.note.get(core)})  # fmt: skip
+    return rows
+
+
+def _links(program: Program, s: Summary) -> list[dict]:
+    """One row a link that carried flits; peak and mean are the flits in the buffers that it leads to."""
+    rows, loads = [], {load.link: load for load in s.loads or ()}
+    for i in np.flatnonzero(s.link_flits).tolist():
+        x, y, kind = link_place(program.chip, i)
+        load = loads.get(i)
+        more = {"peak_flits": load.peak, "mean_flits": load.mean} if load else {}
+        rows.append({"link": i, "x": x, "y": y, "kind": kind, "flits_per_step": float(s.link_flits[i]), **more})
+    return rows
+
+
+def _crosscheck(c) -> dict:
+    first = None if c.first_difference is None else str(c.first_difference)
+    return {"agree": c.agree, "backends": list(c.backends), "n_samples": c.n_samples, "n_compared": c.n_compared,
+            "first_difference": first, "text": str(c)}  # fmt: skip
+
+
+def _provenance(program: Program, run: Run) -> dict:
+    known = {k: v for k, v in program.manifest.items() if k not in ("quantization", "warnings")}
+    return {"reported_by": f"nwcompile {__version__}", **known, "backend": run.backend, "device": run.device,
+            "chip": program.chip.name, "chip_hash": program.chip.hash, "network_hash": program.network.hash,
+            "program_hash": program.hash}  # fmt: skip

@@ -1,0 +1,102 @@
+"""Overload on a chip: how long a step may take, what is said of one that takes longer, and which messages were lost."""
+
+import numpy as np
+
+from nwcompile.cost.time.work import link_busy, link_name
+from nwcompile.cost.traffic.io_sites import gates
+from nwcompile.cost.traffic.multicast import hops_of_axons
+from nwcompile.errors import BackendError
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Dropped
+from nwcompile.kernels.cores.tables import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, STUCK, AxonTable, Outbox
+from nwcompile.kernels.noc.bus import Waiting
+from nwcompile.kernels.noc.mesh import Mesh, Queues
+from nwcompile.sim.inputs import LARGEST_REPEAT
+
+
+def verify_backend(program: Program, backend: str) -> None:
+    """Raise BackendError unless the backend, and the costs of the chip, can tell which messages it drops."""
+    if program.chip.noc.on_full != "drop":
+        return
+    if backend != "cycle":
+        raise BackendError(
+            f"backend {backend!r} cannot tell which messages {program.chip.name} drops (noc.on_full = 'drop'); "
+            "use backend 'cycle', or noc.on_full = 'stall'"
+        )
+    if unknown := [key for key in program.chip.unknown_costs if key != "cost.barrier_cycles"]:
+        raise BackendError(
+            f"which messages {program.chip.name} drops (noc.on_full = 'drop') depends on its times, and it gives no "
+            f"{', '.join(unknown)}; give them, or set noc.on_full = 'stall'"
+        )
+
+
+def longest_step(program: Program, mesh: Mesh | None, axons: AxonTable) -> tuple[int, int, int]:
+    """The fields `longest_step`, `longest_idle` and `longest_message` of `Costs`, in ticks.
+
+    A flit-hop takes as long as the slowest link and a whole turn of credits, without anything beside it. A bus (without
+    a mesh) needs only the first, for its schedule ends.
+    """
+    chip, cost = program.chip, program.chip.cost
+    limit = (chip.noc.max_step_cycles or 0) * chip.ticks[0]
+    if mesh is None:
+        return limit, 0, 0
+    visit, update, spike, message = (
+        (c or 0) * chip.ticks[0]
+        for c in (cost.visit_cycles, cost.update_cycles, cost.spike_cycles, cost.message_out_cycles)
+    )
+    hop = int(mesh.output["latency"].max() + mesh.output["held"].max()) + mesh.credit_ticks + mesh.route_ticks
+    hop += mesh.inject_ticks + mesh.link_ticks + 4 * mesh.cycle_ticks
+    ways = [hops_of_axons(program), *(way.hops for way in gates(program) or ())]
+    n_hops = 2 + max(int(way.sum(1).max(initial=0)) for way in ways)
+    n_spikes = LARGEST_REPEAT if program.repeats else 1
+    idle = int(np.count_nonzero(program.core_of >= 0)) * (visit + update + n_spikes * spike)
+    ticks, flits = (int(axons.row[name].max(initial=1)) for name in ("ticks", "flits"))
+    return limit, idle + hop, spike + message + ticks + flits * n_hops * hop
+
+
+def stopped(
+    program: Program, code: int, where: np.ndarray, axons: AxonTable, box: Outbox, q: Queues | Waiting
+) -> BackendError:
+    """What to say of a step, `where` = (sample, hardware step), whose messages are stuck, or which takes too long.
+
+    Accepted are the flits that reached a core or gate, offered those of all messages of the step (phase); the
+    bottleneck is the link that needs longest for its flits.
+    """
+    chip, n = program.chip, int(box.first[-1])
+    is_tree = box.to[:n] >= chip.n_cores
+    flits = np.where(is_tree, box.copies[:n], axons.row["flits"][np.where(is_tree, 0, box.axon[:n])])
+    offered = int((box.times[:n] * flits).sum())
+    accepted = int(q.flits[len(chip.link_cycles) - chip.n_cores :].sum())
+    place = f"step {where[1]} of sample {where[0]} on {chip.name}"
+    loads = f"{accepted} of {offered} flits offered were accepted"
+    busiest = link_busy(chip, q.flits)
+    link = f"; the busiest link is {link_name(chip, int(busiest.argmax()))}" if busiest.any() else ""
+    if code == STUCK:
+        return BackendError(f"{place}: messages got stuck, {loads}{link}; please report this chip file")
+    limit = chip.noc.max_step_cycles
+    if limit is None:
+        return BackendError(
+            f"{place}: not done after twice what its work would take one after another, {loads}{link}; "
+            "please report this chip file"
+        )
+    return BackendError(
+        f"{place}: not done after {limit} cycles (noc.max_step_cycles), {loads}{link}; "
+        "send less, place it again, or raise noc.max_step_cycles"
+    )
+
+
+def take_losses(program: Program, received: np.ndarray, counters: dict[str, np.ndarray]) -> Dropped | None:
+    """The messages dropped, of int64[H, core and gate, N_COUNTS_LOST]; their hops are taken out of `counters`.
+
+    None for a chip that drops none.
+    """
+    if program.chip.noc.on_full != "drop":
+        return None
+    lost = received[:, : program.mapping.n_cores]
+    for name, column in (("hops_ew", LOST_EW), ("hops_ns", LOST_NS)):
+        counters[name] -= lost[:, :, column]
+        counters["hops"] -= lost[:, :, column]
+    for i, name in enumerate(("hops_io_ew", "hops_io_ns")):
+        if (ways := gates(program)) is not None:
+            counters[name] -= lost[:, :, LOST_OUT] * ways[1].hops[:, i]
+    return Dropped(received[:, :, LOST_AT], received[:, :, LOST_TO])

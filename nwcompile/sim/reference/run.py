@@ -1,0 +1,183 @@
+"""The reference backend: NumPy, slow, obvious. It is the definition that every other backend must equal bit for bit."""
+
+import numpy as np
+
+from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.traffic.io_sites import Gates, gates
+from nwcompile.cost.traffic.multicast import Leaves, leaves
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import SYNAPSE_KINDS, Program
+from nwcompile.ir.run import COUNTERS, Run
+from nwcompile.sim.inputs import verify_counts
+from nwcompile.sim.reference.neuron_step import LayerState
+from nwcompile.sim.reference.synaptic_sums import apply, effective_network, structure
+
+
+def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool) -> Run:
+    """Simulate a float or fixed network in aligned steps; `inputs[name]` is `[B, T, *shape]`."""
+    connections = (effective_network(network) if network.is_fixed else network).connections
+    n_samples = len(next(iter(inputs.values()))) if inputs else 1
+    number = np.int64 if network.is_fixed else np.float32
+    values = {name: x.astype(number) for name, x in inputs.items()}
+    layers = {}
+    for node in network.nodes.values():
+        values[node.name] = np.zeros((n_samples, n_steps, *node.shape), number)
+        if node.neuron is not None:
+            layers[node.name] = LayerState.cleared(node.neuron, (n_samples, *node.shape))
+    recorder = Recorder(network, n_samples, n_steps, keep_states)
+    for t in range(n_steps):
+        for name in network.order:
+            shape = network.node(name).shape
+            x = np.zeros((n_samples, *shape), number)
+            for c in connections:
+                if c.target == name:
+                    late = t - c.aligned_delay
+                    source = values[c.source][:, late] if late >= 0 else np.zeros_like(values[c.source][:, 0])
+                    x = x + apply(c, source, shape)
+            if name in layers:
+                x = layers[name].step(x)
+                recorder.take(name, t, x, layers[name].named)
+            values[name][:, t] = x
+    return recorder.run("aligned", inputs, {}, None)
+
+
+def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool, window: str) -> Run:
+    """Simulate a program micro-step by micro-step, delivering every message; `inputs[name]` is int `[B, T, *shape]`."""
+    network, schedule = program.network, program.schedule
+    n_samples = len(next(iter(inputs.values()))) if inputs else 1
+    n_hardware = schedule.n_hardware_steps(n_steps, window)
+    n_slots = max(schedule.delay, default=1) + 1
+    nodes = {name: network.node(name) for name in network.layers}
+    layers = {name: LayerState.cleared(node.neuron, (n_samples, *node.shape)) for name, node in nodes.items()}
+    arriving = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
+    events = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
+    recorder = Recorder(network, n_samples, n_steps, keep_states)
+    counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
+    sent_by, ways = leaves(program), gates(program)
+    for m in range(n_hardware * schedule.period):
+        h, slot = m // schedule.period, m % n_slots
+        sent = {}
+        for name, x in inputs.items():
+            if m % schedule.period == 0 and h < n_steps:
+                sent[name] = x[:, h].astype(np.int64)
+        for name in network.layers:
+            cores = program.mapping.core_of[name]
+            in_phase = schedule.period == 1 or m % schedule.period == schedule.offset[name]
+            t = h if window == "hardware" else (m - schedule.offset[name]) // schedule.period
+            if in_phase:
+                np.add.at(counters["neuron_visits"][h], cores, n_samples)
+            if in_phase and 0 <= t < n_steps:
+                layer = layers[name]
+                idle = _is_at_rest(layer) & (events[name][slot] == 0)
+                updates = np.count_nonzero(~idle, axis=0).reshape(-1)
+                np.add.at(counters["neuron_updates"][h], cores, updates)
+                sent[name] = layer.step(arriving[name][slot])
+                recorder.take(name, t, sent[name], layer.named)
+            arriving[name][slot] = 0
+            events[name][slot] = 0
+        for c, delay in zip(network.connections, schedule.delay, strict=True):
+            if c.source in sent and sent[c.source].any():
+                shape, later = nodes[c.target].shape, (m + delay) % n_slots
+                arriving[c.target][later] += apply(c, sent[c.source], shape)
+                events[c.target][later] += apply(structure(c), (sent[c.source] != 0).astype(np.int64), shape)
+        for name, spikes in sent.items():
+            messages = np.abs(spikes).sum(0) if program.repeats else np.count_nonzero(spikes, axis=0)
+            _count_messages(program, sent_by, name, messages.reshape(-1), counters, h)
+            if ways is not None:
+                _count_io(program, ways, name, messages.reshape(-1), counters, h)
+    return recorder.run(window, inputs, counters, program)
+
+
+def _is_at_rest(layer) -> np.ndarray:
+    """Neurons with nothing to update but events: no bias, v = 0, and no u that outlasts the step."""
+    spec = layer.spec
+    has_bias = (np.asarray(spec.bias) != 0) | (np.asarray(spec.bias_u) != 0)
+    keeps_u = (layer.current != 0) & (np.asarray(spec.decay_u) < 1 << spec.fixed.decay_bits)
+    return (layer.v == 0) & ~keeps_u & ~has_bias
+
+
+def _count_messages(program: Program, sent_by: Leaves, name: str, n_spikes: np.ndarray, counters: dict, h: int) -> None:
+    """Add the messages, `n_spikes` of each neuron to each destination, of one layer or input in hardware step h."""
+    axons, first = program.axons, program.network.offsets[name]
+    for neuron in np.flatnonzero(n_spikes):
+        count, source = n_spikes[neuron], first + neuron
+        home = program.core_of[source]
+        if home >= 0:
+            counters["spikes_out"][h, home] += count
+            counters["messages_out"][h, home] += count * sent_by.messages[source]
+            for i, direction in enumerate(("hops_ew", "hops_ns")):
+                counters[direction][h, home] += count * sent_by.hops[source, i]
+                counters["hops"][h, home] += count * sent_by.hops[source, i]
+        for axon in range(axons.offset[source], axons.offset[source + 1]):
+            core = axons.core[axon]
+            for kind, synops in zip(SYNAPSE_KINDS, axons.synops[axon], strict=True):
+                counters[f"synops_{kind}"][h, core] += count * synops
+                counters["synops"][h, core] += count * synops
+            counters["weight_reads"][h, core] += count * axons.words[axon]
+            counters["messages_in"][h, core] += count
+            counters["deliveries"][h, core] += count
+
+
+def _count_io(program: Program, ways: tuple[Gates, Gates], name: str, n_spikes, counters: dict, h: int) -> None:
+    """Add messages through the io.sites: of an input line one to each core that it feeds, of an output spike one."""
+    axons, first = program.axons, program.network.offsets[name]
+    is_input = name in program.network.inputs
+    if not is_input and name not in program.network.outputs:
+        return
+    direction, way = ("in", ways[0]) if is_input else ("out", ways[1])
+    for neuron in np.flatnonzero(n_spikes):
+        source, count = first + neuron, n_spikes[neuron]
+        cores = axons.core[axons.offset[source] : axons.offset[source + 1]] if is_input else [program.core_of[source]]
+        for core in cores:
+            counters["messages_io"][h, core] += count
+            counters[f"messages_io_{direction}"][h, core] += count
+            counters["hops_io_ew"][h, core] += count * way.hops[core, 0]
+            counters["hops_io_ns"][h, core] += count * way.hops[core, 1]
+
+
+class Recorder:
+    """Collects spikes and states `[B, T, *shape]` and makes the Run."""
+
+    def __init__(self, network: Network, n_samples: int, n_steps: int, keep_states: bool):
+        self.network, self.n_samples = network, n_samples
+        self.spikes, self.states = {}, {}
+        self.names = set(network.layers) if keep_states else set()
+        self.names |= {n for n in network.layers if not network.node(n).neuron.fires}
+        for name in network.layers:
+            node = network.node(name)
+            shape = (n_samples, n_steps, *node.shape)
+            self.spikes[name] = np.zeros(shape, node.neuron.spike_dtype)
+            if name in self.names:
+                dtype = np.float32 if node.neuron.fixed is None else np.int64
+                states = LayerState.cleared(node.neuron, (1,)).named
+                self.states[name] = {s: np.zeros(shape, dtype) for s in states}
+
+    def take(self, name: str, t: int, spikes: np.ndarray, states: dict[str, np.ndarray]) -> None:
+        """Record step t of a layer."""
+        self.spikes[name][:, t] = spikes
+        if name in self.names:
+            for state, value in states.items():
+                self.states[name][state][:, t] = value
+
+    def run(self, window: str, inputs: dict, counters: dict, program: Program | None) -> Run:
+        """The Run of what was recorded."""
+        energy = None if program is None else energy_pj(counters, program.chip)
+        model = self.network if program is None else program
+        return finish(model, "reference", "cpu", window, self.spikes, self.states, inputs, counters, energy_pj=energy)
+
+
+def finish(model: Network | Program, backend, device, window, spikes, states, inputs, counters, **measured) -> Run:
+    """A Run with its output: spikes of the output layers, or the membrane of those that never fire.
+
+    Raises ModelError where a program's neurons fire more spikes at once than its messages can tell.
+    """
+    network = model.network if isinstance(model, Program) else model
+    repeats = isinstance(model, Program) and model.repeats
+    if isinstance(model, Program):
+        verify_counts(network, model.chip, model.on_multi_spike, spikes)
+    outputs = {n: spikes[n] if network.node(n).neuron.fires else states[n]["v"] for n in network.outputs}
+    output = next(iter(outputs.values())) if len(outputs) == 1 else outputs
+    activity = Activity.from_spikes({**inputs, **spikes}, repeats)
+    n_samples = len(next(iter(spikes.values())))
+    return Run(backend, device, window, n_samples, spikes, states, output, counters, activity=activity, **measured)

@@ -1,0 +1,190 @@
+"""The sequence-parallel backend on a GPU: the same whole numbers as on the CPU, bit for bit.
+
+Synaptic sums are exact matrix products (`product.py`), or gathered for sparse connections; the time loop of the
+neurons is inside one Triton kernel (`kernels/gpu/neuron.py`). Layers that feed each other advance together by as many
+steps as their shortest delay. What cannot be proved exact is refused, never approximated.
+"""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nwcompile.ir.network import Network
+from nwcompile.sim.sequence.cuda.loop import loop_of
+from nwcompile.sim.sequence.cuda.neurons import Neurons, Scan
+from nwcompile.sim.sequence.cuda.product import INT32, INT64, Way, verify_sum
+from nwcompile.sim.sequence.cuda.synapses import synapses
+
+Range = tuple[int, int]  # least and largest value
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """What the layers did, by name, on the device: spikes and kept states `[B, T, *shape]`, updates int32[T, n]."""
+
+    spikes: dict[str, torch.Tensor]
+    states: dict[str, dict[str, torch.Tensor]]
+    updates: dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """A connection into a layer: its delay in steps, its synapses on the device, and how they are summed."""
+
+    source: str
+    delay: int
+    synapses: object
+    way: Way
+
+
+class Inference:
+    """A fixed-point network of effective weights on a device, run as often as wished; weights are moved there once.
+
+    `groups`: names of layers that run together, sources first; `delays[i]`: steps of connection i.
+    """
+
+    def __init__(self, network: Network, groups: list[list[str]], delays, device: torch.device):
+        self.names, self.groups, self.device = network.layers, groups, device
+        self.neurons = {name: Neurons(network.node(name), device) for name in network.layers}
+        self.into = {name: [] for name in network.layers}
+        for c, delay in zip(network.connections, delays, strict=True):
+            found = synapses(c, network.node(c.source), network.node(c.target), device)
+            self.into[c.target].append((c.source, int(delay), found))
+        self.loops = {}
+        for name, *others in groups:
+            own = [e for e in zip(network.connections, delays, strict=True) if e[0].source == e[0].target == name]
+            self.loops[name] = loop_of(network.node(name), own, device) if own and not others else None
+
+    def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
+        """Fill the chunk's part of the NumPy arrays of all layers, from those of its inputs."""
+        ranges = {name: (min(int(x.min()), 0), max(int(x.max()), 0)) for name, x in sources.items()}
+        kinds = {name: np.int8 if low >= -128 and high <= 127 else np.int32 for name, (low, high) in ranges.items()}
+        given = {name: torch.from_numpy(x.astype(kinds[name])).to(self.device) for name, x in sources.items()}
+        keeps_all = len(states) == len(self.names)
+        n_samples = len(spikes[self.names[0]][chunk])
+        done = self.infer(given, (n_samples, n_steps), keeps_all, True, ranges)
+        for name in self.names:
+            spikes[name][chunk] = done.spikes[name].cpu().numpy()
+            updates[name] += done.updates[name].cpu().numpy()
+            for state, kept in done.states.get(name, {}).items():
+                states[name][state][chunk] = kept.cpu().numpy()
+
+    @torch.no_grad()
+    def infer(
+        self, inputs: dict[str, torch.Tensor], shape: tuple[int, int], keep_states: bool = False, counts: bool = True,
+        ranges: dict[str, Range] | None = None,
+    ) -> Recorded:  # fmt: skip
+        """Spikes for int8 or int32 `inputs[name]` `[B, T, *shape]`; states of readouts, or of all layers.
+
+        `shape`: (B, T). `counts`: count neuron updates, for which every event must be known. `ranges`: bounds of the
+        values of every input; looked up if not given. Raises BackendError where sums cannot be proved exact.
+        """
+        ranges = dict(ranges or {name: range_of(x) for name, x in inputs.items()})
+        sources, done = dict(inputs), Recorded({}, {}, {})
+        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():  # kernels start there
+            for names in self.groups:
+                self._run_group(names, shape, sources, ranges, keep_states, counts, done)
+        return done
+
+    def _run_group(self, names, shape, sources: dict, ranges: dict, keep_states, counts, done: Recorded) -> None:
+        ranges |= {name: self.neurons[name].range for name in names}
+        edges = {name: [Edge(s, d, syn, syn.way(*ranges[s])) for s, d, syn in self.into[name]] for name in names}
+        inner = {name: [e for e in found if e.source in names] for name, found in edges.items()}
+        drives, scans = {}, {}
+        for name in names:
+            neurons = self.neurons[name]
+            largest = sum(e.synapses.row_sum * max(-ranges[e.source][0], ranges[e.source][1]) for e in edges[name])
+            verify_sum(f"layer {name!r}", neurons.drive(largest), INT64)
+            drives[name] = Drive((*shape, neurons.n), self.device, largest, counts)
+            for edge in edges[name]:
+                if edge.source not in names:
+                    drives[name].add(edge, sources[edge.source], slice(0, shape[1]))
+            keeps = keep_states or not neurons.node.neuron.fires
+            scans[name] = Scan(neurons, *shape, largest, keeps, counts)
+        loop = self.loops[names[0]]
+        if loop is not None and not scans[names[0]].is_wide:
+            scans[names[0]].run_loop(*drives[names[0]].of(slice(0, shape[1])), loop)
+        else:
+            _advance(inner, drives, scans, shape[1])
+        for name, scan in scans.items():
+            self._record(name, scan, done)
+            sources[name] = done.spikes[name]
+            if self.neurons[name].node.neuron.spikes == "multi":
+                ranges[name] = range_of(sources[name])
+
+    def _record(self, name: str, scan: Scan, done: Recorded) -> None:
+        shape = self.neurons[name].node.shape
+        done.spikes[name] = scan.spikes.unflatten(2, shape)
+        if scan.keeps:
+            done.states[name] = {"u": scan.u.unflatten(2, shape), "v": scan.v.unflatten(2, shape)}
+        if scan.counts:
+            done.updates[name] = scan.updates
+
+
+def _advance(inner: dict[str, list[Edge]], drives: dict, scans: dict, n_steps: int) -> None:
+    """Run layers over all steps, so many at a time as the shortest delay of the connections between them allows.
+
+    Those without delay act within the steps of a time: their sources come first.
+    """
+    length = min([n_steps, *(edge.delay for edges in inner.values() for edge in edges if edge.delay)])
+    for start in range(0, n_steps, length):
+        steps = slice(start, min(start + length, n_steps))
+        for name, scan in scans.items():
+            for edge in inner[name]:
+                drives[name].add(edge, scans[edge.source].spikes, steps)
+            scan.advance(*drives[name].of(steps), steps, length < n_steps)
+
+
+class Drive:
+    """What arrives at a layer: sums [sample, step, neuron], to be shifted left by `bits`, and where there were events.
+
+    `largest` bounds the sums, shifted. Events, uint8 [sample, step, neuron or 1], only with `counts`.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], device: torch.device, largest: int, counts: bool):
+        self.shape, self.device, self.counts, self.bits = shape, device, counts, 0
+        self.number = torch.int32 if largest <= INT32 else torch.int64
+        self.sums: torch.Tensor | None = None
+        self.touched: torch.Tensor | None = None
+
+    def add(self, edge: Edge, source: torch.Tensor, steps: slice) -> None:
+        """Add what arrives in `steps` over a connection; source: [sample, step, ...] from step 0 on."""
+        first = max(steps.start, edge.delay)
+        if first >= steps.stop:
+            return
+        rows = source[:, first - edge.delay : steps.stop - edge.delay]
+        rows = rows.reshape(-1, *rows.shape[2:])
+        part = edge.synapses.sums(rows, edge.way).unflatten(0, (self.shape[0], -1))
+        events = edge.synapses.touched(rows).unflatten(0, (self.shape[0], -1)) if self.counts else None
+        if self.sums is None and part.shape == self.shape:
+            self.sums, self.bits, self.touched = part, edge.way.bits, events
+            return
+        self._clear()
+        self.sums[:, first : steps.stop] += part.to(self.number) << edge.way.bits
+        if self.counts:
+            if events.shape[2] > self.touched.shape[2]:
+                self.touched = self.touched.expand(self.shape).contiguous()
+            self.touched[:, first : steps.stop] |= events
+
+    def of(self, steps: slice) -> tuple[torch.Tensor, int, torch.Tensor | None]:
+        """Sums of these steps, their bits, and events."""
+        if self.sums is None:
+            self._clear()
+        return self.sums[:, steps], self.bits, None if self.touched is None else self.touched[:, steps]
+
+    def _clear(self) -> None:
+        """Make sums, 0 at first, that more can be added to."""
+        if self.sums is None:
+            self.sums = torch.zeros(self.shape, dtype=self.number, device=self.device)
+            if self.counts:
+                self.touched = torch.zeros((*self.shape[:2], 1), dtype=torch.uint8, device=self.device)
+        elif self.bits or self.sums.dtype != self.number:
+            self.sums, self.bits = self.sums.to(self.number) << self.bits, 0
+
+
+def range_of(x: torch.Tensor) -> Range:
+    """Least and largest value, 0 among them."""
+    low, high = torch.aminmax(x)
+    return min(int(low), 0), max(int(high), 0)

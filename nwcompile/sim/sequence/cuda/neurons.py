@@ -1,0 +1,147 @@
+"""A layer's neurons on a GPU: which numbers 32 bits are proved to hold, and one run of the scan over time."""
+
+import numpy as np
+import torch
+
+from nwcompile.ir.network import Node
+from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
+from nwcompile.kernels.gpu.neuron import scan
+from nwcompile.kernels.gpu.recurrent_neuron import scan_loop
+from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
+from nwcompile.sim.sequence.cuda.loop import Loop
+from nwcompile.sim.sequence.cuda.product import INT32
+
+FEW_LANES = 1 << 15  # neurons of all samples; below, blocks of one warp reach more multiprocessors
+AHEAD, AHEAD_IN_LOOP = 8, 4  # steps of input under way
+ROWS = ("threshold", "decay_u", "decay_v", "bias_u", "bias", "reset_value", "v_min", "refractory")  # of the kernel
+
+
+class Neurons:
+    """A layer's neurons as the kernel takes them."""
+
+    def __init__(self, node: Node, device: torch.device):
+        self.node, self.n, self.device = node, node.n_neurons, device
+        spec, fixed = node.neuron, node.neuron.fixed
+        self.numbers = {name: spec.array(name, node.shape).reshape(-1) for name in ROWS if name != "v_min"}
+        if spec.reset != "value":
+            self.numbers["reset_value"] = np.zeros(self.n, np.int64)
+        self.most = {name: int(np.abs(values).max()) for name, values in self.numbers.items()}
+        unclamped = np.full(self.n, NO_CLAMP)
+        self.numbers["v_min"] = unclamped if spec.v_min is None else spec.array("v_min", node.shape).reshape(-1)
+        self.limit = (1 << (fixed.state_bits - 1)) - 1
+        self._rules: dict[bool, torch.Tensor] = {}
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Least and largest spike that is possible."""
+        spec = self.node.neuron
+        if not spec.fires:
+            return 0, 0
+        if spec.spikes == "multi":
+            return 0, self.limit // int(self.numbers["threshold"].min())
+        return (-1 if spec.message == "bipolar" else 0), 1
+
+    def options(self, largest: int) -> dict[str, int | bool]:
+        """What the kernels know of these neurons when they are compiled, for sums of at most `largest`."""
+        spec, fixed = self.node.neuron, self.node.neuron.fixed
+        leaks = bool((self.numbers["decay_u"] < 1 << fixed.decay_bits).any())
+        overflows = leaks or self.drive(largest) > self.limit
+        stays = {
+            "zero": True, "none": True, "value": self.most["reset_value"] <= self.limit,
+            "subtract": spec.reset_timing != "both" and bool((self.numbers["threshold"] >= 0).all()),
+        }  # fmt: skip
+        clamps = spec.v_min is not None
+        in_range = stays[spec.reset] and not (clamps and (np.abs(self.numbers["v_min"]) > self.limit).any())
+        return {
+            "STATE_BITS": fixed.state_bits, "DECAY_BITS": fixed.decay_bits, "SHIFT": fixed.shift_bits,
+            "OVERFLOW": 1 + OVERFLOWS.index(fixed.overflow) if overflows else 0, "STRICT": bool(spec.strict),
+            "FIRES": bool(spec.fires), "SPIKE_KIND": SPIKES.index(spec.spikes), "RESET": RESETS.index(spec.reset),
+            "TIMING": RESET_TIMINGS.index(spec.reset_timing), "LEAKS": leaks, "REFRACTS": self.most["refractory"] > 1,
+            "CLAMPS": clamps, "RESATURATES": not in_range,
+        }  # fmt: skip
+
+    def drive(self, largest: int) -> int:
+        """The most that sums up to `largest`, with their bias and shifted, add to u in a step."""
+        return (largest + self.most["bias_u"]) << self.node.neuron.fixed.shift_bits
+
+    def fits_32_bits(self, largest: int) -> bool:
+        """Whether no value on the way overflows 32 bits, for sums of at most `largest`.
+
+        A u that wraps is within its range again where the drive is no more than the whole range, 2**state_bits; then
+        every u is at most half of it. The product in `decay` needs states of at most 2**30.
+        """
+        half, drive, threshold = self.limit + 1, self.drive(largest), max(self.most["threshold"], self.limit)
+        if self.node.neuron.fixed.overflow == "wrap" and drive > 2 * half:
+            return False
+        before = max(half, self.most["reset_value"]) + half + self.most["bias"] + threshold
+        after = max(self.limit + 2 * threshold, self.most["reset_value"])
+        return half <= 1 << 30 and max(half + drive, before, after) <= INT32
+
+    def rule(self, is_wide: bool) -> torch.Tensor:
+        """The numbers of `ROWS`: int64[8, n], or int32[8, n] for the 32-bit kernel; decays as what they keep."""
+        if is_wide not in self._rules:
+            bits = self.node.neuron.fixed.decay_bits
+            numbers = dict(self.numbers)
+            for name in ("decay_u", "decay_v"):
+                numbers[name] = ((1 << bits) - numbers[name]) << (0 if is_wide else 31 - bits)
+            if not is_wide:
+                numbers["v_min"] = np.clip(numbers["v_min"], -INT32, self.limit)
+            stacked = np.stack([numbers[name] for name in ROWS]).astype(np.int64 if is_wide else np.int32)
+            self._rules[is_wide] = torch.from_numpy(stacked).to(self.device)
+        return self._rules[is_wide]
+
+
+class Scan:
+    """One run of a layer over n_steps of n_samples: its outputs, and its state between two calls.
+
+    `largest` bounds the sums: `is_wide`, in 64 bits, where those need it. `updates`: int32[step, neuron], only if
+    `counts`.
+    """
+
+    def __init__(self, neurons: Neurons, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool):
+        self.neurons, self.keeps, self.counts = neurons, keeps, counts
+        self.is_wide, self.options = not neurons.fits_32_bits(largest), neurons.options(largest)
+        device, shape = neurons.device, (n_samples, n_steps, neurons.n)
+        number = torch.int64 if self.is_wide else torch.int32
+        kind = torch.int32 if neurons.node.neuron.spikes == "multi" else torch.int8
+        self.spikes = torch.empty(shape, dtype=kind, device=device)
+        self.u, self.v = (torch.empty(shape if keeps else (0,) * 3, dtype=number, device=device) for _ in range(2))
+        self.updates = torch.zeros((n_steps if counts else 0, neurons.n), dtype=torch.int32, device=device)
+        self.state = torch.empty((3, n_samples, neurons.n), dtype=number, device=device)
+
+    def advance(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, steps: slice, resumes: bool) -> None:
+        """Run these steps from their sums [sample, step, neuron], to be shifted by `bits`, and events, if any.
+
+        `resumes`: they are not all steps, so states are kept for the next.
+        """
+        n_samples, n_steps, n = sums.shape
+        events, strides, flags = self._given(sums, touched)
+        out = self.spikes[:, steps]
+        if resumes and steps.start == 0:
+            self.state[:2], self.state[2] = 0, LONG_AGO
+        block = 32 if n_samples * n <= FEW_LANES else 128
+        scan[(-(-n_samples * n // block),)](
+            sums, events, self.neurons.rule(self.is_wide), self.state, out, self.u[:, steps], self.v[:, steps],
+            self.updates[steps], n_samples * n, n, n_steps, bits, *strides, out.stride(0), **flags, WIDE=self.is_wide,
+            RESUMES=resumes, AHEAD=1 if resumes else AHEAD, BLOCK=block, num_warps=block // 32,
+            enable_fp_fusion=False,
+        )  # fmt: skip
+
+    def run_loop(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, loop: Loop) -> None:
+        """Run all steps of a layer that is fed its own spikes too; sums and events are those from outside."""
+        n_samples, n_steps, n = sums.shape
+        events, strides, flags = self._given(sums, touched)
+        size = max(16, 1 << (n - 1).bit_length())
+        scan_loop[(n_samples,)](
+            sums, events, self.neurons.rule(False), loop.weight, loop.synapse, self.spikes, self.u, self.v,
+            self.updates, n, n_steps, bits, *strides, **flags, AHEAD=AHEAD_IN_LOOP, SIZE=size,
+            num_warps=max(1, size // 16), enable_fp_fusion=False,
+        )  # fmt: skip
+
+    def _given(self, sums: torch.Tensor, touched: torch.Tensor | None):
+        """Events, the strides of both inputs, and what is asked of the kernel."""
+        events = self.spikes if touched is None else touched
+        strides = sums.stride(0), sums.stride(1), events.stride(0), events.stride(1), int(events.shape[2] > 1)
+        is_touched = self.counts and touched is not None
+        flags = {**self.options, "KEEPS": self.keeps, "COUNTS": self.counts, "TOUCHED": is_touched}
+        return events, strides, flags

@@ -1,0 +1,224 @@
+"""The sequence-parallel backend: each layer's whole `[B, T, N]` tensor at once, exact integers.
+
+Synaptic sums of a feed-forward layer are one GEMM or convolution over all samples and steps, done in the float type
+whose whole numbers provably hold every partial sum; the neurons then scan over time in a Numba kernel. Layers that
+feed each other (recurrent groups) run their time loop inside one kernel. Counters follow from the spikes. On a GPU,
+`sim.cuda` does the same.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.traffic.events import count_events
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+from nwcompile.kernels.cores.neuron import scan
+from nwcompile.kernels.cores.synapse import scan_loop, sparse_drive
+from nwcompile.sim.inputs import prepare
+from nwcompile.sim.parallel import over_samples
+from nwcompile.sim.reference.run import finish
+from nwcompile.sim.reference.synaptic_sums import convolve, effective_network
+from nwcompile.sim.sequence import tables
+
+CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}  # of a chunk of samples
+
+
+def run_program(
+    program: Program, inputs: dict, n_steps: int, keep_states: bool, window: str, device: str = "cpu"
+) -> Run:
+    """Simulate a program; `inputs[name]` is int32 `[B, T, *shape]`."""
+    delays = [c.aligned_delay for c in program.network.connections]
+    if window == "hardware" and program.schedule.period == 1:
+        delays = program.schedule.delay
+    spikes, states, updates = _run(program.network, delays, inputs, n_steps, keep_states, device)
+    run = finish(program, "sequence", device, window, spikes, states, inputs, {})
+    activity = replace(run.activity, updates=updates)
+    counters = count_events(program, activity, window)
+    energy = energy_pj(counters, program.chip)
+    return replace(run, counters=counters, energy_pj=energy, activity=activity)
+
+
+def record(
+    network: Network, x, steps: int | None = None, repeats: bool = False
+) -> tuple[Activity, dict[str, np.ndarray]]:
+    """Activity (with neuron updates) and spikes of a fixed-point network that has no mapping yet, aligned.
+
+    `repeats`: n spikes of a step are n messages.
+    """
+    inputs, _, n_steps = prepare(network, x, steps)
+    network = effective_network(network)
+    spikes, _, updates = _run(network, [c.aligned_delay for c in network.connections], inputs, n_steps, False)
+    return replace(Activity.from_spikes({**inputs, **spikes}, repeats), updates=updates), spikes
+
+
+def trace(network: Network, x, steps: int | None = None, keep_states: bool = True) -> tuple[dict, dict]:
+    """Spikes and states of every layer of a fixed-point network that has no mapping yet, aligned: two dicts by name.
+
+    States are `u` and `v`, int64 `[B, T, *shape]`; without `keep_states` only those of readouts.
+    """
+    inputs, _, n_steps = prepare(network, x, steps)
+    network = effective_network(network)
+    return _run(network, [c.aligned_delay for c in network.connections], inputs, n_steps, keep_states)[:2]
+
+
+def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool, device: str = "cpu"):
+    """Spikes, kept states and update counts of every layer, with `delays[i]` steps on connection i."""
+    n_samples = len(next(iter(inputs.values()))) if inputs else 1
+    spikes, states, updates = {}, {}, {}
+    for name in network.layers:
+        node = network.node(name)
+        shape = (n_samples, n_steps, *node.shape)
+        spikes[name] = np.empty(shape, node.neuron.spike_dtype)
+        updates[name] = np.zeros((n_steps, node.n_neurons), np.int64)
+        if keep_states or not node.neuron.fires:
+            states[name] = {"u": np.empty(shape, np.int64), "v": np.empty(shape, np.int64)}
+    widest = max(network.node(n).n_neurons for n in (*network.inputs, *network.layers))
+    size = max(1, min(n_samples, CHUNK_BYTES[device] // (24 * n_steps * widest)))
+    plans = _plans(network, delays, device)
+    for start in range(0, n_samples, size):
+        chunk = slice(start, start + size)
+        sources = {name: x[chunk] for name, x in inputs.items()}
+        for plan in plans:
+            plan.run(sources, chunk, n_steps, spikes, states, updates)
+            sources.update({name: spikes[name][chunk] for name in plan.names})
+    return spikes, states, updates
+
+
+def _plans(network: Network, delays, device: str) -> list:
+    """What runs the layers, one after the other: groups on the CPU, all of them at once on a GPU."""
+    if device == "cpu":
+        return [_Group(network, names, delays) for names in groups(network)]
+    from nwcompile.sim.sequence.cuda.device import gpu
+
+    found = gpu()  # says what is missing, before Triton is imported
+    from nwcompile.sim.sequence.cuda.inference import Inference
+
+    return [Inference(network, groups(network), delays, found)]
+
+
+def groups(network: Network) -> list[list[str]]:
+    """The layers that run together: those that feed each other, in the order of the network; sources first."""
+    import networkx
+
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(network.layers)
+    graph.add_edges_from((c.source, c.target) for c in network.connections if c.source in network.nodes)
+    rank = {name: i for i, name in enumerate(network.layers)}
+    found = [sorted(group, key=rank.get) for group in networkx.strongly_connected_components(graph)]
+    condensed = networkx.condensation(graph, [set(g) for g in found])
+    order = networkx.lexicographical_topological_sort(condensed, key=lambda i: rank[found[i][0]])
+    return [found[i] for i in order]
+
+
+class _Group:
+    """Layers that run together: one feed-forward layer, or a recurrent group."""
+
+    def __init__(self, network: Network, names: list[str], delays):
+        self.network, self.names = network, names
+        self.nodes = [network.node(name) for name in names]
+        inside = [c.source in names and c.target in names for c in network.connections]
+        edges = list(zip(network.connections, delays, inside, strict=True))
+        self.outer = [(c, delay) for c, delay, within in edges if c.target in names and not within]
+        self.neurons = tables.neurons(network, names)
+        self.is_loop = any(inside)
+        if self.is_loop:
+            inner = tuple(c for c, _, within in edges if within)
+            nodes = {name: network.node(name) for name in network.layers}  # in this order: fewer edges keep its numbers
+            self.inner = tables.synapses(
+                Network(network.inputs, nodes, inner), [delay for _, delay, within in edges if within]
+            )
+            first = network.offsets
+            self.flat = np.concatenate([np.arange(n.n_neurons) + first[n.name] for n in self.nodes]).astype(np.int64)
+            self.n_slots = int(self.inner.delay.max()) + 1
+            self.n_sources = len(self.inner.node_of)
+
+    def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
+        """Fill the chunk's part of `spikes`, `states` and `updates` of these layers."""
+        n_samples, n = len(next(iter(spikes.values()))[chunk]), len(self.neurons.rule_of)
+        drive = np.zeros((n_samples, n_steps, n), np.int64)
+        touched = np.zeros((n_samples, n_steps, n), np.uint8)
+        first = 0
+        for node in self.nodes:
+            part = slice(first, first + node.n_neurons)
+            for c, delay in self.outer:
+                if c.target == node.name and delay < n_steps:
+                    late = sources[c.source][:, : n_steps - delay]
+                    _drive(c, late, drive[:, delay:, part], touched[:, delay:, part])
+            first += node.n_neurons
+        out = np.empty(drive.shape, np.result_type(*(node.neuron.spike_dtype for node in self.nodes)))
+        keep = any(name in states for name in self.names)
+        u, v = (np.empty(drive.shape if keep else (0, 0, 0), np.int64) for _ in range(2))
+        counts = self._scan(drive, touched, out, u, v)
+        first = 0
+        for node in self.nodes:
+            part, name = slice(first, first + node.n_neurons), node.name
+            shape = (n_samples, n_steps, *node.shape)
+            spikes[name][chunk] = out[:, :, part].reshape(shape)
+            updates[name] += counts[:, part]
+            if name in states:
+                states[name]["u"][chunk] = u[:, :, part].reshape(shape)
+                states[name]["v"][chunk] = v[:, :, part].reshape(shape)
+            first += node.n_neurons
+
+    def _scan(self, drive, touched, out, u, v) -> np.ndarray:
+        """Scan over time; returns the update counts int64[T, n]."""
+        n_samples, n_steps, n = drive.shape
+
+        def part(own: slice) -> np.ndarray:
+            counts = np.zeros((n_steps, n), np.int64)
+            kept = (u[own], v[own]) if len(u) else (u, v)
+            args = (drive[own], touched[own], out[own], *kept, counts, tables.scratch(n))
+            if not self.is_loop:
+                scan(self.neurons, *args)
+            else:
+                acc = np.zeros((self.n_slots, self.n_sources), np.int64)
+                events = np.zeros((self.n_slots, self.n_sources), np.uint8)
+                scan_loop(self.neurons, self.inner, tables.NO_MEMBERS, self.flat, *args, acc, events)
+            return counts
+
+        return sum(over_samples(n_samples, part))
+
+
+def _drive(c: Connection, source: np.ndarray, drive, touched) -> None:
+    """Add a connection's integer input for whole sequences to `drive` [B, T, n], and mark `touched`."""
+    n_samples, n_steps = source.shape[:2]
+    flat = source.reshape(n_samples, n_steps, -1)
+    if isinstance(c, Dense):
+        dtype = _exact_type(c, flat)
+        drive += (flat.astype(dtype) @ np.asarray(c.weight).T.astype(dtype)).astype(np.int64)
+        touched |= (flat != 0).any(-1, keepdims=True).astype(np.uint8)
+    elif isinstance(c, Conv2d):
+        images = source.reshape(n_samples * n_steps, *(c.source_shape or source.shape[2:]))
+        if _exact_type(c, images) is np.int64:
+            sums = convolve(c, images.astype(np.int64), np.asarray(c.weight).astype(np.int64))
+        else:
+            sums = _convolve_float64(c, images, c.weight).astype(np.int64)
+        drive += sums.reshape(drive.shape)
+        events = (images != 0).reshape(len(images), c.groups, -1, *images.shape[2:]).any(2)
+        reached = _convolve_float64(c, events, np.ones((c.groups, 1, *np.shape(c.weight)[2:]))) > 0
+        touched |= np.repeat(reached, len(c.weight) // c.groups, axis=1).reshape(touched.shape).astype(np.uint8)
+    else:
+        row, post, order = tables.csr(c, flat.shape[2])
+        sparse_drive(row, post, np.asarray(c.weight)[order].astype(np.int64), flat, drive, touched)
+
+
+def _exact_type(c: Connection, x: np.ndarray):
+    """The fastest number type in which every partial sum of |weight| * |x| is exact."""
+    weight = np.abs(np.asarray(c.weight).astype(np.int64))
+    row_sum = int(weight.sum(tuple(range(1, weight.ndim))).max(initial=0))
+    largest = row_sum * max(-int(x.min(initial=0)), int(x.max(initial=0)))
+    return np.float32 if largest <= 1 << 24 else np.float64 if largest <= 1 << 53 else np.int64
+
+
+def _convolve_float64(c: Conv2d, images: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """torch's convolution in float64: always a plain sum of products there, never Winograd, TF32 or bfloat16."""
+    import torch
+
+    x, kernel = (torch.from_numpy(np.ascontiguousarray(a, np.float64)) for a in (images, weight))
+    stride, padding, dilation = pair(c.stride), pair(c.padding), pair(c.dilation)
+    return torch.nn.functional.conv2d(x, kernel, None, stride, padding, dilation, c.groups).numpy()

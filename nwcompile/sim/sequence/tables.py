@@ -1,0 +1,171 @@
+"""A fixed-point network as the flat arrays that the kernels take."""
+
+import numpy as np
+
+from nwcompile.errors import BackendError
+from nwcompile.ir.connection import Conv2d, Dense, pair
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
+from nwcompile.kernels.cores.neuron import RULE, Neurons, States
+from nwcompile.kernels.cores.synapse import CONV, DENSE, SPARSE, Members, Synapses
+from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
+
+LARGEST_WEIGHT = (1 << 31) - 1
+
+
+def neurons(network: Network, layers) -> Neurons:
+    """Parameters of all neurons of `layers`, one after the other."""
+    rules = np.concatenate([_rules(network.node(name)) for name in layers])
+    found, rule_of = np.unique(rules.view(f"V{RULE.itemsize}"), return_inverse=True)  # as bytes: much faster
+    return Neurons(found.view(RULE), rule_of.reshape(-1).astype(np.int32))
+
+
+def _rules(node) -> np.ndarray:
+    """RULE[neuron] of a layer."""
+    spec = node.neuron
+    rules = np.zeros(node.n_neurons, RULE)
+    for name in ("threshold", "decay_u", "decay_v", "bias_u", "bias", "refractory"):
+        rules[name] = spec.array(name, node.shape).reshape(-1)
+    rules["reset_value"] = spec.array("reset_value", node.shape).reshape(-1) if spec.reset == "value" else 0
+    rules["v_min"] = NO_CLAMP if spec.v_min is None else spec.array("v_min", node.shape).reshape(-1)
+    rules["strict"], rules["fires"], rules["wraps"] = spec.strict, spec.fires, spec.fixed.overflow == "wrap"
+    rules["spikes"], rules["reset"] = SPIKES.index(spec.spikes), RESETS.index(spec.reset)
+    rules["timing"] = RESET_TIMINGS.index(spec.reset_timing)
+    rules["state_bits"], rules["decay_bits"] = spec.fixed.state_bits, spec.fixed.decay_bits
+    rules["shift"] = spec.fixed.shift_bits
+    is_quiet = ~rules["fires"] | (rules["threshold"] > 0) | rules["strict"] & (rules["threshold"] == 0)
+    is_quiet &= spec.spikes != "gated"  # whose count of spikes lies where others count steps
+    rules["sleeps"] = is_quiet & (rules["bias_u"] == 0) & (rules["bias"] == 0) & (rules["v_min"] <= 0)
+    return rules
+
+
+def scratch(n: int) -> States:
+    """Cleared state of n neurons."""
+    return States(np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, LONG_AGO))
+
+
+def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synapses:
+    """All connections of an effective network, with `delays[i]` in the steps the caller counts.
+
+    With a mapping, the rows of sparse connections are sorted by the core of their targets.
+    """
+    names = list(network.offsets)
+    index = {name: i for i, name in enumerate(names)}
+    sizes = [network.node(name).n_neurons for name in names]
+    leaving = [[i for i, c in enumerate(network.connections) if c.source == name] for name in names]
+    kinds, weights, rows, posts = [], [], [], []
+    weight_first, row_first, geometry = [], [], []
+    n_weights = n_rows = n_posts = 0
+    for c in network.connections:
+        cores = None if mapping is None else mapping.core_of[c.target]
+        kind, weight, row, post = _connection(network, c, cores)
+        weight_first.append(n_weights)
+        row_first.append(n_rows)
+        rows.append(row + n_posts)
+        n_weights, n_rows, n_posts = n_weights + len(weight), n_rows + len(row), n_posts + len(post)
+        kinds.append(kind)
+        weights.append(weight)
+        posts.append(post)
+        geometry.append(conv_geometry(c, network.node(c.source).shape) if kind == CONV else np.zeros(16, np.int64))
+    return Synapses(
+        np.repeat(np.arange(len(names), dtype=np.int32), sizes),
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        np.concatenate([[0], np.cumsum([len(e) for e in leaving])]).astype(np.int64),
+        np.array([e for edges in leaving for e in edges], np.int64),
+        np.array(kinds, np.int8),
+        np.array([index[c.target] for c in network.connections], np.int32),
+        np.array(delays, np.int64),
+        np.array(weight_first, np.int64),
+        np.array(row_first, np.int64),
+        np.array(geometry, np.int64).reshape(-1, 16),
+        _joined(rows, np.int64),
+        _joined(posts, np.int32),
+        _joined(weights, np.int32),
+    )
+
+
+def _joined(parts, dtype) -> np.ndarray:
+    return np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype, copy=False)
+
+
+def _connection(network: Network, c, cores):
+    """Kind, flat weights, row starts and posts of one connection."""
+    nothing = np.zeros(0, np.int64)
+    weight = np.asarray(c.weight)
+    if weight.size and np.abs(weight.astype(np.int64)).max() > LARGEST_WEIGHT:
+        raise BackendError(f"connection {c.source!r} -> {c.target!r}: weights beyond 32 bits are not supported")
+    if isinstance(c, Dense):
+        return DENSE, np.ascontiguousarray(weight.T).reshape(-1).astype(np.int32), nothing, nothing
+    if isinstance(c, Conv2d):
+        return CONV, np.moveaxis(weight, 0, -1).reshape(-1).astype(np.int32), nothing, nothing
+    row, post, order = csr(c, network.node(c.source).n_neurons, cores)
+    return SPARSE, weight[order].astype(np.int32), row, post
+
+
+def csr(c, n_source: int, cores: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row starts int64[source + 1], targets int32[synapse] and the order of a Sparse connection by source.
+
+    In a row synapses stand as given, or by the core of their target, `cores` int32[target].
+    """
+    order = np.argsort(c.pre, kind="stable") if cores is None else np.lexsort((cores[c.post], c.pre))
+    row = np.concatenate([[0], np.cumsum(np.bincount(c.pre, minlength=n_source))]).astype(np.int64)
+    return row, np.asarray(c.post)[order].astype(np.int32), order
+
+
+def conv_geometry(c: Conv2d, source_shape) -> np.ndarray:
+    """int64[16]: C H W, Co Ho Wo, inputs and outputs per group, kernel, stride, padding, dilation (rows, columns)."""
+    (channels, height, width), out = c.geometry(source_shape)
+    co, per_in, kh, kw = np.shape(c.weight)
+    row = [channels, height, width, out[0], *out[1:], per_in, co // c.groups, kh, kw]
+    return np.array([*row, *pair(c.stride), *pair(c.padding), *pair(c.dilation)], np.int64)
+
+
+def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
+    """Neurons of each node by core, and the output channels of each convolution by place and core."""
+    parts, counts = [], []
+    for name in network.offsets:
+        cores = mapping.core_of.get(name)
+        if cores is None:
+            counts.append(np.zeros(mapping.n_cores, np.int64))
+            continue
+        parts.append(np.argsort(cores, kind="stable").astype(np.int32))
+        counts.append(np.bincount(cores, minlength=mapping.n_cores))
+    offset = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+    first, place, cell_core, cell_first, channel = _cells(network, mapping)
+    return Members(offset, _joined(parts, np.int32), core_of.astype(np.int32), first, place, cell_core, cell_first,
+                   channel, mapping.n_cores)  # fmt: skip
+
+
+def _cells(network: Network, mapping: Mapping) -> tuple[np.ndarray, ...]:
+    """The fields of `Members` about cells, all convolutions one after the other."""
+    first, places, cores, starts, channels = [], [], [], [], []
+    n_places = n_cells = n_channels = 0
+    for c in network.connections:
+        first.append(n_places)
+        if not isinstance(c, Conv2d):
+            continue
+        _, (co, rows, columns) = c.geometry(network.node(c.source).shape)
+        core = mapping.core_of[c.target].reshape(co, rows * columns).T
+        order = np.argsort(core, 1, kind="stable")
+        core = np.take_along_axis(core, order, 1)
+        begins = np.concatenate([np.ones((len(core), 1), bool), core[:, 1:] != core[:, :-1]], 1)
+        per_place = begins.sum(1)
+        places.append(n_cells + np.concatenate([[0], np.cumsum(per_place)]))
+        cores.append(core[begins])
+        starts.append(n_channels + np.flatnonzero(begins))
+        channels.append(order.reshape(-1))
+        n_places += len(core) + 1
+        n_cells += int(per_place.sum())
+        n_channels += order.size
+    starts.append(np.array([n_channels]))
+    return (np.array(first, np.int64), _joined(places, np.int64), _joined(cores, np.int32),
+            _joined(starts, np.int64), _joined(channels, np.int32))  # fmt: skip
+
+
+def _no_members() -> Members:
+    whole, short = np.zeros(1, np.int64), np.zeros(0, np.int32)
+    return Members(whole, short, short, whole, whole, short, whole, short, 0)
+
+
+NO_MEMBERS = _no_members()  # without a mapping

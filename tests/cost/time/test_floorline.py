@@ -1,0 +1,258 @@
+"""The floorline against hand computations and against SANA-FE's simple timing model."""
+
+import numpy as np
+import pytest
+
+from nwcompile.cost.time.advice import Advice
+from nwcompile.cost.time.floorline import floorline, tightness
+from nwcompile.cost.time.layers import synops_into
+from nwcompile.cost.time.work import Bottleneck, link_name
+from nwcompile.cost.traffic.events import build_axons, count_events, flat_cores, link_flits
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import COUNTERS
+from nwcompile.ir.schedule import Schedule
+from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.sim import simulate
+from tests.chips import small_chip
+from tests.cost.sanafe import random_net
+from tests.nets import conv_net, dense_net, feed_forward
+
+SITES = [[0, 0, 0], [0, 0, 1], [1, 0, 0]]
+
+
+def three_core_program(chip, plan=None, activity=None, cores=((0, 0, 0, 1, 1, 1), (2, 2))):
+    """4 lines -> fc1 (3 neurons on core 0, 3 on core 1) -> fc2 (2 neurons on core 2); 2 tiles in use."""
+    network = dense_net(4, 6, 2)
+    mapping = Mapping.from_arrays({"fc1": cores[0], "fc2": cores[1]}, SITES)
+    axons = build_axons(network, flat_cores(network, mapping), 3, chip)
+    return Program(network, plan or feed_forward(network), mapping, chip, axons, activity)
+
+
+def counters(**given):
+    """Counters of 2 steps on 3 cores, zero where not given."""
+    return {name: np.array(given.get(name, [[0, 0, 0], [0, 0, 0]]), np.int64) for name in COUNTERS}
+
+
+def no_flits(chip, n_steps=2):
+    return np.zeros((n_steps, 4 * chip.noc.columns * chip.noc.rows + 2 * chip.n_cores), np.int64)
+
+
+BUSY = counters(
+    neuron_visits=[[6, 6, 4], [6, 6, 4]], neuron_updates=[[6, 2, 0], [4, 6, 4]], spikes_out=[[0, 0, 0], [3, 1, 2]],
+    messages_out=[[0, 0, 0], [3, 1, 0]], messages_in=[[7, 7, 0], [2, 2, 4]], weight_reads=[[7, 7, 0], [2, 2, 4]],
+    synops_dense=[[21, 21, 0], [6, 6, 8]], synops_sparse=[[0, 9, 0], [0, 0, 0]], synops_conv=[[0, 0, 0], [0, 0, 1]],
+)  # fmt: skip
+
+
+def test_floorline_equals_a_hand_computation():
+    chip = small_chip()
+    line = floorline(three_core_program(chip), BUSY, no_flits(chip), 2)
+    # per sample: barrier 1000 (2 tiles); receive of core 1 in step 0; send of core 0 in step 1
+    receive = 7 * 16 + 7 * 1 + 21 * 4 + 9 * 5
+    send = 6 * 6 + 4 * 4 + 3 * 30 + 3 * 5
+    assert line.bound_cycles.tolist() == [2 * 1000 + receive, 2 * 1000 + send]
+    assert line.bound_cycles.dtype == np.int64
+    assert line.step_us == pytest.approx([1.124, 1.0785])
+
+
+def test_floorline_of_a_shared_unit_adds_sending_and_receiving():
+    chip = small_chip(cost__units="shared")
+    line = floorline(three_core_program(chip), BUSY, no_flits(chip), 2)
+    core_1 = (6 * 6 + 2 * 4) + (7 * 16 + 7 * 1 + 21 * 4 + 9 * 5)
+    core_0 = (6 * 6 + 4 * 4 + 3 * 30 + 3 * 5) + (2 * 16 + 2 * 1 + 6 * 4)
+    assert line.bound_cycles.tolist() == [2000 + core_1, 2000 + core_0]
+
+
+def test_floorline_counts_the_busiest_link_in_core_cycles():
+    chip = small_chip(noc__cycle_ns=0.5, core__cycle_ns=2.0, noc__link_cycles_per_flit=3)
+    flits = no_flits(chip)
+    flits[1, [0, 6, 24]] = [4001, 9, 4000]
+    line = floorline(three_core_program(chip), counters(), flits, 1)
+    assert line.bound_cycles.tolist() == [1000, 1000 + 4001 * 3 // 4]
+    assert line.link.tolist() == [-1, 0]
+    assert line.bottlenecks[1] == Bottleneck("traffic", link=0, share=3000 / 4000)
+    assert line.link_share == pytest.approx(3000 / 5000)
+
+
+def test_floorline_counts_the_link_that_is_busy_longest_where_chips_are_joined():
+    chip = small_chip(noc__chip_columns=2, noc__chip_link_cycles_per_flit=5)
+    flits = no_flits(chip)
+    flits[1, [0, 4, 9]] = [1900, 400, 399]  # 0: within a chip; 4 and 9: from (1, 0) east and from (2, 0) west
+    line = floorline(three_core_program(chip), counters(), flits, 1)
+    assert line.bound_cycles.tolist() == [1000, 3000]
+    assert line.bottlenecks[1] == Bottleneck("traffic", link=4, share=2000 / 3000)
+
+
+def test_floorline_counts_the_hops_that_a_buffer_has_slots_for():
+    chip = small_chip(noc__chip_columns=2, noc__chip_hop_cycles=90, noc__buffer_flits=4, noc__virtual_channels=2)
+    flits = no_flits(chip)
+    flits[1, [0, 4]] = [1900, 400]  # 0: within a chip; 4: from (1, 0) east, 8 flits at a time take 90 cycles
+    line = floorline(three_core_program(chip), counters(), flits, 1)
+    assert line.bound_cycles.tolist() == [1000, 1000 + 400 * 90 // 8]
+    assert line.link.tolist() == [-1, 4]
+
+
+@pytest.mark.parametrize("n_slots", [1, 2, 8])
+def test_floorline_is_near_what_a_slow_link_takes(n_slots):
+    keys = {"noc__columns": 2, "noc__rows": 1, "noc__chip_columns": 1, "noc__chip_hop_cycles": 200}
+    chip = small_chip(**keys, noc__buffer_flits=n_slots)
+    network = dense_net(24, 24, 1)
+    cores = {"fc1": np.zeros(24, np.int64), "fc2": np.ones(1, np.int64)}
+    program = emit(network, schedule(network), Mapping.from_arrays(cores, chip.sites), chip, None, {})
+    run = simulate(program, np.ones((1, 4, 24), np.int64), backend="cycle")
+    line = floorline(program, run.counters, run.link_flits, run.n_samples)
+    assert (line.bound_cycles <= run.step_cycles).all()
+    link = line.work.link_cycles.argmax()
+    assert line.bound_cycles[link] > 0.8 * run.step_cycles[link]
+
+
+def test_floorline_of_phased_execution_pays_a_barrier_for_every_phase():
+    chip = small_chip()
+    network = dense_net(4, 6, 2)
+    phased = Schedule("phased", 3, dict.fromkeys(network.offsets, 0) | {"fc1": 1, "fc2": 2}, (1, 1))
+    line = floorline(three_core_program(chip, phased), BUSY, no_flits(chip), 2)
+    assert line.bound_cycles.tolist() == [3 * 2 * 1000 + 248, 3 * 2 * 1000 + 157]
+
+
+def test_floorline_of_a_chip_without_costs_is_none():
+    table = small_chip().to_dict()
+    del table["cost"]["word_cycles"]
+    chip = Chip.from_dict(table)
+    assert floorline(three_core_program(chip), BUSY, no_flits(chip), 2) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "core", "unit", "layer"),
+    [
+        ({"synops_dense": [[0, 0, 0], [0, 9000, 0]]}, "memory", 1, "receive", "fc1"),
+        ({"weight_reads": [[0, 0, 0], [0, 0, 9000]]}, "memory", 2, "receive", "fc2"),
+        ({"neuron_visits": [[900, 0, 0], [900, 0, 0]]}, "compute", 0, "send", "fc1"),
+        ({"spikes_out": [[0, 0, 0], [0, 0, 900]]}, "compute", 2, "send", "fc2"),
+        ({"messages_out": [[0, 0, 0], [0, 900, 0]]}, "traffic", 1, "send", "fc1"),
+        ({"messages_in": [[0, 0, 0], [0, 0, 900]]}, "traffic", 2, "receive", "fc2"),
+        ({"synops_dense": [[0, 0, 0], [0, 10, 0]]}, "barrier", None, None, None),
+    ],
+)
+def test_bottleneck_names_what_fills_the_largest_unit(given, kind, core, unit, layer):
+    chip = small_chip()
+    line = floorline(three_core_program(chip), counters(**given), no_flits(chip), 1)
+    b = line.bottleneck
+    assert (b.kind, b.core, b.unit, b.layer, b.link) == (kind, core, unit, layer, None)
+
+
+def test_bottleneck_names_the_layer_with_most_of_a_core_that_two_layers_share():
+    chip = small_chip()
+    heavy = counters(synops_dense=[[9000, 0, 0], [0, 0, 0]])
+    spikes = {"in": np.zeros((1, 4), np.int32), "fc1": np.full((1, 6), 5, np.int32), "fc2": np.zeros((1, 2), np.int32)}
+    program = three_core_program(chip, activity=Activity(spikes, 5), cores=((0, 0, 0, 0, 0, 0), (0, 1)))
+    assert floorline(program, heavy, no_flits(chip), 1).bottleneck.layer == "fc2"
+    busy_input = Activity(spikes | {"in": np.full((1, 4), 5, np.int32)}, 5)
+    assert floorline(program, heavy, no_flits(chip), 1, busy_input).bottleneck.layer == "fc1"
+
+
+def test_time_share_accounts_for_the_whole_bound():
+    chip = small_chip()
+    line = floorline(three_core_program(chip), BUSY, no_flits(chip), 2)
+    assert line.barrier_share == pytest.approx(4000 / 4405)
+    assert line.time_share == pytest.approx({"fc1": 405 / 4405, "fc2": 0})
+    assert line.link_share == 0
+
+
+def test_floorline_equals_the_simple_timing_model_of_sanafe(reference):
+    program, spikes, columns = random_net(reference)
+    events = count_events(program, spikes, "hardware")
+    line = floorline(program, events, link_flits(program, spikes, "hardware"), 1)
+    assert line.step_us * 1e-6 == pytest.approx(columns["sim_time"], rel=1e-12)
+
+
+def test_synops_of_layers_add_up_to_those_of_cores():
+    for network in (dense_net(5, 8, 3, recurrent=True), conv_net(groups=2, stride=2, padding=1)):
+        cores = {n: np.arange(network.node(n).n_neurons) % 3 for n in network.layers}
+        mapping = Mapping.from_arrays(cores, SITES)
+        chip = small_chip()
+        axons = build_axons(network, flat_cores(network, mapping), 3, chip)
+        rng = np.random.default_rng(3)
+        counts = {n: rng.integers(0, 4, (6, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
+        activity = Activity(counts, 3)
+        events = count_events(Program(network, feed_forward(network), mapping, chip, axons), activity)
+        synops = synops_into(network, activity)
+        assert sum(s.sum() for s in synops.values()) == events["synops"].sum() > 0
+        per_core = sum(np.bincount(mapping.core_of[n], synops[n], 3) for n in network.layers)
+        assert per_core.tolist() == events["synops"].sum(0).tolist()
+
+
+def advice(given, cores=((0, 0, 0, 1, 1, 1), (2, 2)), flits=None, **overrides):
+    chip = small_chip(**overrides)
+    program = three_core_program(chip, cores=cores)
+    return floorline(program, counters(**given), no_flits(chip) if flits is None else flits, 1).advice
+
+
+def test_advice_for_a_memory_bound_layer_is_to_spread_it():
+    # 20,000 cycles of synops on each core of fc1: 2 x 1000 + 20000 -> 2 x 1000 + 10000, one step without work
+    got = advice({"synops_dense": [[0, 0, 0], [5000, 5000, 0]]})
+    assert got == Advice("spread layer fc1 over 4 cores instead of 2 (n_cores=5)", pytest.approx(22000 / 12000))
+    assert str(got) == "spread layer fc1 over 4 cores instead of 2 (n_cores=5): about 1.8x shorter step"
+
+
+def test_advice_counts_the_messages_that_spreading_adds():
+    # fc1 sends all it has to fc2: on two cores instead of one, fc2 would make core 0 send 4000 messages, not 2000
+    got = advice({"synops_dense": [[0, 0, 0], [0, 0, 5000]], "messages_out": [[0, 0, 0], [2000, 0, 0]]})
+    assert got == Advice("train layer fc1 to half its spikes", pytest.approx(22000 / 12000))
+
+
+def test_advice_for_uneven_cores_is_to_even_them_out():
+    got = advice({"synops_dense": [[0, 0, 0], [9000, 1000, 0]]}, noc__rows=1, noc__cores_per_router=1)
+    assert got == Advice("deal the work of layer fc1 evenly over its 2 cores", pytest.approx(38000 / 22000))
+
+
+def test_advice_without_a_free_core_is_to_send_less():
+    got = advice({"synops_dense": [[0, 0, 0], [5000, 5000, 0]]}, noc__rows=1, noc__cores_per_router=1)
+    assert got == Advice("encode input in with half the spikes", pytest.approx(22000 / 12000))
+    got = advice({"messages_out": [[0, 0, 0], [4000, 4000, 0]]}, noc__rows=1, noc__cores_per_router=1)
+    assert got == Advice("train layer fc1 to half its spikes", pytest.approx(22000 / 12000))
+
+
+def test_advice_for_a_barrier_bound_step_is_fewer_tiles_or_fewer_steps():
+    assert str(advice({})) == "run fewer steps a sample, the barrier is 100 % of each"
+    packed = small_chip(cost__barrier_cycles={"1": 100, "2": 1000}, noc__cores_per_router=4)
+    program = three_core_program(packed)
+    assert floorline(program, counters(), no_flits(packed), 1).advice == Advice(
+        "place the 3 cores on 1 tile instead of 2", pytest.approx(10)
+    )
+
+
+def test_advice_for_a_full_link_is_to_place_again():
+    flits = no_flits(small_chip())
+    flits[:, 24] = 5000
+    assert str(advice({}, flits=flits)) == 'place again with optimise="traffic" (at best): about 6.0x shorter step'
+
+
+@pytest.mark.parametrize("execution", ["pipelined", "phased"])
+@pytest.mark.parametrize("units", ["overlap", "shared"])
+def test_floorline_never_exceeds_the_measured_step_time(units, execution):
+    for seed, slow_link in ((0, 1), (1, 40)):
+        chip = small_chip(cost__units=units, noc__link_cycles_per_flit=slow_link, noc__cycle_ns=0.7)
+        network = dense_net(12, 20, 9, recurrent=True, seed=seed)
+        rng = np.random.default_rng(seed)
+        cores = {n: rng.integers(0, 5, network.node(n).n_neurons) for n in network.layers}
+        mapping = Mapping.from_arrays(cores, chip.sites[[0, 7, 3, 11, 4]])
+        program = emit(network, schedule(network, execution), mapping, chip, None, {})
+        run = simulate(program, rng.integers(0, 2, (3, 8, 12)), backend="cycle")
+        line = floorline(program, run.counters, run.link_flits, run.n_samples)
+        assert (line.bound_cycles <= run.step_cycles).all()
+        assert 0.5 < tightness(line.bound_cycles, run.step_cycles) <= 1
+
+
+def test_tightness_is_the_bound_over_the_measured_time():
+    assert tightness(np.array([30, 60]), np.array([40, 80])) == 0.75
+
+
+def test_link_name_says_where_a_link_is():
+    chip = small_chip()
+    assert [link_name(chip, i) for i in (0, 5, 23, 24 + 3, 36 + 11)] == [
+        "(0, 0) E", "(1, 0) W", "(2, 1) S", "(1, 0) port 1 inject", "(2, 1) port 1 eject"
+    ]  # fmt: skip

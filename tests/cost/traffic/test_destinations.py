@@ -1,0 +1,58 @@
+"""Destinations of atoms say what the axons of every source say."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nwcompile.cost.traffic.destinations import core_messages, core_pairs, destinations, flows, rows_by_connection
+from nwcompile.cost.traffic.events import build_axons, pair_messages, resources
+from nwcompile.ir.activity import Activity
+from nwcompile.passes.fit.capacity import account
+from tests.chips import small_chip
+from tests.cost.traffic.test_events import mixed_net
+
+N_CORES = 5
+
+
+def case(seed: int):
+    """A mixed net with drawn spikes and cores; its input lines are on none."""
+    rng, network = np.random.default_rng(seed), mixed_net(seed)
+    counts = {n: rng.poisson(0.4, (3, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
+    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    core_of = rng.integers(0, N_CORES, sum(len(c[0]) for c in counts.values())).astype(np.int32)
+    core_of[:n_lines] = -1
+    return network, Activity(counts, 1), core_of, n_lines
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), sharing=st.booleans())
+def test_account_of_atoms_is_that_of_all_axons(seed, sharing):
+    network, _, core_of, n_lines = case(seed)
+    chip = small_chip(weights__sharing=sharing, weights__index_bits=5, core__block_synapses=7)
+    axons = build_axons(network, core_of, N_CORES, chip)
+    used, fan_out = account(network, chip, core_of[n_lines:], N_CORES)
+    for name, expected in resources(axons, core_of, N_CORES).items():
+        assert np.array_equal(used[name], expected), name
+    assert np.array_equal(fan_out, np.diff(axons.offset)[n_lines:])
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6))
+def test_core_messages_of_atoms_are_those_of_all_axons(seed):
+    network, activity, core_of, _ = case(seed)
+    axons = build_axons(network, core_of, N_CORES, small_chip())
+    axon_pair, pair = core_pairs(axons, core_of, N_CORES)
+    messages = pair_messages(network, axons, axon_pair, len(pair), activity)
+    found = destinations(network, rows_by_connection(network, core_of, N_CORES), N_CORES)
+    of_atoms, sent = core_messages(found, flows(network, found, core_of, activity), N_CORES)
+    inside = of_atoms[:, 0] >= 0
+    assert np.array_equal(of_atoms[inside], pair[messages > 0])
+    assert np.array_equal(sent[inside], messages[messages > 0])
+    from_lines = {name: activity.counts[name].sum(0) for name in network.inputs}
+    expected = np.zeros(N_CORES, np.int64)
+    for name, total in from_lines.items():
+        for line, spikes in enumerate(total, network.offsets[name]):
+            expected[axons.core[axons.offset[line] : axons.offset[line + 1]]] += spikes
+    of_lines = np.zeros(N_CORES, np.int64)
+    of_lines[of_atoms[~inside][:, 1]] = sent[~inside]
+    assert np.array_equal(of_lines, expected)

@@ -1,0 +1,52 @@
+"""The account of one core, neuron by neuron, is the one that a whole mapping's axons give."""
+
+import numpy as np
+import pytest
+
+from nwcompile.ir.activity import Activity
+from nwcompile.kernels.mapping import core_usage as kernels
+from nwcompile.passes.fit import capacity
+from tests.chips import small_chip
+from tests.cost.traffic.test_events import mixed_net, synapses
+
+
+@pytest.mark.parametrize("sharing", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_fan_in_counts_a_core_as_its_axons_do(seed, sharing):
+    network = mixed_net(seed)
+    chip = small_chip(weights__sharing=sharing, weights__index_bits=5, core__block_synapses=7)
+    core_of = np.random.default_rng(seed).integers(0, 3, sum(network.node(n).n_neurons for n in network.layers))
+    held, out = capacity.account(network, chip, core_of, 3)
+    fan, demand = capacity.fan_in(network, chip), np.stack([out, np.ones_like(out)], 1)
+    core, no_limit = capacity.empty_core(fan), np.full(kernels.N_RESOURCES, capacity.NO_LIMIT)
+    for c in range(3):
+        neurons = np.flatnonzero(core_of == c)
+        assert kernels.fill(fan, core, demand, neurons, no_limit, False, np.zeros(len(neurons), bool)) == len(neurons)
+        assert core.used[:4].tolist() == [int(held[name][c]) for name in capacity.LIMITS]
+        kernels.clear(fan, core, demand, neurons[::-1])
+        assert not any(part.any() for part in core)
+
+
+def test_fill_stops_at_or_skips_what_does_not_fit():
+    network, chip = mixed_net(0), small_chip()
+    fan = capacity.fan_in(network, chip)
+    n = len(fan.slot_offset) - 1
+    demand = np.ones((n, 2), np.int64)
+    demand[3, 1] = 100
+    limit = np.array([6, *[capacity.NO_LIMIT] * 3, 50])
+    for skip, expected in ((False, [0, 1, 2]), (True, [0, 1, 2, 4, 5, 6])):
+        taken = np.zeros(n, bool)
+        kernels.fill(fan, capacity.empty_core(fan), demand, np.arange(n), limit, skip, taken)
+        assert np.flatnonzero(taken).tolist() == expected
+
+
+def test_synaptic_load_is_a_visit_a_step_and_an_event_a_synapse_and_spike():
+    network, rng = mixed_net(2), np.random.default_rng(0)
+    counts = {n: rng.poisson(0.5, (3, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
+    load = capacity.synaptic_load(network, Activity(counts, 7))
+    expected = np.full(len(load), 3 * 7)
+    first = capacity.neuron_offsets(network)
+    for c in network.connections:
+        for pre, post in synapses(network, c):
+            expected[first[c.target] + post] += counts[c.source][:, pre].sum()
+    assert load.tolist() == expected.tolist()

@@ -1,0 +1,226 @@
+"""The floorline partitioner finds what an exhaustive search finds, keeps every limit, and does what it is asked for."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.traffic.events import count_events
+from nwcompile.errors import OptionError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import OBJECTIVES, Options
+from nwcompile.kernels.mapping import cluster_state, moves
+from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.fit import capacity
+from nwcompile.passes.partition.floorline.clusters import fitting_units, split
+from nwcompile.passes.partition.floorline.demand import empty_loads, unit_demand
+from nwcompile.passes.partition.floorline.floorline import floorline
+from nwcompile.passes.partition.floorline.objective import fixed_pj, weights
+from nwcompile.passes.partition.partition import PARTITIONERS
+from nwcompile.passes.partition.sequential import sequential
+from nwcompile.passes.partition.striped import striped
+from nwcompile.passes.prepare.schedule import schedule
+from tests.chips import small_chip
+from tests.nets import FIXED, conv_net, dense_net, sparse_edge
+
+
+def judged(network, chip, activity, core_of, n_cores) -> np.ndarray:
+    """`Loads.total` of cores int[neuron]."""
+    demand = unit_demand(network, chip, activity, schedule(network), np.arange(len(core_of)), n_cores)
+    loads = empty_loads(demand, chip)
+    moves.put_all(demand, loads, np.asarray(core_of, np.int32))
+    return loads.total
+
+
+def flat(cores: dict | Mapping) -> np.ndarray:
+    return np.concatenate([*(cores.core_of if isinstance(cores, Mapping) else cores).values()])
+
+
+def tiny_case(seed: int):
+    """Up to 8 neurons with drawn synapses and spikes on up to 4 cores, some limit often tight."""
+    rng = np.random.default_rng(seed)
+    n, n_cores = int(rng.integers(3, 9)), int(rng.integers(2, 5))
+    edges = [sparse_edge("in", "a", 4, n, int(rng.integers(1, 16)), seed), sparse_edge("a", "a", n, n, 2 * n, seed)]
+    network = Network.from_arrays({"a": (FIXED, (n,))}, edges, {"in": (4,)})
+    chip = small_chip(
+        noc__columns=n_cores, noc__rows=1, noc__cores_per_router=1, cost__units=str(rng.choice(["shared", "overlap"])),
+        cost__barrier_cycles={"1": int(rng.integers(100)), "3": 100}, core__max_neurons=int(rng.integers(2, n + 1)),
+        core__max_in_axons=int(rng.integers(7, 13)),
+    )  # fmt: skip
+    counts = {"in": rng.poisson(0.5, (5, 4)).astype(np.int32), "a": rng.poisson(0.5, (5, n)).astype(np.int32)}
+    return network, chip, Activity(counts, 1), n, n_cores
+
+
+def groupings(n: int, n_cores: int):
+    """Every way to put n neurons on up to n_cores equal cores."""
+    for cores in itertools.product(range(n_cores), repeat=n):
+        if all(c <= max(cores[:i], default=-1) + 1 for i, c in enumerate(cores)):
+            yield cores
+
+
+def is_optimal(seed: int) -> bool:
+    network, chip, activity, n, n_cores = tiny_case(seed)
+    demand = unit_demand(network, chip, activity, schedule(network), np.arange(n), n_cores)
+
+    weight = weights(network, chip, activity, schedule(network).n_hardware_steps(5), "time")
+
+    def rank(core_of) -> tuple[int, float]:
+        loads = empty_loads(demand, chip)
+        moves.put_all(demand, loads, np.asarray(core_of, np.int32))
+        worth = moves.cost(loads.total, weight) * np.sqrt(loads.total[cluster_state.N_USED])
+        return int(loads.total[cluster_state.EXCESS]), worth
+
+    best = min(rank(core_of) for core_of in groupings(n, n_cores))
+    found = flat(floorline(network, chip, activity, Options(seed=seed)))
+    return best[0] > 0 or (found.max() < n_cores and rank(found) == best)
+
+
+def test_floorline_finds_the_optimum_of_tiny_nets():
+    assert sum(is_optimal(seed) for seed in range(20)) >= 19
+
+
+@pytest.mark.long
+def test_floorline_finds_the_optimum_of_500_tiny_nets():
+    assert sum(is_optimal(seed) for seed in range(500)) >= 475
+
+
+def bursty(seed: int = 0):
+    """A convolution whose pixels are busy one after another, and a small chip that it does not fill."""
+    network, rng = conv_net((2, 5, 5), channels=5, padding=1), np.random.default_rng(seed)
+    counts = {n: rng.poisson(0.02, (12, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
+    for t in range(12):
+        counts["in"].reshape(12, 2, 5, 5)[t, :, t % 5, :] = 1
+    return (
+        network,
+        small_chip(core__max_neurons=40, core__max_in_axons=600, core__max_out_axons=2000),
+        Activity(counts, 1),
+    )
+
+
+def mapped(network, chip, activity, **options) -> np.ndarray:
+    return flat(floorline(network, chip, activity, Options(**options)))
+
+
+def test_floorline_is_faster_than_slices_and_stripes():
+    network, chip, activity = bursty()
+    options = Options(n_cores=6)
+    times = {m.__name__: judged(network, chip, activity, flat(m(network, chip, activity, options)), 6)
+             for m in (floorline, sequential, striped)}  # fmt: skip
+    assert times["floorline"][cluster_state.EXCESS] == 0
+    assert times["floorline"][cluster_state.TIME] < 0.98 * times["striped"][cluster_state.TIME]
+    assert times["floorline"][cluster_state.TIME] < 0.98 * times["sequential"][cluster_state.TIME]
+
+
+def test_every_objective_is_served_best_by_its_own_search():
+    network, chip, activity = bursty()
+    totals = {o: judged(network, chip, activity, mapped(network, chip, activity, optimise=o), chip.n_cores)
+              for o in OBJECTIVES}  # fmt: skip
+    n_steps = schedule(network).n_hardware_steps(activity.n_steps)
+    figure = {
+        "traffic": lambda t: t[cluster_state.REMOTE],
+        "cores": lambda t: t[cluster_state.N_USED],
+        **{o: lambda t, o=o: moves.cost(t, weights(network, chip, activity, n_steps, o)) for o in ("energy", "edp")},
+        "time": lambda t: (
+            moves.cost(t, weights(network, chip, activity, n_steps, "time")) * np.sqrt(t[cluster_state.N_USED])
+        ),
+    }
+    for objective, of in figure.items():
+        assert of(totals[objective]) <= 1.01 * min(map(of, totals.values())), objective
+    assert totals["cores"][cluster_state.N_USED] <= totals["time"][cluster_state.N_USED]
+
+
+@pytest.mark.parametrize("multicast", ["unicast", "tree"])
+def test_fixed_energy_is_that_of_a_mapping_without_messages_to_each_destination_and_hops(multicast):
+    network, chip, activity = bursty()
+    n = sum(network.node(name).n_neurons for name in network.layers)
+    chip = chip.replace({"core.max_neurons": n, "noc.multicast": multicast})
+    mapping = Mapping.from_arrays(capacity.by_layer(network, np.zeros(n, int)), chip.sites[:1])
+    program = emit(network, schedule(network), mapping, chip, activity, {})
+    counters = count_events(program, activity)
+    n_steps = counters["synops"].shape[0]
+    each = weights(network, chip, activity, n_steps, "edp")[2]
+    assert each == chip.energy.message_in_pj + (multicast == "unicast") * chip.energy.message_out_pj
+    expected = energy_pj(counters, chip)["total"] - counters["messages_out"].sum() * each
+    assert fixed_pj(network, chip, activity, n_steps) == pytest.approx(expected, rel=1e-12)
+
+
+def test_floorline_uses_its_time_budget_and_gives_the_best_so_far(monkeypatch):
+    network, chip, activity = bursty()
+    start = time.monotonic()
+    longer = mapped(network, chip, activity, n_cores=6, time_budget_s=1.5)
+    assert 1.5 <= time.monotonic() - start < 10
+    search, calls = moves.search, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return search(*arguments)
+
+    monkeypatch.setattr(moves, "search", interrupted)
+    best = mapped(network, chip, activity, n_cores=6, time_budget_s=60)
+    with pytest.raises(KeyboardInterrupt):
+        mapped(network, chip, activity, n_cores=6)
+    both = [judged(network, chip, activity, cores, 6) for cores in (longer, best)]
+    assert both[0][cluster_state.TIME] <= both[1][cluster_state.TIME]
+    assert max(total[cluster_state.EXCESS] for total in both) == 0
+
+
+def test_a_seed_gives_one_partition_and_another_seed_another():
+    network, chip, activity = bursty()
+    first, again, other = (mapped(network, chip, activity, n_cores=6, seed=s) for s in (4, 4, 5))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_a_warning_says_where_floorline_gives_nothing_but_slices(monkeypatch):
+    network, chip, activity = bursty()
+    calm = [nw.compile(network, chip, options=Options(partitioner=p)) for p in ("floorline", "sequential")]
+    monkeypatch.setitem(PARTITIONERS, "floorline", sequential)
+    sliced = nw.compile(network, chip, options=Options(partitioner="floorline"))
+    warning = ("partitioner 'floorline' found nothing better within the limits of small than contiguous slices: cores "
+               "are cut as with partitioner='sequential'")  # fmt: skip
+    assert warning in sliced.manifest["warnings"]
+    assert not any(warning in program.manifest["warnings"] for program in calm)
+
+
+def test_energy_needs_a_chip_that_gives_energies():
+    network, chip, activity = bursty()
+    table = chip.to_dict()
+    del table["energy"]["synop_dense_pj"]
+    for objective in ("energy", "edp"):
+        with pytest.raises(OptionError) as error:
+            mapped(network, type(chip).from_dict(table), activity, optimise=objective)
+        assert str(error.value) == (
+            f"optimise='{objective}' needs the energy of every event, which small does not give; "
+            "use optimise='time' or 'traffic'"
+        )
+
+
+def test_units_are_halved_by_pixels_before_channels_and_fit_a_core():
+    network, chip = conv_net((2, 4, 4), channels=2, padding=1), small_chip()
+    whole = np.repeat([0, 1], [32, 3])
+    halves = split(network, whole, np.array([True, True]))
+    assert halves[:32].reshape(2, 4, 4).tolist() == [[[0] * 4, [0] * 4, [2] * 4, [2] * 4]] * 2
+    assert halves[32:].tolist() == [1, 1, 3]
+    pixels = fitting_units(network, chip, np.ones(35, int), 17)
+    assert np.bincount(pixels).max() <= 2
+    assert all(len(np.unique(pixels[i + np.array([0, 16])])) == 1 for i in range(16))
+    for n_axons, n_most in ((18, 8), (17, 4)):  # a quarter of the map reads 3 x 3 pixels of 2 channels
+        units = fitting_units(network, small_chip(core__max_in_axons=n_axons), np.ones(35, int), 1)
+        assert np.bincount(units[:32]).max() == n_most
+
+
+@pytest.mark.parametrize("optimise", ["time", "energy", "edp"])
+def test_as_many_cores_as_asked_for_hold_neurons_where_a_few_neurons_do_most(optimise):
+    network, chip = dense_net(4, 24, 44), small_chip(noc__columns=8, noc__rows=4, core__max_neurons=8)
+    counts = {name: np.zeros((4, network.node(name).n_neurons), np.int32) for name in network.offsets}
+    counts["fc1"][:, 3] = 1
+    counts["fc2"][:, :4] = 1
+    cores = floorline(network, chip, Activity(counts, 1), Options(optimise=optimise, n_cores=60))
+    assert len(np.unique(np.concatenate([*cores.values()]))) == 60

@@ -1,0 +1,82 @@
+"""The search for the narrowest widths: its order on made-up accuracies, and its figures on a small network."""
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.errors import ModelError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.options import Options
+from nwcompile.passes.quantize.bit_width_search import Tries, narrowest, search
+from nwcompile.sim import simulate
+from nwcompile.sim.float_difference import answers
+from tests.nets import FIXED, dense_net
+
+TINY = Chip.load("tiny")
+WEIGHTS = {"a": 100, "b": 100, "c": 500}
+
+
+def needing(**bits):
+    """An accuracy that is lost, by a tenth a bit, as soon as a layer has fewer than it needs."""
+    return lambda widths: 1 - 0.1 * sum(max(0, n - widths[name]) for name, n in bits.items())
+
+
+def test_search_finds_what_each_layer_needs():
+    tries = Tries(needing(a=3, b=6, c=1), 1.0)
+    assert search({"a": 8, "b": 8, "c": 8}, WEIGHTS, tries) == {"a": 3, "b": 6, "c": 1}
+    assert [widths for widths, _ in tries.made[:3]] == [dict.fromkeys("abc", n) for n in (7, 6, 5)]
+    assert len(tries.made) == len({tuple(widths.values()) for widths, _ in tries.made})
+
+
+def test_search_narrows_the_least_sensitive_layer_first_and_of_equals_the_largest():
+    tries = Tries(lambda w: 1 - 0.01 * (4 - w["a"]) - 0.02 * (4 - w["b"]) - 0.01 * (4 - w["c"]), 0.975)
+    assert search({"a": 4, "b": 4, "c": 4}, WEIGHTS, tries) == {"a": 4, "b": 4, "c": 2}
+    tries = Tries(lambda w: 1 - 0.02 * (4 - w["a"]) - 0.02 * (4 - w["b"]), 0.975)
+    assert search({"a": 4, "b": 4}, WEIGHTS, tries) == {"a": 4, "b": 3}
+
+
+def test_search_stops_at_one_bit():
+    assert search({"a": 3, "b": 1}, WEIGHTS, Tries(needing(a=0, b=0), 1.0)) == {"a": 1, "b": 1}
+
+
+def case(n_samples=40):
+    rng = np.random.default_rng(0)
+    spec = nw.NeuronSpec(threshold=1.0, beta=0.9)
+    network = nw.Network.from_arrays(
+        {"fc1": spec, "out": spec.replace(fires=False, reset="none")},
+        [nw.Dense("in", "fc1", rng.normal(0.1, 0.4, (12, 6))), nw.Dense("fc1", "out", rng.normal(0, 0.3, (3, 12)))],
+        {"in": 6},
+    )
+    x = (rng.random((n_samples, 8, 6)) < rng.random((n_samples, 1, 6))).astype(np.int8)
+    return network, x, answers(simulate(network, x))
+
+
+def test_narrowest_keeps_the_accuracy_that_the_compiled_program_has():
+    network, x, labels = case()
+    seen = []
+    found = narrowest(network, TINY, x[:10], x[10:], labels[10:], Options(), 0.2, lambda *made: seen.append(made))
+    assert found.accuracy_float == 1.0 and found.start == {"fc1": 8, "out": 8} and seen == found.tried
+    assert found.accuracy >= 0.8 and sum(found.found.values()) < 16 and found.n_weights == {"fc1": 72, "out": 36}
+    program = nw.compile(network, TINY, x[:10], Options(layer_bits=found.found))
+    run = simulate(program, x[10:], backend="cycle")
+    assert float(np.mean(answers(run) == labels[10:])) == found.accuracy
+
+
+def test_narrowest_begins_at_the_widths_that_were_chosen():
+    network, x, labels = case(20)
+    found = narrowest(network, TINY, x, x, labels, Options(bits=3, layer_bits={"out": 2}), 0.99)
+    assert found.start == {"fc1": 3, "out": 2} and found.found == {"fc1": 1, "out": 1}
+
+
+def test_narrowest_finds_nothing_where_the_start_is_too_narrow():
+    network, x, labels = case(20)
+    found = narrowest(network, TINY, x, x, (labels + 1) % 3, Options(bits=1), 0.0)
+    assert found.accuracy_float == 0.0 and found.found is not None
+    found = narrowest(network, TINY, x, x, labels, Options(bits=1), 0.0)
+    assert found.found is None and found.accuracy is None and found.accuracy_start < 1
+
+
+def test_narrowest_refuses_integers():
+    with pytest.raises(ModelError) as error:
+        narrowest(dense_net(4, 3, 2, spec=FIXED), TINY, None, np.ones((1, 2, 4)), [0], Options(), 0.1)
+    assert str(error.value) == "the network is in integers already; widths are searched for float networks"

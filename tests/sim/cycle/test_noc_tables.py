@@ -1,0 +1,27 @@
+"""The tables of the router kernels say what nwcompile.ir.noc.routing says."""
+
+import numpy as np
+import pytest
+
+from nwcompile.ir.noc.routing import HERE, ROUTINGS, channels, ports
+from nwcompile.kernels.noc.mesh import PORT_BITS
+from nwcompile.sim.cycle.noc_tables import routes
+from tests.chips import small_chip
+
+FAULTS = {"faults": ["1,0", "0,1-0,2"]}
+SHAPES = [(5, 4, 2, {"routing": routing}) for routing in (*ROUTINGS, "up-down")]
+SHAPES += [(4, 5, 1, {"topology": "torus", "virtual_channels": 2, "routing": routing}) for routing in ("xy", "yx")]
+SHAPES += [(1, 7, 3, {}), (6, 1, 1, {}), (4, 4, 2, {"routing": "up-down", **FAULTS})]
+
+
+@pytest.mark.parametrize(("columns", "rows", "per_router", "keys"), SHAPES)
+def test_routes_are_the_ports_and_channels_of_every_router_and_core(columns, rows, per_router, keys):
+    keys = {"columns": columns, "rows": rows, "cores_per_router": per_router, **keys}
+    chip = small_chip(**{f"noc__{key}": value for key, value in keys.items()})
+    table = routes(chip)
+    assert table.shape == (columns * rows, chip.n_cores) and table.dtype == np.uint8
+    home, own = np.divmod(np.arange(chip.n_cores), per_router)
+    for router in range(columns * rows):
+        port = ports(chip.grid, router, home)
+        wanted = np.where(port == HERE, HERE + own, port) | channels(chip.grid, router, home) << PORT_BITS
+        assert table[router].tolist() == wanted.tolist()

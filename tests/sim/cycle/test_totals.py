@@ -1,0 +1,125 @@
+"""`record="totals"`: the sums of the same run step by step, in memory that does not grow with the steps."""
+
+import os
+import tracemalloc
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nwcompile.cost.summary import summarise
+from nwcompile.errors import ModelError, OptionError
+from nwcompile.sim import simulate
+from nwcompile.sim.cycle import totals
+from tests.random_programs import inputs, programs
+from tests.report.programs import run_of, spikes_in, three_cores
+from tests.sim.cycle.test_profile import crowded
+
+SUMMED = ("stall_cycles", "done_cycles")
+EQUAL = ("link_peak", "link_mean", "latency_cycles", "latency_count", "latency_sum", "latency_max")
+
+
+def both(program, x, **more):
+    """The run step by step, and the one that keeps totals, their sums compared."""
+    whole = simulate(program, x, backend="cycle", record="all", profile=True, **more)
+    kept = simulate(program, x, backend="cycle", record="totals", profile=True, **more)
+    kept.verify()
+    assert kept.counters.keys() == whole.counters.keys()
+    for name, counts in whole.counters.items():
+        assert np.array_equal(kept.counters[name], counts.sum(0, keepdims=True)), name
+    assert np.array_equal(kept.link_flits, whole.link_flits.sum(0, keepdims=True))
+    for name, spikes in whole.spikes.items():
+        assert np.array_equal(kept.spikes[name], np.abs(spikes.astype(np.int64)).sum(1, keepdims=True))
+    for name, states in kept.states.items():
+        assert all(np.array_equal(states[s][:, 0], whole.states[name][s][:, -1]) for s in ("u", "v"))
+    assert kept.seconds == whole.seconds and kept.energy_pj == whole.energy_pj
+    for name in SUMMED:
+        assert np.array_equal(getattr(kept.profile, name), getattr(whole.profile, name).sum(0, keepdims=True))
+    assert all(np.array_equal(getattr(kept.profile, name), getattr(whole.profile, name)) for name in EQUAL)
+    return whole, kept
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 128])
+def test_totals_are_the_sums_of_the_steps_whatever_is_done_at_once(monkeypatch, chunk):
+    monkeypatch.setattr(totals, "CHUNK", chunk)
+    program, x = crowded()
+    whole, kept = both(program, x)
+    assert (kept.totals.n_steps, kept.totals.n_hardware_steps) == (12, 14)
+    alone = [simulate(program, x[b : b + 1], backend="cycle").step_cycles.max() for b in range(3)]
+    assert kept.totals.longest_cycles == max(alone)
+    slowest = whole.profile.path["total"].argmax()
+    assert {n: v.tolist() for n, v in kept.profile.path.items() if n != "link"} == {
+        n: [v[slowest]] for n, v in whole.profile.path.items() if n != "link"
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.sampled_from(["aligned", "hardware"]))
+def test_totals_of_any_program_are_the_sums_of_its_steps(data, window):
+    program = data.draw(programs())
+    x = data.draw(inputs(program))
+    chunk, totals.CHUNK = totals.CHUNK, 2
+    try:
+        both(program, x, window=window)
+    finally:
+        totals.CHUNK = chunk
+
+
+def test_totals_do_not_depend_on_threads(monkeypatch):
+    program, x = crowded()
+    runs = []
+    for n in (1, 2):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=n: set(range(n)))
+        runs.append(both(program, x)[1])
+    assert runs[0].totals == runs[1].totals and np.array_equal(runs[0].output, runs[1].output)
+
+
+def test_totals_take_no_more_memory_for_more_steps():
+    program, _ = crowded()
+    peaks = []
+    for steps in (200, 200, 20_000):  # the first run loads what is needed once
+        tracemalloc.start()
+        run = simulate(program, None, steps=steps, backend="cycle", record="totals", profile=True)
+        given_zeros = steps * 8 * 4  # silent input, which is never written
+        peaks.append(tracemalloc.get_traced_memory()[1] - given_zeros)
+        tracemalloc.stop()
+        assert run.totals.n_steps == steps
+    assert peaks[2] < 2 * peaks[1]  # the steps themselves would take 20 MB
+
+
+def test_totals_name_the_step_in_which_a_neuron_fires_too_often():
+    from nwcompile.sim.inputs import verify_counts
+    from tests.chips import small_chip
+    from tests.nets import FIXED, dense_net
+
+    spec = type(FIXED)(**{f.name: getattr(FIXED, f.name) for f in fields(FIXED)} | {"spikes": "multi"})
+    network = dense_net(2, 3, spec=spec)
+    spikes = {"fc1": np.array([[[0, 0, 0], [0, 9000, 0]]])}
+    with pytest.raises(ModelError) as e:
+        verify_counts(network, small_chip(), "repeat", spikes, 4, {"fc1": 127})
+    assert str(e.value).startswith("layer 'fc1' fires 9000 spikes at once (sample 4, step 128, neuron 1), but at most ")
+
+
+@pytest.mark.parametrize(
+    "more, text",
+    [
+        ({"backend": "reference"}, "record='totals' is of backend 'cycle' only, not 'reference'; use record='spikes'"),
+        ({"backend": "cycle", "flight_steps": 3, "profile": True},
+         "record='totals' keeps no steps, so there are no flits in flight to show; use record='spikes'"),
+    ],
+)  # fmt: skip
+def test_totals_that_cannot_be_are_refused(more, text):
+    with pytest.raises(OptionError) as e:
+        simulate(three_cores(), spikes_in(), record="totals", **more)
+    assert str(e.value) == text
+
+
+def test_totals_make_no_report():
+    program = three_cores()
+    with pytest.raises(ModelError) as e:
+        summarise(program, run_of(program, record="totals"))
+    assert str(e.value) == (
+        "the run keeps totals only, and a report shows steps; simulate with record='spikes' for one"
+    )

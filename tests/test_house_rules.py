@@ -1,0 +1,139 @@
+"""Rules of the house that a machine can check: how folders, structures, constants and names of the package are kept.
+
+`python -m tests.test_house_rules [PATH...]` lists every place that breaks one, for the files under PATH.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "nwcompile"
+ENGINE_ROOM = ("kernels", "passes", "sim")  # where structures stay small; nouns that mirror a file may be wide
+MOST_FILES = 20  # of a folder of code, its `__init__` not counted
+MOST_FIELDS = 12  # of a structure in the engine room
+MOST_BY_POSITION = 5  # fields of a structure that may be given without their names
+SAYS_NOTHING = {"found", "own", "each", "most"}  # names that do not say what they hold
+STRUCTURES = ("NamedTuple", "dataclass")
+
+
+def files(paths=(PACKAGE,)) -> list[Path]:
+    return sorted(f for path in paths for f in ([path] if path.suffix == ".py" else path.rglob("*.py")))
+
+
+def trees(paths=(PACKAGE,)) -> dict[Path, ast.Module]:
+    return {file: ast.parse(file.read_text()) for file in files(paths)}
+
+
+def is_structure(node: ast.AST) -> bool:
+    """Whether a class is a NamedTuple or a dataclass."""
+    if not isinstance(node, ast.ClassDef):
+        return False
+    makers = [ast.unparse(m).split("(")[0] for m in (*node.bases, *node.decorator_list)]
+    return any(maker.rpartition(".")[2] in STRUCTURES for maker in makers)
+
+
+def fields(node: ast.ClassDef) -> list[str]:
+    return [f.target.id for f in node.body if isinstance(f, ast.AnnAssign) and isinstance(f.target, ast.Name)]
+
+
+def crowded_folders() -> Iterator[str]:
+    for folder in sorted({file.parent for file in files()}):
+        n_files = len([f for f in folder.glob("*.py") if not f.name.startswith("__")])
+        if n_files > MOST_FILES:
+            yield f"{folder.relative_to(ROOT)}: {n_files} files"
+
+
+def folders_without_index() -> Iterator[str]:
+    for file in files():
+        if file.name == "__init__.py" and not ast.get_docstring(ast.parse(file.read_text())):
+            yield f"{file.relative_to(ROOT)}: no docstring that says what the folder holds"
+
+
+def wide_structures(paths=(PACKAGE,)) -> Iterator[str]:
+    for file, tree in trees(paths).items():
+        if PACKAGE in file.parents and file.relative_to(PACKAGE).parts[0] in ENGINE_ROOM:
+            for node in ast.walk(tree):
+                if is_structure(node) and len(fields(node)) > MOST_FIELDS:
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}: {node.name} has {len(fields(node))} fields"
+
+
+def structures_by_position(paths=(PACKAGE,)) -> Iterator[str]:
+    """Structures of more than MOST_BY_POSITION fields that are built by position, or unpacked into arguments."""
+    wide = {n.name for t in trees().values() for n in ast.walk(t) if is_structure(n) and len(fields(n)) > 5}
+    for file, tree in trees(paths).items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in wide:
+                by_position = len(node.args) + 9 * any(isinstance(a, ast.Starred) for a in node.args)
+                if by_position > MOST_BY_POSITION:
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node.func)} is built by position"
+
+
+def argument_packs(paths=(PACKAGE,)) -> Iterator[str]:
+    """`*search[1:5]`: the order of a structure's fields used as an interface."""
+    for file, tree in trees(paths).items():
+        for node in ast.walk(tree):
+            is_pack = isinstance(node, ast.Starred) and isinstance(node.value, ast.Subscript)
+            if is_pack and isinstance(node.value.slice, ast.Slice) and isinstance(node.value.value, ast.Name):
+                yield f"{file.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+
+
+def one_letter_structures(paths=(PACKAGE,)) -> Iterator[str]:
+    """Parameters of one letter whose fields are read: structures have names."""
+    for file, tree in trees(paths).items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            letters = {a.arg for a in arguments if len(a.arg) == 1}
+            read = {n.value.id for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+                    and n.attr not in NUMPY}  # fmt: skip
+            for letter in sorted(letters & read):
+                yield f"{file.relative_to(ROOT)}:{node.lineno}: {node.name}({letter})"
+
+
+NUMPY = {"shape", "dtype", "size", "ndim", "T", "any", "all", "sum", "max", "min", "astype", "reshape", "copy", "to",
+         "mean", "ravel", "tolist", "real", "imag", "device", "data", "detach", "clone", "new_zeros", "flatten",
+         "fill", "item", "contiguous", "requires_grad", "transpose", "swapaxes", "view", "is_integer", "clip",
+         "abs", "square", "dim", "expand", "unsqueeze", "squeeze", "stride", "element_size", "numel", "argmax",
+         "permute", "new_empty", "grad", "sort", "cumsum", "split", "args", "name"}  # fmt: skip
+
+
+def packed_constants(paths=(PACKAGE,)) -> Iterator[str]:
+    """`A, B = 1, 2` at the top of a file: one constant a line, so that its comment can say why it has this value."""
+    for file, tree in trees(paths).items():
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+                names = [ast.unparse(n) for n in node.targets[0].elts]
+                is_numbering = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "range"
+                if all(n.strip("_").isupper() for n in names) and not is_numbering:
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}: {', '.join(names)}"
+
+
+def names_that_say_nothing(paths=(PACKAGE,)) -> Iterator[str]:
+    for file, tree in trees(paths).items():
+        for node in ast.walk(tree):
+            is_store = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            name = node.id if is_store else node.arg if isinstance(node, ast.arg) else None
+            if name in SAYS_NOTHING:
+                yield f"{file.relative_to(ROOT)}:{node.lineno}: {name}"
+
+
+OF_FOLDERS = [crowded_folders, folders_without_index]
+OF_FILES = [wide_structures, structures_by_position, argument_packs, one_letter_structures, packed_constants,
+            names_that_say_nothing]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", [*OF_FOLDERS, *OF_FILES], ids=lambda rule: rule.__name__)
+def test_house_rule_is_kept(rule):
+    assert list(rule()) == []
+
+
+if __name__ == "__main__":
+    PATHS = [Path(p).resolve() for p in sys.argv[1:]] or [PACKAGE]
+    for RULE in OF_FILES:
+        BROKEN = list(RULE(PATHS))
+        print(f"{RULE.__name__}: {len(BROKEN)}", *BROKEN, sep="\n  ")
