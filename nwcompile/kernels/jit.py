@@ -68,5 +68,9 @@ def compiled(**options) -> Callable:
     return decorate
 
 
-kernel = compiled(nogil=True, _nrt=False)
-inlined = compiled(nogil=True, _nrt=False, forceinline=True)  # a call copies every array of a NamedTuple
+kernel = compiled(nogil=True, _nrt=False, no_cfunc_wrapper=True)
+# Only other kernels call these two. The wrappers by which Python would call them unpack every array of every structure;
+# leaving them out saves a third of the time to compile.
+subkernel = compiled(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# A call copies every array of a NamedTuple, so what runs for every flit is inlined.
+inlined = compiled(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)

@@ -195,7 +195,7 @@ def below(state, n):
     return np.int64(random_bits(state) % np.uint64(n))
 
 
-@inlined
+@kernel
 def cost(total, weight):
     """What the search makes small, float64: a + b T + c M + d R + e A + h M / U times f + g T.
 

@@ -8,7 +8,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
 from nwcompile.kernels.cores.neuron import RULE, Neurons, States
-from nwcompile.kernels.cores.synapse import CONV, DENSE, SPARSE, Members, Synapses
+from nwcompile.kernels.cores.synapse import CONNECTION, CONV, DENSE, SPARSE, Drive, Members, Synapses
 from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
 
 LARGEST_WEIGHT = (1 << 31) - 1
@@ -45,6 +45,11 @@ def scratch(n: int) -> States:
     return States(np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, LONG_AGO))
 
 
+def drive(n_slots: int, n_sources: int) -> Drive:
+    """No synaptic sums on their way."""
+    return Drive(np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8))
+
+
 def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synapses:
     """All connections of an effective network, with `delays[i]` in the steps the caller counts.
 
@@ -54,34 +59,29 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
     index = {name: i for i, name in enumerate(names)}
     sizes = [network.node(name).n_neurons for name in names]
     leaving = [[i for i, c in enumerate(network.connections) if c.source == name] for name in names]
-    kinds, weights, rows, posts = [], [], [], []
-    weight_first, row_first, geometry = [], [], []
-    n_weights = n_rows = n_posts = 0
-    for c in network.connections:
+    table = np.zeros(len(network.connections), CONNECTION)
+    weights, rows, posts = [], [], []
+    n_weights = n_rows = n_posts = n_places = 0
+    for entry, c, delay in zip(table, network.connections, delays, strict=True):
         cores = None if mapping is None else mapping.core_of[c.target]
         kind, weight, row, post = _connection(network, c, cores)
-        weight_first.append(n_weights)
-        row_first.append(n_rows)
+        entry["kind"], entry["target"], entry["delay"] = kind, index[c.target], delay
+        entry["weight_first"], entry["row_first"], entry["place_first"] = n_weights, n_rows, n_places
         rows.append(row + n_posts)
-        n_weights, n_rows, n_posts = n_weights + len(weight), n_rows + len(row), n_posts + len(post)
-        kinds.append(kind)
         weights.append(weight)
         posts.append(post)
-        geometry.append(conv_geometry(c, network.node(c.source).shape) if kind == CONV else np.zeros(16, np.int64))
+        n_weights, n_rows, n_posts = n_weights + len(weight), n_rows + len(row), n_posts + len(post)
+        if kind == CONV:
+            n_places += _set_geometry(entry, c, network.node(c.source).shape) + 1
     return Synapses(
-        np.repeat(np.arange(len(names), dtype=np.int32), sizes),
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        np.concatenate([[0], np.cumsum([len(e) for e in leaving])]).astype(np.int64),
-        np.array([e for edges in leaving for e in edges], np.int64),
-        np.array(kinds, np.int8),
-        np.array([index[c.target] for c in network.connections], np.int32),
-        np.array(delays, np.int64),
-        np.array(weight_first, np.int64),
-        np.array(row_first, np.int64),
-        np.array(geometry, np.int64).reshape(-1, 16),
-        _joined(rows, np.int64),
-        _joined(posts, np.int32),
-        _joined(weights, np.int32),
+        node_of=np.repeat(np.arange(len(names), dtype=np.int32), sizes),
+        node_first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        fan_out=np.concatenate([[0], np.cumsum([len(e) for e in leaving])]).astype(np.int64),
+        leaving=np.array([e for edges in leaving for e in edges], np.int64),
+        connection=table,
+        row=_joined(rows, np.int64),
+        post=_joined(posts, np.int32),
+        weight=_joined(weights, np.int32),
     )
 
 
@@ -113,12 +113,15 @@ def csr(c, n_source: int, cores: np.ndarray | None = None) -> tuple[np.ndarray, 
     return row, np.asarray(c.post)[order].astype(np.int32), order
 
 
-def conv_geometry(c: Conv2d, source_shape) -> np.ndarray:
-    """int64[16]: C H W, Co Ho Wo, inputs and outputs per group, kernel, stride, padding, dilation (rows, columns)."""
-    (channels, height, width), out = c.geometry(source_shape)
-    co, per_in, kh, kw = np.shape(c.weight)
-    row = [channels, height, width, out[0], *out[1:], per_in, co // c.groups, kh, kw]
-    return np.array([*row, *pair(c.stride), *pair(c.padding), *pair(c.dilation)], np.int64)
+def _set_geometry(entry: np.void, c: Conv2d, source_shape) -> int:
+    """Fill in the fields of a CONNECTION that tell a convolution's shape; returns the places of its output map."""
+    (_, entry["height"], entry["width"]), out = c.geometry(source_shape)
+    _, entry["group_in"], entry["kernel_height"], entry["kernel_width"] = np.shape(c.weight)
+    entry["channels_out"], entry["out_height"], entry["out_width"] = out
+    entry["group_out"] = len(c.weight) // c.groups
+    for name in ("stride", "padding", "dilation"):
+        entry[f"{name}_y"], entry[f"{name}_x"] = pair(getattr(c, name))
+    return int(out[1] * out[2])
 
 
 def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
@@ -132,17 +135,24 @@ def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
         parts.append(np.argsort(cores, kind="stable").astype(np.int32))
         counts.append(np.bincount(cores, minlength=mapping.n_cores))
     offset = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-    first, place, cell_core, cell_first, channel = _cells(network, mapping)
-    return Members(offset, _joined(parts, np.int32), core_of.astype(np.int32), first, place, cell_core, cell_first,
-                   channel, mapping.n_cores)  # fmt: skip
+    place, cell_core, cell_first, channel = _cells(network, mapping)
+    return Members(
+        offset=offset,
+        neuron=_joined(parts, np.int32),
+        core_of=core_of.astype(np.int32),
+        place=place,
+        cell_core=cell_core,
+        cell_first=cell_first,
+        channel=channel,
+        n_cores=mapping.n_cores,
+    )
 
 
 def _cells(network: Network, mapping: Mapping) -> tuple[np.ndarray, ...]:
     """The fields of `Members` about cells, all convolutions one after the other."""
-    first, places, cores, starts, channels = [], [], [], [], []
-    n_places = n_cells = n_channels = 0
+    places, cores, starts, channels = [], [], [], []
+    n_cells = n_channels = 0
     for c in network.connections:
-        first.append(n_places)
         if not isinstance(c, Conv2d):
             continue
         _, (co, rows, columns) = c.geometry(network.node(c.source).shape)
@@ -155,17 +165,12 @@ def _cells(network: Network, mapping: Mapping) -> tuple[np.ndarray, ...]:
         cores.append(core[begins])
         starts.append(n_channels + np.flatnonzero(begins))
         channels.append(order.reshape(-1))
-        n_places += len(core) + 1
         n_cells += int(per_place.sum())
         n_channels += order.size
     starts.append(np.array([n_channels]))
-    return (np.array(first, np.int64), _joined(places, np.int64), _joined(cores, np.int32),
-            _joined(starts, np.int64), _joined(channels, np.int32))  # fmt: skip
-
-
-def _no_members() -> Members:
-    whole, short = np.zeros(1, np.int64), np.zeros(0, np.int32)
-    return Members(whole, short, short, whole, whole, short, whole, short, 0)
-
-
-NO_MEMBERS = _no_members()  # without a mapping
+    return (
+        _joined(places, np.int64),
+        _joined(cores, np.int32),
+        _joined(starts, np.int64),
+        _joined(channels, np.int32),
+    )
