@@ -78,9 +78,9 @@ def _write(answer: dict, arrays: list[np.ndarray]) -> None:
 
 
 def _limit(seconds: int, n_bytes: int) -> None:
-    for kind, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, n_bytes)):
+    for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, n_bytes)):
         with contextlib.suppress(ValueError, OSError):  # a lower limit stands already
-            resource.setrlimit(kind, (most, most))
+            resource.setrlimit(kind, (limit, limit))
 
 
 def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:

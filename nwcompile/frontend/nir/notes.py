@@ -42,8 +42,10 @@ def noted(metadata: Mapping, parameters: Mapping[str, object]) -> dict[str, obje
     return fields
 
 
-def _same(a: np.ndarray, b) -> bool:
-    return isinstance(b, np.ndarray) and (a.dtype.str, a.shape) == (b.dtype.str, b.shape) and a.tobytes() == b.tobytes()
+def _same(array: np.ndarray, other) -> bool:
+    if not isinstance(other, np.ndarray) or (array.dtype.str, array.shape) != (other.dtype.str, other.shape):
+        return False
+    return array.tobytes() == other.tobytes()
 
 
 def written(value):

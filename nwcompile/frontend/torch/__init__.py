@@ -53,18 +53,20 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     if relu is not None and not isinstance(relu, NeuronSpec):
         raise ModelError(f"relu={relu!r} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
     verify_finite(module)
-    found: list[tuple[Network, Recording]] = []
+    imports: list[tuple[Network, Recording]] = []
     refused: list[ModelError] = []
     failed: list[RunFailed] = []
     for lead in _leads(module, layout):
         try:
-            found.append(_import(module, x, lead, relu))
+            imports.append(_import(module, x, lead, relu))
         except ModelError as e:
             refused.append(e)
         except RunFailed as e:
             failed.append(e)
-    if found:  # a module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back
-        network, recording = max(found, key=lambda pair: _n_late(pair[0]))
+    if (
+        imports
+    ):  # a module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back
+        network, recording = max(imports, key=lambda pair: _n_late(pair[0]))
         if relu is None:
             compare_spikes(network, _repeated(x, recording.n_steps) if layout == "B" else x, recording.spikes)
         return network
@@ -149,9 +151,8 @@ def _n_late(network: Network) -> int:
 @contextmanager
 def _restored(module: torch.nn.Module):
     """Eval mode and cleared state inside; modes and attributes as they were, and cleared state, afterwards."""
-    own = vars(torch.nn.Module()).keys() - {"training", "_buffers"}
-    before = [(m, {k: (v, copy(v) if isinstance(v, list | dict) else v) for k, v in vars(m).items() if k not in own})
-              for m in module.modules()]  # fmt: skip
+    of_every_module = vars(torch.nn.Module()).keys() - {"training", "_buffers"}
+    before = [(m, _attributes(m, of_every_module)) for m in module.modules()]
     module.eval()
     _clear(module)
     for m in module.modules():
@@ -160,7 +161,7 @@ def _restored(module: torch.nn.Module):
         yield
     finally:
         for m, attributes in before:
-            for name in vars(m).keys() - own - attributes.keys():
+            for name in vars(m).keys() - of_every_module - attributes.keys():
                 del m.__dict__[name]
             for name, (value, content) in attributes.items():
                 if isinstance(value, list):
@@ -170,6 +171,12 @@ def _restored(module: torch.nn.Module):
                     value.update(content)
                 m.__dict__[name] = value
         prepare_net(module)
+
+
+def _attributes(module: torch.nn.Module, without: set[str]) -> dict[str, tuple]:
+    """The attributes of a module but those of these names, with copies of what lists and dicts hold."""
+    kept = {name: value for name, value in vars(module).items() if name not in without}
+    return {name: (value, copy(value) if isinstance(value, list | dict) else value) for name, value in kept.items()}
 
 
 def _clear(module: torch.nn.Module) -> None:

@@ -76,8 +76,9 @@ class Builder:
             for k, source in enumerate(symbol.sources):
                 name, delay = self._node(source, shift - symbol.shift, layer)
                 post = np.flatnonzero(symbol.which == k)
+                pre = symbol.index[post]
                 weight = np.ones(len(post), np.float32)
-                self.connections.append(Sparse(name, target, symbol.index[post], post, weight, delay))
+                self.connections.append(Sparse(name, target, pre=pre, post=post, weight=weight, delay=delay))
         elif isinstance(symbol, Applied) and (symbol.operation.reshapes or symbol.shape == shape):
             self.reached.add(symbol)
             self.connections.append(self._connection(symbol, target, shift, layer))

@@ -74,7 +74,14 @@ def array(tensor: torch.Tensor | None) -> np.ndarray | None:
 
 
 def _operation(module, path, connect, reshapes, has_weight, has_bias) -> Operation:
-    return Operation(path, type(module).__name__, connect, reshapes, has_weight, has_bias)
+    return Operation(
+        path=path,
+        kind=type(module).__name__,
+        connect=connect,
+        reshapes=reshapes,
+        has_weight=has_weight,
+        has_bias=has_bias,
+    )
 
 
 def _dense(module, path, _shape) -> Operation:
@@ -139,7 +146,7 @@ def _windowed(module, path, n_channels: int, windows: np.ndarray, weights: np.nd
     pre, post = ((channel * size + at).ravel() for size, at in zip(windows.shape[::-1], (pre, post), strict=True))
 
     def connect(source, target, delay, _source_shape):
-        return Sparse(source, target, pre, post, weight, delay)
+        return Sparse(source, target, pre=pre, post=post, weight=weight, delay=delay)
 
     return _operation(module, path, connect, False, False, False)
 
@@ -196,7 +203,7 @@ def _pool(module, path, kind) -> Operation:
     stride = kernel if module.stride is None else pair(module.stride)
 
     def connect(source, target, delay, _shape):
-        return Pool2d(source, target, kernel, stride, padding, kind, delay)
+        return Pool2d(source, target, kernel=kernel, stride=stride, padding=padding, kind=kind, delay=delay)
 
     return _operation(module, path, connect, False, False, False)
 
@@ -217,7 +224,8 @@ def affine(path: str, kind: str, scale, shift, has_weight: bool = False) -> Oper
     def connect(source, target, delay, _shape):
         return Scale(source, target, scale, shift, delay)
 
-    return Operation(path, kind, connect, False, has_weight, bool(np.any(shift)))
+    has_bias = bool(np.any(shift))
+    return Operation(path=path, kind=kind, connect=connect, reshapes=False, has_weight=has_weight, has_bias=has_bias)
 
 
 MAKERS = {

@@ -75,7 +75,14 @@ class Recorder(Tracker):
                 self.module(x)
         spikes = {name: torch.cat(given, 1) for name, given in self.spikes.items()}
         return Recording(
-            whole, last + 1, self.calls, self.kinds, self.applied, self.refused_feeds, self.unknown, spikes
+            input=whole,
+            n_steps=last + 1,
+            calls=self.calls,
+            kinds=self.kinds,
+            applied=self.applied,
+            refused=self.refused_feeds,
+            unknown=self.unknown,
+            spikes=spikes,
         )
 
     def _whole(self) -> torch.Tensor:
@@ -200,9 +207,9 @@ class Recorder(Tracker):
                 return f"is given a state in step {time} that is not zero and not its own; start from zeros"
             if isinstance(symbol, Constant) and time > 0:
                 return f"starts from zeros again in step {time}; give it the state that it returned a step before"
-            own = isinstance(symbol, State) and (symbol.layer, symbol.time) == (name, time - 1)
-            own |= isinstance(symbol, Source) and (symbol.name, symbol.time) == (name, time - 1)
-            if not own and not isinstance(symbol, Constant):
+            is_the_last_state = isinstance(symbol, State) and (symbol.layer, symbol.time) == (name, time - 1)
+            is_the_last_state |= isinstance(symbol, Source) and (symbol.name, symbol.time) == (name, time - 1)
+            if not is_the_last_state and not isinstance(symbol, Constant):
                 return f"is given a state in step {time} that is not the one it returned a step before"
         if not states and not kind.keeps_state and time > 0:
             return f"is called without its state in step {time}, so it starts again; give it the state that it returned"

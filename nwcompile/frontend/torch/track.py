@@ -186,8 +186,8 @@ class Tracker(TorchFunctionMode):
         def operand(tensor: torch.Tensor) -> Tracked | None:
             return self.known(tensor) if id(tensor) in self.tracked or tensor.is_floating_point() else None
 
-        found = follow(func, args, kwargs, operand, self.extent)
-        for tensor, known in zip(tensors_in(result), found, strict=True):
+        followed = follow(func, args, kwargs, operand, self.extent)
+        for tensor, known in zip(tensors_in(result), followed, strict=True):
             if known is None:
                 self.refuse(tensor, reason)
             else:

@@ -40,7 +40,9 @@ from nwcompile.kernels.layers.simd import (
 from nwcompile.kernels.layers.simd_code import LINE_BYTES, PIECE
 from nwcompile.kernels.layers.surrogate import slope_at
 
-RESET_SUBTRACTION, RESET_ZERO, RESET_NONE = 0, 1, 2
+RESET_SUBTRACTION = 0
+RESET_ZERO = 1
+RESET_NONE = 2
 AHEAD = 8
 ROW = 2048
 SHORT_ROW = 128
@@ -90,9 +92,9 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
             t1 = min(t0 + ahead, n_steps)
             for b in range(b0, b1):
                 for c in range(first, end, LANES):
-                    left, own = end - c, (b - b0) * width + c - first
+                    left, at_v = end - c, (b - b0) * width + c - first
                     decay, limit = load(beta, c, left), load(threshold, c, left)
-                    v, words = load(v_rows, own, LANES), no_bits(zero)
+                    v, words = load(v_rows, at_v, LANES), no_bits(zero)
                     for t in range(t0, t1):
                         v = decay * v + load(current, b * strides[0] + t * strides[1] + c, left)
                         fired = v >= limit
@@ -104,7 +106,7 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
                         if keep:
                             store_large(mem, (b * n_steps + t) * n + c, left, v, past)
                     store_words(spikes, (b * n_words + t0 // per_word) * n + c, left, words, t0)
-                    store(v_rows, own, LANES, v)
+                    store(v_rows, at_v, LANES, v)
         for b in range(b0, b1):
             for c in range(first, end, LANES):
                 store(last, b * n + c, end - c, load(v_rows, (b - b0) * width + c - first, LANES))

@@ -97,7 +97,7 @@ def recurrent_backward(
         returned[: (b1 - b0) * n] = carried[fired_first : fired_first + (b1 - b0) * n]
         for t in range(n_steps - 1, -1, -1):
             for b in range(b0, b1):
-                v_at, before, own = b * n, (b * n_steps + t - 1) * n, (b - b0) * n
+                v_at, before, at_sample = b * n, (b * n_steps + t - 1) * n, (b - b0) * n
                 if t > 0:
                     weighted_rows(spikes, before, weight, n, zero, active, received)
                 else:
@@ -110,7 +110,7 @@ def recurrent_backward(
                     v = decay * mem_before + i
                     h_at = b * strides[2] + t * strides[3] + c * strides[4]
                     g_at = b * strides[5] + t * strides[6] + c * strides[7]
-                    h = load_every(grad_spikes, h_at, left, strides[4]) + load(returned, own + c, left)
+                    h = load_every(grad_spikes, h_at, left, strides[4]) + load(returned, at_sample + c, left)
                     g = load_every(grad_mem, g_at, left, strides[7]) + load(carried, v_at + c, left)
                     steep = slope_at(surrogate, v - limit, slope, one)
                     dv, dth = before_spike(g, h, v, v >= limit, limit, steep, reset, floor, detach, zero)

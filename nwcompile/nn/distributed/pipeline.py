@@ -114,11 +114,11 @@ class TimePipeline:
         prepare_net(self.net)
         return -(-x.shape[1] // length), length
 
-    def _agree(self, own: dict) -> None:
+    def _agree(self, settings: dict) -> None:
         """Raises OptionError unless all processes have come with the same; the engine would mix up what they send."""
-        of_rank = [own] * self.n_ranks
+        of_rank = [settings] * self.n_ranks
         with self._bounded():
-            dist.all_gather_object(of_rank, own, self._group)
+            dist.all_gather_object(of_rank, settings, self._group)
         for rank, other in enumerate(of_rank):
             for name, value in of_rank[0].items():
                 if other[name] != value:
@@ -127,14 +127,14 @@ class TimePipeline:
                         differ = "other layers than process 0"
                     raise OptionError(f"pipeline: process {rank} has come with {differ}; give all the same")
 
-    def _given(self, x: torch.Tensor, n_chunks: int, length: int) -> tuple[torch.Tensor, ...]:
+    def _given(self, sequences: torch.Tensor, n_chunks: int, length: int) -> tuple[torch.Tensor, ...]:
         """What the engine is given: it cuts the first axis into chunks, so they go one below the other there."""
         if not self.is_first:
             return ()
-        rest = n_chunks * length - x.shape[1]
+        rest = n_chunks * length - sequences.shape[1]
         if rest:
-            x = torch.cat([x, x.new_zeros(len(x), rest, *x.shape[2:])], 1)
-        return (x.unflatten(1, (n_chunks, length)).transpose(0, 1).flatten(0, 1),)
+            sequences = torch.cat([sequences, sequences.new_zeros(len(sequences), rest, *sequences.shape[2:])], 1)
+        return (sequences.unflatten(1, (n_chunks, length)).transpose(0, 1).flatten(0, 1),)
 
     def _schedule(self, x: torch.Tensor, n_chunks: int, length: int, trains: bool) -> ScheduleLoopedBFS:
         """The engine for sequences of such a shape; what passes between processes then is known to all."""

@@ -179,5 +179,15 @@ def finish(model: Network | Program, backend, device, window, spikes, states, in
     outputs = {n: spikes[n] if network.node(n).neuron.fires else states[n]["v"] for n in network.outputs}
     output = next(iter(outputs.values())) if len(outputs) == 1 else outputs
     activity = Activity.from_spikes({**inputs, **spikes}, repeats)
-    n_samples = len(next(iter(spikes.values())))
-    return Run(backend, device, window, n_samples, spikes, states, output, counters, activity=activity, **measured)
+    return Run(
+        backend=backend,
+        device=device,
+        window=window,
+        n_samples=len(next(iter(spikes.values()))),
+        spikes=spikes,
+        states=states,
+        output=output,
+        counters=counters,
+        activity=activity,
+        **measured,
+    )

@@ -25,8 +25,8 @@ def kind_of(module: torch.nn.Module) -> Kind | None:
     for cls in type(module).__mro__:
         kind = KINDS.get((cls.__module__.partition(".")[0], cls.__name__))
         if kind is not None:
-            own = (getattr(type(module), name, None) is getattr(cls, name, None) for name in kind.decided_by)
-            return kind if all(own) else None
+            is_unchanged = (getattr(type(module), name, None) is getattr(cls, name, None) for name in kind.decided_by)
+            return kind if all(is_unchanged) else None
     return None
 
 

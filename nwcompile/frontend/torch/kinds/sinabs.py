@@ -70,9 +70,9 @@ def _verify_spikes(module, layer) -> None:
     name = _spike_fn(module)
     if name not in ("SingleSpike", "MultiSpike", "MaxSpike"):
         raise refused(module, layer, f"spike_fn {name} is not supported; use sinabs' SingleSpike or MultiSpike")
-    most = module.spike_fn.max_num_spikes_per_bin if name == "MaxSpike" else None
-    if most not in (None, 1):
-        text = f"MaxSpike({most}) cuts off what fires more, which is not supported; use SingleSpike or MultiSpike"
+    limit = module.spike_fn.max_num_spikes_per_bin if name == "MaxSpike" else None
+    if limit not in (None, 1):
+        text = f"MaxSpike({limit}) cuts off what fires more, which is not supported; use SingleSpike or MultiSpike"
         raise refused(module, layer, text)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from nwcompile.ir.network import Network
 from nwcompile.sim.sequence.cuda.loop import loop_of
-from nwcompile.sim.sequence.cuda.neurons import Neurons, Scan
+from nwcompile.sim.sequence.cuda.neurons import GpuNeurons, Scan
 from nwcompile.sim.sequence.cuda.product import INT32, INT64, Way, verify_sum
 from nwcompile.sim.sequence.cuda.synapses import synapses
 
@@ -47,15 +47,15 @@ class Inference:
 
     def __init__(self, network: Network, groups: list[list[str]], delays, device: torch.device):
         self.names, self.groups, self.device = network.layers, groups, device
-        self.neurons = {name: Neurons(network.node(name), device) for name in network.layers}
+        self.neurons = {name: GpuNeurons(network.node(name), device) for name in network.layers}
         self.into = {name: [] for name in network.layers}
         for c, delay in zip(network.connections, delays, strict=True):
-            found = synapses(c, network.node(c.source), network.node(c.target), device)
-            self.into[c.target].append((c.source, int(delay), found))
+            into = synapses(c, network.node(c.source), network.node(c.target), device)
+            self.into[c.target].append((c.source, int(delay), into))
         self.loops = {}
         for name, *others in groups:
-            own = [e for e in zip(network.connections, delays, strict=True) if e[0].source == e[0].target == name]
-            self.loops[name] = loop_of(network.node(name), own, device) if own and not others else None
+            own_loops = [e for e in zip(network.connections, delays, strict=True) if e[0].source == e[0].target == name]
+            self.loops[name] = loop_of(network.node(name), own_loops, device) if own_loops and not others else None
 
     def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
         """Fill the chunk's part of the NumPy arrays of all layers, from those of its inputs."""
@@ -91,7 +91,7 @@ class Inference:
     def _run_group(self, names, shape, sources: dict, ranges: dict, keep_states, counts, done: Recorded) -> None:
         ranges |= {name: self.neurons[name].range for name in names}
         edges = {name: [Edge(s, d, syn, syn.way(*ranges[s])) for s, d, syn in self.into[name]] for name in names}
-        inner = {name: [e for e in found if e.source in names] for name, found in edges.items()}
+        inner = {name: [e for e in into if e.source in names] for name, into in edges.items()}
         drives, scans = {}, {}
         for name in names:
             neurons = self.neurons[name]

@@ -15,25 +15,26 @@ from nwcompile.ir.network import Node
 from nwcompile.kernels.gpu.sparse_sums import gather
 from nwcompile.sim.sequence.cuda.product import INT32, INT64, Product, Way, verify_sum
 
-PATCH_BYTES = 1 << 28  # of a convolution's unfolded input
-GATHER_ROWS, GATHER_TARGETS = 16, 64  # of a program
+PATCH_BYTES = 1 << 28  # A convolution's unfolded input takes at most so much memory at a time.
+GATHER_ROWS = 16  # A program of the gather kernel adds up so many rows of input, with sums in registers.
+GATHER_TARGETS = 64  # A program of the gather kernel serves so many target neurons.
 
 
-def synapses(c: Connection, source: Node, target: Node, device: torch.device):
+def synapses(connection: Connection, source: Node, target: Node, device: torch.device):
     """The connection on the device."""
-    name = f"connection {c.source!r} -> {c.target!r}"
-    if isinstance(c, Dense):
-        return DenseSynapses(c, device, name)
-    if isinstance(c, Conv2d):
-        return ConvSynapses(c, source, device, name)
-    return SparseSynapses(c, target.n_neurons, device, name)
+    name = f"connection {connection.source!r} -> {connection.target!r}"
+    if isinstance(connection, Dense):
+        return DenseSynapses(connection, device, name)
+    if isinstance(connection, Conv2d):
+        return ConvSynapses(connection, source, device, name)
+    return SparseSynapses(connection, target.n_neurons, device, name)
 
 
 class DenseSynapses:
     """One matrix product. Every spike is an event at all targets."""
 
-    def __init__(self, c: Dense, device: torch.device, name: str):
-        self.product = Product(np.asarray(c.weight)[None], device, name)
+    def __init__(self, connection: Dense, device: torch.device, name: str):
+        self.product = Product(np.asarray(connection.weight)[None], device, name)
         self.way, self.row_sum = self.product.way, self.product.row_sum
 
     def sums(self, rows: torch.Tensor, way: Way) -> torch.Tensor:
@@ -46,11 +47,13 @@ class DenseSynapses:
 class ConvSynapses:
     """A convolution as products of its unfolded input, so many images at a time as PATCH_BYTES hold."""
 
-    def __init__(self, c: Conv2d, source: Node, device: torch.device, name: str):
-        self.c, self.source_shape = c, tuple(c.source_shape or source.shape)
-        weight = np.asarray(c.weight)
+    def __init__(self, connection: Conv2d, source: Node, device: torch.device, name: str):
+        self.c, self.source_shape = connection, tuple(connection.source_shape or source.shape)
+        weight = np.asarray(connection.weight)
         self.n_channels, self.kernel = len(weight), weight.shape[2:]
-        self.product = Product(weight.reshape(c.groups, self.n_channels // c.groups, -1), device, name)
+        self.product = Product(
+            weight.reshape(connection.groups, self.n_channels // connection.groups, -1), device, name
+        )
         self.way, self.row_sum = self.product.way, self.product.row_sum
 
     def sums(self, rows: torch.Tensor, way: Way) -> torch.Tensor:
@@ -85,9 +88,11 @@ class ConvSynapses:
 class SparseSynapses:
     """A list of synapses, gathered target by target. A stored zero is an event too."""
 
-    def __init__(self, c: Connection, n_target: int, device: torch.device, name: str):
+    def __init__(self, connection: Connection, n_target: int, device: torch.device, name: str):
         self.n_target, self.name = n_target, name
-        pre, post, weight = (np.asarray(a).astype(np.int64) for a in (c.pre, c.post, c.weight))
+        pre, post, weight = (
+            np.asarray(a).astype(np.int64) for a in (connection.pre, connection.post, connection.weight)
+        )
         order = np.argsort(post, kind="stable")
         row = np.concatenate([[0], np.cumsum(np.bincount(post, minlength=n_target))])
         total = np.zeros(n_target, np.int64)
