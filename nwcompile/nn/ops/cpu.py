@@ -19,6 +19,7 @@ from nwcompile.kernels.layers.recurrent import recurrent_backward, recurrent_for
 from nwcompile.kernels.layers.simd import LANES, WORD_BITS, width_of
 from nwcompile.kernels.layers.spike_matmul import GROUP, MOST_LOOKED_UP, spike_matmul_narrow
 from nwcompile.kernels.layers.spike_matmul import spike_matmul as spike_matmul_wide
+from nwcompile.kernels.layers.surrogate import NAMES as SURROGATE_NAMES
 from nwcompile.nn.ops.buffers import new
 from nwcompile.nn.ops.threads import Block, blocks, ranges, run_on_threads
 
@@ -78,7 +79,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     carried, carried_out = new(state.shape, x.dtype)
     carried_out[:] = 0 if grads[2] is None else _flat(grads[2])
     reset, floor, detach, surrogate, slope = rule
-    form = RESETS[reset], int(floor), int(detach), surrogate.NAMES.index(surrogate)
+    form = RESETS[reset], int(floor), int(detach), SURROGATE_NAMES.index(surrogate)
     strides = x_sample, x_step, *h_at, *g_at
     neurons = _flat(beta), _flat(threshold), form, x.dtype.type(slope)
     out = grad_out, carried_out

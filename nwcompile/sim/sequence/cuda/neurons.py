@@ -99,7 +99,7 @@ class Scan:
     `counts`.
     """
 
-    def __init__(self, neurons: Neurons, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool):
+    def __init__(self, neurons: GpuNeurons, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool):
         self.neurons, self.keeps, self.counts = neurons, keeps, counts
         self.is_wide, self.options = not neurons.fits_32_bits(largest), neurons.options(largest)
         device, shape = neurons.device, (n_samples, n_steps, neurons.n)
