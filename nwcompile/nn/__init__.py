@@ -1,4 +1,16 @@
-"""Trainable PyTorch layers whose dynamics are those that nwcompile compiles."""
+"""Trainable PyTorch layers whose dynamics are those that nwcompile compiles.
+
+purpose                                              function                        file or folder
+neurons and synapses to build networks of            LIFLayer, H1v2Layer, ...        layers/
+clear states, make effective weights anew            prepare_net                     layers/prepare.py
+train on a chip's integers                           quantize_aware                  qat/
+train for short steps and little traffic             busiest_core_loss, prune        training/
+train for devices that deviate                       inject_mismatch                 training/inject.py
+surrogate gradients, losses, metrics                 surrogate, losses, metrics      ops/surrogate.py, training/
+recordings of events as spike tensors                data.cached, data.batches       data/
+long sequences over several processes                distributed.pipeline            distributed/
+the dynamics as operations known to torch            scan, fire, spike_matmul        ops/
+"""
 
 from nwcompile.lazy_names import look_up
 from nwcompile.nn import data

@@ -1,4 +1,19 @@
-"""Trained torch modules of every framework -> Network."""
+"""Trained torch modules of every framework -> Network.
+
+stage                                                function                 file
+the example input, and how the module takes it       example_of, Stepwise     inputs.py
+run the module and write down what it does           ModuleRecorder           record.py
+follow tensors through torch's functions             Tracker                  track.py, moves.py, linear.py,
+                                                                              functional.py
+what a tensor stands for                             Source, Applied, ...     symbols.py
+linear maps of modules as connections                operation                operations.py
+neuron modules of the frameworks                     kind_of                  kind.py, kinds/
+what cannot be compiled, said so                     verify                   check.py
+connections and layers of what was recorded          Builder                  build.py
+the network's spikes against the module's            compare_spikes           compare.py
+networks with ReLUs -> spiking networks              convert                  convert.py, activations.py
+quantization-aware training of a module              quantize_aware           quantize_aware.py
+"""
 
 from contextlib import contextmanager
 from copy import copy
@@ -13,7 +28,7 @@ from nwcompile.frontend.torch.compare import compare_spikes
 from nwcompile.frontend.torch.inputs import LAYOUTS, example_of, layout_of, unwrapped
 from nwcompile.frontend.torch.kinds import clear, fit, is_foreign_neuron, kind_of, stated
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
-from nwcompile.frontend.torch.record import Recorder, layer_name
+from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
@@ -55,13 +70,13 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     verify_finite(module)
     imports: list[tuple[Network, Recording]] = []
     refused: list[ModelError] = []
-    failed: list[RunFailed] = []
+    failed: list[RunError] = []
     for lead in _leads(module, layout):
         try:
             imports.append(_import(module, x, lead, relu))
         except ModelError as e:
             refused.append(e)
-        except RunFailed as e:
+        except RunError as e:
             failed.append(e)
     if (
         imports
@@ -92,21 +107,21 @@ def _import(module: torch.nn.Module, x: torch.Tensor, lead: str, relu: NeuronSpe
         for part in module.modules():
             fit(part, len(x))
         if lead == "once":
-            first = Recorder(module, x, "B", input_name, relu, True)
+            first = ModuleRecorder(module, x, "B", input_name, relu, True)
             calls = _recorded(first).calls.values()
             x = _repeated(x, max([first.most_steps, *map(len, calls)]))
             _clear(module)
-        recorder = Recorder(module, x, "B" if lead == "once" else lead, input_name, relu, lead == "once")
+        recorder = ModuleRecorder(module, x, "B" if lead == "once" else lead, input_name, relu, lead == "once")
         recording = _recorded(recorder)
         verify(recording, type(module).__name__)
         return _build(recording, paths), recording
 
 
-def _recorded(recorder: Recorder) -> Recording:
+def _recorded(recorder: ModuleRecorder) -> Recording:
     try:
         return recorder.record()
     except Exception as e:
-        raise RunFailed(e, recorder.refused) from e
+        raise RunError(e, recorder.refused) from e
 
 
 def _repeated(x: torch.Tensor, n_steps: int) -> torch.Tensor:
@@ -114,7 +129,7 @@ def _repeated(x: torch.Tensor, n_steps: int) -> torch.Tensor:
     return x.expand(x.shape[0], n_steps, *x.shape[2:])
 
 
-class RunFailed(Exception):
+class RunError(Exception):
     """The module raised `cause` on the example; `refused`: what could not be followed before that."""
 
     def __init__(self, cause: Exception, refused: list[str]):

@@ -12,7 +12,7 @@ from nwcompile.ir.neuron import NeuronSpec
 
 
 @dataclass(frozen=True, eq=False)
-class Neurons:
+class ReadNeurons:
     """What the neurons of one module compute: how they update, and their connections to themselves."""
 
     spec: NeuronSpec
@@ -34,7 +34,7 @@ class Kind:
 
     package: str
     name: str
-    read: Callable[[torch.nn.Module, str, tuple[int, ...]], Neurons]
+    read: Callable[[torch.nn.Module, str, tuple[int, ...]], ReadNeurons]
     leads: Callable[[torch.nn.Module], tuple[str, ...]]
     keeps_state: bool = True
     clear: Callable[[torch.nn.Module], object] = lambda module: None

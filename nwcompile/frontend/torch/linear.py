@@ -8,7 +8,7 @@ import torch
 
 from nwcompile.frontend.torch.moves import Tracked
 from nwcompile.frontend.torch.operations import affine
-from nwcompile.frontend.torch.symbols import Applied, Constant, Pooled, Sum, Symbol
+from nwcompile.frontend.torch.symbols import Applied, Constant, Pooled, Summed, Symbol
 from nwcompile.ir.connection import Scale
 
 SIGNS = {"add": (1, 1), "radd": (1, 1), "iadd": (1, 1), "sub": (1, -1), "isub": (1, -1), "subtract": (1, -1),
@@ -56,7 +56,7 @@ def product(
     if args[0].shape != args[1].shape or a.lead != b.lead or not all(_is_binary(x.symbol, is_spikes) for x in (a, b)):
         return None
     shape = a.symbol.shape
-    return Tracked(Pooled(affine(path, "and", 1, -1), Sum((a.symbol, b.symbol), shape), shape), a.lead)
+    return Tracked(Pooled(affine(path, "and", 1, -1), Summed((a.symbol, b.symbol), shape), shape), a.lead)
 
 
 def _is_binary(symbol: Symbol, is_spikes: Callable[[Symbol], bool]) -> bool:
@@ -100,7 +100,7 @@ def _combined(name: str, a, b, alpha: float, known, path: str) -> Tracked | None
         return None
     shape = next(term.symbol.shape for term in terms if not isinstance(term.symbol, Constant))
     scaled = [_affine(term.symbol, k, 0, path) for term, k in zip(terms, (first, second * alpha), strict=True)]
-    return Tracked(Sum(tuple(scaled), shape), leads.pop())
+    return Tracked(Summed(tuple(scaled), shape), leads.pop())
 
 
 def _affine(symbol: Symbol, scale, shift, path: str) -> Symbol:

@@ -21,28 +21,30 @@ SUPPORTED = (
 )
 
 
-class Unfollowable(Exception):
+class UnfollowableError(Exception):
     """Why a module's call cannot be an operation; completes "is fed by '<path>' (<type>), ..."."""
 
 
 def operation(module: torch.nn.Module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
     """The operation that `module` is on a tensor of `shape` per step.
 
-    `one_step`: every other axis of the tensor is one batch axis. Raises Unfollowable for what cannot be expressed.
+    `one_step`: every other axis of the tensor is one batch axis. Raises UnfollowableError for what cannot be expressed.
     """
     for kind in MAKERS:
         if isinstance(module, kind) and type(module).forward is kind.forward:
             return made(kind, module, path, shape, one_step)
-    raise Unfollowable("which is not supported")
+    raise UnfollowableError("which is not supported")
 
 
 def made(kind: type, module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
     """The operation of a module of class `kind`, or of anything with the attributes of one."""
     if len(shape) not in AXES[kind]:
         wanted = " or ".join(WANTED[n] for n in AXES[kind])
-        raise Unfollowable(f"which is given {shape} in a step, not {wanted}")
+        raise UnfollowableError(f"which is given {shape} in a step, not {wanted}")
     if kind not in EVERY_STEP and not one_step:
-        raise Unfollowable("which is given all steps in one tensor; merge B and T before it, or call it step by step")
+        raise UnfollowableError(
+            "which is given all steps in one tensor; merge B and T before it, or call it step by step"
+        )
     return MAKERS[kind](module, path, shape)
 
 
@@ -96,14 +98,14 @@ def _dense(module, path, _shape) -> Operation:
 
 def _convolution(module, path, _shape) -> Operation:
     if module.padding_mode != "zeros":
-        raise Unfollowable(f"whose padding_mode {module.padding_mode!r} is not supported, only 'zeros'")
+        raise UnfollowableError(f"whose padding_mode {module.padding_mode!r} is not supported, only 'zeros'")
     padding = module.padding
     if padding == "valid":
         padding = (0,) * len(module.kernel_size)
     elif padding == "same":
         total = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]
         if any(n % 2 for n in total):
-            raise Unfollowable("whose padding='same' is uneven for this kernel, which is not supported")
+            raise UnfollowableError("whose padding='same' is uneven for this kernel, which is not supported")
         padding = tuple(n // 2 for n in total)
     weight, bias = array(module.weight), array(module.bias)
     geometry = {"stride": module.stride, "padding": padding, "dilation": module.dilation}
@@ -121,9 +123,9 @@ def _convolution(module, path, _shape) -> Operation:
 
 def _average(module, path, _shape) -> Operation:
     if module.ceil_mode or module.divisor_override is not None:
-        raise Unfollowable("whose ceil_mode or divisor_override is not supported")
+        raise UnfollowableError("whose ceil_mode or divisor_override is not supported")
     if not module.count_include_pad and any(pair(module.padding)):
-        raise Unfollowable("whose count_include_pad=False is not supported with padding")
+        raise UnfollowableError("whose count_include_pad=False is not supported with padding")
     return _pool(module, path, "avg")
 
 
@@ -163,19 +165,19 @@ def _both(value) -> tuple:
 
 def _maximum(module, path, _shape) -> Operation:
     if module.ceil_mode or module.return_indices or pair(module.dilation) != (1, 1):
-        raise Unfollowable("whose ceil_mode, return_indices or dilation is not supported")
+        raise UnfollowableError("whose ceil_mode, return_indices or dilation is not supported")
     return _pool(module, path, "sum")
 
 
 def _average_1d(module, path, shape) -> Operation:
     if module.ceil_mode or (not module.count_include_pad and _single(module.padding)):
-        raise Unfollowable("whose ceil_mode, or count_include_pad=False with padding, is not supported")
+        raise UnfollowableError("whose ceil_mode, or count_include_pad=False with padding, is not supported")
     return _pool_1d(module, path, shape, 1 / _single(module.kernel_size))
 
 
 def _maximum_1d(module, path, shape) -> Operation:
     if module.ceil_mode or module.return_indices or _single(module.dilation) != 1:
-        raise Unfollowable("whose ceil_mode, return_indices or dilation is not supported")
+        raise UnfollowableError("whose ceil_mode, return_indices or dilation is not supported")
     return _pool_1d(module, path, shape, 1.0)
 
 
@@ -194,7 +196,7 @@ def _single(value) -> int:
 
 def _power_average(module, path, _shape) -> Operation:
     if module.norm_type != 1 or module.ceil_mode:
-        raise Unfollowable("whose norm_type is not 1, or whose ceil_mode is not False, which is not supported")
+        raise UnfollowableError("whose norm_type is not 1, or whose ceil_mode is not False, which is not supported")
     return _pool(module, path, "sum")
 
 
@@ -210,7 +212,7 @@ def _pool(module, path, kind) -> Operation:
 
 def _batch_norm(module, path, _shape) -> Operation:
     if module.running_var is None:
-        raise Unfollowable("which has no running statistics (track_running_stats=False)")
+        raise UnfollowableError("which has no running statistics (track_running_stats=False)")
     scale = 1 / torch.sqrt(module.running_var.detach().double() + module.eps)
     shift = -module.running_mean.detach().double() * scale
     if module.affine:

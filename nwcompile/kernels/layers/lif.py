@@ -190,15 +190,13 @@ def before_spike(g, h, v, fired, threshold, slope, reset, floor, detach, zero):
 
 
 @compiled(nogil=True)
-def lif_backward(
-    current, mem, state, grad_spikes, grad_mem, at, strides, beta, threshold, form, slope, grad_current, carried, sums
-):
+def lif_backward(current, mem, state, grads, at, strides, neurons, form, slope, outputs):
     """The gradient of `lif_forward`, backwards in time.
 
-    current, mem: float[B, T, N], state: float[B, N], beta, threshold: float[N], as the forward had and gave them;
-    grad_spikes, grad_mem: float[B, T, N]. strides: of samples and steps of current, then of samples, steps and neurons
-    (1, or 0 for all) of grad_spikes and of grad_mem. form: (reset, floor, detach, surrogate).
-    Outputs: grad_current: float[B, T, N]; carried: float[B, N], in: the gradient of the last membrane, out: that of
+    current, mem: float[B, T, N], state: float[B, N], neurons: (beta, threshold), float[N], as the forward had and gave
+    them; grads: (of spikes, of mem), float[B, T, N]. strides: of samples and steps of current, then of samples, steps
+    and neurons (1, or 0 for all) of both grads. form: (reset, floor, detach, surrogate).
+    outputs: grad_current: float[B, T, N]; carried: float[B, N], in: the gradient of the last membrane, out: that of
     `state`; sums: float64[2, N], to which the gradients of beta and threshold are added, or empty.
     Let g be the gradient of mem (from outside and from step t+1; 0 where `floor` clipped) and h that of the spike; then
       subtraction  mem = v - s*th:    dv = g + (h - th*g)*slope,        dth = -s*g - (h - th*g)*slope
@@ -207,7 +205,10 @@ def lif_backward(
     With `detach` h has no part of g: no gradient goes through the spike in the reset.
     """
     first_sample, last_sample, first, end, n_steps, n = at
+    grad_spikes, grad_mem = grads
+    beta, threshold = neurons
     reset, floor, detach, surrogate = form
+    grad_current, carried, sums = outputs
     one = beta.dtype.type(1)
     zero, learns, past = filled(one - one), sums.size > 0, goes_past(grad_current, n)
     n_together, ahead = max(1, ROW // n), AHEAD if n > SHORT_ROW else 4 * AHEAD

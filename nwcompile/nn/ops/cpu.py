@@ -81,15 +81,16 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     reset, floor, detach, surrogate, slope = rule
     form = RESETS[reset], int(floor), int(detach), SURROGATE_NAMES.index(surrogate)
     strides = x_sample, x_step, *h_at, *g_at
-    neurons = _flat(beta), _flat(threshold), form, x.dtype.type(slope)
-    out = grad_out, carried_out
-    before = _flat(mem), _flat(state), h, g
+    neurons = _flat(beta), _flat(threshold)
+    rounded_slope = x.dtype.type(slope)
+    before = _flat(mem), _flat(state), (h, g)
     n_blocks = len(blocks(*shape, w_rec is not None, LANES))
     sums = np.zeros((n_blocks, 2 * n)) if learns else [NO_SUMS] * n_blocks
     if w_rec is None:
 
         def arguments(block: Block, k: int) -> tuple:
-            return x, *before, (*block, n_steps, n), strides, *neurons, *out, sums[k]
+            outputs = grad_out, carried_out, sums[k]
+            return x, *before, (*block, n_steps, n), strides, neurons, form, rounded_slope, outputs
 
         _run(lif_backward, shape, False, arguments)
     else:
@@ -98,7 +99,8 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
 
         def arguments(block: Block, k: int) -> tuple:
             size = block.first_sample, block.last_sample, *shape
-            return x, fired, *before, size, strides, *weights, *neurons, *out, sums[k]
+            outputs = grad_out, carried_out, sums[k]
+            return x, fired, *before, size, strides, weights, neurons, form, rounded_slope, outputs
 
         _run(recurrent_backward, shape, True, arguments)
     if not learns:

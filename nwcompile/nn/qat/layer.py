@@ -12,7 +12,7 @@ from nwcompile.ir.connection import Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec, aligned
 from nwcompile.nn.qat.scan import IntegerNeurons
-from nwcompile.nn.qat.sums import IntegerWeights, Rounded
+from nwcompile.nn.qat.sums import IntegerWeights, StraightThrough
 from nwcompile.passes.quantize.channel_scale import with_channel_scale
 from nwcompile.passes.quantize.dynamics import rounded_decay
 from nwcompile.passes.quantize.number_grid import largest_threshold
@@ -210,7 +210,7 @@ class QuantizedLayer(torch.nn.Module):
         """The effective weights of connection i `now`, in the float type that sums of spikes up to `largest` need."""
         whole = now.weights[i]
         dtype = whole.dtype(self.connections[i], largest)
-        return Rounded.apply(self.weights[i], torch.from_numpy(whole.value).to(dtype), self.slopes[i].to(dtype))
+        return StraightThrough.apply(self.weights[i], torch.from_numpy(whole.value).to(dtype), self.slopes[i].to(dtype))
 
 
 def array(parameter: torch.Tensor) -> np.ndarray:

@@ -137,7 +137,7 @@ class QuantizedNetwork(torch.nn.Module):
         results = {}
         with exact():
             for names in self.groups:
-                run = _Group(self, names, sent, n_samples, n_steps)
+                run = _TrainedGroup(self, names, sent, n_samples, n_steps)
                 for name, (spikes, membrane) in (run.looped if run.inner else run.whole)(recorded).items():
                     sent[name] = spikes
                     shown = spikes if membrane is None else membrane
@@ -148,7 +148,7 @@ class QuantizedNetwork(torch.nn.Module):
         return results
 
 
-class _Group:
+class _TrainedGroup:
     """One pass through a layer, or through layers that feed each other, fed by what others have `sent` `[B, T, n]`."""
 
     def __init__(self, network: QuantizedNetwork, names: list[str], sent: dict, n_samples: int, n_steps: int):

@@ -51,7 +51,7 @@ class IntegerWeights:
         )
 
 
-class Rounded(torch.autograd.Function):
+class StraightThrough(torch.autograd.Function):
     """`value`, whole numbers made from `source`; the gradient goes straight through, times `factor`."""
 
     @staticmethod

@@ -25,7 +25,7 @@ def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, k
         values[node.name] = np.zeros((n_samples, n_steps, *node.shape), number)
         if node.neuron is not None:
             layers[node.name] = LayerState.cleared(node.neuron, (n_samples, *node.shape))
-    recorder = Recorder(network, n_samples, n_steps, keep_states)
+    recorder = RunRecorder(network, n_samples, n_steps, keep_states)
     for t in range(n_steps):
         for name in network.order:
             shape = network.node(name).shape
@@ -52,7 +52,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     layers = {name: LayerState.cleared(node.neuron, (n_samples, *node.shape)) for name, node in nodes.items()}
     arriving = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
     events = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
-    recorder = Recorder(network, n_samples, n_steps, keep_states)
+    recorder = RunRecorder(network, n_samples, n_steps, keep_states)
     counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
     sent_by, ways = leaves(program), gates(program)
     for m in range(n_hardware * schedule.period):
@@ -136,7 +136,7 @@ def _count_io(program: Program, ways: tuple[Gates, Gates], name: str, n_spikes, 
             counters["hops_io_ns"][h, core] += count * way.hops[core, 1]
 
 
-class Recorder:
+class RunRecorder:
     """Collects spikes and states `[B, T, *shape]` and makes the Run."""
 
     def __init__(self, network: Network, n_samples: int, n_steps: int, keep_states: bool):

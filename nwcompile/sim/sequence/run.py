@@ -92,7 +92,7 @@ def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool
 def _plans(network: Network, delays, device: str) -> list:
     """What runs the layers, one after the other: groups on the CPU, all of them at once on a GPU."""
     if device == "cpu":
-        return [_Group(network, names, delays) for names in groups(network)]
+        return [_LayerGroup(network, names, delays) for names in groups(network)]
     from nwcompile.sim.sequence.cuda.device import gpu
 
     device_of_torch = gpu()  # says what is missing, before Triton is imported
@@ -115,7 +115,7 @@ def groups(network: Network) -> list[list[str]]:
     return [components[i] for i in order]
 
 
-class _Group:
+class _LayerGroup:
     """Layers that run together: one feed-forward layer, or a recurrent group."""
 
     def __init__(self, network: Network, names: list[str], delays):

@@ -1,11 +1,19 @@
-"""Neuron modules of the frameworks, known by where they are defined: no framework is imported."""
+"""Neuron modules of the frameworks, known by where they are defined: no framework is imported.
+
+framework                                            file
+nwcompile.nn                                         nn_layers.py
+snnTorch                                             snntorch.py
+SpikingJelly                                         spikingjelly.py
+sinabs                                               sinabs.py
+norse                                                norse.py
+"""
 
 import torch
 
 from nwcompile.frontend.torch.kind import Kind
-from nwcompile.frontend.torch.kinds import norse, own, sinabs, snntorch, spikingjelly
+from nwcompile.frontend.torch.kinds import nn_layers, norse, sinabs, snntorch, spikingjelly
 
-FRAMEWORKS = (own, snntorch, spikingjelly, sinabs, norse)
+FRAMEWORKS = (nn_layers, snntorch, spikingjelly, sinabs, norse)
 KINDS = {(kind.package, kind.name): kind for framework in FRAMEWORKS for kind in framework.KINDS}
 STATEFUL = {("spikingjelly", "MemoryModule"): spikingjelly.clear}  # neurons, and modules around them
 RELUS = (("torch", "ReLU"), ("sinabs", "NeuromorphicReLU"))

@@ -12,7 +12,7 @@ effect from `reset_delay=False`: it changes a variable that nothing reads (and f
 
 import torch
 
-from nwcompile.frontend.torch.kind import Kind, Neurons, is_strict, numbers, refused
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, is_strict, numbers, refused
 from nwcompile.frontend.torch.operations import operation
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
@@ -21,7 +21,7 @@ RESETS = {"_base_sub": ("subtract", 0), "_base_zero": ("zero", 1), "_base_int": 
 STATES = ("spk", "syn", "mem")
 
 
-def _read(module, layer, shape) -> Neurons:
+def _read(module, layer, shape) -> ReadNeurons:
     for name in ("state_quant", "inhibition"):
         if getattr(module, name):
             raise refused(module, layer, f"{name} is not supported; train and import it without")
@@ -32,7 +32,7 @@ def _read(module, layer, shape) -> Neurons:
     }
     if hasattr(module, "alpha"):
         fields["alpha"] = numbers(module, layer, "alpha", module.alpha.clamp(0, 1), shape)
-    return Neurons(NeuronSpec(**fields, **_reset(module, layer)), _recurrent(module, layer, shape))
+    return ReadNeurons(NeuronSpec(**fields, **_reset(module, layer)), _recurrent(module, layer, shape))
 
 
 def _reset(module, layer) -> dict:

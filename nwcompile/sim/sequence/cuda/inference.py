@@ -14,7 +14,7 @@ import torch
 from nwcompile.ir.network import Network
 from nwcompile.sim.sequence.cuda.loop import loop_of
 from nwcompile.sim.sequence.cuda.neurons import GpuNeurons, Scan
-from nwcompile.sim.sequence.cuda.product import INT32, INT64, Way, verify_sum
+from nwcompile.sim.sequence.cuda.product import INT32, INT64, ProductPlan, verify_sum
 from nwcompile.sim.sequence.cuda.synapses import synapses
 
 Range = tuple[int, int]  # least and largest value
@@ -36,7 +36,7 @@ class Edge:
     source: str
     delay: int
     synapses: object
-    way: Way
+    plan: ProductPlan
 
 
 class Inference:
@@ -90,7 +90,7 @@ class Inference:
 
     def _run_group(self, names, shape, sources: dict, ranges: dict, keep_states, counts, done: Recorded) -> None:
         ranges |= {name: self.neurons[name].range for name in names}
-        edges = {name: [Edge(s, d, syn, syn.way(*ranges[s])) for s, d, syn in self.into[name]] for name in names}
+        edges = {name: [Edge(s, d, syn, syn.plan(*ranges[s])) for s, d, syn in self.into[name]] for name in names}
         inner = {name: [e for e in into if e.source in names] for name, into in edges.items()}
         drives, scans = {}, {}
         for name in names:
@@ -156,13 +156,13 @@ class Drive:
             return
         rows = source[:, first - edge.delay : steps.stop - edge.delay]
         rows = rows.reshape(-1, *rows.shape[2:])
-        part = edge.synapses.sums(rows, edge.way).unflatten(0, (self.shape[0], -1))
+        part = edge.synapses.sums(rows, edge.plan).unflatten(0, (self.shape[0], -1))
         events = edge.synapses.touched(rows).unflatten(0, (self.shape[0], -1)) if self.counts else None
         if self.sums is None and part.shape == self.shape:
-            self.sums, self.bits, self.touched = part, edge.way.bits, events
+            self.sums, self.bits, self.touched = part, edge.plan.bits, events
             return
         self._clear()
-        self.sums[:, first : steps.stop] += part.to(self.number) << edge.way.bits
+        self.sums[:, first : steps.stop] += part.to(self.number) << edge.plan.bits
         if self.counts:
             if events.shape[2] > self.touched.shape[2]:
                 self.touched = self.touched.expand(self.shape).contiguous()

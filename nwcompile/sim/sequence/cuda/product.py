@@ -26,7 +26,7 @@ COLUMN_MULTIPLE = 16  # torch._int_mm wants the numbers of columns to be multipl
 
 
 @dataclass(frozen=True)
-class Way:
+class ProductPlan:
     """How a product is computed: `bits` are taken out of all weights; digits of each side, or one bfloat16 product.
 
     `largest`: no partial sum is beyond it (without the bits taken out).
@@ -52,7 +52,7 @@ class Product:
         self.least, self.most = int(weight.min(initial=0)), int(weight.max(initial=0))
         self.weight = weight.astype(np.min_scalar_type(-max(-self.least, self.most + 1)), copy=False)
         self.device, self.name = device, name
-        self._ways: dict[tuple[int, int], Way] = {}
+        self._plans: dict[tuple[int, int], ProductPlan] = {}
         self._operands: dict[tuple[int, bool], list] = {}
 
     @cached_property
@@ -75,52 +75,52 @@ class Product:
             sums = np.maximum(sums, [np.abs(part).sum(1).max() for part in parts])
         return sums.tolist()
 
-    def way(self, low: int, high: int) -> Way:
-        """How payloads low..high are multiplied. Raises BackendError where no exact way is known."""
-        if (low, high) not in self._ways:
-            self._ways[low, high] = self._way(low, high)
-        return self._ways[low, high]
+    def plan(self, low: int, high: int) -> ProductPlan:
+        """How payloads low..high are multiplied. Raises BackendError where no exact plan is known."""
+        if (low, high) not in self._plans:
+            self._plans[low, high] = self._plan(low, high)
+        return self._plans[low, high]
 
-    def _way(self, low: int, high: int) -> Way:
+    def _plan(self, low: int, high: int) -> ProductPlan:
         lowest, highest, largest = self.least >> self.bits, self.most >> self.bits, max(-low, high)
         n_weight, n_payload = n_digits(lowest, highest), n_digits(low, high)
         in_bfloat16 = (self.row_sum >> self.bits) * largest
         fits = max(-lowest, highest, largest) <= BFLOAT16 and in_bfloat16 <= FLOAT32
         if n_weight * n_payload > 1 and fits and has_bfloat16_sums(self.device):
-            return Way(self.bits, 1, 1, True, in_bfloat16)
+            return ProductPlan(self.bits, 1, 1, True, in_bfloat16)
         largest_digit = largest if n_payload == 1 else 128
         sums = [s * largest_digit for s in self._row_sums(self.bits, n_weight)]
         total = sum(s << 8 * (a + b) for a, s in enumerate(sums) for b in range(n_payload))
         verify_sum(self.name, max(sums), INT32)
         verify_sum(self.name, total << self.bits, INT64)
-        return Way(self.bits, n_weight, n_payload, False, total)
+        return ProductPlan(self.bits, n_weight, n_payload, False, total)
 
-    def __call__(self, payload: torch.Tensor, way: Way, group: int = 0) -> torch.Tensor:
-        """payload int[row, source] times the weights of a group: `way.number`[row, target], without `way.bits`."""
+    def __call__(self, payload: torch.Tensor, plan: ProductPlan, group: int = 0) -> torch.Tensor:
+        """payload int[row, source] times the weights of a group: `plan.number`[row, target], without `plan.bits`."""
         n_rows, n_target = len(payload), self.weight.shape[1]
-        operands = self._operand(way)[group]
-        if way.in_bfloat16:
+        operands = self._operand(plan)[group]
+        if plan.in_bfloat16:
             return bfloat16_product(payload, operands[0]).to(torch.int32)
         total = None
-        payload = payload.to(torch.int64) if way.n_payload > 1 else payload
-        for b, x in enumerate(digits(payload, way.n_payload)):
+        payload = payload.to(torch.int64) if plan.n_payload > 1 else payload
+        for b, x in enumerate(digits(payload, plan.n_payload)):
             x = padded(x)
             for a, w in enumerate(operands):
                 part = torch._int_mm(x, w.t())[:n_rows, :n_target]
-                part = part if total is None and way.number == torch.int32 else part.to(way.number) << 8 * (a + b)
+                part = part if total is None and plan.number == torch.int32 else part.to(plan.number) << 8 * (a + b)
                 total = part if total is None else total + part
         return total
 
-    def _operand(self, way: Way) -> list[list[torch.Tensor]]:
+    def _operand(self, plan: ProductPlan) -> list[list[torch.Tensor]]:
         """The weights of each group as matrices on the device: one for each digit."""
-        key = (way.n_weight, way.in_bfloat16)
+        key = (plan.n_weight, plan.in_bfloat16)
         if key not in self._operands:
             scaled = [torch.from_numpy(np.array(w, order="C")).to(self.device) >> self.bits for w in self.weight]
-            if way.in_bfloat16:
+            if plan.in_bfloat16:
                 self._operands[key] = [[w.to(torch.bfloat16)] for w in scaled]
             else:
-                wide = scaled if way.n_weight == 1 else [w.to(torch.int64) for w in scaled]
-                self._operands[key] = [[padded(d, COLUMN_MULTIPLE) for d in digits(w, way.n_weight)] for w in wide]
+                wide = scaled if plan.n_weight == 1 else [w.to(torch.int64) for w in scaled]
+                self._operands[key] = [[padded(d, COLUMN_MULTIPLE) for d in digits(w, plan.n_weight)] for w in wide]
         return self._operands[key]
 
 
