@@ -85,7 +85,7 @@ def _limit(seconds: int, n_bytes: int) -> None:
 
 def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
     """A group as a dict; each dataset is put into `arrays` and stands as its number."""
-    tree = {}
+    tree: dict[str, dict | int] = {}
     for name in group:
         budget["items"] -= 1
         if depth > DEEPEST or budget["items"] < 0:

@@ -104,7 +104,7 @@ def _layer(program: Program, name: str, wanted: Run, run: Run) -> LayerDifferenc
         return LayerDifference(name, node.n_neurons, membrane_error=_membrane_error(program, name, wanted, run))
     in_float, in_fixed = wanted.spikes[name], run.spikes[name]
     differing = in_float != in_fixed
-    n_differing = np.count_nonzero(differing)
+    n_differing = int(np.count_nonzero(differing))
     n_either = np.count_nonzero((in_float != 0) | (in_fixed != 0))
     spikes_float, spikes_fixed = (int(np.abs(spikes.astype(np.int64)).sum()) for spikes in (in_float, in_fixed))
     of_step = differing.reshape(*in_float.shape[:2], -1).any((0, 2))

@@ -6,7 +6,7 @@ import numpy as np
 
 from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.frontend.lava.wires import MOST_SYNAPSES, Shape, listed
-from nwcompile.ir.connection import Connection, Sparse
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 
 NONE = np.zeros((1, 1), np.int64)
 
@@ -40,11 +40,11 @@ def delayed(entry: Entry, connection: Connection, more: tuple[np.ndarray, ...], 
     """
     if all((steps == steps.flat[0]).all() for steps in more):
         return [connection.replace(delay=connection.aligned_delay + sum(int(steps.flat[0]) for steps in more))]
-    many = (
-        connection
-        if isinstance(connection, Sparse)
-        else listed(entry, connection, source, connection.output_shape(source))
-    )
+    if isinstance(connection, Sparse):
+        many = connection
+    else:
+        assert isinstance(connection, Dense | Conv2d)
+        many = listed(entry, connection, source, connection.output_shape(source))
     late = np.zeros(len(many.pre), np.int64)
     for steps in more:
         late += steps[many.post if steps.shape[0] > 1 else 0, many.pre if steps.shape[1] > 1 else 0]

@@ -1,6 +1,7 @@
 """Synapses of a lava-dl `.net` layer as connections: dense, convolution, pooling, groups, and lists of synapses."""
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,8 @@ Shape = tuple[int, ...]
 
 def connection(entry: Entry, source: str, shape: Shape) -> tuple[Connection, Shape]:
     """The connection into a layer from `source` of `shape`, without delay, and the layer's own shape."""
-    declared, told = entry.shape(), {"exponent": _exponent(entry), "delay": 0}
+    declared = entry.shape()
+    told: dict[str, Any] = {"exponent": _exponent(entry), "delay": 0}
     if entry.kind == "input":
         weight = np.array([[[[entry.single("weight", INPUT_WEIGHT)]]]])
         told |= {"sign_mode": sign_mode(weight), "source_shape": (1, 1, prod(shape))}
@@ -30,7 +32,8 @@ def connection(entry: Entry, source: str, shape: Shape) -> tuple[Connection, Sha
         return _pool(entry, source, shape, weight, told), declared
     if weight.ndim != 4 and (weight.ndim != 5 or weight.shape[4] != 1):
         raise entry.fail(f"weight {weight.shape} must be [C_out, C_in/groups, rows, columns, 1]")
-    window = {name: entry.pair(name, default) for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))}
+    window: dict[str, Any] = {"stride": entry.pair("stride", 1), "padding": entry.pair("padding", 0)}
+    window["dilation"] = entry.pair("dilation", 1)
     groups = entry.single("groups", 1)
     return Conv2d(source, entry.name, weight.reshape(weight.shape[:4]), groups=groups, **window, **told), declared
 
@@ -38,7 +41,7 @@ def connection(entry: Entry, source: str, shape: Shape) -> tuple[Connection, Sha
 def recurrent(entry: Entry, n: int) -> Dense:
     """The connection of a `dense_rec` layer of `n` neurons onto itself: SLAYER feeds back the spikes of t-1."""
     weight = entry.whole("weight_rec")
-    told = {"exponent": _exponent(entry), "delay": 1, "sign_mode": sign_mode(weight)}
+    told: dict[str, Any] = {"exponent": _exponent(entry), "delay": 1, "sign_mode": sign_mode(weight)}
     return Dense(entry.name, entry.name, _matrix(entry, weight, n, n, "weight_rec"), **told)
 
 
@@ -104,7 +107,7 @@ def _pool(entry: Entry, source: str, shape: Shape, weight: np.ndarray, told: dic
 
 def listed(entry: Entry, connection: Dense | Conv2d, source: Shape, target: Shape) -> Sparse:
     """A dense connection or convolution as a list of its synapses; taps beyond the source's map are left out."""
-    told = {"delay": connection.delay, "exponent": connection.exponent, "sign_mode": connection.sign_mode}
+    told: dict[str, Any] = {name: getattr(connection, name) for name in ("delay", "exponent", "sign_mode")}
     n = connection.weight.size * (1 if isinstance(connection, Dense) else prod(target) // len(connection.weight))
     if n > MOST_SYNAPSES:
         raise entry.fail(

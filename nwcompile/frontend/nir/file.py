@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class NirNode:
 
     name: str
     kind: str
-    values: dict[str, object]
+    values: dict[str, Any]
 
     def fail(self, text: str) -> ModelError:
         """An error that names this node and its type."""

@@ -6,6 +6,7 @@ the kernel, a matrix.
 """
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +67,8 @@ def _scale(connection: Scale, shape, source_shape) -> tuple[dict | None, list[st
 def _convolution(connection: Conv1d | Conv2d, shape, target_shape) -> tuple[dict, list[str]]:
     output = connection.output_shape(shape)
     lost = []
+    sizes: dict[str, Any]
+    input_shape: Any
     bias = np.zeros(output[0], np.float32)
     if connection.bias is not None:
         full = np.ascontiguousarray(connection.bias_per_neuron(target_shape)).reshape(output[0], -1)
@@ -75,18 +78,16 @@ def _convolution(connection: Conv1d | Conv2d, shape, target_shape) -> tuple[dict
             lost = ["bias"]
     if isinstance(connection, Conv1d):
         sizes = {key: np.int64(pair(getattr(connection, key))[0]) for key in ("stride", "padding", "dilation")}
-        weight, groups, input_shape = (
-            _ungrouped(np.asarray(connection.weight), connection.groups),
-            1,
-            np.int64(shape[1]),
-        )
+        groups = 1
+        weight = _ungrouped(np.asarray(connection.weight), connection.groups)
+        input_shape = np.int64(shape[1])
     else:
         square, groups = _square(connection), 1
         if square is None:
             square, groups = (np.asarray(connection.weight), pair(connection.padding)), int(connection.groups)
         weight, padding = square
-        sizes = {"stride": pair(connection.stride), "padding": padding, "dilation": pair(connection.dilation)}
-        sizes = {key: np.array(value) for key, value in sizes.items()}
+        stride, dilation = pair(connection.stride), pair(connection.dilation)
+        sizes = {"stride": np.array(stride), "padding": np.array(padding), "dilation": np.array(dilation)}
         input_shape = np.array(shape[1:])
     parameters = {"input_shape": input_shape, "weight": weight, **sizes, "groups": np.int64(groups), "bias": bias}
     return {"type": type(connection).__name__, **parameters}, lost

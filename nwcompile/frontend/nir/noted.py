@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +57,7 @@ def _network(nodes: Mapping, head: Mapping) -> Network:
         is_junction = KEY not in node.get("metadata", ())
         layers[name] = (None if is_junction else NeuronSpec(**noted(node["metadata"], node)), tuple(shape))
     connections = []
+    fields: dict[str, Any]
     for entry in head["connections"]:
         if isinstance(entry, str):
             fields = noted(nodes[entry]["metadata"], nodes[entry])

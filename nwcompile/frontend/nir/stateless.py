@@ -1,6 +1,7 @@
 """NIR's stateless nodes (weights, pooling, reshaping, delay) as connections of a Network."""
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -40,13 +41,13 @@ def operation(node: NirNode, source: str, target: str, shape: tuple[int, ...], d
         case "Conv1d":
             step = _whole(node, "stride", 1)[0]
             weight, (padding,), (dilation,) = _padded(node, weight, (step,), _whole(node, "dilation", 1)[:1])
-            row = {"stride": step, "padding": padding, "dilation": dilation, "groups": _groups(node)}
+            row: dict[str, Any] = {"stride": step, "padding": padding, "dilation": dilation, "groups": _groups(node)}
             return [Conv1d(source, target, weight, bias, **row, delay=0)]
         case "Conv2d":
             stride = _pair(node, "stride", 1)
             weight, paddings, dilations = _padded(node, weight, stride, _pair(node, "dilation", 1))
-            window = {"stride": stride, "padding": paddings, "dilation": dilations, "groups": _groups(node)}
-            return [Conv2d(source, target, weight, bias, **window, delay=0)]
+            window: dict[str, Any] = {"stride": stride, "padding": paddings, "dilation": dilations}
+            return [Conv2d(source, target, weight, bias, **window, groups=_groups(node), delay=0)]
         case "SumPool2d" | "AvgPool2d":
             pool = Pool2d(
                 source,

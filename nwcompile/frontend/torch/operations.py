@@ -1,6 +1,8 @@
 """torch modules as operations between layers, and the sentence that says which ones there are."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -230,7 +232,7 @@ def affine(path: str, kind: str, scale, shift, has_weight: bool = False) -> Oper
     return Operation(path=path, kind=kind, connect=connect, reshapes=False, has_weight=has_weight, has_bias=has_bias)
 
 
-MAKERS = {
+MAKERS: dict[Any, Callable] = {
     torch.nn.Linear: _dense,
     LIFSynapse: _dense,
     torch.nn.Conv1d: _convolution,

@@ -42,7 +42,9 @@ class ModuleRecorder(Tracker):
         With `relu`, every torch.nn.ReLU is a layer of such neurons. With `is_given_once` the module is called once,
         with the first step, which it repeats itself.
         """
-        super().__init__(Extent(*x.shape[:2], has_steps=relu is None or not is_given_once), lead, input_name)
+        n_samples, n_steps = x.shape[0], x.shape[1]
+        extent = Extent(n_samples, n_steps, has_steps=relu is None or not is_given_once)
+        super().__init__(extent, lead, input_name)
         self.input_is_spikes = bool(((x == 0) | (x == 1)).all())
         self.module, self.x, self.relu, self.is_given_once = module, x, relu, is_given_once
         self.shape = tuple(x.shape[2:])

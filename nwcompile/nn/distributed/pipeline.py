@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -53,7 +54,7 @@ class TimePipeline:
         self.rank, self.n_ranks = dist.get_rank(group), dist.get_world_size(group)
         first, last = shares(net, self.n_ranks)[self.rank]
         self.is_first, self.is_last = self.rank == 0, self.rank == self.n_ranks - 1
-        self.layers: Sequential = net[first:last]
+        self.layers = net[first:last]
         self._first = first
         with self._bounded():
             self._group = dist.new_group(
@@ -94,8 +95,8 @@ class TimePipeline:
         schedule = self._schedule(x, n_chunks, length, trains=True)
         self._loss.start(loss_fn, n_chunks, x.shape[1])
         with self._bounded(), torch.enable_grad():
-            target = {"target": torch.zeros(n_chunks)} if self.is_last else {}
-            schedule.step(*self._given(x, n_chunks, length), **target, return_outputs=False)
+            target = torch.zeros(n_chunks) if self.is_last else None
+            schedule.step(*self._given(x, n_chunks, length), target=target, return_outputs=False)
         return self._loss.value if self.is_last else None
 
     def _start(self, x: torch.Tensor, call: str) -> tuple[int, int]:
@@ -149,7 +150,7 @@ class TimePipeline:
                 return torch.empty(size, dtype=of.dtype, device="meta", requires_grad=needs_grad)
 
             stage = PipelineStage(
-                Chunk(self.layers, self.is_last), self.rank, self.n_ranks, device,
+                Chunk(cast(Sequential, self.layers), self.is_last), self.rank, self.n_ranks, device,
                 input_args=tuple(chunk(t, trains and not self.is_first) for t in passed[0]),
                 output_args=tuple(chunk(t, trains) for t in passed[1]), group=self._group
             )  # fmt: skip
@@ -190,7 +191,7 @@ def shares(net: Sequential, n_ranks: int) -> list[tuple[int, int]]:
     if len(ends) < n_ranks:
         raise OptionError(f"{n_ranks} processes for {len(ends)} spiking layers; a pipeline takes one of each at least")
     ends[-1] = len(net)
-    size = [sum(map(_size, net[first:last])) for first, last in zip([0, *ends], ends, strict=False)]
+    size = [sum(map(_size, list(net)[first:last])) for first, last in zip([0, *ends], ends, strict=False)]
 
     @cache
     def least(i: int, n: int) -> tuple[int, tuple[int, ...]]:

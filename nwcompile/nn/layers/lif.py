@@ -110,6 +110,9 @@ class LIFLayer(Prepared):
     `detach_reset` keeps the gradient of a spike out of the reset. `device`: "cpu", or "gpu" = "cuda".
     """
 
+    taus: torch.Tensor
+    thresholds: torch.Tensor
+    w_rec: torch.Tensor
     floor = False  # whether the membrane is clipped at 0
 
     def __init__(

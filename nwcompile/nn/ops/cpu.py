@@ -24,7 +24,6 @@ from nwcompile.nn.ops.buffers import new
 from nwcompile.nn.ops.threads import Block, blocks, ranges, run_on_threads
 
 RESETS = {"subtraction": RESET_SUBTRACTION, "zero": RESET_ZERO, "none": RESET_NONE}
-NO_SUMS = np.empty(0)
 
 
 def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
@@ -54,7 +53,7 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
 
 def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
     """Spikes alone, as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
-    n_samples, n_steps, n = shape = current.shape
+    n_samples, n_steps, n = shape = _steps(current)
     x, (x_sample, x_step, _) = _laid_out(current, (1,))
     strides = x_sample, x_step
     per_word = WORD_BITS if form == "bits" else 1
@@ -85,7 +84,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     rounded_slope = x.dtype.type(slope)
     before = _flat(mem), _flat(state), (h, g)
     n_blocks = len(blocks(*shape, w_rec is not None, LANES))
-    sums = np.zeros((n_blocks, 2 * n)) if learns else [NO_SUMS] * n_blocks
+    sums = np.zeros((n_blocks, 2 * n if learns else 0))
     if w_rec is None:
 
         def arguments(block: Block, k: int) -> tuple:
@@ -133,14 +132,17 @@ def _kernel_for(n_neurons: int) -> Callable:
     return lif_forward_narrow(width_of(n_neurons)) if n_neurons <= LANES else lif_forward
 
 
-def _run(kernel: Callable, shape, whole_rows: bool, arguments: Callable) -> None:
+def _run(kernel: Callable, shape: tuple[int, int, int], whole_rows: bool, arguments: Callable) -> None:
     cut = blocks(*shape, whole_rows, LANES)
     run_on_threads(lambda k: kernel(*arguments(cut[k], k)), len(cut))
 
 
-def _steps(current: torch.Tensor) -> tuple[int, ...]:
+def _steps(current: torch.Tensor) -> tuple[int, int, int]:
     """(B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
-    return tuple(current.shape) if current.ndim == 3 else (current.shape[0], 1, current.shape[1])
+    if current.ndim == 2:
+        return current.shape[0], 1, current.shape[1]
+    n_samples, n_steps, n = current.shape
+    return n_samples, n_steps, n
 
 
 def _flat(tensor: torch.Tensor) -> np.ndarray:

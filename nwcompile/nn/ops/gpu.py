@@ -69,7 +69,8 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
 
 def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
     """Spikes alone, as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
-    spikes = _empty_spikes(*current.shape[:2], beta, form)
+    n_samples, n_steps, _ = current.shape
+    spikes = _empty_spikes(n_samples, n_steps, beta, form)
     last = torch.empty_like(state, memory_format=torch.contiguous_format)
     _scan(current, state, beta, threshold, reset, floor, spikes, None, last)
     return spikes, last
@@ -161,7 +162,10 @@ def _start(kernel, current: torch.Tensor, n_programs: int, *arguments, **constan
 
 def _steps(current: torch.Tensor) -> tuple[int, int, int]:
     """(B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
-    return tuple(current.shape) if current.ndim == 3 else (current.shape[0], 1, current.shape[1])
+    if current.ndim == 2:
+        return current.shape[0], 1, current.shape[1]
+    n_samples, n_steps, n = current.shape
+    return n_samples, n_steps, n
 
 
 def _in_units(current: torch.Tensor, *arrays: torch.Tensor | None):
@@ -175,7 +179,7 @@ def _in_units(current: torch.Tensor, *arrays: torch.Tensor | None):
 def _distances(array: torch.Tensor | None) -> tuple[int, int]:
     if array is None:
         return 0, 0
-    return array.stride()[:2] if array.ndim == 3 else (array.stride(0), 0)
+    return array.stride(0), array.stride(1) if array.ndim == 3 else 0
 
 
 def _each(array: torch.Tensor | None) -> int:

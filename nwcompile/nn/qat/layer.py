@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -60,11 +61,16 @@ class QuantizedLayer(torch.nn.Module):
     `connections[i]` say where they lie. A state_dict holds the `Pin` and the ends of synapses too.
     """
 
+    threshold: torch.nn.Parameter | None
+    alpha: torch.nn.Parameter | None
+    beta: torch.nn.Parameter | None
+    connections: tuple[Direct, ...]
+
     def __init__(self, network: Network, name: str, chip: Chip, trains: tuple[bool, ...], learned: tuple[str, ...],
                  surrogate: Callable, detach_reset: bool):  # fmt: skip
         super().__init__()
         self.name, self.chip, self.surrogate, self.detach_reset = name, chip, surrogate, detach_reset
-        self.connections = network.into(name)
+        self.connections = cast("tuple[Direct, ...]", network.into(name))
         without = tuple(c.replace(bias=None) for c in self.connections)
         self.bare = Network(network.inputs, network.nodes, without)
         layer = describe(self.bare, name, chip)

@@ -1,7 +1,8 @@
 """Quantization-aware training: a network that computes the chip's integers and learns float parameters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 from warnings import warn
 
 import numpy as np
@@ -64,10 +65,11 @@ class QuantizedNetwork(torch.nn.Module):
         learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
         trained = _trained(given, self.float_network)
         surrogate = named(surrogate)
-        self.layers = torch.nn.ModuleList(
+        layers = torch.nn.ModuleList(
             QuantizedLayer(self.float_network, name, self.chip, trained[name], learned, surrogate, detach_reset)
             for name in self.names
         )
+        self.layers = cast("Sequence[QuantizedLayer]", layers)
         self.groups = groups(self.float_network)
         self._index = {name: i for i, name in enumerate(self.names)}
         self.recalibrate(calibration)

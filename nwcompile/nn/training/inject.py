@@ -1,6 +1,7 @@
 """Injecting mismatch: training a network on devices that differ, another one in every batch."""
 
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from torch.nn.utils import parametrize
@@ -92,7 +93,7 @@ def _inject(model: torch.nn.Module, kind: str, deviation: float) -> None:
                 parametrize.register_parametrization(module, "weight", DeviatingWeight(where, deviation), unsafe=True)
 
 
-def _take_back(module: torch.nn.Module) -> None:
+def _take_back(module: Any) -> None:
     """Take an injection out of a Linear or Conv; what others have parametrized stays as it is."""
     if not parametrize.is_parametrized(module, "weight"):
         return

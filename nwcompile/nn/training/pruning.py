@@ -1,5 +1,7 @@
 """Magnitude pruning: the smallest weights become 0 and stay so, whatever an optimizer does."""
 
+from typing import Any
+
 import torch
 from torch.nn.utils import parametrize
 
@@ -65,7 +67,7 @@ def finish_pruning(model: torch.nn.Module) -> None:
 
 def _weights(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
     """Module and attribute of every weight with two axes or more, by the name that it has without masks."""
-    places = {}
+    places: dict[str, tuple[torch.nn.Module, str]] = {}
     for path, module in model.named_modules():
         if isinstance(module, parametrize.ParametrizationList):
             continue
@@ -85,7 +87,7 @@ def _mask(module: torch.nn.Module, name: str, kept: torch.Tensor) -> None:
         mask.mask &= kept
 
 
-def _mask_of(module: torch.nn.Module, name: str) -> Mask | None:
+def _mask_of(module: Any, name: str) -> Mask | None:
     if not parametrize.is_parametrized(module, name):
         return None
     return next((m for m in module.parametrizations[name] if isinstance(m, Mask)), None)

@@ -141,7 +141,8 @@ class RunRecorder:
 
     def __init__(self, network: Network, n_samples: int, n_steps: int, keep_states: bool):
         self.network, self.n_samples = network, n_samples
-        self.spikes, self.states = {}, {}
+        self.spikes: dict[str, np.ndarray] = {}
+        self.states: dict[str, dict[str, np.ndarray]] = {}
         self.names = set(network.layers) if keep_states else set()
         self.names |= {n for n in network.layers if not network.node(n).neuron.fires}
         for name in network.layers:

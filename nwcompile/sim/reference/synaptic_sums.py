@@ -51,6 +51,7 @@ def _map(connection: Connection, x: np.ndarray) -> np.ndarray:
         return x.reshape(len(x), -1) @ weight.T
     if isinstance(connection, Conv1d):
         return convolve(connection.as_conv2d(x.shape[1:]), x, weight[:, :, None, :])
+    assert isinstance(connection, Conv2d)
     return convolve(connection, x, weight)
 
 
@@ -72,7 +73,7 @@ def windows(x: np.ndarray, kernel, stride, padding, dilation) -> np.ndarray:
     (ph, pw), (dh, dw), (sh, sw) = pair(padding), pair(dilation), pair(stride)
     x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
     span = (dh * (kernel[0] - 1) + 1, dw * (kernel[1] - 1) + 1)
-    view = np.lib.stride_tricks.sliding_window_view(x, span, axis=(2, 3))
+    view = np.lib.stride_tricks.sliding_window_view(x, span, axis=(2, 3))  # type: ignore[call-overload]
     return view[:, :, ::sh, ::sw, ::dh, ::dw]
 
 

@@ -34,7 +34,7 @@ def run_program(
     """Simulate a program; `inputs[name]` is int32 `[B, T, *shape]`."""
     delays = [c.aligned_delay for c in program.network.connections]
     if window == "hardware" and program.schedule.period == 1:
-        delays = program.schedule.delay
+        delays = list(program.schedule.delay)
     spikes, states, updates = _run(program.network, delays, inputs, n_steps, keep_states, device)
     run = finish(program, "sequence", device, window, spikes, states, inputs, {})
     activity = replace(run.activity, updates=updates)
@@ -69,7 +69,9 @@ def trace(network: Network, x, steps: int | None = None, keep_states: bool = Tru
 def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool, device: str = "cpu"):
     """Spikes, kept states and update counts of every layer, with `delays[i]` steps on connection i."""
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    spikes, states, updates = {}, {}, {}
+    spikes: dict[str, np.ndarray] = {}
+    states: dict[str, dict[str, np.ndarray]] = {}
+    updates: dict[str, np.ndarray] = {}
     for name in network.layers:
         node = network.node(name)
         shape = (n_samples, n_steps, *node.shape)

@@ -67,7 +67,9 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
         kinds.append(kind)
         weights.append(weight)
         posts.append(post)
-        geometry.append(conv_geometry(c, network.node(c.source).shape) if kind == CONV else np.zeros(16, np.int64))
+        geometry.append(
+            conv_geometry(c, network.node(c.source).shape) if isinstance(c, Conv2d) else np.zeros(16, np.int64)
+        )
     return Synapses(
         node_of=np.repeat(np.arange(len(names), dtype=np.int32), sizes),
         node_first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),

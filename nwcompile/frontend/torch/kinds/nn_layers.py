@@ -1,5 +1,7 @@
 """Layers of nwcompile.nn."""
 
+from typing import Any
+
 from nwcompile.frontend.torch.kind import Kind, ReadNeurons, numbers
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.neuron import NeuronSpec
@@ -8,7 +10,7 @@ RESETS = {"subtraction": "subtract", "zero": "zero", "none": "none"}
 
 
 def _read(module, layer, shape) -> ReadNeurons:
-    per_neuron = {
+    per_neuron: dict[str, Any] = {
         "beta": numbers(module, layer, "taus", module.beta.reshape(shape), shape),
         "threshold": numbers(module, layer, "thresholds", module.thresholds.reshape(shape), shape),
     }

@@ -8,6 +8,8 @@ with alpha = exp(-1/tau), tau in steps, and recurrent(n of the step before) adde
 LIF with alpha_mem = 1. Without spike_fn, as in ExpLeak, v itself is given.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -19,7 +21,7 @@ from nwcompile.ir.neuron import NeuronSpec
 STATES = ("v_mem", "i_syn")
 
 
-def fit(module: torch.nn.Module, n_samples: int) -> None:
+def fit(module: Any, n_samples: int) -> None:
     """Tell a part that splits samples and steps of one axis that there are so many samples.
 
     A squeezed layer, and UnflattenTime, are made for one number of samples or steps; the network is for any.
@@ -32,7 +34,7 @@ def fit(module: torch.nn.Module, n_samples: int) -> None:
 
 def _read(module, layer, shape) -> ReadNeurons:
     beta = module.alpha_mem_calculated
-    fields = {"beta": numbers(module, layer, "tau_mem", beta, shape)}
+    fields: dict[str, Any] = {"beta": numbers(module, layer, "tau_mem", beta, shape)}
     if module.norm_input:
         fields["gain"] = numbers(module, layer, "tau_mem", 1 - beta, shape)
     if module.alpha_syn_calculated is not None:

@@ -10,6 +10,8 @@ with recurrent(spikes of the step before) added to x in the R... kinds.
 effect from `reset_delay=False`: it changes a variable that nothing reads (and fails without states).
 """
 
+from typing import Any
+
 import torch
 
 from nwcompile.frontend.torch.kind import Kind, ReadNeurons, is_strict, numbers, refused
@@ -25,7 +27,7 @@ def _read(module, layer, shape) -> ReadNeurons:
     for name in ("state_quant", "inhibition"):
         if getattr(module, name):
             raise refused(module, layer, f"{name} is not supported; train and import it without")
-    fields = {
+    fields: dict[str, Any] = {
         "beta": numbers(module, layer, "beta", module.beta.clamp(0, 1), shape),
         "threshold": numbers(module, layer, "threshold", module.threshold, shape),
         "strict": is_strict(module, layer, "spike_grad", module.spike_grad),

@@ -7,6 +7,7 @@ steps as their shortest delay. What cannot be proved exact is refused, never app
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ class Edge:
 
     source: str
     delay: int
-    synapses: object
+    synapses: Any  # DenseSynapses, ConvSynapses or SparseSynapses
     plan: ProductPlan
 
 
@@ -48,7 +49,7 @@ class Inference:
     def __init__(self, network: Network, groups: list[list[str]], delays, device: torch.device):
         self.names, self.groups, self.device = network.layers, groups, device
         self.neurons = {name: GpuNeurons(network.node(name), device) for name in network.layers}
-        self.into = {name: [] for name in network.layers}
+        self.into: dict[str, list[tuple]] = {name: [] for name in network.layers}
         for c, delay in zip(network.connections, delays, strict=True):
             into = synapses(c, network.node(c.source), network.node(c.target), device)
             self.into[c.target].append((c.source, int(delay), into))
@@ -102,7 +103,8 @@ class Inference:
                 if edge.source not in names:
                     drives[name].add(edge, sources[edge.source], slice(0, shape[1]))
             keeps = keep_states or not neurons.node.neuron.fires
-            scans[name] = Scan(neurons, *shape, largest, keeps, counts)
+            n_samples, n_steps = shape
+            scans[name] = Scan(neurons, n_samples, n_steps, largest, keeps, counts)
         loop = self.loops[names[0]]
         if loop is not None and not scans[names[0]].is_wide:
             scans[names[0]].run_loop(*drives[names[0]].of(slice(0, shape[1])), loop)
