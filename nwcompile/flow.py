@@ -13,7 +13,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import spread_evenly
-from nwcompile.passes.fit.binding import noted
+from nwcompile.passes.fit.capacity import with_binding_resource
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.partition.floorline.step_limit import verify_step_time
 from nwcompile.passes.partition.partition import method_warnings, partition, result_warnings
@@ -85,7 +85,9 @@ def compile(
         notes += result_warnings(mapping, fixed, chip, activity, options)
         mapping = stage("place", place, mapping, fixed, chip, activity, options)
     stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
-    mapping = spread_evenly(mapping if mapping.note else noted(mapping, fixed, chip), fixed, chip, activity)
+    mapping = spread_evenly(
+        mapping if mapping.note else with_binding_resource(mapping, fixed, chip), fixed, chip, activity
+    )
     manifest = _manifest(options, quantized, notes, x)
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
     verify_step_time(program, options)

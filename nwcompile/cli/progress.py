@@ -7,6 +7,7 @@ import numpy as np
 from nwcompile.cli.text import count
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
@@ -36,7 +37,7 @@ class Progress:
     def size(self, value) -> str:
         """What a stage made, in a few words."""
         if isinstance(value, Network):
-            n_neurons = sum(value.node(name).n_neurons for name in value.layers)
+            n_neurons = count_neurons(value)
             return f"{count(len(value.layers), 'layer')}, {count(n_neurons, 'neuron')}"
         if isinstance(value, Schedule):
             return f"{value.execution}, depth {value.depth}"
