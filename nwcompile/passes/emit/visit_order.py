@@ -18,7 +18,7 @@ BETWEEN_NEURONS = 0.6180339887498949  # 1 / golden ratio: its multiples modulo 1
 BETWEEN_CORES = 0.7548776662466927  # 1 / plastic number: with the other, points lie evenly in a square
 
 
-def spread_evenly(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> Mapping:
+def interleave_visits(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> Mapping:
     """The mapping with an order of visits in which every part of a step sends as much work as every other.
 
     Layer after layer, cores that wait for the spikes of a late layer would idle first and be flooded then; busiest

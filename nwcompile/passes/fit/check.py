@@ -24,11 +24,13 @@ from nwcompile.passes.fit.core_rules import core_rule_violations
 N_SHOWN = 5
 
 
-def check(network: Network, chip: Chip, schedule: Schedule, mapping: Mapping, on_multi_spike: str = "refuse") -> None:
-    """Raise FitError, listing every violation, unless the mapped fixed-point network fits the chip.
+def check(
+    network: Network, chip: Chip, schedule: Schedule, mapping: Mapping, on_multi_spike: str = "refuse"
+) -> Mapping:
+    """The mapping of a fixed-point network, its notes saying what fills each core most, if it fits the chip.
 
-    Each core is judged by the limits of its own site. `on_multi_spike` is that of `Options`. Raises ModelError for a
-    mapping that is not one of this network.
+    Raises FitError, listing every violation, if it does not. Each core is judged by the limits of its own site.
+    `on_multi_spike` is that of `Options`. Raises ModelError for a mapping that is not one of this network.
     """
     if not network.is_fixed:
         raise ModelError("only a fixed-point network can be checked; quantize it first")
@@ -45,6 +47,7 @@ def check(network: Network, chip: Chip, schedule: Schedule, mapping: Mapping, on
             violations += axon_type_violations(network, chip, core_of, mapping.n_cores)
     if violations:
         raise FitError(chip.name, violations)
+    return mapping if mapping.note else capacity.with_binding_resource(mapping, network, chip)
 
 
 def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> None:
