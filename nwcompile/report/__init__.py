@@ -3,8 +3,8 @@
 The module can be called: `nwcompile.report(program, run, path)` is `nwcompile.report.report(program, run, path)`.
 """
 
-import json
 import sys
+from json import dumps
 from pathlib import Path
 from types import ModuleType
 
@@ -31,7 +31,7 @@ def report(program: Program, run: Run, path, accuracy=None, crosscheck=None, mod
 
 def files(doc: dict, folder) -> dict[Path, bytes]:
     """The files of a report, by path: report.json and report.html."""
-    page = json.dumps(doc, indent=1, allow_nan=False)
+    page = dumps(doc, indent=1, allow_nan=False)
     return {Path(folder) / "report.json": page.encode(), Path(folder) / "report.html": render_html(doc).encode()}
 
 

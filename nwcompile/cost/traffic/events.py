@@ -18,7 +18,7 @@ from nwcompile.ir.flat import cores_of_sources, csr_offset, join_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.bus import stretches
-from nwcompile.ir.noc.routing import ways
+from nwcompile.ir.noc.routing import routes
 from nwcompile.ir.program import CONV, DENSE, SPARSE, SYNAPSE_KINDS, Axons, Program
 from nwcompile.kernels.mapping import traffic
 
@@ -265,11 +265,11 @@ def _along_ways(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.nda
 
 
 def _links_on_the_way(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The links, those of the cores' own ports left out, between pairs of physical cores, as `ways` gives them."""
+    """The links, those of the cores' own ports left out, between pairs of physical cores, as `routes` gives them."""
     per = chip.noc.cores_per_router
     if chip.is_bus:
         return stretches(chip.noc.columns, per, here, there)
-    return ways(chip.grid, here // per, there // per)
+    return routes(chip.grid, here // per, there // per)
 
 
 def _tree_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:

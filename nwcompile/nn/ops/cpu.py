@@ -19,6 +19,7 @@ from nwcompile.kernels.layers.recurrent import recurrent_backward, recurrent_for
 from nwcompile.kernels.layers.simd import LANES, WORD_BITS, width_of
 from nwcompile.kernels.layers.spike_matmul import GROUP, MOST_LOOKED_UP, weigh_narrow
 from nwcompile.kernels.layers.spike_matmul import weigh as weigh_wide
+from nwcompile.kernels.layers.surrogate import NAMES as SURROGATE_NAMES
 from nwcompile.nn.ops.buffers import new
 from nwcompile.nn.ops.threads import over_parts, parts, split
 
@@ -69,7 +70,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     (grad_current, out), (carried, carried_out) = new(current.shape, x.dtype), new(state.shape, x.dtype)
     carried_out[:] = 0 if grads[2] is None else _flat(grads[2])
     reset, floor, detach, surrogate, slope = rule
-    form = RESETS[reset], int(floor), int(detach), surrogate.NAMES.index(surrogate)
+    form = RESETS[reset], int(floor), int(detach), SURROGATE_NAMES.index(surrogate)
     rest = (*x_at[:2], *h_at, *g_at), _flat(beta), _flat(threshold), form, x.dtype.type(slope), out, carried_out
     before = _flat(mem), _flat(state), h, g
     cut = parts(*shape, w_rec is not None, LANES)

@@ -8,7 +8,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.noc.routing import between_chips, ways
+from nwcompile.ir.noc.routing import between_chips, routes
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import link_load, placement
 from nwcompile.passes.place.anneal import annealed
@@ -86,7 +86,7 @@ def all_ways(chip: Chip) -> link_load.Ways:
     n = chip.noc.columns * chip.noc.rows
     at, to = np.divmod(np.arange(n * n), n)
     is_open = chip.grid.is_open[at] & chip.grid.is_open[to]
-    offset, link = ways(chip.grid, at[is_open], to[is_open])
+    offset, link = routes(chip.grid, at[is_open], to[is_open])
     length = np.zeros(n * n, np.int64)
     length[is_open] = np.diff(offset)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router

@@ -12,7 +12,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.resources import RESOURCES
-from nwcompile.kernels.mapping import moves
+from nwcompile.kernels.mapping import cluster_state, moves
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.partition.floorline.demand import empty_loads, unit_demand
@@ -70,7 +70,7 @@ def test_search_leaves_loads_as_if_they_were_counted_anew(seed):
         over, cost = moves.search(demand, loads, weight, temperature, 40, False, state, best)
         assert_equal_loads(loads, filled(demand, chip, loads.core_of))
         at_best = filled(demand, chip, best)
-        assert (at_best.total[demand.EXCESS], moves.cost(at_best.total, weight)) == (over, cost)
+        assert (at_best.total[cluster_state.EXCESS], moves.cost(at_best.total, weight)) == (over, cost)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -99,11 +99,11 @@ def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
     done = work(program, counters, np.zeros((counters["synops"].shape[0], 1), np.int64), activity.n_samples)
     in_use = np.arange(len(loads.load)) % N_CORES < n_cores
     assert np.array_equal(loads.load[in_use].T, np.concatenate(list(done.busy), 1))
-    assert loads.total[demand.TIME] == done.bound_cycles.sum()
+    assert loads.total[cluster_state.TIME] == done.bound_cycles.sum()
     leave = leaves(program, "unicast").messages  # of every source, input lines first
     spikes = np.concatenate([activity.counts[name].sum(0) for name in network.offsets])
-    assert loads.total[demand.MESSAGES] == (spikes * leave)[-len(unit_of) :].sum()
+    assert loads.total[cluster_state.MESSAGES] == (spikes * leave)[-len(unit_of) :].sum()
     held, _ = capacity.account(network, chip, core_of[unit_of], n_cores)
     assert loads.used[:n_cores].tolist() == np.stack([held[r.key] for r in RESOURCES], 1).tolist()
     limit = capacity.site_limits(chip)[:n_cores, :4]
-    assert (loads.total[demand.EXCESS] > 0) == bool((loads.used[:n_cores] > limit).any())
+    assert (loads.total[cluster_state.EXCESS] > 0) == bool((loads.used[:n_cores] > limit).any())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
-from nwcompile.kernels.mapping import moves, smooth_anneal
+from nwcompile.kernels.mapping import cluster_state, moves, smooth_anneal
 from nwcompile.passes.partition.floorline.cluster_search import readers_of, work_arrays
 from nwcompile.passes.partition.floorline.demand import unit_demand
 from nwcompile.passes.prepare.schedule import schedule
@@ -35,10 +35,10 @@ def test_annealing_leaves_loads_as_if_they_were_counted_anew(seed):
     demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)
     demand = demand._replace(cycles=demand.cycles * [rng.integers(2), 1, 1])
     loads = filled(demand, chip, rng.integers(0, N_CORES, unit_of.max() + 1))
-    over = loads.total[demand.EXCESS]
+    over = loads.total[cluster_state.EXCESS]
     annealed(demand, loads, float(rng.choice([0.0, 1000.0])), 60, seed)
     assert_equal_loads(loads, filled(demand, chip, loads.core_of))
-    assert loads.total[demand.EXCESS] <= over
+    assert loads.total[cluster_state.EXCESS] <= over
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -77,13 +77,13 @@ def test_annealing_sees_what_the_largest_load_does_not_tell():
     smooth_anneal.take_norms(loads, norm, inverse, False)
     moves.move(demand, loads, 0, -1, 2)
     moves.settle(demand, loads)
-    assert loads.total[demand.TIME] == before[demand.TIME]
+    assert loads.total[cluster_state.TIME] == before[cluster_state.TIME]
     less, inverse = np.ones((2, len(norm)))
     smooth_anneal.take_norms(loads, less, inverse, False)
     assert less.sum() < norm.sum()
     annealed(demand, loads, 0.0, 500)
     assert np.bincount(loads.core_of, minlength=4).tolist() == [2, 2, 2, 2]
-    assert loads.total[demand.TIME] < before[demand.TIME]
+    assert loads.total[cluster_state.TIME] < before[cluster_state.TIME]
 
 
 def test_annealing_leaves_no_core_empty_where_all_are_asked_for():

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nwcompile.kernels.mapping import moves, traffic_anneal
+from nwcompile.kernels.mapping import cluster_state, moves, traffic_anneal
 from nwcompile.passes.partition.floorline.demand import empty_loads, unit_demand
 from nwcompile.passes.partition.floorline.min_traffic import flow_of
 from nwcompile.passes.prepare.schedule import schedule
@@ -61,8 +61,8 @@ def test_anneal_leaves_all_as_if_counted_anew_and_keeps_limits(seed):
     loads = filled(demand, chip, rng.integers(0, N_CORES, len(demand.size)))
     flow, state = flow_of(demand, cost), np.array([seed], np.uint64)
     traffic_anneal.put_units(demand, flow, loads.core_of)
-    most_time = int(loads.total[demand.TIME]) * int(rng.integers(2))
-    at_first = last = int(loads.total[demand.EXCESS])
+    most_time = int(loads.total[cluster_state.TIME]) * int(rng.integers(2))
+    at_first = last = int(loads.total[cluster_state.EXCESS])
     for temperature in (1e3, 0.0):
         best = loads.core_of.copy()
         over, least = traffic_anneal.anneal(
@@ -70,11 +70,11 @@ def test_anneal_leaves_all_as_if_counted_anew_and_keeps_limits(seed):
         )
         assert flow.total[0] == message_cost(demand, cost, loads.core_of)
         assert over <= last
-        assert at_first or not most_time or loads.total[demand.TIME] <= most_time
+        assert at_first or not most_time or loads.total[cluster_state.TIME] <= most_time
         last = over
         at_best = empty_loads(demand, chip)
         moves.put_all(demand, at_best, best)
-        assert at_best.total[demand.EXCESS] <= over
+        assert at_best.total[cluster_state.EXCESS] <= over
         assert message_cost(demand, cost, best) == least
         if most_time:
             assert_equal_loads(loads, filled(demand, chip, loads.core_of))

@@ -6,7 +6,7 @@ import torch
 from nwcompile import nn
 from nwcompile.errors import BackendError, ModelError, OptionError
 from nwcompile.nn.distributed.pipeline import TimePipeline, shares
-from tests.nn import ranks
+from tests.nn.distributed import ranks
 
 
 @pytest.mark.parametrize("n_ranks, cases", [

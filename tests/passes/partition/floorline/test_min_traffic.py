@@ -13,7 +13,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.kernels.mapping import moves, traffic_anneal
+from nwcompile.kernels.mapping import cluster_state, moves, traffic_anneal
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.partition.floorline import floorline, min_traffic
 from nwcompile.passes.partition.floorline.cluster_search import Partition, Search
@@ -42,7 +42,7 @@ def is_optimal(seed: int) -> bool:
     def fits(core_of) -> bool:
         loads = empty_loads(demand, chip)
         moves.put_all(demand, loads, np.asarray(core_of, np.int32))
-        return loads.total[demand.EXCESS] == 0
+        return loads.total[cluster_state.EXCESS] == 0
 
     every = [c for c in groupings(n, n_cores) if max(c) == n_cores - 1 and fits(c)]
     if not every:
