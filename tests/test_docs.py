@@ -13,6 +13,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.cli import arguments
+from nwcompile.cli.progress import STAGES
 from nwcompile.ir import artifact
 from nwcompile.ir.chip_sections import SECTIONS
 from nwcompile.ir.program import SCHEMA
@@ -122,6 +123,15 @@ def test_docs_have_american_spelling_and_the_words_of_the_field(page):
     text = prose(page) if page.name not in HISTORY else page.read_text().split("## 0.1.0")[0]
     words = {word[0] for pattern in (BRITISH, RETIRED) for word in pattern.finditer(text)}
     assert sorted(words - OLD_NAMES) == []
+
+
+@pytest.mark.parametrize("page", [DOCS / "map.md", DOCS / "architecture.md", ROOT / "README.md"], ids=id_of)
+def test_docs_draw_every_stage_in_its_order(page):
+    flows = [block for block in page.read_text().split("```")[1::2] if "normalize" in block]
+    assert flows
+    for flow in flows:
+        stages = re.findall(r"(?:--|\d\] |\|  )([a-z]+)\b", flow)
+        assert [stage for stage in stages if stage in STAGES] == list(STAGES)
 
 
 def test_docs_map_has_every_room_of_the_package():
