@@ -4,6 +4,7 @@ import numpy as np
 
 from nwcompile.errors import BackendError
 from nwcompile.ir.connection import Conv2d, Dense, pair
+from nwcompile.ir.flat import csr_groups, csr_offset
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
@@ -52,7 +53,7 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
     """
     names = list(network.offsets)
     index = {name: i for i, name in enumerate(names)}
-    sizes = [network.node(name).n_neurons for name in names]
+    offset = csr_offset([network.node(name).n_neurons for name in names])
     leaving = [[i for i, c in enumerate(network.connections) if c.source == name] for name in names]
     kinds, weights, rows, posts = [], [], [], []
     weight_first, row_first, geometry = [], [], []
@@ -71,9 +72,9 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
             conv_geometry(c, network.node(c.source).shape) if isinstance(c, Conv2d) else np.zeros(16, np.int64)
         )
     return Synapses(
-        node_of=np.repeat(np.arange(len(names), dtype=np.int32), sizes),
-        node_first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        fan_out=np.concatenate([[0], np.cumsum([len(edges) for edges in leaving])]).astype(np.int64),
+        node_of=csr_groups(offset).astype(np.int32),
+        node_first=offset,
+        fan_out=csr_offset([len(edges) for edges in leaving]),
         connection=np.array([edge for edges in leaving for edge in edges], np.int64),
         kind=np.array(kinds, np.int8),
         target=np.array([index[c.target] for c in network.connections], np.int32),
@@ -116,7 +117,7 @@ def csr(connection, n_source: int, cores: np.ndarray | None = None) -> tuple[np.
         order = np.argsort(connection.pre, kind="stable")
     else:
         order = np.lexsort((cores[connection.post], connection.pre))
-    row = np.concatenate([[0], np.cumsum(np.bincount(connection.pre, minlength=n_source))]).astype(np.int64)
+    row = csr_offset(np.bincount(connection.pre, minlength=n_source))
     return row, np.asarray(connection.post)[order].astype(np.int32), order
 
 
@@ -138,7 +139,7 @@ def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
             continue
         parts.append(np.argsort(cores, kind="stable").astype(np.int32))
         counts.append(np.bincount(cores, minlength=mapping.n_cores))
-    offset = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+    offset = csr_offset(np.concatenate(counts))
     return Members(
         offset=offset,
         neuron=_joined(parts, np.int32),
@@ -162,7 +163,7 @@ def _cells(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
         core = np.take_along_axis(core, order, 1)
         begins = np.concatenate([np.ones((len(core), 1), bool), core[:, 1:] != core[:, :-1]], 1)
         per_place = begins.sum(1)
-        places.append(n_cells + np.concatenate([[0], np.cumsum(per_place)]))
+        places.append(n_cells + csr_offset(per_place))
         cores.append(core[begins])
         starts.append(n_channels + np.flatnonzero(begins))
         channels.append(order.reshape(-1))
