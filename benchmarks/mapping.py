@@ -41,7 +41,8 @@ from benchmarks.plot import line_plot
 from benchmarks.record import RESULTS, commit, save, write
 from nwcompile.cost.compare import measured_figures, predicted_figures
 from nwcompile.cost.time.work import work
-from nwcompile.cost.traffic.events import count_events, link_flits
+from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.artifact import write_files
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.partition.partition import PARTITIONERS, partition

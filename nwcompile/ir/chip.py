@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
-from nwcompile.ir.chip_base import on_base
 from nwcompile.ir.chip_check import (
     LARGEST_CORE_COUNT,
     MOST_CHANNELS,
@@ -25,6 +24,7 @@ from nwcompile.ir.chip_check import (
     check_names,
     check_noc,
     check_value,
+    on_base,
     read_section,
 )
 from nwcompile.ir.chip_sections import (

@@ -258,4 +258,13 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
                  "on_multi_spike", "mapping_note", "activity")  # fmt: skip
     rest = {k: v for k, v in manifest.items() if k not in structure}
     chip, on_multi_spike = Chip.from_dict(manifest["chip"]), manifest.get("on_multi_spike", "refuse")
-    return Program(network, schedule, mapping, chip, axons, activity, rest, on_multi_spike)
+    return Program(
+        network=network,
+        schedule=schedule,
+        mapping=mapping,
+        chip=chip,
+        axons=axons,
+        activity=activity,
+        manifest=rest,
+        on_multi_spike=on_multi_spike,
+    )

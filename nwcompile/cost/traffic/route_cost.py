@@ -14,7 +14,7 @@ from nwcompile.kernels.mapping import routes
 LARGEST_WEIGHT = 10_000
 
 
-class WayCost(NamedTuple):
+class RouteCost(NamedTuple):
     """A way from router a to b costs `along_x[x[a], x[b]] + along_y[y[a], y[b]]`, the columns of `xy` being x and y.
 
     Without faults the links of a column's or row's ways are alike everywhere; with faults x is the router itself.
@@ -56,18 +56,18 @@ def link_weights(chip: Chip, optimise: str) -> tuple[int, int, int, int]:
     return _whole(ew, ns, *slow)
 
 
-def way_cost(chip: Chip, optimise: str) -> WayCost:
-    """The WayCost of a chip for an objective of Options, in `link_weights`."""
+def route_cost(chip: Chip, optimise: str) -> RouteCost:
+    """The RouteCost of a chip for an objective of Options, in `link_weights`."""
     grid, (ew, ns, slow_ew, slow_ns) = chip.grid, link_weights(chip, optimise)
     n = len(grid.is_open)
     slow = between_chips(grid, chip.noc.chip_columns, chip.noc.chip_rows)
     link_cost = np.where(slow, [slow_ew, slow_ew, slow_ns, slow_ns], [ew, ew, ns, ns]).astype(np.int64)
     if chip.noc.routing == "up-down":
         xy = np.stack([np.arange(n), np.zeros(n, np.int64)], 1)
-        return WayCost(xy, _table(grid, np.arange(n), link_cost), np.zeros((1, 1), np.int64))
+        return RouteCost(xy, _table(grid, np.arange(n), link_cost), np.zeros((1, 1), np.int64))
     xy = np.stack([np.arange(n) % grid.columns, np.arange(n) // grid.columns], 1)
     row, column = np.arange(grid.columns), np.arange(grid.rows) * grid.columns
-    return WayCost(xy, _table(grid, row, link_cost), _table(grid, column, link_cost))
+    return RouteCost(xy, _table(grid, row, link_cost), _table(grid, column, link_cost))
 
 
 def _table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:

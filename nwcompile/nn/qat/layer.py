@@ -15,9 +15,8 @@ from nwcompile.nn.qat.scan import IntegerNeurons
 from nwcompile.nn.qat.sums import IntegerWeights, Rounded
 from nwcompile.passes.quantize.channel_scale import with_channel_scale
 from nwcompile.passes.quantize.dynamics import rounded_decay
-from nwcompile.passes.quantize.number_grid import largest_threshold
+from nwcompile.passes.quantize.grids import WeightGrid, largest_threshold
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, at_exponents, describe, driving_weights
-from nwcompile.passes.quantize.weight_grid import WeightGrid
 
 LEARNABLE = ("threshold", "alpha", "beta")  # beside weights and biases
 

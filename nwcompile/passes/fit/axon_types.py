@@ -11,9 +11,9 @@ import numpy as np
 from nwcompile.errors import Violation
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import synapse_list
 from nwcompile.ir.flat import cores_of_sources
 from nwcompile.ir.network import Network
-from nwcompile.ir.synapse_list import synapse_list
 
 MOST_TRIES = 10_000  # axons typed, one by one, before a core is said to need more types than were found
 N_SHOWN = 5

@@ -16,8 +16,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF
 from nwcompile.ir.run import Run
 from nwcompile.report.bus import collect_bus
-from nwcompile.report.json.dropped import collect_dropped
-from nwcompile.report.json.multicast import collect_multicast
+from nwcompile.report.json.messages import collect_dropped, collect_multicast
 from nwcompile.report.json.neurobench import collect_neurobench
 from nwcompile.report.json.profile import collect_profile
 from nwcompile.report.text import io_text, multi_spike, verdict

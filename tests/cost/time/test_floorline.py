@@ -7,9 +7,12 @@ from nwcompile.cost.time.advice import Advice
 from nwcompile.cost.time.floorline import floorline, tightness
 from nwcompile.cost.time.layers import synops_into
 from nwcompile.cost.time.work import Bottleneck, link_name
-from nwcompile.cost.traffic.events import build_axons, count_events, flat_cores, link_flits
+from nwcompile.cost.traffic.axons import build_axons
+from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import flat_cores
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from nwcompile.cost.time.work import RECEIVE, SEND
-from nwcompile.cost.traffic.events import link_flits
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d

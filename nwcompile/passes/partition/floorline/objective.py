@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.cost.traffic.events import stored_kind
+from nwcompile.cost.traffic.memory import stored_kind
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
