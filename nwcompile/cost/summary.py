@@ -119,7 +119,7 @@ class Summary:
         return self.bound_us if self.measured_us is None else self.measured_us
 
 
-def summarise(program: Program, run: Run) -> Summary:
+def summarize(program: Program, run: Run) -> Summary:
     """The Summary of a run of `program`; raises ModelError for a run of something else."""
     n_cores = program.mapping.n_cores
     run.verify()

@@ -173,7 +173,7 @@ class QuantizedLayer(torch.nn.Module):
                 )
             if not p.isfinite().all():
                 raise ModelError(
-                    f"layer {self.name!r}: {key} has NaN or infinite values; an optimiser step has spoiled it: lower "
+                    f"layer {self.name!r}: {key} has NaN or infinite values; an optimizer step has spoiled it: lower "
                     "the learning rate or clip the gradients, and go on from a state_dict of before"
                 )
 

@@ -17,7 +17,7 @@ from nwcompile.passes.fit.fixed_sites import kinds_of_sites, pins
 
 
 def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> placement.Ground:
-    """The Ground of a mapping's cores: costs of ways for `options.optimise`, cores fixed by `options.fixed_sites`.
+    """The Ground of a mapping's cores: costs of ways for `options.optimize`, cores fixed by `options.fixed_sites`.
 
     Ways are those of the chip's routing, detours round faults and slow links between chips included, and those from
     and to io.sites. Raises OptionError for an objective that the chip's file has no figures for.
@@ -34,7 +34,7 @@ def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     of_neuron = join_layers(network, mapping.core_of)
     used = capacity.used_by_core(network, chip, of_neuron, n_cores)
     pinned = pins(network, chip, mapping.core_of, n_cores, options)
-    way = route_cost(chip, options.optimise)
+    way = route_cost(chip, options.optimize)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
     return placement.Ground(
         start, key % n_cores, both[0], both[1], way.xy[router], way.along_x, way.along_y,

@@ -231,7 +231,7 @@ def test_advice_for_a_barrier_bound_step_is_fewer_tiles_or_fewer_steps():
 def test_advice_for_a_full_link_is_to_place_again():
     flits = no_flits(small_chip())
     flits[:, 24] = 5000
-    assert str(advice({}, flits=flits)) == 'place again with optimise="traffic" (at best): about 6.0x shorter step'
+    assert str(advice({}, flits=flits)) == 'place again with optimize="traffic" (at best): about 6.0x shorter step'
 
 
 @pytest.mark.parametrize("execution", ["pipelined", "phased"])

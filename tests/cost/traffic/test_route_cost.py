@@ -61,6 +61,6 @@ def test_energies_that_are_not_there_are_named():
     with pytest.raises(OptionError) as error:
         route_cost(type(small_chip()).from_dict(table), "energy")
     assert str(error.value) == (
-        "optimise='energy' needs energy.hop_ew_pj and energy.hop_ns_pj, which small does not give; "
-        "use optimise='time' or 'traffic'"
+        "optimize='energy' needs energy.hop_ew_pj and energy.hop_ns_pj, which small does not give; "
+        "use optimize='time' or 'traffic'"
     )

@@ -95,8 +95,8 @@ def least_traffic(
         n_bytes = _table_bytes(demand)
         if n_bytes > MOST_BYTES and each == ANNEALINGS[0][0]:
             raise OptionError(
-                f"optimise='traffic' would keep {n_bytes >> 30} GB of tables for {n_cores} cores, more than "
-                f"{MOST_BYTES >> 30}; ask for fewer cores, or for optimise='time'"
+                f"optimize='traffic' would keep {n_bytes >> 30} GB of tables for {n_cores} cores, more than "
+                f"{MOST_BYTES >> 30}; ask for fewer cores, or for optimize='time'"
             )
         if n_bytes > MOST_BYTES:
             return
