@@ -6,7 +6,7 @@ from nwcompile.report.text import grouped, number
 
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM, LINE = 80, 40, 40, 60, 17
-COLOURS = ("#1c6fd1", "#d9480f", "#2b8a8a", "#8c5cc9", "#777777")
+COLORS = ("#1c6fd1", "#d9480f", "#2b8a8a", "#8c5cc9", "#777777")
 STYLE = "font-family:sans-serif;font-size:13px;background:#fff"
 
 
@@ -22,7 +22,7 @@ def line_plot(title: str, label_x: str, label_y: str, series: dict[str, list[tup
     for v in y.ticks():
         marks += [_line(LEFT, y.at(v), x.end, y.at(v), "#e3e6ea"), _text(grouped(v), LEFT - 8, y.at(v) + 4, "end")]
     for i, (name, curve) in enumerate(series.items()):
-        color = COLOURS[i % len(COLOURS)]
+        color = COLORS[i % len(COLORS)]
         path = "M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in curve)
         marks.append(tag("path", d=path, fill="none", stroke=color, stroke_width=2))
         for a, b in curve:

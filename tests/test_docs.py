@@ -13,6 +13,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.cli import arguments
+from nwcompile.cli.progress import STAGES
 from nwcompile.ir import artifact
 from nwcompile.ir.chip_sections import SECTIONS
 from nwcompile.ir.program import SCHEMA
@@ -98,10 +99,22 @@ def test_docs_name_files_and_functions_that_exist(page):
     assert (wrong_places(text, page), [f for f in folders if not f.startswith("build")]) == ([], [])
 
 
+def wrong_rows(docstring: str, index: Path) -> list[str]:
+    """Rows `purpose, functions, file` of an index whose functions are not in that file."""
+    wrong = []
+    for line in docstring.splitlines():
+        cells = [cell for cell in re.split(r"\s{2,}|\s*\|\s*", line.strip()) if cell]
+        file = index.parent / cells[-1].strip("`") if len(cells) > 2 else index
+        if file.suffix == ".py" and file != index and file.is_file():
+            functions = re.findall(r"[A-Za-z]\w*(?=[`,]|$)", cells[-2].replace("...", ""))
+            wrong += [f"{file.name}:{name}" for name in functions if name not in names_of(file)]
+    return wrong
+
+
 @pytest.mark.parametrize("index", INDEXES, ids=id_of)
 def test_package_index_names_files_and_functions_that_exist(index):
     docstring = ast.get_docstring(ast.parse(index.read_text())) or ""
-    assert wrong_places(docstring, index) == []
+    assert wrong_places(docstring, index) + wrong_rows(docstring, index) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=id_of)
@@ -122,6 +135,15 @@ def test_docs_have_american_spelling_and_the_words_of_the_field(page):
     text = prose(page) if page.name not in HISTORY else page.read_text().split("## 0.1.0")[0]
     words = {word[0] for pattern in (BRITISH, RETIRED) for word in pattern.finditer(text)}
     assert sorted(words - OLD_NAMES) == []
+
+
+@pytest.mark.parametrize("page", [DOCS / "map.md", DOCS / "architecture.md", ROOT / "README.md"], ids=id_of)
+def test_docs_draw_every_stage_in_its_order(page):
+    flows = [block for block in page.read_text().split("```")[1::2] if "normalize" in block]
+    assert flows
+    for flow in flows:
+        stages = re.findall(r"(?:--|\d\] |\|  )([a-z]+)\b", flow)
+        assert [stage for stage in stages if stage in STAGES] == list(STAGES)
 
 
 def test_docs_map_has_every_room_of_the_package():

@@ -15,4 +15,6 @@ Options                    options.py:Options           what a person may choose
 the integer arithmetic of all backends, each rule named once   arithmetic.py
 routes, multicast trees and lanes of the network on chip       noc/
 a chip file read and checked, key by key                       chip_check.py:read_section
+the limits of a core, with one name each                       resources.py:RESOURCES
+all neurons as one vector; lists of lists (CSR)                flat.py
 """
