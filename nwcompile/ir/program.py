@@ -11,13 +11,16 @@ from nwcompile.ir import artifact
 from nwcompile.ir import connection as connections
 from nwcompile.ir.activity import Activity, MultiSpike
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import cores_of_sources, count_lines, count_neurons, csr_groups, join_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import ON_MULTI_SPIKE
 from nwcompile.ir.schedule import Schedule
+from nwcompile.ir.shown import counted, in_lines
 
-SCHEMA = 1
+SCHEMA = 2
+OLD_SCHEMA = 1  # Files of the release before, which are still read: option `optimize` was `optimise` there.
 DENSE, SPARSE, CONV = 0, 1, 2
 SYNAPSE_KINDS = ("dense", "sparse", "conv")
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (connections.Dense, connections.Conv2d, connections.Sparse)}
@@ -46,7 +49,7 @@ class Axons:
     @cached_property
     def source(self) -> np.ndarray:
         """int32[axon]: source of each axon."""
-        return np.repeat(np.arange(len(self.offset) - 1, dtype=np.int32), np.diff(self.offset))
+        return csr_groups(self.offset).astype(np.int32)
 
 
 AXON_TYPES = {"offset": np.int64, "core": np.int32, "synops": np.int32, "words": np.int32, "row_bits": np.int64,
@@ -71,6 +74,20 @@ class Program:
     manifest: dict = field(default_factory=dict)
     on_multi_spike: str = "refuse"
 
+    def __repr__(self) -> str:
+        network, mapping = self.network, self.mapping
+        n_neurons = counted(count_neurons(network), "neuron")
+        head = f"Program for {self.chip.name}: {counted(len(network.layers), 'layer')}, {n_neurons} on "
+        head += f"{mapping.n_cores} of {counted(self.chip.n_cores, 'core')}"
+        rows = [
+            f"{self.schedule.execution}, depth {self.schedule.depth}",
+            f"{counted(self.axons.n_axons, 'axon')}, "
+            + counted(int(self.axons.row_bits.sum() + self.axons.kernel_bits.sum()), "bit") + " of synapse memory",
+            f"outputs: {', '.join(network.outputs)}",
+            *(f"warning: {text}" for text in self.warnings),
+        ]  # fmt: skip
+        return in_lines(head, rows, "warnings")
+
     @property
     def repeats(self) -> bool:
         """Whether n spikes of a step are n messages to every destination; else one message carries the count."""
@@ -92,15 +109,13 @@ class Program:
     @cached_property
     def core_of(self) -> np.ndarray:
         """int32[source]: logical core of every source in the order `Network.offsets`; -1 for input lines."""
-        parts = [np.full(node.n_neurons, -1, np.int32) for node in self.network.inputs.values()]
-        parts += [self.mapping.core_of[name] for name in self.network.layers]
-        return np.concatenate(parts)
+        return cores_of_sources(self.network, join_layers(self.network, self.mapping.core_of))
 
     @cached_property
     def visiting_order(self) -> np.ndarray:
         """int64[neuron]: all neurons as their cores visit them, core after core; numbers as in `Network.offsets`."""
         neurons, visit = np.flatnonzero(self.core_of >= 0), self.mapping.visit
-        place = np.concatenate([visit[name] for name in self.network.layers]) if visit else neurons
+        place = join_layers(self.network, visit) if visit else neurons
         return neurons[np.lexsort((place, self.core_of[neurons]))]
 
     @property
@@ -164,6 +179,8 @@ class Program:
     def load(cls, path) -> "Program":
         """Read a .nwc file; raises ArtifactError for one that is cut, altered or of another schema."""
         manifest, arrays = artifact.decode(artifact.read_bytes(path), str(path))
+        if manifest.get("schema") == OLD_SCHEMA:
+            manifest = _from_schema_1(manifest)
         if manifest.get("schema") != SCHEMA:
             raise ArtifactError(
                 f"{path}: schema {manifest.get('schema')} is not {SCHEMA}, the one this version reads; compile again"
@@ -184,7 +201,7 @@ class Program:
             raise ArtifactError(f"on_multi_spike {self.on_multi_spike!r} is none of {', '.join(ON_MULTI_SPIKE)}")
         if self.activity is not None:
             self.activity.verify(self.network)
-        n_sources = sum(self.network.node(n).n_neurons for n in self.network.offsets)
+        n_sources = count_lines(self.network) + count_neurons(self.network)
         axons = self.axons
         tables = {name: getattr(axons, name) for name in AXON_TYPES}
         whole = (
@@ -200,6 +217,14 @@ class Program:
         )
         if not whole:
             raise ArtifactError("the axon table does not fit the network; compile it again")
+
+
+def _from_schema_1(manifest: dict) -> dict:
+    """The manifest of an older file as schema 2 has it."""
+    options = dict(manifest.get("options", {}))
+    if "optimise" in options:
+        options["optimize"] = options.pop("optimise")
+    return {**manifest, "schema": SCHEMA} | ({"options": options} if options else {})
 
 
 class _Pack:
@@ -259,4 +284,13 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
                  "on_multi_spike", "mapping_note", "activity")  # fmt: skip
     rest = {k: v for k, v in manifest.items() if k not in structure}
     chip, on_multi_spike = Chip.from_dict(manifest["chip"]), manifest.get("on_multi_spike", "refuse")
-    return Program(network, schedule, mapping, chip, axons, activity, rest, on_multi_spike)
+    return Program(
+        network=network,
+        schedule=schedule,
+        mapping=mapping,
+        chip=chip,
+        axons=axons,
+        activity=activity,
+        manifest=rest,
+        on_multi_spike=on_multi_spike,
+    )

@@ -7,6 +7,7 @@ import numpy as np
 from nwcompile.cost.time.work import SEND
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.flat import csr_sums
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.kernels.mapping import traffic
@@ -47,7 +48,15 @@ def layer_share(program: Program, activity: Activity) -> LayerShare:
         send[i] = np.bincount(cores, _send_cycles(program, name, activity), n_cores)
         receive[i] = np.bincount(cores, synops[name], n_cores)
         held[i] = np.bincount(cores, minlength=n_cores)
-    return LayerShare(network.layers, _part(send, held), _part(receive, held), *_arriving(program, activity))
+    messages, reads, sent = _arriving(program, activity)
+    return LayerShare(
+        layers=network.layers,
+        send=_part(send, held),
+        receive=_part(receive, held),
+        messages=messages,
+        reads=reads,
+        sent=sent,
+    )
 
 
 def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
@@ -61,8 +70,7 @@ def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
         sent = activity.counts[connection.source].sum(0, dtype=np.int64)
         of_class = np.zeros(wires.n_source_classes, np.int64)
         np.add.at(of_class, wires.source_class, sent)
-        tapped = np.concatenate([[0], np.cumsum(of_class[wires.taps])])
-        synops[connection.target] += np.diff(tapped[wires.offset])[wires.target_class]
+        synops[connection.target] += csr_sums(wires.offset, of_class[wires.taps])[wires.target_class]
     return synops
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
+from nwcompile.ir.flat import csr_offset, csr_sums
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV, DENSE, SPARSE
 from nwcompile.kernels.mapping import traffic
@@ -47,8 +48,7 @@ class Wiring:
     @property
     def fan_in(self) -> np.ndarray:
         """int64[target]: synapses of each target neuron."""
-        tapped = np.concatenate([[0], np.cumsum(self.source_size[self.taps])])
-        return np.diff(tapped[self.offset])[self.target_class]
+        return csr_sums(self.offset, self.source_size[self.taps])[self.target_class]
 
     def rows(self, core_of: np.ndarray, n_cores: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Synapses that a neuron of each source class has in each core; targets of core -1 are left out.
@@ -83,8 +83,13 @@ def wiring(network: Network, connection: Connection) -> Wiring:
 def _made(network: Network, connection: Connection) -> Wiring:
     source, target = network.node(connection.source), network.node(connection.target)
     if isinstance(connection, Dense):
-        one = np.zeros(source.n_neurons, np.int32), np.zeros(target.n_neurons, np.int32)
-        return Wiring(DENSE, *one, np.array([0, 1], np.int64), np.zeros(1, np.int32))
+        return Wiring(
+            kind=DENSE,
+            source_class=np.zeros(source.n_neurons, np.int32),
+            target_class=np.zeros(target.n_neurons, np.int32),
+            offset=np.array([0, 1], np.int64),
+            taps=np.zeros(1, np.int32),
+        )
     if isinstance(connection, Sparse):
         return _sparse(connection, source.n_neurons, target.n_neurons)
     if isinstance(connection, Conv2d):
@@ -117,7 +122,7 @@ def synapse_count(network: Network, connection: Connection) -> int:
 
 def _sparse(connection: Sparse, n_source: int, n_target: int) -> Wiring:
     post = np.asarray(connection.post)
-    offset = np.concatenate([[0], np.cumsum(np.bincount(post, minlength=n_target))]).astype(np.int64)
+    offset = csr_offset(np.bincount(post, minlength=n_target))
     taps = np.asarray(connection.pre)[np.argsort(post, kind="stable")].astype(np.int32)
     return Wiring(SPARSE, np.arange(n_source, dtype=np.int32), np.arange(n_target, dtype=np.int32), offset, taps)
 
@@ -130,9 +135,14 @@ def _conv(connection: Conv2d, shape: tuple[int, ...]) -> Wiring:
         pair(connection.stride), pair(connection.padding), pair(connection.dilation),
     )  # fmt: skip
     return Wiring(
-        CONV, _group_pixel(n_in, groups, rows * columns), _group_pixel(n_out, groups, out_rows * out_columns),
-        offset, taps, np.repeat(np.arange(n_out, dtype=np.int32), out_rows * out_columns), weight[0].size,
-    )  # fmt: skip
+        kind=CONV,
+        source_class=_group_pixel(n_in, groups, rows * columns),
+        target_class=_group_pixel(n_out, groups, out_rows * out_columns),
+        offset=offset,
+        taps=taps,
+        kernel=np.repeat(np.arange(n_out, dtype=np.int32), out_rows * out_columns),
+        kernel_size=weight[0].size,
+    )
 
 
 def _group_pixel(n_channels: int, groups: int, n_pixels: int) -> np.ndarray:

@@ -315,7 +315,7 @@ def accept_grant(routers, links, agenda, packets, cores, o, time, last):
             if output.held & bit(i) != NONE:
                 down = np.int64(output.down) + np.int64(routers.buffer[b].channel)
                 if room_at(routers, routers.buffer[down]) <= time:
-                    send(routers, links, agenda, packets, cores, o, output, first, i, b, down, time, last)
+                    send(routers, links, agenda, packets, cores, o, first, i, b, down, time, last)
     asks = output.asks
     return asks & output.held != NONE or asks != NONE and output.free != NONE
 
@@ -346,7 +346,7 @@ def serve_single(routers, links, agenda, packets, cores, o, time, last):
         return False
     if not has_room(routers, agenda, o, output, 0, i, time):
         return False
-    send(routers, links, agenda, packets, cores, o, output, first, i, first + i, down, time, last)
+    send(routers, links, agenda, packets, cores, o, first, i, first + i, down, time, last)
     if links is not None:
         output.grant = i + 1 if i + 1 < routers.n_ports else 0
     return output.asks != NONE
@@ -377,12 +377,12 @@ def wins_switch(routers, links, o, output, first, there, i, time):
 
 
 @inlined
-def send(routers, links, agenda, packets, cores, o, output, first, i, b, down, time, last):
+def send(routers, links, agenda, packets, cores, o, first, i, b, down, time, last):
     """Move the first flit of buffer b, input channel i, through the crossbar and over the link to buffer `down`.
 
     Either `packets` or `cores` is None: a packet is noted when it arrives by cycle `last`, a core takes a message.
     """
-    buffer, there = routers.buffer[b], routers.buffer[down]
+    output, buffer, there = routers.output[o], routers.buffer[b], routers.buffer[down]
     v = down - np.int64(output.down)
     flit = routers.slot[np.int64(buffer.head)]
     packet, word = np.int64(flit.packet), np.int64(flit.word)

@@ -5,6 +5,7 @@ import numpy as np
 from nwcompile.cost.traffic.route_cost import link_weights
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import between_chips, routes
@@ -34,7 +35,7 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     as the annealing may go on. On more than `MOST_ROUTERS` routers links are left as they are.
     """
     known = ground(mapping, network, chip, activity, options)
-    if options.optimise in FOR_TIME and waits(known, chip, activity):
+    if options.optimize in FOR_TIME and waits(known, chip, activity):
         known, start = spread(known, chip)
     else:
         placers = (row_major, hilbert, spectral)
@@ -49,7 +50,7 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     if n_routers <= MOST_ROUTERS and len(known.other):
         table, load = all_ways(chip), np.zeros(4 * n_routers, np.int64)
         link_load.fill_links(known, table, site_of, load)
-        weight = LINK_WEIGHT * float(np.mean(link_weights(chip, options.optimise)[:2])) / int(table.need.min())
+        weight = LINK_WEIGHT * float(np.mean(link_weights(chip, options.optimize)[:2])) / int(table.need.min())
         n_moves = min(LARGEST_MOVES, MOVES_PER_SITE * chip.n_cores)
         state = np.array([options.seed], np.uint64)
         link_load.cool_links(known, table, site_of, cores_at(site_of, chip.n_cores), state, n_moves, weight, load)
@@ -90,10 +91,8 @@ def all_ways(chip: Chip) -> link_load.Ways:
     length[is_open] = np.diff(offset)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
     pair = np.repeat(np.arange(n * n), length)[np.argsort(link, kind="stable")]
-    upto = np.cumsum(np.bincount(link, minlength=4 * n))
-    return link_load.Ways(
-        np.concatenate([[0], np.cumsum(length)]), link, router, _needs(chip), np.concatenate([[0], upto]), pair
-    )
+    offset = csr_offset(np.bincount(link, minlength=4 * n))
+    return link_load.Ways(csr_offset(length), link, router, _needs(chip), offset, pair)
 
 
 def _needs(chip: Chip) -> np.ndarray:

@@ -1,18 +1,20 @@
-"""Zeros: a dense connection that was pruned becomes the list of its synapses, so that the chip neither holds nor reads
-what is 0, and a source without synapses on a core sends no message there."""
+"""Prune zeros: a dense connection that was pruned becomes the list of its synapses.
+
+The chip then neither holds nor reads what is 0, and a source without synapses on a core sends no message there.
+"""
 
 import numpy as np
 
-from nwcompile.cost.traffic.events import synapse_bits
+from nwcompile.cost.traffic.memory import synapse_bits
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import DENSE, SPARSE
 
-MOST_LEFT = 0.5  # part of the weights that are not 0; more of them stay rows
+MOST_LEFT = 0.5  # A dense connection of which a larger part is not 0 stays as it is: its list would save little.
 
 
-def drop_zeros(network: Network, chip: Chip) -> Network:
+def prune_zeros(network: Network, chip: Chip) -> Network:
     """The same network with every Dense of which at most half the weights are not 0 as a Sparse, where that is cheaper.
 
     That is where the synapses of the list, with their index, take less memory than all weights do, and are read in no
@@ -20,7 +22,9 @@ def drop_zeros(network: Network, chip: Chip) -> Network:
     """
     if chip.weights.axon_types is not None:
         return network
-    connections = tuple(listed(c) if isinstance(c, Dense) and _is_cheaper(c, chip) else c for c in network.connections)
+    connections = tuple(
+        to_sparse(c) if isinstance(c, Dense) and _is_cheaper(c, chip) else c for c in network.connections
+    )
     return Network(network.inputs, network.nodes, connections)
 
 
@@ -31,9 +35,19 @@ def _is_cheaper(c: Dense, chip: Chip) -> bool:
     return n_left <= MOST_LEFT * n and n_left * bits[1] < n * bits[0] and n_left * sparse <= n * dense
 
 
-def listed(c: Dense) -> Sparse:
+def to_sparse(c: Dense) -> Sparse:
     """The weights of a dense connection that are not 0, one by one."""
     weight = np.asarray(c.weight)
     post, pre = np.nonzero(weight)
-    return Sparse(c.source, c.target, pre, post, weight[post, pre], c.delay, c.bias, c.exponent, c.sign_mode,
-                  c.weight_bits)  # fmt: skip
+    return Sparse(
+        source=c.source,
+        target=c.target,
+        pre=pre,
+        post=post,
+        weight=weight[post, pre],
+        delay=c.delay,
+        bias=c.bias,
+        exponent=c.exponent,
+        sign_mode=c.sign_mode,
+        weight_bits=c.weight_bits,
+    )

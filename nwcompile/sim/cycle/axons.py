@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.cost.traffic.io_sites import gates
-from nwcompile.cost.traffic.multicast import Forest, hops_of_axons, leaves
+from nwcompile.cost.traffic.io_sites import io_routes
+from nwcompile.cost.traffic.multicast import MulticastTrees, hops_of_axons, spike_fanout
+from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.kernels.cores.tables import AXON, Axons, FanOut, IoAxons, Sites
 
@@ -19,22 +20,22 @@ class AxonTables(NamedTuple):
     io: IoAxons
 
 
-def axon_tables(program: Program, forest: Forest | None) -> AxonTables:
+def axon_tables(program: Program, trees: MulticastTrees | None) -> AxonTables:
     """The axons with their costs in ticks, and those of output neurons to io sites; with trees, where those begin."""
     chip, offset = program.chip, program.axons.offset
     site = np.concatenate([chip.site_index(program.mapping.site_of), chip.io_cores]).astype(np.int32)
     core_at = np.full(chip.n_cores, -1, np.int32)
     core_at[site] = np.arange(len(site))
     rows, io = _rows(program), IoAxons(np.zeros(1, np.int64), np.zeros(0, np.int64))
-    if (io_routes := gates(program)) is not None:
-        come, leave = (core_at[direction.site] for direction in io_routes)
+    if (routes := io_routes(program)) is not None:
+        come, leave = (core_at[direction.site] for direction in routes)
         io = _of_input(program, rows, come)
         rows, offset = _with_output(program, rows, offset, leave)
     rows["to"], rows["flits"] = site[rows["core"]], _flits(program)[rows["source"]]
     root = np.full(len(program.core_of), -1, np.int32)
-    if forest is not None:
-        root[forest.tree_of >= 0] = forest.trees.root[forest.tree_of[forest.tree_of >= 0]]
-    sent = leaves(program)
+    if trees is not None:
+        root[trees.tree_of >= 0] = trees.trees.root[trees.tree_of[trees.tree_of >= 0]]
+    sent = spike_fanout(program)
     n_lines = int(np.count_nonzero(program.core_of < 0))
     return AxonTables(
         axons=Axons(row=rows, n_cores=program.mapping.n_cores, n_sites=len(site), n_lines=n_lines),
@@ -66,7 +67,7 @@ def _of_input(program: Program, rows: np.ndarray, site_of: np.ndarray) -> IoAxon
     site = site_of[core[of_line]] - program.mapping.n_cores
     counts = np.bincount(site, minlength=len(program.chip.io_cores))
     order = np.lexsort((core[of_line], source[of_line], site))
-    return IoAxons(np.concatenate([[0], np.cumsum(counts)]), of_line[order])
+    return IoAxons(csr_offset(counts), of_line[order])
 
 
 def _with_output(program: Program, rows: np.ndarray, offset: np.ndarray, site_of: np.ndarray):
@@ -79,7 +80,7 @@ def _with_output(program: Program, rows: np.ndarray, offset: np.ndarray, site_of
     source = np.flatnonzero(goes_out).astype(np.int32)
     more = np.zeros(len(source), AXON)
     more["source"], more["core"] = source, site_of[program.core_of[source]]
-    return np.insert(rows, offset[source + 1], more), offset + np.concatenate([[0], np.cumsum(goes_out)])
+    return np.insert(rows, offset[source + 1], more), offset + csr_offset(goes_out)
 
 
 def _flits(program: Program) -> np.ndarray:

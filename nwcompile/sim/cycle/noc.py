@@ -7,6 +7,7 @@ import numpy as np
 from nwcompile.cost.time.work import lane_name, link_busy
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.noc.routing import hops
 from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.kernels.noc.event_replay import Packets, Sources, replay_events
@@ -80,7 +81,7 @@ def send_by_events(mesh: Mesh, time, src, size, to, n_deliveries, last: int) -> 
     network = queues(mesh)
     counts = np.broadcast_to(n_deliveries, len(time))
     packets = Packets(
-        first=np.concatenate([[0], np.cumsum(np.bincount(src, minlength=mesh.n_cores))]).astype(np.int64),
+        first=csr_offset(np.bincount(src, minlength=mesh.n_cores)),
         time=time,
         size=size,
         to=to.astype(np.int32),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nwcompile.cost.time.work import link_busy, link_name
-from nwcompile.cost.traffic.io_sites import gates
+from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import hops_of_axons
 from nwcompile.errors import BackendError
 from nwcompile.ir.program import Program
@@ -46,7 +46,7 @@ def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str,
     timing = mesh.timing
     hop = int(mesh.output["latency"].max() + mesh.output["held"].max()) + timing.credit_ticks + timing.route_ticks
     hop += timing.inject_ticks + timing.link_ticks + 4 * timing.cycle_ticks
-    n_links = [hops_of_axons(program), *(direction.hops for direction in gates(program) or ())]
+    n_links = [hops_of_axons(program), *(direction.hops for direction in io_routes(program) or ())]
     n_hops = 2 + max(int(hops.sum(1).max(initial=0)) for hops in n_links)
     n_spikes = LARGEST_REPEAT if program.repeats else 1
     idle = int(np.count_nonzero(program.core_of >= 0)) * (visit + update + n_spikes * spike)
@@ -101,6 +101,6 @@ def take_losses(program: Program, received: np.ndarray, counters: dict[str, np.n
         counters[name] -= lost[:, :, column]
         counters["hops"] -= lost[:, :, column]
     for i, name in enumerate(("hops_io_ew", "hops_io_ns")):
-        if (io_routes := gates(program)) is not None:
-            counters[name] -= lost[:, :, LOST_OUT] * io_routes[1].hops[:, i]
+        if (routes := io_routes(program)) is not None:
+            counters[name] -= lost[:, :, LOST_OUT] * routes[1].hops[:, i]
     return Dropped(received[:, :, LOST_AT], received[:, :, LOST_TO])

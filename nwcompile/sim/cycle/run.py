@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
-from nwcompile.cost.traffic.io_sites import gates
-from nwcompile.cost.traffic.multicast import forest
+from nwcompile.cost.traffic.io_sites import io_routes
+from nwcompile.cost.traffic.multicast import multicast_trees
 from nwcompile.errors import BackendError, ModelError
+from nwcompile.ir.flat import count_lines, csr_offset
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels.cores.probes import Probes
@@ -101,18 +102,18 @@ def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> 
     counters["deliveries"] = counters["messages_in"].copy()
     come, leave = counters["messages_io_in"], counters["messages_io_out"]
     counters["messages_io"] = come + leave
-    io_routes = gates(program)
+    routes = io_routes(program)
     for i, name in enumerate(("hops_io_ew", "hops_io_ns")):
         counters[name] = np.zeros_like(come)
-        if io_routes is not None:
-            counters[name] = come * io_routes[0].hops[:, i] + leave * io_routes[1].hops[:, i]
+        if routes is not None:
+            counters[name] = come * routes[0].hops[:, i] + leave * routes[1].hops[:, i]
     return counters
 
 
 def layers_of(program: Program, names, parts: list[np.ndarray]) -> dict[str, np.ndarray]:
     """The part [B, T, *shape] of each of these layers in arrays [b, T, neuron] of consecutive samples."""
     network, parts_of = program.network, {}
-    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    n_lines = count_lines(network)
     for name in names:
         node, first = network.node(name), network.offsets[name] - n_lines
         whole = np.concatenate([p[:, :, first : first + node.n_neurons] for p in parts])
@@ -152,7 +153,7 @@ class ChipRun:
     def __init__(self, program: Program, n_steps: int, n_hardware: int, window: str):
         self.program, self.chip, self.n_hardware = program, program.chip, n_hardware
         network, chip = program.network, program.chip
-        trees = forest(program) if chip.noc.multicast == "tree" else None
+        trees = multicast_trees(program) if chip.noc.multicast == "tree" else None
         self.axons = axon_tables(program, trees)
         self.mesh, self.bus = None, None
         if chip.is_bus:
@@ -193,7 +194,7 @@ class ChipRun:
             repeats=program.repeats,
             max_repeats=LARGEST_REPEAT,
             offset=np.concatenate(offset),
-            first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            first=csr_offset(counts),
             neuron=program.visiting_order,
             interrupted=np.zeros(1, bool),
         )
@@ -343,9 +344,9 @@ class ChipRun:
 
     def ends(self) -> Ends:
         """Where the messages of a profile come from and go to."""
-        core_of, io_routes = self.program.core_of, gates(self.program)
+        core_of, routes = self.program.core_of, io_routes(self.program)
         site = self.axons.sites.site
-        return Ends(site, np.where(core_of < 0, -1, site[core_of]), None if io_routes is None else io_routes[0].site)
+        return Ends(site, np.where(core_of < 0, -1, site[core_of]), None if routes is None else routes[0].site)
 
     def measured(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
         """What a Run says of time and energy; `n_barriers` belong to each row, `notes` are the Probes or None."""

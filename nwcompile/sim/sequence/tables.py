@@ -4,6 +4,7 @@ import numpy as np
 
 from nwcompile.errors import BackendError
 from nwcompile.ir.connection import Conv2d, Dense, pair
+from nwcompile.ir.flat import csr_groups, csr_offset
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
@@ -17,8 +18,8 @@ LARGEST_WEIGHT = (1 << 31) - 1
 def neurons(network: Network, layers) -> Neurons:
     """Parameters of all neurons of `layers`, one after the other."""
     rules = np.concatenate([_rules(network.node(name)) for name in layers])
-    found, rule_of = np.unique(rules.view(f"V{RULE.itemsize}"), return_inverse=True)  # as bytes: much faster
-    return Neurons(found.view(RULE), rule_of.reshape(-1).astype(np.int32))
+    distinct, rule_of = np.unique(rules.view(f"V{RULE.itemsize}"), return_inverse=True)  # as bytes: much faster
+    return Neurons(distinct.view(RULE), rule_of.reshape(-1).astype(np.int32))
 
 
 def _rules(node) -> np.ndarray:
@@ -57,7 +58,7 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
     """
     names = list(network.offsets)
     index = {name: i for i, name in enumerate(names)}
-    sizes = [network.node(name).n_neurons for name in names]
+    offset = csr_offset([network.node(name).n_neurons for name in names])
     leaving = [[i for i, c in enumerate(network.connections) if c.source == name] for name in names]
     table = np.zeros(len(network.connections), CONNECTION)
     weights, rows, posts = [], [], []
@@ -71,13 +72,13 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
         weights.append(weight)
         posts.append(post)
         n_weights, n_rows, n_posts = n_weights + len(weight), n_rows + len(row), n_posts + len(post)
-        if kind == CONV:
+        if isinstance(c, Conv2d):
             n_places += _set_geometry(entry, c, network.node(c.source).shape) + 1
     return Synapses(
-        node_of=np.repeat(np.arange(len(names), dtype=np.int32), sizes),
-        node_first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        fan_out=np.concatenate([[0], np.cumsum([len(e) for e in leaving])]).astype(np.int64),
-        leaving=np.array([e for edges in leaving for e in edges], np.int64),
+        node_of=csr_groups(offset).astype(np.int32),
+        node_first=offset,
+        fan_out=csr_offset([len(edges) for edges in leaving]),
+        leaving=np.array([edge for edges in leaving for edge in edges], np.int64),
         connection=table,
         row=_joined(rows, np.int64),
         post=_joined(posts, np.int32),
@@ -89,39 +90,44 @@ def _joined(parts, dtype) -> np.ndarray:
     return np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype, copy=False)
 
 
-def _connection(network: Network, c, cores):
+def _connection(network: Network, connection, cores):
     """Kind, flat weights, row starts and posts of one connection."""
     nothing = np.zeros(0, np.int64)
-    weight = np.asarray(c.weight)
+    weight = np.asarray(connection.weight)
     if weight.size and np.abs(weight.astype(np.int64)).max() > LARGEST_WEIGHT:
-        raise BackendError(f"connection {c.source!r} -> {c.target!r}: weights beyond 32 bits are not supported")
-    if isinstance(c, Dense):
+        raise BackendError(
+            f"connection {connection.source!r} -> {connection.target!r}: weights beyond 32 bits are not supported"
+        )
+    if isinstance(connection, Dense):
         return DENSE, np.ascontiguousarray(weight.T).reshape(-1).astype(np.int32), nothing, nothing
-    if isinstance(c, Conv2d):
+    if isinstance(connection, Conv2d):
         return CONV, np.moveaxis(weight, 0, -1).reshape(-1).astype(np.int32), nothing, nothing
-    row, post, order = csr(c, network.node(c.source).n_neurons, cores)
+    row, post, order = csr(connection, network.node(connection.source).n_neurons, cores)
     return SPARSE, weight[order].astype(np.int32), row, post
 
 
-def csr(c, n_source: int, cores: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def csr(connection, n_source: int, cores: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Row starts int64[source + 1], targets int32[synapse] and the order of a Sparse connection by source.
 
     In a row synapses stand as given, or by the core of their target, `cores` int32[target].
     """
-    order = np.argsort(c.pre, kind="stable") if cores is None else np.lexsort((cores[c.post], c.pre))
-    row = np.concatenate([[0], np.cumsum(np.bincount(c.pre, minlength=n_source))]).astype(np.int64)
-    return row, np.asarray(c.post)[order].astype(np.int32), order
+    if cores is None:
+        order = np.argsort(connection.pre, kind="stable")
+    else:
+        order = np.lexsort((cores[connection.post], connection.pre))
+    row = csr_offset(np.bincount(connection.pre, minlength=n_source))
+    return row, np.asarray(connection.post)[order].astype(np.int32), order
 
 
-def _set_geometry(entry: np.void, c: Conv2d, source_shape) -> int:
+def _set_geometry(entry: np.void, connection: Conv2d, source_shape) -> int:
     """Fill in the fields of a CONNECTION that tell a convolution's shape; returns the places of its output map."""
-    (_, entry["height"], entry["width"]), out = c.geometry(source_shape)
-    _, entry["group_in"], entry["kernel_height"], entry["kernel_width"] = np.shape(c.weight)
-    entry["channels_out"], entry["out_height"], entry["out_width"] = out
-    entry["group_out"] = len(c.weight) // c.groups
+    (_, entry["height"], entry["width"]), target = connection.geometry(source_shape)
+    _, entry["group_in"], entry["kernel_height"], entry["kernel_width"] = np.shape(connection.weight)
+    entry["channels_out"], entry["out_height"], entry["out_width"] = target
+    entry["group_out"] = len(connection.weight) // connection.groups
     for name in ("stride", "padding", "dilation"):
-        entry[f"{name}_y"], entry[f"{name}_x"] = pair(getattr(c, name))
-    return int(out[1] * out[2])
+        entry[f"{name}_y"], entry[f"{name}_x"] = pair(getattr(connection, name))
+    return int(target[1] * target[2])
 
 
 def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
@@ -134,21 +140,17 @@ def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
             continue
         parts.append(np.argsort(cores, kind="stable").astype(np.int32))
         counts.append(np.bincount(cores, minlength=mapping.n_cores))
-    offset = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-    place, cell_core, cell_first, channel = _cells(network, mapping)
+    offset = csr_offset(np.concatenate(counts))
     return Members(
         offset=offset,
         neuron=_joined(parts, np.int32),
         core_of=core_of.astype(np.int32),
-        place=place,
-        cell_core=cell_core,
-        cell_first=cell_first,
-        channel=channel,
+        **_cells(network, mapping),
         n_cores=mapping.n_cores,
     )
 
 
-def _cells(network: Network, mapping: Mapping) -> tuple[np.ndarray, ...]:
+def _cells(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
     """The fields of `Members` about cells, all convolutions one after the other."""
     places, cores, starts, channels = [], [], [], []
     n_cells = n_channels = 0
@@ -161,16 +163,16 @@ def _cells(network: Network, mapping: Mapping) -> tuple[np.ndarray, ...]:
         core = np.take_along_axis(core, order, 1)
         begins = np.concatenate([np.ones((len(core), 1), bool), core[:, 1:] != core[:, :-1]], 1)
         per_place = begins.sum(1)
-        places.append(n_cells + np.concatenate([[0], np.cumsum(per_place)]))
+        places.append(n_cells + csr_offset(per_place))
         cores.append(core[begins])
         starts.append(n_channels + np.flatnonzero(begins))
         channels.append(order.reshape(-1))
         n_cells += int(per_place.sum())
         n_channels += order.size
     starts.append(np.array([n_channels]))
-    return (
-        _joined(places, np.int64),
-        _joined(cores, np.int32),
-        _joined(starts, np.int64),
-        _joined(channels, np.int32),
-    )
+    return {
+        "place": _joined(places, np.int64),
+        "cell_core": _joined(cores, np.int32),
+        "cell_first": _joined(starts, np.int64),
+        "channel": _joined(channels, np.int32),
+    }

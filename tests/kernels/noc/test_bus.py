@@ -11,7 +11,7 @@ from tests.buses import bus_chip
 from tests.kernels.noc.naive_bus import fault, filled, least_slots
 
 FIELDS = ["source", "target", "lane", "message"]
-PATTERNS = ("uniform", "neighbours", "hotspot", "layers")
+PATTERNS = ("uniform", "neighbors", "hotspot", "layers")
 
 
 @kernel
@@ -37,7 +37,7 @@ def pattern(kind, n, count, rng):
     source = rng.integers(0, n, count)
     target = {
         "uniform": lambda: rng.integers(0, n, count),
-        "neighbours": lambda: np.clip(source + rng.integers(-2, 3, count), 0, n - 1),
+        "neighbors": lambda: np.clip(source + rng.integers(-2, 3, count), 0, n - 1),
         "hotspot": lambda: np.where(rng.random(count) < 0.4, n // 2, rng.integers(0, n, count)),
         "layers": lambda: n // 2 + rng.integers(0, n - n // 2, count),
     }[kind]()
