@@ -15,7 +15,7 @@ from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import spread_evenly
 from nwcompile.passes.fit.binding import noted
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
-from nwcompile.passes.partition.floorline.step_limit import verify_step_time
+from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import method_warnings, partition, result_warnings
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.place.place import place

@@ -68,5 +68,7 @@ def compiled(**options) -> Callable:
     return decorate
 
 
-kernel = compiled(nogil=True, _nrt=False)
+kernel = compiled(nogil=True, _nrt=False, no_cfunc_wrapper=True)
 inlined = compiled(nogil=True, _nrt=False, forceinline=True)  # a call copies every array of a NamedTuple
+spliced = compiled(nogil=True, _nrt=False, inline="always")  # into its caller before that is compiled, at every call
+part = compiled(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # that only kernels call

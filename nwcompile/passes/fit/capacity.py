@@ -112,8 +112,8 @@ def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray],
     return core_of
 
 
-def fan_in(network: Network, chip: Chip) -> kernels.FanIn:
-    """The FanIn of a normalized network, neurons numbered as in `neuron_offsets`."""
+def fan_in(network: Network, chip: Chip) -> kernels.SynapseTable:
+    """The SynapseTable of a normalized network, neurons numbered as in `neuron_offsets`."""
     wires = [wiring(network, c) for c in network.connections]
     first_class = np.concatenate([[0], np.cumsum([w.n_source_classes for w in wires])]).astype(np.int64)
     class_format, step_bits = _formats(network, wires, chip)
@@ -121,20 +121,20 @@ def fan_in(network: Network, chip: Chip) -> kernels.FanIn:
     slot_offset, slot_class, slot_kernel, kernel_bits = _slots(network, wires, chip)
     ends = np.cumsum([0, *(len(w.taps) for w in wires)])
     tap_offset = np.concatenate([[0], *(w.offset[1:] + ends[i] for i, w in enumerate(wires))])
-    return kernels.FanIn(
+    return kernels.SynapseTable(
         slot_offset, slot_class, slot_kernel, tap_offset.astype(np.int64),
         _joined([w.taps + first_class[i] for i, w in enumerate(wires)]), _joined([w.source_size for w in wires]),
         class_format, step_bits, atom_offset, atoms, atom_size, kernel_bits,
     )  # fmt: skip
 
 
-def empty_core(fan: kernels.FanIn) -> kernels.Core:
+def empty_core(fan: kernels.SynapseTable) -> kernels.CoreUsage:
     """An account with nothing on it."""
-    sizes = (len(fan.class_size), len(fan.atom_size), len(fan.kernel_bits), kernels.N_RESOURCES)
-    return kernels.Core(*(np.zeros(n, np.int64) for n in sizes))
+    sizes = (len(fan.row_size), len(fan.class_size), len(fan.kernel_bits), kernels.N_RESOURCES)
+    return kernels.CoreUsage(*(np.zeros(n, np.int64) for n in sizes))
 
 
-def alone(fan: kernels.FanIn, neurons: np.ndarray) -> np.ndarray:
+def alone(fan: kernels.SynapseTable, neurons: np.ndarray) -> np.ndarray:
     """int64[neuron, resource]: what each of `neurons` takes on a core of its own; out-axons and load are 0."""
     used = np.zeros((len(neurons), kernels.N_RESOURCES), np.int64)
     demand = np.zeros((len(fan.slot_offset) - 1, 2), np.int64)
