@@ -14,6 +14,7 @@ from nwcompile.cost.traffic.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
+from nwcompile.ir.flat import cores_of_sources, csr_offset, join_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.bus import stretches
@@ -24,8 +25,7 @@ from nwcompile.kernels.mapping import traffic
 
 def flat_cores(network: Network, mapping: Mapping) -> np.ndarray:
     """int32[source]: logical core of every source in the order `network.offsets`; -1 for input lines."""
-    inputs = [np.full(node.n_neurons, -1, np.int32) for node in network.inputs.values()]
-    return np.concatenate([*inputs, *(mapping.core_of[name] for name in network.layers)])
+    return cores_of_sources(network, join_layers(network, mapping.core_of))
 
 
 def synapse_bits(connection: Connection, kind: int, chip: Chip) -> int:
@@ -70,7 +70,7 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
     for name, own in joined.items():
         first = network.offsets[name]
         traffic.count_merged(own.begin, own.end, own.core, n_axons[first : first + len(own.begin)])
-    offset = np.concatenate([[0], np.cumsum(n_axons)]).astype(np.int64)
+    offset = csr_offset(n_axons)
     n = offset[-1]
     made = Axons(offset, np.empty(n, np.int32), np.zeros((n, len(SYNAPSE_KINDS)), np.int32), np.zeros(n, np.int32),
                  np.zeros(n, np.int64), kernel_bits)  # fmt: skip
@@ -92,7 +92,7 @@ class _Rows(NamedTuple):
 
 
 def _joined(parts: list[_Rows]) -> _Rows:
-    first = np.concatenate([[0], np.cumsum([len(p.core) for p in parts])])[:-1]
+    first = csr_offset([len(p.core) for p in parts])[:-1]
     begin, end = (np.stack([p[i] for p in parts], 1) + first for i in range(2))
     kind = np.array([p.kind for p in parts])
     return _Rows(begin, end, kind, np.concatenate([p.core for p in parts]), np.concatenate([p.row for p in parts]))

@@ -2,7 +2,11 @@
 
 The format is in lava-dl, `lava/lib/dl/netx/README.md`: HDF5 with `/layer/<i>/{type, shape, weight, neuron/...}`; what
 it leaves open is settled by who writes it (`slayer/block/base.py`) and who runs it (`netx/hdf5.py`).
-`lava_entry` reads the layers, `lava_neuron` makes NeuronSpecs of them, `lava_wires` and `lava_delay` connections.
+
+    the layers as they stand in the file      entry.py:read_entries
+    neurons -> NeuronSpec                      neuron.py:neuron_spec
+    synapses -> connections                    wires.py:connection
+    delays of spikes, inputs and synapses      delay.py:delays
 """
 
 from collections.abc import Mapping
@@ -56,15 +60,15 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     source, shape, late = "input", first, NONE
     for entry in acting:
         _check_place(entry, entries, entry is acting[-1])
-        c, own = connection(entry, source, shape)
-        spec = average_spec() if entry.kind == "average" else neuron_spec(entry, own, given[entry.name])
-        incoming, leaving = delays(entry, own, prod(shape))
+        c, after = connection(entry, source, shape)
+        spec = average_spec() if entry.kind == "average" else neuron_spec(entry, after, given[entry.name])
+        incoming, leaving = delays(entry, after, prod(shape))
         if entry is acting[-1] and leaving.any():
             _check_last(entry, spec)
             incoming, leaving = incoming + leaving.T, NONE
-        layers[entry.name] = spec, own
+        layers[entry.name] = spec, after
         wires.append((entry, c, (incoming, late), shape))
-        source, shape, late = entry.name, own, leaving
+        source, shape, late = entry.name, after, leaving
     cuba = {entry.name for entry in acting if entry.kind != "average" and neuron_type(entry) == "CUBA"}
     step = 0 if any(has_bias(layers[name][0]) for name in cuba) else 1
     connections = []

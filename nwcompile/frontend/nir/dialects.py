@@ -181,10 +181,10 @@ def _from_start(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[s
     remarks.append(f"v starts at {dialect.starts_at} {_span(start)}; threshold, reset and states are relative to it")
     if given.get("reset") == "zero":
         given = {**given, "reset": "value", "reset_value": 0.0}
-    moved = ("v_threshold", "v_reset", "v_leak")
-    values = {key: node.numbers(key, 0.0) - start for key in moved if key in node.values or key == "v_reset"}
-    moved = ("threshold", "reset_value", "v_leak", "v_min")
-    shifted = {k: v - start for k, v in given.items() if k in moved and v is not None}
+    in_file = ("v_threshold", "v_reset", "v_leak")
+    values = {key: node.numbers(key, 0.0) - start for key in in_file if key in node.values or key == "v_reset"}
+    in_spec = ("threshold", "reset_value", "v_leak", "v_min")
+    shifted = {k: v - start for k, v in given.items() if k in in_spec and v is not None}
     return NirNode(node.name, node.kind, {**node.values, **values}), {**given, **shifted}
 
 

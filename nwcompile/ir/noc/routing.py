@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from nwcompile.errors import ChipError
+from nwcompile.ir.flat import csr_offset
 
 EAST, WEST, NORTH, SOUTH, HERE = range(5)
 NO_PORT = 255  # The largest uint8 stands where a router has no route to another; ports are far below it.
@@ -264,7 +265,7 @@ def routes(grid: Grid, at: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.n
     A link is router * 4 + direction.
     """
     length = hops(grid, at, to).sum(-1)
-    offset = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+    offset = csr_offset(length)
     link = np.empty(offset[-1], np.int64)
     now = np.array(at, np.int64)
     for k in range(int(length.max(initial=0))):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nwcompile.ir.flat import csr_groups, csr_offset
 from nwcompile.ir.noc.routing import ANY, BEFORE, HERE, Grid, ports, vc_classes
 
 
@@ -30,7 +31,7 @@ class Trees:
     @property
     def hops(self) -> np.ndarray:
         """int64[group, 2]: links east-west and north-south of each tree."""
-        group = np.repeat(np.arange(len(self.root)), np.diff(self.offset))
+        group = csr_groups(self.offset)
         n_links = np.zeros((len(self.root), 2), np.int64)
         np.add.at(n_links, (group, self.link % 4 // 2), 1)
         return n_links
@@ -42,7 +43,7 @@ def trees(grid: Grid, per_router: int, source: np.ndarray, offset: np.ndarray, t
     `per_router` is the number of cores at a router. Destinations of a group are different from each other.
     """
     n_groups, n_cores = len(source), len(grid.is_open) * per_router
-    group = np.repeat(np.arange(n_groups), np.diff(offset))
+    group = csr_groups(offset)
     place = np.arange(len(to)) - np.repeat(offset[:-1], np.diff(offset))
     router, port_of_core = np.divmod(np.asarray(to, np.int64), per_router)
     node = group.copy()  # of the tree, that each route has reached; a group's root has the number of the group
@@ -80,7 +81,7 @@ def _numbered(n_groups: int, n_cores: int, n_nodes: int, parts: list) -> Trees:
     counts = np.bincount(group[is_link], minlength=n_groups)
     has_tree = np.isin(np.arange(n_groups), node)
     return Trees(
-        offset=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        offset=csr_offset(counts),
         link=(router * 4 + port)[by_group],
         root=np.where(has_tree, n_cores + first[:n_groups], -1),
         to=to.astype(np.int32),

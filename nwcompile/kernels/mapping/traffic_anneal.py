@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.ir.resources import NEURONS
 from nwcompile.kernels.jit import inlined, kernel
 from nwcompile.kernels.mapping.cluster_state import EXCESS, NEURONS, TIME
 from nwcompile.kernels.mapping.moves import refresh_limits, refresh_totals, relocate

@@ -7,6 +7,7 @@ edges sends to other chips. Ours; tiles are made as a k-d tree cuts points (Bent
 import numpy as np
 
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import layer_numbers
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import between_chips
 from nwcompile.passes.fit import capacity

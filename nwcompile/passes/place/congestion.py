@@ -5,6 +5,7 @@ import numpy as np
 from nwcompile.cost.traffic.route_cost import link_weights
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import between_chips, routes
@@ -90,10 +91,8 @@ def all_ways(chip: Chip) -> link_load.Ways:
     length[is_open] = np.diff(offset)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
     pair = np.repeat(np.arange(n * n), length)[np.argsort(link, kind="stable")]
-    upto = np.cumsum(np.bincount(link, minlength=4 * n))
-    return link_load.Ways(
-        np.concatenate([[0], np.cumsum(length)]), link, router, _needs(chip), np.concatenate([[0], upto]), pair
-    )
+    offset = csr_offset(np.bincount(link, minlength=4 * n))
+    return link_load.Ways(csr_offset(length), link, router, _needs(chip), offset, pair)
 
 
 def _needs(chip: Chip) -> np.ndarray:

@@ -9,7 +9,9 @@ from nwcompile.cost.time.work import work
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.multicast import leaves
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.flat import split_layers
 from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import cluster_state, moves
 from nwcompile.kernels.mapping.cluster_state import Objective
 from nwcompile.passes.emit.emit import emit

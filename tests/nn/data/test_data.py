@@ -10,8 +10,8 @@ import torch
 from nwcompile import nn
 from nwcompile.errors import ArtifactError, ModelError, NwWarning, OptionError
 from nwcompile.nn import data
-from nwcompile.nn.layers.surrogate import atan
-from nwcompile.nn.ops.scan import Neurons, fire
+from nwcompile.nn.ops.scan import LIFNeurons, fire
+from nwcompile.nn.ops.surrogate import atan
 
 BINNING = data.Binning((6, 4, 2), bin_length=10, include_incomplete=True, spatial_factor=0.5)
 FIELDS = np.dtype([("x", "<i2"), ("y", "<i2"), ("t", "<i8"), ("p", "?")])
@@ -62,7 +62,7 @@ def test_bits_come_back_as_they_were(n_steps):
 
 def test_bits_are_laid_out_as_those_of_the_kernels():
     current = torch.rand(2, 45, 9, generator=torch.Generator().manual_seed(0))
-    n = Neurons(torch.full((9,), 0.9), torch.ones(9), "subtraction", atan)
+    n = LIFNeurons(torch.full((9,), 0.9), torch.ones(9), "subtraction", atan)
     spikes, words = (fire(current, n.cleared(current), n, form)[0] for form in ("uint8", "bits"))
     assert 0 < spikes.float().mean() < 1
     assert np.array_equal(np.stack([data.pack_bits(s) for s in spikes.numpy()]), words.numpy())

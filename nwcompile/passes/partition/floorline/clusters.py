@@ -7,6 +7,7 @@ pixel read the same sources, so that they share axons.
 import numpy as np
 
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_offset, layer_numbers
 from nwcompile.ir.network import Network
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity

@@ -9,8 +9,10 @@ from nwcompile.cost.traffic.events import stored_kind, synapse_bits
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_entries, csr_groups, csr_offset, csr_sums, neuron_offsets
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV, SYNAPSE_KINDS
+from nwcompile.ir.resources import N_RESOURCES
 from nwcompile.ir.schedule import Schedule
 from nwcompile.kernels.mapping import cluster_state, clusters, moves
 from nwcompile.kernels.mapping.core_usage import SynapseTable
@@ -306,16 +308,15 @@ def _in_cluster_order(parts: list[Groups]) -> Groups:
 def _joined_spikes(parts: list[Spikes]) -> Spikes:
     length = np.concatenate([np.diff(p.offset) for p in parts])
     return Spikes(
-        np.concatenate([[0], np.cumsum(length)]), np.concatenate([p.step for p in parts]),
+        csr_offset(length), np.concatenate([p.step for p in parts]),
         np.concatenate([p.n for p in parts]),
     )  # fmt: skip
 
 
 def _picked(spikes: Spikes, order: np.ndarray) -> Spikes:
     """The lists of spikes in another order."""
-    length = np.diff(spikes.offset)[order]
-    offset = np.concatenate([[0], np.cumsum(length)])
-    at = np.repeat(spikes.offset[:-1][order] - offset[:-1], length) + np.arange(offset[-1])
+    offset = csr_offset(np.diff(spikes.offset)[order])
+    at = csr_entries(spikes.offset, order)
     return Spikes(offset, spikes.step[at], spikes.n[at])
 
 
@@ -333,8 +334,7 @@ def _arrivals(groups: Groups, n_classes: int, n_steps: int) -> tuple[Spikes, np.
 
 def _totals(spikes: Spikes) -> np.ndarray:
     """int64: spikes over all steps of each list."""
-    upto = np.concatenate([[0], np.cumsum(spikes.n, dtype=np.int64)])
-    return np.diff(upto[spikes.offset])
+    return csr_sums(spikes.offset, spikes.n)
 
 
 def _formats(network: Network, chip: Chip, table: SynapseTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -365,7 +365,7 @@ def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.n
     """int64[cluster, step]: cycles of visits, updates and spikes."""
     visits = np.bincount(cluster_of) * activity.n_samples * cycles(chip, "visit")
     done = np.repeat(visits[:, None], n_steps, 1).astype(np.int64)
-    first = capacity.neuron_offsets(network)
+    first = neuron_offsets(network)
     for name, at in first.items():
         cluster = cluster_of[at : at + network.node(name).n_neurons]
         step0 = timing.offset[name] if timing.period == 1 else 0

@@ -17,6 +17,7 @@ from nwcompile.cost.traffic.route_cost import way_cost
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_groups, layer_numbers, split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import cluster_state, core_usage, traffic_anneal
@@ -300,7 +301,7 @@ def placed(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
     network, chip, used = search.network, search.chip, np.unique(cores)
     if not are_alike(chip, search.options):
         return sites
-    mapping = Mapping(capacity.by_layer(network, np.searchsorted(used, cores)), chip.sites[sites[used]])
+    mapping = Mapping(split_layers(network, np.searchsorted(used, cores).astype(np.int32)), chip.sites[sites[used]])
     known = ground(mapping, network, chip, search.activity, search.options)
     better = sites.copy()
     better[used] = annealed(known, sites[used], replace(search.options, time_budget_s=None))

@@ -11,6 +11,7 @@ from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.flat import split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import OBJECTIVES, Options
@@ -136,7 +137,7 @@ def test_fixed_energy_is_that_of_a_mapping_without_messages_to_each_destination_
     network, chip, activity = bursty()
     n = sum(network.node(name).n_neurons for name in network.layers)
     chip = chip.replace({"core.max_neurons": n, "noc.multicast": multicast})
-    mapping = Mapping.from_arrays(capacity.by_layer(network, np.zeros(n, int)), chip.sites[:1])
+    mapping = Mapping.from_arrays(split_layers(network, np.zeros(n, int)), chip.sites[:1])
     program = emit(network, schedule(network), mapping, chip, activity, {})
     counters = count_events(program, activity)
     n_steps = counters["synops"].shape[0]
