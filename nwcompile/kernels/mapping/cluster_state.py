@@ -10,13 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-# The resources of a core: columns of `CoreContents.used` and `CoreRules.limit`.
-NEURONS = 0
-IN_AXONS = 1
-OUT_AXONS = 2
-SYNAPSE_BITS = 3
-N_RESOURCES = 4
-
 # The totals of all cores: places in `StepLoads.total`.
 TIME = 0
 MESSAGES = 1
@@ -86,7 +79,7 @@ class CoreRules(NamedTuple):
 
     cycles: np.ndarray  # int64[3]: of a message out to each destination, of a message in, of a word
     word_bits: np.ndarray  # int64[1]
-    limit: np.ndarray  # int64[core, resource]
+    limit: np.ndarray  # int64[core, resource], as `nwcompile.ir.resources` numbers them
     barrier: np.ndarray  # int64[cores in use + 1]: cycles of a step
     region: np.ndarray  # int64[core, 2]: first core, and how many, of those that its clusters may move to
 

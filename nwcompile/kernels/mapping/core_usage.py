@@ -4,15 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.ir import resources
+from nwcompile.ir.resources import IN_AXONS, NEURONS, OUT_AXONS, SYNAPSE_BITS
 from nwcompile.kernels.jit import compiled, kernel, part, spliced
 
-# The resources of a core, columns of its limits.
-NEURONS = 0
-IN_AXONS = 1
-OUT_AXONS = 2
-SYNAPSE_BITS = 3
-LOAD = 4
-N_RESOURCES = 5
+LOAD = resources.N_RESOURCES  # row of the load, which comes after the resources that have limits
+N_RESOURCES = resources.N_RESOURCES + 1
 
 
 class SynapseTable(NamedTuple):

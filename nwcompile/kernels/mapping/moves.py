@@ -6,20 +6,16 @@ figures are whole numbers, equal to a full count at any moment.
 
 import numpy as np
 
+from nwcompile.ir.resources import IN_AXONS, N_RESOURCES, NEURONS, OUT_AXONS, SYNAPSE_BITS
 from nwcompile.kernels.jit import kernel, part, spliced
 from nwcompile.kernels.mapping.cluster_state import (
     AXONS,
     EXCESS,
-    IN_AXONS,
     MESSAGE_IN,
     MESSAGE_OUT,
     MESSAGES,
-    N_RESOURCES,
     N_USED,
-    NEURONS,
-    OUT_AXONS,
     REMOTE,
-    SYNAPSE_BITS,
     TIME,
     WORD,
 )
@@ -314,14 +310,14 @@ def _messages_read(reads, rows, classes, attempt):
 
 
 @kernel
-def anneal_clusters(
-    reads, rows, sends, classes, rules, held, busy, attempt, weight, temperature, n_moves, keep_all, state, best
-):
+def anneal_clusters(demand, cores, weight, temperature, n_moves, keep_all, state, best):
     """Try `n_moves` random moves at one temperature (Metropolis's rule), limits first, in place.
 
-    weight: Objective; keep_all: no core may be left empty; state: uint64[1]. best: int32[cluster] takes the cores of
-    the best moment, if it is better than the start; returns its excess and cost.
+    demand, cores, weight: Demand, CoreState and Objective; keep_all: no core may be left empty; state: uint64[1]. best:
+    int32[cluster] takes the cores of the best moment, if it is better than the start; returns its excess and cost.
     """
+    reads, rows, sends, classes, rules = demand
+    held, busy, attempt = cores
     least_excess = busy.total[EXCESS]
     least_cost = cost(busy.total, weight)
     for _ in range(n_moves):

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.ir.resources import NEURONS
 from nwcompile.kernels.jit import kernel, part, spliced
-from nwcompile.kernels.mapping.cluster_state import EXCESS, MESSAGE_OUT, N_USED, NEURONS, TIME
+from nwcompile.kernels.mapping.cluster_state import EXCESS, MESSAGE_OUT, N_USED, TIME
 from nwcompile.kernels.mapping.moves import cluster_on, cost, refresh_limits, refresh_totals, relocate
 from nwcompile.kernels.mapping.random import below, is_taken
 
@@ -118,15 +119,15 @@ def _take_changed(rules, busy, n_cores, attempt, changed):
 
 
 @kernel
-def anneal_smoothly(
-    reads, rows, sends, classes, rules, held, busy, attempt, weight, readers, smooth, is_steep, temperature, n_moves,
-    keep_all, state,
-):  # fmt: skip
+def anneal_smoothly(demand, cores, weight, readers, smooth, is_steep, temperature, n_moves, keep_all, state):
     """Try `n_moves` random moves at one temperature (Metropolis's rule), limits first, in place.
 
-    Loads count by the smooth time, all else as in `moves.cost` with weight: Objective; what exceeds limits never grows.
-    keep_all: no core may be left empty; state: uint64[1]. Returns how many moves were made; the totals are exact after.
+    demand, cores: Demand and CoreState. Loads count by the smooth time, all else as in `moves.cost` with weight:
+    Objective; what exceeds limits never grows. keep_all: no core may be left empty; state: uint64[1]. Returns how many
+    moves were made; the totals are exact after.
     """
+    reads, rows, sends, classes, rules = demand
+    held, busy, attempt = cores
     n_made = 0
     n_columns, n_steps = busy.load.shape
     for column in range(n_columns):

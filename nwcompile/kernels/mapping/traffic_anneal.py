@@ -13,7 +13,7 @@ import numpy as np
 
 from nwcompile.ir.resources import NEURONS
 from nwcompile.kernels.jit import inlined, kernel
-from nwcompile.kernels.mapping.cluster_state import EXCESS, NEURONS, TIME
+from nwcompile.kernels.mapping.cluster_state import EXCESS, TIME
 from nwcompile.kernels.mapping.moves import refresh_limits, refresh_totals, relocate
 from nwcompile.kernels.mapping.random import largest_rise, scaled_below
 
@@ -339,16 +339,17 @@ def refreshed_excess(rules, held, busy, max_time):
 
 
 @kernel
-def minimize_hops(
-    reads, rows, sends, classes, rules, held, busy, attempt, readers, costs, seats, max_time, temperature, n_moves,
-    n_drawn, keep_all, state, best,
-):  # fmt: skip
+def minimize_hops(demand, cores, flow, max_time, temperature, n_moves, n_drawn, keep_all, state, best):
     """Try `n_moves` random moves at one temperature (Metropolis's rule), in place; what exceeds limits never grows.
 
-    max_time: limit of the sum of the step times, in cycles, 0 for none; n_drawn: cores, and clusters there, of which
-    the best is tried; keep_all: no core may be left empty; state: uint64[1]. best: int32[cluster] takes the cores of
-    the moment with the least excess and cost, if that is better than the start; returns both.
+    demand, cores, flow: Demand, CoreState, Flow; max_time: limit of the sum of the step times, in cycles, 0 for none;
+    n_drawn: cores, and clusters there, of which the best is tried; keep_all: no core may be left empty; state:
+    uint64[1]. best: int32[cluster] takes the cores of the moment with the least excess and cost, if that is better than
+    the start; returns both.
     """
+    reads, rows, sends, classes, rules = demand
+    held, busy, attempt = cores
+    readers, costs, seats = flow
     excess = refreshed_excess(rules, held, busy, max_time)
     least_excess = excess
     least_cost = costs.total[0]

@@ -62,7 +62,7 @@ def cluster_regions(network: Network, load: np.ndarray, cluster_of: np.ndarray, 
     size = np.bincount(cluster_of)
     place = np.stack([np.bincount(cluster_of, axis) / size for axis in places(network).T], 1)
     heavy, region = np.bincount(cluster_of, load), np.zeros(len(size), np.int64)
-    layer = np.repeat(np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers])
+    layer = layer_numbers(network)
     of_unit = layer[np.unique(cluster_of, return_index=True)[1]]
     for k in range(len(network.layers)):
         _cut(region, np.flatnonzero(of_unit == k), place, heavy, sizes, 0)

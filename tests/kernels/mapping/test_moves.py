@@ -76,7 +76,7 @@ def test_search_leaves_loads_as_if_they_were_counted_anew(seed):
     random_state = np.array([seed], np.uint64)
     for temperature in (1e3, 0.0):
         best = state.held.core_of.copy()
-        excess, cost = moves.anneal_clusters(*demand, *state, weight, temperature, 40, False, random_state, best)
+        excess, cost = moves.anneal_clusters(demand, state, weight, temperature, 40, False, random_state, best)
         assert_equal_states(state, filled(demand, chip, state.held.core_of))
         at_best = filled(demand, chip, best).busy.total
         assert (at_best[cluster_state.EXCESS], moves.cost(at_best, weight)) == (excess, cost)
@@ -90,7 +90,7 @@ def test_search_moves_clusters_within_their_regions_only(seed):
     before = rng.integers(0, N_CORES, cluster_of.max() + 1)
     state = filled(demand, chip, before)
     best, random_state = state.held.core_of.copy(), np.array([seed], np.uint64)
-    moves.anneal_clusters(*demand, *state, Objective(time=1.0), 1e9, 400, False, random_state, best)
+    moves.anneal_clusters(demand, state, Objective(time=1.0), 1e9, 400, False, random_state, best)
     assert (state.held.core_of != before).any()
     assert np.array_equal(state.held.core_of < 2, before < 2)
 
@@ -104,7 +104,7 @@ def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
     state = filled(demand, chip, core_of)
     held, busy = state.held, state.busy
     n_cores = int(core_of.max()) + 1
-    mapping = Mapping(capacity.by_layer(network, core_of[cluster_of]), chip.sites[:n_cores])
+    mapping = Mapping(split_layers(network, core_of[cluster_of]), chip.sites[:n_cores])
     program = emit(network, timing, mapping, chip, activity, {}, "repeat")
     counters = count_events(program, activity)
     done = work(program, counters, np.zeros((counters["synops"].shape[0], 1), np.int64), activity.n_samples)
@@ -115,6 +115,6 @@ def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
     spikes = np.concatenate([activity.counts[name].sum(0) for name in network.offsets])
     assert busy.total[cluster_state.MESSAGES] == (spikes * leave)[-len(cluster_of) :].sum()
     used, _ = capacity.account(network, chip, core_of[cluster_of], n_cores)
-    assert held.used[:n_cores].tolist() == np.stack([used[name] for name in capacity.LIMITS], 1).tolist()
+    assert held.used[:n_cores].tolist() == np.stack([used[r.key] for r in RESOURCES], 1).tolist()
     limit = capacity.site_limits(chip)[:n_cores, :4]
     assert (busy.total[cluster_state.EXCESS] > 0) == bool((held.used[:n_cores] > limit).any())

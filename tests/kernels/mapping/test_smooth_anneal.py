@@ -26,7 +26,7 @@ def annealed(demand, state, temperature: float, n_moves: int, seed: int = 0, kee
     smooth_anneal.take_norms(state.busy, smooth, False)
     random_state = np.array([seed], np.uint64)
     return smooth_anneal.anneal_smoothly(
-        *demand, *state, WEIGHT, readers_of(demand), smooth, False, temperature, n_moves, keep_all, random_state
+        demand, state, WEIGHT, readers_of(demand), smooth, False, temperature, n_moves, keep_all, random_state
     )
 
 

@@ -71,7 +71,7 @@ def test_anneal_leaves_all_as_if_counted_anew_and_keeps_limits(seed):
     for temperature in (1e3, 0.0):
         best = held.core_of.copy()
         excess, least = traffic_anneal.minimize_hops(
-            *demand, *state, *flow, max_time, temperature, 60, int(rng.integers(1, 4)), False, random_state, best
+            demand, state, flow, max_time, temperature, 60, int(rng.integers(1, 4)), False, random_state, best
         )
         assert flow.costs.total[0] == message_cost(demand, cost, held.core_of)
         assert excess <= last

@@ -180,7 +180,7 @@ def _smoothed(search: Search, demand: Demand, weight: Objective, start: Partitio
         excess, is_steep = state.busy.total[EXCESS], i >= SMOOTH.steep_from
         smooth_anneal.take_norms(state.busy, smooth, is_steep)
         smooth_anneal.anneal_smoothly(
-            *timed, *state, weight, readers, smooth, is_steep, hottest * SMOOTH.cooling[i],
+            timed, state, weight, readers, smooth, is_steep, hottest * SMOOTH.cooling[i],
             min(left, SMOOTH.chunk_moves), keep_all, search.state,
         )  # fmt: skip
         if search.is_late or (excess and excess == state.busy.total[EXCESS]):
@@ -225,7 +225,7 @@ def _annealed(search: Search, demand: Demand, weight: Objective, start: Partitio
     for temperature in temperatures:
         for left in range(-(-n_moves // len(temperatures)), 0, -EXACT.chunk_moves):
             core_of, n, excess = state.held.core_of.copy(), min(left, EXACT.chunk_moves), best.excess
-            rank = moves.anneal_clusters(*demand, *state, weight, temperature, n, keep_all, search.state, core_of)
+            rank = moves.anneal_clusters(demand, state, weight, temperature, n, keep_all, search.state, core_of)
             if rank < best.rank:
                 best = best._replace(core_of=core_of, excess=int(rank[0]), cost=rank[1])
             if search.is_late or (excess and best.excess == excess):

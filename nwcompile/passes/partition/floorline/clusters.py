@@ -22,9 +22,7 @@ def fitting_clusters(
     whatever they take.
     """
     if cluster_of is None:
-        cluster_of = np.repeat(
-            np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers]
-        )
+        cluster_of = layer_numbers(network)
     fan, limit = capacity.fan_in(network, chip), capacity.site_limits(chip).max(0)
     while True:
         size = np.bincount(cluster_of)
@@ -76,7 +74,7 @@ def places(network: Network) -> np.ndarray:
 
 def _fit(fan: kernels.SynapseTable, limit: np.ndarray, cluster_of: np.ndarray) -> np.ndarray:
     """bool[cluster]: whether an empty core of this limit int64[resource] holds each cluster."""
-    start = np.concatenate([[0], np.cumsum(np.bincount(cluster_of))])
+    start = csr_offset(np.bincount(cluster_of))
     demand, fits = np.zeros((len(cluster_of), 2), np.int64), np.zeros(len(start) - 1, bool)
     order = np.argsort(cluster_of, kind="stable")
     kernels.clusters_fit(fan, capacity.empty_core(fan), demand, start, order, limit, fits)

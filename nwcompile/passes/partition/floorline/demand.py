@@ -66,7 +66,7 @@ def cluster_demand(
     """
     table, n_clusters = capacity.fan_in(network, chip), int(cluster_of.max()) + 1
     neurons = np.argsort(cluster_of, kind="stable")
-    start = np.concatenate([[0], np.cumsum(np.bincount(cluster_of))])
+    start = csr_offset(np.bincount(cluster_of))
     entries, class_of, class_size = _read(network, table, start, neurons)
     n_kept = min(max_steps or LARGEST_TABLE, max(1, LARGEST_TABLE // n_clusters))
     step_at, n_steps = _kept_steps(timing.n_hardware_steps(activity.n_steps, "aligned"), n_kept)
@@ -129,7 +129,7 @@ def cluster_demand(
 
 def _core_rules(chip: Chip, n_cores: int, n_barriers: int, event_cycles: list[int]) -> cluster_state.CoreRules:
     """The largest `n_cores` cores, the largest first, every cluster free to go to any of them."""
-    limit = capacity.site_limits(chip)[:, : cluster_state.N_RESOURCES]
+    limit = capacity.site_limits(chip)[:, :N_RESOURCES]
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
     return cluster_state.CoreRules(
         cycles=np.array(event_cycles, np.int64),
@@ -156,7 +156,7 @@ def empty_cores(demand: cluster_state.Demand, chip: Chip) -> cluster_state.CoreS
             n_rows=np.zeros((n_cores, n_classes), np.int32),
             n_readers=np.zeros((n_cores, len(demand.rows.kernel_bits)), np.int32),
             fan_out=np.zeros(n_classes, np.int32),
-            used=np.zeros((n_cores, cluster_state.N_RESOURCES), np.int64),
+            used=np.zeros((n_cores, N_RESOURCES), np.int64),
             excess=np.zeros(n_cores, np.int64),
         ),
         busy=cluster_state.StepLoads(
@@ -223,7 +223,7 @@ def _read(network: Network, table: SynapseTable, start, neurons) -> tuple[Entrie
     Sources of which every cluster has the same synapses are one class here: no place of the clusters tells them apart.
     """
     offset, row, n_synapses = _cluster_rows(table, start, neurons)
-    row_format = np.repeat(table.row_format, np.diff(table.class_offset))
+    row_format = table.row_format[csr_groups(table.class_offset)]
     of_row = np.zeros((len(row_format), 2), np.uint64)
     clusters.readers_of_rows(offset, row, n_synapses, row_format, of_row)
     digest = np.zeros((len(table.class_size), 2), np.uint64)
@@ -258,7 +258,7 @@ def _cluster_rows(table: SynapseTable, start, neurons) -> tuple[np.ndarray, np.n
 
 def _spikes_of(counts: np.ndarray, step0: int, group: np.ndarray, size: np.ndarray, step_at, n_steps: int) -> Spikes:
     """Spikes of one layer's groups: counts int32[T, n], group int64[n], size int64[group]."""
-    members, start = np.argsort(group, kind="stable"), np.concatenate([[0], np.cumsum(size)])
+    members, start = np.argsort(group, kind="stable"), csr_offset(size)
     total, offset = np.zeros(n_steps, np.int64), np.zeros(len(start), np.int64)
     step, count = np.zeros(0, np.int32), np.zeros(0, np.int32)
     clusters.spikes_of(counts, step0, start, members, step_at, total, offset, step, count)
@@ -280,7 +280,7 @@ def _merged(digest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _groups(network, activity, timing, cluster_of, class_of, step_at, n_steps) -> Groups:
-    first_neuron, parts = capacity.neuron_offsets(network), []
+    first_neuron, parts = neuron_offsets(network), []
     for name, source_class in class_of.items():
         n = len(source_class)
         first = first_neuron.get(name)
@@ -328,7 +328,7 @@ def _arrivals(groups: Groups, n_classes: int, n_steps: int) -> tuple[Spikes, np.
     offset = np.searchsorted(key, np.arange(n_classes + 1) * n_steps)
     of_group = groups.source_class[groups.cluster >= 0]
     order = np.argsort(of_group, kind="stable").astype(np.int32)
-    group_offset = np.concatenate([[0], np.cumsum(np.bincount(of_group, minlength=n_classes))])
+    group_offset = csr_offset(np.bincount(of_group, minlength=n_classes))
     return Spikes(offset, (key % n_steps).astype(np.int32), count), group_offset, order
 
 

@@ -250,7 +250,7 @@ def filled(search: Search, n_cores: int) -> np.ndarray | None:
     """
     network, cluster_of = search.network, _clusters(search, TRAFFIC.annealings[0].clusters_per_core * n_cores, None)
     size, first = np.bincount(cluster_of), np.unique(cluster_of, return_index=True)[1]
-    layer = np.repeat(np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers])
+    layer = layer_numbers(network)
     channel, row, column = places(network)[first].T
     room = _room(search, n_cores)
     core_of, core, held = np.zeros(len(size), np.int32), 0, 0
@@ -348,7 +348,7 @@ def _level(chip: Chip, cluster_of: np.ndarray, demand: Demand, sites, cores: np.
 def flow_of(demand: Demand, cost: np.ndarray) -> traffic_anneal.Flow:
     """Empty tables for `traffic_anneal`; `cost` int64[core, core] is that of a message from a core to a core."""
     n_clusters, n_classes, n_cores = len(demand.sends.n_neurons), len(demand.classes.size), len(cost)
-    cluster = np.repeat(np.arange(n_clusters), np.diff(demand.reads.row_offset))
+    cluster = csr_groups(demand.reads.row_offset)
     key = np.unique(cluster * n_classes + demand.rows.source_class[demand.reads.row])
     cluster, source_class = np.divmod(key, max(1, n_classes))
     order = np.argsort(source_class, kind="stable")
@@ -387,7 +387,7 @@ def _annealed(search: Search, level: Level, annealing: Annealing) -> Partition:
         nonlocal best
         core_of = state.held.core_of.copy()
         excess, cost = traffic_anneal.minimize_hops(
-            *demand, *state, *flow, level.max_time, temperature, n_moves, annealing.n_drawn, keep_all, search.state,
+            demand, state, flow, level.max_time, temperature, n_moves, annealing.n_drawn, keep_all, search.state,
             core_of,
         )  # fmt: skip
         if (excess, cost) < best.rank:

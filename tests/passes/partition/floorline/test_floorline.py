@@ -17,7 +17,6 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import OBJECTIVES, Options
 from nwcompile.kernels.mapping import cluster_state, moves
 from nwcompile.passes.emit.emit import emit
-from nwcompile.passes.fit import capacity
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters, split
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.floorline import floorline

@@ -46,8 +46,8 @@ def is_optimal(seed: int) -> bool:
 
     def cost(core_of, cost) -> int:
         flow = flow_of(demand, cost)
-        traffic_anneal.put_clusters(demand, flow, np.asarray(core_of, np.int32))
-        return int(flow.total[0])
+        traffic_anneal.put_clusters(demand.sends, *flow, np.asarray(core_of, np.int32))
+        return int(flow.costs.total[0])
 
     def fits(core_of) -> bool:
         return filled_cores(demand, chip, core_of).busy.total[cluster_state.EXCESS] == 0
