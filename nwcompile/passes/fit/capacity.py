@@ -1,6 +1,6 @@
 """Capacity: the exact account of what neurons take on a core, kept while a partitioner adds and takes them.
 
-It gives what `nwcompile.cost.traffic.events.resources` gives for a whole mapping, one neuron at a time.
+It gives what `nwcompile.cost.traffic.axons.core_use` gives for a whole mapping, one neuron at a time.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from nwcompile.cost.traffic.destinations import destinations, rows_by_connection, source_atoms
-from nwcompile.cost.traffic.events import kernel_memory, row_bits, row_memory, synapse_bits
+from nwcompile.cost.traffic.memory import kernel_memory, row_bits, row_memory, synapse_bits
 from nwcompile.cost.traffic.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -129,19 +129,28 @@ def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray],
 
 
 def fan_in(network: Network, chip: Chip) -> kernels.SynapseTable:
-    """The SynapseTable of a normalized network, neurons numbered as in `neuron_offsets`."""
+    """The SynapseTable of a normalized network, neurons numbered as in ir/flat.py."""
     wires = [wiring(network, c) for c in network.connections]
     first_class = csr_offset([w.n_source_classes for w in wires])
-    class_format, step_bits = _formats(network, wires, chip)
-    atom_offset, atoms, atom_size = _atoms(network, wires, first_class)
+    row_format, step_bits = _formats(network, wires, chip)
+    class_offset, classes, class_size = _atoms(network, wires, first_class)
     slot_offset, slot_class, slot_kernel, kernel_bits = _slots(network, wires, chip)
     ends = csr_offset([len(w.taps) for w in wires])
     tap_offset = np.concatenate([[0], *(w.offset[1:] + ends[i] for i, w in enumerate(wires))])
     return kernels.SynapseTable(
-        slot_offset, slot_class, slot_kernel, tap_offset.astype(np.int64),
-        _joined([w.taps + first_class[i] for i, w in enumerate(wires)]), _joined([w.source_size for w in wires]),
-        class_format, step_bits, atom_offset, atoms, atom_size, kernel_bits,
-    )  # fmt: skip
+        slot_offset=slot_offset,
+        slot_class=slot_class,
+        slot_kernel=slot_kernel,
+        tap_offset=tap_offset.astype(np.int64),
+        taps=_joined([w.taps + first_class[i] for i, w in enumerate(wires)]),
+        row_size=_joined([w.source_size for w in wires]),
+        row_format=row_format,
+        step_bits=step_bits,
+        class_offset=class_offset,
+        classes=classes,
+        class_size=class_size,
+        kernel_bits=kernel_bits,
+    )
 
 
 def empty_core(fan: kernels.SynapseTable) -> kernels.CoreUsage:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.time.work import work
 from nwcompile.cost.traffic.events import count_events
-from nwcompile.cost.traffic.multicast import leaves
+from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import split_layers
 from nwcompile.ir.mapping import Mapping
@@ -111,7 +111,7 @@ def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
     in_use = np.arange(len(busy.load)) % N_CORES < n_cores
     assert np.array_equal(busy.load[in_use].T, np.concatenate(list(done.busy), 1))
     assert busy.total[cluster_state.TIME] == done.bound_cycles.sum()
-    leave = leaves(program, "unicast").messages  # of every source, input lines first
+    leave = spike_fanout(program, "unicast").messages  # of every source, input lines first
     spikes = np.concatenate([activity.counts[name].sum(0) for name in network.offsets])
     assert busy.total[cluster_state.MESSAGES] == (spikes * leave)[-len(cluster_of) :].sum()
     used, _ = capacity.account(network, chip, core_of[cluster_of], n_cores)
