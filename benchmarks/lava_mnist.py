@@ -3,7 +3,7 @@
     python benchmarks/lava_mnist.py [--reference DIR]
 
 Its input encoder is not recorded with it. Here a pixel is an integrate-and-fire neuron without leak: in each of 32
-steps it adds its grey value, 0 to 255, and fires where the sum passes a multiple of 255. The answer is the output
+steps it adds its gray value, 0 to 255, and fires where the sum passes a multiple of 255. The answer is the output
 neuron with the most spikes. Every backend runs all images; `equal` says whether all output spikes are those of
 `sequence`. The chip is loihi1 with neurons that fire at v >= threshold, as the network's do.
 """
@@ -54,8 +54,8 @@ def rows(reference: Path = REFERENCE) -> list[dict]:
 
 def encode(images: np.ndarray) -> np.ndarray:
     """int8 spikes `[n, 32, 784]` of images `[n, 28, 28]` in 0..1."""
-    grey = np.rint(images.reshape(len(images), 1, -1) * 255).astype(np.int64)
-    levels = grey * np.arange(N_STEPS + 1).reshape(1, -1, 1) // 255
+    gray = np.rint(images.reshape(len(images), 1, -1) * 255).astype(np.int64)
+    levels = gray * np.arange(N_STEPS + 1).reshape(1, -1, 1) // 255
     return np.diff(levels, axis=1).astype(np.int8)
 
 

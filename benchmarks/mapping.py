@@ -43,7 +43,7 @@ from nwcompile.cost.compare import measured_figures, predicted_figures
 from nwcompile.cost.time.work import work
 from nwcompile.cost.traffic.events import count_events, link_flits
 from nwcompile.ir.artifact import write_files
-from nwcompile.passes.emit.visit_order import spread_evenly
+from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.partition.partition import PARTITIONERS, partition
 from nwcompile.passes.place.place import PLACERS, place
 from nwcompile.report.export.sanafe import sanafe_files
@@ -222,7 +222,7 @@ def _program(net: Net, args, method: str, seed: int) -> nw.Program:
     mapping = partition(net.network, net.chip, net.activity, options)
     mapping = place(mapping, net.network, net.chip, net.activity, options)
     if partitioner == "floorline":  # the others are as their papers have them, which know no order of visits
-        mapping = spread_evenly(mapping, net.network, net.chip, net.activity)
+        mapping = interleave_visits(mapping, net.network, net.chip, net.activity)
     return net.emitted(mapping)
 
 

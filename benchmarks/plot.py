@@ -6,7 +6,7 @@ from nwcompile.report.text import grouped, number
 
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM, LINE = 80, 40, 40, 60, 17
-COLOURS = ("#1c6fd1", "#d9480f", "#2b8a8a", "#8c5cc9", "#777777")
+COLORS = ("#1c6fd1", "#d9480f", "#2b8a8a", "#8c5cc9", "#777777")
 STYLE = "font-family:sans-serif;font-size:13px;background:#fff"
 
 
@@ -22,13 +22,13 @@ def line_plot(title: str, label_x: str, label_y: str, series: dict[str, list[tup
     for v in y.ticks():
         marks += [_line(LEFT, y.at(v), x.end, y.at(v), "#e3e6ea"), _text(grouped(v), LEFT - 8, y.at(v) + 4, "end")]
     for i, (name, curve) in enumerate(series.items()):
-        colour = COLOURS[i % len(COLOURS)]
+        color = COLORS[i % len(COLORS)]
         path = "M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in curve)
-        marks.append(tag("path", d=path, fill="none", stroke=colour, stroke_width=2))
+        marks.append(tag("path", d=path, fill="none", stroke=color, stroke_width=2))
         for a, b in curve:
             about = tag("title", f"{name}: {number(a)}, {grouped(b)}")
-            marks.append(tag("circle", about, cx=x.at(a), cy=y.at(b), r=4, fill=colour))
-        marks.append(_text(name, LEFT + 12, TOP + LINE * i, "start", colour))
+            marks.append(tag("circle", about, cx=x.at(a), cy=y.at(b), r=4, fill=color))
+        marks.append(_text(name, LEFT + 12, TOP + LINE * i, "start", color))
     turned = f"translate(18 {(y.start + y.end) / 2:.0f}) rotate(-90)"
     names = [
         _text(title, WIDTH / 2, 22, "middle"),
@@ -39,9 +39,9 @@ def line_plot(title: str, label_x: str, label_y: str, series: dict[str, list[tup
     return tag("svg", *marks, *names, style=STYLE, **place)
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> Markup:
-    return tag("path", d=f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", stroke=colour)
+def _line(x1: float, y1: float, x2: float, y2: float, color: str) -> Markup:
+    return tag("path", d=f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", stroke=color)
 
 
-def _text(text: str, x: float, y: float, anchor: str, colour: str = "#222222") -> Markup:
-    return tag("text", text, x=x, y=y, text_anchor=anchor, fill=colour)
+def _text(text: str, x: float, y: float, anchor: str, color: str = "#222222") -> Markup:
+    return tag("text", text, x=x, y=y, text_anchor=anchor, fill=color)

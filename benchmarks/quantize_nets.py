@@ -52,7 +52,7 @@ def conv() -> nn.Sequential:
 
 
 def pixels(images: np.ndarray, seed) -> np.ndarray:
-    """Spikes float32[n, T, 1, H, W]: a pixel of grey value g fires g times a step on average, evenly; phases by chance.
+    """Spikes float32[n, T, 1, H, W]: a pixel of gray value g fires g times a step on average, evenly; phases by chance.
 
     It fires in step t (from 0) where the whole part of g * t + phase grows, never twice: phases are whole 4096ths, so
     that sums of float32 are exact where g is 1.
@@ -119,14 +119,14 @@ def joined(load: Callable) -> tuple[np.ndarray, np.ndarray, int]:
     return values, labels.astype(np.int64), len(parts[0][0])
 
 
-def grey(images: np.ndarray) -> Coder:
+def gray(images: np.ndarray) -> Coder:
     return pixels
 
 
 CASES = {
-    "mnist_dense": Case(mnist_folds, grey, partial(dense, 784, 128, 10), 10, 64),
-    "mnist_conv": Case(mnist_folds, grey, conv, 10, 64),
-    "digits": Case(digits, grey, partial(dense, 64, 64, 10), 20, 32),
+    "mnist_dense": Case(mnist_folds, gray, partial(dense, 784, 128, 10), 10, 64),
+    "mnist_conv": Case(mnist_folds, gray, conv, 10, 64),
+    "digits": Case(digits, gray, partial(dense, 64, 64, 10), 20, 32),
     "basic_motions": Case(basic_motions, quantiles, partial(dense, 6 * LEVELS, 64, 4), 20, 32, "samples"),
     "japanese_vowels": Case(japanese_vowels, quantiles, partial(dense, 12 * LEVELS, 64, 9), 20, 32, "samples"),
 }

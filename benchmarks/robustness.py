@@ -123,7 +123,7 @@ def compiled(net: nn.Sequential, spikes: np.ndarray) -> nw.Program:
 
 
 def encode(images: np.ndarray) -> np.ndarray:
-    """int8 spikes `[n, T, 784]`: a pixel adds its grey value in 0..1 to a half and fires at every whole number."""
+    """int8 spikes `[n, T, 784]`: a pixel adds its gray value in 0..1 to a half and fires at every whole number."""
     levels = images.reshape(len(images), 1, -1) * np.arange(N_STEPS + 1, dtype=np.float32).reshape(1, -1, 1)
     return np.diff(np.floor(levels + 0.5), axis=1).astype(np.int8)
 

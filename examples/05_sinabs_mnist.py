@@ -47,7 +47,7 @@ def digits(first: int, every: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def encode(images: np.ndarray, n_steps: int, seed: int = 0) -> np.ndarray:
-    """Bernoulli spikes int8[n, n_steps, 1, 28, 28]: a pixel's grey value is its chance to fire in a step."""
+    """Bernoulli spikes int8[n, n_steps, 1, 28, 28]: a pixel's gray value is its chance to fire in a step."""
     chances = np.random.default_rng(seed).random((len(images), n_steps, *images.shape[1:]), np.float32)
     return (chances < images[:, None]).astype(np.int8)
 

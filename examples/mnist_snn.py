@@ -57,7 +57,7 @@ def digits(seed: int = 0) -> Digits:
 
 
 def encode(images: np.ndarray, seed: int = CODING_SEED, n_steps: int = N_STEPS) -> np.ndarray:
-    """Bernoulli spikes, float32[n, n_steps, 784] of 0 and 1: a pixel's grey value is its chance to fire in a step."""
+    """Bernoulli spikes, float32[n, n_steps, 784] of 0 and 1: a pixel's gray value is its chance to fire in a step."""
     chances = np.random.default_rng(seed).random((len(images), n_steps, images.shape[1]), np.float32)
     return (chances < images[:, None]).astype(np.float32)
 

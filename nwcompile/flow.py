@@ -12,19 +12,15 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
-from nwcompile.passes.emit.visit_order import spread_evenly
-from nwcompile.passes.fit.binding import noted
+from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.partition.floorline.step_limit import verify_step_time
 from nwcompile.passes.partition.partition import method_warnings, partition, result_warnings
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.place.place import place
-from nwcompile.passes.prepare.drop_signs import unipolar
+from nwcompile.passes.prepare.legalize import legalize
 from nwcompile.passes.prepare.normalize import normalize
-from nwcompile.passes.prepare.prune_zeros import drop_zeros
 from nwcompile.passes.prepare.schedule import schedule
-from nwcompile.passes.prepare.split_signs import one_sign
-from nwcompile.passes.prepare.weight_bits import with_widths
 from nwcompile.passes.quantize.quantize import Quantized, quantize
 from nwcompile.sim.inputs import prepare, verify_counts
 from nwcompile.sim.sequence.run import record
@@ -61,15 +57,12 @@ def compile(
         return value
 
     network, chip, x = _verified(network, chip, calibration, options, mapping)
-    network = drop_zeros(with_widths(network, chip, options), chip)
-    network, unsigned = unipolar(network, chip, options.on_multi_spike)
+    network, notes = stage("legalize", legalize, network, chip, options)
     try:
         stage("estimate", estimate, network, chip, options.on_multi_spike)
     except FitError as e:
         raise FitError(chip.name, e.violations, _change(network, chip, e, options)) from None
     normal = stage("normalize", normalize, network)
-    normal, notes = one_sign(normal, chip)
-    notes = [*unsigned, *notes]
     timing = stage("schedule", schedule, normal, options.execution)
     quantized = stage("quantize", quantize, normal, chip, x, options)
     fixed = quantized.network
@@ -84,11 +77,12 @@ def compile(
             raise FitError(chip.name, [*needs, *e.violations], change) from None
         notes += result_warnings(mapping, fixed, chip, activity, options)
         mapping = stage("place", place, mapping, fixed, chip, activity, options)
-    stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
-    mapping = spread_evenly(mapping if mapping.note else noted(mapping, fixed, chip), fixed, chip, activity)
+    mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
+    mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
     manifest = _manifest(options, quantized, notes, x)
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
-    verify_step_time(program, options)
+    if options.step_limit_us is not None:
+        stage("limit", verify_step_time, program, options)
     return program
 
 

@@ -1,17 +1,170 @@
-"""The documentation says what the code does."""
+"""The documentation says what the code does, and names what exists."""
 
+import ast
 import importlib.util
 import re
 import tomllib
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import nwcompile as nw
+from nwcompile.cli import arguments
+from nwcompile.cli.progress import STAGES
 from nwcompile.ir import artifact
+from nwcompile.ir.chip_sections import SECTIONS
+from nwcompile.ir.program import SCHEMA
 from tests.nets import conv_net
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PACKAGE = ROOT / "nwcompile"
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
+INDEXES = sorted(PACKAGE.rglob("__init__.py"))
+PLACE = re.compile(r"(?<![\w.*<])((?:\w+/)*\w+\.(?:py|toml))(?::(\w+))?")  # path, and a name that is defined there
+FOLDER = re.compile(r"`((?:\w+/)+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HISTORY = {"CHANGELOG.md"}  # tells of files that have moved since
+OLD_NAMES = {"optimise"}  # of the option that is now `optimize`, told of while it still works
+NOT_OURS = {"layers.toml", "slayer/block/base.py", "netx/hdf5.py"}  # of a user, and of lava-dl
+BRITISH = re.compile(
+    r"\w*(?:optimis|normalis|quantis|minimis|maximis|initialis|vectoris|summaris|discretis|serialis|recognis|colour|"
+    r"neighbour|behaviour|favour|labelled|travell|modell|cancell)\w*",
+    re.IGNORECASE,
+)
+RETIRED = re.compile(r"\b(?:atoms?|zones?|ground|wheel|calendar|alarms?)\b", re.IGNORECASE)  # words of the old code
+
+
+def id_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@cache
+def names_of(file: Path) -> set[str]:
+    """Functions, classes, fields and constants that a Python file defines."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names.update(target.id for target in targets if isinstance(target, ast.Name))
+    return names
+
+
+@cache
+def files_named(name: str) -> list[Path]:
+    return [file for folder in ("nwcompile", "docs", "tests") for file in (ROOT / folder).rglob(name)]
+
+
+def candidates(path: str, beside: Path) -> list[Path]:
+    """Files that a page may mean: from the root, the package or its own folder; a name alone may lie anywhere."""
+    given = [folder / path for folder in (ROOT, PACKAGE, beside.parent) if (folder / path).is_file()]
+    return given or ([] if "/" in path else files_named(path))
+
+
+def wrong_places(text: str, page: Path) -> list[str]:
+    """Files that a text names and that do not exist, and names that the files do not define."""
+    wrong = []
+    for path, name in PLACE.findall(text):
+        files = candidates(path, page)
+        if path not in NOT_OURS and not files:
+            wrong.append(path)
+        elif name and not any(file.suffix == ".py" and name in names_of(file) for file in files):
+            wrong.append(f"{path}:{name}")
+    return wrong
+
+
+def prose(page: Path) -> str:
+    """The page without the first cell of the table rows that give an old name."""
+    text = page.read_text()
+    if page.name != "freeze.md":
+        return text
+    head, mark, rest = text.partition("## Old name, new name")
+    return head + mark + re.sub(r"^\|[^|\n]*\|", "|", rest, flags=re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in HISTORY], ids=id_of)
+def test_docs_name_files_and_functions_that_exist(page):
+    text = prose(page)
+    folders = [f for f in FOLDER.findall(text) if not any((at / f).is_dir() for at in (ROOT, PACKAGE, page.parent))]
+    assert (wrong_places(text, page), [f for f in folders if not f.startswith("build")]) == ([], [])
+
+
+def wrong_rows(docstring: str, index: Path) -> list[str]:
+    """Rows `purpose, functions, file` of an index whose functions are not in that file."""
+    wrong = []
+    for line in docstring.splitlines():
+        cells = [cell for cell in re.split(r"\s{2,}|\s*\|\s*", line.strip()) if cell]
+        file = index.parent / cells[-1].strip("`") if len(cells) > 2 else index
+        if file.suffix == ".py" and file != index and file.is_file():
+            functions = re.findall(r"[A-Za-z]\w*(?=[`,]|$)", cells[-2].replace("...", ""))
+            wrong += [f"{file.name}:{name}" for name in functions if name not in names_of(file)]
+    return wrong
+
+
+@pytest.mark.parametrize("index", INDEXES, ids=id_of)
+def test_package_index_names_files_and_functions_that_exist(index):
+    docstring = ast.get_docstring(ast.parse(index.read_text())) or ""
+    assert wrong_places(docstring, index) + wrong_rows(docstring, index) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=id_of)
+def test_docs_links_lead_somewhere(page):
+    broken = []
+    for link in LINK.findall(page.read_text()):
+        if re.match(r"\w+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=id_of)
+def test_docs_have_american_spelling_and_the_words_of_the_field(page):
+    text = prose(page) if page.name not in HISTORY else page.read_text().split("## 0.1.0")[0]
+    words = {word[0] for pattern in (BRITISH, RETIRED) for word in pattern.finditer(text)}
+    assert sorted(words - OLD_NAMES) == []
+
+
+@pytest.mark.parametrize("page", [DOCS / "map.md", DOCS / "architecture.md", ROOT / "README.md"], ids=id_of)
+def test_docs_draw_every_stage_in_its_order(page):
+    flows = [block for block in page.read_text().split("```")[1::2] if "normalize" in block]
+    assert flows
+    for flow in flows:
+        stages = re.findall(r"(?:--|\d\] |\|  )([a-z]+)\b", flow)
+        assert [stage for stage in stages if stage in STAGES] == list(STAGES)
+
+
+def test_docs_map_has_every_room_of_the_package():
+    page = (DOCS / "map.md").read_text()
+    rooms = [f for f in PACKAGE.rglob("*") if f.is_dir() and (f / "__init__.py").exists()]
+    assert [str(room.relative_to(PACKAGE)) for room in rooms if f"{room.name}/" not in page] == []
+
+
+def test_docs_freeze_names_all_that_is_public():
+    page = (DOCS / "freeze.md").read_text()
+    said = set(re.findall(r"`([^`]+)`", page))
+    keys = [field.name for section in SECTIONS.values() for field in fields(section)]
+    options = [field.name for field in fields(nw.Options)]
+    flags = set()
+    for add_flags in arguments.PARSERS.values():
+        parser = arguments.Parser()
+        add_flags(parser)
+        flags |= {flag for action in parser._actions for flag in action.option_strings}
+    public = [*nw.__all__, *nw.nn.__all__, *keys, *options, *SECTIONS, *arguments.PARSERS, *flags - {"-h"}]
+    assert sorted(set(public) - said) == []
+    assert f"Schema {SCHEMA} is final" in page
 
 
 def test_docs_chip_file_page_is_the_one_its_script_writes():

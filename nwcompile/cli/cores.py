@@ -1,9 +1,9 @@
 """The cores of a program, one row each: what `show` lists and `compile --plan-only` plans."""
 
 from nwcompile.cli.text import count, table
-from nwcompile.cost.summary import LIMIT_OF
 from nwcompile.cost.traffic.events import resources
 from nwcompile.ir.program import Program
+from nwcompile.ir.resources import RESOURCES
 
 
 def cores(program: Program) -> list[dict]:
@@ -29,8 +29,8 @@ def cores_text(program: Program) -> str:
     lines = []
     for row in rows:
         layers = ", ".join(f"{layer} {n}" for layer, n in row["layers"].items())
-        lines.append((row["core"], site_text(row["site"]), layers, *(row[n] for n in LIMIT_OF), row["note"] or ""))
-    return f"{head}\n\n{table(('core', 'site', 'layers', *LIMIT_OF, 'note'), lines)}"
+        lines.append((row["core"], site_text(row["site"]), layers, *(row[r.key] for r in RESOURCES), row["note"] or ""))
+    return f"{head}\n\n{table(('core', 'site', 'layers', *(r.name for r in RESOURCES), 'note'), lines)}"
 
 
 def site_text(site: list[int]) -> str:

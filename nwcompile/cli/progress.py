@@ -7,16 +7,20 @@ import numpy as np
 from nwcompile.cli.text import count
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.place.place import routed_cost
+from nwcompile.passes.prepare.legalize import Legalized
 from nwcompile.passes.quantize.quantize import Quantized
 from nwcompile.report.text import improved, stage_line
 
-STAGES = ("estimate", "normalize", "schedule", "quantize", "calibrate", "partition", "place", "check", "emit")
+STAGES = ("legalize", "estimate", "normalize", "schedule", "quantize", "calibrate", "partition", "place", "check",
+          "interleave", "emit")  # fmt: skip
+WITH_LIMIT = (*STAGES, "limit")  # where `options.step_limit_us` is given
 
 
 class Progress:
@@ -27,16 +31,18 @@ class Progress:
         self.seen: dict = {}
 
     def __call__(self, name: str, value, seconds: float) -> None:
+        stages = STAGES if self.options.step_limit_us is None else WITH_LIMIT
         line = stage_line(
-            STAGES.index(name) + 1, len(STAGES), name, self.size(value), seconds, self.figure(name, value)
+            stages.index(name) + 1, len(stages), name, self.size(value), seconds, self.figure(name, value)
         )
         print(line, file=sys.stderr, flush=True)
         self.seen[name] = value
 
     def size(self, value) -> str:
         """What a stage made, in a few words."""
+        value = value.network if isinstance(value, Legalized) else value
         if isinstance(value, Network):
-            n_neurons = sum(value.node(name).n_neurons for name in value.layers)
+            n_neurons = count_neurons(value)
             return f"{count(len(value.layers), 'layer')}, {count(n_neurons, 'neuron')}"
         if isinstance(value, Schedule):
             return f"{value.execution}, depth {value.depth}"

@@ -8,9 +8,9 @@ from nwcompile.cli.compile import program_for
 from nwcompile.cli.cores import cores, cores_text, site_text
 from nwcompile.cli.inputs.load import check_usage
 from nwcompile.cli.text import as_json, ranges, table
-from nwcompile.cost.summary import LIMIT_OF
 from nwcompile.ir.noc.routing import hops
 from nwcompile.ir.program import Program
+from nwcompile.ir.resources import RESOURCE_OF, RESOURCES
 
 REGISTERS = ("threshold", "decay_u", "decay_v", "bias", "bias_u", "refractory", "reset_value", "v_min")
 MODES = ("reset", "reset_timing", "strict", "spikes", "fires")
@@ -29,17 +29,17 @@ def run(args: Namespace) -> int:
 
 
 def core(program: Program, c: int) -> dict:
-    """Everything about one core: neurons, memory against limits, in-axons, out-axons, registers."""
+    """Everything about one core: neurons, what they take and its limits, axons, registers."""
     slices = program.mapping.who(c)
     row = cores(program)[c]
     chip, physical = program.chip, program.chip.site_index(program.mapping.site_of[c : c + 1])[0]
-    limits = {name: chip.limit(key) for name, key in LIMIT_OF.items()}
+    limits = {r.key: chip.limit(r.limit_key) for r in RESOURCES}
     return {
         "core": c,
         "site": row["site"],
         "note": row["note"],
         "neurons": {layer: neurons.tolist() for layer, neurons in slices.items()},
-        "used": {name: row[name] for name in LIMIT_OF},
+        "used": {r.key: row[r.key] for r in RESOURCES},
         "limit": {name: None if limit is None else int(limit[physical]) for name, limit in limits.items()},
         "in_axons": _in_axons(program, c),
         "out_axons": _out_axons(program, c),
@@ -48,7 +48,7 @@ def core(program: Program, c: int) -> dict:
 
 
 def _in_axons(program: Program, c: int) -> list[dict]:
-    """In-axons by the input or layer they come from."""
+    """Fan-in axons by the input or layer they come from."""
     axons, here = program.axons, program.axons.core == c
     rows = []
     for name, first in program.network.offsets.items():
@@ -60,7 +60,7 @@ def _in_axons(program: Program, c: int) -> list[dict]:
 
 
 def _out_axons(program: Program, c: int) -> list[dict]:
-    """Out-axons by the core they go to."""
+    """Fan-out axons by the core they go to."""
     leaving = program.core_of[program.axons.source] == c
     targets, n_axons = np.unique(program.axons.core[leaving], return_counts=True)
     sites = program.mapping.site_of
@@ -95,11 +95,12 @@ def _core_text(value: dict) -> str:
     rows = []
     for name, used in value["used"].items():
         limit = value["limit"][name]
-        rows.append((name, used, limit or "none", f"{100 * used / limit:.1f} %" if limit else ""))
-    parts.append(table(("memory", "used", "limit", ""), rows))
-    for title, first in (("in_axons", "from"), ("out_axons", "to core")):
-        rows = [[site_text(v) if k == "site" else v for k, v in row.items()] for row in value[title]]
-        header = (f"{title} {first}", *list(value[title][0])[1:]) if rows else ()
+        rows.append((RESOURCE_OF[name].name, used, limit or "none", f"{100 * used / limit:.1f} %" if limit else ""))
+    parts.append(table(("resource", "used", "limit", ""), rows))
+    for key, first in (("in_axons", "from"), ("out_axons", "to core")):
+        title = RESOURCE_OF[key].name
+        rows = [[site_text(v) if k == "site" else v for k, v in row.items()] for row in value[key]]
+        header = (f"{title} {first}", *list(value[key][0])[1:]) if rows else ()
         parts.append(table(header, rows) if rows else f"{title}: none")
     for layer, registers in value["registers"].items():
         rows = [(name, " .. ".join(map(str, v)) if isinstance(v, list) else v) for name, v in registers.items()]

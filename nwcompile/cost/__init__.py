@@ -1,0 +1,13 @@
+"""What work costs: the same formulas choose a mapping and report about it.
+
+room         what it tells                                             main function
+traffic/     axons, messages, destinations and flits of links          events.py:count_events
+time/        cycles of every unit, the bound of a step, advice         work.py:work, floorline.py:floorline
+
+every figure of a report about a program and one run of it             summary.py
+picojoules                                                             energy.py:energy_pj
+two mappings side by side                                              compare.py
+NeuroBench's complexity figures                                        neurobench.py
+several spikes a step; single messages beside trees                    multi_spike.py, unicast_vs_tree.py
+how a segmented bus was used                                           bus.py
+"""

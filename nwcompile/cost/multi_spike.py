@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.flat import csr_sums
 from nwcompile.ir.program import Program
 
 
@@ -42,8 +43,8 @@ def multi_spikes(program: Program, activity: Activity, counters: dict[str, np.nd
     if not activity.multi:
         return None
     axons, senders = program.axons, []
-    synops = np.concatenate([[0], np.cumsum(axons.synops.sum(1, dtype=np.int64))])[axons.offset]
-    per_message = np.diff(axons.offset), np.diff(synops)  # of every source: messages and synops of one spike
+    synops = csr_sums(axons.offset, axons.synops.sum(1))
+    per_message = np.diff(axons.offset), synops  # of every source: messages and synops of one spike
     added = np.zeros((2, 2), np.int64)  # binary, one by one; messages, synops
     for name, multi in activity.multi.items():
         first = program.network.offsets[name]

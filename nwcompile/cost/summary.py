@@ -16,10 +16,8 @@ from nwcompile.cost.unicast_vs_tree import Sending, compare_multicast
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
+from nwcompile.ir.resources import RESOURCE_OF
 from nwcompile.ir.run import Run
-
-LIMIT_OF = {"neurons": "max_neurons", "in_axons": "max_in_axons", "out_axons": "max_out_axons",
-            "synapse_bits": "synapse_bits"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ def fit(program: Program) -> tuple[Fit, ...]:
             rows.append(Fit(resource, int(used.argmax()), int(used.max()), None, int(used.sum()), None))
         else:
             worst = int(np.argmax(used / limit))
-            total = int(chip.limit(LIMIT_OF[resource]).sum())
+            total = int(chip.limit(RESOURCE_OF[resource].limit_key).sum())
             rows.append(Fit(resource, worst, int(used[worst]), int(limit[worst]), int(used.sum()), total))
     return tuple(rows)
 
@@ -177,7 +175,7 @@ def _used_and_limit(program: Program) -> dict[str, tuple[np.ndarray, np.ndarray 
     """By resource: int64[core] of what each core in use holds, and of what it may hold; None: no limit."""
     site = program.chip.site_index(program.mapping.site_of)
     held = resources(program.axons, program.core_of, program.mapping.n_cores)
-    limits = {resource: program.chip.limit(LIMIT_OF[resource]) for resource in held}
+    limits = {resource: program.chip.limit(RESOURCE_OF[resource].limit_key) for resource in held}
     return {r: (used, None if limits[r] is None else limits[r][site]) for r, used in held.items()}
 
 

@@ -9,7 +9,7 @@ from nwcompile.cost.time.work import Work, work
 from nwcompile.cost.traffic.destinations import core_pairs
 from nwcompile.cost.traffic.events import count_events, link_flits
 from nwcompile.ir.activity import Activity
-from nwcompile.ir.noc.routing import ways
+from nwcompile.ir.noc.routing import routes
 from nwcompile.ir.program import Program
 from nwcompile.kernels.mapping import traffic
 
@@ -76,7 +76,7 @@ def _trees(program: Program, activity: Activity) -> tuple[int, int]:
     chip, axons, network = program.chip, program.axons, program.network
     axon_pair, pair = core_pairs(axons, program.core_of, program.mapping.n_cores)
     router = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
-    offset, link = ways(chip.grid, router[pair[:, 0]], router[pair[:, 1]])
+    offset, link = routes(chip.grid, router[pair[:, 0]], router[pair[:, 1]])
     is_remote = pair[:, 0] != pair[:, 1]
     total = np.zeros(2, np.int64)
     seen = np.full(4 * len(chip.grid.is_open), -1)

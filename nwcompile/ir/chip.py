@@ -42,7 +42,7 @@ from nwcompile.ir.chip_sections import (
 )
 from nwcompile.ir.neuron import FixedPoint
 from nwcompile.ir.noc.bus import MESH_KEYS, SEGMENTED_BUS, link_count, longest_transfer_cycles
-from nwcompile.ir.noc.routing import Grid, between_chips, grid
+from nwcompile.ir.noc.routing import Grid, between_chips, build_grid
 
 PACKAGE = Path(__file__).resolve().parent.parent
 HWMODELS = PACKAGE / "hwmodels" if (PACKAGE / "hwmodels").is_dir() else PACKAGE.parent / "hwmodels"
@@ -171,8 +171,8 @@ class Chip:
 
     @cached_property
     def grid(self) -> Grid:
-        """The routers, their links and the ways of messages."""
-        return grid(self.noc, self.name)
+        """The routers, their links and the routes of messages."""
+        return build_grid(self.noc, self.name)
 
     @property
     def is_bus(self) -> bool:

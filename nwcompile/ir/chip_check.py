@@ -11,7 +11,7 @@ from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS
 from nwcompile.ir.noc.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_BUS, longest_transfer_cycles
-from nwcompile.ir.noc.routing import ROUTINGS, grid
+from nwcompile.ir.noc.routing import ROUTINGS, build_grid
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "noc.multicast": ("unicast", "tree"),
@@ -117,7 +117,7 @@ def check_noc(noc, where: str) -> None:
             'noc.flits_per_message = 1 and noc.payload_flits = 0, or noc.multicast = "unicast"'
         )
     if noc.faults or noc.topology == "torus" or noc.routing == "up-down":
-        grid(noc, where)
+        build_grid(noc, where)
     for key in ("chip_hop_cycles", "chip_link_cycles_per_flit"):
         if getattr(noc, key) is not None and noc.chip_columns is None and noc.chip_rows is None:
             raise ChipError(f"{where}: noc.{key}: there is one chip; give noc.chip_columns or noc.chip_rows too")

@@ -11,6 +11,7 @@ from nwcompile.ir import artifact
 from nwcompile.ir import connection as connections
 from nwcompile.ir.activity import Activity, MultiSpike
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import cores_of_sources, count_lines, count_neurons, csr_groups, join_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
@@ -46,7 +47,7 @@ class Axons:
     @cached_property
     def source(self) -> np.ndarray:
         """int32[axon]: source of each axon."""
-        return np.repeat(np.arange(len(self.offset) - 1, dtype=np.int32), np.diff(self.offset))
+        return csr_groups(self.offset).astype(np.int32)
 
 
 AXON_TYPES = {"offset": np.int64, "core": np.int32, "synops": np.int32, "words": np.int32, "row_bits": np.int64,
@@ -92,15 +93,13 @@ class Program:
     @cached_property
     def core_of(self) -> np.ndarray:
         """int32[source]: logical core of every source in the order `Network.offsets`; -1 for input lines."""
-        parts = [np.full(node.n_neurons, -1, np.int32) for node in self.network.inputs.values()]
-        parts += [self.mapping.core_of[name] for name in self.network.layers]
-        return np.concatenate(parts)
+        return cores_of_sources(self.network, join_layers(self.network, self.mapping.core_of))
 
     @cached_property
     def visiting_order(self) -> np.ndarray:
         """int64[neuron]: all neurons as their cores visit them, core after core; numbers as in `Network.offsets`."""
         neurons, visit = np.flatnonzero(self.core_of >= 0), self.mapping.visit
-        place = np.concatenate([visit[name] for name in self.network.layers]) if visit else neurons
+        place = join_layers(self.network, visit) if visit else neurons
         return neurons[np.lexsort((place, self.core_of[neurons]))]
 
     @property
@@ -184,7 +183,7 @@ class Program:
             raise ArtifactError(f"on_multi_spike {self.on_multi_spike!r} is none of {', '.join(ON_MULTI_SPIKE)}")
         if self.activity is not None:
             self.activity.verify(self.network)
-        n_sources = sum(self.network.node(n).n_neurons for n in self.network.offsets)
+        n_sources = count_lines(self.network) + count_neurons(self.network)
         axons = self.axons
         tables = {name: getattr(axons, name) for name in AXON_TYPES}
         whole = (

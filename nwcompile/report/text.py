@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from nwcompile.ir.resources import RESOURCE_OF
+
 PHASES = {
     "visit": "visits", "update": "updates", "spike": "spikes", "message_out": "messages out", "stall": "stalled",
     "message_in": "messages in", "word": "words", "synop": "synops", "idle": "idle", "barrier": "barrier",
@@ -190,7 +192,7 @@ def layer_table(doc: dict) -> list[str]:
 
 
 def binding(layer: dict) -> str:
-    """What fills a core of a layer most, and how much: `in-axons 19.1 %`."""
+    """What fills a core of a layer most, and how much: `fan-in axons 19.1 %`."""
     found = layer["binding_resource"]
     return "–" if found is None else f"{resource(found)} {percent(layer['binding_percent'])}"
 
@@ -206,8 +208,8 @@ def improved(what: str, before: float, after: float) -> str:
 
 
 def resource(name: str) -> str:
-    """How a resource is called: `in-axons`, `synapse memory`."""
-    return {"in_axons": "in-axons", "out_axons": "out-axons", "synapse_bits": "synapse memory"}.get(name, name)
+    """How a resource is called: `fan-in axons`, `synapse memory`, `cores`."""
+    return RESOURCE_OF[name].name if name in RESOURCE_OF else name
 
 
 def _amount(used: int, unit: str) -> str:

@@ -9,7 +9,7 @@ from nwcompile.cost.traffic.events import build_axons, flat_cores
 from nwcompile.cost.verdict import verdict
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
-from nwcompile.ir.noc.routing import ways
+from nwcompile.ir.noc.routing import routes
 from nwcompile.ir.program import Program
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
@@ -66,7 +66,7 @@ def test_verdict_counts_hops_as_their_ways_say(seed):
         for i, n in enumerate(counts[name].sum(0).tolist()):
             reach = [cores[c.target] for c in network.connections if c.source == name]
             reach = {int(core) for part in reach for core in part}
-            links = [ways(chip.grid, router[cores[name][i : i + 1]], router[[c]])[1].tolist() for c in reach]
+            links = [routes(chip.grid, router[cores[name][i : i + 1]], router[[c]])[1].tolist() for c in reach]
             remote += n * len(reach - {int(cores[name][i])})
             hops += n * sum(map(len, links))
             tree += n * len(set(sum(links, [])))

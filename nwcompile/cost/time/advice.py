@@ -7,6 +7,7 @@ import numpy as np
 
 from nwcompile.cost.time.layers import LayerShare
 from nwcompile.cost.time.work import FILLS, Bottleneck, Work
+from nwcompile.ir.flat import csr_sums
 from nwcompile.ir.program import Program
 
 WORTH_SAYING = 1.05
@@ -102,7 +103,7 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
         cycles[event] = c * (1 - part * (1 - keep))
     home, on_chip = program.core_of, program.core_of >= 0
     axons, is_its = program.axons, np.isin(np.arange(mapping.n_cores), cores)
-    to_layer = np.diff(np.concatenate([[0], np.cumsum(is_its[axons.core])])[axons.offset])
+    to_layer = csr_sums(axons.offset, is_its[axons.core])
     every, those = (np.bincount(home[on_chip], (share.sent * n)[on_chip], mapping.n_cores)
                     for n in (np.diff(axons.offset), to_layer))  # fmt: skip
     towards = those / np.maximum(every, 1)

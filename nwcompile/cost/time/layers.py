@@ -7,6 +7,7 @@ import numpy as np
 from nwcompile.cost.time.work import SEND
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.flat import csr_sums
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.kernels.mapping import traffic
@@ -61,8 +62,7 @@ def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
         sent = activity.counts[connection.source].sum(0, dtype=np.int64)
         of_class = np.zeros(wires.n_source_classes, np.int64)
         np.add.at(of_class, wires.source_class, sent)
-        tapped = np.concatenate([[0], np.cumsum(of_class[wires.taps])])
-        synops[connection.target] += np.diff(tapped[wires.offset])[wires.target_class]
+        synops[connection.target] += csr_sums(wires.offset, of_class[wires.taps])[wires.target_class]
     return synops
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.flat import csr_entries, csr_groups, csr_offset
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Axons
 from nwcompile.kernels.mapping import link_flits, traffic
@@ -71,11 +72,10 @@ def destinations(network: Network, rows: list[RowsByClass], n_cores: int) -> Des
             if c.source == name:
                 at = w.source_class[one]
                 length = np.diff(offset)[at]
-                place = np.repeat(offset[:-1][at] - np.cumsum(length) + length, length) + np.arange(length.sum())
-                found.append(np.repeat(atoms, length) * n_cores + core[place])
+                found.append(np.repeat(atoms, length) * n_cores + core[csr_entries(offset, at)])
         keys.append(found[0] if len(found) == 1 else np.unique(np.concatenate(found)))
     key = np.concatenate(keys)
-    offset = np.concatenate([[0], np.cumsum(np.bincount(key // n_cores, minlength=len(size)))]).astype(np.int64)
+    offset = csr_offset(np.bincount(key // n_cores, minlength=len(size)))
     return Destinations(atom_of, size, offset, key % n_cores)
 
 
@@ -102,7 +102,7 @@ def core_messages(found: Destinations, flow: Flows, n_cores: int) -> tuple[np.nd
     offset, to, messages = link_flits.core_messages(
         start, flow.atom[order], flow.messages[order], found.offset, found.core, n_cores
     )
-    return np.stack([np.repeat(np.arange(-1, n_cores), np.diff(offset)), to], 1), messages
+    return np.stack([csr_groups(offset) - 1, to], 1), messages
 
 
 def core_pairs(axons: Axons, core_of: np.ndarray, n_cores: int) -> tuple[np.ndarray, np.ndarray]:
@@ -114,4 +114,4 @@ def core_pairs(axons: Axons, core_of: np.ndarray, n_cores: int) -> tuple[np.ndar
     axon_pair = np.full(axons.n_axons, -1, np.int32)
     start = np.searchsorted(core_of[order], np.arange(n_cores + 1))
     first, to = traffic.pairs_of_axons(order, start, axons.offset, axons.core, n_cores, axon_pair)
-    return axon_pair, np.stack([np.repeat(np.arange(n_cores), np.diff(first)), to], 1).astype(np.int32)
+    return axon_pair, np.stack([csr_groups(first), to], 1).astype(np.int32)

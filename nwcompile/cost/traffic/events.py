@@ -14,18 +14,18 @@ from nwcompile.cost.traffic.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
+from nwcompile.ir.flat import cores_of_sources, csr_offset, join_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.bus import stretches
-from nwcompile.ir.noc.routing import ways
+from nwcompile.ir.noc.routing import routes
 from nwcompile.ir.program import CONV, DENSE, SPARSE, SYNAPSE_KINDS, Axons, Program
 from nwcompile.kernels.mapping import traffic
 
 
 def flat_cores(network: Network, mapping: Mapping) -> np.ndarray:
     """int32[source]: logical core of every source in the order `network.offsets`; -1 for input lines."""
-    inputs = [np.full(node.n_neurons, -1, np.int32) for node in network.inputs.values()]
-    return np.concatenate([*inputs, *(mapping.core_of[name] for name in network.layers)])
+    return cores_of_sources(network, join_layers(network, mapping.core_of))
 
 
 def synapse_bits(connection: Connection, kind: int, chip: Chip) -> int:
@@ -70,7 +70,7 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
     for name, own in joined.items():
         first = network.offsets[name]
         traffic.count_merged(own.begin, own.end, own.core, n_axons[first : first + len(own.begin)])
-    offset = np.concatenate([[0], np.cumsum(n_axons)]).astype(np.int64)
+    offset = csr_offset(n_axons)
     n = offset[-1]
     made = Axons(offset, np.empty(n, np.int32), np.zeros((n, len(SYNAPSE_KINDS)), np.int32), np.zeros(n, np.int32),
                  np.zeros(n, np.int64), kernel_bits)  # fmt: skip
@@ -92,7 +92,7 @@ class _Rows(NamedTuple):
 
 
 def _joined(parts: list[_Rows]) -> _Rows:
-    first = np.concatenate([[0], np.cumsum([len(p.core) for p in parts])])[:-1]
+    first = csr_offset([len(p.core) for p in parts])[:-1]
     begin, end = (np.stack([p[i] for p in parts], 1) + first for i in range(2))
     kind = np.array([p.kind for p in parts])
     return _Rows(begin, end, kind, np.concatenate([p.core for p in parts]), np.concatenate([p.row for p in parts]))
@@ -265,11 +265,11 @@ def _along_ways(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.nda
 
 
 def _links_on_the_way(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The links, those of the cores' own ports left out, between pairs of physical cores, as `ways` gives them."""
+    """The links, those of the cores' own ports left out, between pairs of physical cores, as `routes` gives them."""
     per = chip.noc.cores_per_router
     if chip.is_bus:
         return stretches(chip.noc.columns, per, here, there)
-    return ways(chip.grid, here // per, there // per)
+    return routes(chip.grid, here // per, there // per)
 
 
 def _tree_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.destinations import core_pairs
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_entries, csr_offset
 from nwcompile.ir.noc.routing import hops
 from nwcompile.ir.noc.trees import Trees, trees
 from nwcompile.ir.program import Axons, Program
@@ -38,10 +39,9 @@ def forest(program: Program) -> Forest:
     """The trees by which the spikes of a program's neurons reach their cores."""
     axons, chip = program.axons, program.chip
     tree_of, first = _same_destinations(axons, program.core_of)
-    length = np.diff(axons.offset)[first]
-    offset = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-    place = np.repeat(axons.offset[first] - offset[:-1], length) + np.arange(offset[-1])
-    core, home = axons.core[place].astype(np.int64), program.core_of[first].astype(np.int64)
+    offset = csr_offset(np.diff(axons.offset)[first])
+    core = axons.core[csr_entries(axons.offset, first)].astype(np.int64)
+    home = program.core_of[first].astype(np.int64)
     site = chip.site_index(program.mapping.site_of)
     found = trees(chip.grid, chip.noc.cores_per_router, site[home], offset, site[core])
     return Forest(tree_of, home, offset, core, found)

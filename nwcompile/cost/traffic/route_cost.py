@@ -76,7 +76,7 @@ def _table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
     position[routers] = np.arange(len(routers))
     cost = np.zeros((len(routers), len(routers)), np.int64)
     port = ports(grid, routers[:, None], routers)
-    routes.way_costs(port, routers.astype(np.int64), position, grid.neighbour.astype(np.int64), link_cost, cost)
+    routes.way_costs(port, routers.astype(np.int64), position, grid.neighbor.astype(np.int64), link_cost, cost)
     return cost
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
+from nwcompile.ir.flat import csr_offset, csr_sums
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV, DENSE, SPARSE
 from nwcompile.kernels.mapping import traffic
@@ -47,8 +48,7 @@ class Wiring:
     @property
     def fan_in(self) -> np.ndarray:
         """int64[target]: synapses of each target neuron."""
-        tapped = np.concatenate([[0], np.cumsum(self.source_size[self.taps])])
-        return np.diff(tapped[self.offset])[self.target_class]
+        return csr_sums(self.offset, self.source_size[self.taps])[self.target_class]
 
     def rows(self, core_of: np.ndarray, n_cores: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Synapses that a neuron of each source class has in each core; targets of core -1 are left out.
@@ -117,7 +117,7 @@ def synapse_count(network: Network, connection: Connection) -> int:
 
 def _sparse(connection: Sparse, n_source: int, n_target: int) -> Wiring:
     post = np.asarray(connection.post)
-    offset = np.concatenate([[0], np.cumsum(np.bincount(post, minlength=n_target))]).astype(np.int64)
+    offset = csr_offset(np.bincount(post, minlength=n_target))
     taps = np.asarray(connection.pre)[np.argsort(post, kind="stable")].astype(np.int32)
     return Wiring(SPARSE, np.arange(n_source, dtype=np.int32), np.arange(n_target, dtype=np.int32), offset, taps)
 

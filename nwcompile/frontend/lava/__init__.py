@@ -2,7 +2,11 @@
 
 The format is in lava-dl, `lava/lib/dl/netx/README.md`: HDF5 with `/layer/<i>/{type, shape, weight, neuron/...}`; what
 it leaves open is settled by who writes it (`slayer/block/base.py`) and who runs it (`netx/hdf5.py`).
-`lava_entry` reads the layers, `lava_neuron` makes NeuronSpecs of them, `lava_wires` and `lava_delay` connections.
+
+    the layers as they stand in the file      entry.py:read_entries
+    neurons -> NeuronSpec                      neuron.py:neuron_spec
+    synapses -> connections                    wires.py:connection
+    delays of spikes, inputs and synapses      delay.py:delays
 """
 
 from collections.abc import Mapping

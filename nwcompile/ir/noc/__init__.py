@@ -1,0 +1,9 @@
+"""Networks on chip as nouns: which links there are, and which of them every message takes, before anything runs.
+
+| what | function or noun | file |
+|---|---|---|
+| routers of a mesh or torus, without its faults | `Grid`, `build_grid` | routing.py |
+| output, hops and links of a route; dateline class | `ports`, `hops`, `routes`, `vc_classes` | routing.py |
+| multicast trees: the merged routes of one message | `Trees`, `trees` | trees.py |
+| segmented ladder bus: links, longest transfer | `stretches`, `longest_transfer_cycles` | bus.py |
+"""

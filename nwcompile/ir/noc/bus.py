@@ -18,6 +18,8 @@ of all lanes together; then the injection and the ejection port of every core. A
 
 import numpy as np
 
+from nwcompile.ir.flat import csr_groups, csr_offset
+
 SEGMENTED_BUS = "segmented_bus"  # of noc.topology
 MOST_BUS_CORES = 1024  # every pair of them has a queue
 # keys of `Noc` (of nwcompile.ir.chip) that say nothing about a bus, and those that say nothing about a mesh or torus
@@ -56,8 +58,8 @@ def stretches(columns: int, per_position: int, here, there) -> tuple[np.ndarray,
     at, to = here // per_position, there // per_position
     low, n_segments = np.minimum(at, to).astype(np.int64), np.abs(at - to).astype(np.int64)
     length = np.where(here == there, 0, 2 * n_segments + 1)
-    offset = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-    pair = np.repeat(np.arange(len(low)), length)
+    offset = csr_offset(length)
+    pair = csr_groups(offset)
     k = np.arange(offset[-1]) - offset[pair]
     is_segment = k < n_segments[pair]
     first = np.where(is_segment, 0, columns - 1 - n_segments[pair])

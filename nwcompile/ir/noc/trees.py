@@ -1,6 +1,6 @@
-"""Multicast trees: one message to several cores takes the ways of single messages, as one where they run together.
+"""Multicast trees: one message to several cores takes the routes of single messages, as one where they run together.
 
-The ways from a core to its destinations are put together from their beginning on: copies part where the ways part.
+The routes from a core to its destinations are merged from their beginning on: copies part where the routes part.
 Every copy goes where a message to one of its destinations would go, so a tree uses no turn that single messages do not.
 """
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.ir.noc.routing import ANY, BEFORE, HERE, Grid, channels, ports
+from nwcompile.ir.flat import csr_groups, csr_offset
+from nwcompile.ir.noc.routing import ANY, BEFORE, HERE, Grid, ports, vc_classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,61 +25,67 @@ class Trees:
     root: np.ndarray  # int64[group]: first branch in the source's router, plus n_cores; -1: no destinations
     to: np.ndarray  # int32[branch]: first branch in the next router plus n_cores, or the place among the destinations
     port: np.ndarray  # uint8[branch]: output: E, W, N, S, or HERE + port of a core
-    half: np.ndarray  # uint8[branch]: which channels of it: ANY, BEFORE or AFTER
+    vc_class: np.ndarray  # uint8[branch]: which channels of it: ANY, BEFORE or AFTER
     is_last: np.ndarray  # bool[branch]: of the message in that router
 
     @property
     def hops(self) -> np.ndarray:
         """int64[group, 2]: links east-west and north-south of each tree."""
-        group = np.repeat(np.arange(len(self.root)), np.diff(self.offset))
-        found = np.zeros((len(self.root), 2), np.int64)
-        np.add.at(found, (group, self.link % 4 // 2), 1)
-        return found
+        group = csr_groups(self.offset)
+        n_links = np.zeros((len(self.root), 2), np.int64)
+        np.add.at(n_links, (group, self.link % 4 // 2), 1)
+        return n_links
 
 
-def trees(g: Grid, per_router: int, source: np.ndarray, offset: np.ndarray, to: np.ndarray) -> Trees:
+def trees(grid: Grid, per_router: int, source: np.ndarray, offset: np.ndarray, to: np.ndarray) -> Trees:
     """The trees from physical cores `source` int[group] to the physical cores `to[offset[k] : offset[k + 1]]`.
 
     `per_router` is the number of cores at a router. Destinations of a group are different from each other.
     """
-    n_groups, n_cores = len(source), len(g.is_open) * per_router
-    group = np.repeat(np.arange(n_groups), np.diff(offset))
+    n_groups, n_cores = len(source), len(grid.is_open) * per_router
+    group = csr_groups(offset)
     place = np.arange(len(to)) - np.repeat(offset[:-1], np.diff(offset))
-    router, own = np.divmod(np.asarray(to, np.int64), per_router)
-    node = group.copy()  # of the tree, that each way has reached; a group's root has the number of the group
+    router, port_of_core = np.divmod(np.asarray(to, np.int64), per_router)
+    node = group.copy()  # of the tree, that each route has reached; a group's root has the number of the group
     at = np.asarray(source, np.int64)[group] // per_router
     n_nodes, moving, parts = n_groups, np.arange(len(to)), []
     while moving.size:
-        port = ports(g, at[moving], router[moving])
-        half = channels(g, at[moving], router[moving])
+        port = ports(grid, at[moving], router[moving])
+        vc_class = vc_classes(grid, at[moving], router[moving])
         done = port == HERE
-        here, port, half, moving = moving[done], port[~done], half[~done], moving[~done]
-        parts.append((node[here], HERE + own[here], np.full(len(here), ANY), place[here], group[here], at[here]))
-        edge, first, way_edge = np.unique(node[moving] * 4 + port, return_index=True, return_inverse=True)
-        way_edge = way_edge.reshape(-1)
+        here, port, vc_class, moving = moving[done], port[~done], vc_class[~done], moving[~done]
+        parts.append(
+            (node[here], HERE + port_of_core[here], np.full(len(here), ANY), place[here], group[here], at[here])
+        )
+        edge, first, edge_of_route = np.unique(node[moving] * 4 + port, return_index=True, return_inverse=True)
+        edge_of_route = edge_of_route.reshape(-1)
         child, start = n_nodes + np.arange(len(edge)), at[moving[first]]
-        taken = np.where(np.bincount(way_edge, half == BEFORE, len(edge)) > 0, BEFORE, half[first])
+        taken = np.where(np.bincount(edge_of_route, vc_class == BEFORE, len(edge)) > 0, BEFORE, vc_class[first])
         parts.append((edge // 4, edge % 4, taken, n_cores + child, group[moving[first]], start))
-        node[moving] = child[way_edge]
-        at[moving] = g.neighbour[start, edge % 4][way_edge]
+        node[moving] = child[edge_of_route]
+        at[moving] = grid.neighbor[start, edge % 4][edge_of_route]
         n_nodes += len(edge)
     return _numbered(n_groups, n_cores, n_nodes, parts)
 
 
 def _numbered(n_groups: int, n_cores: int, n_nodes: int, parts: list) -> Trees:
-    """The Trees of branches (node, port, half, to, group, router), where `to` of a link is n_cores + the next node."""
+    """The Trees of branches (node, port, vc_class, to, group, router); `to` of a link is n_cores + the next node."""
     columns = [np.concatenate(c) for c in zip(*parts, strict=True)] if parts else [np.zeros(0, np.int64)] * 6
-    node, port, half, to, group, router = columns
+    node, port, vc_class, to, group, router = columns
     order = np.lexsort((port, node))
-    node, port, half, to, group, router = (column[order] for column in columns)
+    node, port, vc_class, to, group, router = (column[order] for column in columns)
     first = np.searchsorted(node, np.arange(n_nodes))
     is_link = port < HERE
     to[is_link] = n_cores + first[to[is_link] - n_cores]
     by_group = np.flatnonzero(is_link)[np.argsort(group[is_link], kind="stable")]
     counts = np.bincount(group[is_link], minlength=n_groups)
-    has_way = np.isin(np.arange(n_groups), node)
+    has_tree = np.isin(np.arange(n_groups), node)
     return Trees(
-        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), (router * 4 + port)[by_group],
-        np.where(has_way, n_cores + first[:n_groups], -1), to.astype(np.int32), port.astype(np.uint8),
-        half.astype(np.uint8), np.append(node[1:] != node[:-1], True)[: len(node)],
-    )  # fmt: skip
+        offset=csr_offset(counts),
+        link=(router * 4 + port)[by_group],
+        root=np.where(has_tree, n_cores + first[:n_groups], -1),
+        to=to.astype(np.int32),
+        port=port.astype(np.uint8),
+        vc_class=vc_class.astype(np.uint8),
+        is_last=np.append(node[1:] != node[:-1], True)[: len(node)],
+    )

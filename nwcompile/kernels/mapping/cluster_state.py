@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-NEURONS, IN_AXONS, OUT_AXONS, SYNAPSE_BITS = 0, 1, 2, 3
-N_RESOURCES = 4
 TIME, MESSAGES, REMOTE, AXONS, EXCESS, N_USED = 0, 1, 2, 3, 4, 5  # of `Loads.total`
 N_TOTALS = 6
 

@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.ir import resources
+from nwcompile.ir.resources import IN_AXONS, NEURONS, OUT_AXONS, SYNAPSE_BITS
 from nwcompile.kernels.jit import compiled
 
-NEURONS, IN_AXONS, OUT_AXONS, SYNAPSE_BITS, LOAD = 0, 1, 2, 3, 4
-N_RESOURCES = 5
+LOAD = resources.N_RESOURCES  # row of the load, which comes after the resources that have limits
+N_RESOURCES = resources.N_RESOURCES + 1
 
 
 class FanIn(NamedTuple):

@@ -6,20 +6,9 @@ sources; everything else stays as it is. All figures are whole numbers, equal to
 
 import numpy as np
 
+from nwcompile.ir.resources import IN_AXONS, N_RESOURCES, NEURONS, OUT_AXONS, SYNAPSE_BITS
 from nwcompile.kernels.jit import inlined, kernel
-from nwcompile.kernels.mapping.cluster_state import (
-    AXONS,
-    EXCESS,
-    IN_AXONS,
-    MESSAGES,
-    N_RESOURCES,
-    N_USED,
-    NEURONS,
-    OUT_AXONS,
-    REMOTE,
-    SYNAPSE_BITS,
-    TIME,
-)
+from nwcompile.kernels.mapping.cluster_state import AXONS, EXCESS, MESSAGES, N_USED, REMOTE, TIME
 from nwcompile.kernels.mapping.placement import random_bits, uniform
 
 

@@ -7,8 +7,9 @@ falls. Its derivative is what a core's load costs; norms are brought up to date 
 
 import numpy as np
 
+from nwcompile.ir.resources import NEURONS
 from nwcompile.kernels.jit import inlined, kernel
-from nwcompile.kernels.mapping.cluster_state import EXCESS, N_USED, NEURONS, TIME
+from nwcompile.kernels.mapping.cluster_state import EXCESS, N_USED, TIME
 from nwcompile.kernels.mapping.moves import below, cost, move, settle, settle_limits, unit_on
 from nwcompile.kernels.mapping.placement import uniform
 

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.ir.resources import NEURONS
 from nwcompile.kernels.jit import inlined, kernel
-from nwcompile.kernels.mapping.cluster_state import EXCESS, NEURONS, TIME
+from nwcompile.kernels.mapping.cluster_state import EXCESS, TIME
 from nwcompile.kernels.mapping.moves import move, settle, settle_limits
 from nwcompile.kernels.mapping.placement import random_bits, uniform
 

@@ -18,10 +18,8 @@ from nwcompile.nn.qat import scan
 from nwcompile.nn.qat.layer import Pin, QuantizedLayer, array
 from nwcompile.nn.qat.sums import exact, sums
 from nwcompile.passes.fit.check import estimate
-from nwcompile.passes.prepare.drop_signs import unipolar
+from nwcompile.passes.prepare.legalize import legalize
 from nwcompile.passes.prepare.normalize import normalize
-from nwcompile.passes.prepare.prune_zeros import drop_zeros
-from nwcompile.passes.prepare.weight_bits import with_widths
 from nwcompile.passes.quantize.quantize import assembled, choose_scales, described
 from nwcompile.sim.inputs import prepare, verify_counts
 from nwcompile.sim.sequence.run import groups
@@ -55,8 +53,7 @@ class QuantizedNetwork(torch.nn.Module):
             raise ModelError("the network is in integers already; give the float network to train it")
         network.verify()
         given = network
-        network = drop_zeros(with_widths(network, self.chip, self.options), self.chip)
-        network, unsigned = unipolar(network, self.chip, on_multi_spike)
+        network, unsigned = legalize(network, self.chip, self.options)
         estimate(network, self.chip, on_multi_spike)
         self.float_network = normalize(network)
         self._lasting = [*unsigned, *_pruned_whole(self.float_network)]
@@ -236,7 +233,7 @@ def _most(neuron: NeuronSpec) -> float:
 
 
 def _pruned_whole(network: Network) -> list[str]:
-    """Warnings of connections of which `drop_zeros` has left nothing to train."""
+    """Warnings of connections of which `prune_zeros` has left nothing to train."""
     return [
         f"all weights from {c.source!r} to {c.target!r} are 0 and stay 0, as pruned ones do; begin with other weights "
         "to train them"

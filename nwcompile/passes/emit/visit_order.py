@@ -8,6 +8,7 @@ from nwcompile.cost.traffic.events import stored_kind
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_groups, join_layers, split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
@@ -17,7 +18,7 @@ BETWEEN_NEURONS = 0.6180339887498949  # 1 / golden ratio: its multiples modulo 1
 BETWEEN_CORES = 0.7548776662466927  # 1 / plastic number: with the other, points lie evenly in a square
 
 
-def spread_evenly(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> Mapping:
+def interleave_visits(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> Mapping:
     """The mapping with an order of visits in which every part of a step sends as much work as every other.
 
     Layer after layer, cores that wait for the spikes of a late layer would idle first and be flooded then; busiest
@@ -28,16 +29,15 @@ def spread_evenly(mapping: Mapping, network: Network, chip: Chip, activity: Acti
     """
     if mapping.visit:
         return mapping
-    caused, layers = _caused(network, chip, activity), list(network.layers)
-    core_of = np.concatenate([mapping.core_of[name] for name in layers])
-    by_work = np.lexsort((-np.concatenate([caused[name] for name in layers]), core_of))
+    caused = _caused(network, chip, activity)
+    core_of = join_layers(network, mapping.core_of)
+    by_work = np.lexsort((-join_layers(network, caused), core_of))
     core = core_of[by_work]
     rank = np.arange(len(core)) - np.searchsorted(core, core)
     order = by_work[np.lexsort((np.modf(rank * BETWEEN_NEURONS + core * BETWEEN_CORES)[0], core))]
     place = np.empty(len(order), np.int32)
     place[order] = rank
-    ends = np.cumsum([len(mapping.core_of[name]) for name in layers])[:-1]
-    return replace(mapping, visit=dict(zip(layers, np.split(place, ends), strict=True)))
+    return replace(mapping, visit=split_layers(network, place))
 
 
 def _caused(network: Network, chip: Chip, activity: Activity) -> dict[str, np.ndarray]:
@@ -45,7 +45,7 @@ def _caused(network: Network, chip: Chip, activity: Activity) -> dict[str, np.nd
     caused = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
     for c in (c for c in network.connections if c.source in caused):
         wires = wiring(network, c)
-        readers = np.repeat(np.bincount(wires.target_class, minlength=len(wires.offset) - 1), np.diff(wires.offset))
+        readers = np.bincount(wires.target_class, minlength=len(wires.offset) - 1)[csr_groups(wires.offset)]
         synapses = np.bincount(wires.taps, readers, wires.n_source_classes).astype(np.int64)
         each = cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}")
         caused[c.source] += activity.counts[c.source].sum(0, dtype=np.int64) * synapses[wires.source_class] * each

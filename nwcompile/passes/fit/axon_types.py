@@ -11,6 +11,7 @@ import numpy as np
 from nwcompile.errors import Violation
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import cores_of_sources
 from nwcompile.ir.network import Network
 from nwcompile.ir.synapse_list import synapse_list
 
@@ -28,8 +29,7 @@ def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_co
     limit = chip.weights.axon_types
     if limit is None:
         return
-    n_lines = sum(node.n_neurons for node in network.inputs.values())
-    core_of = np.concatenate([np.full(n_lines, -1, np.int32), core_of.astype(np.int32)])
+    core_of = cores_of_sources(network, core_of)
     pre, post, weight = (np.concatenate(part) for part in zip(*_synapses(network, chip), strict=True))
     order = np.argsort(core_of[post], kind="stable")
     ends = np.searchsorted(core_of[post][order], np.arange(n_cores + 1))

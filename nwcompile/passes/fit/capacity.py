@@ -4,6 +4,7 @@ It gives what `nwcompile.cost.traffic.events.resources` gives for a whole mappin
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,22 +13,33 @@ from nwcompile.cost.traffic.events import kernel_memory, row_bits, row_memory, s
 from nwcompile.cost.traffic.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import (
+    cores_of_sources,
+    count_lines,
+    count_neurons,
+    csr_groups,
+    csr_offset,
+    csr_sums,
+    join_layers,
+    neuron_offsets,
+)
+from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV
+from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
 
-LIMITS = {"neurons": "max_neurons", "in_axons": "max_in_axons", "out_axons": "max_out_axons",
-          "synapse_bits": "synapse_bits"}  # fmt: skip
 NO_LIMIT = np.iinfo(np.int64).max
 OUT_AXON_ROUNDS = 16
 
 
 def site_limits(chip: Chip) -> np.ndarray:
-    """int64[physical core, resource]: what each core holds, in the order of `LIMITS`, then load, which has no limit."""
+    """int64[physical core, resource]: what each core holds, in the order of `RESOURCES`, then load: it has no limit."""
     limits = np.full((chip.n_cores, kernels.N_RESOURCES), NO_LIMIT, np.int64)
-    for i, name in enumerate(LIMITS.values()):
-        if chip.limit(name) is not None:
-            limits[:, i] = chip.limit(name)
+    for i, resource in enumerate(RESOURCES):
+        limit = chip.limit(resource.limit_key)
+        if limit is not None:
+            limits[:, i] = limit
     return limits
 
 
@@ -36,25 +48,13 @@ def n_usable(chip: Chip) -> int:
     return int((chip.limit("max_neurons") > 0).sum())
 
 
-def neuron_offsets(network: Network) -> dict[str, int]:
-    """Index of the first neuron of every layer when input lines are left out of the numbering."""
-    n_lines = sum(node.n_neurons for node in network.inputs.values())
-    return {name: network.offsets[name] - n_lines for name in network.layers}
-
-
-def by_layer(network: Network, core_of: np.ndarray) -> dict[str, np.ndarray]:
-    """Cores of all neurons, int32[neuron], cut into the layers' own arrays."""
-    core_of = core_of.astype(np.int32)
-    return {name: core_of[i : i + network.node(name).n_neurons] for name, i in neuron_offsets(network).items()}
-
-
 def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
     """`resources` of each core, int64[core] by name, and the out-axons of each neuron, for cores int32[neuron].
 
     Counted from the destinations of atoms, so that no axon is made.
     """
-    n_lines = sum(node.n_neurons for node in network.inputs.values())
-    core_of = np.concatenate([np.full(n_lines, -1, np.int32), core_of.astype(np.int32)])
+    n_lines = count_lines(network)
+    core_of = cores_of_sources(network, core_of)
     rows, bits = rows_by_connection(network, core_of, n_cores), np.zeros(n_cores, np.int64)
     for c, (offset, core, n_synapses) in zip(network.connections, rows, strict=True):
         wires, first = wiring(network, c), network.offsets[c.target]
@@ -74,22 +74,38 @@ def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
 
 
 def used_by_core(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> np.ndarray:
-    """int64[core, resource]: what cores int32[neuron] take, in the order of `LIMITS`."""
+    """int64[core, resource]: what cores int32[neuron] take, in the order of `RESOURCES`."""
     held, _ = account(network, chip, core_of, n_cores)
-    return np.stack([held[name] for name in LIMITS], 1)
+    return np.stack([held[resource.key] for resource in RESOURCES], 1)
+
+
+def binding_notes(used: np.ndarray, limits: np.ndarray) -> dict[int, str]:
+    """By core: what fills it most and how far, like `fan-in axons 86 %`.
+
+    `used`, `limits`: int64[core, resource], in the order of `RESOURCES`.
+    """
+    fill = used / limits
+    return {c: f"{RESOURCES[row.argmax()].name} {round(100 * row.max())} %" for c, row in enumerate(fill)}
+
+
+def with_binding_resource(mapping: Mapping, network: Network, chip: Chip) -> Mapping:
+    """The mapping with `binding_notes` of its cores at their sites, which it must fit."""
+    used = used_by_core(network, chip, join_layers(network, mapping.core_of), mapping.n_cores)
+    limits = site_limits(chip)[chip.site_index(mapping.site_of), : used.shape[1]]
+    return replace(mapping, note=binding_notes(used, limits))
 
 
 def synaptic_load(network: Network, activity: Activity) -> np.ndarray:
     """int64[neuron]: one visit a step plus one event per synapse and spike, over all steps and samples."""
     visits = activity.n_steps * activity.n_samples
-    load = np.full(sum(network.node(name).n_neurons for name in network.layers), visits, np.int64)
+    load = np.full(count_neurons(network), visits, np.int64)
     first = neuron_offsets(network)
     for c in network.connections:
         wires = wiring(network, c)
         spikes = np.zeros(wires.n_source_classes, np.int64)
         np.add.at(spikes, wires.source_class, activity.counts[c.source].sum(0, dtype=np.int64))
-        tapped = np.concatenate([[0], np.cumsum(spikes[wires.taps])])[wires.offset]
-        load[first[c.target] : first[c.target] + len(wires.target_class)] += np.diff(tapped)[wires.target_class]
+        events = csr_sums(wires.offset, spikes[wires.taps])[wires.target_class]
+        load[first[c.target] : first[c.target] + len(events)] += events
     return load
 
 
@@ -100,7 +116,7 @@ def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray],
     answer caused, never less than before, and from the second time on one more on every core that is too full. The
     last answer is returned if none of `OUT_AXON_ROUNDS` fits.
     """
-    told = np.zeros(sum(network.node(name).n_neurons for name in network.layers), np.int64)
+    told = np.zeros(count_neurons(network), np.int64)
     core_of, limit = build(told), chip.limit("max_out_axons")
     for i in range(OUT_AXON_ROUNDS if limit is not None else 0):
         held, out_axons = account(network, chip, core_of, int(core_of.max()) + 1)
@@ -113,13 +129,13 @@ def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray],
 
 
 def fan_in(network: Network, chip: Chip) -> kernels.FanIn:
-    """The FanIn of a normalized network, neurons numbered as in `neuron_offsets`."""
+    """The FanIn of a normalized network, neurons numbered as in ir/flat.py."""
     wires = [wiring(network, c) for c in network.connections]
-    first_class = np.concatenate([[0], np.cumsum([w.n_source_classes for w in wires])]).astype(np.int64)
+    first_class = csr_offset([w.n_source_classes for w in wires])
     class_format, step_bits = _formats(network, wires, chip)
     atom_offset, atoms, atom_size = _atoms(network, wires, first_class)
     slot_offset, slot_class, slot_kernel, kernel_bits = _slots(network, wires, chip)
-    ends = np.cumsum([0, *(len(w.taps) for w in wires)])
+    ends = csr_offset([len(w.taps) for w in wires])
     tap_offset = np.concatenate([[0], *(w.offset[1:] + ends[i] for i, w in enumerate(wires))])
     return kernels.FanIn(
         slot_offset, slot_class, slot_kernel, tap_offset.astype(np.int64),
@@ -153,12 +169,12 @@ def _formats(network: Network, wires: list[Wiring], chip: Chip) -> tuple[np.ndar
     for i, (c, w) in enumerate(zip(network.connections, wires, strict=True)):
         if not (w.kind == CONV and chip.weights.sharing):
             table[i] = np.diff(row_bits(n, synapse_bits(c, w.kind, chip), chip))
-    return np.repeat(np.arange(len(wires)), [w.n_source_classes for w in wires]).astype(np.int64), table
+    return csr_groups(csr_offset([w.n_source_classes for w in wires])), table
 
 
 def _slots(network: Network, wires: list[Wiring], chip: Chip):
     """Slots by neuron (offset, target class, kernel), and the bits of every shared kernel."""
-    first_class = np.cumsum([0, *(len(w.offset) - 1 for w in wires)])
+    first_class = csr_offset([len(w.offset) - 1 for w in wires])
     offset, classes, kernel, kernel_bits = [np.zeros(1, np.int64)], [], [], []
     n_kernels = 0
     for name in network.layers:
@@ -191,5 +207,5 @@ def _atoms(network: Network, wires: list[Wiring], first_class: np.ndarray):
         pairs.append(np.stack([key // len(size), key % len(size)], 1))
     table = np.concatenate(pairs)
     table = table[np.argsort(table[:, 0], kind="stable")]
-    offset = np.concatenate([[0], np.cumsum(np.bincount(table[:, 0], minlength=first_class[-1]))])
+    offset = csr_offset(np.bincount(table[:, 0], minlength=first_class[-1]))
     return offset.astype(np.int64), np.ascontiguousarray(table[:, 1]), size

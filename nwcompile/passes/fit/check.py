@@ -10,25 +10,27 @@ from nwcompile.cost.traffic.wiring import axis_taps, synapse_count
 from nwcompile.errors import FitError, ModelError, Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
+from nwcompile.ir.flat import count_neurons, join_layers, layer_numbers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import DENSE, SPARSE
+from nwcompile.ir.resources import IN_AXONS, RESOURCES, SYNAPSE_BITS
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.emit.emit import fold_bias
 from nwcompile.passes.fit import capability, capacity
 from nwcompile.passes.fit.axon_types import axon_type_violations
 from nwcompile.passes.fit.core_rules import core_rule_violations
 
-WORDS = {"neurons": "neurons", "in_axons": "fan-in axons", "out_axons": "fan-out axons",
-         "synapse_bits": "synapse memory bits"}  # fmt: skip
 N_SHOWN = 5
 
 
-def check(network: Network, chip: Chip, schedule: Schedule, mapping: Mapping, on_multi_spike: str = "refuse") -> None:
-    """Raise FitError, listing every violation, unless the mapped fixed-point network fits the chip.
+def check(
+    network: Network, chip: Chip, schedule: Schedule, mapping: Mapping, on_multi_spike: str = "refuse"
+) -> Mapping:
+    """The mapping of a fixed-point network, its notes saying what fills each core most, if it fits the chip.
 
-    Each core is judged by the limits of its own site. `on_multi_spike` is that of `Options`. Raises ModelError for a
-    mapping that is not one of this network.
+    Raises FitError, listing every violation, if it does not. Each core is judged by the limits of its own site.
+    `on_multi_spike` is that of `Options`. Raises ModelError for a mapping that is not one of this network.
     """
     if not network.is_fixed:
         raise ModelError("only a fixed-point network can be checked; quantize it first")
@@ -38,13 +40,14 @@ def check(network: Network, chip: Chip, schedule: Schedule, mapping: Mapping, on
     else:
         mapping.verify(network, chip)
         sites = chip.site_index(mapping.site_of)
-        core_of = np.concatenate([mapping.core_of[name] for name in network.layers])
+        core_of = join_layers(network, mapping.core_of)
         too_full = capacity_violations(network, chip, core_of, capacity.site_limits(chip)[sites])
         violations += [*too_full, *core_rule_violations(network, chip, core_of, sites)]
         if not too_full:  # else cores will hold something else
             violations += axon_type_violations(network, chip, core_of, mapping.n_cores)
     if violations:
         raise FitError(chip.name, violations)
+    return mapping if mapping.note else capacity.with_binding_resource(mapping, network, chip)
 
 
 def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> None:
@@ -54,7 +57,7 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
     fast for any size, for float or fixed-point networks. Passing it does not promise a fit.
     """
     violations = _layer_violations(network, chip, on_multi_spike)
-    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    n_neurons = count_neurons(network)
     room = int(chip.limit("max_neurons").sum())
     if n_neurons > room:
         violations.append(Violation("neurons", f"network -> {chip.name}", n_neurons, room,
@@ -69,7 +72,7 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
     if n_bits > room:
         source, target = max(bits, key=lambda ends: bits[ends])
         advice = f"make {source} -> {target} smaller, use fewer weight bits or raise core.synapse_bits"
-        violations.append(Violation(WORDS["synapse_bits"], f"network -> {chip.name}", n_bits, room, advice))
+        violations.append(Violation(RESOURCES[SYNAPSE_BITS].name, f"network -> {chip.name}", n_bits, room, advice))
     violations += [v for c in joining for v in _fan_in_violations(network, c, chip)]
     if violations:
         raise FitError(chip.name, violations)
@@ -95,12 +98,13 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
     Of the cores of one layer that break one limit the worst five are shown, and how many more there are.
     """
     held, _ = capacity.account(network, chip, core_of, len(limits))
-    layer_of = np.repeat(np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers])
+    layer_of = layer_numbers(network)
     count = np.zeros((len(network.layers), len(limits)), np.int64)
     np.add.at(count, (layer_of, core_of), 1)
     violations = []
-    for i, (name, key) in enumerate(capacity.LIMITS.items()):
-        used, limit = held[name], limits[:, i]
+    for i, resource in enumerate(RESOURCES):
+        used = held[resource.key]
+        limit = limits[:, i]
         over = np.flatnonzero(used > limit)
         alone = _alone(network, chip, np.isin(core_of, over), i) if len(over) else None
         named = [_named(count[:, c], layer_of, alone * (core_of == c), limit[c]) for c in over]
@@ -116,8 +120,8 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
             if len(cores) > N_SHOWN:
                 where.append(f"{len(cores) - N_SHOWN} more cores")
             violations += [
-                Violation(WORDS[name], f"{network.layers[layer]} -> {place}", int(used[c]), int(limit[c]),
-                          f"{advice} or raise core.{key}")
+                Violation(resource.name, f"{network.layers[layer]} -> {place}", int(used[c]), int(limit[c]),
+                          f"{advice} or raise core.{resource.limit_key}")
                 for c, place in zip(cores, where, strict=False)
             ]  # fmt: skip
     return violations
@@ -176,4 +180,4 @@ def _fan_in_violations(network: Network, c: Connection, chip: Chip) -> Iterator[
         n = int(rows.max() * columns.max()) * np.shape(c.weight)[1]
     if limit is not None and n > limit.max():
         advice = f"one neuron of {c.target} alone takes {n}: give it fewer inputs or raise core.max_in_axons"
-        yield Violation(WORDS["in_axons"], f"{c.source} -> {c.target}", n, int(limit.max()), advice)
+        yield Violation(RESOURCES[IN_AXONS].name, f"{c.source} -> {c.target}", n, int(limit.max()), advice)

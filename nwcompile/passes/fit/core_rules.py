@@ -11,6 +11,7 @@ from nwcompile.cost.traffic.destinations import core_pairs
 from nwcompile.cost.traffic.events import build_axons
 from nwcompile.errors import Violation
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import cores_of_sources, count_lines, layer_numbers
 from nwcompile.ir.network import Network
 
 KEYS = {"layers of a core": "max_layers", "destination cores": "max_destinations",
@@ -51,10 +52,10 @@ def n_over(network: Network, chip: Chip, core_of: np.ndarray) -> int:
 
 def _counts(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
     """What each of `KEYS` limits, int64[core] by name, and the layer of each core's widest sender, int64[core]."""
-    n_neurons = [network.node(name).n_neurons for name in network.layers]
-    layer_of = np.repeat(np.arange(len(n_neurons)), n_neurons)
-    n_lines = sum(node.n_neurons for node in network.inputs.values())
-    core_of_all = np.concatenate([np.full(n_lines, -1, np.int32), core_of.astype(np.int32)])
+    layer_of = layer_numbers(network)
+    n_layers = len(network.layers)
+    n_lines = count_lines(network)
+    core_of_all = cores_of_sources(network, core_of)
     axons = build_axons(network, core_of_all, n_cores, chip)
     _, pairs = core_pairs(axons, core_of_all, n_cores)
     fan_out = np.diff(axons.offset)[n_lines:]
@@ -62,7 +63,7 @@ def _counts(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
     cores, first = np.unique(core_of[order], return_index=True)
     widest, layer_at = np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64)
     widest[cores], layer_at[cores] = fan_out[order[first]], layer_of[order[first]]
-    runs = np.unique(core_of.astype(np.int64) * len(n_neurons) + layer_of) // len(n_neurons)
+    runs = np.unique(core_of.astype(np.int64) * n_layers + layer_of) // n_layers
     counts = np.bincount(runs, minlength=n_cores), np.bincount(pairs[:, 0], minlength=n_cores), widest
     return dict(zip(KEYS, counts, strict=True)), layer_at
 

@@ -1,11 +1,16 @@
-"""Fixed sites: cores of a layer that a person has put at sites of their choice, and which core may go where at all."""
+"""Fixed sites: cores of a layer that a person has put at sites of their choice, and which core may go where at all.
+
+`pins` says which core is fixed where; `split_to_sites` numbers cores, and splits those too large, so that they fit.
+"""
 
 import numpy as np
 
 from nwcompile.errors import OptionError, shown, unknown_choice
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import neuron_offsets
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.passes.fit import capacity
 
 FREE = -1
 
@@ -54,6 +59,58 @@ def _text(site: tuple[int, int, int]) -> str:
     return ",".join(map(str, site))
 
 
+def split_to_sites(network: Network, chip: Chip, cores: np.ndarray, options: Options) -> np.ndarray | None:
+    """Cores int32[neuron] in which the first cores of each layer of `options.fixed_sites` fit its sites; None: no way.
+
+    Those that fit a site as they are get the numbers that send them there. Where none does, as much of the layer as the
+    site holds leaves one for a core of its own. `cores` int32[neuron] has no gaps; whether all others fit some site is
+    not looked at.
+    """
+    if options.fixed_sites is None:
+        return None
+    limits, first = capacity.site_limits(chip), neuron_offsets(network)
+    fixed = {name: np.zeros(len(cores), bool) for name, sites in options.fixed_sites.items() if sites}
+    for name, is_member in fixed.items():
+        is_member[first[name] : first[name] + network.node(name).n_neurons] = True
+    pinned: list[int] = []
+    for name, is_member in fixed.items():
+        elsewhere = np.any([other for layer, other in fixed.items() if layer != name], axis=0)
+        for site in chip.site_index(np.array(options.fixed_sites[name])):
+            used = capacity.used_by_core(network, chip, cores, int(cores.max()) + 1)
+            free = np.setdiff1d(cores[is_member], pinned)
+            fits = (used[free] <= limits[site, : used.shape[1]]).all(1) & ~np.isin(free, cores[elsewhere])
+            if fits.any():
+                pinned.append(int(free[fits][used[free[fits], 0].argmax()]))
+                continue
+            if not len(free):
+                return None
+            cores = _split(network, chip, cores, is_member, free, limits[site])
+            if cores is None:
+                return None
+            pinned.append(int(cores.max()))
+    order = np.concatenate([pinned, np.setdiff1d(cores, pinned)]).astype(np.int64)
+    number = np.empty(len(order), np.int32)
+    number[order] = np.arange(len(order))
+    return number[cores]
+
+
+def _split(network: Network, chip: Chip, cores, is_member, free: np.ndarray, limit: np.ndarray) -> np.ndarray | None:
+    """The cores with one more, of as many members of one of `free` as an empty core of `limit` holds."""
+    n_members = np.bincount(cores[is_member], minlength=int(cores.max()) + 1)
+    members = np.flatnonzero((cores == free[n_members[free].argmax()]) & is_member)
+    held, least, most = None, 1, min(len(members), int(limit[0]))
+    while least <= most:
+        n = (least + most + 1) // 2
+        tried = cores.copy()
+        tried[members[:n]] = cores.max() + 1
+        used = capacity.used_by_core(network, chip, tried, int(tried.max()) + 1)[-1]
+        if (used <= limit[: len(used)]).all():
+            held, least = tried, n + 1
+        else:
+            most = n - 1
+    return held
+
+
 def kinds_of_sites(limits: np.ndarray, used: np.ndarray, pinned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The sites sorted into kinds, int64[site], and which core fits each kind, bool[core, kind].
 
@@ -66,7 +123,7 @@ def kinds_of_sites(limits: np.ndarray, used: np.ndarray, pinned: np.ndarray) -> 
     fixed = np.flatnonzero(pinned != FREE)
     holds = fits[fixed, kind[pinned[fixed]]]
     fits[fixed] = False
-    own = np.zeros((len(used), len(fixed)), bool)
-    own[fixed, np.arange(len(fixed))] = holds
+    fits_fixed = np.zeros((len(used), len(fixed)), bool)
+    fits_fixed[fixed, np.arange(len(fixed))] = holds
     kind[pinned[fixed]] = len(kinds) + np.arange(len(fixed))
-    return kind, np.concatenate([fits, own], 1)
+    return kind, np.concatenate([fits, fits_fixed], 1)

@@ -16,9 +16,11 @@ from nwcompile.errors import FitError, Violation
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Sparse
+from nwcompile.ir.flat import count_neurons, split_layers
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import DENSE, SPARSE
+from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.partition.sequential import halve_heaviest, in_order, sequential, site_orders
@@ -60,12 +62,12 @@ def cores_of_parts(
         return _fewest(network, chip, fan, method, lambda *k: attempt(k[0], out_axons, *k[1:]))
 
     core_of = in_order(capacity.settle_out_axons(network, chip, build))
-    return capacity.by_layer(network, core_of)
+    return split_layers(network, core_of.astype(np.int32))
 
 
 def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -> np.ndarray:
     """The fewest cores found: more and more until the parts fit, then bisection while that is little work."""
-    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    n_neurons = count_neurons(network)
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
     k = _least_cores(network, chip)
     too_few, n_calls, highest, tried = k - 1, 1, min(capacity.n_usable(chip), n_neurons), [k]
@@ -104,7 +106,7 @@ def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
     n_cores = 1 + max(int(c.max()) for c in cores.values())
     held, _ = capacity.account(network, chip, np.concatenate([*cores.values()]), n_cores)
     limits = capacity.site_limits(chip)
-    fits = all((held[name] <= limits[:, i].max()).all() for i, name in enumerate(capacity.LIMITS))
+    fits = all((held[r.key] <= limits[:, i].max()).all() for i, r in enumerate(RESOURCES))
     n_most = capacity.n_usable(chip)
     if fits and n_cores <= n_most:
         raise FitError(chip.name, [Violation("cores", f"network -> {method}", f"more than {n_most}", n_most,
@@ -114,7 +116,7 @@ def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
 
 def _least_cores(network: Network, chip: Chip) -> int:
     """A number of cores that no partition can go below: by neurons and by synapse memory without overhead."""
-    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    n_neurons = count_neurons(network)
     bits = 0
     for c in network.connections:
         if not (isinstance(c, Conv2d) and chip.weights.sharing):

@@ -10,6 +10,7 @@ import numpy as np
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import count_lines
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import core_usage as kernels
@@ -26,7 +27,7 @@ def metis(network: Network, chip: Chip, activity: Activity, options: Options) ->
     for more edges than METIS can take.
     """
     graphs: dict[int, SynapseGraph] = {}
-    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    n_lines = count_lines(network)
 
     def parts_for(limits: np.ndarray) -> np.ndarray:
         twins = n_twins(network, len(limits))

@@ -9,15 +9,15 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from nwcompile.errors import FitError, ModelError, OptionError, Violation, unknown_choice
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import count_neurons, join_layers, split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.fit import capacity
-from nwcompile.passes.fit.binding import notes
+from nwcompile.passes.fit.capacity import binding_notes
 from nwcompile.passes.fit.check import capacity_violations, too_many_cores
 from nwcompile.passes.fit.core_rules import has_rules
-from nwcompile.passes.fit.fixed_sites import FREE, kinds_of_sites, pins, verify_sites
-from nwcompile.passes.fit.pinned_cores import cut_to_sites
+from nwcompile.passes.fit.fixed_sites import FREE, kinds_of_sites, pins, split_to_sites, verify_sites
 from nwcompile.passes.partition.baselines.hypergraph import hypergraph
 from nwcompile.passes.partition.baselines.kernighan_lin import kernighan_lin
 from nwcompile.passes.partition.baselines.streaming import streaming
@@ -57,7 +57,7 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
             f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "
             "cannot keep; use partitioner='sequential'"
         )
-    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    n_neurons = count_neurons(network)
     n_usable = capacity.n_usable(chip)
     if options.n_cores is not None and options.n_cores > min(n_usable, n_neurons):
         raise OptionError(
@@ -102,9 +102,9 @@ def on_sites(
 
     Cores of `options.fixed_sites` are where they should be. Where cores are unequal, sites are exchanged until every
     core has one, if that is possible at all; if not, and with `may_cut`, cores are numbered anew for the fixed sites
-    and cut (`cut_to_sites`), but never cut where `options.n_cores` is given or the chip has core rules. Raises FitError
-    where no sites are found, OptionError where fixed sites contradict the cores, and ModelError where `core_of` is not
-    one core for every neuron.
+    and cut (`split_to_sites`), but never cut where `options.n_cores` is given or the chip has core rules. Raises
+    FitError where no sites are found, OptionError where fixed sites contradict the cores, and ModelError where
+    `core_of` is not one core for every neuron.
     """
     used_cores, flat = np.unique(_flat(network, core_of), return_inverse=True)
     flat, n_cores = flat.reshape(-1).astype(np.int32), len(used_cores)
@@ -112,7 +112,7 @@ def on_sites(
     try:
         return _on_sites(network, chip, flat, n_cores, options)
     except (FitError, OptionError):
-        cut = None if not may_cut else cut_to_sites(network, chip, flat, options)
+        cut = None if not may_cut else split_to_sites(network, chip, flat, options)
         if cut is None or (cut.max() >= n_cores and (options.n_cores is not None or has_rules(chip))):
             raise
         with suppress(FitError, OptionError):  # what was wrong without the cut is told
@@ -123,12 +123,12 @@ def on_sites(
 def _on_sites(network: Network, chip: Chip, flat: np.ndarray, n_cores: int, options: Options) -> Mapping:
     """`on_sites` of cores int32[neuron] as they are; OptionError where `options.fixed_sites` contradicts them."""
     used, limits = capacity.used_by_core(network, chip, flat, n_cores), capacity.site_limits(chip)
-    pinned = pins(network, chip, capacity.by_layer(network, flat), n_cores, options)
+    pinned = pins(network, chip, split_layers(network, flat.astype(np.int32)), n_cores, options)
     sites = match_sites(used, limits[:, : used.shape[1]], pinned)
     if sites is None:
         raise FitError(chip.name, _violations(network, chip, flat, used, limits, pinned))
-    note = notes(used, limits[sites, : used.shape[1]])
-    return Mapping(capacity.by_layer(network, flat), chip.sites[sites], note)
+    note = binding_notes(used, limits[sites, : used.shape[1]])
+    return Mapping(split_layers(network, flat.astype(np.int32)), chip.sites[sites], note)
 
 
 def _violations(network: Network, chip: Chip, flat, used, limits, pinned) -> list[Violation]:
@@ -194,4 +194,4 @@ def _flat(network: Network, core_of: dict[str, np.ndarray]) -> np.ndarray:
         cores, n = np.asarray(core_of.get(name, ())), network.node(name).n_neurons
         if cores.shape != (n,) or not np.issubdtype(cores.dtype, np.integer) or cores.min() < 0:
             raise ModelError(f"partitioner: layer {name!r} needs the cores, 0 or more, of its {n} neurons as int[{n}]")
-    return np.concatenate([core_of[name] for name in network.layers]).astype(np.int64)
+    return join_layers(network, core_of).astype(np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 from nwcompile.errors import FitError, Violation
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import count_neurons, neuron_offsets, split_layers
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import core_usage as kernels
@@ -49,7 +50,7 @@ def sequential(network: Network, chip: Chip, activity: Activity, options: Option
         cut = _fewest if options.n_cores is None else _spread
         return cut(network, chip, fan, demand, options.n_cores).core_of
 
-    return capacity.by_layer(network, capacity.settle_out_axons(network, chip, build))
+    return split_layers(network, capacity.settle_out_axons(network, chip, build).astype(np.int32))
 
 
 def halve_heaviest(core_of: np.ndarray, load: np.ndarray, n_cores: int) -> np.ndarray:
@@ -81,8 +82,8 @@ def site_orders(limits: np.ndarray) -> list[np.ndarray]:
 
 def _candidates(network: Network, chip: Chip) -> list[Candidate]:
     """Every way to cut: cores of one layer only before shared ones, channel by channel before pixel by pixel."""
-    starts = capacity.neuron_offsets(network)
-    n = sum(network.node(name).n_neurons for name in network.layers)
+    starts = neuron_offsets(network)
+    n = count_neurons(network)
     apart = list(zip(starts.values(), [*list(starts.values())[1:], n], strict=True))
     pixels = [np.arange(stop - start).reshape(network.node(name).shape[0], -1).T.reshape(-1) + start
               for name, (start, stop) in zip(starts, apart, strict=True)]  # fmt: skip

@@ -16,12 +16,14 @@ from nwcompile.errors import FitError, NwError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
+from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
+from nwcompile.ir.resources import RESOURCES
 from nwcompile.passes.partition.partition import partition
 
-CAPACITIES = {"cores", "sites", "neurons", "fan-in axons", "fan-out axons", "synapse memory bits"}
+CAPACITIES = {"cores", "sites", *(resource.name for resource in RESOURCES)}
 SLICES = Options(partitioner="sequential")
 FALL_BACK = ("sequential", "floorline")  # partitioners that give slices wherever these fit
 MOST_GROWTH = 64  # times as many columns as the chip has
@@ -99,7 +101,7 @@ def _fewer_bits(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
 def _smaller_layer(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
     """The largest size of each of the largest layers, below its own, with which the network fits."""
     by_size = sorted(network.layers, key=lambda name: -network.node(name).n_neurons)
-    n_all = sum(network.node(name).n_neurons for name in network.layers)
+    n_all = count_neurons(network)
     for name in by_size[:N_LAYERS]:
         node = network.node(name)
         if not all(_can_shrink(c, name) for c in network.connections):

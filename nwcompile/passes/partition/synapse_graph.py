@@ -12,6 +12,7 @@ from nwcompile.cost.traffic.wiring import Wiring, synapse_count, wiring
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection
+from nwcompile.ir.flat import count_lines, count_neurons, csr_offset, csr_sums
 from nwcompile.ir.network import Network
 from nwcompile.kernels.mapping import core_usage as kernels
 
@@ -34,7 +35,7 @@ class SynapseGraph:
 
 def n_twins(network: Network, n_cores: int) -> int:
     """How many twins may be one vertex of a graph that is cut for so many cores: a power of two."""
-    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    n_neurons = count_neurons(network)
     return 1 << (max(1, n_neurons // (VERTICES_PER_CORE * n_cores)).bit_length() - 1)
 
 
@@ -68,7 +69,7 @@ def synapse_graph(network: Network, activity: Activity, most: int, method: str =
         kernels.write_edges(*table, weight, size, cursor, edges)
     start = kernels.merge_edges(start, edges)
     other, weight = (np.ascontiguousarray(edges[: start[-1], i]) for i in (0, 1))
-    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    n_lines = count_lines(network)
     n_neurons = np.bincount(vertex_of[n_lines:], minlength=len(size)).astype(np.int32)
     return SynapseGraph(start.astype(np.int32), other, weight, vertex_of, n_neurons)
 
@@ -112,11 +113,10 @@ def _table(network: Network, c: Connection, wires: Wiring, vertex_of: np.ndarray
     source, source_class = ends(c.source, wires.source_class)
     target, target_class = ends(c.target, wires.target_class)
     members = source[np.argsort(source_class, kind="stable")]
-    starts = np.concatenate([[0], np.cumsum(np.bincount(source_class, minlength=wires.n_source_classes))])
+    starts = csr_offset(np.bincount(source_class, minlength=wires.n_source_classes))
     return starts, members, target, target_class, wires.offset, wires.taps
 
 
 def _edge_count(starts, members, target, target_class, offset, taps) -> int:
     """Edges of one connection, those onto itself included."""
-    tapped = np.concatenate([[0], np.cumsum(np.diff(starts)[taps])])
-    return int(np.diff(tapped[offset])[target_class].sum())
+    return int(csr_sums(offset, np.diff(starts)[taps])[target_class].sum())

@@ -7,6 +7,7 @@ edges sends to other chips. Ours; tiles are made as a k-d tree cuts points (Bent
 import numpy as np
 
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import layer_numbers
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import between_chips
 from nwcompile.passes.fit import capacity
@@ -61,7 +62,7 @@ def unit_zones(network: Network, load: np.ndarray, unit_of: np.ndarray, sizes: n
     size = np.bincount(unit_of)
     place = np.stack([np.bincount(unit_of, axis) / size for axis in places(network).T], 1)
     heavy, zone = np.bincount(unit_of, load), np.zeros(len(size), np.int64)
-    layer = np.repeat(np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers])
+    layer = layer_numbers(network)
     of_unit = layer[np.unique(unit_of, return_index=True)[1]]
     for k in range(len(network.layers)):
         _cut(zone, np.flatnonzero(of_unit == k), place, heavy, sizes, 0)

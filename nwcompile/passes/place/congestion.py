@@ -5,9 +5,10 @@ import numpy as np
 from nwcompile.cost.traffic.route_cost import link_weights
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.noc.routing import between_chips, ways
+from nwcompile.ir.noc.routing import between_chips, routes
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import link_load, placement
 from nwcompile.passes.place.anneal import annealed
@@ -85,15 +86,13 @@ def all_ways(chip: Chip) -> link_load.Ways:
     n = chip.noc.columns * chip.noc.rows
     at, to = np.divmod(np.arange(n * n), n)
     is_open = chip.grid.is_open[at] & chip.grid.is_open[to]
-    offset, link = ways(chip.grid, at[is_open], to[is_open])
+    offset, link = routes(chip.grid, at[is_open], to[is_open])
     length = np.zeros(n * n, np.int64)
     length[is_open] = np.diff(offset)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
     pair = np.repeat(np.arange(n * n), length)[np.argsort(link, kind="stable")]
-    upto = np.cumsum(np.bincount(link, minlength=4 * n))
-    return link_load.Ways(
-        np.concatenate([[0], np.cumsum(length)]), link, router, _needs(chip), np.concatenate([[0], upto]), pair
-    )
+    offset = csr_offset(np.bincount(link, minlength=4 * n))
+    return link_load.Ways(csr_offset(length), link, router, _needs(chip), offset, pair)
 
 
 def _needs(chip: Chip) -> np.ndarray:

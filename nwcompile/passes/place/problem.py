@@ -7,6 +7,7 @@ from nwcompile.cost.traffic.events import flat_cores
 from nwcompile.cost.traffic.route_cost import WayCost, way_cost
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_offset, join_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import hops
@@ -30,8 +31,8 @@ def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     key, inverse = np.unique(ends[:, 0] * n_cores + ends[:, 1], return_inverse=True)
     both = np.zeros((2, len(key)), np.int64)
     np.add.at(both, (np.repeat([0, 1], moving.sum()), inverse.reshape(-1)), np.tile(messages[moving], 2))
-    start = np.concatenate([[0], np.cumsum(np.bincount(key // n_cores, minlength=n_cores))])
-    of_neuron = np.concatenate([mapping.core_of[name] for name in network.layers])
+    start = csr_offset(np.bincount(key // n_cores, minlength=n_cores))
+    of_neuron = join_layers(network, mapping.core_of)
     used = capacity.used_by_core(network, chip, of_neuron, n_cores)
     pinned = pins(network, chip, mapping.core_of, n_cores, options)
     way = way_cost(chip, options.optimise)

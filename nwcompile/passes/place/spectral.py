@@ -7,6 +7,7 @@ from nwcompile.cost.traffic.destinations import destinations, flows, rows_by_con
 from nwcompile.cost.traffic.events import flat_cores
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_entries, csr_groups
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
@@ -48,8 +49,7 @@ def _together(mapping: Mapping, network: Network, chip: Chip, activity: Activity
     inside = flow.home >= 0
     atom, home, sent = (a[inside] for a in flow)
     length = np.diff(found.offset)[atom]
-    place = np.repeat(found.offset[:-1][atom] - np.cumsum(length) + length, length) + np.arange(length.sum())
-    core = np.concatenate([home, found.core[place]])
+    core = np.concatenate([home, found.core[csr_entries(found.offset, atom)]])
     source = np.concatenate([np.arange(len(home)), np.repeat(np.arange(len(home)), length)])
     holds = csr_array((np.ones(len(core)), (core, source)), shape=(n_cores, len(sent)))
     holds.data = np.minimum(holds.data, 1)
@@ -63,7 +63,7 @@ def _waves(together: csr_array, weight: np.ndarray, seed: int) -> np.ndarray:
     """float64[2, core]: the two slowest waves, the largest part of each positive."""
     root = np.sqrt(weight / weight.sum())
     scale = np.sqrt(np.maximum(weight, 1e-300))
-    rows = np.repeat(np.arange(len(weight)), np.diff(together.indptr))
+    rows = csr_groups(together.indptr)
     normal = together.data / (scale[rows] * scale[together.indices])
     values = np.random.default_rng(seed).standard_normal((2, len(weight)))
     edges = together.indptr.astype(np.int64), together.indices.astype(np.int64), normal

@@ -1,10 +1,10 @@
-"""Unipolar: gated neurons on a chip whose messages carry no sign keep to positive spikes."""
+"""Drop signs: gated neurons on a chip whose messages carry no sign keep to positive spikes."""
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network, Node
 
 
-def unipolar(network: Network, chip: Chip, on_multi_spike: str) -> tuple[Network, list[str]]:
+def drop_signs(network: Network, chip: Chip, on_multi_spike: str) -> tuple[Network, list[str]]:
     """The same network with gated neurons as the chip can send for them, and a warning that names those that changed.
 
     `on_multi_spike` (`Options`): "graded" messages carry a sign on any chip.

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair, window_count
+from nwcompile.ir.flat import csr_groups
 
 SPARSE_BELOW = 0.25  # a dense product with fewer non-zero weights than this becomes a list of synapses
 DENSE_ABOVE = 0.5  # a sparse product with more than this becomes a matrix
@@ -185,7 +186,7 @@ def connection(m, source: str, target: str, delay: int, bias, source_shape, targ
         )  # fmt: skip
     m = m.tocsc()
     m.sort_indices()
-    pre = np.repeat(np.arange(m.shape[1], dtype=np.int64), np.diff(m.indptr))
+    pre = csr_groups(m.indptr)
     return Sparse(source, target, pre, m.indices.astype(np.int64), m.data.astype(np.float32), delay, bias)
 
 

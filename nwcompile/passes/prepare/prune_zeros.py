@@ -1,5 +1,7 @@
-"""Zeros: a dense connection that was pruned becomes the list of its synapses, so that the chip neither holds nor reads
-what is 0, and a source without synapses on a core sends no message there."""
+"""Prune zeros: a dense connection that was pruned becomes the list of its synapses.
+
+The chip then neither holds nor reads what is 0, and a source without synapses on a core sends no message there.
+"""
 
 import numpy as np
 
@@ -9,10 +11,10 @@ from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import DENSE, SPARSE
 
-MOST_LEFT = 0.5  # part of the weights that are not 0; more of them stay rows
+MOST_LEFT = 0.5  # A dense connection of which a larger part is not 0 stays as it is: its list would save little.
 
 
-def drop_zeros(network: Network, chip: Chip) -> Network:
+def prune_zeros(network: Network, chip: Chip) -> Network:
     """The same network with every Dense of which at most half the weights are not 0 as a Sparse, where that is cheaper.
 
     That is where the synapses of the list, with their index, take less memory than all weights do, and are read in no
@@ -20,7 +22,9 @@ def drop_zeros(network: Network, chip: Chip) -> Network:
     """
     if chip.weights.axon_types is not None:
         return network
-    connections = tuple(listed(c) if isinstance(c, Dense) and _is_cheaper(c, chip) else c for c in network.connections)
+    connections = tuple(
+        to_sparse(c) if isinstance(c, Dense) and _is_cheaper(c, chip) else c for c in network.connections
+    )
     return Network(network.inputs, network.nodes, connections)
 
 
@@ -31,7 +35,7 @@ def _is_cheaper(c: Dense, chip: Chip) -> bool:
     return n_left <= MOST_LEFT * n and n_left * bits[1] < n * bits[0] and n_left * sparse <= n * dense
 
 
-def listed(c: Dense) -> Sparse:
+def to_sparse(c: Dense) -> Sparse:
     """The weights of a dense connection that are not 0, one by one."""
     weight = np.asarray(c.weight)
     post, pre = np.nonzero(weight)

@@ -1,4 +1,4 @@
-"""One sign: integer weights that a chip holds only without a sign become two connections, exactly.
+"""Split signs: integer weights that a chip holds only without a sign become two connections, exactly.
 
 On Loihi a mixed-sign mantissa of 8 bits is a multiple of 2 in -256..254, one of a single sign any number up to 255
 (DESIGN 4.2): odd weights of both signs are stored as an excitatory and an inhibitory connection.
@@ -10,11 +10,11 @@ from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Dense, Sparse
 from nwcompile.ir.network import Network
-from nwcompile.passes.prepare.prune_zeros import listed
+from nwcompile.passes.prepare.prune_zeros import to_sparse
 
 
-def one_sign(network: Network, chip: Chip) -> tuple[Network, list[str]]:
-    """The same normalized fixed-point network in connections that the chip can store, and a warning for each split.
+def split_signs(network: Network, chip: Chip) -> tuple[Network, list[str]]:
+    """The same fixed-point network in connections that the chip can store, and a warning for each split.
 
     Only mixed-sign connections that are off the chip's grid, but on it sign by sign, change; a float network does not.
     """
@@ -39,7 +39,7 @@ def _parts(c: Connection, chip: Chip) -> list[Connection]:
         return [c.replace(sign_mode=signs[0])]
     bits = c.weight_bits or chip.weights.bits
     if isinstance(c, Dense) and np.count_nonzero(weight) * (bits + chip.weights.index_bits) < 2 * weight.size * bits:
-        parts: list[Connection] = [listed(c.replace(weight=_part(weight, mode), sign_mode=mode)) for mode in signs]
+        parts: list[Connection] = [to_sparse(c.replace(weight=_part(weight, mode), sign_mode=mode)) for mode in signs]
     elif isinstance(c, Sparse):
         parts = [_kept(c, mode) for mode in signs]
     else:

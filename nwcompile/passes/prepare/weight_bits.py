@@ -1,4 +1,4 @@
-"""Widths: how many bits the weights into each layer have, of those that the chip's synapses hold."""
+"""Weight bits: how many bits the weights into each layer have, of those that the chip's synapses hold."""
 
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
@@ -6,7 +6,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 
 
-def with_widths(network: Network, chip: Chip, options: Options) -> Network:
+def apply_weight_bits(network: Network, chip: Chip, options: Options) -> Network:
     """A float network with `options.bits` and `options.layer_bits` in the weights of its connections.
 
     What they leave open stays as the network says, or the chip's own. A fixed-point network keeps its widths. Raises

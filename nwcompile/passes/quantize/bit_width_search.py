@@ -16,7 +16,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.prepare.normalize import normalize
-from nwcompile.passes.prepare.weight_bits import with_widths
+from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.sim import simulate
 from nwcompile.sim.float_difference import answers, strongest
@@ -68,7 +68,7 @@ def narrowest(
     given = answers(simulate(network, x))
     if given is None:
         raise ModelError(f"accuracy needs one output layer; this network has {', '.join(network.outputs)}")
-    normal = with_widths(normalize(network), chip, options)
+    normal = apply_weight_bits(normalize(network), chip, options)
     into = {name: [c for c in normal.into(name) if c.has_weight] for name in normal.layers}
     n_weights = {name: sum(np.size(c.weight) for c in edges) for name, edges in into.items() if edges}
     start = {name: max(c.weight_bits or chip.weights.bits for c in into[name]) for name in n_weights}

@@ -10,7 +10,7 @@ from nwcompile.ir.connection import Conv2d
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
-from nwcompile.passes.prepare.weight_bits import with_widths
+from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.channel_scale import per_channel
 from nwcompile.passes.quantize.layer_warnings import (
     activity_warnings,
@@ -87,7 +87,7 @@ class Scales:
 
 def choose_scales(network: Network, chip: Chip, calibration, options: Options) -> Scales:
     """The scale of every layer of a normalized float network, as `quantize` chooses them."""
-    network = with_widths(network, chip, options)
+    network = apply_weight_bits(network, chip, options)
     x = _inputs(network, chip, calibration, options)
     samples = None if x is None else _Samples.of(network, x)
     layers: dict[str, Layer] = {}

@@ -96,7 +96,7 @@ def _about_core(core: dict) -> str:
     if core["busy_us_per_step"] is not None:
         lines.append(f"busy {number(core['busy_us_per_step'])} us a step")
     lines.append(f"{grouped(core['synops_per_step'])} synops a step")
-    lines.append(f"{grouped(core['in_axons'])} in-axons, {grouped(core['out_axons'])} out-axons")
+    lines.append(f"{grouped(core['in_axons'])} fan-in axons, {grouped(core['out_axons'])} fan-out axons")
     lines.append(f"{grouped(core['synapse_bits'])} bits of synapse memory")
     return "\n".join(lines)
 

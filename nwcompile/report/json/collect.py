@@ -13,6 +13,7 @@ from nwcompile.cost.time.work import Bottleneck, link_name, link_place
 from nwcompile.errors import ModelError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
+from nwcompile.ir.resources import RESOURCE_OF
 from nwcompile.ir.run import Run
 from nwcompile.report.bus import collect_bus
 from nwcompile.report.json.dropped import collect_dropped
@@ -23,7 +24,6 @@ from nwcompile.report.text import io_text, multi_spike, verdict
 from nwcompile.sim.crosscheck import Crosscheck
 
 REPORT_SCHEMA = 1
-UNITS = {"cores": "cores", "neurons": "neurons", "in_axons": "axons", "out_axons": "axons", "synapse_bits": "bits"}
 
 
 def collect(
@@ -96,7 +96,8 @@ def _part(name: str, value) -> float:
 
 
 def _fit_row(row) -> dict:
-    return {"resource": row.resource, "unit": UNITS[row.resource], "core": row.core, "used": row.used,
+    unit = "cores" if row.resource == "cores" else RESOURCE_OF[row.resource].unit
+    return {"resource": row.resource, "unit": unit, "core": row.core, "used": row.used,
             "limit": row.limit, "percent": _percent(row.used, row.limit), "total_used": row.total_used,
             "total_limit": row.total_limit, "total_percent": _percent(row.total_used, row.total_limit)}  # fmt: skip
 

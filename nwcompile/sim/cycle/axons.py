@@ -4,6 +4,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.io_sites import gates
 from nwcompile.cost.traffic.multicast import Forest, hops_of_axons, leaves
+from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.kernels.cores.tables import AXON, AxonTable
 
@@ -51,7 +52,7 @@ def _of_input(program: Program, rows: np.ndarray, gate_of: np.ndarray):
     of_line = np.flatnonzero(program.core_of[source] < 0)
     gate = gate_of[core[of_line]] - program.mapping.n_cores
     counts = np.bincount(gate, minlength=len(program.chip.io_cores))
-    return np.concatenate([[0], np.cumsum(counts)]), of_line[np.lexsort((core[of_line], source[of_line], gate))]
+    return csr_offset(counts), of_line[np.lexsort((core[of_line], source[of_line], gate))]
 
 
 def _with_output(program: Program, rows: np.ndarray, offset: np.ndarray, gate_of: np.ndarray):
@@ -64,7 +65,7 @@ def _with_output(program: Program, rows: np.ndarray, offset: np.ndarray, gate_of
     source = np.flatnonzero(goes_out).astype(np.int32)
     more = np.zeros(len(source), AXON)
     more["source"], more["core"] = source, gate_of[program.core_of[source]]
-    return np.insert(rows, offset[source + 1], more), offset + np.concatenate([[0], np.cumsum(goes_out)])
+    return np.insert(rows, offset[source + 1], more), offset + csr_offset(goes_out)
 
 
 def _flits(program: Program) -> np.ndarray:

@@ -6,6 +6,7 @@ import numpy as np
 
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.noc.bus import link_count, stretches
 from nwcompile.ir.run import BusSchedule
 from nwcompile.kernels.noc.bus import (
@@ -100,7 +101,7 @@ def send_on_bus(chip: Chip, time, src, size, dst, last: int) -> tuple[np.ndarray
     bus = bus_of(chip, np.arange(chip.n_cores))
     s = waiting(bus, len(chip.link_cycles))
     order = np.lexsort((time, src))
-    first = np.concatenate([[0], np.cumsum(np.bincount(src, minlength=chip.n_cores))]).astype(np.int64)
+    first = csr_offset(np.bincount(src, minlength=chip.n_cores))
     found, sent = np.full((2, 2, len(time)), -1)
     interrupted, packets = np.zeros(1, bool), (time[order], dst[order])
     alone(lambda: replay_on_bus(bus, s, first, *packets, first[:-1].copy(), interrupted, *found, last + 1), interrupted)

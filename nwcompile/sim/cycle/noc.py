@@ -8,6 +8,7 @@ import numpy as np
 from nwcompile.cost.time.work import lane_name, link_busy
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.noc.routing import hops
 from nwcompile.ir.noc.trees import trees
 from nwcompile.kernels.noc.event_queue import NEVER
@@ -97,7 +98,7 @@ def replay_trees(chip: Chip, time, src, dst: Sequence, last: int = NEVER) -> Rep
         if not len(cores) or len(np.unique(cores)) < len(cores):
             raise OptionError(f"packet {k}: its {len(cores)} destinations must be one or more different cores")
     mesh, n_links = fabric(chip)
-    offset = np.concatenate([[0], np.cumsum(length)])
+    offset = csr_offset(length)
     found = trees(chip.grid, chip.noc.cores_per_router, src, offset, to)
     order = np.lexsort((time, src))
     inject = np.full(len(time), -1)
@@ -117,7 +118,7 @@ def _send(mesh: Mesh, n_links: int, time, src, size, to, n_deliveries, last: int
     counts = np.broadcast_to(n_deliveries, len(time))
     delivery = np.cumsum(counts) - counts
     n_cores = len(mesh.inject_link)
-    first = np.concatenate([[0], np.cumsum(np.bincount(src, minlength=n_cores))]).astype(np.int64)
+    first = csr_offset(np.bincount(src, minlength=n_cores))
     inject, arrive = np.full(len(time), -1), np.full(counts.sum(), -1)
     packets = Packets(first, time, size, to.astype(np.int32), inject, arrive, delivery, np.zeros(1, bool))
     sources = Sources(*np.zeros((4, n_cores), np.int64))

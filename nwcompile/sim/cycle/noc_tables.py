@@ -3,7 +3,7 @@
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.noc.routing import HERE, channels, ports
+from nwcompile.ir.noc.routing import HERE, ports, vc_classes
 from nwcompile.ir.noc.trees import Trees
 from nwcompile.kernels.noc.event_queue import wheel
 from nwcompile.kernels.noc.mesh import BRANCH, BUFFER, OUTPUT, PORT_BITS, SLOT, Mesh, Queues
@@ -15,7 +15,7 @@ def fabric(chip: Chip, tick: int = 1) -> tuple[Mesh, int]:
     n_routers, n_ports = noc.columns * noc.rows, 4 + noc.cores_per_router
     router, port = np.divmod(np.arange(n_routers * n_ports), n_ports)
     core = router * noc.cores_per_router + port - 4
-    neighbour = g.neighbour[router, np.minimum(port, 3)]
+    neighbour = g.neighbor[router, np.minimum(port, 3)]
     inside = neighbour >= 0
     is_local = port >= 4
     receive = (n_routers * n_ports + core) * noc.virtual_channels
@@ -32,8 +32,8 @@ def fabric(chip: Chip, tick: int = 1) -> tuple[Mesh, int]:
     table = Mesh(
         n_routers, n_ports, noc.virtual_channels, noc.buffer_flits, noc.speculative, tick, noc.route_cycles * tick,
         noc.link_cycles_per_flit * tick, noc.inject_cycles * tick, noc.credit_cycles * tick, noc.cores_per_router,
-        chip.n_cores, output, 4 * n_routers + np.arange(chip.n_cores), routes(chip), np.zeros(0, BRANCH),
-        noc.virtual_channels // 2 if g.has_halves else noc.virtual_channels,
+        chip.n_cores, output, 4 * n_routers + np.arange(chip.n_cores), route_table(chip), np.zeros(0, BRANCH),
+        noc.virtual_channels // 2 if g.has_datelines else noc.virtual_channels,
     )  # fmt: skip
     return table, 4 * n_routers + 2 * chip.n_cores
 
@@ -41,11 +41,11 @@ def fabric(chip: Chip, tick: int = 1) -> tuple[Mesh, int]:
 def planted(m: Mesh, t: Trees) -> Mesh:
     """The routers with the branches of multicast trees."""
     branch = np.zeros(len(t.to), BRANCH)
-    branch["to"], branch["route"], branch["is_last"] = t.to, t.port | t.half << PORT_BITS, t.is_last
+    branch["to"], branch["route"], branch["is_last"] = t.to, t.port | t.vc_class << PORT_BITS, t.is_last
     return m._replace(branch=branch)
 
 
-def routes(chip: Chip) -> np.ndarray:
+def route_table(chip: Chip) -> np.ndarray:
     """uint8[router, core]: the output port toward each core and the channels to take, as `Mesh.route` has them.
 
     Without detours they follow from the router's column, that of the core and the height between them.
@@ -58,7 +58,7 @@ def routes(chip: Chip) -> np.ndarray:
     else:
         x, height, to_x = np.ogrid[: g.columns, 1 - g.rows : g.rows, : g.columns]
         at, to = np.maximum(-height, 0) * g.columns + x, np.maximum(height, 0) * g.columns + to_x
-        toward = ports(g, at, to) | channels(g, at, to) << PORT_BITS
+        toward = ports(g, at, to) | vc_classes(g, at, to) << PORT_BITS
         for router in range(n):
             y, column = divmod(router, g.columns)
             table[router] = toward[column, g.rows - 1 - y : 2 * g.rows - 1 - y].reshape(n, 1)

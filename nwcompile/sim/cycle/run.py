@@ -6,6 +6,7 @@ from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.traffic.io_sites import gates
 from nwcompile.cost.traffic.multicast import forest
 from nwcompile.errors import BackendError, ModelError
+from nwcompile.ir.flat import count_lines, csr_offset
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels.cores.probes import Watch
@@ -77,7 +78,7 @@ def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> 
 def layers_of(program: Program, names, parts: list[np.ndarray]) -> dict[str, np.ndarray]:
     """The part [B, T, *shape] of each of these layers in arrays [b, T, neuron] of consecutive samples."""
     network, found = program.network, {}
-    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    n_lines = count_lines(network)
     for name in names:
         node, first = network.node(name), network.offsets[name] - n_lines
         whole = np.concatenate([p[:, :, first : first + node.n_neurons] for p in parts])
@@ -113,7 +114,8 @@ class ChipRun:
         offset = [np.full(network.node(n).n_neurons, program.schedule.offset[n]) for n in network.layers]
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         self.plan = Plan(n_steps, n_hardware, program.schedule.period, window == "aligned", np.concatenate(offset),
-                         _starts(counts), program.visiting_order, n_inputs, per_cycle, program.repeats, LARGEST_REPEAT,
+                         csr_offset(counts), program.visiting_order, n_inputs, per_cycle, program.repeats,
+                         LARGEST_REPEAT,
                          0, 0, False, True, True, np.zeros(1, bool))  # fmt: skip
 
     def run_all(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[list[Record], list[Watch]]:
@@ -242,7 +244,3 @@ class ChipRun:
             n_ticks = int(cycles.sum()) * chip.ticks[0]
             found["profile"] = profile(self.mesh or self.bus, notes, flits, self.ends(), n_ticks, chip.ticks[0])
         return found
-
-
-def _starts(counts) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

@@ -4,6 +4,7 @@ import numpy as np
 
 from nwcompile.errors import BackendError
 from nwcompile.ir.connection import Conv2d, Dense, pair
+from nwcompile.ir.flat import csr_groups, csr_offset
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
@@ -52,7 +53,7 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
     """
     names = list(network.offsets)
     index = {name: i for i, name in enumerate(names)}
-    sizes = [network.node(name).n_neurons for name in names]
+    offset = csr_offset([network.node(name).n_neurons for name in names])
     leaving = [[i for i, c in enumerate(network.connections) if c.source == name] for name in names]
     kinds, weights, rows, posts = [], [], [], []
     weight_first, row_first, geometry = [], [], []
@@ -69,9 +70,9 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
         posts.append(post)
         geometry.append(conv_geometry(c, network.node(c.source).shape) if kind == CONV else np.zeros(16, np.int64))
     return Synapses(
-        np.repeat(np.arange(len(names), dtype=np.int32), sizes),
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        np.concatenate([[0], np.cumsum([len(e) for e in leaving])]).astype(np.int64),
+        csr_groups(offset).astype(np.int32),
+        offset,
+        csr_offset([len(e) for e in leaving]),
         np.array([e for edges in leaving for e in edges], np.int64),
         np.array(kinds, np.int8),
         np.array([index[c.target] for c in network.connections], np.int32),
@@ -109,7 +110,7 @@ def csr(c, n_source: int, cores: np.ndarray | None = None) -> tuple[np.ndarray, 
     In a row synapses stand as given, or by the core of their target, `cores` int32[target].
     """
     order = np.argsort(c.pre, kind="stable") if cores is None else np.lexsort((cores[c.post], c.pre))
-    row = np.concatenate([[0], np.cumsum(np.bincount(c.pre, minlength=n_source))]).astype(np.int64)
+    row = csr_offset(np.bincount(c.pre, minlength=n_source))
     return row, np.asarray(c.post)[order].astype(np.int32), order
 
 
@@ -131,7 +132,7 @@ def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
             continue
         parts.append(np.argsort(cores, kind="stable").astype(np.int32))
         counts.append(np.bincount(cores, minlength=mapping.n_cores))
-    offset = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+    offset = csr_offset(np.concatenate(counts))
     first, place, cell_core, cell_first, channel = _cells(network, mapping)
     return Members(offset, _joined(parts, np.int32), core_of.astype(np.int32), first, place, cell_core, cell_first,
                    channel, mapping.n_cores)  # fmt: skip
@@ -151,7 +152,7 @@ def _cells(network: Network, mapping: Mapping) -> tuple[np.ndarray, ...]:
         core = np.take_along_axis(core, order, 1)
         begins = np.concatenate([np.ones((len(core), 1), bool), core[:, 1:] != core[:, :-1]], 1)
         per_place = begins.sum(1)
-        places.append(n_cells + np.concatenate([[0], np.cumsum(per_place)]))
+        places.append(n_cells + csr_offset(per_place))
         cores.append(core[begins])
         starts.append(n_channels + np.flatnonzero(begins))
         channels.append(order.reshape(-1))

@@ -33,7 +33,7 @@ def test_hops_are_no_fewer_than_remote_messages_and_the_hottest_link_no_cooler_t
     axons = build_axons(network, flat_cores(network, mapping), mapping.n_cores, chip)
     counts = {name: rng.poisson(0.4, (3, network.node(name).n_neurons)).astype(np.int32) for name in network.offsets}
     found = verdict(Program(network, schedule(network), mapping, chip, axons), Activity(counts, 1))
-    n_links = int((chip.grid.neighbour >= 0).sum())
+    n_links = int((chip.grid.neighbor >= 0).sum())
     assert found.hops >= found.tree_hops >= found.remote_messages
     assert found.hottest_link * n_links >= found.hops
     assert (found.hops > 0) == (found.remote_messages > 0)

@@ -1,4 +1,4 @@
-"""Ways of messages: as short as promised, without circles of channels that wait for one another, round faults."""
+"""Routes of messages: as short as promised, without cycles of channels that wait for one another, round faults."""
 
 import networkx as nx
 import numpy as np
@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 from nwcompile.errors import ChipError, ModelError
 from nwcompile.ir.chip_sections import Noc
 from nwcompile.ir.mapping import Mapping
-from nwcompile.ir.noc.routing import AFTER, ANY, BEFORE, ROUTINGS, between_chips, channels, grid, hops, ports, ways
+from nwcompile.ir.noc.routing import (
+    AFTER,
+    ANY,
+    BEFORE,
+    ROUTINGS,
+    between_chips,
+    build_grid,
+    hops,
+    ports,
+    routes,
+    vc_classes,
+)
 from tests.chips import small_chip
 from tests.nets import dense_net
 
@@ -22,7 +33,7 @@ SHAPES = st.tuples(st.integers(1, 7), st.integers(1, 7))
 
 
 def routers(columns, rows, topology="mesh", routing="xy", faults=()):
-    return grid(Noc(columns, rows, topology=topology, routing=routing, faults=list(faults)), "chip")
+    return build_grid(Noc(columns, rows, topology=topology, routing=routing, faults=list(faults)), "chip")
 
 
 def pairs(g):
@@ -31,13 +42,13 @@ def pairs(g):
 
 
 def dependencies(g, halves=True) -> nx.DiGraph:
-    """Which (link, channels) a message may hold while it waits for which, by following every way."""
+    """Which (link, channels) a message may hold while it waits for which, by following every route."""
     at, to = pairs(g)
-    offset, link = ways(g, at, to)
+    offset, link = routes(g, at, to)
     pair = np.repeat(np.arange(len(at)), np.diff(offset))
-    taken = link * 3 + (channels(g, link // 4, to[pair]) if halves else 0)
+    taken = link * 3 + (vc_classes(g, link // 4, to[pair]) if halves else 0)
     assert (ports(g, link // 4, to[pair]) == link % 4).all()
-    assert (g.neighbour.reshape(-1)[link] >= 0).all()
+    assert (g.neighbor.reshape(-1)[link] >= 0).all()
     follows = pair[1:] == pair[:-1]
     return nx.DiGraph(np.unique(np.stack([taken[:-1], taken[1:]], 1)[follows], axis=0).tolist())
 
@@ -45,7 +56,7 @@ def dependencies(g, halves=True) -> nx.DiGraph:
 @pytest.mark.parametrize("routing", [*ROUTINGS, "up-down"])
 @given(shape=SHAPES)
 @settings(max_examples=15, deadline=None)
-def test_ways_on_a_mesh_are_shortest_and_cannot_deadlock(routing, shape):
+def test_routes_on_a_mesh_are_shortest_and_cannot_deadlock(routing, shape):
     g = routers(*shape, routing=routing)
     assert nx.is_directed_acyclic_graph(dependencies(g))
     at, to = pairs(g)
@@ -56,15 +67,15 @@ def test_ways_on_a_mesh_are_shortest_and_cannot_deadlock(routing, shape):
 @pytest.mark.parametrize("routing", ["xy", "yx"])
 @given(shape=SHAPES)
 @settings(max_examples=15, deadline=None)
-def test_ways_on_a_torus_are_the_shorter_way_round_and_cannot_deadlock(routing, shape):
+def test_routes_on_a_torus_are_the_shorter_way_round_and_cannot_deadlock(routing, shape):
     g = routers(*shape, "torus", routing)
     assert nx.is_directed_acyclic_graph(dependencies(g))
     at, to = pairs(g)
     size = np.array(shape)
     around = np.abs(np.stack([to % g.columns - at % g.columns, to // g.columns - at // g.columns], 1))
     np.testing.assert_array_equal(hops(g, at, to), np.minimum(around, size - around))
-    assert set(channels(g, at, to)[at != to]) <= {BEFORE, AFTER}
-    assert set(channels(g, at, to)[at == to]) == {ANY}
+    assert set(vc_classes(g, at, to)[at != to]) <= {BEFORE, AFTER}
+    assert set(vc_classes(g, at, to)[at == to]) == {ANY}
 
 
 def test_a_torus_without_halves_of_channels_has_a_circle():
@@ -86,12 +97,12 @@ def test_detours_reach_every_open_router_and_cannot_deadlock(shape, topology, se
         return
     assert nx.is_directed_acyclic_graph(dependencies(g))
     at, to = pairs(g)
-    offset, link = ways(g, at, to)
+    offset, link = routes(g, at, to)
     np.testing.assert_array_equal(np.diff(offset), hops(g, at, to).sum(1))
     np.testing.assert_array_equal(np.add.reduceat(np.append(link % 4 < 2, 0), offset[:-1])[at != to],
                                   hops(g, at, to)[at != to, 0])  # fmt: skip
     end = to[at != to]
-    np.testing.assert_array_equal(g.neighbour.reshape(-1)[link[offset[1:][at != to] - 1]], end)
+    np.testing.assert_array_equal(g.neighbor.reshape(-1)[link[offset[1:][at != to] - 1]], end)
 
 
 @pytest.mark.parametrize("routing", [*TURNS_TAKEN, "odd-even"])
@@ -99,7 +110,7 @@ def test_turns_are_those_of_the_turn_model(routing):
     g = routers(6, 6, routing=routing)
     taken = set()
     for at, to in zip(*pairs(g), strict=True):
-        _, link = ways(g, np.array([at]), np.array([to]))
+        _, link = routes(g, np.array([at]), np.array([to]))
         for a, b in zip(link[:-1], link[1:], strict=True):
             if a % 4 != b % 4:
                 taken.add((int(a % 4), int(b % 4), int(b // 4 % 6 % 2)))
@@ -113,7 +124,7 @@ def test_turns_are_those_of_the_turn_model(routing):
 def test_a_way_goes_round_what_is_out_of_use():
     g = routers(3, 3, routing="up-down", faults=["1,0", "0,1-1,1"])
     assert hops(g, 0, 2).tolist() == [2, 4]
-    offset, link = ways(g, np.array([0, 3]), np.array([2, 4]))
+    offset, link = routes(g, np.array([0, 3]), np.array([2, 4]))
     assert link.tolist() == [0 * 4 + 2, 3 * 4 + 2, 6 * 4, 7 * 4 + 3, 4 * 4, 5 * 4 + 3, 3 * 4 + 2, 6 * 4, 7 * 4 + 3]
     assert offset.tolist() == [0, 6, 9]
 
@@ -121,7 +132,7 @@ def test_a_way_goes_round_what_is_out_of_use():
 def test_faults_may_be_named_twice_and_overlap():
     once = routers(3, 3, routing="up-down", faults=["1,0", "0,1-1,1"])
     again = routers(3, 3, routing="up-down", faults=["1,1-0,1", "1,0-2,0", "1,0", "0,1-1,1", "1,0"])
-    np.testing.assert_array_equal(once.neighbour, again.neighbour)
+    np.testing.assert_array_equal(once.neighbor, again.neighbor)
     assert once.is_open.tolist() == again.is_open.tolist() == [True, False] + [True] * 7
 
 

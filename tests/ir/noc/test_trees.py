@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nwcompile.ir.noc.routing import HERE, ways
+from nwcompile.ir.noc.routing import HERE, routes
 from nwcompile.ir.noc.trees import trees
 from tests.chips import small_chip
 
@@ -40,7 +40,7 @@ def test_a_tree_followed_through_its_branches_reaches_every_destination_once(sha
                     reached.append(to)
                 else:
                     links.append(router * 4 + port)
-                    todo.append((c.grid.neighbour[router, port], to))
+                    todo.append((c.grid.neighbor[router, port], to))
                 branch = -1 if found.is_last[branch] else branch + 1
         assert sorted(reached) == list(range(len(wanted)))
         assert sorted(links) == sorted(found.link[found.offset[k] : found.offset[k + 1]])
@@ -50,7 +50,7 @@ def test_a_tree_followed_through_its_branches_reaches_every_destination_once(sha
 def test_a_tree_has_the_links_of_the_single_ways_each_once_where_ways_stay_together(shape):
     c, source, sets, found = of(shape)
     for k, wanted in enumerate(sets):
-        single = ways(c.grid, np.repeat(source[k] // 2, len(wanted)), wanted // 2)[1]
+        single = routes(c.grid, np.repeat(source[k] // 2, len(wanted)), wanted // 2)[1]
         own = found.link[found.offset[k] : found.offset[k + 1]]
         assert set(own) == set(single)
         assert len(own) <= len(single)

@@ -9,7 +9,9 @@ from nwcompile.cost.time.work import work
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.multicast import leaves
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.flat import split_layers
 from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import cluster_state, moves
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.fit import capacity
@@ -91,7 +93,7 @@ def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
     core_of = rng.permutation(np.arange(unit_of.max() + 1) % N_CORES)
     loads = filled(demand, chip, core_of)
     n_cores = int(core_of.max()) + 1
-    mapping = Mapping(capacity.by_layer(network, core_of[unit_of]), chip.sites[:n_cores])
+    mapping = Mapping(split_layers(network, core_of[unit_of]), chip.sites[:n_cores])
     program = emit(network, timing, mapping, chip, activity, {}, "repeat")
     counters = count_events(program, activity)
     done = work(program, counters, np.zeros((counters["synops"].shape[0], 1), np.int64), activity.n_samples)
@@ -102,6 +104,6 @@ def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
     spikes = np.concatenate([activity.counts[name].sum(0) for name in network.offsets])
     assert loads.total[cluster_state.MESSAGES] == (spikes * leave)[-len(unit_of) :].sum()
     held, _ = capacity.account(network, chip, core_of[unit_of], n_cores)
-    assert loads.used[:n_cores].tolist() == np.stack([held[name] for name in capacity.LIMITS], 1).tolist()
+    assert loads.used[:n_cores].tolist() == np.stack([held[r.key] for r in RESOURCES], 1).tolist()
     limit = capacity.site_limits(chip)[:n_cores, :4]
     assert (loads.total[cluster_state.EXCESS] > 0) == bool((loads.used[:n_cores] > limit).any())

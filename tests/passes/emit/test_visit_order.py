@@ -4,7 +4,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
-from nwcompile.passes.emit.visit_order import spread_evenly
+from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.report.export.sanafe import sanafe_files
 
 CHIP = nw.Chip.load("loihi1")
@@ -24,7 +24,7 @@ def spikes(*counts: int) -> Activity:
 
 def test_visits_spread_what_spikes_cause_evenly_over_each_core():
     mapping = nw.Mapping.from_arrays({"a": [0, 0, 0, 1], "b": [1, 1]}, [[0, 0, 0], [1, 0, 0]])
-    visit = spread_evenly(mapping, chain(), CHIP, spikes(5, 9, 7, 3)).visit
+    visit = interleave_visits(mapping, chain(), CHIP, spikes(5, 9, 7, 3)).visit
     # core 0: by work neurons 1, 2, 0 at 0, 0.618, 0.236; core 1: a3, b0, b1 at 0.755, 0.373, 0.991
     assert visit["a"].tolist() == [1, 0, 2, 1] and visit["b"].tolist() == [0, 2]
 

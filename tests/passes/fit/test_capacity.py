@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.flat import neuron_offsets
+from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity
 from tests.chips import small_chip
@@ -22,7 +24,7 @@ def test_fan_in_counts_a_core_as_its_axons_do(seed, sharing):
     for c in range(3):
         neurons = np.flatnonzero(core_of == c)
         assert kernels.fill(fan, core, demand, neurons, no_limit, False, np.zeros(len(neurons), bool)) == len(neurons)
-        assert core.used[:4].tolist() == [int(held[name][c]) for name in capacity.LIMITS]
+        assert core.used[:4].tolist() == [int(held[r.key][c]) for r in RESOURCES]
         kernels.clear(fan, core, demand, neurons[::-1])
         assert not any(part.any() for part in core)
 
@@ -45,7 +47,7 @@ def test_synaptic_load_is_a_visit_a_step_and_an_event_a_synapse_and_spike():
     counts = {n: rng.poisson(0.5, (3, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
     load = capacity.synaptic_load(network, Activity(counts, 7))
     expected = np.full(len(load), 3 * 7)
-    first = capacity.neuron_offsets(network)
+    first = neuron_offsets(network)
     for c in network.connections:
         for pre, post in synapses(network, c):
             expected[first[c.target] + post] += counts[c.source][:, pre].sum()

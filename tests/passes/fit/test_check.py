@@ -53,7 +53,7 @@ def test_check_lists_every_violation_at_once():
         "  fan-in axons  fc1 -> core 0  9 of 8  one neuron of fc1 alone takes 9: give it fewer inputs or raise "
         "core.max_in_axons",
         "  fan-out axons  fc1 -> core 0  5 of 3  split fc1 over 2 cores or raise core.max_out_axons",
-        "  synapse memory bits  fc1 -> core 0  576 of 500  one neuron of fc1 alone takes 576: give it fewer inputs or "
+        "  synapse memory  fc1 -> core 0  576 of 500  one neuron of fc1 alone takes 576: give it fewer inputs or "
         "raise core.synapse_bits",
     ])  # fmt: skip
 
@@ -100,7 +100,7 @@ def test_check_knows_the_last_bit_of_synapse_memory():
     network = Network.from_arrays({"a": (FIXED, (3,))}, [edge], {"in": (3,)})
     assert lines(network, small_chip(core__synapse_bits=192)) == []
     assert lines(network, small_chip(core__synapse_bits=191)) == [
-        "synapse memory bits  a -> core 0  192 of 191  split a over 2 cores or raise core.synapse_bits"
+        "synapse memory  a -> core 0  192 of 191  split a over 2 cores or raise core.synapse_bits"
     ]
 
 
@@ -247,7 +247,7 @@ def test_estimate_refuses_a_hopeless_network_at_once():
         "4 limits exceeded on small",
         "  v_min  a  clamp at 0 of no clamp  train a without v_min, or take a chip whose neuron.v_min is any",
         "  neurons  network -> small  1024000000 of 768  make a smaller or raise noc.columns",
-        f"  synapse memory bits  network -> small  {8 * n_synapses} of 1572864  make in -> a smaller, use fewer weight "
+        f"  synapse memory  network -> small  {8 * n_synapses} of 1572864  make in -> a smaller, use fewer weight "
         "bits or raise core.synapse_bits",
         "  fan-in axons  in -> a  576 of 256  one neuron of a alone takes 576: give it fewer inputs or raise "
         "core.max_in_axons",
@@ -259,7 +259,7 @@ def test_estimate_stores_a_shared_kernel_once_and_forgives_strictness():
     network = Network.from_arrays({"a": NeuronSpec(strict=False)}, edges, {"in": (1, 12, 12)})
     chip = small_chip(weights__sharing=True, core__synapse_bits=[1, *[13] * 11])
     estimate(network, chip)
-    with pytest.raises(FitError, match="synapse memory bits  network -> small  144 of 143  make in -> a smaller"):
+    with pytest.raises(FitError, match="synapse memory  network -> small  144 of 143  make in -> a smaller"):
         estimate(network, chip.replace({"core.synapse_bits": [11, *[12] * 11]}))
 
 

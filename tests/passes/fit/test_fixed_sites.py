@@ -8,7 +8,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.options import Options
 from nwcompile.passes.fit import capacity
-from nwcompile.passes.fit.pinned_cores import cut_to_sites
+from nwcompile.passes.fit.fixed_sites import split_to_sites
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place.place import place
 from tests.chips import small_chip
@@ -45,27 +45,27 @@ def test_a_core_too_large_for_its_site_is_cut_and_one_that_fits_is_only_numbered
     network, chip = dense_net(3, 20, 4), small_chip(core__max_neurons=[4] + [24] * 11)
     one = np.zeros(24, np.int32)
     options = Options(fixed_sites={"fc1": [(0, 0, 0)]})
-    assert cut_to_sites(network, chip, one, options).tolist() == [0] * 4 + [1] * 20
+    assert split_to_sites(network, chip, one, options).tolist() == [0] * 4 + [1] * 20
     two = np.repeat([0, 1], [21, 3])
     options = Options(fixed_sites={"fc2": [(0, 0, 0)]})
-    assert cut_to_sites(network, chip, two, options).tolist() == [1] * 21 + [0] * 3
+    assert split_to_sites(network, chip, two, options).tolist() == [1] * 21 + [0] * 3
     chip = small_chip(core__synapse_bits=[192] + [1 << 17] * 11)  # one row of 64 bits for every in-axon
-    assert cut_to_sites(network, chip, one, Options(fixed_sites={"fc1": [(0, 0, 0)]})).tolist() == [0] * 6 + [1] * 18
+    assert split_to_sites(network, chip, one, Options(fixed_sites={"fc1": [(0, 0, 0)]})).tolist() == [0] * 6 + [1] * 18
 
 
 def test_two_layers_of_one_core_fixed_apart_both_leave_it():
     network = dense_net(3, 20, 4)
     chip = small_chip(core__max_neurons=[4, 2] + [24] * 10)
     options = Options(fixed_sites={"fc2": [(0, 0, 1)], "fc1": [(0, 0, 0)]})
-    cores = cut_to_sites(network, chip, np.zeros(24, np.int32), options)
+    cores = split_to_sites(network, chip, np.zeros(24, np.int32), options)
     assert cores.tolist() == [1] * 4 + [2] * 16 + [0] * 2 + [2] * 2
     options = Options(fixed_sites={"fc1": [(1, 0, 0)], "fc2": [(2, 0, 0)]})  # both hold all of them
-    assert cut_to_sites(network, chip, np.zeros(24, np.int32), options).tolist() == [0] * 20 + [1] * 4
+    assert split_to_sites(network, chip, np.zeros(24, np.int32), options).tolist() == [0] * 20 + [1] * 4
 
 
 @pytest.mark.parametrize("keys, told", [
     ({"core__max_neurons": [4] + [24] * 11}, "neurons  fc1 -> core 0  24 of 4"),
-    ({"core__synapse_bits": [63] + [1 << 17] * 11}, "synapse memory bits  fc2 -> core 0  1856 of 63"),
+    ({"core__synapse_bits": [63] + [1 << 17] * 11}, "synapse memory  fc2 -> core 0  1856 of 63"),
 ])  # fmt: skip
 def test_no_core_is_cut_where_their_number_is_given_or_nothing_fits(keys, told):
     network, n_cores = dense_net(3, 20, 4), 1 if "core__max_neurons" in keys else None
@@ -88,10 +88,10 @@ def test_a_layer_without_sites_is_as_one_that_is_not_fixed():
     network, chip = dense_net(3, 20, 4), small_chip(core__max_neurons=[4] + [24] * 11)
     cores = np.repeat([0, 1], [21, 3])
     options = Options(fixed_sites={"fc1": [], "fc2": [(0, 0, 0)]})
-    assert cut_to_sites(network, chip, cores, options).tolist() == [1] * 21 + [0] * 3
+    assert split_to_sites(network, chip, cores, options).tolist() == [1] * 21 + [0] * 3
     cores = np.repeat([0, 1], [19, 5])
     options = Options(fixed_sites={"fc1": [], "fc2": [(1, 0, 0)]})
-    assert cut_to_sites(network, chip, cores, options).tolist() == [1] * 19 + [0] * 5
+    assert split_to_sites(network, chip, cores, options).tolist() == [1] * 19 + [0] * 5
 
 
 def test_a_mapping_of_another_kind_is_never_cut():

@@ -8,6 +8,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.resources import RESOURCE_OF
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.partition.partition import PARTITIONERS, partition
 from tests.chips import small_chip
@@ -50,7 +51,7 @@ def found_or_explained(method: str, limits: dict, n_slices: int) -> dict[str, in
 )
 def test_one_limit_that_binds_is_kept(method, resource, limit, n_slices):
     assert used_by(np.zeros(48, np.int32))[resource] > limit  # else it would not bind
-    used = found_or_explained(method, {f"core.{capacity.LIMITS[resource]}": limit}, n_slices)
+    used = found_or_explained(method, {f"core.{RESOURCE_OF[resource].limit_key}": limit}, n_slices)
     assert used is None or used[resource] <= limit
     assert used is not None or resource == "out_axons"
 
@@ -58,7 +59,7 @@ def test_one_limit_that_binds_is_kept(method, resource, limit, n_slices):
 @pytest.mark.parametrize("method", METHODS)
 def test_chip_that_slices_fill_exactly_is_filled_or_the_error_names_the_slices(method):
     exact = used_by(SLICES)
-    used = found_or_explained(method, {f"core.{capacity.LIMITS[name]}": n for name, n in exact.items()}, 12)
+    used = found_or_explained(method, {f"core.{RESOURCE_OF[name].limit_key}": n for name, n in exact.items()}, 12)
     assert used is None or used == exact
 
 

@@ -8,7 +8,7 @@ from nwcompile.errors import FitError
 from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from nwcompile.passes.prepare.prune_zeros import drop_zeros
+from nwcompile.passes.prepare.prune_zeros import prune_zeros
 from nwcompile.sim import simulate
 from tests.chips import small_chip
 
@@ -35,7 +35,7 @@ def network(n_left: int, **more) -> Network:
     ],
 )  # fmt: skip
 def test_zeros_are_dropped_where_that_takes_less_memory_and_no_more_time(n_left, chip, kind):
-    (edge,) = drop_zeros(network(n_left), small_chip(**chip)).connections
+    (edge,) = prune_zeros(network(n_left), small_chip(**chip)).connections
     assert type(edge) is kind
     assert np.size(edge.weight) == (n_left if kind is Sparse else 100)
 
@@ -43,7 +43,7 @@ def test_zeros_are_dropped_where_that_takes_less_memory_and_no_more_time(n_left,
 @pytest.mark.parametrize("n_left", [0, 30])
 def test_a_network_without_its_zeros_computes_the_same(n_left):
     before = network(n_left, delay=1, exponent=1, sign_mode="exc", weight_bits=4)
-    after = drop_zeros(before, small_chip())
+    after = prune_zeros(before, small_chip())
     assert {**vars(after.connections[0]), **vars(before.connections[0])}.keys() >= {"delay", "exponent", "bias"}
     edge = after.connections[0]
     assert (edge.delay, edge.exponent, edge.sign_mode, edge.weight_bits) == (1, 1, "exc", 4)

@@ -9,7 +9,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from nwcompile.passes.prepare.split_signs import one_sign
+from nwcompile.passes.prepare.split_signs import split_signs
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import crosscheck
 from tests.nets import integers, sparse_edge
@@ -27,7 +27,7 @@ def odd_net() -> Network:
     return Network.from_arrays(layers, [conv, dense, sparse, own], {"in": (2, 6, 6)})
 
 
-def test_one_sign_of_odd_weights_compiles_for_loihi_exactly():
+def test_split_signs_of_odd_weights_compiles_for_loihi_exactly():
     network = odd_net()
     x = np.random.default_rng(5).integers(0, 2, (2, 25, 2, 6, 6))
     program = flow.compile(network, "loihi1", x)
@@ -53,16 +53,16 @@ def test_one_sign_of_odd_weights_compiles_for_loihi_exactly():
     assert modes == ["exc", "inh", "exc", "inh", "exc", "inh", "inh"]  # the last has one sign only: no cost, no warning
 
 
-def test_one_sign_leaves_what_the_chip_holds():
+def test_split_signs_leaves_what_the_chip_holds():
     even = Dense("in", "a", 2 * integers((3, 4)))
     network = Network.from_arrays({"a": (LOIHI, 3)}, [even], {"in": 4})
     for chip in ("loihi1", "tiny"):
-        kept, warnings = one_sign(network, Chip.load(chip))
+        kept, warnings = split_signs(network, Chip.load(chip))
         assert kept.connections[0] is even and not warnings
-    assert one_sign(odd_net(), Chip.load("tiny"))[1] == []
+    assert split_signs(odd_net(), Chip.load("tiny"))[1] == []
 
 
-def test_one_sign_splits_nothing_in_vain():
+def test_split_signs_splits_nothing_in_vain():
     """255 and more needs another exponent: the chip's refusal stays."""
     weight = np.array([[257, -3]], np.int16)
     network = Network.from_arrays({"a": (LOIHI, 1)}, [Dense("in", "a", weight)], {"in": 2})
@@ -70,15 +70,15 @@ def test_one_sign_splits_nothing_in_vain():
         flow.compile(network, "loihi1")
     asked = Dense("in", "a", np.array([[3, -3]], np.int8), sign_mode="exc")
     network = Network.from_arrays({"a": (LOIHI, 1)}, [asked], {"in": 2})
-    assert one_sign(network, Chip.load("loihi1"))[0].connections[0] is asked
+    assert split_signs(network, Chip.load("loihi1"))[0].connections[0] is asked
 
 
-def test_one_sign_keeps_dense_weights_dense_where_an_index_costs_more():
+def test_split_signs_keeps_dense_weights_dense_where_an_index_costs_more():
     chip = Chip.load("loihi1").replace({"weights.index_bits": 9})
     weight = np.array([[1, -1], [3, -5]], np.int8)
     network = Network.from_arrays({"a": (LOIHI, 2)}, [Dense("in", "a", weight, bias=np.array([1, 2]))], {"in": 2})
-    split = one_sign(network, chip)[0].connections
+    split = split_signs(network, chip)[0].connections
     assert [type(c) for c in split] == [Dense, Dense] and split[0].bias is not None and split[1].bias is None
     assert np.array_equal(split[0].weight + split[1].weight, weight)
-    sparse = one_sign(network, Chip.load("loihi1"))[0].connections
+    sparse = split_signs(network, Chip.load("loihi1"))[0].connections
     assert [type(c) for c in sparse] == [Sparse, Sparse] and sum(np.size(c.weight) for c in sparse) == 4

@@ -12,7 +12,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.fit.capability import weight_violations
-from nwcompile.passes.prepare.weight_bits import with_widths
+from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.passes.quantize.scale_search import spike_distance
 from nwcompile.passes.quantize.weight_grid import WeightGrid
@@ -144,19 +144,23 @@ def test_widths_of_layers_go_before_that_of_all_and_before_the_networks_own():
     rng = np.random.default_rng(0)
     network = net(rng)
     own = Network(network.inputs, network.nodes, tuple(c.replace(weight_bits=7) for c in network.connections))
-    assert [c.weight_bits for c in with_widths(own, TINY, Options()).connections] == [7, 7, 7]
-    assert [c.weight_bits for c in with_widths(own, TINY, Options(layer_bits={"conv": 2})).connections] == [2, 2, 7]
-    both = with_widths(own, TINY, Options(bits=4, layer_bits={"conv": 2}))
+    assert [c.weight_bits for c in apply_weight_bits(own, TINY, Options()).connections] == [7, 7, 7]
+    assert [c.weight_bits for c in apply_weight_bits(own, TINY, Options(layer_bits={"conv": 2})).connections] == [
+        2,
+        2,
+        7,
+    ]
+    both = apply_weight_bits(own, TINY, Options(bits=4, layer_bits={"conv": 2}))
     assert [c.weight_bits for c in both.connections] == [2, 2, 4]
 
 
 def test_widths_refuse_layers_and_bits_that_are_not_there():
     network = net(np.random.default_rng(0))
     with pytest.raises(OptionError) as error:
-        with_widths(network, LOIHI, Options(layer_bits={"cnv": 2}))
+        apply_weight_bits(network, LOIHI, Options(layer_bits={"cnv": 2}))
     assert str(error.value) == "layer_bits: unknown layer 'cnv'; choose one of: conv, out"
     with pytest.raises(OptionError) as error:
-        with_widths(network, LOIHI, Options(bits=16))
+        apply_weight_bits(network, LOIHI, Options(bits=16))
     assert str(error.value) == (
         "16-bit weights into layer 'conv' are wider than those of loihi1, which have 8; give 1 to 8, or set "
         "weights.bits = 16"

@@ -8,7 +8,7 @@ from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.prepare.weight_bits import with_widths
+from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.channel_scale import per_channel
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.passes.quantize.scaled_layer import describe
@@ -35,7 +35,7 @@ def net(rng, **spec):
 
 
 def test_channel_scale_multiplies_all_of_a_neuron_by_one_number():
-    network = with_widths(net(np.random.default_rng(0)), CHIP, NARROW)
+    network = apply_weight_bits(net(np.random.default_rng(0)), CHIP, NARROW)
     before = describe(network, "a", CHIP)
     after = per_channel(before, CHIP)
     factor = after.channel_scale
@@ -84,5 +84,5 @@ def test_channel_scale_of_channels_without_weights_is_one():
     weight = np.array([[0.0, 0.0], [1.0, 0.5], [0.25, 0.5]])
     network = Network.from_arrays({"a": NeuronSpec(bias=0.1)}, [Dense("in", "a", weight)], {"in": 2})
     assert quantize(network, CHIP, np.ones((1, 9, 2)), NARROW).table[0]["spike_agreement_percent"] == 100
-    layer = per_channel(describe(with_widths(network, CHIP, NARROW), "a", CHIP), CHIP)
+    layer = per_channel(describe(apply_weight_bits(network, CHIP, NARROW), "a", CHIP), CHIP)
     assert layer.channel_scale.tolist() == [1.0, 0.75, 1.5]

@@ -195,7 +195,7 @@ def test_messages_that_wait_for_each_other_are_stuck_in_the_same_words(monkeypat
 
     def turned(chip, tick):
         mesh, n_links = fabric(chip, tick)
-        onward = (chip.grid.neighbour == np.array([1, 3, 0, 2])[:, None]).argmax(1)
+        onward = (chip.grid.neighbor == np.array([1, 3, 0, 2])[:, None]).argmax(1)
         is_here = np.arange(4)[:, None] == np.arange(8) // 2
         return mesh._replace(route=np.where(is_here, mesh.route, onward[:, None]).astype(np.uint8)), n_links
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from nwcompile.ir.noc.routing import HERE, ROUTINGS, channels, ports
+from nwcompile.ir.noc.routing import HERE, ROUTINGS, ports, vc_classes
 from nwcompile.kernels.noc.mesh import PORT_BITS
-from nwcompile.sim.cycle.noc_tables import routes
+from nwcompile.sim.cycle.noc_tables import route_table
 from tests.chips import small_chip
 
 FAULTS = {"faults": ["1,0", "0,1-0,2"]}
@@ -18,10 +18,10 @@ SHAPES += [(1, 7, 3, {}), (6, 1, 1, {}), (4, 4, 2, {"routing": "up-down", **FAUL
 def test_routes_are_the_ports_and_channels_of_every_router_and_core(columns, rows, per_router, keys):
     keys = {"columns": columns, "rows": rows, "cores_per_router": per_router, **keys}
     chip = small_chip(**{f"noc__{key}": value for key, value in keys.items()})
-    table = routes(chip)
+    table = route_table(chip)
     assert table.shape == (columns * rows, chip.n_cores) and table.dtype == np.uint8
     home, own = np.divmod(np.arange(chip.n_cores), per_router)
     for router in range(columns * rows):
         port = ports(chip.grid, router, home)
-        wanted = np.where(port == HERE, HERE + own, port) | channels(chip.grid, router, home) << PORT_BITS
+        wanted = np.where(port == HERE, HERE + own, port) | vc_classes(chip.grid, router, home) << PORT_BITS
         assert table[router].tolist() == wanted.tolist()

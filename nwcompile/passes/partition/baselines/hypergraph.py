@@ -13,6 +13,7 @@ from nwcompile.cost.traffic.wiring import synapse_count, wiring
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import count_lines, csr_entries
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import core_usage as kernels
@@ -31,7 +32,7 @@ def hypergraph(network: Network, chip: Chip, activity: Activity, options: Option
     """
     library()
     known: dict[int, tuple] = {}
-    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    n_lines = count_lines(network)
 
     def parts_for(limits: np.ndarray) -> np.ndarray:
         twins = n_twins(network, len(limits))
@@ -78,8 +79,7 @@ def hyperedges(network: Network, activity: Activity, most: int) -> tuple[list[np
             raise OptionError(
                 f"partitioner 'hypergraph' makes over {LARGEST:,} pins of the synapses; use partitioner='sequential'"
             )
-        begin = np.repeat(offset[:-1][row] - np.cumsum(length) + length, length)
-        keys.append(np.repeat(source.astype(np.int64), length) * n_vertices + target[begin + np.arange(len(begin))])
+        keys.append(np.repeat(source.astype(np.int64), length) * n_vertices + target[csr_entries(offset, row)])
     key = np.unique(np.concatenate(keys))
     ends = np.cumsum(np.bincount(key // n_vertices, minlength=n_vertices))[:-1]
     spikes = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in network.offsets])

@@ -10,6 +10,7 @@ import numpy as np
 
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import count_lines
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import core_usage as kernels
@@ -27,7 +28,7 @@ def kernighan_lin(network: Network, chip: Chip, activity: Activity, options: Opt
     than the graph may have.
     """
     graphs: dict[int, SynapseGraph] = {}
-    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    n_lines = count_lines(network)
 
     def parts_for(limits: np.ndarray) -> np.ndarray:
         twins = n_twins(network, len(limits))

@@ -7,6 +7,7 @@ read the same sources, so that they share axons.
 import numpy as np
 
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_offset, layer_numbers
 from nwcompile.ir.network import Network
 from nwcompile.kernels.mapping import clusters
 from nwcompile.kernels.mapping import core_usage as kernels
@@ -21,7 +22,7 @@ def fitting_units(
     They are cut out of `unit_of`, or of whole layers. Single neurons stay as they are, whatever they take.
     """
     if unit_of is None:
-        unit_of = np.repeat(np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers])
+        unit_of = layer_numbers(network)
     fan, limit = capacity.fan_in(network, chip), capacity.site_limits(chip).max(0)
     while True:
         size = np.bincount(unit_of)
@@ -73,7 +74,7 @@ def places(network: Network) -> np.ndarray:
 
 def _fit(fan: kernels.FanIn, limit: np.ndarray, unit_of: np.ndarray) -> np.ndarray:
     """bool[unit]: whether an empty core of this limit int64[resource] holds each unit."""
-    start = np.concatenate([[0], np.cumsum(np.bincount(unit_of))])
+    start = csr_offset(np.bincount(unit_of))
     demand, fits = np.zeros((len(unit_of), 2), np.int64), np.zeros(len(start) - 1, bool)
     order = np.argsort(unit_of, kind="stable")
     clusters.units_fit(fan, capacity.empty_core(fan), demand, start, order, limit, fits)

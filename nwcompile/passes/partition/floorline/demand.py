@@ -9,8 +9,10 @@ from nwcompile.cost.traffic.events import stored_kind, synapse_bits
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_entries, csr_groups, csr_offset, csr_sums, neuron_offsets
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV, SYNAPSE_KINDS
+from nwcompile.ir.resources import N_RESOURCES
 from nwcompile.ir.schedule import Schedule
 from nwcompile.kernels.mapping import cluster_state, clusters, moves, source_classes
 from nwcompile.kernels.mapping.core_usage import FanIn
@@ -64,7 +66,7 @@ def unit_demand(
     """
     fan, n_units = capacity.fan_in(network, chip), int(unit_of.max()) + 1
     neurons = np.argsort(unit_of, kind="stable")
-    start = np.concatenate([[0], np.cumsum(np.bincount(unit_of))])
+    start = csr_offset(np.bincount(unit_of))
     rows, atom_of, atom_size = _read(network, fan, start, neurons)
     most = min(most_steps or LARGEST_TABLE, max(1, LARGEST_TABLE // n_units))
     step_at, n_steps = _kept_steps(timing.n_hardware_steps(activity.n_steps, "aligned"), most)
@@ -80,7 +82,7 @@ def unit_demand(
     if chip.noc.multicast == "tree":
         _add_forking(send, groups, rows, each[0])
         each[0] = 0
-    limit = capacity.site_limits(chip)[:, : cluster_state.N_RESOURCES]
+    limit = capacity.site_limits(chip)[:, :N_RESOURCES]
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
     return cluster_state.Demand(
         np.bincount(unit_of).astype(np.int64), send, receive, *rows[:3],
@@ -103,7 +105,7 @@ def empty_loads(demand: cluster_state.Demand, chip: Chip) -> cluster_state.Loads
     loads = cluster_state.Loads(
         np.full(n_units, -1, np.int32), np.zeros(n_cores, np.int64), np.zeros((n_cores, n_rows), np.int32),
         np.zeros((n_cores, n_atoms), np.int32), np.zeros((n_cores, n_kernels), np.int32), np.zeros(n_atoms, np.int32),
-        np.zeros((n_cores, cluster_state.N_RESOURCES), np.int64), np.zeros(n_cores, np.int64),
+        np.zeros((n_cores, N_RESOURCES), np.int64), np.zeros(n_cores, np.int64),
         np.zeros((n_columns, n_steps), np.int64), np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32),
         np.zeros(cluster_state.N_TOTALS, np.int64), np.zeros(n_columns + 1, np.int64), np.zeros(n_columns, bool),
         np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32), np.zeros(cluster_state.N_TOTALS, np.int64),
@@ -180,7 +182,7 @@ def _merged(digest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _groups(network, activity, timing, unit_of, atom_of, step_at, n_steps) -> Groups:
-    first, parts = capacity.neuron_offsets(network), []
+    first, parts = neuron_offsets(network), []
     for name, atom in atom_of.items():
         n = len(atom)
         unit = unit_of[first[name] : first[name] + n] if name in first else np.full(n, -1)
@@ -188,7 +190,7 @@ def _groups(network, activity, timing, unit_of, atom_of, step_at, n_steps) -> Gr
         key, group = np.unique((unit.astype(np.int64) + 1) * width + atom, return_inverse=True)
         group = group.reshape(-1)
         size = np.bincount(group)
-        start = np.concatenate([[0], np.cumsum(size)])
+        start = csr_offset(size)
         step0 = timing.offset[name] if timing.period == 1 else 0
         spikes = clusters.spikes_of(
             activity.counts[name], step0, start, np.argsort(group, kind="stable"), step_at, n_steps
@@ -210,16 +212,15 @@ def _in_unit_order(parts: list[Groups]) -> Groups:
 def _joined_spikes(parts: list[Spikes]) -> Spikes:
     length = np.concatenate([np.diff(p.offset) for p in parts])
     return Spikes(
-        np.concatenate([[0], np.cumsum(length)]), np.concatenate([p.step for p in parts]),
+        csr_offset(length), np.concatenate([p.step for p in parts]),
         np.concatenate([p.n for p in parts]),
     )  # fmt: skip
 
 
 def _picked(spikes: Spikes, order: np.ndarray) -> Spikes:
     """The lists of spikes in another order."""
-    length = np.diff(spikes.offset)[order]
-    offset = np.concatenate([[0], np.cumsum(length)])
-    at = np.repeat(spikes.offset[:-1][order] - offset[:-1], length) + np.arange(offset[-1])
+    offset = csr_offset(np.diff(spikes.offset)[order])
+    at = csr_entries(spikes.offset, order)
     return Spikes(offset, spikes.step[at], spikes.n[at])
 
 
@@ -231,14 +232,13 @@ def _arrivals(groups: Groups, n_atoms: int, n_steps: int) -> tuple[Spikes, np.nd
     offset = np.searchsorted(key, np.arange(n_atoms + 1) * n_steps)
     inside = groups.unit >= 0
     order = np.argsort(groups.atom[inside], kind="stable").astype(np.int32)
-    atom_offset = np.concatenate([[0], np.cumsum(np.bincount(groups.atom[inside], minlength=n_atoms))])
+    atom_offset = csr_offset(np.bincount(groups.atom[inside], minlength=n_atoms))
     return Spikes(offset, (key % n_steps).astype(np.int32), count), atom_offset, order
 
 
 def _totals(spikes: Spikes) -> np.ndarray:
     """int64: spikes over all steps of each list."""
-    upto = np.concatenate([[0], np.cumsum(spikes.n, dtype=np.int64)])
-    return np.diff(upto[spikes.offset])
+    return csr_sums(spikes.offset, spikes.n)
 
 
 def _formats(network: Network, chip: Chip, fan: FanIn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -257,7 +257,7 @@ def _formats(network: Network, chip: Chip, fan: FanIn) -> tuple[np.ndarray, np.n
 def _kernels(fan: FanIn, start: np.ndarray, neurons: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """CSR by unit: the shared kernels that its neurons read, and how many neurons read each."""
     unit_of = np.empty(len(neurons), np.int64)
-    unit_of[neurons] = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    unit_of[neurons] = csr_groups(start)
     of_slot = np.repeat(unit_of, np.diff(fan.slot_offset))[fan.slot_kernel >= 0]
     n_kernels = max(1, len(fan.kernel_bits))
     key, count = np.unique(of_slot * n_kernels + fan.slot_kernel[fan.slot_kernel >= 0], return_counts=True)
@@ -269,7 +269,7 @@ def _send(network, chip, activity, timing, unit_of, step_at, n_steps) -> np.ndar
     """int64[unit, step]: cycles of visits, updates and spikes."""
     visits = np.bincount(unit_of) * activity.n_samples * cycles(chip, "visit")
     done = np.repeat(visits[:, None], n_steps, 1).astype(np.int64)
-    first = capacity.neuron_offsets(network)
+    first = neuron_offsets(network)
     for name, at in first.items():
         unit = unit_of[at : at + network.node(name).n_neurons]
         step0 = timing.offset[name] if timing.period == 1 else 0

@@ -18,6 +18,7 @@ import numpy as np
 from nwcompile.errors import FitError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
@@ -78,9 +79,9 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
     if best.excess:
         return sequential(network, chip, activity, options)
     if sites is None:
-        return capacity.by_layer(network, _in_order(best))
+        return split_layers(network, _in_order(best).astype(np.int32))
     used, cores = np.unique(best.neuron_core, return_inverse=True)
-    return Mapping(capacity.by_layer(network, cores.reshape(-1)), chip.sites[sites[used]])
+    return Mapping(split_layers(network, cores.reshape(-1).astype(np.int32)), chip.sites[sites[used]])
 
 
 def _in_order(found: Partition) -> np.ndarray:

@@ -38,7 +38,7 @@ def _flits(demand: Demand, loads: Loads, chip: Chip, site: np.ndarray) -> np.nda
     ends = n_mesh + np.stack([site, chip.n_cores + site])
     flits = np.zeros((n_mesh + 2 * chip.n_cores, demand.send.shape[1]), np.int64)
     link_flits.add_flits(
-        demand, loads, offset, reader, router, to.reshape(-1), _ports(chip, routers), chip.grid.neighbour, ends,
+        demand, loads, offset, reader, router, to.reshape(-1), _ports(chip, routers), chip.grid.neighbor, ends,
         chip.noc.multicast == "tree", flits,
     )  # fmt: skip
     return flits

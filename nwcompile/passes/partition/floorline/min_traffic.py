@@ -17,6 +17,7 @@ from nwcompile.cost.traffic.route_cost import way_cost
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_groups, layer_numbers, split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import cluster_state, core_usage, moves, traffic_anneal
@@ -157,7 +158,7 @@ def filled(search: Search, n_cores: int) -> np.ndarray | None:
     """
     network, unit_of = search.network, _units(search, ANNEALINGS[0][0] * n_cores, None)
     size, first = np.bincount(unit_of), np.unique(unit_of, return_index=True)[1]
-    layer = np.repeat(np.arange(len(network.layers)), [network.node(name).n_neurons for name in network.layers])
+    layer = layer_numbers(network)
     channel, row, column = places(network)[first].T
     room = _room(search, n_cores)
     core_of, core, held = np.zeros(len(size), np.int32), 0, 0
@@ -208,7 +209,7 @@ def placed(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
     network, chip, used = search.network, search.chip, np.unique(cores)
     if not are_alike(chip, search.options):
         return sites
-    mapping = Mapping(capacity.by_layer(network, np.searchsorted(used, cores)), chip.sites[sites[used]])
+    mapping = Mapping(split_layers(network, np.searchsorted(used, cores).astype(np.int32)), chip.sites[sites[used]])
     known = ground(mapping, network, chip, search.activity, search.options)
     found = sites.copy()
     found[used] = annealed(known, sites[used], replace(search.options, time_budget_s=None))
@@ -255,7 +256,7 @@ def _level(chip: Chip, unit_of: np.ndarray, demand: Demand, sites, cores: np.nda
 def flow_of(demand: Demand, cost: np.ndarray) -> traffic_anneal.Flow:
     """Empty tables for `traffic_anneal`; `cost` int64[core, core] is that of a message from a core to a core."""
     n_units, n_atoms, n_cores = len(demand.size), len(demand.atom_size), len(cost)
-    unit = np.repeat(np.arange(n_units), np.diff(demand.in_offset))
+    unit = csr_groups(demand.in_offset)
     unit, atom = np.divmod(np.unique(unit * n_atoms + demand.row_atom[demand.in_row]), max(1, n_atoms))
     order = np.argsort(atom, kind="stable")
     return traffic_anneal.Flow(

@@ -7,6 +7,7 @@ from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import csr_groups
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
 from nwcompile.passes.partition.floorline.demand import cycles
@@ -57,7 +58,7 @@ def fixed_pj(network: Network, chip: Chip, activity: Activity, n_steps: int) -> 
     for c in network.connections:
         wires = wiring(network, c)
         spikes = np.bincount(wires.source_class, activity.counts[c.source].sum(0), wires.n_source_classes)
-        readers = np.repeat(np.bincount(wires.target_class, minlength=len(wires.offset) - 1), np.diff(wires.offset))
+        readers = np.bincount(wires.target_class, minlength=len(wires.offset) - 1)[csr_groups(wires.offset)]
         pj = getattr(energy, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}_pj")
         total += pj * float(spikes[wires.taps] @ readers)
         if c.source in is_read:

@@ -37,7 +37,7 @@ def force(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
 
 def neighbouring_sites(chip: Chip) -> np.ndarray:
     """int64[pair, 2]: the sites at both ends of every link, each port with each, every pair once."""
-    ports, neighbour = np.arange(chip.noc.cores_per_router), chip.grid.neighbour
+    ports, neighbour = np.arange(chip.noc.cores_per_router), chip.grid.neighbor
     router, direction = np.nonzero(neighbour >= 0)
     ends = np.stack([router, neighbour[router, direction]], 1)
     ends = np.unique(np.sort(ends, 1), axis=0) * len(ports)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
+from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.network import Node
 from nwcompile.kernels.gpu.sparse_sums import gather
 from nwcompile.sim.sequence.cuda.product import INT32, INT64, Product, Way, verify_sum
@@ -89,7 +90,7 @@ class SparseSynapses:
         self.n_target, self.name = n_target, name
         pre, post, weight = (np.asarray(a).astype(np.int64) for a in (c.pre, c.post, c.weight))
         order = np.argsort(post, kind="stable")
-        row = np.concatenate([[0], np.cumsum(np.bincount(post, minlength=n_target))])
+        row = csr_offset(np.bincount(post, minlength=n_target))
         total = np.zeros(n_target, np.int64)
         np.add.at(total, post, np.abs(weight))
         self.row_sum = int(total.max())

@@ -11,12 +11,12 @@ from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.flat import split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import OBJECTIVES, Options
 from nwcompile.kernels.mapping import cluster_state, moves
 from nwcompile.passes.emit.emit import emit
-from nwcompile.passes.fit import capacity
 from nwcompile.passes.partition.floorline.clusters import fitting_units, split
 from nwcompile.passes.partition.floorline.demand import empty_loads, unit_demand
 from nwcompile.passes.partition.floorline.floorline import floorline
@@ -139,7 +139,7 @@ def test_fixed_energy_is_that_of_a_mapping_without_messages_to_each_destination_
     network, chip, activity = bursty()
     n = sum(network.node(name).n_neurons for name in network.layers)
     chip = chip.replace({"core.max_neurons": n, "noc.multicast": multicast})
-    mapping = Mapping.from_arrays(capacity.by_layer(network, np.zeros(n, int)), chip.sites[:1])
+    mapping = Mapping.from_arrays(split_layers(network, np.zeros(n, int)), chip.sites[:1])
     program = emit(network, schedule(network), mapping, chip, activity, {})
     counters = count_events(program, activity)
     n_steps = counters["synops"].shape[0]
