@@ -102,7 +102,10 @@ def main() -> None:
     rows = []
     for _ in range(args.runs):
         with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as folder:
-            rows += [{"cache": "empty", **run(Path(cache), Path(folder))}, {"cache": "full", **run(Path(cache), Path(folder))}]
+            rows += [
+                {"cache": "empty", **run(Path(cache), Path(folder))},
+                {"cache": "full", **run(Path(cache), Path(folder))},
+            ]
     with (tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as folder,
           tempfile.TemporaryDirectory() as watched):  # fmt: skip
         run(Path(cache), Path(folder), Path(watched))
