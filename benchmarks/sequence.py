@@ -19,22 +19,30 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks import sequence_cuda
 from benchmarks.record import save, show
-from benchmarks.sequence_peers import BETA, THRESHOLD, installed, peers
+from benchmarks.sequence_peers import installed, peers
+from benchmarks.sequence_work import (
+    FAMILIES,
+    SWEEP,
+    WRITTEN_BYTES,
+    Row,
+    currents,
+    fitted,
+    network,
+    neurons,
+    rows,
+    spikes,
+    trained,
+    whole,
+)
 from nwcompile import nn
 from nwcompile.errors import BackendError
-from nwcompile.nn.layers.surrogate import atan
 from nwcompile.nn.ops.device import torch_device
-from nwcompile.nn.ops.scan import FORMS, Neurons, fire, scan
+from nwcompile.nn.ops.scan import FORMS, fire, scan
 
-FAMILIES = {"lif": (nn.LIFSynapse, nn.LIFLayer), "h1v1": (nn.H1v1Synapse, nn.H1v1Layer),
-            "h1v2": (nn.H1v2Synapse, nn.H1v2Layer)}  # fmt: skip
 SHAPES = ((10, 500, 512), (10, 500, 4096))  # B, T, N of the published comparison
-WRITTEN_BYTES = {"float": 4, "uint8": 1, "bits": 1 / 8, "float and mem": 8}
-SIZES = (16, 24, 8)
-SWEEP = (100, 500, 1000, 2000, 5000, 10_000)
 SWEEP_TURNS = 5  # for each repeat of other rows: a turn takes 20 ms
-Row = dict[str, object]
 
 
 def main() -> None:
@@ -50,8 +58,6 @@ def main() -> None:
             torch_device("cuda")
         except BackendError as e:
             raise SystemExit(str(e)) from None
-        from benchmarks import sequence_cuda
-
         name, parts, clock = "sequence_cuda", sequence_cuda.PARTS, sequence_cuda.Gpu(args.repeats)
         settings |= clock.about()
     else:
@@ -105,23 +111,6 @@ class Clock:
         return {name: float(np.median(t)) for name, t in times.items()}
 
 
-def rows(work: str, times: dict[str, float], ours: dict, theirs: dict, more: dict[str, Row]) -> Iterator[Row]:
-    """A row for each contender; those of ours say how many times as long each peer takes."""
-    for name in ours:
-        ratios = {f"{peer} / ours": f"{times[peer] / times[name]:.1f}" for peer in theirs}
-        yield {"work": work, "contender": f"nwcompile {name}", "ms": times[name], **more.get(name, {}), **ratios}
-    for name in theirs:
-        yield {"work": work, "contender": name, "ms": times[name], **more.get(name, {})}
-
-
-def neurons(n: int) -> Neurons:
-    return Neurons(torch.full((n,), BETA), torch.full((n,), THRESHOLD), "subtraction", atan)
-
-
-def currents(shape: tuple[int, ...]) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).abs() * 0.2
-
-
 def scans(clock: Clock) -> Iterator[Row]:
     for shape in SHAPES:
         with torch.no_grad():
@@ -164,35 +153,6 @@ def scan_backward(clock: Clock, shape: tuple[int, ...]) -> Iterator[Row]:
     yield from rows(f"scan {shape} forward + backward", times, ours, theirs, more)
 
 
-def trained(run: Callable) -> Callable:
-    """A call that goes back from the sum of the spikes and gives the input's gradient; `run` gives spikes and input."""
-
-    def step():
-        spikes, x = run()
-        x.grad = None
-        spikes.sum().backward()
-        return x.grad
-
-    return step
-
-
-def network(family: str) -> torch.nn.ModuleList:
-    """The tutorial's 16-24-8 net."""
-    torch.manual_seed(0)
-    synapse, layer = FAMILIES[family]
-    tau = -1e-3 / np.log(BETA)
-    pairs = zip(SIZES, SIZES[1:], strict=False)
-    return torch.nn.ModuleList(part for n, m in pairs for part in (synapse(n, m), layer(m, tau, dt=1e-3)))
-
-
-def whole(net: torch.nn.ModuleList, x: torch.Tensor) -> torch.Tensor:
-    """All steps at once, as the tutorial's forward_gpu."""
-    nn.prepare_net(net)
-    for synapse, layer in zip(net[::2], net[1::2], strict=True):
-        x, _ = layer(synapse(x))
-    return x
-
-
 def steps(net: torch.nn.ModuleList, x: torch.Tensor) -> torch.Tensor:
     """Step by step, as the tutorial's forward_cpu."""
     nn.prepare_net(net)
@@ -224,10 +184,6 @@ def nwave_rows(clock: Clock, work: str, size: tuple[int, int]) -> Iterator[Row]:
     yield from rows(f"nwave {work} {size}", clock.medians(ours | theirs), ours, theirs, {})
 
 
-def spikes(n_samples: int, n_steps: int) -> torch.Tensor:
-    return (torch.rand(n_samples, n_steps, SIZES[0], generator=torch.Generator().manual_seed(1)) < 0.2).float()
-
-
 def sweep(clock: Clock) -> Iterator[Row]:
     """Inference of B=32 over T steps, fitted by a + b*T (least squares of relative residuals).
 
@@ -244,14 +200,6 @@ def sweep(clock: Clock) -> Iterator[Row]:
         fit = fitted(list(times.values()))
         for n, ms in times.items():
             yield {"work": f"nwave sweep {family} B=32 T={n}", "contender": "nwcompile", "ms": ms, "fit": fit}
-
-
-def fitted(times: list[float]) -> str:
-    """a and b of a + b*T, for the milliseconds that the lengths of `SWEEP` took."""
-    ms, n_steps = np.array(times), np.array(SWEEP)
-    (a, b), *_ = np.linalg.lstsq(np.stack([1 / ms, n_steps / ms], 1), np.ones(len(ms)), rcond=None)
-    residual = np.abs((a + b * n_steps) / ms - 1).max()
-    return f"{a:.3f} ms + {1e6 * b:.0f} ns a step, residual {residual:.0%}"
 
 
 PARTS = {"scan": scans, "train": gradients, "nwave": nwave, "sweep": sweep}

@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from benchmarks import sequence
+from benchmarks import sequence_work
 from benchmarks.sequence_peers import peers
-from nwcompile import nn
-from nwcompile.nn.ops.fused import fire_weighed
 from nwcompile.nn.ops.scan import FORMS, fire, scan
 
 PEERS = ("eager torch", "spikingjelly")
@@ -123,14 +121,14 @@ def timed(gpu: Gpu, work: str, ours: Calls, theirs: Calls, more: dict[str, Row] 
         if "bytes" in row and name in times:
             row["of copy"] = f"{row['bytes'] / times[name] / (2 * COPIED_BYTES / times['copy']):.0%}"
         row.pop("bytes", None)
-    yield from sequence.rows(work, times, ours, theirs, more)
+    yield from sequence_work.rows(work, times, ours, theirs, more)
 
 
 def given(gpu: Gpu, shape: tuple[int, ...], dtype: torch.dtype):
     """Currents of that type and neurons of float32."""
-    n = sequence.neurons(shape[2])
+    n = sequence_work.neurons(shape[2])
     n = type(n)(n.beta.to(gpu.device), n.threshold.to(gpu.device), n.reset, n.surrogate)
-    return sequence.currents(shape).to(gpu.device, dtype), n
+    return sequence_work.currents(shape).to(gpu.device, dtype), n
 
 
 def scans(gpu: Gpu) -> Iterator[Row]:
@@ -146,7 +144,7 @@ def scans(gpu: Gpu) -> Iterator[Row]:
                 spikes = ours["float"]()
                 more = {name: {"alike": f"{(run().transpose(0, 1) == spikes).double().mean():.4f}"}
                         for name, run in theirs.items()}  # fmt: skip
-                for form, written in sequence.WRITTEN_BYTES.items():
+                for form, written in sequence_work.WRITTEN_BYTES.items():
                     n_bytes = x.element_size() + written
                     more[form] = {"bytes": n_bytes * x.numel(), "B/update": f"{n_bytes:g}"}
                 yield from measured(gpu, f"scan {shape} {dtype} forward", ours, theirs, more)
@@ -159,7 +157,7 @@ def gradients(gpu: Gpu) -> Iterator[Row]:
             shape = (N_SAMPLES, N_STEPS, n_neurons)
             x, n = given(gpu, shape, dtype)
             x.requires_grad_()
-            ours = {"": sequence.trained(lambda x=x, n=n: (scan(x, n.cleared(x), n)[0], x))}
+            ours = {"": sequence_work.trained(lambda x=x, n=n: (scan(x, n.cleared(x), n)[0], x))}
             theirs = trained(peers([], x.detach(), True, PEERS))
             own, more = ours[""]().flatten().double(), {}
             for name, run in theirs.items():
@@ -169,7 +167,7 @@ def gradients(gpu: Gpu) -> Iterator[Row]:
 
 
 def trained(runs: Calls) -> Calls:
-    return {name: sequence.trained(run) for name, run in runs.items()}
+    return {name: sequence_work.trained(run) for name, run in runs.items()}
 
 
 def layers(gpu: Gpu) -> Iterator[Row]:
@@ -187,48 +185,36 @@ def layers(gpu: Gpu) -> Iterator[Row]:
             yield from measured(gpu, f"layer {shape} {dtype} forward", ours, theirs)
         x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
         theirs = trained(peers([weight.detach()], x.detach(), True, PEERS))
-        ours = {"": sequence.trained(lambda x=x, n=n, w=weight: (scan(x @ w, n.cleared(x), n)[0], x))}
+        ours = {"": sequence_work.trained(lambda x=x, n=n, w=weight: (scan(x @ w, n.cleared(x), n)[0], x))}
         yield from measured(gpu, f"layer {shape} {dtype} forward + backward", ours, theirs)
 
 
 def nwave(gpu: Gpu) -> Iterator[Row]:
     """The tutorial's inference and training step."""
-    nets = {family: sequence.network(family).to(gpu.device) for family in sequence.FAMILIES}
+    nets = {family: sequence_work.network(family).to(gpu.device) for family in sequence_work.FAMILIES}
     weights = [part.weight.detach() for part in nets["lif"][::2]]
-    x = sequence.spikes(128, 1000).to(gpu.device)
+    x = sequence_work.spikes(128, 1000).to(gpu.device)
     with torch.no_grad():
-        ours = {f"{family} {way.__name__}": lambda net=net, way=way: way(net, x)
-                for family, net in nets.items() for way in (sequence.whole, fused)}  # fmt: skip
+        ours = {f"{family} whole": lambda net=net: sequence_work.whole(net, x) for family, net in nets.items()}
         yield from measured(gpu, f"nwave inference {tuple(x.shape)}", ours, peers(weights, x, only=PEERS))
-    y = sequence.spikes(96, 80).to(gpu.device)
-    ours = {family: lambda net=net: sequence.whole(net, y).sum().backward() for family, net in nets.items()}
+    y = sequence_work.spikes(96, 80).to(gpu.device)
+    ours = {family: lambda net=net: sequence_work.whole(net, y).sum().backward() for family, net in nets.items()}
     theirs = trained(peers(weights, y, True, PEERS))
     yield from measured(gpu, f"nwave training step {tuple(y.shape)}", ours, theirs)
 
 
-def fused(net: torch.nn.ModuleList, x: torch.Tensor) -> torch.Tensor:
-    """All steps at once, a layer a kernel, bits handed on between them."""
-    nn.prepare_net(net)
-    n_samples, n_steps, _ = x.shape
-    for synapse, layer in zip(net[::2], net[1::2], strict=True):
-        n, weight = layer.neurons(), synapse.effective_weight()
-        state = weight.new_zeros(1, n_samples, weight.shape[1])
-        x, _ = fire_weighed(x, weight, state, n, "float" if layer is net[-1] else "bits", n_steps)
-    return x
-
-
 def sweep(gpu: Gpu) -> Iterator[Row]:
     """Inference of B=32 over T steps in a graph, fitted by a + b*T."""
-    for family in sequence.FAMILIES:
-        net = sequence.network(family).to(gpu.device)
+    for family in sequence_work.FAMILIES:
+        net = sequence_work.network(family).to(gpu.device)
         with torch.no_grad():
             times = []
-            for n_steps in sequence.SWEEP:
-                x = sequence.spikes(32, n_steps).to(gpu.device)
-                replay = gpu.captured(lambda x=x, net=net: sequence.whole(net, x))
+            for n_steps in sequence_work.SWEEP:
+                x = sequence_work.spikes(32, n_steps).to(gpu.device)
+                replay = gpu.captured(lambda x=x, net=net: sequence_work.whole(net, x))
                 times.append(gpu.medians({"": replay})[""])
-        fit = sequence.fitted(times)
-        for n_steps, ms in zip(sequence.SWEEP, times, strict=True):
+        fit = sequence_work.fitted(times)
+        for n_steps, ms in zip(sequence_work.SWEEP, times, strict=True):
             yield {"work": f"nwave sweep {family} B=32 T={n_steps} in a graph", "contender": "nwcompile", "ms": ms,
                    "fit": fit}  # fmt: skip
 
@@ -243,7 +229,7 @@ def compiled(gpu: Gpu) -> Iterator[Row]:
     y = x.clone().requires_grad_()
     ours, theirs = {"": lambda: (scan(y, n.cleared(y), n)[0], y)}, peers([], x, True, ("spikingjelly",))
     yield from changed(gpu, f"scan {shape} forward + backward compiled",
-                       lambda run: sequence.trained(torch.compile(run)), ours, theirs)  # fmt: skip
+                       lambda run: sequence_work.trained(torch.compile(run)), ours, theirs)  # fmt: skip
 
 
 def memory(gpu: Gpu) -> Iterator[Row]:

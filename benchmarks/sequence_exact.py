@@ -22,8 +22,8 @@ from benchmarks.record import save
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from nwcompile.nn.layers.surrogate import atan
-from nwcompile.nn.ops.scan import Neurons, fire, scan
+from nwcompile.nn.ops.scan import LIFNeurons, fire, scan
+from nwcompile.nn.ops.surrogate import atan
 
 SHAPES = ((10, 500, 512), (10, 500, 4096), (10, 500, 16384))  # B, T, N of the published comparison
 LOOP = (128, 1000, 128)  # with weights from the layer to itself
@@ -83,7 +83,7 @@ def contenders(shape: tuple[int, int, int], is_loop: bool, device: torch.device)
     x = torch.from_numpy(rng.random(shape) < RATE).to(device, torch.int8)
     in_float = x.to(torch.bfloat16)
     to, again = (torch.from_numpy(w).T.contiguous().to(device, torch.bfloat16) for w in (weight, back))
-    neurons = Neurons(torch.full((n,), DECAY, device=device), torch.full((n,), float(threshold), device=device),
+    neurons = LIFNeurons(torch.full((n,), DECAY, device=device), torch.full((n,), float(threshold), device=device),
                       "subtraction", atan, w_rec=again.float() if is_loop else None)  # fmt: skip
 
     def exact(counts: bool) -> torch.Tensor:

@@ -26,8 +26,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.record import median_seconds, save
 from benchmarks.sequence_peers import BETA, PEERS, THRESHOLD, installed
-from nwcompile.nn.layers.surrogate import atan
-from nwcompile.nn.ops.scan import Neurons, fire, scan
+from nwcompile.nn.ops.scan import LIFNeurons, fire, scan
+from nwcompile.nn.ops.surrogate import atan
 
 N_SAMPLES, N_NEURONS = 4, 512
 COMPILED = (10, 50, 512)
@@ -147,7 +147,7 @@ def call(shape: tuple[int, int, int], work: str, name: str, wrap: Callable = lam
 
 
 def ours(x: torch.Tensor, name: str) -> Callable:
-    n = Neurons(*(torch.full((x.shape[2],), value) for value in (BETA, THRESHOLD)), "subtraction", atan)
+    n = LIFNeurons(*(torch.full((x.shape[2],), value) for value in (BETA, THRESHOLD)), "subtraction", atan)
     if name == BITS:
         return lambda: fire(x, n.cleared(x), n, "bits")[0]
     return lambda: scan(x, n.cleared(x), n)[0]

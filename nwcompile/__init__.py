@@ -6,6 +6,8 @@ Numba nor Triton.
 
 from importlib import import_module
 
+from nwcompile.lazy_names import FROM_ABOVE
+
 __version__ = "0.1.0"
 
 _HOME = {
@@ -43,6 +45,9 @@ _HOME = {
     "simulate": "nwcompile.sim",
     "to_nir": "nwcompile.frontend.nir.write",
 }
+FROM_ABOVE["nwcompile.nn.quantize_aware"] = lambda: (
+    import_module("nwcompile.frontend.torch.quantize_aware").quantize_aware
+)
 _MODULES = ("errors", "nn", "report")  # `nwcompile.report` is a module that can be called
 
 __all__ = sorted((*_HOME, *_MODULES, "__version__"))

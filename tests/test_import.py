@@ -1,9 +1,14 @@
 """The public face of the package: its names, and what importing it costs."""
 
+import ast
 import json
 import subprocess
 import sys
+from functools import cache
+from pathlib import Path
 
+import grimp
+import networkx
 import pytest
 
 import nwcompile as nw
@@ -55,3 +60,67 @@ def test_package_version_is_that_of_the_distribution():
     from importlib.metadata import version
 
     assert nw.__version__ == version("nwcompile")
+
+
+@cache
+def imports() -> frozenset[tuple[str, str]]:
+    """Which module imports which, in functions and by name in `import_module("...")` too.
+
+    The names of `nwcompile/__init__.py`, which stands above all layers and is imported by none for them, do not count.
+    """
+    graph = grimp.build_graph("nwcompile")
+    pairs = {(a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a)}
+    root = Path(nw.__file__).parent
+    for file in root.rglob("*.py"):
+        parts = ("nwcompile", *file.relative_to(root).with_suffix("").parts)
+        importer = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        for node in ast.walk(ast.parse(file.read_text())):
+            if (
+                importer != "nwcompile"
+                and isinstance(node, ast.Call)
+                and ast.unparse(node.func).endswith("import_module")
+            ):
+                name = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
+                pairs |= {(importer, name)} if name in graph.modules else set()
+    return frozenset(pairs)
+
+
+def circles(pairs) -> list[list[str]]:
+    components = networkx.strongly_connected_components(networkx.DiGraph(pairs))
+    return sorted(sorted(component) for component in components if len(component) > 1)
+
+
+def within(package: str, module: str) -> str | None:
+    """The file or folder directly in `package` that holds a module; None for the package itself and modules outside."""
+    return module[len(package) + 1 :].partition(".")[0] if module.startswith(f"{package}.") else None
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert circles(imports()) == []
+
+
+def packages() -> list[str]:
+    names = {name for pair in imports() for name in pair}
+    return sorted({name.rpartition(".")[0] for name in names if "." in name})
+
+
+@pytest.mark.parametrize("package", packages())
+def test_no_folders_of_a_package_import_each_other_in_a_circle(package):
+    pairs = {(within(package, a), within(package, b)) for a, b in imports()}
+    assert circles((a, b) for a, b in pairs if a and b and a != b) == []
+
+
+def test_circles_are_found():
+    assert circles([("a", "b"), ("b", "c"), ("c", "b")]) == [["b", "c"]]
+    assert within("nwcompile.nn", "nwcompile.nn.ops.cpu") == "ops" and within("nwcompile.nn", "nwcompile.nn") is None
+
+
+@pytest.mark.parametrize("name", ["surrogate", "losses", "metrics", "data", "quantize_aware"])
+def test_nn_offers_its_submodules_as_attributes(name):
+    assert python(f"import nwcompile.nn as nn; print(nn.{name} is not None, {name!r} in nn.__all__)") == "True True"
+    assert python(f"from nwcompile.nn import {name}; print({name}.__name__)")
+
+
+def test_nn_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"module 'nwcompile\.nn' has no attribute 'LIFLayr'"):
+        nw.nn.LIFLayr  # noqa: B018

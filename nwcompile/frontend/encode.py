@@ -24,13 +24,15 @@ def encode(x, steps: int, kind: str = "current", unit: float = 1.0, seed: int = 
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={shown(unit)} must be a number above 0: what a 1 of the input is worth")
     samples = _samples(x) / unit
-    most = float(np.abs(samples).max())
-    if most > (1 if kind == "bernoulli" else LARGEST_SPIKE):
+    largest = float(np.abs(samples).max())
+    if largest > (1 if kind == "bernoulli" else LARGEST_SPIKE):
         limit = "a chance is at most 1" if kind == "bernoulli" else f"an input sends at most {LARGEST_SPIKE} in a step"
-        raise ModelError(f"samples go up to {most:g} units of {unit:g}, but {limit}; give a larger unit, or scale them")
+        raise ModelError(
+            f"samples go up to {largest:g} units of {unit:g}, but {limit}; give a larger unit, or scale them"
+        )
     shape = (len(samples), n_steps, *samples.shape[1:])
     try:
-        numbers = np.empty(shape, np.int8 if most <= 127 else np.int32)
+        numbers = np.empty(shape, np.int8 if largest <= 127 else np.int32)
     except (MemoryError, ValueError):
         raise OptionError(
             f"steps={shown(n_steps)} of {len(samples)} samples do not fit in memory; encode fewer"

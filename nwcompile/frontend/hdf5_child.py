@@ -25,7 +25,7 @@ DEEPEST = 16
 MOST_ITEMS = 1_000_000
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """A file that is whole but holds what is not read."""
 
 
@@ -61,7 +61,7 @@ def _answer(path: str, seconds: int) -> None:
         with h5py.File(path, "r") as file:
             tree = _group(file, budget, 0, arrays)
         answer = {"tree": tree, "arrays": [(a.dtype.str, a.shape) for a in arrays]}
-    except _Refused as refusal:
+    except _RefusedError as refusal:
         answer, arrays = {"refused": str(refusal)}, []
     except Exception as error:  # h5py raises a dozen types for damaged files
         answer, arrays = {"damaged": " ".join(str(error).split()) or type(error).__name__}, []
@@ -78,29 +78,29 @@ def _write(answer: dict, arrays: list[np.ndarray]) -> None:
 
 
 def _limit(seconds: int, n_bytes: int) -> None:
-    for kind, most in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, n_bytes)):
+    for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, n_bytes)):
         with contextlib.suppress(ValueError, OSError):  # a lower limit stands already
-            resource.setrlimit(kind, (most, most))
+            resource.setrlimit(kind, (limit, limit))
 
 
 def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
     """A group as a dict; each dataset is put into `arrays` and stands as its number."""
-    tree = {}
+    tree: dict[str, dict | int] = {}
     for name in group:
         budget["items"] -= 1
         if depth > DEEPEST or budget["items"] < 0:
-            raise _Refused(f"nested deeper than {DEEPEST} or more than {MOST_ITEMS} items; write it again")
+            raise _RefusedError(f"nested deeper than {DEEPEST} or more than {MOST_ITEMS} items; write it again")
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            raise _Refused(f"{group.name.rstrip('/')}/{name} is a link to elsewhere; such links are not read")
+            raise _RefusedError(f"{group.name.rstrip('/')}/{name} is a link to elsewhere; such links are not read")
         item = group[name]
         if isinstance(item, h5py.Group):
             tree[name] = _group(item, budget, depth + 1, arrays)
             continue
         if item.external or item.is_virtual:
-            raise _Refused(f"{item.name} keeps its data in another file; such data are not read")
+            raise _RefusedError(f"{item.name} keeps its data in another file; such data are not read")
         budget["bytes"] -= item.nbytes
         if budget["bytes"] < 0:
-            raise _Refused(
+            raise _RefusedError(
                 f"{item.name} declares {item.nbytes} bytes, more than a file of {budget['file']} bytes can hold; "
                 "write it again"
             )
@@ -117,7 +117,7 @@ def _array(name: str, value) -> np.ndarray:
     if array.dtype.kind != "O":
         return array
     if not all(isinstance(text, bytes | str) for text in array.flat):
-        raise _Refused(f"{name} is of a type that is not read; supported: numbers and text")
+        raise _RefusedError(f"{name} is of a type that is not read; supported: numbers and text")
     texts = [text.decode("utf8", "replace") if isinstance(text, bytes) else text for text in array.flat]
     return np.asarray(texts, np.str_).reshape(array.shape)
 

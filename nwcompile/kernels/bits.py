@@ -53,8 +53,8 @@ def first_of_both(one, row, other, row_of_other, low, high):
         if word == low >> 6:
             both = both >> np.uint64(low & 63) << np.uint64(low & 63)
         if both != 0:
-            found = (word << 6) + np.int64(lowest(both))
-            return found if found <= high else np.int64(-1)
+            position = (word << 6) + np.int64(lowest(both))
+            return position if position <= high else np.int64(-1)
     return np.int64(-1)
 
 
@@ -66,6 +66,6 @@ def last_of_both(one, row, other, row_of_other, low, high):
         if word == high >> 6:
             both = both << np.uint64(63 - (high & 63)) >> np.uint64(63 - (high & 63))
         if both != 0:
-            found = (word << 6) + 63 - np.int64(leading_zeros(both))
-            return found if found >= low else np.int64(-1)
+            position = (word << 6) + 63 - np.int64(leading_zeros(both))
+            return position if position >= low else np.int64(-1)
     return np.int64(-1)

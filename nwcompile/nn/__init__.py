@@ -1,14 +1,25 @@
-"""Trainable PyTorch layers whose dynamics are those that nwcompile compiles."""
+"""Trainable PyTorch layers whose dynamics are those that nwcompile compiles.
 
-from importlib import import_module
+purpose                                              function                        file or folder
+neurons and synapses to build networks of            LIFLayer, H1v2Layer, ...        layers/
+clear states, make effective weights anew            prepare_net                     layers/prepare.py
+train on a chip's integers                           quantize_aware                  qat/
+train for short steps and little traffic             busiest_core_loss, prune        training/
+train for devices that deviate                       inject_mismatch                 training/inject.py
+surrogate gradients, losses, metrics                 surrogate, losses, metrics      ops/surrogate.py, training/
+recordings of events as spike tensors                data.cached, data.batches       data/
+long sequences over several processes                distributed.pipeline            distributed/
+the dynamics as operations known to torch            scan, fire, spike_matmul        ops/
+"""
 
+from nwcompile.lazy_names import look_up
 from nwcompile.nn import data
-from nwcompile.nn.layers import surrogate
 from nwcompile.nn.layers.h1 import H1v1Frontend, H1v1Layer, H1v1Synapse, H1v2Frontend, H1v2Layer, H1v2Synapse
 from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.layers.prepare import prepare_net
 from nwcompile.nn.layers.quantized_relu import QuantizedReLU
 from nwcompile.nn.layers.sequential import Sequential
+from nwcompile.nn.ops import surrogate
 from nwcompile.nn.qat.network import QuantizedNetwork
 from nwcompile.nn.training import losses, metrics
 from nwcompile.nn.training.busiest_core import busiest_core_loss, spikes_of
@@ -52,8 +63,6 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name != "quantize_aware":  # which imports models, as the front end does: looked up when it is first used
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = import_module("nwcompile.frontend.torch.quantize_aware").quantize_aware
+    value = look_up(__name__, name)
     globals()[name] = value
     return value

@@ -1,4 +1,16 @@
-"""Simulators: one Program, one input, one answer, whichever backend computes it (DESIGN 4.3)."""
+"""Simulators: one Program, one input, one answer, whichever backend computes it (DESIGN 4.3).
+
+purpose                                              function                 file or folder
+the definition, slow and obvious                     run_program, run_network reference/
+the chip in time, cycle by cycle                     run_program              cycle/
+whole sequences at once, on a CPU or a GPU           run_program              sequence/
+the backends against each other                      crosscheck               crosscheck.py
+the chip against the float network                   float_difference         float_difference.py
+varied devices, and what they lose                   Devices, robustness      variation.py, robustness.py
+inputs that a network or a chip takes                prepare                  inputs.py
+answers that are right                               accuracy                 accuracy.py
+samples and steps over threads                       over_samples, over_steps parallel.py
+"""
 
 from nwcompile.errors import BackendError, OptionError, unknown_choice
 from nwcompile.ir.network import Network

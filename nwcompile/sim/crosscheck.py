@@ -111,9 +111,17 @@ def compare(program: Program, runs: dict[str, Run], wanted: Run | None = None) -
     n_compared += sum(first.counters[name].size for name in COUNTERS)
     layers = tuple(_agreement(program, runs, name) for name in program.network.layers)
     differences = [row.first_difference for row in layers if row.first_difference is not None]
-    found = min(differences, key=lambda d: d.step, default=None) or _counters(runs)
+    first_difference = min(differences, key=lambda d: d.step, default=None) or _counters(runs)
     gap = None if wanted is None else float_difference(program, wanted, first)
-    return Crosscheck(found is None, tuple(runs), first.n_samples, n_compared, found, layers, gap)
+    return Crosscheck(
+        agree=first_difference is None,
+        backends=tuple(runs),
+        n_samples=first.n_samples,
+        n_compared=n_compared,
+        first_difference=first_difference,
+        layers=layers,
+        float_difference=gap,
+    )
 
 
 def _agreement(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:
@@ -129,7 +137,9 @@ def _agreement(program: Program, runs: dict[str, Run], layer: str) -> LayerAgree
             if best is None or step < best.step:
                 core, _ = program.mapping.where(layer, neuron)
                 values = {name: int(a[sample, step].reshape(-1)[neuron]) for name, a in arrays.items()}
-                best = Difference(quantity, step, sample, layer, neuron, core, values)
+                best = Difference(
+                    quantity=quantity, step=step, sample=sample, layer=layer, neuron=neuron, core=core, values=values
+                )
     fired = {name: int(np.count_nonzero(run.spikes[layer])) for name, run in runs.items()}
     n_neurons = program.network.node(layer).n_neurons
     return LayerAgreement(layer, n_neurons, runs[first].spikes[layer].size, fired, best)
@@ -148,5 +158,7 @@ def _counters(runs: dict[str, Run]) -> Difference | None:
             if not np.array_equal(x, y):
                 step, core = map(int, np.argwhere(x != y)[0])
                 values = {run: int(runs[run].counters[name][step, core]) for run in runs}
-                return Difference(name, step, None, None, None, core, values)
+                return Difference(
+                    quantity=name, step=step, sample=None, layer=None, neuron=None, core=core, values=values
+                )
     return None

@@ -81,19 +81,20 @@ def check_network(program: Program, network: Network | None) -> None:
             "the network came in integers, so there is no float network to compare with; leave 'float' out of the "
             "backends"
         )
-    own, other = ({name: n.node(name).shape for name in n.layers} for n in (program.network, network))
-    for name in (*own, *other):
-        if own.get(name) != other.get(name):
+    in_program, in_network = ({name: n.node(name).shape for name in n.layers} for n in (program.network, network))
+    for name in (*in_program, *in_network):
+        if in_program.get(name) != in_network.get(name):
             raise ModelError(
-                f"the program was not made from this network: layer {name!r} has shape {_shape(own.get(name))} in the "
-                f"program and {_shape(other.get(name))} in the network; give the one that was compiled"
+                f"the program was not made from this network: layer {name!r} has shape "
+                f"{_shape(in_program.get(name))} in the program and {_shape(in_network.get(name))} in the network; "
+                "give the one that was compiled"
             )
 
 
 def float_difference(program: Program, wanted: Run, run: Run) -> FloatDifference:
     """Compare the float run `wanted` with a run of the program, both aligned and of one input."""
     layers = tuple(_layer(program, name, wanted, run) for name in program.network.layers)
-    both = [None if (found := answers(r)) is None else tuple(found.tolist()) for r in (wanted, run)]
+    both = [None if (classes := answers(r)) is None else tuple(classes.tolist()) for r in (wanted, run)]
     return FloatDifference(run.backend, layers, *both)
 
 
@@ -101,18 +102,22 @@ def _layer(program: Program, name: str, wanted: Run, run: Run) -> LayerDifferenc
     node = program.network.node(name)
     if not node.neuron.fires:
         return LayerDifference(name, node.n_neurons, membrane_error=_membrane_error(program, name, wanted, run))
-    a, b = wanted.spikes[name], run.spikes[name]
-    differing = a != b
-    n_differing, n_either = np.count_nonzero(differing), np.count_nonzero((a != 0) | (b != 0))
-    sums = [int(np.abs(spikes.astype(np.int64)).sum()) for spikes in (a, b)]
+    in_float, in_fixed = wanted.spikes[name], run.spikes[name]
+    differing = in_float != in_fixed
+    n_differing = int(np.count_nonzero(differing))
+    n_either = np.count_nonzero((in_float != 0) | (in_fixed != 0))
+    spikes_float, spikes_fixed = (int(np.abs(spikes.astype(np.int64)).sum()) for spikes in (in_float, in_fixed))
+    of_step = differing.reshape(*in_float.shape[:2], -1).any((0, 2))
     return LayerDifference(
-        name,
-        node.n_neurons,
-        *sums,
-        *(total / a.size for total in sums),
-        n_differing,
-        n_differing / n_either if n_either else 0.0,
-        int(differing.reshape(*a.shape[:2], -1).any((0, 2)).argmax()) if n_differing else None,
+        layer=name,
+        n_neurons=node.n_neurons,
+        spikes_float=spikes_float,
+        spikes_fixed=spikes_fixed,
+        rate_float=spikes_float / in_float.size,
+        rate_fixed=spikes_fixed / in_float.size,
+        n_differing=n_differing,
+        share_differing=n_differing / n_either if n_either else 0.0,
+        first_step=int(of_step.argmax()) if n_differing else None,
     )
 
 

@@ -101,12 +101,12 @@ def _whole(name: str, array: np.ndarray) -> None:
 
 def _verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: str) -> None:
     """Raise ModelError unless a chip takes input values low..high."""
-    least, most = -1 if "bipolar" in chip.neuron.spikes else 0, 1
-    if low >= least and high <= most:
+    smallest_spike, largest_spike = -1 if "bipolar" in chip.neuron.spikes else 0, 1
+    if low >= smallest_spike and high <= largest_spike:
         return
     has = f"input {name!r} has values {low}..{high}"
     if on_multi_spike == "repeat":
-        if low < least:
+        if low < smallest_spike:
             raise ModelError(
                 f"{has}, and a negative value cannot be sent as so many spikes; compile with on_multi_spike='graded', "
                 "or encode it into two lines, one for each sign"
@@ -120,8 +120,8 @@ def _verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: s
     if on_multi_spike == "refuse" and "multi" not in chip.neuron.spikes:
         ways = "'graded'" if low < 0 else "'graded' or 'repeat'"
         raise ModelError(
-            f"{has}, but {chip.name} takes spikes {least}..{most}; compile with on_multi_spike={ways}, encode graded "
-            "values into spikes, or choose a chip whose neuron.spikes has 'multi'"
+            f"{has}, but {chip.name} takes spikes {smallest_spike}..{largest_spike}; compile with "
+            f"on_multi_spike={ways}, encode graded values into spikes, or choose a chip whose neuron.spikes has 'multi'"
         )
     limit = largest_payload(chip, low < 0)
     if max(-low, high) > limit:

@@ -46,10 +46,10 @@ def over_steps(
                 moves.append(pool.submit(move, b, steps))
 
         try:
-            for job in [pool.submit(sample, b) for b in range(n_samples)]:
-                job.result()
-            for job in moves:
-                job.result()
+            for computed in [pool.submit(sample, b) for b in range(n_samples)]:
+                computed.result()
+            for move_of_chunk in moves:
+                move_of_chunk.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -23,7 +23,7 @@ Biases, resets to a value, clamps and refractory periods are as designed.
 """
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from numbers import Real
 
@@ -32,10 +32,9 @@ import numpy as np
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import OptionError, shown
 from nwcompile.ir.chip_sections import Variation
-from nwcompile.ir.connection import Connection, Conv2d, Sparse
+from nwcompile.ir.connection import Connection, Conv2d, Sparse, synapse_list
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
-from nwcompile.ir.synapse_list import synapse_list
 
 FRACTION_BITS = 6  # of a unit of weight: one is rounded by less than 1 %
 LARGEST_WEIGHT_BITS = 27  # before mismatch: a factor up to 8 keeps the weights of every backend, 31 bits
@@ -68,9 +67,7 @@ class Devices:
         nodes = {node.name: self._node(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
         edges = tuple(self._connection(c, i, index, dead[c.target]) for i, c in enumerate(network.connections))
         varied = Network(network.inputs, {name: nodes[name] for name in network.nodes}, edges)
-        old = self.program
-        return Program(varied, old.schedule, old.mapping, old.chip, old.axons, old.activity, old.manifest,
-                       old.on_multi_spike)  # fmt: skip
+        return replace(self.program, network=varied)
 
     def _drawn(self, kind: str, index: int, place: int) -> np.random.Generator:
         """The random numbers of one kind for one layer or connection of one device."""
@@ -100,29 +97,34 @@ class Devices:
             )
         return [self._unrolled(c) for c in network.connections]
 
-    def _unrolled(self, c: Connection) -> tuple[Connection, np.ndarray, np.ndarray | slice, int]:
-        pre, post, place = synapse_list(c, self.program.network.node(c.source).shape)
+    def _unrolled(self, connection: Connection) -> tuple[Connection, np.ndarray, np.ndarray | slice, int]:
+        pre, post, place = synapse_list(connection, self.program.network.node(connection.source).shape)
         stored, n_stored = slice(None), len(place)
-        if not isinstance(c, Conv2d):
-            return c, post, stored, n_stored
-        weight = np.ravel(c.weight)
+        if not isinstance(connection, Conv2d):
+            return connection, post, stored, n_stored
+        weight = np.ravel(connection.weight)
         if self.program.chip.weights.sharing:
-            cores, core = np.unique(self.program.mapping.core_of[c.target], return_inverse=True)
+            cores, core = np.unique(self.program.mapping.core_of[connection.target], return_inverse=True)
             stored, n_stored = core[post] * len(weight) + place, len(cores) * len(weight)
-        return Sparse(c.source, c.target, pre, post, weight[place], c.delay), post, stored, n_stored
+        listed = Sparse(
+            connection.source, connection.target, pre=pre, post=post, weight=weight[place], delay=connection.delay
+        )
+        return listed, post, stored, n_stored
 
-    def _connection(self, c: Connection, i: int, index: int, dead: np.ndarray) -> Connection:
+    def _connection(self, connection: Connection, i: int, index: int, dead: np.ndarray) -> Connection:
         """Connection i as device `index` has it; a convolution becomes its synapses, if they differ."""
         if not (self.variation.weight or self.variation.stuck or dead.any()):
-            return c.replace(weight=(np.asarray(c.weight, np.int64) << self._finer[c.target][0]).astype(np.int32))
-        c, post, stored, n_stored = self._stored[i]
-        value = np.ravel(c.weight) * 2.0 ** self._finer[c.target][0]
+            return connection.replace(
+                weight=(np.asarray(connection.weight, np.int64) << self._finer[connection.target][0]).astype(np.int32)
+            )
+        connection, post, stored, n_stored = self._stored[i]
+        value = np.ravel(connection.weight) * 2.0 ** self._finer[connection.target][0]
         if self.variation.weight:
             value *= (1 + self.variation.weight * self._drawn("weight", index, i).standard_normal(n_stored))[stored]
         if self.variation.stuck:
             value[(self._drawn("stuck", index, i).random(n_stored) < self.variation.stuck)[stored]] = 0
         value[dead[post]] = 0
-        return c.replace(weight=np.rint(value).astype(np.int32).reshape(np.shape(c.weight)))
+        return connection.replace(weight=np.rint(value).astype(np.int32).reshape(np.shape(connection.weight)))
 
     def _node(self, node: Node, i: int, index: int, dead: np.ndarray) -> Node:
         """Layer i as device `index` has it."""

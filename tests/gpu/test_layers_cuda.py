@@ -10,10 +10,9 @@ if not torch.cuda.is_available():
 
 from nwcompile import nn
 from nwcompile.kernels.gpu import lif
-from nwcompile.nn.layers.surrogate import SURROGATES, atan
 from nwcompile.nn.ops import gpu, torch_ops
-from nwcompile.nn.ops.fused import fire_weighed
-from nwcompile.nn.ops.scan import FORMS, Neurons, fire, has_kernel, scan, scan_loop
+from nwcompile.nn.ops.scan import FORMS, LIFNeurons, fire, has_kernel, scan, scan_loop
+from nwcompile.nn.ops.surrogate import SURROGATES, atan
 
 FAMILIES = {"lif": (nn.LIFSynapse, nn.LIFLayer), "h1v1": (nn.H1v1Synapse, nn.H1v1Layer),
             "h1v2": (nn.H1v2Synapse, nn.H1v2Layer)}  # fmt: skip
@@ -77,7 +76,7 @@ def neurons(n, recurrent=False, surrogate=atan):
     torch.manual_seed(0)
     w_rec = (torch.randn(n, n, device="cuda") * 16).round() / 256 if recurrent else None
     beta, threshold = torch.rand(n, device="cuda"), torch.rand(n, device="cuda") + 0.5
-    return Neurons(beta, threshold, "subtraction", surrogate, w_rec=w_rec)
+    return LIFNeurons(beta, threshold, "subtraction", surrogate, w_rec=w_rec)
 
 
 @pytest.mark.parametrize("recurrent", [False, True])
@@ -101,21 +100,11 @@ def test_kernels_have_the_numbers_of_the_loop_in_torch(recurrent, surrogate):
 def test_large_scans_are_bit_for_bit_those_of_the_cpu(shape, dtype):
     torch.manual_seed(2)
     current, n = torch.randn(shape).to(dtype), neurons(shape[2])
-    on_cpu = Neurons(n.beta.cpu(), n.threshold.cpu(), n.reset, atan)
+    on_cpu = LIFNeurons(n.beta.cpu(), n.threshold.cpu(), n.reset, atan)
     for form in FORMS:
         found, last = fire(current.cuda(), n.cleared(current.cuda()), n, form)
         expected = fire(current.float(), on_cpu.cleared(current), on_cpu, form)
         assert torch.equal(found.cpu(), expected[0]) and torch.equal(last.cpu(), expected[1])
-
-
-def test_a_synapse_and_its_neurons_in_one_kernel_hand_on_bits():
-    x, n = spikes(9, 77).cuda(), neurons(70)
-    weight = (torch.randn(40, 70, device="cuda") * 64).round() / 256
-    expected, _ = fire(x @ weight, n.cleared(x @ weight), n, "bits")
-    packed, _ = fire(x, torch.zeros(1, 9, 40, device="cuda"),
-                     Neurons(torch.zeros(40).cuda(), torch.ones(40).cuda(), "none", atan), "bits")  # fmt: skip
-    for given in (x, packed):
-        assert torch.equal(fire_weighed(given, weight, n.cleared(x @ weight), n, "bits", 77)[0], expected)
 
 
 def test_no_length_compiles_anew():
@@ -135,7 +124,7 @@ def test_results_are_the_same_in_every_run():
     for _ in range(3):
         torch.manual_seed(3)
         beta, current = n.beta.clone().requires_grad_(), torch.randn(8, 100, 300, device="cuda", requires_grad=True)
-        own = Neurons(beta, n.threshold, "zero", atan)
+        own = LIFNeurons(beta, n.threshold, "zero", atan)
         scan(current, own.cleared(current), own)[1].sum().backward()
         found.append((beta.grad, current.grad))
     for other in found[1:]:
@@ -154,9 +143,6 @@ def test_operations_pass_torchs_own_check(recurrent):
     torch.library.opcheck(torch_ops.lif_scan_backward, (out[0], None, None, *rest, True))
     if not recurrent:
         torch.library.opcheck(torch_ops.lif_fire, (current, state, n.beta, n.threshold, "zero", True, "bits"))
-        weight = torch.randn(7, 7, device="cuda")
-        given = current, weight, state, n.beta, n.threshold
-        torch.library.opcheck(torch_ops.lif_fire_weighed, (*given, "zero", True, "bits", 10))
 
 
 @pytest.mark.filterwarnings("ignore")  # of inductor, about precision and deprecated names

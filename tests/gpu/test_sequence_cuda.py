@@ -29,7 +29,7 @@ def test_gpu_products_are_exact(n_rows, n_source, n_target, widest, high):
     )
     weight[0, 0], x[0] = widest, high
     given = Product(weight, gpu(), "it")
-    way = given.way(-1, high)
+    way = given.plan(-1, high)
     sums = given(torch.from_numpy(x.astype(np.int32)).to(gpu()), way).to(torch.int64).cpu().numpy() << way.bits
     assert np.array_equal(sums, x @ weight[0].T)
 
@@ -37,7 +37,7 @@ def test_gpu_products_are_exact(n_rows, n_source, n_target, widest, high):
 def test_gpu_sums_in_bfloat16_are_among_them():
     if not has_bfloat16_sums(gpu()):
         pytest.skip("this torch or GPU cannot give a bfloat16 product as float32")
-    assert Product(np.full((1, 16, 512), 255), gpu(), "it").way(-1, 1).in_bfloat16
+    assert Product(np.full((1, 16, 512), 255), gpu(), "it").plan(-1, 1).in_bfloat16
 
 
 def equal_to_cpu(network: Network, x: np.ndarray) -> None:

@@ -60,15 +60,15 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     source, shape, late = "input", first, NONE
     for entry in acting:
         _check_place(entry, entries, entry is acting[-1])
-        c, own = connection(entry, source, shape)
-        spec = average_spec() if entry.kind == "average" else neuron_spec(entry, own, given[entry.name])
-        incoming, leaving = delays(entry, own, prod(shape))
+        c, after = connection(entry, source, shape)
+        spec = average_spec() if entry.kind == "average" else neuron_spec(entry, after, given[entry.name])
+        incoming, leaving = delays(entry, after, prod(shape))
         if entry is acting[-1] and leaving.any():
             _check_last(entry, spec)
             incoming, leaving = incoming + leaving.T, NONE
-        layers[entry.name] = spec, own
+        layers[entry.name] = spec, after
         wires.append((entry, c, (incoming, late), shape))
-        source, shape, late = entry.name, own, leaving
+        source, shape, late = entry.name, after, leaving
     cuba = {entry.name for entry in acting if entry.kind != "average" and neuron_type(entry) == "CUBA"}
     step = 0 if any(has_bias(layers[name][0]) for name in cuba) else 1
     connections = []

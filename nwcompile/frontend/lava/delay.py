@@ -6,7 +6,7 @@ import numpy as np
 
 from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.frontend.lava.wires import MOST_SYNAPSES, Shape, listed
-from nwcompile.ir.connection import Connection, Sparse
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 
 NONE = np.zeros((1, 1), np.int64)
 
@@ -33,19 +33,23 @@ def delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, np.nd
     raise entry.fail(f"delay has shape {steps.shape}; this layer takes {sizes} values (its neurons){inputs}")
 
 
-def delayed(entry: Entry, c: Connection, more: tuple[np.ndarray, ...], source: Shape) -> list[Connection]:
+def delayed(entry: Entry, connection: Connection, more: tuple[np.ndarray, ...], source: Shape) -> list[Connection]:
     """The connection with the steps of `more` added, each int64[n_target or 1, n_source or 1]: one for each delay.
 
     Where delays differ the synapses are listed one by one.
     """
     if all((steps == steps.flat[0]).all() for steps in more):
-        return [c.replace(delay=c.aligned_delay + sum(int(steps.flat[0]) for steps in more))]
-    c = c if isinstance(c, Sparse) else listed(entry, c, source, c.output_shape(source))
-    late = np.zeros(len(c.pre), np.int64)
+        return [connection.replace(delay=connection.aligned_delay + sum(int(steps.flat[0]) for steps in more))]
+    if isinstance(connection, Sparse):
+        many = connection
+    else:
+        assert isinstance(connection, Dense | Conv2d)
+        many = listed(entry, connection, source, connection.output_shape(source))
+    late = np.zeros(len(many.pre), np.int64)
     for steps in more:
-        late += steps[c.post if steps.shape[0] > 1 else 0, c.pre if steps.shape[1] > 1 else 0]
-    parts = [(int(d), np.flatnonzero(late == d)) for d in np.unique(late)]
+        late += steps[many.post if steps.shape[0] > 1 else 0, many.pre if steps.shape[1] > 1 else 0]
+    by_delay = [(int(d), np.flatnonzero(late == d)) for d in np.unique(late)]
     return [
-        c.replace(pre=c.pre[own], post=c.post[own], weight=c.weight[own], delay=c.aligned_delay + d)
-        for d, own in parts
-    ]  # fmt: skip
+        many.replace(pre=many.pre[k], post=many.post[k], weight=many.weight[k], delay=many.aligned_delay + delay)
+        for delay, k in by_delay
+    ]

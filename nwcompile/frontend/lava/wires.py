@@ -1,6 +1,7 @@
 """Synapses of a lava-dl `.net` layer as connections: dense, convolution, pooling, groups, and lists of synapses."""
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,8 @@ Shape = tuple[int, ...]
 
 def connection(entry: Entry, source: str, shape: Shape) -> tuple[Connection, Shape]:
     """The connection into a layer from `source` of `shape`, without delay, and the layer's own shape."""
-    declared, told = entry.shape(), {"exponent": _exponent(entry), "delay": 0}
+    declared = entry.shape()
+    told: dict[str, Any] = {"exponent": _exponent(entry), "delay": 0}
     if entry.kind == "input":
         weight = np.array([[[[entry.single("weight", INPUT_WEIGHT)]]]])
         told |= {"sign_mode": sign_mode(weight), "source_shape": (1, 1, prod(shape))}
@@ -30,7 +32,8 @@ def connection(entry: Entry, source: str, shape: Shape) -> tuple[Connection, Sha
         return _pool(entry, source, shape, weight, told), declared
     if weight.ndim != 4 and (weight.ndim != 5 or weight.shape[4] != 1):
         raise entry.fail(f"weight {weight.shape} must be [C_out, C_in/groups, rows, columns, 1]")
-    window = {name: entry.pair(name, default) for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))}
+    window: dict[str, Any] = {"stride": entry.pair("stride", 1), "padding": entry.pair("padding", 0)}
+    window["dilation"] = entry.pair("dilation", 1)
     groups = entry.single("groups", 1)
     return Conv2d(source, entry.name, weight.reshape(weight.shape[:4]), groups=groups, **window, **told), declared
 
@@ -38,7 +41,7 @@ def connection(entry: Entry, source: str, shape: Shape) -> tuple[Connection, Sha
 def recurrent(entry: Entry, n: int) -> Dense:
     """The connection of a `dense_rec` layer of `n` neurons onto itself: SLAYER feeds back the spikes of t-1."""
     weight = entry.whole("weight_rec")
-    told = {"exponent": _exponent(entry), "delay": 1, "sign_mode": sign_mode(weight)}
+    told: dict[str, Any] = {"exponent": _exponent(entry), "delay": 1, "sign_mode": sign_mode(weight)}
     return Dense(entry.name, entry.name, _matrix(entry, weight, n, n, "weight_rec"), **told)
 
 
@@ -64,7 +67,10 @@ def _average(entry: Entry, source: str, shape: Shape, declared: Shape) -> tuple[
     if n % groups or n > MOST_SYNAPSES:
         raise entry.fail(f"{n} neurons do not divide into {groups} groups, or are over {MOST_SYNAPSES:,}")
     post = np.repeat(np.arange(groups), n // groups)
-    return Sparse(source, entry.name, np.arange(n), post, np.ones(n, np.int64), 0, sign_mode="exc"), (groups,)
+    pooled = Sparse(
+        source, entry.name, pre=np.arange(n), post=post, weight=np.ones(n, np.int64), delay=0, sign_mode="exc"
+    )
+    return pooled, (groups,)
 
 
 def _pool(entry: Entry, source: str, shape: Shape, weight: np.ndarray, told: dict) -> Connection:
@@ -90,43 +96,47 @@ def _pool(entry: Entry, source: str, shape: Shape, weight: np.ndarray, told: dic
         raise entry.fail(f"it gives shape {out}, but declares {entry.shape()}")
     tall = (1, channels * rows, columns)
     weight = weight.reshape(1, 1, *kernel)
-    plain = Conv2d(source, entry.name, weight, None, stride, padding, dilation, source_shape=tall, **told)
+    plain = Conv2d(
+        source, entry.name, weight, stride=stride, padding=padding, dilation=dilation, source_shape=tall, **told
+    )
     if (rows, columns) == tuple(size):
         return plain
-    each = plain.replace(weight=np.repeat(weight, channels, 0), groups=channels, source_shape=None)
-    return listed(entry, each, shape, out)
+    by_channel = plain.replace(weight=np.repeat(weight, channels, 0), groups=channels, source_shape=None)
+    return listed(entry, by_channel, shape, out)
 
 
-def listed(entry: Entry, c: Dense | Conv2d, source: Shape, target: Shape) -> Sparse:
+def listed(entry: Entry, connection: Dense | Conv2d, source: Shape, target: Shape) -> Sparse:
     """A dense connection or convolution as a list of its synapses; taps beyond the source's map are left out."""
-    told = {"delay": c.delay, "exponent": c.exponent, "sign_mode": c.sign_mode}
-    n = c.weight.size * (1 if isinstance(c, Dense) else prod(target) // len(c.weight))
+    told: dict[str, Any] = {name: getattr(connection, name) for name in ("delay", "exponent", "sign_mode")}
+    n = connection.weight.size * (1 if isinstance(connection, Dense) else prod(target) // len(connection.weight))
     if n > MOST_SYNAPSES:
         raise entry.fail(
             f"its synapses must be listed one by one, {n:,} of at most {MOST_SYNAPSES:,}; make delays equal"
         )
-    if isinstance(c, Dense):
-        post, pre = np.indices(c.weight.shape, np.int32).reshape(2, -1)
-        return Sparse(c.source, c.target, pre, post, c.weight.reshape(-1), **told)
-    shape = c.source_shape or source
-    channel = np.arange(len(c.weight)) // (len(c.weight) // c.groups) * c.weight.shape[1]
-    channel = channel[:, None] + np.arange(c.weight.shape[1])
+    if isinstance(connection, Dense):
+        post, pre = np.indices(connection.weight.shape, np.int32).reshape(2, -1)
+        return Sparse(connection.source, connection.target, pre, post, connection.weight.reshape(-1), **told)
+    shape = connection.source_shape or source
+    channel = (
+        np.arange(len(connection.weight)) // (len(connection.weight) // connection.groups) * connection.weight.shape[1]
+    )
+    channel = channel[:, None] + np.arange(connection.weight.shape[1])
     parts = []
-    for a, b in np.ndindex(*c.weight.shape[2:]):
-        (oy, y), (ox, x) = (_taps(c, axis, tap, shape, target) for axis, tap in ((0, a), (1, b)))
+    for a, b in np.ndindex(*connection.weight.shape[2:]):
+        (oy, y), (ox, x) = (_taps(connection, axis, tap, shape, target) for axis, tap in ((0, a), (1, b)))
         place, pixel = oy[:, None] * target[-1] + ox, y[:, None] * shape[2] + x
-        n_pixels = prod(target) // len(c.weight)
+        n_pixels = prod(target) // len(connection.weight)
         pre = channel[:, :, None, None] * (shape[1] * shape[2]) + pixel
-        post = np.arange(len(c.weight))[:, None, None, None] * n_pixels + place
-        weight = c.weight[:, :, a, b, None, None]
+        post = np.arange(len(connection.weight))[:, None, None, None] * n_pixels + place
+        weight = connection.weight[:, :, a, b, None, None]
         parts.append([np.broadcast_to(array, pre.shape).reshape(-1) for array in (pre, post, weight)])
     pre, post, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Sparse(c.source, c.target, pre.astype(np.int32), post.astype(np.int32), weight, **told)
+    return Sparse(connection.source, connection.target, pre.astype(np.int32), post.astype(np.int32), weight, **told)
 
 
-def _taps(c: Conv2d, axis: int, tap: int, source: Shape, target: Shape) -> tuple[np.ndarray, np.ndarray]:
+def _taps(connection: Conv2d, axis: int, tap: int, source: Shape, target: Shape) -> tuple[np.ndarray, np.ndarray]:
     """Along one axis: the outputs that read kernel position `tap` inside the map, and what they read."""
     out = np.arange(target[1 + axis])
-    at = out * pair(c.stride)[axis] - pair(c.padding)[axis] + tap * pair(c.dilation)[axis]
+    at = out * pair(connection.stride)[axis] - pair(connection.padding)[axis] + tap * pair(connection.dilation)[axis]
     inside = (at >= 0) & (at < source[1 + axis])
     return out[inside], at[inside]

@@ -1,4 +1,4 @@
-"""What each framework means by a NIR neuron node: the discretisation, firing and reset that files leave unsaid.
+"""What each framework means by a NIR neuron node: the discretization, firing and reset that files leave unsaid.
 
 Sources: snnTorch 1.0.0, norse 1.1.0, SpikingJelly 2.0.0, sinabs 3.1.3 and rockpool 3.1.0 (their neuron modules and NIR
 exporters), lava-nc (LIF process), and the NIR paper (doi 10.1038/s41467-024-52259-9) for `nir`.
@@ -181,10 +181,10 @@ def _from_start(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[s
     remarks.append(f"v starts at {dialect.starts_at} {_span(start)}; threshold, reset and states are relative to it")
     if given.get("reset") == "zero":
         given = {**given, "reset": "value", "reset_value": 0.0}
-    moved = ("v_threshold", "v_reset", "v_leak")
-    values = {key: node.numbers(key, 0.0) - start for key in moved if key in node.values or key == "v_reset"}
-    moved = ("threshold", "reset_value", "v_leak", "v_min")
-    shifted = {k: v - start for k, v in given.items() if k in moved and v is not None}
+    in_file = ("v_threshold", "v_reset", "v_leak")
+    values = {key: node.numbers(key, 0.0) - start for key in in_file if key in node.values or key == "v_reset"}
+    in_spec = ("threshold", "reset_value", "v_leak", "v_min")
+    shifted = {k: v - start for k, v in given.items() if k in in_spec and v is not None}
     return NirNode(node.name, node.kind, {**node.values, **values}), {**given, **shifted}
 
 

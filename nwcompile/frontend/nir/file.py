@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class NirNode:
 
     name: str
     kind: str
-    values: dict[str, object]
+    values: dict[str, Any]
 
     def fail(self, text: str) -> ModelError:
         """An error that names this node and its type."""
@@ -173,12 +174,12 @@ def _splice(name: str, edges: list, inner: NirGraph) -> list:
     """Edges to and from the nested graph `name` joined to what its Input feeds and what feeds its Output."""
     ports = {}
     for kind, count in (("Input", sum(b == name for _, b in edges)), ("Output", sum(a == name for a, _ in edges))):
-        found = [node.name for node in inner.nodes.values() if node.kind == kind]
-        if count and len(found) != 1:
+        inner_ports = [node.name for node in inner.nodes.values() if node.kind == kind]
+        if count and len(inner_ports) != 1:
             raise ModelError(
-                f"NIR graph {name!r}: an edge ends at it, but it has {len(found)} {kind} nodes; 1 is needed"
+                f"NIR graph {name!r}: an edge ends at it, but it has {len(inner_ports)} {kind} nodes; 1 is needed"
             )
-        ports[kind] = found[0] if found else name
+        ports[kind] = inner_ports[0] if inner_ports else name
     edges = [(ports["Output"] if a == name else a, ports["Input"] if b == name else b) for a, b in edges]
     edges += inner.edges
     for port in _ends(inner):

@@ -6,6 +6,7 @@ the kernel, a matrix.
 """
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +15,13 @@ from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, S
 LARGEST_MATRIX = 1 << 26
 
 
-def keeps_shape(c: Connection, shape: tuple[int, ...]) -> bool:
-    """Whether a node gives the shape that `c` has by itself for a source that is `shape` in the file; else flat."""
-    if isinstance(c, Conv2d):
-        if len(shape) != 3 or tuple(c.source_shape or shape) != shape:
+def keeps_shape(connection: Connection, shape: tuple[int, ...]) -> bool:
+    """Whether a node gives the connection's own shape for a source that is `shape` in the file; else flat."""
+    if isinstance(connection, Conv2d):
+        if len(shape) != 3 or tuple(connection.source_shape or shape) != shape:
             return False
-        return _square(c) is not None or prod(shape) * prod(c.output_shape(shape)) > LARGEST_MATRIX
-    return isinstance(c, Scale) or len(shape) == {Conv1d: 2, Pool2d: 3}.get(type(c), -1)
+        return _square(connection) is not None or prod(shape) * prod(connection.output_shape(shape)) > LARGEST_MATRIX
+    return isinstance(connection, Scale) or len(shape) == {Conv1d: 2, Pool2d: 3}.get(type(connection), -1)
 
 
 def is_typed(c: Connection) -> bool:
@@ -29,59 +30,67 @@ def is_typed(c: Connection) -> bool:
 
 
 def nearest_operation(
-    c: Connection, shape: tuple[int, ...], source_shape: tuple[int, ...], target_shape: tuple[int, ...]
+    connection: Connection, shape: tuple[int, ...], source_shape: tuple[int, ...], target_shape: tuple[int, ...]
 ) -> tuple[dict | None, list[str]]:
-    """Type and parameters of the node for `c`, or None where an edge is enough, and the fields that it cannot hold.
+    """Type and parameters of a connection's node, None where an edge is enough, and the fields that it cannot hold.
 
     The source is `shape` in the file and `source_shape` in the network; the latter is flattened before a matrix.
     Raises ModelError where only a matrix would do that is too large.
     """
-    if isinstance(c, Scale):
-        return _scale(c, shape, source_shape)
-    if isinstance(c, Pool2d) and keeps_shape(c, shape):
-        stride = c.kernel if c.stride is None else c.stride
-        sizes = {"kernel_size": c.kernel, "stride": stride, "padding": c.padding}
-        kind = "SumPool2d" if c.kind == "sum" else "AvgPool2d"
+    if isinstance(connection, Scale):
+        return _scale(connection, shape, source_shape)
+    if isinstance(connection, Pool2d) and keeps_shape(connection, shape):
+        stride = connection.kernel if connection.stride is None else connection.stride
+        sizes = {"kernel_size": connection.kernel, "stride": stride, "padding": connection.padding}
+        kind = "SumPool2d" if connection.kind == "sum" else "AvgPool2d"
         return {"type": kind, **{key: np.array(pair(value)) for key, value in sizes.items()}}, []
-    if isinstance(c, Conv1d | Conv2d) and keeps_shape(c, shape):
-        return _convolution(c, shape, target_shape)
-    weight = np.asarray(c.weight) if isinstance(c, Dense) else _matrix(c, source_shape, target_shape)
-    bias = c.bias_per_neuron(target_shape)
+    if isinstance(connection, Conv1d | Conv2d) and keeps_shape(connection, shape):
+        return _convolution(connection, shape, target_shape)
+    weight = (
+        np.asarray(connection.weight)
+        if isinstance(connection, Dense)
+        else _matrix(connection, source_shape, target_shape)
+    )
+    bias = connection.bias_per_neuron(target_shape)
     if bias is None:
         return {"type": "Linear", "weight": weight}, []
     return {"type": "Affine", "weight": weight, "bias": np.ascontiguousarray(bias).reshape(-1)}, []
 
 
-def _scale(c: Scale, shape, source_shape) -> tuple[dict | None, list[str]]:
-    lost = ["shift"] if np.any(c.shift) else []
-    if np.ndim(c.scale) == 0 and np.ndim(c.shift) == 0 and c.scale == 1 and not lost:
+def _scale(connection: Scale, shape, source_shape) -> tuple[dict | None, list[str]]:
+    lost = ["shift"] if np.any(connection.shift) else []
+    if np.ndim(connection.scale) == 0 and np.ndim(connection.shift) == 0 and connection.scale == 1 and not lost:
         return None, []
-    return {"type": "Scale", "scale": np.array(c.per_neuron("scale", source_shape)).reshape(shape)}, lost
+    return {"type": "Scale", "scale": np.array(connection.per_neuron("scale", source_shape)).reshape(shape)}, lost
 
 
-def _convolution(c: Conv1d | Conv2d, shape, target_shape) -> tuple[dict, list[str]]:
-    output = c.output_shape(shape)
+def _convolution(connection: Conv1d | Conv2d, shape, target_shape) -> tuple[dict, list[str]]:
+    output = connection.output_shape(shape)
     lost = []
+    sizes: dict[str, Any]
+    input_shape: Any
     bias = np.zeros(output[0], np.float32)
-    if c.bias is not None:
-        full = np.ascontiguousarray(c.bias_per_neuron(target_shape)).reshape(output[0], -1)
+    if connection.bias is not None:
+        full = np.ascontiguousarray(connection.bias_per_neuron(target_shape)).reshape(output[0], -1)
         if (full == full[:, :1]).all():
             bias = np.ascontiguousarray(full[:, 0])
         else:
             lost = ["bias"]
-    if isinstance(c, Conv1d):
-        sizes = {key: np.int64(pair(getattr(c, key))[0]) for key in ("stride", "padding", "dilation")}
-        weight, groups, input_shape = _ungrouped(np.asarray(c.weight), c.groups), 1, np.int64(shape[1])
+    if isinstance(connection, Conv1d):
+        sizes = {key: np.int64(pair(getattr(connection, key))[0]) for key in ("stride", "padding", "dilation")}
+        groups = 1
+        weight = _ungrouped(np.asarray(connection.weight), connection.groups)
+        input_shape = np.int64(shape[1])
     else:
-        square, groups = _square(c), 1
+        square, groups = _square(connection), 1
         if square is None:
-            square, groups = (np.asarray(c.weight), pair(c.padding)), int(c.groups)
+            square, groups = (np.asarray(connection.weight), pair(connection.padding)), int(connection.groups)
         weight, padding = square
-        sizes = {"stride": pair(c.stride), "padding": padding, "dilation": pair(c.dilation)}
-        sizes = {key: np.array(value) for key, value in sizes.items()}
+        stride, dilation = pair(connection.stride), pair(connection.dilation)
+        sizes = {"stride": np.array(stride), "padding": np.array(padding), "dilation": np.array(dilation)}
         input_shape = np.array(shape[1:])
     parameters = {"input_shape": input_shape, "weight": weight, **sizes, "groups": np.int64(groups), "bias": bias}
-    return {"type": type(c).__name__, **parameters}, lost
+    return {"type": type(connection).__name__, **parameters}, lost
 
 
 def _ungrouped(weight: np.ndarray, groups: int) -> np.ndarray:
@@ -95,32 +104,34 @@ def _ungrouped(weight: np.ndarray, groups: int) -> np.ndarray:
     return full
 
 
-def _square(c: Conv2d) -> tuple[np.ndarray, tuple[int, int]] | None:
+def _square(connection: Conv2d) -> tuple[np.ndarray, tuple[int, int]] | None:
     """Weight and padding of an equal convolution without groups whose kernel is square, if there is one.
 
     Zeros are added on both sides alike, so that the padding can undo them; an odd number of them has no middle.
     """
-    weight = _ungrouped(np.asarray(c.weight), int(c.groups))
+    weight = _ungrouped(np.asarray(connection.weight), int(connection.groups))
     size = max(weight.shape[2:])
     missing = [size - n for n in weight.shape[2:]]
     if any(n % 2 for n in missing):
         return None
     margin = [n // 2 for n in missing]
-    padding = tuple(p + m * d for p, m, d in zip(pair(c.padding), margin, pair(c.dilation), strict=True))
+    padding = tuple(
+        p + m * d for p, m, d in zip(pair(connection.padding), margin, pair(connection.dilation), strict=True)
+    )
     if any(margin):
         weight = np.pad(weight, ((0, 0), (0, 0), *((m, m) for m in margin)))
     return weight, padding
 
 
-def _matrix(c: Connection, source_shape, target_shape) -> np.ndarray:
-    """float32[n_target, n_source] that does what `c` does without its bias."""
+def _matrix(connection: Connection, source_shape, target_shape) -> np.ndarray:
+    """float32[n_target, n_source] that does what `connection` does without its bias."""
     from nwcompile.passes.prepare.fold import linear_map, matrix
 
     n_source, n_target = prod(source_shape), prod(target_shape)
     if n_source * n_target > LARGEST_MATRIX:
-        raise c.fail(
-            f"NIR has no node for this {type(c).__name__}, and a matrix of {n_target} x {n_source} values is more than "
-            f"the {LARGEST_MATRIX} that are written; write a model without it"
+        raise connection.fail(
+            f"NIR has no node for this {type(connection).__name__}, and a matrix of {n_target} x {n_source} values is "
+            f"more than the {LARGEST_MATRIX} that are written; write a model without it"
         )
-    m = matrix(linear_map(c, source_shape, target_shape))
+    m = matrix(linear_map(connection, source_shape, target_shape))
     return np.asarray(m if isinstance(m, np.ndarray) else m.toarray(), np.float32)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +57,7 @@ def _network(nodes: Mapping, head: Mapping) -> Network:
         is_junction = KEY not in node.get("metadata", ())
         layers[name] = (None if is_junction else NeuronSpec(**noted(node["metadata"], node)), tuple(shape))
     connections = []
+    fields: dict[str, Any]
     for entry in head["connections"]:
         if isinstance(entry, str):
             fields = noted(nodes[entry]["metadata"], nodes[entry])
@@ -78,8 +80,12 @@ def _changed(tree: Mapping, network: Network, dt: float) -> str:
     return "" if edges == set(fresh.edges) else "the edges"
 
 
-def _same(a: Mapping | None, b) -> bool:
-    if a is None or not isinstance(b, Mapping) or a.keys() - {"metadata"} != b.keys() - {"metadata"}:
+def _same(values: Mapping | None, others) -> bool:
+    if (
+        values is None
+        or not isinstance(others, Mapping)
+        or values.keys() - {"metadata"} != others.keys() - {"metadata"}
+    ):
         return False
-    pairs = [(np.asarray(a[key]), np.asarray(b[key])) for key in a if key != "metadata"]
-    return all(x.dtype.kind in COMPARED and np.array_equal(x, y) for y, x in pairs)
+    pairs = [(np.asarray(values[key]), np.asarray(others[key])) for key in values if key != "metadata"]
+    return all(other.dtype.kind in COMPARED and np.array_equal(other, value) for value, other in pairs)

@@ -7,6 +7,7 @@ a parameter of the node is not written twice, the note then names the parameter.
 import json
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +30,9 @@ def note(fields: Iterable[tuple[str, object]], parameters: Mapping[str, object])
     return {KEY: json.dumps(text), **arrays}
 
 
-def noted(metadata: Mapping, parameters: Mapping[str, object]) -> dict[str, object]:
+def noted(metadata: Mapping, parameters: Mapping[str, object]) -> dict[str, Any]:
     """The fields in the metadata of a node with these `parameters`. Raises ValueError, KeyError, TypeError."""
-    fields = {}
+    fields: dict[str, Any] = {}
     for name, value in json.loads(str(metadata[KEY])).items():
         if isinstance(value, dict) and "array" in value:
             fields[name] = _numbers(metadata[f"{KEY}_{name}"])
@@ -42,8 +43,10 @@ def noted(metadata: Mapping, parameters: Mapping[str, object]) -> dict[str, obje
     return fields
 
 
-def _same(a: np.ndarray, b) -> bool:
-    return isinstance(b, np.ndarray) and (a.dtype.str, a.shape) == (b.dtype.str, b.shape) and a.tobytes() == b.tobytes()
+def _same(array: np.ndarray, other) -> bool:
+    if not isinstance(other, np.ndarray) or (array.dtype.str, array.shape) != (other.dtype.str, other.shape):
+        return False
+    return array.tobytes() == other.tobytes()
 
 
 def written(value):

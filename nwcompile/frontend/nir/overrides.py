@@ -39,8 +39,8 @@ def overrides(neuron: Mapping, kinds: Mapping[str, str], dialect: str | None) ->
             _check_field(key, value)
         if "norm_input" in values and dialect != "sinabs":
             raise ModelError(f"neuron field norm_input belongs to dialect 'sinabs', not {dialect!r}; leave it out")
-    own = {name: {**(common if kind in SPIKING else {}), **neuron.get(name, {})} for name, kind in kinds.items()}
-    return {name: {key: plain(value) for key, value in fields.items()} for name, fields in own.items()}
+    settings = {name: {**(common if kind in SPIKING else {}), **neuron.get(name, {})} for name, kind in kinds.items()}
+    return {name: {key: plain(value) for key, value in fields.items()} for name, fields in settings.items()}
 
 
 def _check_field(key, value) -> None:

@@ -1,6 +1,7 @@
 """NIR's stateless nodes (weights, pooling, reshaping, delay) as connections of a Network."""
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def output_shape(node: NirNode, source: str, shape: tuple[int, ...]) -> tuple[in
         first, last = (max(0, d + len(shape) if d < 0 else d) for d in (first, last))
         if first >= len(shape) or last < first:
             return shape
-        return (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
+        return shape[:first] + (prod(shape[first : last + 1]),) + shape[last + 1 :]
     if node.kind in ("Scale", "Delay"):
         return shape
     return tuple(operation(node, source, node.name, shape, None)[0].output_shape(shape))
@@ -38,16 +39,26 @@ def operation(node: NirNode, source: str, target: str, shape: tuple[int, ...], d
         case "Linear" | "Affine":
             return [Dense(source, target, weight, bias, delay=0)]
         case "Conv1d":
-            stride = _whole(node, "stride", 1)[0]
-            weight, (padding,), (dilation,) = _padded(node, weight, (stride,), _whole(node, "dilation", 1)[:1])
-            return [Conv1d(source, target, weight, bias, stride, padding, dilation, _groups(node), delay=0)]
+            step = _whole(node, "stride", 1)[0]
+            weight, (padding,), (dilation,) = _padded(node, weight, (step,), _whole(node, "dilation", 1)[:1])
+            row: dict[str, Any] = {"stride": step, "padding": padding, "dilation": dilation, "groups": _groups(node)}
+            return [Conv1d(source, target, weight, bias, **row, delay=0)]
         case "Conv2d":
             stride = _pair(node, "stride", 1)
-            weight, padding, dilation = _padded(node, weight, stride, _pair(node, "dilation", 1))
-            return [Conv2d(source, target, weight, bias, stride, padding, dilation, _groups(node), delay=0)]
+            weight, paddings, dilations = _padded(node, weight, stride, _pair(node, "dilation", 1))
+            window: dict[str, Any] = {"stride": stride, "padding": paddings, "dilation": dilations}
+            return [Conv2d(source, target, weight, bias, **window, groups=_groups(node), delay=0)]
         case "SumPool2d" | "AvgPool2d":
-            kernel, stride, padding = _pair(node, "kernel_size", 1), _pair(node, "stride", 1), _pair(node, "padding", 0)
-            return [Pool2d(source, target, kernel, stride, padding, node.kind[:3].lower(), delay=0)]
+            pool = Pool2d(
+                source,
+                target,
+                kernel=_pair(node, "kernel_size", 1),
+                stride=_pair(node, "stride", 1),
+                padding=_pair(node, "padding", 0),
+                kind=node.kind[:3].lower(),
+                delay=0,
+            )
+            return [pool]
         case "Scale":
             scale = node.numbers("scale").astype(np.float32)
             return [Scale(source, target, _reshaped(node, "scale", scale, shape), delay=0)]
@@ -93,8 +104,8 @@ def _whole(node: NirNode, key: str, least: int) -> list[int]:
     """Parameter `key` as a list of whole numbers."""
     value = node.values[key]
     if isinstance(value, str) or (value != np.trunc(value)).any() or value.min() < least or value.max() > LARGEST:
-        found = repr(value) if isinstance(value, str) else value.tolist()
-        raise node.fail(f"{key} is {found}; it must be whole numbers from {least} to {LARGEST}")
+        stated = repr(value) if isinstance(value, str) else value.tolist()
+        raise node.fail(f"{key} is {stated}; it must be whole numbers from {least} to {LARGEST}")
     return [int(v) for v in value.reshape(-1)]
 
 

@@ -60,12 +60,12 @@ def file_shapes(network: Network) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _gives(c: Connection, network: Network, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Shape that the node for `c` gives in the file."""
-    shape = shapes[c.source]
-    if not keeps_shape(c, shape):
-        return (network.node(c.target).n_neurons,)
-    return shape if isinstance(c, Scale) else tuple(c.output_shape(shape))
+def _gives(connection: Connection, network: Network, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Shape that the node for `connection` gives in the file."""
+    shape = shapes[connection.source]
+    if not keeps_shape(connection, shape):
+        return (network.node(connection.target).n_neurons,)
+    return shape if isinstance(connection, Scale) else tuple(connection.output_shape(shape))
 
 
 @dataclass(eq=False)
@@ -113,47 +113,50 @@ class _Builder:
         values = nearest_node(node.neuron, node.shape, self.dt)
         lost = lost_fields(node.neuron, node.shape, values, self.dt)
         self.lose([f"{key}={_short(value)}" for key, value in lost.items()], repr(name))
-        values = {key: v if isinstance(v, str) else v.reshape(shape) for key, v in values.items()}
+        values = {key: v if isinstance(v, str) else np.asarray(v).reshape(shape) for key, v in values.items()}
         return {**values, "metadata": note(node.neuron.canonical(), values)}
 
     def lose(self, what: list[str], where: str) -> None:
         if what:
             self.lost.setdefault(", ".join(what), []).append(where)
 
-    def connect(self, c: Connection) -> str | dict:
+    def connect(self, connection: Connection) -> str | dict:
         """Add the nodes and edges of a connection; returns the name of the node with its note, or the note itself."""
-        network, shape, target_shape = self.network, self.shapes[c.source], self.shapes[c.target]
-        source, target = network.node(c.source), network.node(c.target)
-        operation, lost = nearest_operation(c, shape, source.shape, target.shape)
-        self.lose([f"{name}={_short(getattr(c, name))}" for name in lost], f"{c.source!r} -> {c.target!r}")
-        gives = _gives(c, network, self.shapes)
-        name = f"{self.names[c.source]}_to_{self.names[c.target]}"
+        network, shape, target_shape = self.network, self.shapes[connection.source], self.shapes[connection.target]
+        source, target = network.node(connection.source), network.node(connection.target)
+        operation, lost = nearest_operation(connection, shape, source.shape, target.shape)
+        self.lose(
+            [f"{name}={_short(getattr(connection, name))}" for name in lost],
+            f"{connection.source!r} -> {connection.target!r}",
+        )
+        gives = _gives(connection, network, self.shapes)
+        name = f"{self.names[connection.source]}_to_{self.names[connection.target]}"
         chain: list[tuple[str, dict]] = []
-        if c.aligned_delay > 1 or (c.aligned_delay and not self.is_implied(c)):
-            delay = np.broadcast_to(c.aligned_delay * self.dt, shape)
+        if connection.aligned_delay > 1 or (connection.aligned_delay and not self.is_implied(connection)):
+            delay = np.broadcast_to(connection.aligned_delay * self.dt, shape)
             chain.append((f"{name}_delay", {"type": "Delay", "delay": delay}))
         if operation is not None and operation["type"] in ("Linear", "Affine") and len(shape) > 1:
             chain.append((f"{name}_flat", _flatten(shape)))
-        if operation is None and not chain and gives == target_shape and self.has_edge(c):
+        if operation is None and not chain and gives == target_shape and self.has_edge(connection):
             operation = {"type": "Scale", "scale": np.broadcast_to(np.float32(1), shape)}
         if operation is not None:
-            self.is_typed = self.is_typed and (is_typed(c) or not keeps_shape(c, shape))
-            chain.append((name, {**operation, "metadata": note(_facts(c), operation)}))
+            self.is_typed = self.is_typed and (is_typed(connection) or not keeps_shape(connection, shape))
+            chain.append((name, {**operation, "metadata": note(_facts(connection), operation)}))
         if gives != target_shape:
             chain.append((f"{name}_flat", _flatten(gives)))
         added = {self.add(*item): item[1] for item in chain}
-        places = [self.names[c.source], *added, self.names[c.target]]
+        places = [self.names[connection.source], *added, self.names[connection.target]]
         self.edges += zip(places[:-1], places[1:], strict=True)
         if operation is None:
-            return {key: written(value) for key, value in _facts(c)}
+            return {key: written(value) for key, value in _facts(connection)}
         return next(place for place, node in added.items() if "metadata" in node)
 
-    def is_implied(self, c: Connection) -> bool:
+    def is_implied(self, connection: Connection) -> bool:
         """Whether a delay of one step goes without saying, because the connection closes a recurrence."""
-        return c.source == c.target or c.source in self.below[c.target]
+        return connection.source == connection.target or connection.source in self.below[connection.target]
 
-    def has_edge(self, c: Connection) -> bool:
-        return (self.names[c.source], self.names[c.target]) in self.edges
+    def has_edge(self, connection: Connection) -> bool:
+        return (self.names[connection.source], self.names[connection.target]) in self.edges
 
     def add_ends(self) -> None:
         """An Output after each last layer and each node that leads nowhere, an Input before what none reaches."""

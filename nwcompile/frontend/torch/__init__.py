@@ -1,4 +1,19 @@
-"""Trained torch modules of every framework -> Network."""
+"""Trained torch modules of every framework -> Network.
+
+stage                                                function                 file
+the example input, and how the module takes it       example_of, Stepwise     inputs.py
+run the module and write down what it does           ModuleRecorder           record.py
+follow tensors through torch's functions             Tracker                  track.py, moves.py, linear.py,
+                                                                              functional.py
+what a tensor stands for                             Source, Applied, ...     symbols.py
+linear maps of modules as connections                operation                operations.py
+neuron modules of the frameworks                     kind_of                  kind.py, kinds/
+what cannot be compiled, said so                     verify                   check.py
+connections and layers of what was recorded          Builder                  build.py
+the network's spikes against the module's            compare_spikes           compare.py
+networks with ReLUs -> spiking networks              convert                  convert.py, activations.py
+quantization-aware training of a module              quantize_aware           quantize_aware.py
+"""
 
 from contextlib import contextmanager
 from copy import copy
@@ -13,7 +28,7 @@ from nwcompile.frontend.torch.compare import compare_spikes
 from nwcompile.frontend.torch.inputs import LAYOUTS, example_of, layout_of, unwrapped
 from nwcompile.frontend.torch.kinds import clear, fit, is_foreign_neuron, kind_of, stated
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
-from nwcompile.frontend.torch.record import Recorder, layer_name
+from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
@@ -53,18 +68,20 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     if relu is not None and not isinstance(relu, NeuronSpec):
         raise ModelError(f"relu={relu!r} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
     verify_finite(module)
-    found: list[tuple[Network, Recording]] = []
+    imports: list[tuple[Network, Recording]] = []
     refused: list[ModelError] = []
-    failed: list[RunFailed] = []
+    failed: list[RunError] = []
     for lead in _leads(module, layout):
         try:
-            found.append(_import(module, x, lead, relu))
+            imports.append(_import(module, x, lead, relu))
         except ModelError as e:
             refused.append(e)
-        except RunFailed as e:
+        except RunError as e:
             failed.append(e)
-    if found:  # a module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back
-        network, recording = max(found, key=lambda pair: _n_late(pair[0]))
+    if (
+        imports
+    ):  # a module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back
+        network, recording = max(imports, key=lambda pair: _n_late(pair[0]))
         if relu is None:
             compare_spikes(network, _repeated(x, recording.n_steps) if layout == "B" else x, recording.spikes)
         return network
@@ -90,21 +107,21 @@ def _import(module: torch.nn.Module, x: torch.Tensor, lead: str, relu: NeuronSpe
         for part in module.modules():
             fit(part, len(x))
         if lead == "once":
-            first = Recorder(module, x, "B", input_name, relu, True)
+            first = ModuleRecorder(module, x, "B", input_name, relu, True)
             calls = _recorded(first).calls.values()
             x = _repeated(x, max([first.most_steps, *map(len, calls)]))
             _clear(module)
-        recorder = Recorder(module, x, "B" if lead == "once" else lead, input_name, relu, lead == "once")
+        recorder = ModuleRecorder(module, x, "B" if lead == "once" else lead, input_name, relu, lead == "once")
         recording = _recorded(recorder)
         verify(recording, type(module).__name__)
         return _build(recording, paths), recording
 
 
-def _recorded(recorder: Recorder) -> Recording:
+def _recorded(recorder: ModuleRecorder) -> Recording:
     try:
         return recorder.record()
     except Exception as e:
-        raise RunFailed(e, recorder.refused) from e
+        raise RunError(e, recorder.refused) from e
 
 
 def _repeated(x: torch.Tensor, n_steps: int) -> torch.Tensor:
@@ -112,7 +129,7 @@ def _repeated(x: torch.Tensor, n_steps: int) -> torch.Tensor:
     return x.expand(x.shape[0], n_steps, *x.shape[2:])
 
 
-class RunFailed(Exception):
+class RunError(Exception):
     """The module raised `cause` on the example; `refused`: what could not be followed before that."""
 
     def __init__(self, cause: Exception, refused: list[str]):
@@ -149,9 +166,8 @@ def _n_late(network: Network) -> int:
 @contextmanager
 def _restored(module: torch.nn.Module):
     """Eval mode and cleared state inside; modes and attributes as they were, and cleared state, afterwards."""
-    own = vars(torch.nn.Module()).keys() - {"training", "_buffers"}
-    before = [(m, {k: (v, copy(v) if isinstance(v, list | dict) else v) for k, v in vars(m).items() if k not in own})
-              for m in module.modules()]  # fmt: skip
+    of_every_module = vars(torch.nn.Module()).keys() - {"training", "_buffers"}
+    before = [(m, _attributes(m, of_every_module)) for m in module.modules()]
     module.eval()
     _clear(module)
     for m in module.modules():
@@ -160,7 +176,7 @@ def _restored(module: torch.nn.Module):
         yield
     finally:
         for m, attributes in before:
-            for name in vars(m).keys() - own - attributes.keys():
+            for name in vars(m).keys() - of_every_module - attributes.keys():
                 del m.__dict__[name]
             for name, (value, content) in attributes.items():
                 if isinstance(value, list):
@@ -170,6 +186,12 @@ def _restored(module: torch.nn.Module):
                     value.update(content)
                 m.__dict__[name] = value
         prepare_net(module)
+
+
+def _attributes(module: torch.nn.Module, without: set[str]) -> dict[str, tuple]:
+    """The attributes of a module but those of these names, with copies of what lists and dicts hold."""
+    kept = {name: value for name, value in vars(module).items() if name not in without}
+    return {name: (value, copy(value) if isinstance(value, list | dict) else value) for name, value in kept.items()}
 
 
 def _clear(module: torch.nn.Module) -> None:

@@ -61,13 +61,13 @@ def traced(ann: torch.nn.Module) -> Traced:
         raise ModelError(
             f"{kind} cannot be traced ({text}); give convert a module whose forward does the same for every input"
         ) from e
-    found = torch.fx.GraphModule(root, graph, kind)
-    found.graph.eliminate_dead_code(lambda node: node.is_impure() or _name(node).endswith("_"))
-    _verify(found, kind)
-    relus = _set_apart(found)
+    traced = torch.fx.GraphModule(root, graph, kind)
+    traced.graph.eliminate_dead_code(lambda node: node.is_impure() or _name(node).endswith("_"))
+    _verify(traced, kind)
+    relus = _set_apart(traced)
     if not relus:
         raise ModelError(f"{kind} has no ReLU, and spiking neurons stand for nothing else; {CONVERTS}")
-    return Traced(root, found, relus)
+    return Traced(root, traced, relus)
 
 
 def _set_apart(module: torch.fx.GraphModule) -> tuple[str, ...]:
@@ -164,14 +164,14 @@ def activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarray]:
 
     NaN is kept. Raises ModelError where the samples do not go through the network.
     """
-    found: dict[str, list[np.ndarray]] = {path: [] for path in net.relus}
+    inputs_of: dict[str, list[np.ndarray]] = {path: [] for path in net.relus}
 
     def hook(path):
         def take(_module, _args, result: torch.Tensor) -> None:
             flat = result.reshape(-1)
             every = max(1, -(-flat.numel() * -(-len(samples) // BATCH) // MOST_ENTRIES))
             values = flat[::every].float().cpu().numpy()
-            found[path].append(values[~(values <= 0)])  # NaN stays
+            inputs_of[path].append(values[~(values <= 0)])  # NaN stays
 
         return take
 
@@ -190,13 +190,13 @@ def activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarray]:
     finally:
         for handle in handles:
             handle.remove()
-    return {path: np.concatenate(parts) for path, parts in found.items()}
+    return {path: np.concatenate(parts) for path, parts in inputs_of.items()}
 
 
 @torch.no_grad()
 def verify_same(net: Traced, samples: torch.Tensor) -> None:
     """Raise ModelError unless the network gives one tensor, and the traced one the same, on `samples` [B, *shape]."""
-    wanted, found = net.copy(samples.clone()), net.module(samples.clone())
+    wanted, given = net.copy(samples.clone()), net.module(samples.clone())
     if not isinstance(wanted, torch.Tensor):
         raise ModelError(f"the network gives a {type(wanted).__name__}, not one tensor; convert takes one output")
     if wanted.ndim < 2 or len(wanted) != len(samples):
@@ -205,7 +205,7 @@ def verify_same(net: Traced, samples: torch.Tensor) -> None:
             "drops or merges axes behind its last layer"
         )
     largest = float(wanted.nan_to_num(0, 0, 0).abs().max())
-    if not torch.allclose(wanted, found, 1e-4, 1e-5 * largest, equal_nan=True):
+    if not torch.allclose(wanted, given, 1e-4, 1e-5 * largest, equal_nan=True):
         raise ModelError(
             "the network gives other numbers than its functions one by one, as where tensors are changed in place; "
             "write them without inplace"

@@ -14,7 +14,7 @@ from nwcompile.frontend.torch.symbols import (
     Recording,
     Source,
     Stacked,
-    Sum,
+    Summed,
     Symbol,
     Unsupported,
 )
@@ -65,7 +65,7 @@ class Builder:
 
     def _feed(self, symbol: Symbol, target: str, shape: tuple[int, ...], shift: int, layer: str) -> None:
         """Connect `symbol`, `shift` steps late, into node `target` of `shape`; `layer` is named in errors."""
-        if isinstance(symbol, Sum):
+        if isinstance(symbol, Summed):
             for term in symbol.terms:
                 self._feed(term, target, shape, shift, layer)
         elif isinstance(symbol, Stacked):
@@ -76,8 +76,9 @@ class Builder:
             for k, source in enumerate(symbol.sources):
                 name, delay = self._node(source, shift - symbol.shift, layer)
                 post = np.flatnonzero(symbol.which == k)
+                pre = symbol.index[post]
                 weight = np.ones(len(post), np.float32)
-                self.connections.append(Sparse(name, target, symbol.index[post], post, weight, delay))
+                self.connections.append(Sparse(name, target, pre=pre, post=post, weight=weight, delay=delay))
         elif isinstance(symbol, Applied) and (symbol.operation.reshapes or symbol.shape == shape):
             self.reached.add(symbol)
             self.connections.append(self._connection(symbol, target, shift, layer))
@@ -123,7 +124,7 @@ class Builder:
     def _name(self, symbol: Symbol) -> str:
         if isinstance(symbol, Applied | Pooled):
             stem = symbol.operation.path or symbol.operation.kind.lower()
-        elif isinstance(symbol, Sum):
+        elif isinstance(symbol, Summed):
             stem = "sum"
         else:
             stem = "cat" if isinstance(symbol, Picked) and len(symbol.sources) > 1 else "view"

@@ -15,7 +15,7 @@ from nwcompile.frontend.torch.symbols import (
     Recording,
     Source,
     Stacked,
-    Sum,
+    Summed,
     Symbol,
     Unsupported,
     WrongLayout,
@@ -102,7 +102,7 @@ def _verify_steps(path: str, fed: list[Symbol]) -> None:
 
 
 def _terms(symbol: Symbol, now: int, shift: int = 0, chain: tuple = (), has_bias: bool = False) -> Iterator[Term]:
-    if isinstance(symbol, Sum):
+    if isinstance(symbol, Summed):
         for term in symbol.terms:
             yield from _terms(term, now, shift, chain, has_bias)
     elif isinstance(symbol, Stacked):
@@ -138,7 +138,7 @@ def _stacks(symbol: Symbol) -> Iterator[Stacked]:
 
 def _inner(symbol: Symbol) -> tuple[Symbol, ...]:
     """The symbols that this one is made of."""
-    if isinstance(symbol, Sum):
+    if isinstance(symbol, Summed):
         return symbol.terms
     if isinstance(symbol, Picked):
         return symbol.sources

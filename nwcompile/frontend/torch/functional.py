@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from nwcompile.frontend.torch.operations import Unfollowable, made
+from nwcompile.frontend.torch.operations import UnfollowableError, made
 from nwcompile.frontend.torch.symbols import Operation
 
 
@@ -33,14 +33,16 @@ def _pool(given: dict) -> dict:
 
 def _batch_norm(given: dict) -> dict:
     if given["training"]:
-        raise Unfollowable("which takes the statistics of the batch (training=True); import the module in eval mode")
+        raise UnfollowableError(
+            "which takes the statistics of the batch (training=True); import the module in eval mode"
+        )
     return {"affine": given["weight"] is not None}
 
 
 def _product(given: dict) -> dict:
     weight = given["weight"]
     if not isinstance(weight, torch.Tensor) or weight.ndim != 2:
-        raise Unfollowable("of which the second factor is not a weight [n_in, n_out]")
+        raise UnfollowableError("of which the second factor is not a weight [n_in, n_out]")
     return {"weight": weight.T, "bias": None}
 
 

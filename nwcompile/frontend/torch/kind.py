@@ -12,7 +12,7 @@ from nwcompile.ir.neuron import NeuronSpec
 
 
 @dataclass(frozen=True, eq=False)
-class Neurons:
+class ReadNeurons:
     """What the neurons of one module compute: how they update, and their connections to themselves."""
 
     spec: NeuronSpec
@@ -34,7 +34,7 @@ class Kind:
 
     package: str
     name: str
-    read: Callable[[torch.nn.Module, str, tuple[int, ...]], Neurons]
+    read: Callable[[torch.nn.Module, str, tuple[int, ...]], ReadNeurons]
     leads: Callable[[torch.nn.Module], tuple[str, ...]]
     keeps_state: bool = True
     clear: Callable[[torch.nn.Module], object] = lambda module: None
@@ -75,10 +75,10 @@ def is_strict(module: torch.nn.Module, layer: str, name: str, fire: Callable[[to
     tiny = torch.finfo(torch.float32).tiny
     x = torch.tensor([-2.0, -1e-3, -tiny, 0.0, tiny, 1e-3, 2.0])
     with torch.no_grad():
-        found = [float(v) for v in fire(x)]
-    if found not in ([0.0] * 4 + [1.0] * 3, [0.0] * 3 + [1.0] * 4):
-        stated = ", ".join(f"{v:g}" for v in found)
+        fired = [float(v) for v in fire(x)]
+    if fired not in ([0.0] * 4 + [1.0] * 3, [0.0] * 3 + [1.0] * 4):
+        stated = ", ".join(f"{v:g}" for v in fired)
         raise refused(
             module, layer, f"{name} gives {stated} for inputs from -2 to 2; it must step from 0 to 1 at 0, in eval mode"
         )
-    return found[3] == 0.0
+    return fired[3] == 0.0

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from nwcompile.frontend.torch.moves import Tracked
 from nwcompile.frontend.torch.operations import affine
-from nwcompile.frontend.torch.symbols import Applied, Constant, Pooled, Sum, Symbol
+from nwcompile.frontend.torch.symbols import Applied, Constant, Pooled, Summed, Symbol
 from nwcompile.ir.connection import Scale
 
 SIGNS = {"add": (1, 1), "radd": (1, 1), "iadd": (1, 1), "sub": (1, -1), "isub": (1, -1), "subtract": (1, -1),
@@ -27,6 +28,8 @@ def linear(name: str, args, kwargs, known: Callable[[torch.Tensor], Tracked], pa
     name = name.strip("_")
     if len(args) != 2 or set(kwargs) - {"alpha"}:
         return None
+    a: Any
+    b: Any
     a, b = (x.item() if isinstance(x, torch.Tensor) and x.ndim == 0 else x for x in args)
     tensors = [x for x in (a, b) if isinstance(x, torch.Tensor)]
     if len(tensors) == 2:
@@ -56,7 +59,7 @@ def product(
     if args[0].shape != args[1].shape or a.lead != b.lead or not all(_is_binary(x.symbol, is_spikes) for x in (a, b)):
         return None
     shape = a.symbol.shape
-    return Tracked(Pooled(affine(path, "and", 1, -1), Sum((a.symbol, b.symbol), shape), shape), a.lead)
+    return Tracked(Pooled(affine(path, "and", 1, -1), Summed((a.symbol, b.symbol), shape), shape), a.lead)
 
 
 def _is_binary(symbol: Symbol, is_spikes: Callable[[Symbol], bool]) -> bool:
@@ -82,12 +85,12 @@ def _per_entry(value, tensor: torch.Tensor, symbol: Symbol):
 def _of_number(name: str, number, tensor_first: bool, alpha: float) -> tuple:
     """(scale, shift) of the function with a number, or an array of them, on its other side."""
     if name in PRODUCTS:
-        return number, 0
+        return number, 0.0
     if name in QUOTIENTS:
         return (1 / number if tensor_first and np.all(number) else None), 0
     first, second = SIGNS[name]
-    second *= alpha
-    return (first, second * number) if tensor_first else (second, first * number)
+    of_second = second * alpha
+    return (first, of_second * number) if tensor_first else (of_second, first * number)
 
 
 def _combined(name: str, a, b, alpha: float, known, path: str) -> Tracked | None:
@@ -99,8 +102,8 @@ def _combined(name: str, a, b, alpha: float, known, path: str) -> Tracked | None
     if len(leads) != 1:
         return None
     shape = next(term.symbol.shape for term in terms if not isinstance(term.symbol, Constant))
-    scaled = [_affine(term.symbol, k, 0, path) for term, k in zip(terms, (first, second * alpha), strict=True)]
-    return Tracked(Sum(tuple(scaled), shape), leads.pop())
+    one, other = (_affine(term.symbol, k, 0, path) for term, k in zip(terms, (first, second * alpha), strict=True))
+    return Tracked(Summed((one, other), shape), leads.pop())
 
 
 def _affine(symbol: Symbol, scale, shift, path: str) -> Symbol:

@@ -148,6 +148,7 @@ class _Origins:
                 picks[:, here] = np.array(inner)[symbol.which[index[here]]], symbol.index[index[here]]
             else:
                 picks[0, here], picks[1, here] = sources.setdefault(symbol, len(sources)), index[here]
-        picked = Picked(tuple(sources), *picks, tuple(shape), shift)
+        from_source, entry = picks
+        picked = Picked(tuple(sources), from_source, entry, tuple(shape), shift)
         only = picked.sources[0]
         return only if picked.is_view and shift == 0 and only.shape == picked.shape else picked

@@ -1,6 +1,8 @@
 """torch modules as operations between layers, and the sentence that says which ones there are."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,28 +23,30 @@ SUPPORTED = (
 )
 
 
-class Unfollowable(Exception):
+class UnfollowableError(Exception):
     """Why a module's call cannot be an operation; completes "is fed by '<path>' (<type>), ..."."""
 
 
 def operation(module: torch.nn.Module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
     """The operation that `module` is on a tensor of `shape` per step.
 
-    `one_step`: every other axis of the tensor is one batch axis. Raises Unfollowable for what cannot be expressed.
+    `one_step`: every other axis of the tensor is one batch axis. Raises UnfollowableError for what cannot be expressed.
     """
     for kind in MAKERS:
         if isinstance(module, kind) and type(module).forward is kind.forward:
             return made(kind, module, path, shape, one_step)
-    raise Unfollowable("which is not supported")
+    raise UnfollowableError("which is not supported")
 
 
 def made(kind: type, module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
     """The operation of a module of class `kind`, or of anything with the attributes of one."""
     if len(shape) not in AXES[kind]:
         wanted = " or ".join(WANTED[n] for n in AXES[kind])
-        raise Unfollowable(f"which is given {shape} in a step, not {wanted}")
+        raise UnfollowableError(f"which is given {shape} in a step, not {wanted}")
     if kind not in EVERY_STEP and not one_step:
-        raise Unfollowable("which is given all steps in one tensor; merge B and T before it, or call it step by step")
+        raise UnfollowableError(
+            "which is given all steps in one tensor; merge B and T before it, or call it step by step"
+        )
     return MAKERS[kind](module, path, shape)
 
 
@@ -74,7 +78,14 @@ def array(tensor: torch.Tensor | None) -> np.ndarray | None:
 
 
 def _operation(module, path, connect, reshapes, has_weight, has_bias) -> Operation:
-    return Operation(path, type(module).__name__, connect, reshapes, has_weight, has_bias)
+    return Operation(
+        path=path,
+        kind=type(module).__name__,
+        connect=connect,
+        reshapes=reshapes,
+        has_weight=has_weight,
+        has_bias=has_bias,
+    )
 
 
 def _dense(module, path, _shape) -> Operation:
@@ -89,14 +100,14 @@ def _dense(module, path, _shape) -> Operation:
 
 def _convolution(module, path, _shape) -> Operation:
     if module.padding_mode != "zeros":
-        raise Unfollowable(f"whose padding_mode {module.padding_mode!r} is not supported, only 'zeros'")
+        raise UnfollowableError(f"whose padding_mode {module.padding_mode!r} is not supported, only 'zeros'")
     padding = module.padding
     if padding == "valid":
         padding = (0,) * len(module.kernel_size)
     elif padding == "same":
         total = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]
         if any(n % 2 for n in total):
-            raise Unfollowable("whose padding='same' is uneven for this kernel, which is not supported")
+            raise UnfollowableError("whose padding='same' is uneven for this kernel, which is not supported")
         padding = tuple(n // 2 for n in total)
     weight, bias = array(module.weight), array(module.bias)
     geometry = {"stride": module.stride, "padding": padding, "dilation": module.dilation}
@@ -114,9 +125,9 @@ def _convolution(module, path, _shape) -> Operation:
 
 def _average(module, path, _shape) -> Operation:
     if module.ceil_mode or module.divisor_override is not None:
-        raise Unfollowable("whose ceil_mode or divisor_override is not supported")
+        raise UnfollowableError("whose ceil_mode or divisor_override is not supported")
     if not module.count_include_pad and any(pair(module.padding)):
-        raise Unfollowable("whose count_include_pad=False is not supported with padding")
+        raise UnfollowableError("whose count_include_pad=False is not supported with padding")
     return _pool(module, path, "avg")
 
 
@@ -139,7 +150,7 @@ def _windowed(module, path, n_channels: int, windows: np.ndarray, weights: np.nd
     pre, post = ((channel * size + at).ravel() for size, at in zip(windows.shape[::-1], (pre, post), strict=True))
 
     def connect(source, target, delay, _source_shape):
-        return Sparse(source, target, pre, post, weight, delay)
+        return Sparse(source, target, pre=pre, post=post, weight=weight, delay=delay)
 
     return _operation(module, path, connect, False, False, False)
 
@@ -156,19 +167,19 @@ def _both(value) -> tuple:
 
 def _maximum(module, path, _shape) -> Operation:
     if module.ceil_mode or module.return_indices or pair(module.dilation) != (1, 1):
-        raise Unfollowable("whose ceil_mode, return_indices or dilation is not supported")
+        raise UnfollowableError("whose ceil_mode, return_indices or dilation is not supported")
     return _pool(module, path, "sum")
 
 
 def _average_1d(module, path, shape) -> Operation:
     if module.ceil_mode or (not module.count_include_pad and _single(module.padding)):
-        raise Unfollowable("whose ceil_mode, or count_include_pad=False with padding, is not supported")
+        raise UnfollowableError("whose ceil_mode, or count_include_pad=False with padding, is not supported")
     return _pool_1d(module, path, shape, 1 / _single(module.kernel_size))
 
 
 def _maximum_1d(module, path, shape) -> Operation:
     if module.ceil_mode or module.return_indices or _single(module.dilation) != 1:
-        raise Unfollowable("whose ceil_mode, return_indices or dilation is not supported")
+        raise UnfollowableError("whose ceil_mode, return_indices or dilation is not supported")
     return _pool_1d(module, path, shape, 1.0)
 
 
@@ -187,7 +198,7 @@ def _single(value) -> int:
 
 def _power_average(module, path, _shape) -> Operation:
     if module.norm_type != 1 or module.ceil_mode:
-        raise Unfollowable("whose norm_type is not 1, or whose ceil_mode is not False, which is not supported")
+        raise UnfollowableError("whose norm_type is not 1, or whose ceil_mode is not False, which is not supported")
     return _pool(module, path, "sum")
 
 
@@ -196,14 +207,14 @@ def _pool(module, path, kind) -> Operation:
     stride = kernel if module.stride is None else pair(module.stride)
 
     def connect(source, target, delay, _shape):
-        return Pool2d(source, target, kernel, stride, padding, kind, delay)
+        return Pool2d(source, target, kernel=kernel, stride=stride, padding=padding, kind=kind, delay=delay)
 
     return _operation(module, path, connect, False, False, False)
 
 
 def _batch_norm(module, path, _shape) -> Operation:
     if module.running_var is None:
-        raise Unfollowable("which has no running statistics (track_running_stats=False)")
+        raise UnfollowableError("which has no running statistics (track_running_stats=False)")
     scale = 1 / torch.sqrt(module.running_var.detach().double() + module.eps)
     shift = -module.running_mean.detach().double() * scale
     if module.affine:
@@ -217,10 +228,11 @@ def affine(path: str, kind: str, scale, shift, has_weight: bool = False) -> Oper
     def connect(source, target, delay, _shape):
         return Scale(source, target, scale, shift, delay)
 
-    return Operation(path, kind, connect, False, has_weight, bool(np.any(shift)))
+    has_bias = bool(np.any(shift))
+    return Operation(path=path, kind=kind, connect=connect, reshapes=False, has_weight=has_weight, has_bias=has_bias)
 
 
-MAKERS = {
+MAKERS: dict[Any, Callable] = {
     torch.nn.Linear: _dense,
     LIFSynapse: _dense,
     torch.nn.Conv1d: _convolution,

@@ -34,29 +34,29 @@ def quantize_aware(
     try:
         network = from_torch(model, _example(model, calibration, layout_of(layout)), layout)
     except ModelError as e:
-        found = unsupported(model)
-        if len(found) < 2 or not any(repr(path) in str(e) for path in found):
+        refused = unsupported(model)
+        if len(refused) < 2 or not any(repr(path) in str(e) for path in refused):
             raise
-        names = (f"{path!r} ({kind})" for path, kind in found.items())
+        names = (f"{path!r} ({kind})" for path, kind in refused.items())
         raise ModelError(f"unsupported modules: {', '.join(names)}; {SUPPORTED}") from None
     return QuantizedNetwork(network, chip, calibration, **_gradient(model) | choices)
 
 
 def _gradient(model: torch.nn.Module) -> dict:
     """The surrogate and detach_reset that all its layers of nwcompile.nn have."""
-    found = {(m.surrogate, m.detach_reset) for m in model.modules() if isinstance(m, LIFLayer)}
-    return dict(zip(("surrogate", "detach_reset"), found.pop(), strict=True)) if len(found) == 1 else {}
+    surrogates = {(m.surrogate, m.detach_reset) for m in model.modules() if isinstance(m, LIFLayer)}
+    return dict(zip(("surrogate", "detach_reset"), surrogates.pop(), strict=True)) if len(surrogates) == 1 else {}
 
 
 def unsupported(module: torch.nn.Module) -> dict[str, str]:
     """Path and class of every part that no network can hold between its layers."""
-    found = {}
+    refused = {}
     for path, part in unwrapped(module).named_modules():
         is_known = kind_of(part) is not None or is_relu(part) or isinstance(part, tuple(MAKERS))
         is_leaf = type(part).__module__.startswith("torch.nn.modules.") and not list(part.children())
         if not is_known and (is_leaf or is_foreign_neuron(part)):
-            found[path] = type(part).__name__
-    return found
+            refused[path] = type(part).__name__
+    return refused
 
 
 def _example(model: torch.nn.Module, calibration, layout: str):

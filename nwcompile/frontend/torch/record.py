@@ -6,17 +6,17 @@ from types import SimpleNamespace
 import torch
 
 from nwcompile.frontend.torch.inputs import Stepwise, is_wrapper, uncompiled
-from nwcompile.frontend.torch.kind import Kind, Neurons
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons
 from nwcompile.frontend.torch.kinds import is_foreign_neuron, is_relu, kind_of, stated
 from nwcompile.frontend.torch.moves import Extent, Tracked
-from nwcompile.frontend.torch.operations import IDENTITIES, MAKERS, SHAPERS, Unfollowable, affine, made, operation
+from nwcompile.frontend.torch.operations import IDENTITIES, MAKERS, SHAPERS, UnfollowableError, affine, made, operation
 from nwcompile.frontend.torch.symbols import (
     Applied,
     Call,
     Constant,
+    NeuronState,
     Recording,
     Source,
-    State,
     Symbol,
     Unsupported,
     WrongLayout,
@@ -29,7 +29,7 @@ ORDERS = {"B": "one step [B, *]", "BT": "[B, T, *]", "TB": "[T, B, *]", "B*T": "
           "1B": "one step [1, B, *]"}  # fmt: skip
 
 
-class Recorder(Tracker):
+class ModuleRecorder(Tracker):
     """Follows tensors through the leaf modules of `module` and the torch functions called between them."""
 
     def __init__(
@@ -42,7 +42,9 @@ class Recorder(Tracker):
         With `relu`, every torch.nn.ReLU is a layer of such neurons. With `is_given_once` the module is called once,
         with the first step, which it repeats itself.
         """
-        super().__init__(Extent(*x.shape[:2], has_steps=relu is None or not is_given_once), lead, input_name)
+        n_samples, n_steps = x.shape[0], x.shape[1]
+        extent = Extent(n_samples, n_steps, has_steps=relu is None or not is_given_once)
+        super().__init__(extent, lead, input_name)
         self.input_is_spikes = bool(((x == 0) | (x == 1)).all())
         self.module, self.x, self.relu, self.is_given_once = module, x, relu, is_given_once
         self.shape = tuple(x.shape[2:])
@@ -75,7 +77,14 @@ class Recorder(Tracker):
                 self.module(x)
         spikes = {name: torch.cat(given, 1) for name, given in self.spikes.items()}
         return Recording(
-            whole, last + 1, self.calls, self.kinds, self.applied, self.refused_feeds, self.unknown, spikes
+            input=whole,
+            n_steps=last + 1,
+            calls=self.calls,
+            kinds=self.kinds,
+            applied=self.applied,
+            refused=self.refused_feeds,
+            unknown=self.unknown,
+            spikes=spikes,
         )
 
     def _whole(self) -> torch.Tensor:
@@ -86,7 +95,9 @@ class Recorder(Tracker):
     def _kind_of(self, module: torch.nn.Module) -> Kind | None:
         if self.relu is not None and is_relu(module):
             gives = _gives(self.relu)
-            return Kind("torch", "ReLU", lambda *_: Neurons(self.relu), lambda _: tuple(ORDERS), gives=lambda _: gives)
+            return Kind(
+                "torch", "ReLU", lambda *_: ReadNeurons(self.relu), lambda _: tuple(ORDERS), gives=lambda _: gives
+            )
         return kind_of(module)
 
     @contextmanager
@@ -170,7 +181,7 @@ class Recorder(Tracker):
         for state in states:
             if state is not spikes or not fires:
                 text = f"the membrane of layer {name!r}; only its spikes can be sent"
-                self.track(state, State(text, shape, name, time), lead)
+                self.track(state, NeuronState(text, shape, name, time), lead)
         if fires and tuple(spikes.shape[: len(axes)]) == axes:
             self.spikes.setdefault(name, []).append(self._samples_first(spikes, lead) / factor)
 
@@ -200,9 +211,9 @@ class Recorder(Tracker):
                 return f"is given a state in step {time} that is not zero and not its own; start from zeros"
             if isinstance(symbol, Constant) and time > 0:
                 return f"starts from zeros again in step {time}; give it the state that it returned a step before"
-            own = isinstance(symbol, State) and (symbol.layer, symbol.time) == (name, time - 1)
-            own |= isinstance(symbol, Source) and (symbol.name, symbol.time) == (name, time - 1)
-            if not own and not isinstance(symbol, Constant):
+            is_the_last_state = isinstance(symbol, NeuronState) and (symbol.layer, symbol.time) == (name, time - 1)
+            is_the_last_state |= isinstance(symbol, Source) and (symbol.name, symbol.time) == (name, time - 1)
+            if not is_the_last_state and not isinstance(symbol, Constant):
                 return f"is given a state in step {time} that is not the one it returned a step before"
         if not states and not kind.keeps_state and time > 0:
             return f"is called without its state in step {time}, so it starts again; give it the state that it returned"
@@ -217,7 +228,7 @@ class Recorder(Tracker):
             return
         try:
             done = operation(module, path, symbol.shape, given.lead in ("B", "B*T", "T*B"))
-        except Unfollowable as e:
+        except UnfollowableError as e:
             self.refuse(result, f"{path!r} ({kind}), {e}")
             return
         self.operated(done, given, result)

@@ -62,7 +62,7 @@ class Pooled:
 
 
 @dataclass(frozen=True, eq=False)
-class Sum:
+class Summed:
     """Two symbols of equal shape, added."""
 
     terms: tuple["Symbol", "Symbol"]
@@ -121,14 +121,14 @@ class WrongLayout(Unsupported):
 
 
 @dataclass(frozen=True, eq=False)
-class State(Unsupported):
+class NeuronState(Unsupported):
     """A state of a neuron layer after step `time`, which only the layer itself may be given, in the next step."""
 
     layer: str = ""
     time: int = 0
 
 
-Symbol = Source | Applied | Pooled | Sum | Picked | Stacked | Constant | Unsupported
+Symbol = Source | Applied | Pooled | Summed | Picked | Stacked | Constant | Unsupported
 
 
 @dataclass(frozen=True, eq=False)

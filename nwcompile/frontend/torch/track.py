@@ -6,16 +6,16 @@ from torch.overrides import TorchFunctionMode
 from nwcompile.frontend.torch.functional import FUNCTIONS, arguments, operation_of
 from nwcompile.frontend.torch.linear import is_linear, linear, product
 from nwcompile.frontend.torch.moves import MOVES, Extent, Tracked, follow
-from nwcompile.frontend.torch.operations import Unfollowable
+from nwcompile.frontend.torch.operations import UnfollowableError
 from nwcompile.frontend.torch.symbols import (
     Applied,
     Constant,
+    NeuronState,
     Operation,
     Picked,
     Pooled,
     Source,
     Stacked,
-    State,
     Symbol,
     Unsupported,
 )
@@ -130,7 +130,11 @@ class Tracker(TorchFunctionMode):
             return
         for tensor in tensors:
             symbol = self.known(tensor).symbol
-            if isinstance(symbol, State) and name in KEEPS_STATE and tensor.shape == getattr(result, "shape", None):
+            if (
+                isinstance(symbol, NeuronState)
+                and name in KEEPS_STATE
+                and tensor.shape == getattr(result, "shape", None)
+            ):
                 self.track(result, symbol, self.known(tensor).lead)
                 return
             if isinstance(symbol, Unsupported):
@@ -167,7 +171,7 @@ class Tracker(TorchFunctionMode):
             path = self._path(name)
         try:
             done = operation_of(name, given, path, known.symbol.shape, known.lead in ("B", "B*T", "T*B"))
-        except Unfollowable as e:
+        except UnfollowableError as e:
             self.refuse(result, f"torch function {name!r}, {e}")
             return
         self.operated(done, known, result)
@@ -186,8 +190,8 @@ class Tracker(TorchFunctionMode):
         def operand(tensor: torch.Tensor) -> Tracked | None:
             return self.known(tensor) if id(tensor) in self.tracked or tensor.is_floating_point() else None
 
-        found = follow(func, args, kwargs, operand, self.extent)
-        for tensor, known in zip(tensors_in(result), found, strict=True):
+        followed = follow(func, args, kwargs, operand, self.extent)
+        for tensor, known in zip(tensors_in(result), followed, strict=True):
             if known is None:
                 self.refuse(tensor, reason)
             else:

@@ -1,0 +1,10 @@
+"""Kernels on a GPU, in Triton; with the names, arguments and bits of their twins on the CPU.
+
+purpose                                              function                         file
+LIF neurons over time, forward and backward          lif_forward, lif_backward        lif.py
+the same, fed their own spikes                       recurrent_forward, ...           recurrent.py
+integer neurons over time                            scan                             neuron.py
+the same, fed their own spikes                       scan_loop                        recurrent_neuron.py
+sums over lists of synapses                          gather                           sparse_sums.py
+surrogate derivatives                                slope_at                         surrogate.py
+"""

@@ -10,11 +10,20 @@ import triton.language as tl
 
 from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
 
-RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = (tl.constexpr(i) for i in range(len(RESETS)))
-NOW, NEXT, BOTH = (tl.constexpr(i) for i in range(len(RESET_TIMINGS)))
-BINARY, MULTI, BIPOLAR, GATED = (tl.constexpr(i) for i in range(len(SPIKES)))
-FREE, WRAPPED, SATURATED = (tl.constexpr(i) for i in range(3))  # what u does on overflow; FREE: there is none
-LONG_AGO = tl.constexpr(1 << 30)
+RESET_ZERO = tl.constexpr(RESETS.index("zero"))
+RESET_VALUE = tl.constexpr(RESETS.index("value"))
+RESET_SUBTRACT = tl.constexpr(RESETS.index("subtract"))
+RESET_NONE = tl.constexpr(RESETS.index("none"))
+NOW = tl.constexpr(RESET_TIMINGS.index("now"))
+NEXT = tl.constexpr(RESET_TIMINGS.index("next"))
+BOTH = tl.constexpr(RESET_TIMINGS.index("both"))
+MULTI = tl.constexpr(SPIKES.index("multi"))
+BIPOLAR = tl.constexpr(SPIKES.index("bipolar"))
+GATED = tl.constexpr(SPIKES.index("gated"))
+FREE = tl.constexpr(0)  # The current u is proved to stay within its width, so it needs no check.
+WRAPPED = tl.constexpr(1)  # The current u wraps around on overflow.
+SATURATED = tl.constexpr(2)  # The current u stays at its limit on overflow.
+LONG_AGO = tl.constexpr(1 << 30)  # Steps since the last spike of a neuron that has never fired: beyond any refractory.
 
 
 @triton.jit
@@ -60,6 +69,21 @@ def read_ahead(at, t, n_steps, step, lanes, AHEAD: tl.constexpr):
     for k in tl.static_range(AHEAD):
         values = values + (tl.load(at + k * step, mask=lanes & (t + k < n_steps), other=0),)
     return values
+
+
+@triton.jit
+def read_input(
+    drive_at, touched_at, t, n_steps, drive_step, touched_step, lanes, AHEAD: tl.constexpr, TOUCHED: tl.constexpr
+):
+    """What comes from outside in the AHEAD steps from t on: sums, and whether there was an event.
+
+    Unless TOUCHED there are no events to read, and the sums stand in for them.
+    """
+    sums = read_ahead(drive_at, t, n_steps, drive_step, lanes, AHEAD)
+    events = sums
+    if TOUCHED:
+        events = read_ahead(touched_at, t, n_steps, touched_step, lanes, AHEAD)
+    return sums, events
 
 
 @triton.jit
@@ -171,17 +195,15 @@ def scan(
     touched_at = touched + sample * touched_sample + neuron * touched_neuron
     out_at = sample * out_sample + neuron
     updates_at = updates + neuron
-    sums = read_ahead(drive_at, 0, n_steps, drive_step, lanes, AHEAD)
-    events = sums
-    if TOUCHED:
-        events = read_ahead(touched_at, 0, n_steps, touched_step, lanes, AHEAD)
+    sums, events = read_input(
+        drive_at, touched_at, 0, n_steps, drive_step, touched_step, lanes, AHEAD=AHEAD, TOUCHED=TOUCHED
+    )
     for t in range(0, n_steps, AHEAD):
         drive_at += AHEAD * drive_step
-        later_sums = read_ahead(drive_at, t + AHEAD, n_steps, drive_step, lanes, AHEAD)
-        later_events = later_sums
-        if TOUCHED:
-            touched_at += AHEAD * touched_step
-            later_events = read_ahead(touched_at, t + AHEAD, n_steps, touched_step, lanes, AHEAD)
+        touched_at += AHEAD * touched_step
+        later_sums, later_events = read_input(
+            drive_at, touched_at, t + AHEAD, n_steps, drive_step, touched_step, lanes, AHEAD=AHEAD, TOUCHED=TOUCHED
+        )
         for k in tl.static_range(AHEAD):
             now = lanes & (t + k < n_steps)
             if COUNTS:

@@ -8,7 +8,7 @@ that the weights take. All values are proved to fit 32 bits.
 import triton
 import triton.language as tl
 
-from nwcompile.kernels.gpu.neuron import LONG_AGO, advance, is_updated, read_ahead, rule_of
+from nwcompile.kernels.gpu.neuron import LONG_AGO, advance, is_updated, read_input, rule_of
 
 
 @triton.jit
@@ -54,17 +54,15 @@ def scan_loop(
     touched_at = touched + sample * touched_sample + neuron * touched_neuron
     out_at = sample * n_steps * n + neuron
     updates_at = updates + neuron
-    sums = read_ahead(drive_at, 0, n_steps, drive_step, lanes, AHEAD)
-    events = sums
-    if TOUCHED:
-        events = read_ahead(touched_at, 0, n_steps, touched_step, lanes, AHEAD)
+    sums, events = read_input(
+        drive_at, touched_at, 0, n_steps, drive_step, touched_step, lanes, AHEAD=AHEAD, TOUCHED=TOUCHED
+    )
     for t in range(0, n_steps, AHEAD):
         drive_at += AHEAD * drive_step
-        later_sums = read_ahead(drive_at, t + AHEAD, n_steps, drive_step, lanes, AHEAD)
-        later_events = later_sums
-        if TOUCHED:
-            touched_at += AHEAD * touched_step
-            later_events = read_ahead(touched_at, t + AHEAD, n_steps, touched_step, lanes, AHEAD)
+        touched_at += AHEAD * touched_step
+        later_sums, later_events = read_input(
+            drive_at, touched_at, t + AHEAD, n_steps, drive_step, touched_step, lanes, AHEAD=AHEAD, TOUCHED=TOUCHED
+        )
         for k in tl.static_range(AHEAD):
             now = lanes & (t + k < n_steps)
             x = (sums[k].to(tl.int32) << drive_bits) + tl.sum(count[:, None] * weights, axis=0)

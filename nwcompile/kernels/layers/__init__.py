@@ -1,0 +1,10 @@
+"""Kernels of the trainable layers on a CPU, in Numba, on vectors of numbers.
+
+purpose                                              function                         file
+LIF neurons over time, forward and backward          lif_forward, lif_backward        lif.py
+the same, fed their own spikes                       recurrent_forward, ...           recurrent.py
+integer neurons over time, forward and backward      integer_forward, ...             integer_backward.py
+spikes times weights                                 spike_matmul                     spike_matmul.py
+surrogate derivatives                                slope_at                         surrogate.py
+vectors in Numba, and the LLVM code behind them      load, store, ...                 simd.py, simd_code.py
+"""

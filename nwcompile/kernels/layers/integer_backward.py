@@ -25,11 +25,15 @@ from nwcompile.kernels.cores.neuron import (
 )
 from nwcompile.kernels.jit import inlined, kernel
 
-BIAS_U, BIAS_V, THRESHOLD, KEEP_U, KEEP_V = 0, 1, 2, 3, 4
+BIAS_U = 0  # The rows of the gradient sums: what each parameter of a layer has got from all samples and steps.
+BIAS_V = 1
+THRESHOLD = 2
+KEEP_U = 3
+KEEP_V = 4
 N_SUMS = 5
 
 
-class Units(NamedTuple):
+class LayerUnits(NamedTuple):
     """The integer neurons of a layer in the float network's units."""
 
     unit: np.ndarray  # float32[neuron]: of one state unit
@@ -41,7 +45,7 @@ class Units(NamedTuple):
     v_min: np.ndarray  # float32[neuron]: -infinity where there is no clamp
 
 
-class Kept(NamedTuple):
+class ForwardTrace(NamedTuple):
     """What a forward pass keeps: `before` [sample, step, neuron], the others likewise or of 0 samples if not wanted."""
 
     before: np.ndarray  # float32: membrane when it was compared, NaN where the neuron was refractory
@@ -51,54 +55,64 @@ class Kept(NamedTuple):
 
 
 @inlined
-def compared(r, v, u, late):
+def before_step(stored, start, variable, b, t, i):
+    """u (variable 0) or v (1) of a neuron before step t: that of the step before, or of the start (none: 0)."""
+    if t:
+        return stored[b, t - 1, i]
+    if start.shape[1]:
+        return start[variable, b, i]
+    return np.float32(0)
+
+
+@inlined
+def compared(rule, v, u, late):
     """The membrane that `step` compares, from v before the step, the new u and the spikes that stood before it."""
-    leaked = decay(v, r.decay_v, np.int64(r.decay_bits))
-    if r.timing == NEXT and late != 0 and r.reset in (RESET_ZERO, RESET_VALUE):
-        leaked = r.reset_value
-    leaked += u + r.bias
-    if r.timing != NOW and r.reset == RESET_SUBTRACT:
-        leaked -= late * r.threshold
-    return saturate(leaked, np.int64(r.state_bits))
+    leaked = decay(v, rule.decay_v, np.int64(rule.decay_bits))
+    if rule.timing == NEXT and late != 0 and rule.reset in (RESET_ZERO, RESET_VALUE):
+        leaked = rule.reset_value
+    leaked += u + rule.bias
+    if rule.timing != NOW and rule.reset == RESET_SUBTRACT:
+        leaked -= late * rule.threshold
+    return saturate(leaked, np.int64(rule.state_bits))
 
 
 @kernel
-def fire(p, drive, state, unit, spikes, kept, u, v, s):
+def integer_forward(neurons, drive, state, unit, spikes, trace, u, v, scratch):
     """Run one layer over steps.
 
     drive: float32 | float64[sample, step, neuron] of whole numbers -> spikes: float32 likewise; state: int64[3,
     sample, neuron], u, v and since as in `States`, left as they are after the last step; u, v: int64 like drive, or
-    of 0 samples where not wanted; s: scratch States.
+    of 0 samples where not wanted; scratch: States of one sample.
     """
     n_samples, n_steps, n = drive.shape
     for b in range(n_samples):
         for i in range(n):
-            s.u[i], s.v[i], s.since[i] = state[0, b, i], state[1, b, i], state[2, b, i]
+            scratch.u[i], scratch.v[i], scratch.since[i] = state[0, b, i], state[1, b, i], state[2, b, i]
         for t in range(n_steps):
             for i in range(n):
-                r = p.rule[p.rule_of[i]]
-                old, frozen = s.v[i], s.since[i] + 1 < r.refractory
-                count = step(p, i, s, i, np.int64(drive[b, t, i]))
+                rule = neurons.rule[neurons.rule_of[i]]
+                old, frozen = scratch.v[i], scratch.since[i] + 1 < rule.refractory
+                count = step(neurons, i, scratch, i, np.int64(drive[b, t, i]))
                 late = np.int64(0)
-                if r.fires and r.timing != NOW:
-                    late = spike_count(old, r.threshold, r.strict, r.spikes)
+                if rule.fires and rule.timing != NOW:
+                    late = spike_count(old, rule.threshold, rule.strict, rule.spikes)
                 spikes[b, t, i] = count
-                kept.before[b, t, i] = nan if frozen else compared(r, old, s.u[i], late) * unit[i]
-                if kept.late.shape[0]:
-                    kept.late[b, t, i] = late
-                if kept.after.shape[0]:
-                    kept.after[b, t, i] = s.v[i] * unit[i]
-                if kept.current.shape[0]:
-                    kept.current[b, t, i] = s.u[i] * unit[i]
+                trace.before[b, t, i] = nan if frozen else compared(rule, old, scratch.u[i], late) * unit[i]
+                if trace.late.shape[0]:
+                    trace.late[b, t, i] = late
+                if trace.after.shape[0]:
+                    trace.after[b, t, i] = scratch.v[i] * unit[i]
+                if trace.current.shape[0]:
+                    trace.current[b, t, i] = scratch.u[i] * unit[i]
                 if u.shape[0]:
-                    u[b, t, i], v[b, t, i] = s.u[i], s.v[i]
+                    u[b, t, i], v[b, t, i] = scratch.u[i], scratch.v[i]
         for i in range(n):
-            state[0, b, i], state[1, b, i], state[2, b, i] = s.u[i], s.v[i], s.since[i]
+            state[0, b, i], state[1, b, i], state[2, b, i] = scratch.u[i], scratch.v[i], scratch.since[i]
 
 
 @kernel
-def pull(units, kind, detaches, of_spikes, of_after, slope, spikes, kept, start, of_state, of_drive, sums):
-    """The gradient of `fire`, all in the float network's units but `of_drive`, which is per unit of synaptic sums.
+def integer_backward(units, kind, detaches, of_spikes, of_after, slope, spikes, trace, start, of_state, of_drive, sums):
+    """The gradient of `integer_forward`, in the float network's units; `of_drive` is per unit of synaptic sums.
 
     kind: (spikes, reset, timing) of `neuron`; detaches: no gradient through a reset; of_spikes, slope (of a spike
     by the membrane), spikes: float32[sample, step, neuron]; of_after likewise or of 0 samples; start: float32[2,
@@ -108,7 +122,7 @@ def pull(units, kind, detaches, of_spikes, of_after, slope, spikes, kept, start,
     """
     counts, reset, timing = kind
     n_samples, n_steps, n = of_spikes.shape
-    learns_keep = kept.after.shape[0] > 0 and kept.current.shape[0] > 0
+    learns_keep = trace.after.shape[0] > 0 and trace.current.shape[0] > 0
     for b in range(n_samples):
         for back in range(n_steps):
             t = n_steps - 1 - back
@@ -116,13 +130,13 @@ def pull(units, kind, detaches, of_spikes, of_after, slope, spikes, kept, start,
                 g_v = of_state[1, b, i]
                 if of_after.shape[0]:
                     g_v += of_after[b, t, i]
-                m, g_m = kept.before[b, t, i], np.float32(0)
+                m, g_m = trace.before[b, t, i], np.float32(0)
                 if isnan(m):
                     of_state[1, b, i] = g_v
                 else:
                     count, late = spikes[b, t, i], np.float32(0)
-                    if kept.late.shape[0]:
-                        late = kept.late[b, t, i]
+                    if trace.late.shape[0]:
+                        late = trace.late[b, t, i]
                     g_s, g_threshold, theta = of_spikes[b, t, i], np.float32(0), units.threshold[i]
                     after, g_m = m, g_v
                     if timing != NEXT and reset == RESET_SUBTRACT:
@@ -151,21 +165,11 @@ def pull(units, kind, detaches, of_spikes, of_after, slope, spikes, kept, start,
                     sums[THRESHOLD, i] += g_threshold
                     sums[BIAS_V, i] += g_m
                     if learns_keep:
-                        v = np.float32(0)
-                        if t:
-                            v = kept.after[b, t - 1, i]
-                        elif start.shape[1]:
-                            v = start[1, b, i]
-                        sums[KEEP_V, i] += keeps * g_m * v
+                        sums[KEEP_V, i] += keeps * g_m * before_step(trace.after, start, 1, b, t, i)
                     of_state[1, b, i] = keeps * units.keep_v[i] * g_m
                 g_u = of_state[0, b, i] + g_m
                 sums[BIAS_U, i] += g_u
                 if learns_keep:
-                    u = np.float32(0)
-                    if t:
-                        u = kept.current[b, t - 1, i]
-                    elif start.shape[1]:
-                        u = start[0, b, i]
-                    sums[KEEP_U, i] += g_u * u
+                    sums[KEEP_U, i] += g_u * before_step(trace.current, start, 0, b, t, i)
                 of_drive[b, t, i] = g_u * units.drive[i]
                 of_state[0, b, i] = units.keep_u[i] * g_u

@@ -40,7 +40,9 @@ from nwcompile.kernels.layers.simd import (
 from nwcompile.kernels.layers.simd_code import LINE_BYTES, PIECE
 from nwcompile.kernels.layers.surrogate import slope_at
 
-RESET_SUBTRACTION, RESET_ZERO, RESET_NONE = 0, 1, 2
+RESET_SUBTRACTION = 0
+RESET_ZERO = 1
+RESET_NONE = 2
 AHEAD = 8
 ROW = 2048
 SHORT_ROW = 128
@@ -90,9 +92,9 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
             t1 = min(t0 + ahead, n_steps)
             for b in range(b0, b1):
                 for c in range(first, end, LANES):
-                    left, own = end - c, (b - b0) * width + c - first
+                    left, at_v = end - c, (b - b0) * width + c - first
                     decay, limit = load(beta, c, left), load(threshold, c, left)
-                    v, words = load(v_rows, own, LANES), no_bits(zero)
+                    v, words = load(v_rows, at_v, LANES), no_bits(zero)
                     for t in range(t0, t1):
                         v = decay * v + load(current, b * strides[0] + t * strides[1] + c, left)
                         fired = v >= limit
@@ -104,7 +106,7 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
                         if keep:
                             store_large(mem, (b * n_steps + t) * n + c, left, v, past)
                     store_words(spikes, (b * n_words + t0 // per_word) * n + c, left, words, t0)
-                    store(v_rows, own, LANES, v)
+                    store(v_rows, at_v, LANES, v)
         for b in range(b0, b1):
             for c in range(first, end, LANES):
                 store(last, b * n + c, end - c, load(v_rows, (b - b0) * width + c - first, LANES))
@@ -188,15 +190,13 @@ def before_spike(g, h, v, fired, threshold, slope, reset, floor, detach, zero):
 
 
 @compiled(nogil=True)
-def lif_backward(
-    current, mem, state, grad_spikes, grad_mem, at, strides, beta, threshold, form, slope, grad_current, carried, sums
-):
+def lif_backward(current, mem, state, grads, at, strides, neurons, form, slope, outputs):
     """The gradient of `lif_forward`, backwards in time.
 
-    current, mem: float[B, T, N], state: float[B, N], beta, threshold: float[N], as the forward had and gave them;
-    grad_spikes, grad_mem: float[B, T, N]. strides: of samples and steps of current, then of samples, steps and neurons
-    (1, or 0 for all) of grad_spikes and of grad_mem. form: (reset, floor, detach, surrogate).
-    Outputs: grad_current: float[B, T, N]; carried: float[B, N], in: the gradient of the last membrane, out: that of
+    current, mem: float[B, T, N], state: float[B, N], neurons: (beta, threshold), float[N], as the forward had and gave
+    them; grads: (of spikes, of mem), float[B, T, N]. strides: of samples and steps of current, then of samples, steps
+    and neurons (1, or 0 for all) of both grads. form: (reset, floor, detach, surrogate).
+    outputs: grad_current: float[B, T, N]; carried: float[B, N], in: the gradient of the last membrane, out: that of
     `state`; sums: float64[2, N], to which the gradients of beta and threshold are added, or empty.
     Let g be the gradient of mem (from outside and from step t+1; 0 where `floor` clipped) and h that of the spike; then
       subtraction  mem = v - s*th:    dv = g + (h - th*g)*slope,        dth = -s*g - (h - th*g)*slope
@@ -205,7 +205,10 @@ def lif_backward(
     With `detach` h has no part of g: no gradient goes through the spike in the reset.
     """
     first_sample, last_sample, first, end, n_steps, n = at
+    grad_spikes, grad_mem = grads
+    beta, threshold = neurons
     reset, floor, detach, surrogate = form
+    grad_current, carried, sums = outputs
     one = beta.dtype.type(1)
     zero, learns, past = filled(one - one), sums.size > 0, goes_past(grad_current, n)
     n_together, ahead = max(1, ROW // n), AHEAD if n > SHORT_ROW else 4 * AHEAD

@@ -75,19 +75,20 @@ def recurrent_forward(current, at, strides, weight, beta, threshold, reset, floo
 
 
 @compiled(nogil=True)
-def recurrent_backward(
-    current, spikes, mem, state, grad_spikes, grad_mem, at, strides, weight, transposed, beta, threshold, form, slope,
-    grad_current, carried, sums
-):  # fmt: skip
+def recurrent_backward(current, spikes, mem, state, grads, at, strides, weights, neurons, form, slope, outputs):
     """The gradient of `recurrent_forward`; as `lif_backward` with the following.
 
-    transposed: the weights, from column to row. state and carried: float[2, B, N]; carried comes in with the gradients
-    of the last membranes and spikes, and goes out with those of the first. A spike's gradient has the sum of the
-    currents' gradients of the step after, times its weights, added. That of the weights is left to the caller: it is
-    the sum over samples and steps of spikes(t-1) times grad_current(t).
+    weights: from row to column, and transposed, from column to row. state and carried: float[2, B, N]; carried comes
+    in with the gradients of the last membranes and spikes, and goes out with those of the first. A spike's
+    gradient has the sum of the currents' gradients of the step after, times its weights, added. That of the weights is
+    left to the caller: it is the sum over samples and steps of spikes(t-1) times grad_current(t).
     """
     first_sample, last_sample, n_samples, n_steps, n = at
+    grad_spikes, grad_mem = grads
+    weight, transposed = weights
+    beta, threshold = neurons
     reset, floor, detach, surrogate = form
+    grad_current, carried, sums = outputs
     one = beta.dtype.type(1)
     zero, learns = filled(one - one), sums.size > 0
     received, returned, active = np.empty(n, beta.dtype), np.empty(4 * n, beta.dtype), np.empty(n + 1, np.int64)
@@ -97,7 +98,7 @@ def recurrent_backward(
         returned[: (b1 - b0) * n] = carried[fired_first : fired_first + (b1 - b0) * n]
         for t in range(n_steps - 1, -1, -1):
             for b in range(b0, b1):
-                v_at, before, own = b * n, (b * n_steps + t - 1) * n, (b - b0) * n
+                v_at, before, at_sample = b * n, (b * n_steps + t - 1) * n, (b - b0) * n
                 if t > 0:
                     weighted_rows(spikes, before, weight, n, zero, active, received)
                 else:
@@ -110,7 +111,7 @@ def recurrent_backward(
                     v = decay * mem_before + i
                     h_at = b * strides[2] + t * strides[3] + c * strides[4]
                     g_at = b * strides[5] + t * strides[6] + c * strides[7]
-                    h = load_every(grad_spikes, h_at, left, strides[4]) + load(returned, own + c, left)
+                    h = load_every(grad_spikes, h_at, left, strides[4]) + load(returned, at_sample + c, left)
                     g = load_every(grad_mem, g_at, left, strides[7]) + load(carried, v_at + c, left)
                     steep = slope_at(surrogate, v - limit, slope, one)
                     dv, dth = before_spike(g, h, v, v >= limit, limit, steep, reset, floor, detach, zero)

@@ -1,4 +1,4 @@
-"""Vectors of 32 numbers for Numba kernels, where rows are too short for the compiler to vectorise, or too many.
+"""Vectors of 32 numbers for Numba kernels, where rows are too short for the compiler to vectorize, or too many.
 
 32 numbers are several registers of any processor, so that their chains of operations overlap. A row of n numbers is
 gone through in steps of `LANES`; `left` says how many are left: `load` gives 0 beyond them, `store` writes nothing
@@ -154,8 +154,9 @@ def load(typingctx, array, index, left):
     """The numbers of a flat float array from `index` on, 0 from lane `left` on."""
 
     def codegen(context, builder, sig, args):
+        array, index, left = args
         vector = context.get_value_type(sig.return_type)
-        return code.load(builder, code.place_of(context, builder, sig.args[0], *args[:2], vector), args[2])
+        return code.load(builder, code.place_of(context, builder, sig.args[0], array, index, vector), left)
 
     return Vector(array.dtype)(array, types.intp, types.intp), codegen
 
@@ -165,8 +166,9 @@ def load_like(typingctx, like, array, index, left):
     """As `load`, as many lanes as `like` has."""
 
     def codegen(context, builder, sig, args):
+        _, array, index, left = args
         vector = context.get_value_type(sig.return_type)
-        return code.load(builder, code.place_of(context, builder, sig.args[1], *args[1:3], vector), args[3])
+        return code.load(builder, code.place_of(context, builder, sig.args[1], array, index, vector), left)
 
     return like.of(array.dtype)(like, array, types.intp, types.intp), codegen
 
@@ -176,14 +178,15 @@ def load_every(typingctx, array, index, left, stride):
     """As `load` where `stride` is 1; with stride 0 the number at `index` in every lane."""
 
     def codegen(context, builder, sig, args):
+        array, index, left, stride = args
         vector = context.get_value_type(sig.return_type)
-        place = code.place_of(context, builder, sig.args[0], *args[:2], vector)
-        with builder.if_else(builder.icmp_signed("==", args[3], args[3].type(0))) as (one, many):
+        place = code.place_of(context, builder, sig.args[0], array, index, vector)
+        with builder.if_else(builder.icmp_signed("==", stride, stride.type(0))) as (one, many):
             with one:
                 number = builder.load(builder.bitcast(place, vector.element.as_pointer()))
                 same, from_one = code.splat(builder, number, LANES), builder.block
             with many:
-                row = code.load(builder, place, args[2])
+                row = code.load(builder, place, left)
                 from_many = builder.block
         return code.joined(builder, (same, from_one), (row, from_many))
 
@@ -195,8 +198,9 @@ def store(typingctx, array, index, left, value):
     """Write the lanes below `left` to a flat array of the vector's type from `index` on."""
 
     def codegen(context, builder, sig, args):
-        place = code.place_of(context, builder, sig.args[0], *args[:2], args[3].type)
-        code.store(builder, args[3], place, args[2])
+        array, index, left, value = args
+        place = code.place_of(context, builder, sig.args[0], array, index, value.type)
+        code.store(builder, value, place, left)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, types.intp, value), codegen
@@ -210,8 +214,9 @@ def store_large(typingctx, array, index, left, value, past):
     """
 
     def codegen(context, builder, sig, args):
-        place = code.place_of(context, builder, sig.args[0], *args[:2], args[3].type)
-        code.store_large(builder, args[3], place, args[2], args[4])
+        array, index, left, value, past = args
+        place = code.place_of(context, builder, sig.args[0], array, index, value.type)
+        code.store_large(builder, value, place, left, past)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, types.intp, value, types.boolean), codegen
@@ -233,10 +238,11 @@ def add_to(typingctx, array, index, left, value):
     """Add the lanes below `left` to a flat float64 array from `index` on."""
 
     def codegen(context, builder, sig, args):
+        array, index, left, value = args
         wide = ir.VectorType(ir.DoubleType(), LANES)
-        place = code.place_of(context, builder, sig.args[0], *args[:2], wide)
-        value = args[3] if args[3].type == wide else builder.fpext(args[3], wide)
-        code.store(builder, builder.fadd(code.load(builder, place, args[2]), value), place, args[2])
+        place = code.place_of(context, builder, sig.args[0], array, index, wide)
+        value = value if value.type == wide else builder.fpext(value, wide)
+        code.store(builder, builder.fadd(code.load(builder, place, left), value), place, left)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, types.intp, value), codegen
@@ -266,8 +272,8 @@ def store_spikes(typingctx, spikes, index, left, fired, past):
 
 
 @intrinsic
-def store_row(typingctx, array, index, n, left, value, past):
-    """Write a row of `n` numbers, or truth values as `store_spikes` does, all in one vector.
+def store_row(typingctx, array, index, n_numbers, left, value, past):
+    """Write a row of `n_numbers` numbers, or truth values as `store_spikes` does, all in one vector.
 
     Rows of whole pieces are written so, where `past` past the caches, to where a piece's address is a multiple of its
     size. Of others the whole vector is, up to `left`, as a vector that stops at the end of a row is slower: what it
@@ -275,18 +281,18 @@ def store_row(typingctx, array, index, n, left, value, past):
     """
 
     def codegen(context, builder, sig, args):
-        array, index, n, left, value, past = args
+        array, index, n_numbers, left, value, past = args
         dtype = sig.args[0].dtype
         if dtype == types.int32:
             return context.get_dummy_value()
         if sig.args[4].dtype == types.boolean:
             value = code.numbers(builder, value, context.get_value_type(dtype))
         place = code.place_of(context, builder, sig.args[0], array, index, value.type)
-        rest = builder.and_(n, n.type(PIECE - 1))
-        with builder.if_else(builder.icmp_signed("==", rest, n.type(0))) as (in_pieces, whole):
+        rest = builder.and_(n_numbers, n_numbers.type(PIECE - 1))
+        with builder.if_else(builder.icmp_signed("==", rest, n_numbers.type(0))) as (in_pieces, whole):
             with in_pieces:
                 for first in range(0, value.type.count, PIECE):
-                    with builder.if_then(builder.icmp_signed("<", n.type(first), n)):
+                    with builder.if_then(builder.icmp_signed("<", n_numbers.type(first), n_numbers)):
                         code.store_piece(builder, value, place, first, past)
             with whole:
                 code.store(builder, value, place, left)

@@ -23,11 +23,11 @@ def numbers(builder, truth, element):
     return builder.zext(truth, vector) if isinstance(element, ir.IntType) else builder.uitofp(truth, vector)
 
 
-def unary(builder, name: str, x):
+def unary(builder, name: str, vector):
     """LLVM's function of that name on every lane."""
-    kind = ir.FunctionType(x.type, [x.type])
-    name = f"llvm.{name}.v{x.type.count}{SUFFIX[str(x.type.element)]}"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [x])
+    kind = ir.FunctionType(vector.type, [vector.type])
+    name = f"llvm.{name}.v{vector.type.count}{SUFFIX[str(vector.type.element)]}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [vector])
 
 
 def place_of(context, builder, array_type, array, index, vector):

@@ -29,7 +29,7 @@ MOST_LOOKED_UP = 64  # inputs
 
 
 @compiled(nogil=True)
-def weigh(x, at, weight, out):
+def spike_matmul(x, at, weight, out):
     """out[r] = the sum over j of x[r, j] * weight[j], for rows r of `at` = (first, last, n_in, n_out).
 
     x: float[R, n_in], weight: float[n_in, n_out]; output out: float[R, n_out]; all flat. Weights of inputs that are 0
@@ -73,8 +73,10 @@ def add_up(weight, n_in, n_out, lanes, zero, sums):
 
 
 @cache
-def weigh_narrow(n_pairs: int, lanes: int) -> Callable:
-    """As `weigh`, for n_out <= `lanes`, one of `simd.WIDTHS`, and n_in of `n_pairs` pairs of groups, the last in part.
+def spike_matmul_narrow(n_pairs: int, lanes: int) -> Callable:
+    """As `spike_matmul`, for n_out <= `lanes`, one of `simd.WIDTHS`, and n_in of `n_pairs` pairs of groups.
+
+    The last pair may be in part.
 
     The sums of every group of four inputs are made once for all rows, and those of the first pair. Every LANES inputs
     that are zeros and ones add the sums of their groups, in order; others, input by input.
@@ -83,7 +85,7 @@ def weigh_narrow(n_pairs: int, lanes: int) -> Callable:
     n_parts, per_part = -(-n_groups * GROUP // LANES), LANES // GROUP
 
     @compiled(nogil=True)
-    def weigh_few(x, at, weight, out):
+    def narrow(x, at, weight, out):
         first, last, n_in, n_out = at
         zero, none = filled_lanes(weight.dtype.type(0), lanes), filled_lanes(weight.dtype.type(0), lanes_in)
         one = filled_lanes(weight.dtype.type(1), lanes_in)
@@ -117,4 +119,4 @@ def weigh_narrow(n_pairs: int, lanes: int) -> Callable:
                         bits &= bits - 1
             store_row(out, r * n_out, n_out, (last - r) * n_out, total, False)
 
-    return weigh_few
+    return narrow

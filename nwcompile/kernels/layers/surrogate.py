@@ -1,4 +1,4 @@
-"""Surrogate derivatives of a spike, on vectors of `simd`; formulas and sources: `nwcompile.nn.layers.surrogate`."""
+"""Surrogate derivatives of a spike, on vectors of `simd`; formulas and sources: `nwcompile.nn.ops.surrogate`."""
 
 import math
 

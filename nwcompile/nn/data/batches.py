@@ -79,7 +79,7 @@ class Collate:
         for to, (spikes, _) in zip(whole, samples, strict=True):
             to[: len(spikes)] = spikes
         if self.form == "bits":
-            spikes = torch.from_numpy(np.stack([pack_bits(each) for each in whole]))
+            spikes = torch.from_numpy(np.stack([pack_bits(sample) for sample in whole]))
         else:
             spikes = torch.from_numpy(whole).to(dtype)
         return Batch(spikes, torch.tensor(lengths), numbered([label for _, label in samples]))

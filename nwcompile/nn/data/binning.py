@@ -88,7 +88,9 @@ class Binning:
     def shape(self) -> tuple[int, int, int]:
         """(polarities, height, width) of what is left."""
         width, height = self.sensor[:2] if self.crop is None else self.crop[2:]
-        return (self.sensor[2], *(max(1, round(n * self.spatial_factor)) for n in (height, width)))
+        rows = max(1, round(height * self.spatial_factor))
+        columns = max(1, round(width * self.spatial_factor))
+        return self.sensor[2], rows, columns
 
     @property
     def n_neurons(self) -> int:

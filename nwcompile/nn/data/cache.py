@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,7 +63,7 @@ def _ready(folder: Path) -> None:
 
 def settings(transform) -> str:
     """A transform's name, version and settings as text. Raises OptionError if they do not decide its results."""
-    kind = type(transform)
+    kind: Any = type(transform)
     if getattr(transform, "deterministic", None) is False:
         raise OptionError(
             f"{transform} draws its spikes anew at every call, so they cannot be cached; use "
@@ -123,7 +124,7 @@ def _read(path: Path) -> Packed:
 
 def _prove(stream, path: Path) -> None:
     """Raises ArtifactError unless the file is as it was written; else the stream is behind the head."""
-    view = np.memmap(stream, np.uint8, "r") if stream.seek(0, io.SEEK_END) > len(HEAD) + DIGEST_BYTES else b""
+    view: Any = np.memmap(stream, np.uint8, "r") if stream.seek(0, io.SEEK_END) > len(HEAD) + DIGEST_BYTES else b""
     whole = bytes(view[: len(HEAD)]) == HEAD
     if not whole or hashlib.sha256(view[:-DIGEST_BYTES]).digest() != bytes(view[-DIGEST_BYTES:]):
         raise ArtifactError(f"{path} is damaged or cut short (its SHA-256 does not match)")

@@ -48,9 +48,9 @@ def events(recording: np.ndarray, sensor: tuple[int, int, int]) -> Events:
     at |= {f: _whole(recording[f], f, fields[f], sensor) for f in needed if f != "t"}
     t = _numbers(recording["t"], "t")
     if not len(t):
-        return Events(at["x"], at["y"], at["p"], t, 0, 0)
-    first, last = t.min().item(), t.max().item()
-    return Events(at["x"], at["y"], at["p"], t, first, last + 1 if t.dtype.kind == "i" else last)
+        return Events(**at, t=t, first=0, last=0)
+    last = t.max().item()
+    return Events(**at, t=t, first=t.min().item(), last=last + 1 if t.dtype.kind == "i" else last)
 
 
 def frames(recording: np.ndarray, sensor: tuple[int, int, int], threshold: float) -> Events:
@@ -71,7 +71,7 @@ def frames(recording: np.ndarray, sensor: tuple[int, int, int], threshold: float
     if recording.dtype.kind == "f" and np.isnan(recording).any():
         raise ModelError(f"frame {np.argwhere(np.isnan(recording))[0][0]} holds NaN; frames must be numbers")
     t, p, y, x = np.nonzero(recording.reshape(shape[0], *axes) >= threshold)
-    return Events(x, y, p, t, 0, shape[0])
+    return Events(x=x, y=y, p=p, t=t, first=0, last=shape[0])
 
 
 def _whole(values: np.ndarray, field: str, size: int, sensor: tuple[int, int, int]) -> np.ndarray:

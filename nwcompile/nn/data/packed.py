@@ -92,7 +92,8 @@ def packed(samples, transform) -> Packed:
     Raises ModelError, naming the sample, for a recording that the transform refuses, for labels that are no numbers of
     one shape, and where recordings differ in neurons.
     """
-    words, lengths, labels = [], [], []
+    words: list[np.ndarray] = []
+    lengths, labels = [], []
     for i in range(count(samples)):
         spikes, label = transformed(samples, i, transform)
         if words and words[0].shape[1] != spikes.shape[1]:
@@ -137,8 +138,8 @@ def unpack_bits(words: torch.Tensor, n_steps: int, dtype: torch.dtype) -> torch.
     """`[B, T, N]` of 0 and 1, of `words` int32 `[B, ceil(T/32), N]`, on their device."""
     n_samples, n_rows, n = words.shape
     if words.device.type == "cpu":  # NumPy's way is several times as fast there
-        rows = np.ascontiguousarray(words.contiguous().numpy()).view(np.uint8).reshape(n_samples, n_rows, n, 4)
-        rows = np.ascontiguousarray(rows.swapaxes(2, 3)).reshape(n_samples, 4 * n_rows, n)
-        return torch.from_numpy(np.unpackbits(rows, axis=1, count=n_steps, bitorder="little")).to(dtype)
+        in_words = np.ascontiguousarray(words.contiguous().numpy()).view(np.uint8).reshape(n_samples, n_rows, n, 4)
+        in_bytes = np.ascontiguousarray(in_words.swapaxes(2, 3)).reshape(n_samples, 4 * n_rows, n)
+        return torch.from_numpy(np.unpackbits(in_bytes, axis=1, count=n_steps, bitorder="little")).to(dtype)
     bit = torch.arange(WORD_BITS, dtype=torch.int32, device=words.device)[:, None]
     return ((words[:, :, None] >> bit) & 1).flatten(1, 2)[:, :n_steps].to(dtype)

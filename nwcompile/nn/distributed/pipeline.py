@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -53,7 +54,7 @@ class TimePipeline:
         self.rank, self.n_ranks = dist.get_rank(group), dist.get_world_size(group)
         first, last = shares(net, self.n_ranks)[self.rank]
         self.is_first, self.is_last = self.rank == 0, self.rank == self.n_ranks - 1
-        self.layers: Sequential = net[first:last]
+        self.layers = net[first:last]
         self._first = first
         with self._bounded():
             self._group = dist.new_group(
@@ -94,8 +95,8 @@ class TimePipeline:
         schedule = self._schedule(x, n_chunks, length, trains=True)
         self._loss.start(loss_fn, n_chunks, x.shape[1])
         with self._bounded(), torch.enable_grad():
-            target = {"target": torch.zeros(n_chunks)} if self.is_last else {}
-            schedule.step(*self._given(x, n_chunks, length), **target, return_outputs=False)
+            target = torch.zeros(n_chunks) if self.is_last else None
+            schedule.step(*self._given(x, n_chunks, length), target=target, return_outputs=False)
         return self._loss.value if self.is_last else None
 
     def _start(self, x: torch.Tensor, call: str) -> tuple[int, int]:
@@ -114,11 +115,11 @@ class TimePipeline:
         prepare_net(self.net)
         return -(-x.shape[1] // length), length
 
-    def _agree(self, own: dict) -> None:
+    def _agree(self, settings: dict) -> None:
         """Raises OptionError unless all processes have come with the same; the engine would mix up what they send."""
-        of_rank = [own] * self.n_ranks
+        of_rank = [settings] * self.n_ranks
         with self._bounded():
-            dist.all_gather_object(of_rank, own, self._group)
+            dist.all_gather_object(of_rank, settings, self._group)
         for rank, other in enumerate(of_rank):
             for name, value in of_rank[0].items():
                 if other[name] != value:
@@ -127,14 +128,14 @@ class TimePipeline:
                         differ = "other layers than process 0"
                     raise OptionError(f"pipeline: process {rank} has come with {differ}; give all the same")
 
-    def _given(self, x: torch.Tensor, n_chunks: int, length: int) -> tuple[torch.Tensor, ...]:
+    def _given(self, sequences: torch.Tensor, n_chunks: int, length: int) -> tuple[torch.Tensor, ...]:
         """What the engine is given: it cuts the first axis into chunks, so they go one below the other there."""
         if not self.is_first:
             return ()
-        rest = n_chunks * length - x.shape[1]
+        rest = n_chunks * length - sequences.shape[1]
         if rest:
-            x = torch.cat([x, x.new_zeros(len(x), rest, *x.shape[2:])], 1)
-        return (x.unflatten(1, (n_chunks, length)).transpose(0, 1).flatten(0, 1),)
+            sequences = torch.cat([sequences, sequences.new_zeros(len(sequences), rest, *sequences.shape[2:])], 1)
+        return (sequences.unflatten(1, (n_chunks, length)).transpose(0, 1).flatten(0, 1),)
 
     def _schedule(self, x: torch.Tensor, n_chunks: int, length: int, trains: bool) -> ScheduleLoopedBFS:
         """The engine for sequences of such a shape; what passes between processes then is known to all."""
@@ -149,7 +150,7 @@ class TimePipeline:
                 return torch.empty(size, dtype=of.dtype, device="meta", requires_grad=needs_grad)
 
             stage = PipelineStage(
-                Chunk(self.layers, self.is_last), self.rank, self.n_ranks, device,
+                Chunk(cast(Sequential, self.layers), self.is_last), self.rank, self.n_ranks, device,
                 input_args=tuple(chunk(t, trains and not self.is_first) for t in passed[0]),
                 output_args=tuple(chunk(t, trains) for t in passed[1]), group=self._group
             )  # fmt: skip
@@ -190,7 +191,7 @@ def shares(net: Sequential, n_ranks: int) -> list[tuple[int, int]]:
     if len(ends) < n_ranks:
         raise OptionError(f"{n_ranks} processes for {len(ends)} spiking layers; a pipeline takes one of each at least")
     ends[-1] = len(net)
-    size = [sum(map(_size, net[first:last])) for first, last in zip([0, *ends], ends, strict=False)]
+    size = [sum(map(_size, list(net)[first:last])) for first, last in zip([0, *ends], ends, strict=False)]
 
     @cache
     def least(i: int, n: int) -> tuple[int, tuple[int, ...]]:

@@ -6,28 +6,37 @@ Data are `[B, N]` for one step or `[B, T, N]` for T steps at once; both give the
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
 from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.nn.layers.mismatch import Mismatch
 from nwcompile.nn.layers.prepare import Prepared
-from nwcompile.nn.layers.state import Kept, is_used_up
-from nwcompile.nn.layers.surrogate import named
 from nwcompile.nn.ops.device import torch_device
-from nwcompile.nn.ops.scan import RESETS, Neurons, scan
-from nwcompile.nn.ops.spike_matmul import weigh
+from nwcompile.nn.ops.scan import RESETS, LIFNeurons, scan
+from nwcompile.nn.ops.spike_matmul import spike_matmul
+from nwcompile.nn.ops.surrogate import named
+from nwcompile.nn.ops.torch_ops import is_used_up
 
 TOPOLOGIES = ("FF", "RC")
 DEVIATES = {"threshold": "thresholds", "leak": "taus", "weight": "w_rec"}  # what each mismatch of a layer is of
 
 
-def verify_device(given: torch.Tensor, own: torch.Tensor, name: str) -> None:
-    """Raise ModelError, naming the layer, unless its input lies on its own device."""
-    if given.device != own.device:
+@dataclass(frozen=True, eq=False)
+class KeptState:
+    """The state after the last step, with its graph; `exported`: made for torch.export, of no use to other calls."""
+
+    state: torch.Tensor
+    exported: bool
+
+
+def verify_device(given: torch.Tensor, parameter: torch.Tensor, name: str) -> None:
+    """Raise ModelError, naming the layer, unless its input lies on the device of its parameters."""
+    if given.device != parameter.device:
         raise ModelError(
-            f"{name}: the input is on {given.device}, the layer on {own.device}; move the input with "
-            f".to({str(own.device)!r}), or the model"
+            f"{name}: the input is on {given.device}, the layer on {parameter.device}; move the input with "
+            f".to({str(parameter.device)!r}), or the model"
         )
 
 
@@ -75,7 +84,7 @@ class LIFSynapse(Prepared):
             raise ModelError(f"{where}: input of shape {shape} must end in {self.n_in}")
         verify_device(spikes, self.weight, f"{type(self).__name__}({self.n_in}, {self.n_out})")
         weight = self.effective_weight()
-        return weigh(spikes.to(weight.dtype), weight)
+        return spike_matmul(spikes.to(weight.dtype), weight)
 
     def extra_repr(self) -> str:
         return f"{self.n_in}, {self.n_out}"
@@ -97,10 +106,13 @@ class LIFLayer(Prepared):
     precision (bfloat16, float16) is computed in float32; the results have the layer's dtype.
 
     taus in seconds (infinity for no leak) and thresholds are numbers or one per neuron; `learn_taus` and
-    `learn_thresholds` make them parameters. `surrogate`: a name or a function of `nwcompile.nn.layers.surrogate`;
+    `learn_thresholds` make them parameters. `surrogate`: a name or a function of `nwcompile.nn.surrogate`;
     `detach_reset` keeps the gradient of a spike out of the reset. `device`: "cpu", or "gpu" = "cuda".
     """
 
+    taus: torch.Tensor
+    thresholds: torch.Tensor
+    w_rec: torch.Tensor
     floor = False  # whether the membrane is clipped at 0
 
     def __init__(
@@ -133,7 +145,7 @@ class LIFLayer(Prepared):
                 self.register_buffer(key, value.to(target))
         if layer_topology == "RC":
             self.w_rec = torch.nn.Parameter(self._drawn().to(target))
-        self._kept: Kept | None = None
+        self._kept: KeptState | None = None
         where = f"{name}({n_neurons})"
         self.mismatches = {kind: Mismatch(where, kind) for kind in ("threshold", "leak")}
         if layer_topology == "RC":
@@ -190,7 +202,7 @@ class LIFLayer(Prepared):
         """Go on from the kept state as a leaf of a new graph: the state with its graph, and the leaf."""
         state = self._kept.state
         leaf = state.detach().requires_grad_(state.requires_grad)
-        self._kept = Kept(leaf, self._kept.exported)
+        self._kept = KeptState(leaf, self._kept.exported)
         return state, leaf
 
     def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
@@ -217,20 +229,27 @@ class LIFLayer(Prepared):
             current = current.flatten(n_leading)
         state = self._state_for(shape[0])
         spikes, mem, last = scan(current, neurons.cleared(current) if state is None else state, neurons)
-        self._kept = Kept(last, torch.compiler.is_exporting())
+        self._kept = KeptState(last, torch.compiler.is_exporting())
         if spikes.dtype != dtype:
             spikes, mem = spikes.to(dtype), mem.to(dtype)
         return (spikes, mem) if spikes.shape == shape else (spikes.reshape(shape), mem.reshape(shape))
 
-    def neurons(self) -> Neurons:
+    def neurons(self) -> LIFNeurons:
         """What the layer computes with, as `nwcompile.nn.ops.scan` takes it."""
         learns = self.taus.requires_grad and torch.is_grad_enabled()
         beta = self.beta if learns else self._once("beta", self.taus, lambda spent: self.beta, self._numbers)
         w_rec = self.effective_w_rec()
         dtype = beta.dtype
         thresholds = self.effective_thresholds().to(dtype)
-        return Neurons(beta, thresholds, self.reset_mechanism, self.surrogate, self.detach_reset, self.floor,
-                       None if w_rec is None else w_rec.to(dtype))  # fmt: skip
+        return LIFNeurons(
+            beta=beta,
+            threshold=thresholds,
+            reset=self.reset_mechanism,
+            surrogate=self.surrogate,
+            detach_reset=self.detach_reset,
+            floor=self.floor,
+            w_rec=None if w_rec is None else w_rec.to(dtype),
+        )
 
     def _numbers(self) -> tuple | None:
         """What `beta` is made of beside `taus`; None where it is another in every batch."""
@@ -256,11 +275,11 @@ class LIFLayer(Prepared):
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)
         if self._kept is not None:
-            self._kept = Kept(fn(self._kept.state.detach()), self._kept.exported)
+            self._kept = KeptState(fn(self._kept.state.detach()), self._kept.exported)
         return self
 
     def __getstate__(self):
-        kept = self._kept and Kept(self._kept.state.detach(), self._kept.exported)
+        kept = self._kept and KeptState(self._kept.state.detach(), self._kept.exported)
         return {**super().__getstate__(), "_kept": kept}
 
     def extra_repr(self) -> str:

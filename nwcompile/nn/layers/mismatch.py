@@ -37,7 +37,9 @@ class Mismatch:
         if deviation is not None and not 0 <= deviation < math.inf:
             raise ModelError(f"{where}: {argument} is {deviation}, must be a number >= 0, or None for none")
         self.where, self.deviation = where, deviation or 0.0
-        self.name, self.seed, self.in_eval = "", None, False
+        self.name = ""
+        self.seed: int | None = None
+        self.in_eval = False
         self.call, self.waits = torch.zeros((), dtype=torch.int64), waits
 
     def prepare(self, name: str, seed: int | None, in_eval: bool) -> None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from nwcompile.nn.layers.mismatch import Mismatch
-from nwcompile.nn.layers.state import is_used_up
 from nwcompile.nn.ops.device import Movable
-from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, is_plain, straight_through
+from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, is_plain, is_used_up, straight_through
 
 MOST_KNOWN = 1 << 16  # numbers of a parameter that are compared with those of the batch before
 
@@ -78,10 +77,10 @@ class Prepared(Movable):
         is_small = given.numel() <= MOST_KNOWN and given.dtype in KERNEL_DTYPES
         if not (is_small and is_plain(given) and given.device.type == "cpu"):
             return make(False)
-        found = given.dtype, given.shape, given.numpy().tobytes(), numbers
+        content = given.dtype, given.shape, given.numpy().tobytes(), numbers
         known = self._known.get(key)
-        if known is None or known.source != found:
-            known = self._known[key] = Known(found, make(False))
+        if known is None or known.source != content:
+            known = self._known[key] = Known(content, make(False))
         return known.value.clone()
 
     def _deviating(self, key: str, parameter: torch.Tensor, mismatch: Mismatch) -> torch.Tensor:

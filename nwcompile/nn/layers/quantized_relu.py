@@ -30,10 +30,10 @@ class QuantizedReLU(torch.nn.Module):
         self.step = torch.nn.Parameter(torch.tensor(0.0 if step is None else float(step)))
 
     @torch.no_grad()
-    def calibrate(self, x: torch.Tensor) -> None:
+    def calibrate(self, values: torch.Tensor) -> None:
         """Set the step by what it will be given, any shape. ModelError if nothing of it is above 0."""
-        above = x[x > 0]
-        if not x.isfinite().all():
+        above = values[values > 0]
+        if not values.isfinite().all():
             raise ModelError("QuantizedReLU is given NaN or infinite values, so it can set no step; clean the data")
         if not above.numel():
             raise ModelError(

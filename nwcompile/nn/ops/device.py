@@ -1,11 +1,8 @@
-"""Device names of the layers, "cpu", and "gpu" or "cuda", which are one thing, and the kernels of a device."""
-
-from types import ModuleType
+"""Device names of the layers: "cpu", and "gpu" or "cuda", which are one thing; and what a GPU's kernels can hold."""
 
 import torch
 
 from nwcompile.errors import BackendError, OptionError, unknown_choice
-from nwcompile.nn.ops import cpu
 
 DEVICES = ("cpu", "gpu", "cuda")
 MOST_RECURRENT = 128  # neurons that feed back into themselves in one kernel on a GPU
@@ -24,17 +21,6 @@ def torch_device(name: str) -> torch.device:
             "use device='cpu'"
         )
     return torch.device("cuda")
-
-
-def kernels(tensor: torch.Tensor) -> ModuleType:
-    """The kernels for where a tensor lies: `nn.cpu`, or `nn.gpu`. Raises BackendError where triton is missing."""
-    if tensor.device.type == "cpu":
-        return cpu
-    try:
-        from nwcompile.nn.ops import gpu
-    except ImportError as e:
-        raise BackendError(f"the GPU kernels need triton ({e}); pip install 'nwcompile[cuda]'") from None
-    return gpu
 
 
 class Movable(torch.nn.Module):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from nwcompile.errors import BackendError
-from nwcompile.kernels.gpu import lif, recurrent, spike_matmul
+from nwcompile.kernels.gpu import lif, recurrent
 from nwcompile.kernels.layers.simd import WORD_BITS
 from nwcompile.nn.ops.device import MOST_RECURRENT
 
@@ -48,7 +48,6 @@ class Backward(Launch):
 # other's lanes busy, so wide reads. Chosen from the processor's sizes (132 of 4 x 32 lanes), not measured.
 FORWARD = ((1 << 16, Launch(32, 16, 1)), (math.inf, Launch(256, 8, 2)))
 BACKWARD = ((1 << 16, Backward(32, 8, 1, False)), (math.inf, Backward(128, 4, 2, True)))
-FIRE_WEIGHED = Launch(32, 16, 1)
 RECURRENT_AHEAD = 4
 
 
@@ -70,23 +69,10 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
 
 def fire(current, state, beta, threshold, reset: str, floor: bool, form: str):
     """Spikes alone, as "float", "uint8" or "bits" (int32 `[B, ceil(T/32), N]`), and the state after the last step."""
-    spikes = _empty_spikes(*current.shape[:2], beta, form)
-    last = torch.empty_like(state, memory_format=torch.contiguous_format)
-    _scan(current, state, beta, threshold, reset, floor, spikes, None, last)
-    return spikes, last
-
-
-def fire_weighed(x, weight, state, beta, threshold, reset: str, floor: bool, form: str, n_steps: int):
-    """As `fire` of the currents x @ weight, `[B, T, n_in]` or packed, and `[n_in, N]`, which are not written."""
-    n_samples, n = len(x), weight.shape[1]
+    n_samples, n_steps, _ = current.shape
     spikes = _empty_spikes(n_samples, n_steps, beta, form)
     last = torch.empty_like(state, memory_format=torch.contiguous_format)
-    x, launch = _row_by_row(x), FIRE_WEIGHED
-    _start(
-        spike_matmul.fire_weighed, x, -(-n_samples * n // launch.block), x, weight.contiguous(), state.contiguous(),
-        beta.contiguous(), threshold.contiguous(), spikes, last, n_samples, n_steps, n, len(weight), *_distances(x),
-        RESET=reset, FLOOR=floor, **launch.options,
-    )  # fmt: skip
+    _scan(current, state, beta, threshold, reset, floor, spikes, None, last)
     return spikes, last
 
 
@@ -144,7 +130,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     return grad_current, carried, of_beta, of_threshold.clone()
 
 
-def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`: torch's matrix product."""
     return x @ weight
 
@@ -152,7 +138,7 @@ def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def _launch(table, current: torch.Tensor) -> tuple[dict, int]:
     """The options for the pairs of `current`, and the number of programs."""
     n_pairs = current.shape[0] * current.shape[-1]
-    launch = next(launch for most, launch in table if n_pairs <= most)
+    launch = next(launch for limit, launch in table if n_pairs <= limit)
     return launch.options, -(-n_pairs // launch.block)
 
 
@@ -176,7 +162,10 @@ def _start(kernel, current: torch.Tensor, n_programs: int, *arguments, **constan
 
 def _steps(current: torch.Tensor) -> tuple[int, int, int]:
     """(B, T, N) of `[B, T, N]`, or of one step `[B, N]`."""
-    return tuple(current.shape) if current.ndim == 3 else (current.shape[0], 1, current.shape[1])
+    if current.ndim == 2:
+        return current.shape[0], 1, current.shape[1]
+    n_samples, n_steps, n = current.shape
+    return n_samples, n_steps, n
 
 
 def _in_units(current: torch.Tensor, *arrays: torch.Tensor | None):
@@ -190,7 +179,7 @@ def _in_units(current: torch.Tensor, *arrays: torch.Tensor | None):
 def _distances(array: torch.Tensor | None) -> tuple[int, int]:
     if array is None:
         return 0, 0
-    return array.stride()[:2] if array.ndim == 3 else (array.stride(0), 0)
+    return array.stride(0), array.stride(1) if array.ndim == 3 else 0
 
 
 def _each(array: torch.Tensor | None) -> int:

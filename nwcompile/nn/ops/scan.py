@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 
 from nwcompile.errors import BackendError, OptionError, unknown_choice
-from nwcompile.nn.layers.surrogate import kernel_form
 from nwcompile.nn.ops import cpu, torch_ops
-from nwcompile.nn.ops.device import MOST_RECURRENT, kernels
-from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES
+from nwcompile.nn.ops.device import MOST_RECURRENT
+from nwcompile.nn.ops.surrogate import kernel_form
+from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, kernels
 
 RESETS = tuple(cpu.RESETS)
 HALF = (torch.float16, torch.bfloat16)
@@ -17,7 +17,7 @@ FORMS = ("float", "uint8", "bits")
 
 
 @dataclass(frozen=True)
-class Neurons:
+class LIFNeurons:
     """What the scan needs of N neurons: `beta` and `threshold` `[N]`, the reset's name, the surrogate gradient.
 
     `floor`: the membrane is not below 0 after the reset. `w_rec` `[N, N]`: spikes(t-1) @ w_rec is added to the current.
@@ -36,7 +36,9 @@ class Neurons:
         return self.beta.new_zeros(1 if self.w_rec is None else 2, current.shape[0], current.shape[-1])
 
 
-def scan(current: torch.Tensor, state: torch.Tensor, n: Neurons) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def scan(
+    current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`spikes` and `mem`, and the last state, of LIF neurons fed `current` from `state`.
 
     `current`, `spikes` and `mem` are `[B, T, N]`, or `[B, N]` for one step.
@@ -48,54 +50,56 @@ def scan(current: torch.Tensor, state: torch.Tensor, n: Neurons) -> tuple[torch.
     bit for bit the same, where sums of weights are exact. `current` of another dtype than beta is computed with as
     one of beta's.
     """
-    current = _of_known_type(current, n)
-    if not has_kernel(current, n):
-        return scan_loop(current, state, n)
-    form = kernel_form(n.surrogate)
-    arguments = current, state, n.beta, n.threshold, n.w_rec, n.reset, n.floor
+    current = _of_known_type(current, neurons)
+    if not has_kernel(current, neurons):
+        return scan_loop(current, state, neurons)
+    form = kernel_form(neurons.surrogate)
+    arguments = current, state, neurons.beta, neurons.threshold, neurons.w_rec, neurons.reset, neurons.floor
     if not torch_ops.is_plain(current):
-        return torch_ops.lif_scan(*arguments, n.detach_reset, *form)
+        return torch_ops.lif_scan(*arguments, neurons.detach_reset, *form)
     if not torch.is_grad_enabled():
         return kernels(current).forward(*arguments)
-    return torch_ops.DirectScan.apply(*arguments, n.detach_reset, *form)
+    return torch_ops.DirectScan.apply(*arguments, neurons.detach_reset, *form)
 
 
-def has_kernel(current: torch.Tensor, n: Neurons) -> bool:
+def has_kernel(current: torch.Tensor, neurons: LIFNeurons) -> bool:
     """Whether all steps of `current` take one kernel, forward and backward.
 
     They do in float32 and float64 with a surrogate of `nn.surrogate`, on the CPU and on a GPU; with `w_rec` on a GPU
     up to `device.MOST_RECURRENT` neurons.
     """
-    known = kernel_form(n.surrogate) is not None and n.beta.dtype in KERNEL_DTYPES
+    known = kernel_form(neurons.surrogate) is not None and neurons.beta.dtype in KERNEL_DTYPES
     if current.device.type == "cuda":
-        return known and (n.w_rec is None or len(n.w_rec) <= MOST_RECURRENT)
+        return known and (neurons.w_rec is None or len(neurons.w_rec) <= MOST_RECURRENT)
     return known and current.device.type == "cpu"
 
 
-def scan_loop(current: torch.Tensor, state: torch.Tensor, n: Neurons):
+def scan_loop(current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons):
     """The same as `scan`, step by step in torch operations; for whatever has no kernel."""
     if current.ndim == 2:
-        spikes, mem, last = scan_loop(current[:, None], state, n)
+        spikes, mem, last = scan_loop(current[:, None], state, neurons)
         return spikes[:, 0], mem[:, 0], last
     v, spikes = state[0], state[-1]
     all_spikes, all_mem = [], []
     for i in current.unbind(1):
-        v = n.beta * v + (i if n.w_rec is None else i + spikes @ n.w_rec)
-        spikes = _Spike.apply(v, n.threshold, n.surrogate)
-        reset = spikes.detach() if n.detach_reset else spikes
-        if n.reset == "subtraction":
-            v = v - reset * n.threshold
-        elif n.reset == "zero":
+        v = neurons.beta * v + (i if neurons.w_rec is None else i + spikes @ neurons.w_rec)
+        spikes = _Spike.apply(v, neurons.threshold, neurons.surrogate)
+        reset = spikes.detach() if neurons.detach_reset else spikes
+        if neurons.reset == "subtraction":
+            v = v - reset * neurons.threshold
+        elif neurons.reset == "zero":
             v = v * (1 - reset)
-        if n.floor:
+        if neurons.floor:
             v = v.clamp(min=0)
         all_spikes.append(spikes)
         all_mem.append(v)
-    last = v[None] if n.w_rec is None else torch.stack([v, spikes])
+    last = v[None] if neurons.w_rec is None else torch.stack([v, spikes])
     return torch.stack(all_spikes, 1), torch.stack(all_mem, 1), last.clone()
 
 
-def fire(current: torch.Tensor, state: torch.Tensor, n: Neurons, form: str) -> tuple[torch.Tensor, torch.Tensor]:
+def fire(
+    current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons, form: str
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The spikes of `scan` in fewer bytes, and the last state, without a gradient or `w_rec`; on the CPU or a GPU.
 
     form: "float" `[B, T, N]` of the current's dtype; "uint8" `[B, T, N]`; "bits" int32 `[B, ceil(T/32), N]`, step t in
@@ -105,24 +109,32 @@ def fire(current: torch.Tensor, state: torch.Tensor, n: Neurons, form: str) -> t
     if form not in FORMS:
         raise OptionError(unknown_choice("form", form, FORMS))
     refused = {
-        "neurons with recurrent weights": n.w_rec is not None,
+        "neurons with recurrent weights": neurons.w_rec is not None,
         f"device {current.device.type!r}": current.device.type not in torch_ops.DEVICES,
-        f"beta of {n.beta.dtype}": n.beta.dtype not in KERNEL_DTYPES,
+        f"beta of {neurons.beta.dtype}": neurons.beta.dtype not in KERNEL_DTYPES,
     }
     what = next((what for what, is_so in refused.items() if is_so), None)
     if what is not None:
         raise BackendError(f"spikes without membranes have no kernel for {what}; use nwcompile.nn.ops.scan.scan")
-    arguments = _of_known_type(current, n), state, n.beta, n.threshold, n.reset, n.floor, form
+    arguments = (
+        _of_known_type(current, neurons),
+        state,
+        neurons.beta,
+        neurons.threshold,
+        neurons.reset,
+        neurons.floor,
+        form,
+    )
     if torch_ops.is_plain(current) and not torch.is_grad_enabled():
         return kernels(current).fire(*arguments)
     return torch_ops.lif_fire(*arguments)
 
 
-def _of_known_type(current: torch.Tensor, n: Neurons) -> torch.Tensor:
+def _of_known_type(current: torch.Tensor, neurons: LIFNeurons) -> torch.Tensor:
     """The current as its kernel takes it: of beta's type, on a GPU also in half precision."""
-    if current.dtype == n.beta.dtype or (current.is_cuda and current.dtype in HALF):
+    if current.dtype == neurons.beta.dtype or (current.is_cuda and current.dtype in HALF):
         return current
-    return current.to(n.beta.dtype)
+    return current.to(neurons.beta.dtype)
 
 
 class _Spike(torch.autograd.Function):

@@ -9,7 +9,7 @@ from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES
 MOST_WEIGHTS = 1 << 16  # that a core's cache holds beside the spikes
 
 
-def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """`x @ weight`, `[..., n_in]` and `[n_in, n_out]` of one dtype, differentiable.
 
     Few weights on the CPU take a kernel that looks at those of spikes only, and whose sum of a row does not depend on
@@ -18,8 +18,8 @@ def weigh(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     small = x.device.type == "cpu" and x.dtype in KERNEL_DTYPES and weight.numel() <= MOST_WEIGHTS
     if small and not torch.is_autocast_enabled("cpu"):
         if not torch_ops.is_plain(x):
-            return torch_ops.weigh(x, weight)
-        return torch_ops.DirectWeigh.apply(x, weight) if torch.is_grad_enabled() else cpu.weigh(x, weight)
+            return torch_ops.spike_matmul(x, weight)
+        return torch_ops.DirectSpikeMatmul.apply(x, weight) if torch.is_grad_enabled() else cpu.spike_matmul(x, weight)
     if torch.is_grad_enabled() or not torch_ops.is_plain(x) or torch.is_autocast_enabled("cpu"):
         return x @ weight
     if x.device.type != "cpu" or x.dtype not in KERNEL_DTYPES:

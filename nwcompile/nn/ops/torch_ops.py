@@ -6,18 +6,30 @@ weights `[2, B, N]`, the membranes and the spikes of the step before.
 """
 
 from contextlib import nullcontext
+from types import ModuleType
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from nwcompile.errors import ModelError
-from nwcompile.nn.layers.state import is_freed
-from nwcompile.nn.ops.device import kernels
+from nwcompile.errors import BackendError, ModelError
+from nwcompile.nn.ops import cpu
 
 WORD_BITS = 32
 DEVICES = ("cpu", "cuda")
 KERNEL_DTYPES = (torch.float32, torch.float64)
+FREED = "second time"  # These words stand in torch's error about a graph that a backward pass has gone through.
+
+
+def kernels(tensor: Tensor) -> ModuleType:
+    """The kernels for where a tensor lies, `nn.ops.cpu` or `nn.ops.gpu`. Raises BackendError without triton."""
+    if tensor.device.type == "cpu":
+        return cpu
+    try:
+        from nwcompile.nn.ops import gpu
+    except ImportError as e:
+        raise BackendError(f"the GPU kernels need triton ({e}); pip install 'nwcompile[cuda]'") from None
+    return gpu
 
 
 @torch.library.custom_op("nwcompile::lif_scan", mutates_args=(), device_types=DEVICES)
@@ -25,7 +37,7 @@ def lif_scan(
     current: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, w_rec: Tensor | None, reset: str, floor: bool,
     detach_reset: bool, surrogate: str, slope: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """`spikes`, `mem` and the last state of LIF neurons fed `current`, `[B, T, N]` or `[B, N]`; see `nn.scan`."""
+    """`spikes`, `mem` and the last state of LIF neurons fed `current`, `[B, T, N]` or `[B, N]`; see `nn.ops.scan`."""
     return kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
 
 
@@ -48,19 +60,10 @@ def lif_fire(
     return kernels(current).fire(current, state, beta, threshold, reset, floor, form)
 
 
-@torch.library.custom_op("nwcompile::lif_fire_weighed", mutates_args=(), device_types="cuda")
-def lif_fire_weighed(
-    x: Tensor, weight: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, reset: str, floor: bool, form: str,
-    n_steps: int
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """As `lif_fire` of the currents x @ weight; see `nn.fused`."""
-    return kernels(x).fire_weighed(x, weight, state, beta, threshold, reset, floor, form, n_steps)
-
-
-@torch.library.custom_op("nwcompile::weigh", mutates_args=(), device_types=DEVICES)
-def weigh(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, each row summed in an order of its own; see `nn.weigh`."""
-    return kernels(x).weigh(x, weight)
+@torch.library.custom_op("nwcompile::spike_matmul", mutates_args=(), device_types=DEVICES)
+def spike_matmul(x: Tensor, weight: Tensor) -> Tensor:
+    """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`, each row summed by itself; see `nn.ops.spike_matmul`."""
+    return kernels(x).spike_matmul(x, weight)
 
 
 @torch.library.custom_op("nwcompile::straight_through", mutates_args=())
@@ -91,18 +94,13 @@ def _(current, state, beta, threshold, reset, floor, form):
     return _fake_spikes(*current.shape[:2], beta, form), _dense(state)
 
 
-@lif_fire_weighed.register_fake
-def _(x, weight, state, beta, threshold, reset, floor, form, n_steps):
-    return _fake_spikes(len(x), n_steps, beta, form), _dense(state)
-
-
 def _fake_spikes(n_samples: int, n_steps: int, beta: Tensor, form: str) -> Tensor:
     dtype = {"bits": torch.int32, "uint8": torch.uint8, "float": beta.dtype}[form]
     n_rows = (n_steps + WORD_BITS - 1) // WORD_BITS if form == "bits" else n_steps
     return beta.new_empty((n_samples, n_rows, beta.shape[0]), dtype=dtype)
 
 
-@weigh.register_fake
+@spike_matmul.register_fake
 def _(x, weight):
     return x.new_empty((*x.shape[:-1], weight.shape[1]))
 
@@ -118,7 +116,8 @@ def _dense(like: Tensor) -> Tensor:
 
 def _keep_scan(ctx, inputs, output):
     current, state, beta, threshold, w_rec, *rule = inputs
-    ctx.save_for_backward(current, state, beta, threshold, w_rec, *output[:2])
+    spikes, mem, _ = output
+    ctx.save_for_backward(current, state, beta, threshold, w_rec, spikes, mem)
     ctx.rule = rule
     ctx.set_materialize_grads(False)
 
@@ -128,10 +127,10 @@ def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
     needs, grads, tensors = ctx.needs_input_grad, (grad_spikes, grad_mem, grad_last), (current, spikes, mem, state)
     learns = needs[2] or needs[3]
     if is_plain(current) and not torch.is_grad_enabled():  # enabled: for gradients of gradients, which are refused
-        found = kernels(current).backward(grads, *tensors, beta, threshold, w_rec, ctx.rule, learns)
+        gradients = kernels(current).backward(grads, *tensors, beta, threshold, w_rec, ctx.rule, learns)
     else:
-        found = lif_scan_backward(*grads, *tensors, beta, threshold, w_rec, *ctx.rule, learns)
-    grad_current, grad_state, grad_beta, grad_threshold = found
+        gradients = lif_scan_backward(*grads, *tensors, beta, threshold, w_rec, *ctx.rule, learns)
+    grad_current, grad_state, grad_beta, grad_threshold = gradients
     grad_w = None
     if w_rec is not None and needs[4]:
         before = state[1] if current.ndim == 2 else torch.cat([state[1, :, None], spikes[:, :-1]], 1).flatten(0, 1)
@@ -143,11 +142,11 @@ def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
     )  # fmt: skip
 
 
-def _keep_weigh(ctx, inputs, output):
+def _keep_operands(ctx, inputs, output):
     ctx.save_for_backward(*inputs)
 
 
-def _weigh_gradient(ctx, grad):
+def _spike_matmul_gradient(ctx, grad):
     x, weight = saved(ctx)
     of_x, of_weight = ctx.needs_input_grad
     with full_precision(grad):
@@ -175,6 +174,19 @@ SPENT = (
 )
 
 
+def is_used_up(tensor: torch.Tensor) -> bool:
+    """Whether a backward pass has freed what an operation of `nn.ops` made `tensor` from."""
+    return is_freed(tensor.grad_fn)
+
+
+def is_freed(node) -> bool:
+    """Whether a backward pass has freed what a node has saved; False for None and for nodes of torch's own."""
+    try:
+        return getattr(node, "saved_tensors", ()) is None
+    except RuntimeError as e:  # also where a saved tensor was changed since, which is another fault
+        return FREED in str(e)
+
+
 def saved(ctx) -> tuple:
     """What was saved for the backward pass. Raises ModelError where a backward pass has freed it."""
     if is_freed(ctx):
@@ -187,22 +199,23 @@ class DirectScan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, *inputs):
-        output = kernels(inputs[0]).forward(*inputs[:7])
+        current, state, beta, threshold, w_rec, reset, floor, *_ = inputs
+        output = kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
         _keep_scan(ctx, inputs, output)
         return output
 
     backward = staticmethod(_scan_gradient)
 
 
-class DirectWeigh(torch.autograd.Function):
-    """`weigh` without torch's dispatcher."""
+class DirectSpikeMatmul(torch.autograd.Function):
+    """`spike_matmul` without torch's dispatcher."""
 
     @staticmethod
     def forward(ctx, *inputs):
-        _keep_weigh(ctx, inputs, None)
-        return kernels(inputs[0]).weigh(*inputs)
+        _keep_operands(ctx, inputs, None)
+        return kernels(inputs[0]).spike_matmul(*inputs)
 
-    backward = staticmethod(_weigh_gradient)
+    backward = staticmethod(_spike_matmul_gradient)
 
 
 def full_precision(tensor: Tensor):
@@ -222,5 +235,5 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 lif_scan.register_autograd(_scan_gradient, setup_context=_keep_scan)
-weigh.register_autograd(_weigh_gradient, setup_context=_keep_weigh)
+spike_matmul.register_autograd(_spike_matmul_gradient, setup_context=_keep_operands)
 straight_through.register_autograd(_straight_gradient, setup_context=_keep_factor)

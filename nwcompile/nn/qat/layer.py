@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -12,12 +13,11 @@ from nwcompile.ir.connection import Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec, aligned
 from nwcompile.nn.qat.scan import IntegerNeurons
-from nwcompile.nn.qat.sums import IntegerWeights, Rounded
+from nwcompile.nn.qat.sums import IntegerWeights, StraightThrough
 from nwcompile.passes.quantize.channel_scale import with_channel_scale
 from nwcompile.passes.quantize.dynamics import rounded_decay
-from nwcompile.passes.quantize.number_grid import largest_threshold
-from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, at_exponents, describe, driving_weights
-from nwcompile.passes.quantize.weight_grid import WeightGrid
+from nwcompile.passes.quantize.grids import WeightGrid, largest_threshold
+from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, at_exponents, describe, driving_weights
 
 LEARNABLE = ("threshold", "alpha", "beta")  # beside weights and biases
 
@@ -60,11 +60,16 @@ class QuantizedLayer(torch.nn.Module):
     `connections[i]` say where they lie. A state_dict holds the `Pin` and the ends of synapses too.
     """
 
+    threshold: torch.nn.Parameter | None
+    alpha: torch.nn.Parameter | None
+    beta: torch.nn.Parameter | None
+    connections: tuple[Direct, ...]
+
     def __init__(self, network: Network, name: str, chip: Chip, trains: tuple[bool, ...], learned: tuple[str, ...],
                  surrogate: Callable, detach_reset: bool):  # fmt: skip
         super().__init__()
         self.name, self.chip, self.surrogate, self.detach_reset = name, chip, surrogate, detach_reset
-        self.connections = network.into(name)
+        self.connections = cast("tuple[Direct, ...]", network.into(name))
         without = tuple(c.replace(bias=None) for c in self.connections)
         self.bare = Network(network.inputs, network.nodes, without)
         layer = describe(self.bare, name, chip)
@@ -110,9 +115,9 @@ class QuantizedLayer(torch.nn.Module):
         self.bias_factor = torch.from_numpy(np.broadcast_to(first.dynamics.factor, shape).reshape(-1) / channel)
 
     def get_extra_state(self) -> dict:
-        own = dict(vars(self.pinned))
-        scale = own["channel_scale"]
-        return own | {"channel_scale": None if scale is None else torch.from_numpy(scale), "ends": self._ends()}
+        pinned = dict(vars(self.pinned))
+        scale = pinned["channel_scale"]
+        return pinned | {"channel_scale": None if scale is None else torch.from_numpy(scale), "ends": self._ends()}
 
     def set_extra_state(self, state: dict) -> None:
         """Take the pin. Raises ModelError where the synapses are others: weights of a list say not where they are."""
@@ -133,12 +138,12 @@ class QuantizedLayer(torch.nn.Module):
         """What the parameters are on the chip now. Raises ModelError if they are not finite, BackendError on a GPU."""
         self.verify()
         weights = tuple(array(w) * factor for w, factor in zip(self.weights, self.factors, strict=True))
-        first, shape, own = self.first, self.node.shape, self.pinned
+        first, shape, pinned = self.first, self.node.shape, self.pinned
         d, neuron = first.dynamics, first.neuron
         if self.threshold is not None:
             wanted = np.asarray(aligned(array(self.threshold), shape)) * self.of_channel
-            most = largest_threshold(self.chip) / (own.scale * own.threshold_factor)
-            neuron = neuron.replace(threshold=np.clip(wanted, 0, most))
+            largest = largest_threshold(self.chip) / (pinned.scale * pinned.threshold_factor)
+            neuron = neuron.replace(threshold=np.clip(wanted, 0, largest))
         if self.alpha is not None:
             d = replace(d, decay_u=self._decay(self.alpha, self.chip.state.decay_offset))
         if self.beta is not None:
@@ -148,7 +153,7 @@ class QuantizedLayer(torch.nn.Module):
             key = "constant_v" if self.node.neuron.alpha is None else "constant_u"
             d = replace(d, **{key: getattr(d, key) + bias.detach().numpy().reshape(shape) * self.of_channel})
         layer = replace(first, neuron=neuron, dynamics=d, weights=weights)
-        scaled = at_exponents(layer, self.chip, own.scale, own.exponents, own.threshold_factor)
+        scaled = at_exponents(layer, self.chip, pinned.scale, pinned.exponents, pinned.threshold_factor)
         rounded = zip(self.connections, scaled.weights, strict=True)
         sums = tuple(IntegerWeights.of(c, w.effective, self.node.n_neurons) for c, w in rounded)
         node = Node(self.name, shape, scaled.neuron)
@@ -174,7 +179,7 @@ class QuantizedLayer(torch.nn.Module):
                 )
             if not p.isfinite().all():
                 raise ModelError(
-                    f"layer {self.name!r}: {key} has NaN or infinite values; an optimiser step has spoiled it: lower "
+                    f"layer {self.name!r}: {key} has NaN or infinite values; an optimizer step has spoiled it: lower "
                     "the learning rate or clip the gradients, and go on from a state_dict of before"
                 )
 
@@ -187,15 +192,15 @@ class QuantizedLayer(torch.nn.Module):
         total = None
         for bias, places in zip(self.biases, self.bias_places, strict=True):
             if places is not None:
-                own = bias.double().reshape(-1)[places]
-                total = own if total is None else total + own
+                of_connection = bias.double().reshape(-1)[places]
+                total = of_connection if total is None else total + of_connection
         return None if total is None else total * self.bias_factor
 
     def learned(self) -> tuple[torch.Tensor, ...]:
         """float32[N] each: bias of u and v, threshold, what u and v keep; with gradients where they are parameters."""
         bias, none = self._bias(), torch.zeros(self.node.n_neurons)
-        own = none if bias is None else bias.float()
-        biases = (none, own) if self.node.neuron.alpha is None else (own, none)
+        of_neurons = none if bias is None else bias.float()
+        biases = (none, of_neurons) if self.node.neuron.alpha is None else (of_neurons, none)
         others = (getattr(self, key) for key in LEARNABLE)
         return (*biases, *(none if p is None else self._spread(p) for p in others))
 
@@ -210,7 +215,7 @@ class QuantizedLayer(torch.nn.Module):
         """The effective weights of connection i `now`, in the float type that sums of spikes up to `largest` need."""
         whole = now.weights[i]
         dtype = whole.dtype(self.connections[i], largest)
-        return Rounded.apply(self.weights[i], torch.from_numpy(whole.value).to(dtype), self.slopes[i].to(dtype))
+        return StraightThrough.apply(self.weights[i], torch.from_numpy(whole.value).to(dtype), self.slopes[i].to(dtype))
 
 
 def array(parameter: torch.Tensor) -> np.ndarray:
@@ -222,9 +227,9 @@ def _parameter(value, trains: bool) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.tensor(np.array(value, np.float32)), requires_grad=trains)
 
 
-def _places(c, bias: np.ndarray, shape: tuple[int, ...]) -> torch.Tensor:
+def _places(connection, bias: np.ndarray, shape: tuple[int, ...]) -> torch.Tensor:
     """int64[N]: which entry of a connection's bias each neuron has."""
-    places = c.replace(bias=np.arange(bias.size).reshape(bias.shape)).bias_per_neuron(shape)
+    places = connection.replace(bias=np.arange(bias.size).reshape(bias.shape)).bias_per_neuron(shape)
     return torch.from_numpy(places.reshape(-1).astype(np.int64))
 
 

@@ -1,7 +1,8 @@
 """Quantization-aware training: a network that computes the chip's integers and learns float parameters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 from warnings import warn
 
 import numpy as np
@@ -13,7 +14,7 @@ from nwcompile.ir.connection import Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.nn.layers.surrogate import named
+from nwcompile.nn.ops.surrogate import named
 from nwcompile.nn.qat import scan
 from nwcompile.nn.qat.layer import Pin, QuantizedLayer, array
 from nwcompile.nn.qat.sums import exact, sums
@@ -61,10 +62,11 @@ class QuantizedNetwork(torch.nn.Module):
         learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
         trained = _trained(given, self.float_network)
         surrogate = named(surrogate)
-        self.layers = torch.nn.ModuleList(
+        layers = torch.nn.ModuleList(
             QuantizedLayer(self.float_network, name, self.chip, trained[name], learned, surrogate, detach_reset)
             for name in self.names
         )
+        self.layers = cast("Sequence[QuantizedLayer]", layers)
         self.groups = groups(self.float_network)
         self._index = {name: i for i, name in enumerate(self.names)}
         self.recalibrate(calibration)
@@ -80,11 +82,11 @@ class QuantizedNetwork(torch.nn.Module):
         """
         for layer in self.layers:
             layer.verify()
-        found = choose_scales(self._as_float(), self.chip, calibration, self.options)
-        quantized = described(found, self.chip)
+        chosen = choose_scales(self._as_float(), self.chip, calibration, self.options)
+        quantized = described(chosen, self.chip)
         self.table, self.warnings = quantized.table, [*self._lasting, *quantized.warnings]
         for name, layer in zip(self.names, self.layers, strict=True):
-            layer.pin(Pin.of(found.layers[name], found.scaled[name]))
+            layer.pin(Pin.of(chosen.layers[name], chosen.scaled[name]))
         for text in self.warnings:
             warn(text, NwWarning, stacklevel=3)
 
@@ -95,8 +97,8 @@ class QuantizedNetwork(torch.nn.Module):
         with cleared states. Networks with several outputs give a dict by layer.
         """
         results = self.spikes(x, steps)
-        found = {name: results[name] for name in self.float_network.outputs}
-        return next(iter(found.values())) if len(found) == 1 else found
+        outputs = {name: results[name] for name in self.float_network.outputs}
+        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
     def spikes(self, x=None, steps: int | None = None) -> dict[str, torch.Tensor]:
         """What `forward` gives, of every layer, by name."""
@@ -112,8 +114,8 @@ class QuantizedNetwork(torch.nn.Module):
     def network(self) -> Network:
         """The fixed-point network that is trained; `nw.compile` keeps its integers as they are."""
         integers = {name: layer.integers() for name, layer in zip(self.names, self.layers, strict=True)}
-        layers = {name: found.layer for name, found in integers.items()}
-        scaled = {name: found.scaled for name, found in integers.items()}
+        layers = {name: now.layer for name, now in integers.items()}
+        scaled = {name: now.scaled for name, now in integers.items()}
         return assembled(self.float_network, layers, scaled)
 
     def _as_float(self) -> Network:
@@ -122,8 +124,8 @@ class QuantizedNetwork(torch.nn.Module):
         for name, layer in zip(self.names, self.layers, strict=True):
             nodes[name] = replace(nodes[name], neuron=layer.float_neuron())
             for c, weight, bias in zip(layer.connections, layer.weights, layer.biases, strict=True):
-                own = None if c.bias is None else array(bias).astype(np.float32)
-                connections[id(c)] = c.replace(weight=array(weight).astype(np.float32), bias=own)
+                float_bias = None if c.bias is None else array(bias).astype(np.float32)
+                connections[id(c)] = c.replace(weight=array(weight).astype(np.float32), bias=float_bias)
         return Network(
             self.float_network.inputs, nodes, tuple(connections[id(c)] for c in self.float_network.connections)
         )
@@ -134,18 +136,18 @@ class QuantizedNetwork(torch.nn.Module):
         results = {}
         with exact():
             for names in self.groups:
-                run = _Group(self, names, sent, n_samples, n_steps)
+                run = _TrainedGroup(self, names, sent, n_samples, n_steps)
                 for name, (spikes, membrane) in (run.looped if run.inner else run.whole)(recorded).items():
                     sent[name] = spikes
-                    own = spikes if membrane is None else membrane
-                    results[name] = own.unflatten(2, self.float_network.node(name).shape)
+                    shown = spikes if membrane is None else membrane
+                    results[name] = shown.unflatten(2, self.float_network.node(name).shape)
         if any(self.float_network.node(name).neuron.spikes == "multi" for name in self.names):
             counts = {name: sent[name].detach().numpy() for name in self.names}
             verify_counts(self.float_network, self.chip, self.options.on_multi_spike, counts)
         return results
 
 
-class _Group:
+class _TrainedGroup:
     """One pass through a layer, or through layers that feed each other, fed by what others have `sent` `[B, T, n]`."""
 
     def __init__(self, network: QuantizedNetwork, names: list[str], sent: dict, n_samples: int, n_steps: int):
@@ -178,10 +180,10 @@ class _Group:
     def whole(self, recorded: dict | None) -> dict:
         """Spikes and membranes of the only layer, all steps at once."""
         ((name, drive),) = self.drive.items()
-        own = None if recorded is None else recorded[name]
+        states = None if recorded is None else recorded[name]
         neurons = self.integers[name].neurons
-        spikes, membrane, _ = scan.run(drive, None, self.learned[name], neurons, own)
-        _keep(own, spikes, self.integers[name].scaled.neuron, self.layers[name].node.shape)
+        spikes, membrane, _ = scan.run(drive, None, self.learned[name], neurons, states)
+        _keep(states, spikes, self.integers[name].scaled.neuron, self.layers[name].node.shape)
         return {name: (spikes, membrane)}
 
     def looped(self, recorded: dict | None) -> dict:
@@ -196,19 +198,19 @@ class _Group:
                     if c.target == name and t >= c.aligned_delay:
                         x = steps[c.source][t - c.aligned_delay][0][:, 0].to(weight.dtype)
                         drive = drive + sums(c, x, weight, shape, layer.node.n_neurons)
-                own: dict | None = None if recorded is None else {}
+                states: dict | None = None if recorded is None else {}
                 neurons = self.integers[name].neurons
-                *fired, state[name] = scan.run(drive[:, None], state[name], self.learned[name], neurons, own)
+                *fired, state[name] = scan.run(drive[:, None], state[name], self.learned[name], neurons, states)
                 steps[name].append(fired)
-                kept[name].append(own)
-        found = {}
+                kept[name].append(states)
+        results = {}
         for name, layer in self.layers.items():
             spikes, membranes = zip(*steps[name], strict=True)
-            found[name] = torch.cat(spikes, 1), None if membranes[0] is None else torch.cat(membranes, 1)
+            results[name] = torch.cat(spikes, 1), None if membranes[0] is None else torch.cat(membranes, 1)
             if recorded is not None:
-                recorded[name] |= {key: np.concatenate([own[key] for own in kept[name]], 1) for key in ("u", "v")}
-                _keep(recorded[name], found[name][0], self.integers[name].scaled.neuron, layer.node.shape)
-        return found
+                recorded[name] |= {key: np.concatenate([states[key] for states in kept[name]], 1) for key in ("u", "v")}
+                _keep(recorded[name], results[name][0], self.integers[name].scaled.neuron, layer.node.shape)
+        return results
 
 
 def _keep(recorded: dict | None, spikes: torch.Tensor, neuron: NeuronSpec, shape: tuple[int, ...]) -> None:
@@ -248,20 +250,20 @@ def _trained(network: Network, normal: Network) -> dict[str, tuple[bool, ...]]:
     Pooling, batch norm alone, and connections that only move spikes (lists of synapses of weight 1, as front ends make
     them) hold nothing to train.
     """
-    found: dict[str, tuple[bool, ...]] = {}
+    trained: dict[str, tuple[bool, ...]] = {}
     for name in normal.layers:
         learned = _learned_from(network, name)
-        found[name] = tuple(learned[c.source] for c in normal.into(name))
-    return found
+        trained[name] = tuple(learned[c.source] for c in normal.into(name))
+    return trained
 
 
 def _learned_from(network: Network, name: str) -> dict[str, bool]:
     """By input or layer that a place is fed by, whether weights lie on some way from there."""
-    found: dict[str, bool] = {}
+    learned_from: dict[str, bool] = {}
     for c in network.into(name):
-        own = c.has_weight and not (isinstance(c, Sparse) and np.all(np.asarray(c.weight) == 1))
+        is_trained = c.has_weight and not (isinstance(c, Sparse) and np.all(np.asarray(c.weight) == 1))
         is_junction = c.source in network.nodes and network.node(c.source).neuron is None
         before = _learned_from(network, c.source) if is_junction else {c.source: False}
         for source, learned in before.items():
-            found[source] = found.get(source, False) or own or learned
-    return found
+            learned_from[source] = learned_from.get(source, False) or is_trained or learned
+    return learned_from

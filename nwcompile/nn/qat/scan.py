@@ -11,8 +11,14 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
 from nwcompile.kernels.cores.neuron import Neurons
-from nwcompile.kernels.layers.integer_backward import N_SUMS, Kept, Units, fire, pull
-from nwcompile.nn.ops.threads import over_parts, split
+from nwcompile.kernels.layers.integer_backward import (
+    N_SUMS,
+    ForwardTrace,
+    LayerUnits,
+    integer_backward,
+    integer_forward,
+)
+from nwcompile.nn.ops.threads import ranges, run_on_threads
 from nwcompile.sim.sequence import tables
 
 NOTHING = np.zeros((0, 0, 0), np.float32)
@@ -29,7 +35,7 @@ class IntegerNeurons:
 
     name: str
     rules: Neurons
-    units: Units
+    units: LayerUnits
     spikes: str
     reset: str
     timing: str
@@ -48,12 +54,27 @@ class IntegerNeurons:
         whole = 1 << spec.fixed.decay_bits
         v_min = np.full(node.n_neurons, -inf) if spec.v_min is None else number("v_min") * unit
         reset_value = number("reset_value") * unit if spec.reset == "value" else np.zeros(node.n_neurons)
-        numbers = (unit, unit * (1 << spec.fixed.shift_bits), number("threshold") * unit,
-                   1 - number("decay_u") / whole, 1 - number("decay_v") / whole, reset_value, v_min)  # fmt: skip
-        units = Units(*(np.ascontiguousarray(x, np.float32) for x in numbers))
+        units = LayerUnits(
+            unit=_as_float32(unit),
+            drive=_as_float32(unit * (1 << spec.fixed.shift_bits)),
+            threshold=_as_float32(number("threshold") * unit),
+            keep_u=_as_float32(1 - number("decay_u") / whole),
+            keep_v=_as_float32(1 - number("decay_v") / whole),
+            reset_value=_as_float32(reset_value),
+            v_min=_as_float32(v_min),
+        )
         rules = tables.neurons(Network({}, {node.name: node}, ()), [node.name])
-        return cls(node.name, rules, units, spec.spikes, spec.reset, spec.reset_timing, surrogate, detach_reset,
-                   not spec.fires)  # fmt: skip
+        return cls(
+            name=node.name,
+            rules=rules,
+            units=units,
+            spikes=spec.spikes,
+            reset=spec.reset,
+            timing=spec.reset_timing,
+            surrogate=surrogate,
+            detach_reset=detach_reset,
+            shows_membrane=not spec.fires,
+        )
 
     def distance(self, before: torch.Tensor) -> torch.Tensor:
         """How far membranes `[B, T, N]` are above the nearest threshold that a spike hangs on."""
@@ -65,6 +86,10 @@ class IntegerNeurons:
         if self.spikes == "gated":
             return torch.maximum(before - threshold, -before)
         return before - threshold
+
+
+def _as_float32(numbers: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(numbers, np.float32)
 
 
 def run(drive: torch.Tensor, state: torch.Tensor | None, learned: tuple[torch.Tensor, ...], neurons: IntegerNeurons,
@@ -89,30 +114,37 @@ class _Scan(torch.autograd.Function):
         learns = ctx.needs_input_grad[5] or ctx.needs_input_grad[6]
         shape = drive.shape
         spikes = np.empty(shape, np.float32)
-        kept = Kept(
-            np.empty(shape, np.float32),
-            np.empty(shape, np.float32) if neurons.timing != "now" else NOTHING,
-            np.empty(shape, np.float32) if learns or neurons.shows_membrane else NOTHING,
-            np.empty(shape, np.float32) if learns else NOTHING,
+        trace = ForwardTrace(
+            before=np.empty(shape, np.float32),
+            late=np.empty(shape, np.float32) if neurons.timing != "now" else NOTHING,
+            after=np.empty(shape, np.float32) if learns or neurons.shows_membrane else NOTHING,
+            current=np.empty(shape, np.float32) if learns else NOTHING,
         )
         u, v = (np.empty(shape, np.int64) for _ in range(2)) if recorded is not None else (NO_STATES, NO_STATES)
         start = NOTHING if state is None else (integers[:2] * neurons.units.unit).astype(np.float32)
         given = np.ascontiguousarray(drive.detach().numpy())
-        rows = split(n_samples, prod(shape))
+        rows = ranges(n_samples, prod(shape))
 
         def part(k: int) -> None:
-            own = slice(*rows[k])
-            some = Kept(*(x[own] for x in kept))
-            states = integers[:, own]
-            fire(neurons.rules, given[own], states, neurons.units.unit, spikes[own], some, u[own], v[own],
-                 tables.scratch(n))  # fmt: skip
+            samples = slice(*rows[k])
+            integer_forward(
+                neurons.rules,
+                given[samples],
+                integers[:, samples],
+                neurons.units.unit,
+                spikes[samples],
+                ForwardTrace(*(stored[samples] for stored in trace)),
+                u[samples],
+                v[samples],
+                tables.scratch(n),
+            )
 
-        over_parts(part, len(rows))
+        run_on_threads(part, len(rows))
         if recorded is not None:
             recorded |= {"u": u, "v": v}
-        after = torch.from_numpy(kept.after) if neurons.shows_membrane else None
+        after = torch.from_numpy(trace.after) if neurons.shows_membrane else None
         spikes = torch.from_numpy(spikes)
-        ctx.kept, ctx.start, ctx.neurons, ctx.dtype = kept, start, neurons, drive.dtype
+        ctx.trace, ctx.start, ctx.neurons, ctx.dtype = trace, start, neurons, drive.dtype
         ctx.save_for_backward(spikes)
         ctx.set_materialize_grads(False)
         return spikes, after, torch.from_numpy(integers.astype(np.float64))
@@ -121,9 +153,10 @@ class _Scan(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, of_spikes, of_after, of_last):
         (spikes,) = ctx.saved_tensors
-        kept, neurons = ctx.kept, ctx.neurons
+        trace = ctx.trace
+        neurons = ctx.neurons
         n_samples, n_steps, n = spikes.shape
-        before = torch.from_numpy(kept.before)
+        before = torch.from_numpy(trace.before)
         slope = np.ascontiguousarray(neurons.surrogate(neurons.distance(before)).numpy(), np.float32)
         of_spikes = np.zeros(spikes.shape, np.float32) if of_spikes is None else _numbers(of_spikes, neurons)
         of_after = NOTHING if of_after is None else _numbers(of_after, neurons)
@@ -131,17 +164,28 @@ class _Scan(torch.autograd.Function):
         if of_last is not None:
             of_state[:] = of_last[:2].numpy()
         of_drive = np.empty(spikes.shape, np.float32)
-        rows = split(n_samples, spikes.numel())
+        rows = ranges(n_samples, spikes.numel())
         sums = np.zeros((len(rows), N_SUMS, n))
         kind = SPIKES.index(neurons.spikes), RESETS.index(neurons.reset), RESET_TIMINGS.index(neurons.timing)
 
         def part(k: int) -> None:
-            own = slice(*rows[k])
-            some = Kept(*(x[own] for x in kept))
-            pull(neurons.units, kind, neurons.detach_reset, of_spikes[own], of_after[own], slope[own],
-                 spikes.numpy()[own], some, ctx.start[:, own], of_state[:, own], of_drive[own], sums[k])  # fmt: skip
+            samples = slice(*rows[k])
+            integer_backward(
+                neurons.units,
+                kind,
+                neurons.detach_reset,
+                of_spikes[samples],
+                of_after[samples],
+                slope[samples],
+                spikes.numpy()[samples],
+                ForwardTrace(*(stored[samples] for stored in trace)),
+                ctx.start[:, samples],
+                of_state[:, samples],
+                of_drive[samples],
+                sums[k],
+            )
 
-        over_parts(part, len(rows))
+        run_on_threads(part, len(rows))
         learned = [torch.from_numpy(total.astype(np.float32)) for total in sums.sum(0)]
         learned = [g if needs else None for g, needs in zip(learned, ctx.needs_input_grad[2:7], strict=True)]
         state = None

@@ -26,17 +26,17 @@ class IntegerWeights:
     shared: int
 
     @classmethod
-    def of(cls, c: Connection, effective: np.ndarray, n_target: int) -> "IntegerWeights":
+    def of(cls, connection: Connection, effective: np.ndarray, n_target: int) -> "IntegerWeights":
         """Of float64 whole numbers, shaped as the connection's weights."""
         magnitude = np.abs(effective)
-        if isinstance(c, Sparse):
-            largest = np.bincount(c.post, magnitude, n_target).max(initial=0)
+        if isinstance(connection, Sparse):
+            largest = np.bincount(connection.post, magnitude, n_target).max(initial=0)
         else:
             largest = magnitude.reshape(len(magnitude), -1).sum(1).max(initial=0)
         bits = int(np.bitwise_or.reduce(magnitude.astype(np.int64), axis=None)) if effective.size else 0
         return cls(effective, int(largest), bits & -bits or 1)
 
-    def dtype(self, c: Connection, largest: float) -> torch.dtype:
+    def dtype(self, connection: Connection, largest: float) -> torch.dtype:
         """The narrowest float type that holds every partial sum for spikes of magnitude up to `largest`.
 
         All of them are multiples of `shared`. Raises ModelError where no type does.
@@ -46,12 +46,12 @@ class IntegerWeights:
             if units <= limit:
                 return dtype
         raise ModelError(
-            f"connection {c.source!r} -> {c.target!r}: sums up to {units * self.shared} are beyond 2^53, which floats "
-            "hold exactly; send smaller numbers"
+            f"connection {connection.source!r} -> {connection.target!r}: sums up to {units * self.shared} are beyond "
+            "2^53, which floats hold exactly; send smaller numbers"
         )
 
 
-class Rounded(torch.autograd.Function):
+class StraightThrough(torch.autograd.Function):
     """`value`, whole numbers made from `source`; the gradient goes straight through, times `factor`."""
 
     @staticmethod
@@ -77,18 +77,24 @@ def exact():
         torch.backends.nnpack.set_flags(was_nnpack)
 
 
-def sums(c: Connection, x: torch.Tensor, weight: torch.Tensor, source_shape: tuple[int, ...], n_target: int):
+def sums(connection: Connection, x: torch.Tensor, weight: torch.Tensor, source_shape: tuple[int, ...], n_target: int):
     """What the connection adds for spikes `x` [k, n_source]: [k, n_target], both of the weight's type."""
-    if isinstance(c, Dense):
+    if isinstance(connection, Dense):
         return x @ weight.T
-    if isinstance(c, Conv2d):
-        images = x.reshape(len(x), *(c.source_shape or source_shape))
+    if isinstance(connection, Conv2d):
+        images = x.reshape(len(x), *(connection.source_shape or source_shape))
         y = torch.nn.functional.conv2d(
-            images, weight, None, pair(c.stride), pair(c.padding), pair(c.dilation), c.groups
+            images,
+            weight,
+            None,
+            pair(connection.stride),
+            pair(connection.padding),
+            pair(connection.dilation),
+            connection.groups,
         )
         return y.flatten(1)
-    assert isinstance(c, Sparse)
-    pre, post, n_source = torch.as_tensor(c.pre).long(), torch.as_tensor(c.post).long(), x.shape[1]
+    assert isinstance(connection, Sparse)
+    pre, post, n_source = torch.as_tensor(connection.pre).long(), torch.as_tensor(connection.post).long(), x.shape[1]
     if n_source * n_target <= min(FILLED * len(weight), CHUNK):
         rows = weight.new_zeros(n_target, n_source).index_put((post, pre), weight, accumulate=True)
         return x @ rows.T

@@ -53,11 +53,11 @@ def spikes_of(net: torch.nn.Module, x: torch.Tensor, name: str = "input") -> tup
     layers = {path: m for path, m in net.named_modules() if isinstance(m, LIFLayer)}
     if not layers:
         raise ModelError(f"{type(net).__name__} has no layers of nwcompile.nn")
-    found: dict[str, torch.Tensor] = {name: x}
+    spikes: dict[str, torch.Tensor] = {name: x}
 
     def keeper(path: str):
         def keep(module, inputs, output):
-            found[path] = output[0]
+            spikes[path] = output[0]
 
         return keep
 
@@ -67,7 +67,7 @@ def spikes_of(net: torch.nn.Module, x: torch.Tensor, name: str = "input") -> tup
     finally:
         for hook in hooks:
             hook.remove()
-    return result, found
+    return result, spikes
 
 
 def _counts(program: Program, name: str, spikes: dict[str, torch.Tensor]) -> torch.Tensor:

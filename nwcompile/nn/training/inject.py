@@ -1,6 +1,7 @@
 """Injecting mismatch: training a network on devices that differ, another one in every batch."""
 
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from torch.nn.utils import parametrize
@@ -63,18 +64,20 @@ def inject_mismatch(
 
 
 def _refuse_quantized(model: torch.nn.Module) -> None:
-    found = next((name for name, module in model.named_modules() if isinstance(module, QuantizedNetwork)), None)
-    if found is not None:
+    quantized_path = next(
+        (name for name, module in model.named_modules() if isinstance(module, QuantizedNetwork)), None
+    )
+    if quantized_path is not None:
         raise ModelError(
-            f"{found or 'the model'} (QuantizedNetwork) computes the integers of the compiled program, which cannot "
-            "deviate; inject into the float model that nn.quantize_aware is given, train it so, and take that back "
-            "with weight=0 before nn.quantize_aware; nwcompile robustness tells what devices of the result lose"
+            f"{quantized_path or 'the model'} (QuantizedNetwork) computes the integers of the compiled program, which "
+            "cannot deviate; inject into the float model that nn.quantize_aware is given, train it so, and take that "
+            "back with weight=0 before nn.quantize_aware; nwcompile robustness tells what devices of the result lose"
         )
 
 
 def _has_place(module: torch.nn.Module, kind: str) -> bool:
-    own = isinstance(module, LIFSynapse | LIFLayer) and kind in module.mismatches
-    return own or (isinstance(module, WEIGHED) and kind == "weight")
+    is_ours = isinstance(module, LIFSynapse | LIFLayer) and kind in module.mismatches
+    return is_ours or (isinstance(module, WEIGHED) and kind == "weight")
 
 
 def _inject(model: torch.nn.Module, kind: str, deviation: float) -> None:
@@ -90,7 +93,7 @@ def _inject(model: torch.nn.Module, kind: str, deviation: float) -> None:
                 parametrize.register_parametrization(module, "weight", DeviatingWeight(where, deviation), unsafe=True)
 
 
-def _take_back(module: torch.nn.Module) -> None:
+def _take_back(module: Any) -> None:
     """Take an injection out of a Linear or Conv; what others have parametrized stays as it is."""
     if not parametrize.is_parametrized(module, "weight"):
         return

@@ -1,5 +1,7 @@
 """Magnitude pruning: the smallest weights become 0 and stay so, whatever an optimizer does."""
 
+from typing import Any
+
 import torch
 from torch.nn.utils import parametrize
 
@@ -29,12 +31,12 @@ def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: 
     it is (`compile` stores connections as lists of synapses where that is cheaper); `finish_pruning` leaves plain
     weights. Raises ModelError for unknown names, OptionError for parts out of range.
     """
-    found = _weights(model)
-    wanted = sparsity if isinstance(sparsity, dict) else dict.fromkeys(found, sparsity)
+    places = _weights(model)
+    wanted = sparsity if isinstance(sparsity, dict) else dict.fromkeys(places, sparsity)
     for name, part in wanted.items():
-        if name not in found:
+        if name not in places:
             raise ModelError(
-                f"prune: {type(model).__name__} has no weights {name!r}; it has {', '.join(found) or 'none'}"
+                f"prune: {type(model).__name__} has no weights {name!r}; it has {', '.join(places) or 'none'}"
             )
         if not 0 <= part < 1:
             raise OptionError(f"prune: sparsity {shown(part)} of {name!r} must be at least 0 and below 1")
@@ -45,12 +47,12 @@ def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: 
     groups = [list(wanted)] if together else [[name] for name in wanted]
     with torch.no_grad():
         for names in groups:
-            size = torch.cat([getattr(*found[name]).abs().flatten() for name in names])
+            size = torch.cat([getattr(*places[name]).abs().flatten() for name in names])
             kept = torch.ones_like(size, dtype=torch.bool)
             kept[size.argsort(stable=True)[: round(wanted[names[0]] * len(size))]] = False
-            for name, mask in zip(names, kept.split([getattr(*found[name]).numel() for name in names]), strict=True):
-                _mask(*found[name], mask)
-        weights = [getattr(*found[name]) for name in wanted]
+            for name, mask in zip(names, kept.split([getattr(*places[name]).numel() for name in names]), strict=True):
+                _mask(*places[name], mask)
+        weights = [getattr(*places[name]) for name in wanted]
         return sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
 
 
@@ -65,15 +67,15 @@ def finish_pruning(model: torch.nn.Module) -> None:
 
 def _weights(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
     """Module and attribute of every weight with two axes or more, by the name that it has without masks."""
-    found = {}
+    places: dict[str, tuple[torch.nn.Module, str]] = {}
     for path, module in model.named_modules():
         if isinstance(module, parametrize.ParametrizationList):
             continue
         names = [name for name, _ in module.named_parameters(recurse=False)]
         if parametrize.is_parametrized(module):
             names += list(module.parametrizations)
-        found |= {f"{path}.{name}".removeprefix("."): (module, name) for name in names}
-    return {path: place for path, place in found.items() if getattr(*place).ndim >= 2}
+        places |= {f"{path}.{name}".removeprefix("."): (module, name) for name in names}
+    return {path: place for path, place in places.items() if getattr(*place).ndim >= 2}
 
 
 def _mask(module: torch.nn.Module, name: str, kept: torch.Tensor) -> None:
@@ -85,7 +87,7 @@ def _mask(module: torch.nn.Module, name: str, kept: torch.Tensor) -> None:
         mask.mask &= kept
 
 
-def _mask_of(module: torch.nn.Module, name: str) -> Mask | None:
+def _mask_of(module: Any, name: str) -> Mask | None:
     if not parametrize.is_parametrized(module, name):
         return None
     return next((m for m in module.parametrizations[name] if isinstance(m, Mask)), None)

@@ -1,0 +1,7 @@
+"""The definition of what every backend computes: step by step, layer by layer, in NumPy.
+
+purpose                                              function                 file
+a network or a program over all steps                run_network, run_program run.py
+one step of a layer's neurons                        LayerState               neuron_step.py
+what connections add for spikes                      apply                    synaptic_sums.py
+"""

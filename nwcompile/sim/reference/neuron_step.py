@@ -29,7 +29,11 @@ class LayerState:
         """Zero state of shape [B, *layer]."""
         dtype = np.float32 if spec.fixed is None else np.int64
         return cls(
-            spec, *(np.zeros(shape, t) for t in (dtype, dtype)), np.full(shape, LONG_AGO), np.zeros(shape, np.int64)
+            spec=spec,
+            v=np.zeros(shape, dtype),
+            current=np.zeros(shape, dtype),
+            since_spike=np.full(shape, LONG_AGO),
+            net=np.zeros(shape, np.int64),
         )
 
     @property

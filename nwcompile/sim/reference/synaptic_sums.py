@@ -9,7 +9,7 @@ from nwcompile.ir.network import Network
 NO_LIMIT = 1 << 40
 
 
-def apply(c: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.ndarray:
+def apply(connection: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.ndarray:
     """Synaptic input `[B, *target_shape]` from source values `x` `[B, *source_shape]`, the connection's bias included.
 
     int64 where the weights are integers. float32 in float networks: the sum, bias included, is taken in float64 and
@@ -17,10 +17,14 @@ def apply(c: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.nda
     order of adding, and with it on the BLAS library or its threads.
     """
     wide = x.astype(np.float64 if np.issubdtype(x.dtype, np.floating) else np.int64, copy=False)
-    y = _sparse(c, wide, int(np.prod(target_shape))) if isinstance(c, Sparse) else _map(c, wide)
+    y = (
+        _sparse(connection, wide, int(np.prod(target_shape)))
+        if isinstance(connection, Sparse)
+        else _map(connection, wide)
+    )
     y = y.reshape(len(x), *target_shape)
-    if getattr(c, "bias", None) is not None:
-        y = y + c.bias_per_neuron(target_shape).astype(x.dtype)
+    if getattr(connection, "bias", None) is not None:
+        y = y + connection.bias_per_neuron(target_shape).astype(x.dtype)
     return y.astype(x.dtype)
 
 
@@ -32,34 +36,35 @@ def effective_network(network: Network) -> Network:
     return Network(network.inputs, network.nodes, tuple(connections))
 
 
-def structure(c: Connection) -> Connection:
+def structure(connection: Connection) -> Connection:
     """The same connection with every stored weight 1 and no bias: it counts synaptic events."""
-    return c.replace(weight=np.ones(np.shape(c.weight), np.int64), bias=None, exponent=0)
+    return connection.replace(weight=np.ones(np.shape(connection.weight), np.int64), bias=None, exponent=0)
 
 
-def _map(c: Connection, x: np.ndarray) -> np.ndarray:
-    if isinstance(c, Scale):
-        return c.per_neuron("scale", x.shape[1:]) * x + c.per_neuron("shift", x.shape[1:])
-    if isinstance(c, Pool2d):
-        return _pool(c, x)
-    weight = _weight(c, x.dtype)
-    if isinstance(c, Dense):
+def _map(connection: Connection, x: np.ndarray) -> np.ndarray:
+    if isinstance(connection, Scale):
+        return connection.per_neuron("scale", x.shape[1:]) * x + connection.per_neuron("shift", x.shape[1:])
+    if isinstance(connection, Pool2d):
+        return _pool(connection, x)
+    weight = _weight(connection, x.dtype)
+    if isinstance(connection, Dense):
         return x.reshape(len(x), -1) @ weight.T
-    if isinstance(c, Conv1d):
-        return convolve(c.as_conv2d(x.shape[1:]), x, weight[:, :, None, :])
-    return convolve(c, x, weight)
+    if isinstance(connection, Conv1d):
+        return convolve(connection.as_conv2d(x.shape[1:]), x, weight[:, :, None, :])
+    assert isinstance(connection, Conv2d)
+    return convolve(connection, x, weight)
 
 
-def _weight(c: Connection, dtype) -> np.ndarray:
+def _weight(connection: Connection, dtype) -> np.ndarray:
     """The weights as they are computed with, float32 in a float network, in the type that sums are taken in."""
     number = np.float32 if np.issubdtype(dtype, np.floating) else np.int64
-    return np.asarray(c.weight).astype(number, copy=False).astype(dtype, copy=False)
+    return np.asarray(connection.weight).astype(number, copy=False).astype(dtype, copy=False)
 
 
-def _sparse(c: Sparse, x: np.ndarray, n_target: int) -> np.ndarray:
+def _sparse(connection: Sparse, x: np.ndarray, n_target: int) -> np.ndarray:
     out = np.zeros((n_target, len(x)), x.dtype)
-    weight = _weight(c, x.dtype)
-    np.add.at(out, c.post, x.reshape(len(x), -1).T[c.pre] * weight[:, None])
+    weight = _weight(connection, x.dtype)
+    np.add.at(out, connection.post, x.reshape(len(x), -1).T[connection.pre] * weight[:, None])
     return out.T
 
 
@@ -68,27 +73,27 @@ def windows(x: np.ndarray, kernel, stride, padding, dilation) -> np.ndarray:
     (ph, pw), (dh, dw), (sh, sw) = pair(padding), pair(dilation), pair(stride)
     x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
     span = (dh * (kernel[0] - 1) + 1, dw * (kernel[1] - 1) + 1)
-    view = np.lib.stride_tricks.sliding_window_view(x, span, axis=(2, 3))
+    view = np.lib.stride_tricks.sliding_window_view(x, span, axis=(2, 3))  # type: ignore[call-overload]
     return view[:, :, ::sh, ::sw, ::dh, ::dw]
 
 
-def convolve(c: Conv2d, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def convolve(connection: Conv2d, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Cross-correlation of `x` with `weight`, as torch.nn.functional.conv2d defines it."""
-    if c.source_shape is not None:
-        x = x.reshape(len(x), *c.source_shape)
-    taps = windows(x, weight.shape[2:], c.stride, c.padding, c.dilation)
-    parts, per_in, per_out = [], weight.shape[1], weight.shape[0] // c.groups
-    for g in range(c.groups):
+    if connection.source_shape is not None:
+        x = x.reshape(len(x), *connection.source_shape)
+    taps = windows(x, weight.shape[2:], connection.stride, connection.padding, connection.dilation)
+    parts, per_in, per_out = [], weight.shape[1], weight.shape[0] // connection.groups
+    for g in range(connection.groups):
         patch = taps[:, g * per_in : (g + 1) * per_in].transpose(0, 2, 3, 1, 4, 5)
         kernel = weight[g * per_out : (g + 1) * per_out].reshape(per_out, -1)
         parts.append(patch.reshape(*patch.shape[:3], -1) @ kernel.T)
     return np.concatenate(parts, -1).transpose(0, 3, 1, 2)
 
 
-def _pool(c: Pool2d, x: np.ndarray) -> np.ndarray:
-    stride = c.kernel if c.stride is None else c.stride
-    total = windows(x, pair(c.kernel), stride, c.padding, 1).sum((4, 5), dtype=x.dtype)
-    if c.kind == "sum":
+def _pool(connection: Pool2d, x: np.ndarray) -> np.ndarray:
+    stride = connection.kernel if connection.stride is None else connection.stride
+    total = windows(x, pair(connection.kernel), stride, connection.padding, 1).sum((4, 5), dtype=x.dtype)
+    if connection.kind == "sum":
         return total
-    rows, columns = pair(c.kernel)
+    rows, columns = pair(connection.kernel)
     return total / x.dtype.type(rows * columns)

@@ -1,0 +1,7 @@
+"""The sequence-parallel backend: all steps of a layer at once, bit for bit as the reference.
+
+purpose                                              function                 file or folder
+a network or a program, layer after layer            run_program              run.py
+a network as the flat arrays that kernels take       neurons, synapses        tables.py
+the same on a GPU                                    Inference                cuda/
+"""

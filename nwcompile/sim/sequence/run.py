@@ -34,7 +34,7 @@ def run_program(
     """Simulate a program; `inputs[name]` is int32 `[B, T, *shape]`."""
     delays = [c.aligned_delay for c in program.network.connections]
     if window == "hardware" and program.schedule.period == 1:
-        delays = program.schedule.delay
+        delays = list(program.schedule.delay)
     spikes, states, updates = _run(program.network, delays, inputs, n_steps, keep_states, device)
     run = finish(program, "sequence", device, window, spikes, states, inputs, {})
     activity = replace(run.activity, updates=updates)
@@ -69,7 +69,9 @@ def trace(network: Network, x, steps: int | None = None, keep_states: bool = Tru
 def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool, device: str = "cpu"):
     """Spikes, kept states and update counts of every layer, with `delays[i]` steps on connection i."""
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    spikes, states, updates = {}, {}, {}
+    spikes: dict[str, np.ndarray] = {}
+    states: dict[str, dict[str, np.ndarray]] = {}
+    updates: dict[str, np.ndarray] = {}
     for name in network.layers:
         node = network.node(name)
         shape = (n_samples, n_steps, *node.shape)
@@ -92,13 +94,13 @@ def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool
 def _plans(network: Network, delays, device: str) -> list:
     """What runs the layers, one after the other: groups on the CPU, all of them at once on a GPU."""
     if device == "cpu":
-        return [_Group(network, names, delays) for names in groups(network)]
+        return [_LayerGroup(network, names, delays) for names in groups(network)]
     from nwcompile.sim.sequence.cuda.device import gpu
 
-    found = gpu()  # says what is missing, before Triton is imported
+    device_of_torch = gpu()  # says what is missing, before Triton is imported
     from nwcompile.sim.sequence.cuda.inference import Inference
 
-    return [Inference(network, groups(network), delays, found)]
+    return [Inference(network, groups(network), delays, device_of_torch)]
 
 
 def groups(network: Network) -> list[list[str]]:
@@ -109,13 +111,13 @@ def groups(network: Network) -> list[list[str]]:
     graph.add_nodes_from(network.layers)
     graph.add_edges_from((c.source, c.target) for c in network.connections if c.source in network.nodes)
     rank = {name: i for i, name in enumerate(network.layers)}
-    found = [sorted(group, key=rank.get) for group in networkx.strongly_connected_components(graph)]
-    condensed = networkx.condensation(graph, [set(g) for g in found])
-    order = networkx.lexicographical_topological_sort(condensed, key=lambda i: rank[found[i][0]])
-    return [found[i] for i in order]
+    components = [sorted(group, key=rank.get) for group in networkx.strongly_connected_components(graph)]
+    condensed = networkx.condensation(graph, [set(g) for g in components])
+    order = networkx.lexicographical_topological_sort(condensed, key=lambda i: rank[components[i][0]])
+    return [components[i] for i in order]
 
 
-class _Group:
+class _LayerGroup:
     """Layers that run together: one feed-forward layer, or a recurrent group."""
 
     def __init__(self, network: Network, names: list[str], delays):
@@ -169,10 +171,10 @@ class _Group:
         """Scan over time; returns the update counts int64[T, n]."""
         n_samples, n_steps, n = drive.shape
 
-        def part(own: slice) -> np.ndarray:
+        def part(samples: slice) -> np.ndarray:
             counts = np.zeros((n_steps, n), np.int64)
-            kept = (u[own], v[own]) if len(u) else (u, v)
-            args = (drive[own], touched[own], out[own], *kept, counts, tables.scratch(n))
+            kept = (u[samples], v[samples]) if len(u) else (u, v)
+            args = (drive[samples], touched[samples], out[samples], *kept, counts, tables.scratch(n))
             if not self.is_loop:
                 scan(self.neurons, *args)
             else:
@@ -184,41 +186,47 @@ class _Group:
         return sum(over_samples(n_samples, part))
 
 
-def _drive(c: Connection, source: np.ndarray, drive, touched) -> None:
+def _drive(connection: Connection, source: np.ndarray, drive, touched) -> None:
     """Add a connection's integer input for whole sequences to `drive` [B, T, n], and mark `touched`."""
     n_samples, n_steps = source.shape[:2]
     flat = source.reshape(n_samples, n_steps, -1)
-    if isinstance(c, Dense):
-        dtype = _exact_type(c, flat)
-        drive += (flat.astype(dtype) @ np.asarray(c.weight).T.astype(dtype)).astype(np.int64)
+    if isinstance(connection, Dense):
+        dtype = _exact_type(connection, flat)
+        drive += (flat.astype(dtype) @ np.asarray(connection.weight).T.astype(dtype)).astype(np.int64)
         touched |= (flat != 0).any(-1, keepdims=True).astype(np.uint8)
-    elif isinstance(c, Conv2d):
-        images = source.reshape(n_samples * n_steps, *(c.source_shape or source.shape[2:]))
-        if _exact_type(c, images) is np.int64:
-            sums = convolve(c, images.astype(np.int64), np.asarray(c.weight).astype(np.int64))
+    elif isinstance(connection, Conv2d):
+        images = source.reshape(n_samples * n_steps, *(connection.source_shape or source.shape[2:]))
+        if _exact_type(connection, images) is np.int64:
+            sums = convolve(connection, images.astype(np.int64), np.asarray(connection.weight).astype(np.int64))
         else:
-            sums = _convolve_float64(c, images, c.weight).astype(np.int64)
+            sums = _convolve_float64(connection, images, connection.weight).astype(np.int64)
         drive += sums.reshape(drive.shape)
-        events = (images != 0).reshape(len(images), c.groups, -1, *images.shape[2:]).any(2)
-        reached = _convolve_float64(c, events, np.ones((c.groups, 1, *np.shape(c.weight)[2:]))) > 0
-        touched |= np.repeat(reached, len(c.weight) // c.groups, axis=1).reshape(touched.shape).astype(np.uint8)
+        events = (images != 0).reshape(len(images), connection.groups, -1, *images.shape[2:]).any(2)
+        reached = (
+            _convolve_float64(connection, events, np.ones((connection.groups, 1, *np.shape(connection.weight)[2:]))) > 0
+        )
+        touched |= (
+            np.repeat(reached, len(connection.weight) // connection.groups, axis=1)
+            .reshape(touched.shape)
+            .astype(np.uint8)
+        )
     else:
-        row, post, order = tables.csr(c, flat.shape[2])
-        sparse_drive(row, post, np.asarray(c.weight)[order].astype(np.int64), flat, drive, touched)
+        row, post, order = tables.csr(connection, flat.shape[2])
+        sparse_drive(row, post, np.asarray(connection.weight)[order].astype(np.int64), flat, drive, touched)
 
 
-def _exact_type(c: Connection, x: np.ndarray):
+def _exact_type(connection: Connection, x: np.ndarray):
     """The fastest number type in which every partial sum of |weight| * |x| is exact."""
-    weight = np.abs(np.asarray(c.weight).astype(np.int64))
+    weight = np.abs(np.asarray(connection.weight).astype(np.int64))
     row_sum = int(weight.sum(tuple(range(1, weight.ndim))).max(initial=0))
     largest = row_sum * max(-int(x.min(initial=0)), int(x.max(initial=0)))
     return np.float32 if largest <= 1 << 24 else np.float64 if largest <= 1 << 53 else np.int64
 
 
-def _convolve_float64(c: Conv2d, images: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def _convolve_float64(connection: Conv2d, images: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """torch's convolution in float64: always a plain sum of products there, never Winograd, TF32 or bfloat16."""
     import torch
 
     x, kernel = (torch.from_numpy(np.ascontiguousarray(a, np.float64)) for a in (images, weight))
-    stride, padding, dilation = pair(c.stride), pair(c.padding), pair(c.dilation)
-    return torch.nn.functional.conv2d(x, kernel, None, stride, padding, dilation, c.groups).numpy()
+    stride, padding, dilation = pair(connection.stride), pair(connection.padding), pair(connection.dilation)
+    return torch.nn.functional.conv2d(x, kernel, None, stride, padding, dilation, connection.groups).numpy()

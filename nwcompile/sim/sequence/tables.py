@@ -18,8 +18,8 @@ LARGEST_WEIGHT = (1 << 31) - 1
 def neurons(network: Network, layers) -> Neurons:
     """Parameters of all neurons of `layers`, one after the other."""
     rules = np.concatenate([_rules(network.node(name)) for name in layers])
-    found, rule_of = np.unique(rules.view(f"V{RULE.itemsize}"), return_inverse=True)  # as bytes: much faster
-    return Neurons(found.view(RULE), rule_of.reshape(-1).astype(np.int32))
+    distinct, rule_of = np.unique(rules.view(f"V{RULE.itemsize}"), return_inverse=True)  # as bytes: much faster
+    return Neurons(distinct.view(RULE), rule_of.reshape(-1).astype(np.int32))
 
 
 def _rules(node) -> np.ndarray:
@@ -68,21 +68,23 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
         kinds.append(kind)
         weights.append(weight)
         posts.append(post)
-        geometry.append(conv_geometry(c, network.node(c.source).shape) if kind == CONV else np.zeros(16, np.int64))
+        geometry.append(
+            conv_geometry(c, network.node(c.source).shape) if isinstance(c, Conv2d) else np.zeros(16, np.int64)
+        )
     return Synapses(
-        csr_groups(offset).astype(np.int32),
-        offset,
-        csr_offset([len(e) for e in leaving]),
-        np.array([e for edges in leaving for e in edges], np.int64),
-        np.array(kinds, np.int8),
-        np.array([index[c.target] for c in network.connections], np.int32),
-        np.array(delays, np.int64),
-        np.array(weight_first, np.int64),
-        np.array(row_first, np.int64),
-        np.array(geometry, np.int64).reshape(-1, 16),
-        _joined(rows, np.int64),
-        _joined(posts, np.int32),
-        _joined(weights, np.int32),
+        node_of=csr_groups(offset).astype(np.int32),
+        node_first=offset,
+        fan_out=csr_offset([len(edges) for edges in leaving]),
+        connection=np.array([edge for edges in leaving for edge in edges], np.int64),
+        kind=np.array(kinds, np.int8),
+        target=np.array([index[c.target] for c in network.connections], np.int32),
+        delay=np.array(delays, np.int64),
+        weight_first=np.array(weight_first, np.int64),
+        row_first=np.array(row_first, np.int64),
+        geometry=np.array(geometry, np.int64).reshape(-1, 16),
+        row=_joined(rows, np.int64),
+        post=_joined(posts, np.int32),
+        weight=_joined(weights, np.int32),
     )
 
 
@@ -90,36 +92,41 @@ def _joined(parts, dtype) -> np.ndarray:
     return np.concatenate([*parts, np.zeros(0, dtype)]).astype(dtype, copy=False)
 
 
-def _connection(network: Network, c, cores):
+def _connection(network: Network, connection, cores):
     """Kind, flat weights, row starts and posts of one connection."""
     nothing = np.zeros(0, np.int64)
-    weight = np.asarray(c.weight)
+    weight = np.asarray(connection.weight)
     if weight.size and np.abs(weight.astype(np.int64)).max() > LARGEST_WEIGHT:
-        raise BackendError(f"connection {c.source!r} -> {c.target!r}: weights beyond 32 bits are not supported")
-    if isinstance(c, Dense):
+        raise BackendError(
+            f"connection {connection.source!r} -> {connection.target!r}: weights beyond 32 bits are not supported"
+        )
+    if isinstance(connection, Dense):
         return DENSE, np.ascontiguousarray(weight.T).reshape(-1).astype(np.int32), nothing, nothing
-    if isinstance(c, Conv2d):
+    if isinstance(connection, Conv2d):
         return CONV, np.moveaxis(weight, 0, -1).reshape(-1).astype(np.int32), nothing, nothing
-    row, post, order = csr(c, network.node(c.source).n_neurons, cores)
+    row, post, order = csr(connection, network.node(connection.source).n_neurons, cores)
     return SPARSE, weight[order].astype(np.int32), row, post
 
 
-def csr(c, n_source: int, cores: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def csr(connection, n_source: int, cores: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Row starts int64[source + 1], targets int32[synapse] and the order of a Sparse connection by source.
 
     In a row synapses stand as given, or by the core of their target, `cores` int32[target].
     """
-    order = np.argsort(c.pre, kind="stable") if cores is None else np.lexsort((cores[c.post], c.pre))
-    row = csr_offset(np.bincount(c.pre, minlength=n_source))
-    return row, np.asarray(c.post)[order].astype(np.int32), order
+    if cores is None:
+        order = np.argsort(connection.pre, kind="stable")
+    else:
+        order = np.lexsort((cores[connection.post], connection.pre))
+    row = csr_offset(np.bincount(connection.pre, minlength=n_source))
+    return row, np.asarray(connection.post)[order].astype(np.int32), order
 
 
-def conv_geometry(c: Conv2d, source_shape) -> np.ndarray:
+def conv_geometry(connection: Conv2d, source_shape) -> np.ndarray:
     """int64[16]: C H W, Co Ho Wo, inputs and outputs per group, kernel, stride, padding, dilation (rows, columns)."""
-    (channels, height, width), out = c.geometry(source_shape)
-    co, per_in, kh, kw = np.shape(c.weight)
-    row = [channels, height, width, out[0], *out[1:], per_in, co // c.groups, kh, kw]
-    return np.array([*row, *pair(c.stride), *pair(c.padding), *pair(c.dilation)], np.int64)
+    source, target = connection.geometry(source_shape)
+    co, per_in, *kernel = np.shape(connection.weight)
+    windows = (*pair(connection.stride), *pair(connection.padding), *pair(connection.dilation))
+    return np.array([*source, *target, per_in, co // connection.groups, *kernel, *windows], np.int64)
 
 
 def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
@@ -133,12 +140,16 @@ def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
         parts.append(np.argsort(cores, kind="stable").astype(np.int32))
         counts.append(np.bincount(cores, minlength=mapping.n_cores))
     offset = csr_offset(np.concatenate(counts))
-    first, place, cell_core, cell_first, channel = _cells(network, mapping)
-    return Members(offset, _joined(parts, np.int32), core_of.astype(np.int32), first, place, cell_core, cell_first,
-                   channel, mapping.n_cores)  # fmt: skip
+    return Members(
+        offset=offset,
+        neuron=_joined(parts, np.int32),
+        core_of=core_of.astype(np.int32),
+        **_cells(network, mapping),
+        n_cores=mapping.n_cores,
+    )
 
 
-def _cells(network: Network, mapping: Mapping) -> tuple[np.ndarray, ...]:
+def _cells(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
     """The fields of `Members` about cells, all convolutions one after the other."""
     first, places, cores, starts, channels = [], [], [], [], []
     n_places = n_cells = n_channels = 0
@@ -160,13 +171,29 @@ def _cells(network: Network, mapping: Mapping) -> tuple[np.ndarray, ...]:
         n_cells += int(per_place.sum())
         n_channels += order.size
     starts.append(np.array([n_channels]))
-    return (np.array(first, np.int64), _joined(places, np.int64), _joined(cores, np.int32),
-            _joined(starts, np.int64), _joined(channels, np.int32))  # fmt: skip
+    return {
+        "place_first": np.array(first, np.int64),
+        "place": _joined(places, np.int64),
+        "cell_core": _joined(cores, np.int32),
+        "cell_first": _joined(starts, np.int64),
+        "channel": _joined(channels, np.int32),
+    }
 
 
 def _no_members() -> Members:
-    whole, short = np.zeros(1, np.int64), np.zeros(0, np.int32)
-    return Members(whole, short, short, whole, whole, short, whole, short, 0)
+    starts = np.zeros(1, np.int64)
+    nothing = np.zeros(0, np.int32)
+    return Members(
+        offset=starts,
+        neuron=nothing,
+        core_of=nothing,
+        place_first=starts,
+        place=starts,
+        cell_core=nothing,
+        cell_first=starts,
+        channel=nothing,
+        n_cores=0,
+    )
 
 
 NO_MEMBERS = _no_members()  # without a mapping

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from nwcompile.nn.layers.lif import LIFLayer
-from nwcompile.nn.layers.surrogate import SURROGATES, atan
 from nwcompile.nn.ops import cpu, torch_ops
 from nwcompile.nn.ops import gpu as launches
 from nwcompile.nn.ops.gpu import Backward, Launch
+from nwcompile.nn.ops.surrogate import SURROGATES, atan
 from tests.kernels.gpu.harness import INTERPRETED, OnGpu
 from tests.nn.naive import lif
 

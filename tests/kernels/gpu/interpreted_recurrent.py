@@ -8,9 +8,9 @@ import torch
 
 from nwcompile.errors import BackendError
 from nwcompile.nn.layers.lif import LIFLayer
-from nwcompile.nn.layers.surrogate import atan
 from nwcompile.nn.ops import cpu, torch_ops
 from nwcompile.nn.ops import gpu as launches
+from nwcompile.nn.ops.surrogate import atan
 from tests.kernels.gpu.harness import OnGpu
 from tests.kernels.gpu.interpreted_lif import RESETS, equal, random
 from tests.kernels.gpu.interpreted_lif import given as without_weights

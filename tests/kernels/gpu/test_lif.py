@@ -66,7 +66,6 @@ def test_no_length_compiles_anew(n, recurrent, monkeypatch):
         gpu.forward(current, state, neuron, neuron, w_rec, *rule[:2])
         gpu.backward((current, None, None), current, current, current, state, neuron, neuron, w_rec, rule, True)
         gpu.fire(current, state, neuron, neuron, *rule[:2], "bits")
-        gpu.fire_weighed(current, torch.zeros(n, n), state, neuron, neuron, *rule[:2], "bits", n_steps)
     assert len(keys) == 4
     gpu.fire(current.bfloat16(), state, neuron, neuron, *rule[:2], "bits")
     assert len(keys) == 5

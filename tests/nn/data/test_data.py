@@ -10,8 +10,8 @@ import torch
 from nwcompile import nn
 from nwcompile.errors import ArtifactError, ModelError, NwWarning, OptionError
 from nwcompile.nn import data
-from nwcompile.nn.layers.surrogate import atan
-from nwcompile.nn.ops.scan import Neurons, fire
+from nwcompile.nn.ops.scan import LIFNeurons, fire
+from nwcompile.nn.ops.surrogate import atan
 
 BINNING = data.Binning((6, 4, 2), bin_length=10, include_incomplete=True, spatial_factor=0.5)
 FIELDS = np.dtype([("x", "<i2"), ("y", "<i2"), ("t", "<i8"), ("p", "?")])
@@ -62,7 +62,7 @@ def test_bits_come_back_as_they_were(n_steps):
 
 def test_bits_are_laid_out_as_those_of_the_kernels():
     current = torch.rand(2, 45, 9, generator=torch.Generator().manual_seed(0))
-    n = Neurons(torch.full((9,), 0.9), torch.ones(9), "subtraction", atan)
+    n = LIFNeurons(torch.full((9,), 0.9), torch.ones(9), "subtraction", atan)
     spikes, words = (fire(current, n.cleared(current), n, form)[0] for form in ("uint8", "bits"))
     assert 0 < spikes.float().mean() < 1
     assert np.array_equal(np.stack([data.pack_bits(s) for s in spikes.numpy()]), words.numpy())
@@ -196,9 +196,9 @@ def test_cache_is_found_by_everything_that_its_content_depends_on(tmp_path, monk
     samples = recordings()
     other = [(events.copy(), label) for events, label in samples]
     other[3][0]["x"][5] ^= 1
-    relabelled = [*samples[:3], (samples[3][0], 7), *samples[4:]]
+    relabeled = [*samples[:3], (samples[3][0], 7), *samples[4:]]
     wide = data.Binning((6, 4, 2), bin_length=10, include_incomplete=True)
-    for given, transform in ((samples, BINNING), (other, BINNING), (relabelled, BINNING), (samples, wide)):
+    for given, transform in ((samples, BINNING), (other, BINNING), (relabeled, BINNING), (samples, wide)):
         assert same(data.cached(given, transform, tmp_path), data.packed(given, transform))
     assert len(list(tmp_path.iterdir())) == 4
     monkeypatch.setattr(data.Binning, "version", 2)

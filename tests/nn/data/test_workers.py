@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from nwcompile import nn
-from nwcompile.nn.ops.threads import over_parts
+from nwcompile.nn.ops.threads import run_on_threads
 
 
 class Encoded(Dataset):
@@ -45,11 +45,11 @@ def test_parts_run_on_new_threads_in_a_forked_process():
     torch.set_num_threads(2)
     try:
         both = threading.Barrier(2, timeout=20)  # which one thread alone does not pass
-        over_parts(lambda k: both.wait(), 2)
+        run_on_threads(lambda k: both.wait(), 2)
         child = os.fork()
         if child == 0:
             try:
-                over_parts(lambda k: both.wait(), 2)
+                run_on_threads(lambda k: both.wait(), 2)
             except threading.BrokenBarrierError:
                 os._exit(1)
             os._exit(0)

@@ -6,7 +6,7 @@ import torch
 
 from nwcompile import nn
 from nwcompile.errors import BackendError, ModelError, OptionError
-from nwcompile.nn.layers.surrogate import fast_sigmoid
+from nwcompile.nn.ops.surrogate import fast_sigmoid
 from tests.nn.naive import lif
 
 

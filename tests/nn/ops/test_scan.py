@@ -8,9 +8,9 @@ import torch
 from nwcompile.errors import BackendError, OptionError
 from nwcompile.kernels.layers.lif import LARGE_MEM, lif_forward_narrow
 from nwcompile.kernels.layers.simd import width_of
-from nwcompile.nn.layers.surrogate import SURROGATES, atan, sigmoid
 from nwcompile.nn.ops import torch_ops
-from nwcompile.nn.ops.scan import Neurons, fire, scan, scan_loop
+from nwcompile.nn.ops.scan import LIFNeurons, fire, scan, scan_loop
+from nwcompile.nn.ops.surrogate import SURROGATES, atan, sigmoid
 from tests.nn.naive import lif
 
 RESETS = ("subtraction", "zero", "none")
@@ -20,7 +20,7 @@ def neurons_of(n, reset, dtype=torch.float32, surrogate=atan, detach_reset=False
     generator = torch.Generator().manual_seed(n)
     beta = torch.rand(n, generator=generator, dtype=dtype)
     threshold = 0.3 + torch.rand(n, generator=generator, dtype=dtype)
-    return Neurons(beta, threshold, reset, surrogate, detach_reset, **options)
+    return LIFNeurons(beta, threshold, reset, surrogate, detach_reset, **options)
 
 
 def random(*shape, seed=0, dtype=torch.float32):
@@ -61,7 +61,7 @@ def test_scan_with_recurrent_weights_is_bit_for_bit_the_plain_loop(reset, n_neur
 
 
 def test_scan_fires_at_the_threshold_itself():
-    n = Neurons(torch.ones(1), torch.ones(1), "zero", atan)
+    n = LIFNeurons(torch.ones(1), torch.ones(1), "zero", atan)
     spikes, mem, _ = scan(torch.tensor([[[1.0], [0.5], [0.5]]]), torch.zeros(1, 1, 1), n)
     assert spikes.flatten().tolist() == [1, 0, 1]
     assert mem.flatten().tolist() == [0, 0.5, 0]
@@ -100,7 +100,7 @@ def test_scan_has_the_gradients_of_the_plain_loop(run, reset, detach_reset, floo
             spikes, mem = lif(*leaves[:4], reset, atan, detach_reset, *w or [None], floor=floor)
             last = mem[:, -1][None] if not recurrent else torch.stack([mem[:, -1], spikes[:, -1]])
         else:
-            neurons = Neurons(beta, threshold, reset, atan, detach_reset, floor, *w)
+            neurons = LIFNeurons(beta, threshold, reset, atan, detach_reset, floor, *w)
             state = torch.stack([v0, torch.zeros_like(v0)][: 1 + recurrent])
             spikes, mem, last = run(current, state, neurons)
         (spikes * weight[0] + mem * weight[1]).sum().add((last * weight[2, 0, 0]).sum()).backward()
@@ -174,7 +174,7 @@ def test_scan_of_a_large_tensor_is_the_same_on_every_number_of_threads(shape):
         try:
             current = random(*shape).requires_grad_()
             beta = n.beta.clone().requires_grad_()
-            neurons = Neurons(beta, n.threshold, n.reset, atan)
+            neurons = LIFNeurons(beta, n.threshold, n.reset, atan)
             if n_threads is None:
                 out = lif(current, torch.zeros_like(current[:, 0]), beta, n.threshold, "subtraction", atan)
             else:

@@ -7,7 +7,7 @@ import torch
 
 from nwcompile import nn
 from nwcompile.nn.ops import threads
-from nwcompile.nn.ops.threads import _pools, over_parts
+from nwcompile.nn.ops.threads import _pools, run_on_threads
 
 
 @pytest.fixture
@@ -26,17 +26,17 @@ def test_parts_are_done_by_all_threads_and_each_once(two_threads):
             both.wait()
         done.append(k)
 
-    over_parts(work, 7)
+    run_on_threads(work, 7)
     assert sorted(done) == list(range(7))
 
 
 def test_parts_wait_for_no_thread_that_is_late(two_threads):
-    over_parts(lambda k: None, 2)
+    run_on_threads(lambda k: None, 2)
     later = threading.Event()
     busy = _pools[2].submit(later.wait, 20)
     try:
         done = []
-        over_parts(done.append, 3)
+        run_on_threads(done.append, 3)
         assert done == [0, 1, 2]
         assert not busy.done()
     finally:
@@ -47,7 +47,7 @@ def test_parts_wait_for_no_thread_that_is_late(two_threads):
 def test_parts_raise_what_one_of_them_raises(two_threads, n_threads):
     torch.set_num_threads(n_threads)
     with pytest.raises(ZeroDivisionError):
-        over_parts(lambda k: 1 // (k - 2), 4)
+        run_on_threads(lambda k: 1 // (k - 2), 4)
 
 
 @pytest.mark.parametrize("topology", ["FF", "RC"])
@@ -63,7 +63,7 @@ def test_parts_give_the_bits_of_one_piece(two_threads, monkeypatch, topology):
         return [spikes, mem, x.grad]
 
     whole = results()
-    monkeypatch.setattr(threads, "SMALLEST_PART", 100)
+    monkeypatch.setattr(threads, "MIN_BLOCK_NUMBERS", 100)
     cut = results()
-    assert len(threads.parts(6, 20, 40, topology == "RC", 16)) > 1
+    assert len(threads.blocks(6, 20, 40, topology == "RC", 16)) > 1
     assert whole[0].sum() > 0 and all(torch.equal(a, b) for a, b in zip(whole, cut, strict=True))

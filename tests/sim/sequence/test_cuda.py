@@ -17,8 +17,8 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec  # noqa: E402
 from nwcompile.sim import simulate  # noqa: E402
 from nwcompile.sim.sequence.cuda import product, synapses  # noqa: E402
 from nwcompile.sim.sequence.cuda.inference import Inference  # noqa: E402
-from nwcompile.sim.sequence.cuda.neurons import Neurons  # noqa: E402
-from nwcompile.sim.sequence.cuda.product import Product, Way, digits, n_digits  # noqa: E402
+from nwcompile.sim.sequence.cuda.neurons import GpuNeurons  # noqa: E402
+from nwcompile.sim.sequence.cuda.product import Product, ProductPlan, digits, n_digits  # noqa: E402
 from tests.kernels.gpu.harness import interpreted_tests  # noqa: E402
 from tests.long import EXAMPLES  # noqa: E402
 from tests.nets import FIXED, dense_net  # noqa: E402
@@ -72,15 +72,15 @@ def test_digits_hold_exactly_their_range(low, high, n):
 @pytest.mark.parametrize(
     "weight, high, way",
     [
-        ([[127, -128]], 1, Way(0, 1, 1, False, 255)),
-        ([[254, -256, 6]], 1, Way(1, 1, 1, False, 258)),  # Loihi's mantissas are even: one digit
-        ([[254, -255]], 1, Way(0, 2, 1, False, 3 + 2 * 256)),
-        ([[1, 1]], 200, Way(0, 1, 2, False, (2 * 128) * 257)),
-        ([[0, 0]], 1, Way(0, 1, 1, False, 0)),
+        ([[127, -128]], 1, ProductPlan(0, 1, 1, False, 255)),
+        ([[254, -256, 6]], 1, ProductPlan(1, 1, 1, False, 258)),  # Loihi's mantissas are even: one digit
+        ([[254, -255]], 1, ProductPlan(0, 2, 1, False, 3 + 2 * 256)),
+        ([[1, 1]], 200, ProductPlan(0, 1, 2, False, (2 * 128) * 257)),
+        ([[0, 0]], 1, ProductPlan(0, 1, 1, False, 0)),
     ],
 )
 def test_product_way_is_the_narrowest_that_is_proved(weight, high, way):
-    assert Product(np.array([weight]), CPU, "it").way(0, high) == way
+    assert Product(np.array([weight]), CPU, "it").plan(0, high) == way
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_product_way_is_the_narrowest_that_is_proved(weight, high, way):
 def test_product_in_bfloat16_only_up_to_its_bounds(row, high, fits, monkeypatch):
     """256 * 65536 is 2**24, the last sum that float32 holds with all before it."""
     monkeypatch.setattr(product, "has_bfloat16_sums", lambda device: True)
-    assert Product(np.array([[row]]), CPU, "it").way(0, high).in_bfloat16 == fits
+    assert Product(np.array([[row]]), CPU, "it").plan(0, high).in_bfloat16 == fits
 
 
 def test_bfloat16_holds_every_number_that_it_is_used_for():
@@ -116,7 +116,7 @@ def test_product_in_bfloat16_is_exact(monkeypatch):
     weight, x = rng.integers(-255, 256, (1, 9, 60)), rng.integers(-2, 256, (20, 60))
     weight[0, 0], x[0] = 255, 255
     given = Product(weight, CPU, "it")
-    way = given.way(-2, 255)
+    way = given.plan(-2, 255)
     assert way.in_bfloat16 and np.array_equal(given(torch.from_numpy(x.astype(np.int32)), way).numpy(), x @ weight[0].T)
     assert torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
 
@@ -130,7 +130,7 @@ def test_product_is_exact(n_rows, n_source, n_target, widest, high):
         rng.integers(-high, high + 1, (n_rows, n_source)),
     )
     given = Product(weight, CPU, "it")
-    way = given.way(-high, high)
+    way = given.plan(-high, high)
     for group in range(2):
         sums = given(torch.from_numpy(x.astype(np.int32)), way, group)
         assert np.array_equal(sums.numpy().astype(np.int64) << way.bits, x @ weight[group].T)
@@ -174,8 +174,8 @@ def test_cuda_gathers_for_more_targets_than_the_second_axis_of_a_grid_holds(monk
     assert grids == [(65536,)]
 
 
-def neurons(**spec) -> Neurons:
-    return Neurons(Node("a", (2,), NeuronSpec(**{"fixed": FixedPoint(24, 12, 6), "threshold": 100, **spec})), CPU)
+def neurons(**spec) -> GpuNeurons:
+    return GpuNeurons(Node("a", (2,), NeuronSpec(**{"fixed": FixedPoint(24, 12, 6), "threshold": 100, **spec})), CPU)
 
 
 def test_neurons_in_32_bits_only_where_every_value_fits():

@@ -1,11 +1,19 @@
-"""Neuron modules of the frameworks, known by where they are defined: no framework is imported."""
+"""Neuron modules of the frameworks, known by where they are defined: no framework is imported.
+
+framework                                            file
+nwcompile.nn                                         nn_layers.py
+snnTorch                                             snntorch.py
+SpikingJelly                                         spikingjelly.py
+sinabs                                               sinabs.py
+norse                                                norse.py
+"""
 
 import torch
 
 from nwcompile.frontend.torch.kind import Kind
-from nwcompile.frontend.torch.kinds import norse, own, sinabs, snntorch, spikingjelly
+from nwcompile.frontend.torch.kinds import nn_layers, norse, sinabs, snntorch, spikingjelly
 
-FRAMEWORKS = (own, snntorch, spikingjelly, sinabs, norse)
+FRAMEWORKS = (nn_layers, snntorch, spikingjelly, sinabs, norse)
 KINDS = {(kind.package, kind.name): kind for framework in FRAMEWORKS for kind in framework.KINDS}
 STATEFUL = {("spikingjelly", "MemoryModule"): spikingjelly.clear}  # neurons, and modules around them
 RELUS = (("torch", "ReLU"), ("sinabs", "NeuromorphicReLU"))
@@ -25,8 +33,8 @@ def kind_of(module: torch.nn.Module) -> Kind | None:
     for cls in type(module).__mro__:
         kind = KINDS.get((cls.__module__.partition(".")[0], cls.__name__))
         if kind is not None:
-            own = (getattr(type(module), name, None) is getattr(cls, name, None) for name in kind.decided_by)
-            return kind if all(own) else None
+            is_unchanged = (getattr(type(module), name, None) is getattr(cls, name, None) for name in kind.decided_by)
+            return kind if all(is_unchanged) else None
     return None
 
 

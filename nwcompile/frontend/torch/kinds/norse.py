@@ -12,7 +12,7 @@ start again when they are called without a state.
 
 import torch
 
-from nwcompile.frontend.torch.kind import Kind, Neurons, numbers, refused
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, numbers, refused
 from nwcompile.frontend.torch.operations import array
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.neuron import NeuronSpec
@@ -20,7 +20,7 @@ from nwcompile.ir.neuron import NeuronSpec
 RESETS = {"reset_value": "value", "reset_subtract": "subtract"}
 
 
-def _read(module, layer, shape) -> Neurons:
+def _read(module, layer, shape) -> ReadNeurons:
     p = module.p
     is_iaf = not hasattr(p, "v_leak")
     start = torch.as_tensor(p.v_reset if is_iaf else p.v_leak).detach()
@@ -34,8 +34,8 @@ def _read(module, layer, shape) -> Neurons:
         fields |= {"fires": False, "reset": "none"}
     recurrent = getattr(module, "recurrent_weights", None)
     if recurrent is None:
-        return Neurons(NeuronSpec(**fields))
-    return Neurons(NeuronSpec(**fields), (Dense(layer, layer, array(recurrent), delay=1),))
+        return ReadNeurons(NeuronSpec(**fields))
+    return ReadNeurons(NeuronSpec(**fields), (Dense(layer, layer, array(recurrent), delay=1),))
 
 
 def _leak(module, layer, shape) -> dict:

@@ -8,18 +8,20 @@ with alpha = exp(-1/tau), tau in steps, and recurrent(n of the step before) adde
 LIF with alpha_mem = 1. Without spike_fn, as in ExpLeak, v itself is given.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 
-from nwcompile.frontend.torch.kind import Kind, Neurons, numbers, refused
-from nwcompile.frontend.torch.operations import IDENTITIES, SHAPERS, Unfollowable, operation
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, numbers, refused
+from nwcompile.frontend.torch.operations import IDENTITIES, SHAPERS, UnfollowableError, operation
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 
 STATES = ("v_mem", "i_syn")
 
 
-def fit(module: torch.nn.Module, n_samples: int) -> None:
+def fit(module: Any, n_samples: int) -> None:
     """Tell a part that splits samples and steps of one axis that there are so many samples.
 
     A squeezed layer, and UnflattenTime, are made for one number of samples or steps; the network is for any.
@@ -30,9 +32,9 @@ def fit(module: torch.nn.Module, n_samples: int) -> None:
             module.num_timesteps = -1
 
 
-def _read(module, layer, shape) -> Neurons:
+def _read(module, layer, shape) -> ReadNeurons:
     beta = module.alpha_mem_calculated
-    fields = {"beta": numbers(module, layer, "tau_mem", beta, shape)}
+    fields: dict[str, Any] = {"beta": numbers(module, layer, "tau_mem", beta, shape)}
     if module.norm_input:
         fields["gain"] = numbers(module, layer, "tau_mem", 1 - beta, shape)
     if module.alpha_syn_calculated is not None:
@@ -41,14 +43,14 @@ def _read(module, layer, shape) -> Neurons:
     if module.spike_fn is None:
         if module.min_v_mem is not None:
             raise refused(module, layer, "min_v_mem clamps the state, but not the membrane that it gives; use None")
-        return Neurons(NeuronSpec(fires=False, reset="none", **fields), _recurrent(module, layer, shape))
+        return ReadNeurons(NeuronSpec(fires=False, reset="none", **fields), _recurrent(module, layer, shape))
     if module.min_v_mem is not None:
         fields |= {"v_min": numbers(module, layer, "min_v_mem", module.min_v_mem, shape), "clamp": "shift"}
     fields["threshold"] = numbers(module, layer, "spike_threshold", module.spike_threshold, shape)
     fields["reset"] = _reset(module, layer, shape, fields["threshold"])
     spikes = "multi" if _gives(module) == "counts" else "binary"
     _verify_spikes(module, layer)
-    return Neurons(NeuronSpec(strict=False, spikes=spikes, **fields), _recurrent(module, layer, shape))
+    return ReadNeurons(NeuronSpec(strict=False, spikes=spikes, **fields), _recurrent(module, layer, shape))
 
 
 def _spike_fn(module) -> str:
@@ -70,9 +72,9 @@ def _verify_spikes(module, layer) -> None:
     name = _spike_fn(module)
     if name not in ("SingleSpike", "MultiSpike", "MaxSpike"):
         raise refused(module, layer, f"spike_fn {name} is not supported; use sinabs' SingleSpike or MultiSpike")
-    most = module.spike_fn.max_num_spikes_per_bin if name == "MaxSpike" else None
-    if most not in (None, 1):
-        text = f"MaxSpike({most}) cuts off what fires more, which is not supported; use SingleSpike or MultiSpike"
+    limit = module.spike_fn.max_num_spikes_per_bin if name == "MaxSpike" else None
+    if limit not in (None, 1):
+        text = f"MaxSpike({limit}) cuts off what fires more, which is not supported; use SingleSpike or MultiSpike"
         raise refused(module, layer, text)
 
 
@@ -109,7 +111,7 @@ def _recurrent(module, layer, shape) -> tuple[Connection, ...]:
         flat = (inner.in_features,)
     try:
         done = operation(inner, f"{layer}.rec_connect", flat, True)
-    except Unfollowable as e:
+    except UnfollowableError as e:
         raise refused(module, layer, f"rec_connect is a {type(inner).__name__}, {e}") from None
     if done.has_bias:
         text = "rec_connect has a bias, which sinabs adds from step 1 on, but a chip from step 0 on; use bias=False"

@@ -10,9 +10,11 @@ with recurrent(spikes of the step before) added to x in the R... kinds.
 effect from `reset_delay=False`: it changes a variable that nothing reads (and fails without states).
 """
 
+from typing import Any
+
 import torch
 
-from nwcompile.frontend.torch.kind import Kind, Neurons, is_strict, numbers, refused
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, is_strict, numbers, refused
 from nwcompile.frontend.torch.operations import operation
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
@@ -21,18 +23,18 @@ RESETS = {"_base_sub": ("subtract", 0), "_base_zero": ("zero", 1), "_base_int": 
 STATES = ("spk", "syn", "mem")
 
 
-def _read(module, layer, shape) -> Neurons:
+def _read(module, layer, shape) -> ReadNeurons:
     for name in ("state_quant", "inhibition"):
         if getattr(module, name):
             raise refused(module, layer, f"{name} is not supported; train and import it without")
-    fields = {
+    fields: dict[str, Any] = {
         "beta": numbers(module, layer, "beta", module.beta.clamp(0, 1), shape),
         "threshold": numbers(module, layer, "threshold", module.threshold, shape),
         "strict": is_strict(module, layer, "spike_grad", module.spike_grad),
     }
     if hasattr(module, "alpha"):
         fields["alpha"] = numbers(module, layer, "alpha", module.alpha.clamp(0, 1), shape)
-    return Neurons(NeuronSpec(**fields, **_reset(module, layer)), _recurrent(module, layer, shape))
+    return ReadNeurons(NeuronSpec(**fields, **_reset(module, layer)), _recurrent(module, layer, shape))
 
 
 def _reset(module, layer) -> dict:

@@ -15,7 +15,7 @@ from copy import deepcopy
 
 import torch
 
-from nwcompile.frontend.torch.kind import Kind, Neurons, is_strict, numbers, refused
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, is_strict, numbers, refused
 from nwcompile.ir.neuron import NeuronSpec
 
 UPDATES = (
@@ -31,7 +31,7 @@ UPDATES = (
 )
 
 
-def _read(module, layer, shape) -> Neurons:
+def _read(module, layer, shape) -> ReadNeurons:
     threshold = torch.as_tensor(module.v_threshold, dtype=torch.float64)
     start = module._memories_rv["v"]
     if isinstance(start, torch.Tensor):
@@ -45,10 +45,10 @@ def _read(module, layer, shape) -> Neurons:
     if module.v_reset is None and start:
         raise refused(module, layer, f"v starts at {start:g}, which is supported with a v_reset only; start at 0")
     if module.v_reset is None:
-        return Neurons(NeuronSpec(reset="subtract", **fields))
+        return ReadNeurons(NeuronSpec(reset="subtract", **fields))
     if rest == start:
-        return Neurons(NeuronSpec(reset="zero", **fields))
-    return Neurons(NeuronSpec(reset="value", reset_value=rest - start, **fields))
+        return ReadNeurons(NeuronSpec(reset="zero", **fields))
+    return ReadNeurons(NeuronSpec(reset="value", reset_value=rest - start, **fields))
 
 
 def _membrane(module, layer, shape, start: float, rest: float) -> dict:

@@ -1,1 +1,10 @@
-"""The sequence-parallel backend on a GPU: `inference` runs a network, `product` proves its sums exact."""
+"""The sequence-parallel backend on a GPU, with sums that are proved exact before they are computed.
+
+purpose                                              class or function        file
+a network on the device, run as often as wished      Inference                inference.py
+products of whole numbers on matrix units            Product                  product.py
+connections of every kind                            synapses                 synapses.py
+the neurons of a layer over time                     GpuNeurons               neurons.py
+layers that feed themselves, in one kernel           loop_of                  loop.py
+which device, and what it lacks                      gpu                      device.py
+"""

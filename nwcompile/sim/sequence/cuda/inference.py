@@ -7,14 +7,15 @@ steps as their shortest delay. What cannot be proved exact is refused, never app
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from nwcompile.ir.network import Network
 from nwcompile.sim.sequence.cuda.loop import loop_of
-from nwcompile.sim.sequence.cuda.neurons import Neurons, Scan
-from nwcompile.sim.sequence.cuda.product import INT32, INT64, Way, verify_sum
+from nwcompile.sim.sequence.cuda.neurons import GpuNeurons, Scan
+from nwcompile.sim.sequence.cuda.product import INT32, INT64, ProductPlan, verify_sum
 from nwcompile.sim.sequence.cuda.synapses import synapses
 
 Range = tuple[int, int]  # least and largest value
@@ -35,8 +36,8 @@ class Edge:
 
     source: str
     delay: int
-    synapses: object
-    way: Way
+    synapses: Any  # DenseSynapses, ConvSynapses or SparseSynapses
+    plan: ProductPlan
 
 
 class Inference:
@@ -47,15 +48,15 @@ class Inference:
 
     def __init__(self, network: Network, groups: list[list[str]], delays, device: torch.device):
         self.names, self.groups, self.device = network.layers, groups, device
-        self.neurons = {name: Neurons(network.node(name), device) for name in network.layers}
-        self.into = {name: [] for name in network.layers}
+        self.neurons = {name: GpuNeurons(network.node(name), device) for name in network.layers}
+        self.into: dict[str, list[tuple]] = {name: [] for name in network.layers}
         for c, delay in zip(network.connections, delays, strict=True):
-            found = synapses(c, network.node(c.source), network.node(c.target), device)
-            self.into[c.target].append((c.source, int(delay), found))
+            into = synapses(c, network.node(c.source), network.node(c.target), device)
+            self.into[c.target].append((c.source, int(delay), into))
         self.loops = {}
         for name, *others in groups:
-            own = [e for e in zip(network.connections, delays, strict=True) if e[0].source == e[0].target == name]
-            self.loops[name] = loop_of(network.node(name), own, device) if own and not others else None
+            own_loops = [e for e in zip(network.connections, delays, strict=True) if e[0].source == e[0].target == name]
+            self.loops[name] = loop_of(network.node(name), own_loops, device) if own_loops and not others else None
 
     def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
         """Fill the chunk's part of the NumPy arrays of all layers, from those of its inputs."""
@@ -90,8 +91,8 @@ class Inference:
 
     def _run_group(self, names, shape, sources: dict, ranges: dict, keep_states, counts, done: Recorded) -> None:
         ranges |= {name: self.neurons[name].range for name in names}
-        edges = {name: [Edge(s, d, syn, syn.way(*ranges[s])) for s, d, syn in self.into[name]] for name in names}
-        inner = {name: [e for e in found if e.source in names] for name, found in edges.items()}
+        edges = {name: [Edge(s, d, syn, syn.plan(*ranges[s])) for s, d, syn in self.into[name]] for name in names}
+        inner = {name: [e for e in into if e.source in names] for name, into in edges.items()}
         drives, scans = {}, {}
         for name in names:
             neurons = self.neurons[name]
@@ -102,7 +103,8 @@ class Inference:
                 if edge.source not in names:
                     drives[name].add(edge, sources[edge.source], slice(0, shape[1]))
             keeps = keep_states or not neurons.node.neuron.fires
-            scans[name] = Scan(neurons, *shape, largest, keeps, counts)
+            n_samples, n_steps = shape
+            scans[name] = Scan(neurons, n_samples, n_steps, largest, keeps, counts)
         loop = self.loops[names[0]]
         if loop is not None and not scans[names[0]].is_wide:
             scans[names[0]].run_loop(*drives[names[0]].of(slice(0, shape[1])), loop)
@@ -156,13 +158,13 @@ class Drive:
             return
         rows = source[:, first - edge.delay : steps.stop - edge.delay]
         rows = rows.reshape(-1, *rows.shape[2:])
-        part = edge.synapses.sums(rows, edge.way).unflatten(0, (self.shape[0], -1))
+        part = edge.synapses.sums(rows, edge.plan).unflatten(0, (self.shape[0], -1))
         events = edge.synapses.touched(rows).unflatten(0, (self.shape[0], -1)) if self.counts else None
         if self.sums is None and part.shape == self.shape:
-            self.sums, self.bits, self.touched = part, edge.way.bits, events
+            self.sums, self.bits, self.touched = part, edge.plan.bits, events
             return
         self._clear()
-        self.sums[:, first : steps.stop] += part.to(self.number) << edge.way.bits
+        self.sums[:, first : steps.stop] += part.to(self.number) << edge.plan.bits
         if self.counts:
             if events.shape[2] > self.touched.shape[2]:
                 self.touched = self.touched.expand(self.shape).contiguous()

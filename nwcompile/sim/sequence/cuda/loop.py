@@ -28,9 +28,9 @@ def loop_of(node: Node, edges: list[tuple[Connection, int]], device: torch.devic
     n = node.n_neurons
     if n > LARGEST or any(delay != 1 for _, delay in edges):
         return None
-    each = np.eye(n, dtype=np.int64).reshape(n, *node.shape)
+    one_spike_each = np.eye(n, dtype=np.int64).reshape(n, *node.shape)
     weight, n_synapses = (
-        sum(apply(table(c), each, node.shape).reshape(n, n) for c, _ in edges)
+        sum(apply(table(c), one_spike_each, node.shape).reshape(n, n) for c, _ in edges)
         for table in (lambda c: c.replace(bias=None), structure)
     )
     if np.abs(weight).max() >= 1 << 31:

@@ -11,18 +11,19 @@ from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
 from nwcompile.sim.sequence.cuda.loop import Loop
 from nwcompile.sim.sequence.cuda.product import INT32
 
-FEW_LANES = 1 << 15  # neurons of all samples; below, blocks of one warp reach more multiprocessors
-AHEAD, AHEAD_IN_LOOP = 8, 4  # steps of input under way
-ROWS = ("threshold", "decay_u", "decay_v", "bias_u", "bias", "reset_value", "v_min", "refractory")  # of the kernel
+FEW_LANES = 1 << 15  # With fewer neurons over all samples, blocks of one warp reach more multiprocessors.
+AHEAD_STEPS = 8  # So many steps of input are under way while a step is computed.
+LOOP_AHEAD_STEPS = 4  # Fewer steps are read ahead in the recurrent kernel, whose weights take most registers.
+RULE_ROWS = ("threshold", "decay_u", "decay_v", "bias_u", "bias", "reset_value", "v_min", "refractory")
 
 
-class Neurons:
+class GpuNeurons:
     """A layer's neurons as the kernel takes them."""
 
     def __init__(self, node: Node, device: torch.device):
         self.node, self.n, self.device = node, node.n_neurons, device
         spec, fixed = node.neuron, node.neuron.fixed
-        self.numbers = {name: spec.array(name, node.shape).reshape(-1) for name in ROWS if name != "v_min"}
+        self.numbers = {name: spec.array(name, node.shape).reshape(-1) for name in RULE_ROWS if name != "v_min"}
         if spec.reset != "value":
             self.numbers["reset_value"] = np.zeros(self.n, np.int64)
         self.most = {name: int(np.abs(values).max()) for name, values in self.numbers.items()}
@@ -78,7 +79,7 @@ class Neurons:
         return half <= 1 << 30 and max(half + drive, before, after) <= INT32
 
     def rule(self, is_wide: bool) -> torch.Tensor:
-        """The numbers of `ROWS`: int64[8, n], or int32[8, n] for the 32-bit kernel; decays as what they keep."""
+        """The numbers of `RULE_ROWS`: int64[8, n], or int32[8, n] for the 32-bit kernel; decays as what they keep."""
         if is_wide not in self._rules:
             bits = self.node.neuron.fixed.decay_bits
             numbers = dict(self.numbers)
@@ -86,7 +87,7 @@ class Neurons:
                 numbers[name] = ((1 << bits) - numbers[name]) << (0 if is_wide else 31 - bits)
             if not is_wide:
                 numbers["v_min"] = np.clip(numbers["v_min"], -INT32, self.limit)
-            stacked = np.stack([numbers[name] for name in ROWS]).astype(np.int64 if is_wide else np.int32)
+            stacked = np.stack([numbers[name] for name in RULE_ROWS]).astype(np.int64 if is_wide else np.int32)
             self._rules[is_wide] = torch.from_numpy(stacked).to(self.device)
         return self._rules[is_wide]
 
@@ -98,7 +99,7 @@ class Scan:
     `counts`.
     """
 
-    def __init__(self, neurons: Neurons, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool):
+    def __init__(self, neurons: GpuNeurons, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool):
         self.neurons, self.keeps, self.counts = neurons, keeps, counts
         self.is_wide, self.options = not neurons.fits_32_bits(largest), neurons.options(largest)
         device, shape = neurons.device, (n_samples, n_steps, neurons.n)
@@ -123,7 +124,7 @@ class Scan:
         scan[(-(-n_samples * n // block),)](
             sums, events, self.neurons.rule(self.is_wide), self.state, out, self.u[:, steps], self.v[:, steps],
             self.updates[steps], n_samples * n, n, n_steps, bits, *strides, out.stride(0), **flags, WIDE=self.is_wide,
-            RESUMES=resumes, AHEAD=1 if resumes else AHEAD, BLOCK=block, num_warps=block // 32,
+            RESUMES=resumes, AHEAD=1 if resumes else AHEAD_STEPS, BLOCK=block, num_warps=block // 32,
             enable_fp_fusion=False,
         )  # fmt: skip
 
@@ -134,7 +135,7 @@ class Scan:
         size = max(16, 1 << (n - 1).bit_length())
         scan_loop[(n_samples,)](
             sums, events, self.neurons.rule(False), loop.weight, loop.synapse, self.spikes, self.u, self.v,
-            self.updates, n, n_steps, bits, *strides, **flags, AHEAD=AHEAD_IN_LOOP, SIZE=size,
+            self.updates, n, n_steps, bits, *strides, **flags, AHEAD=LOOP_AHEAD_STEPS, SIZE=size,
             num_warps=max(1, size // 16), enable_fp_fusion=False,
         )  # fmt: skip
 

@@ -15,13 +15,18 @@ import torch
 
 from nwcompile.errors import BackendError
 
-INT32, INT64, FLOAT32, BFLOAT16 = (1 << 31) - 1, (1 << 62) - 1, 1 << 24, 256
-BLOCK = 1 << 22  # weights looked at together
-LEAST_ROWS, ROWS, COLUMNS = 32, 8, 16  # of int8 matrices: fewest rows, and what both numbers are multiples of
+INT32 = (1 << 31) - 1  # The largest sum that an int32 holds.
+INT64 = (1 << 62) - 1  # The largest sum allowed in an int64, half of what it holds, so that adding a drive stays exact.
+FLOAT32 = 1 << 24  # Whole numbers up to here are exact in float32, and so is every partial sum that stays below.
+BFLOAT16 = 256  # Whole numbers up to here are exact in bfloat16.
+BLOCK_WEIGHTS = 1 << 22  # So many weights are looked at together, which bounds the memory for their digits.
+MIN_ROWS = 32  # torch._int_mm takes int8 matrices of more than 16 rows only; 32 is the next size that it likes.
+ROW_MULTIPLE = 8  # torch._int_mm wants the numbers of rows to be multiples of this.
+COLUMN_MULTIPLE = 16  # torch._int_mm wants the numbers of columns to be multiples of this.
 
 
 @dataclass(frozen=True)
-class Way:
+class ProductPlan:
     """How a product is computed: `bits` are taken out of all weights; digits of each side, or one bfloat16 product.
 
     `largest`: no partial sum is beyond it (without the bits taken out).
@@ -47,7 +52,7 @@ class Product:
         self.least, self.most = int(weight.min(initial=0)), int(weight.max(initial=0))
         self.weight = weight.astype(np.min_scalar_type(-max(-self.least, self.most + 1)), copy=False)
         self.device, self.name = device, name
-        self._ways: dict[tuple[int, int], Way] = {}
+        self._plans: dict[tuple[int, int], ProductPlan] = {}
         self._operands: dict[tuple[int, bool], list] = {}
 
     @cached_property
@@ -64,58 +69,58 @@ class Product:
     def _row_sums(self, bits: int, n: int) -> list[int]:
         """The largest sum of the magnitudes of one target's weights, without `bits`, by each of their n digits."""
         rows = self.weight.reshape(-1, self.weight.shape[-1])
-        size, sums = max(1, BLOCK // rows.shape[1]), np.zeros(n, np.int64)
+        size, sums = max(1, BLOCK_WEIGHTS // rows.shape[1]), np.zeros(n, np.int64)
         for first in range(0, len(rows), size):
             parts = digits(rows[first : first + size].astype(np.int64) >> bits, n)
             sums = np.maximum(sums, [np.abs(part).sum(1).max() for part in parts])
         return sums.tolist()
 
-    def way(self, low: int, high: int) -> Way:
-        """How payloads low..high are multiplied. Raises BackendError where no exact way is known."""
-        if (low, high) not in self._ways:
-            self._ways[low, high] = self._way(low, high)
-        return self._ways[low, high]
+    def plan(self, low: int, high: int) -> ProductPlan:
+        """How payloads low..high are multiplied. Raises BackendError where no exact plan is known."""
+        if (low, high) not in self._plans:
+            self._plans[low, high] = self._plan(low, high)
+        return self._plans[low, high]
 
-    def _way(self, low: int, high: int) -> Way:
-        least, most, largest = self.least >> self.bits, self.most >> self.bits, max(-low, high)
-        n_weight, n_payload = n_digits(least, most), n_digits(low, high)
+    def _plan(self, low: int, high: int) -> ProductPlan:
+        lowest, highest, largest = self.least >> self.bits, self.most >> self.bits, max(-low, high)
+        n_weight, n_payload = n_digits(lowest, highest), n_digits(low, high)
         in_bfloat16 = (self.row_sum >> self.bits) * largest
-        fits = max(-least, most, largest) <= BFLOAT16 and in_bfloat16 <= FLOAT32
+        fits = max(-lowest, highest, largest) <= BFLOAT16 and in_bfloat16 <= FLOAT32
         if n_weight * n_payload > 1 and fits and has_bfloat16_sums(self.device):
-            return Way(self.bits, 1, 1, True, in_bfloat16)
-        each = largest if n_payload == 1 else 128
-        sums = [s * each for s in self._row_sums(self.bits, n_weight)]
+            return ProductPlan(self.bits, 1, 1, True, in_bfloat16)
+        largest_digit = largest if n_payload == 1 else 128
+        sums = [s * largest_digit for s in self._row_sums(self.bits, n_weight)]
         total = sum(s << 8 * (a + b) for a, s in enumerate(sums) for b in range(n_payload))
         verify_sum(self.name, max(sums), INT32)
         verify_sum(self.name, total << self.bits, INT64)
-        return Way(self.bits, n_weight, n_payload, False, total)
+        return ProductPlan(self.bits, n_weight, n_payload, False, total)
 
-    def __call__(self, payload: torch.Tensor, way: Way, group: int = 0) -> torch.Tensor:
-        """payload int[row, source] times the weights of a group: `way.number`[row, target], without `way.bits`."""
+    def __call__(self, payload: torch.Tensor, plan: ProductPlan, group: int = 0) -> torch.Tensor:
+        """payload int[row, source] times the weights of a group: `plan.number`[row, target], without `plan.bits`."""
         n_rows, n_target = len(payload), self.weight.shape[1]
-        operands = self._operand(way)[group]
-        if way.in_bfloat16:
+        operands = self._operand(plan)[group]
+        if plan.in_bfloat16:
             return bfloat16_product(payload, operands[0]).to(torch.int32)
         total = None
-        payload = payload.to(torch.int64) if way.n_payload > 1 else payload
-        for b, x in enumerate(digits(payload, way.n_payload)):
+        payload = payload.to(torch.int64) if plan.n_payload > 1 else payload
+        for b, x in enumerate(digits(payload, plan.n_payload)):
             x = padded(x)
             for a, w in enumerate(operands):
                 part = torch._int_mm(x, w.t())[:n_rows, :n_target]
-                part = part if total is None and way.number == torch.int32 else part.to(way.number) << 8 * (a + b)
+                part = part if total is None and plan.number == torch.int32 else part.to(plan.number) << 8 * (a + b)
                 total = part if total is None else total + part
         return total
 
-    def _operand(self, way: Way) -> list[list[torch.Tensor]]:
+    def _operand(self, plan: ProductPlan) -> list[list[torch.Tensor]]:
         """The weights of each group as matrices on the device: one for each digit."""
-        key = (way.n_weight, way.in_bfloat16)
+        key = (plan.n_weight, plan.in_bfloat16)
         if key not in self._operands:
             scaled = [torch.from_numpy(np.array(w, order="C")).to(self.device) >> self.bits for w in self.weight]
-            if way.in_bfloat16:
+            if plan.in_bfloat16:
                 self._operands[key] = [[w.to(torch.bfloat16)] for w in scaled]
             else:
-                wide = scaled if way.n_weight == 1 else [w.to(torch.int64) for w in scaled]
-                self._operands[key] = [[padded(d, COLUMNS) for d in digits(w, way.n_weight)] for w in wide]
+                wide = scaled if plan.n_weight == 1 else [w.to(torch.int64) for w in scaled]
+                self._operands[key] = [[padded(d, COLUMN_MULTIPLE) for d in digits(w, plan.n_weight)] for w in wide]
         return self._operands[key]
 
 
@@ -138,21 +143,21 @@ def n_digits(low: int, high: int) -> int:
 
 def digits(x, n: int) -> list:
     """The n digits of whole numbers (array or tensor), lowest first: sum(d * 256**i) is x, each in -128..127."""
-    found = []
+    digits_of_x = []
     for _ in range(n - 1):
         low = ((x + 128) & 255) - 128
-        found.append(low)
+        digits_of_x.append(low)
         x = (x - low) >> 8
-    return [*found, x]
+    return [*digits_of_x, x]
 
 
-def padded(x: torch.Tensor, rows: int = ROWS) -> torch.Tensor:
+def padded(x: torch.Tensor, rows: int = ROW_MULTIPLE) -> torch.Tensor:
     """A matrix as int8, with zeros added to sizes that int8 products take: rows a multiple of `rows`, and columns.
 
     cuBLAS refuses some sizes, and gave wrong sums for odd ones (pytorch/pytorch#106840).
     """
     n_rows, n_columns = x.shape
-    wide = max(LEAST_ROWS, -(-n_rows // rows) * rows), -(-n_columns // COLUMNS) * COLUMNS
+    wide = max(MIN_ROWS, -(-n_rows // rows) * rows), -(-n_columns // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
     if wide == (n_rows, n_columns):
         return x.to(torch.int8).contiguous()
     out = torch.zeros(wide, dtype=torch.int8, device=x.device)

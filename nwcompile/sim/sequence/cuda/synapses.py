@@ -1,7 +1,7 @@
 """Connections on a GPU: what rows of spikes give at the targets, in whole numbers, and where anything arrived at all.
 
-Every kind has `row_sum`, the largest sum of the magnitudes of one target's weights; `way(low, high)`, how payloads in
-these bounds are summed; `sums(rows, way)`, `way.number`[row, target] without `way.bits`; and `touched(rows)`,
+Every kind has `row_sum`, the largest sum of the magnitudes of one target's weights; `plan(low, high)`, how payloads in
+these bounds are summed; `sums(rows, plan)`, `plan.number`[row, target] without `plan.bits`; and `touched(rows)`,
 uint8[row, target or 1]. Rows are steps of samples, [row, *source_shape].
 """
 
@@ -14,31 +14,32 @@ from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
 from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.network import Node
 from nwcompile.kernels.gpu.sparse_sums import gather
-from nwcompile.sim.sequence.cuda.product import INT32, INT64, Product, Way, verify_sum
+from nwcompile.sim.sequence.cuda.product import INT32, INT64, Product, ProductPlan, verify_sum
 
-PATCH_BYTES = 1 << 28  # of a convolution's unfolded input
-GATHER_ROWS, GATHER_TARGETS = 16, 64  # of a program
+PATCH_BYTES = 1 << 28  # A convolution's unfolded input takes at most so much memory at a time.
+GATHER_ROWS = 16  # A program of the gather kernel adds up so many rows of input, with sums in registers.
+GATHER_TARGETS = 64  # A program of the gather kernel serves so many target neurons.
 
 
-def synapses(c: Connection, source: Node, target: Node, device: torch.device):
+def synapses(connection: Connection, source: Node, target: Node, device: torch.device):
     """The connection on the device."""
-    name = f"connection {c.source!r} -> {c.target!r}"
-    if isinstance(c, Dense):
-        return DenseSynapses(c, device, name)
-    if isinstance(c, Conv2d):
-        return ConvSynapses(c, source, device, name)
-    return SparseSynapses(c, target.n_neurons, device, name)
+    name = f"connection {connection.source!r} -> {connection.target!r}"
+    if isinstance(connection, Dense):
+        return DenseSynapses(connection, device, name)
+    if isinstance(connection, Conv2d):
+        return ConvSynapses(connection, source, device, name)
+    return SparseSynapses(connection, target.n_neurons, device, name)
 
 
 class DenseSynapses:
     """One matrix product. Every spike is an event at all targets."""
 
-    def __init__(self, c: Dense, device: torch.device, name: str):
-        self.product = Product(np.asarray(c.weight)[None], device, name)
-        self.way, self.row_sum = self.product.way, self.product.row_sum
+    def __init__(self, connection: Dense, device: torch.device, name: str):
+        self.product = Product(np.asarray(connection.weight)[None], device, name)
+        self.plan, self.row_sum = self.product.plan, self.product.row_sum
 
-    def sums(self, rows: torch.Tensor, way: Way) -> torch.Tensor:
-        return self.product(rows.flatten(1), way)
+    def sums(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
+        return self.product(rows.flatten(1), plan)
 
     def touched(self, rows: torch.Tensor) -> torch.Tensor:
         return (rows.flatten(1) != 0).any(1, keepdim=True).to(torch.uint8)
@@ -47,17 +48,19 @@ class DenseSynapses:
 class ConvSynapses:
     """A convolution as products of its unfolded input, so many images at a time as PATCH_BYTES hold."""
 
-    def __init__(self, c: Conv2d, source: Node, device: torch.device, name: str):
-        self.c, self.source_shape = c, tuple(c.source_shape or source.shape)
-        weight = np.asarray(c.weight)
+    def __init__(self, connection: Conv2d, source: Node, device: torch.device, name: str):
+        self.c, self.source_shape = connection, tuple(connection.source_shape or source.shape)
+        weight = np.asarray(connection.weight)
         self.n_channels, self.kernel = len(weight), weight.shape[2:]
-        self.product = Product(weight.reshape(c.groups, self.n_channels // c.groups, -1), device, name)
-        self.way, self.row_sum = self.product.way, self.product.row_sum
+        self.product = Product(
+            weight.reshape(connection.groups, self.n_channels // connection.groups, -1), device, name
+        )
+        self.plan, self.row_sum = self.product.plan, self.product.row_sum
 
-    def sums(self, rows: torch.Tensor, way: Way) -> torch.Tensor:
+    def sums(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
         images = rows.reshape(-1, *self.source_shape)
         size = max(1, PATCH_BYTES // (self._taps(images[:1]).numel() * images.element_size()))
-        return torch.cat([self._sums(part, way) for part in images.split(size)])
+        return torch.cat([self._sums(part, plan) for part in images.split(size)])
 
     def touched(self, rows: torch.Tensor) -> torch.Tensor:
         images = rows.reshape(-1, *self.source_shape)
@@ -65,12 +68,12 @@ class ConvSynapses:
         reached = self._taps(events).amax((4, 5))
         return reached.repeat_interleave(self.n_channels // self.c.groups, 1).flatten(1)
 
-    def _sums(self, images: torch.Tensor, way: Way) -> torch.Tensor:
+    def _sums(self, images: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
         taps = self._taps(images).unflatten(1, (self.c.groups, -1))
         parts = []
         for g in range(self.c.groups):
             patches = taps[:, g].permute(0, 2, 3, 1, 4, 5)
-            sums = self.product(patches.reshape(patches.shape[:3].numel(), -1), way, g)
+            sums = self.product(patches.reshape(patches.shape[:3].numel(), -1), plan, g)
             parts.append(sums.unflatten(0, patches.shape[:3]))
         return torch.cat(parts, -1).permute(0, 3, 1, 2).flatten(1)
 
@@ -86,9 +89,11 @@ class ConvSynapses:
 class SparseSynapses:
     """A list of synapses, gathered target by target. A stored zero is an event too."""
 
-    def __init__(self, c: Connection, n_target: int, device: torch.device, name: str):
+    def __init__(self, connection: Connection, n_target: int, device: torch.device, name: str):
         self.n_target, self.name = n_target, name
-        pre, post, weight = (np.asarray(a).astype(np.int64) for a in (c.pre, c.post, c.weight))
+        pre, post, weight = (
+            np.asarray(a).astype(np.int64) for a in (connection.pre, connection.post, connection.weight)
+        )
         order = np.argsort(post, kind="stable")
         row = csr_offset(np.bincount(post, minlength=n_target))
         total = np.zeros(n_target, np.int64)
@@ -97,19 +102,19 @@ class SparseSynapses:
         arrays = (row, pre[order].astype(np.int32), weight[order])
         self.row, self.source, self.weight = (torch.from_numpy(a).to(device) for a in arrays)
 
-    def way(self, low: int, high: int) -> Way:
+    def plan(self, low: int, high: int) -> ProductPlan:
         """Sums in 32 bits where those hold them. Raises BackendError where 62 bits do not."""
         largest = self.row_sum * max(-low, high)
         verify_sum(self.name, largest, INT64)
-        return Way(0, 1, 1, False, largest)
+        return ProductPlan(0, 1, 1, False, largest)
 
     @cached_property
     def narrow_weight(self) -> torch.Tensor:
         return self.weight.to(torch.int32)
 
-    def sums(self, rows: torch.Tensor, way: Way) -> torch.Tensor:
-        is_narrow = way.largest <= INT32 and self.row_sum <= INT32
-        return self._gather(rows, self.narrow_weight if is_narrow else self.weight, way.number, False)
+    def sums(self, rows: torch.Tensor, plan: ProductPlan) -> torch.Tensor:
+        is_narrow = plan.largest <= INT32 and self.row_sum <= INT32
+        return self._gather(rows, self.narrow_weight if is_narrow else self.weight, plan.number, False)
 
     def touched(self, rows: torch.Tensor) -> torch.Tensor:
         return self._gather(rows, self.weight, torch.uint8, True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nwcompile.errors import OptionError
-from nwcompile.nn.layers import surrogate
+from nwcompile.nn.ops import surrogate
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
 """Layers of nwcompile.nn."""
 
-from nwcompile.frontend.torch.kind import Kind, Neurons, numbers
+from typing import Any
+
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, numbers
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.neuron import NeuronSpec
 
 RESETS = {"subtraction": "subtract", "zero": "zero", "none": "none"}
 
 
-def _read(module, layer, shape) -> Neurons:
-    per_neuron = {
+def _read(module, layer, shape) -> ReadNeurons:
+    per_neuron: dict[str, Any] = {
         "beta": numbers(module, layer, "taus", module.beta.reshape(shape), shape),
         "threshold": numbers(module, layer, "thresholds", module.thresholds.reshape(shape), shape),
     }
@@ -16,9 +18,9 @@ def _read(module, layer, shape) -> Neurons:
         strict=False, reset=RESETS[module.reset_mechanism], v_min=0.0 if module.floor else None, **per_neuron
     )
     if module.layer_topology != "RC":
-        return Neurons(spec)
+        return ReadNeurons(spec)
     weight = module.effective_w_rec().detach().float().cpu().T.contiguous().numpy().copy()
-    return Neurons(spec, (Dense(layer, layer, weight, delay=1),))
+    return ReadNeurons(spec, (Dense(layer, layer, weight, delay=1),))
 
 
 KINDS = (Kind("nwcompile", "LIFLayer", _read, lambda module: ("BT", "B")),)

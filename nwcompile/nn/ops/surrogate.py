@@ -8,6 +8,7 @@ of the same form can be given to a layer, which then goes through the steps one 
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -55,9 +56,11 @@ def named(surrogate: str | Callable) -> Callable:
 def kernel_form(surrogate: Callable) -> tuple[str, float] | None:
     """(name, slope) of one of the functions above, or of a `functools.partial` of one; None for any other callable."""
     slope = None
-    if isinstance(surrogate, partial) and not surrogate.args and surrogate.keywords.keys() == {"slope"}:
-        surrogate, slope = surrogate.func, float(surrogate.keywords["slope"])
-    name = getattr(surrogate, "__name__", None)
-    if SURROGATES.get(name) is not surrogate:
+    function: Any = surrogate
+    if isinstance(function, partial) and not function.args and function.keywords.keys() == {"slope"}:
+        slope = float(function.keywords["slope"])
+        function = function.func
+    name = getattr(function, "__name__", None)
+    if SURROGATES.get(name) is not function:
         return None
-    return name, surrogate.__defaults__[0] if slope is None else slope
+    return name, function.__defaults__[0] if slope is None else slope
