@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from time import perf_counter
 
-from nwcompile import __version__
+from nwcompile import __version__, warm_up
 from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -57,6 +57,7 @@ def compile(
         return value
 
     network, chip, x = _verified(network, chip, calibration, options, mapping)
+    warm_up.start(chip)
     network, notes = stage("legalize", legalize, network, chip, options)
     try:
         stage("estimate", estimate, network, chip, options.on_multi_spike)
