@@ -41,7 +41,8 @@ from benchmarks.plot import line_plot
 from benchmarks.record import RESULTS, commit, save, write
 from nwcompile.cost.compare import measured_figures, predicted_figures
 from nwcompile.cost.time.work import work
-from nwcompile.cost.traffic.events import count_events, link_flits
+from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.artifact import write_files
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.partition.partition import PARTITIONERS, partition
@@ -68,7 +69,7 @@ def main() -> None:
     parser.add_argument("--net", default=",".join(TABLE), help=f"of {', '.join(NETS)}")
     parser.add_argument("--method", default=",".join(METHODS), help="comma-separated; see above")
     parser.add_argument("--cores", default="0", help="of methods without @CORES; 0: as few as the method finds")
-    parser.add_argument("--optimise", default="time")
+    parser.add_argument("--optimize", default="time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--predict-only", action="store_true", help="do not measure with the cycle backend")
     parser.add_argument("--reference", type=Path, default=REFERENCE)
@@ -110,7 +111,7 @@ def _kept(name: str, settings: dict) -> list[dict]:
     """Rows of results/<name>.json, if what decides them is as it was."""
     path = RESULTS / f"{name}.json"
     before = json.loads(path.read_text()) if path.exists() else {"settings": {}, "rows": []}
-    same = all(before["settings"].get(key) == settings[key] for key in ("optimise", "seed", "predict_only", "limit"))
+    same = all(before["settings"].get(key) == settings[key] for key in ("optimize", "seed", "predict_only", "limit"))
     return before["rows"] if same else []
 
 
@@ -215,9 +216,9 @@ def _program(net: Net, args, method: str, seed: int) -> nw.Program:
     way, _, cores = method.partition("@")
     cores, _, limit = cores.partition("/")
     way, _, placer = way.partition("+")
-    partitioner, _, optimise = way.partition(":")
+    partitioner, _, optimize = way.partition(":")
     options = nw.Options(seed=seed, partitioner=partitioner, placer=placer or "anneal",
-                         optimise=optimise or args.optimise, n_cores=int(cores) if cores else None,
+                         optimize=optimize or args.optimize, n_cores=int(cores) if cores else None,
                          step_limit_us=float(limit) if limit else None)  # fmt: skip
     mapping = partition(net.network, net.chip, net.activity, options)
     mapping = place(mapping, net.network, net.chip, net.activity, options)

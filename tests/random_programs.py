@@ -93,7 +93,7 @@ def _edge(draw, weights, rng, source, target, n_source, n_target, delay):
 
 @st.composite
 def chips(draw) -> Chip:
-    """Small meshes and tori with every network parameter that changes behaviour; clocks of different length."""
+    """Small meshes and tori with every network parameter that changes behavior; clocks of different length."""
     cycles = st.integers(1, 5)
     noc = {
         "columns": draw(st.integers(1, 5)), "rows": draw(st.integers(1, 3)),

@@ -2,10 +2,11 @@
 
 import argparse
 import tomllib
+import warnings
 from dataclasses import fields
 
 from nwcompile.cli.inputs.bits_file import read_bits
-from nwcompile.errors import OptionError, unknown_choice
+from nwcompile.errors import NwWarning, OptionError, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS
 from nwcompile.ir import options as choices
 from nwcompile.ir.options import Options
@@ -18,6 +19,7 @@ MODEL = (
 )
 PROGRAM = "a program, as nwcompile compile makes it"
 PROGRAM_OR_MODEL = "a .nwc program, or " + MODEL
+OLD_FLAGS = {"--optimise": "--optimize", "--fix": "--fixed-sites"}  # taken for one release, with a warning
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,6 +37,7 @@ def parse(verb: str, description: str, argv: list[str]) -> argparse.Namespace:
                         help="override a key of the chip file, like noc.buffer_flits=4")  # fmt: skip
     PARSERS[verb](parser)
     flags = [flag for action in parser._actions for flag in action.option_strings]
+    argv = [_renamed(word, flags) for word in argv]
     for word in argv:
         flag = word.partition("=")[0]
         if word.startswith("--") and flag not in flags:
@@ -48,10 +51,20 @@ def parse(verb: str, description: str, argv: list[str]) -> argparse.Namespace:
     return args
 
 
+def _renamed(word: str, flags: list[str]) -> str:
+    """The word of a command line, an old flag of this verb in its new name, which a warning tells."""
+    flag, equals, value = word.partition("=")
+    new = OLD_FLAGS.get(flag)
+    if new not in flags:
+        return word
+    warnings.warn(f"{flag} is called {new} now; the old flag goes with the next release", NwWarning, stacklevel=2)
+    return new + equals + value
+
+
 def options_of(args: argparse.Namespace) -> Options:
     """The compiler's options that were given."""
     given = {f.name: getattr(args, f.name, None) for f in fields(Options)}
-    given["fixed_sites"] = dict(args.fix) if getattr(args, "fix", None) else None
+    given["fixed_sites"] = dict(given["fixed_sites"]) if given["fixed_sites"] else None
     given |= read_bits(args.bits) if given["bits"] is not None else {}
     return Options(**{name: value for name, value in given.items() if value is not None})
 
@@ -275,18 +288,18 @@ def _options(parser: Parser) -> None:
     _widths(parser)
     for name, words, what in (
         ("partitioner", PARTITIONERS, "how neurons come to cores"), ("placer", PLACERS, "how cores come to sites"),
-        ("optimise", choices.OBJECTIVES, "what the mapping makes least"),
+        ("optimize", choices.OBJECTIVES, "what the mapping makes least"),
         ("execution", choices.EXECUTIONS, "layers side by side, or one after the other in each step"),
     ):  # fmt: skip
         listed = f"{what}: {', '.join(words)} (default: {getattr(default, name)})"
         add(f"--{name}", type=_choice(name, words), metavar="NAME", help=listed)
     _on_multi_spike(parser)
-    add("--fix", action="append", type=_fixed, metavar="LAYER=X,Y,PORT",
+    add("--fixed-sites", action="append", type=_fixed, metavar="LAYER=X,Y,PORT",
         help="keep cores of a layer at sites: out=7,0,0; several, for its cores in order: out=7,0,0+7,0,1")  # fmt: skip
     add("--cores", type=_whole, dest="n_cores", metavar="N",
         help="spread over that many cores (default: as the partitioner chooses)")  # fmt: skip
     add("--step-limit", type=_number, dest="step_limit_us", metavar="US",
-        help="with --optimise traffic or cores: the least among mappings whose predicted step takes at most that many "
+        help="with --optimize traffic or cores: the least among mappings whose predicted step takes at most that many "
         "microseconds (default: no limit)")  # fmt: skip
     add("--time-budget", type=_number, dest="time_budget_s", metavar="SECONDS",
         help="let the partitioner, then the placer, improve that long (default: until they are done)")  # fmt: skip

@@ -11,7 +11,8 @@ from nwcompile.cli.inputs.load import chip_of, is_program, network_of, program_o
 from nwcompile.cli.progress import Progress
 from nwcompile.cli.text import as_json
 from nwcompile.cost.energy import energy_pj
-from nwcompile.cost.traffic.events import count_events, link_flits
+from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.errors import OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.activity import Activity
@@ -72,6 +73,15 @@ def predict(program: Program) -> Run:
     activity = program.activity or Activity.uniform(program.network)
     counters = count_events(program, activity)
     return Run(
-        "prediction", "none", "aligned", activity.n_samples, {}, {}, np.zeros(0), counters,
-        energy_pj=energy_pj(counters, program.chip), activity=activity, link_flits=link_flits(program, activity),
-    )  # fmt: skip
+        backend="prediction",
+        device="none",
+        window="aligned",
+        n_samples=activity.n_samples,
+        spikes={},
+        states={},
+        output=np.zeros(0),
+        counters=counters,
+        energy_pj=energy_pj(counters, program.chip),
+        activity=activity,
+        link_flits=link_flits(program, activity),
+    )

@@ -1,7 +1,7 @@
 """The cores of a program, one row each: what `show` lists and `compile --plan-only` plans."""
 
 from nwcompile.cli.text import count, table
-from nwcompile.cost.traffic.events import resources
+from nwcompile.cost.traffic.axons import core_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCES
 
@@ -9,7 +9,7 @@ from nwcompile.ir.resources import RESOURCES
 def cores(program: Program) -> list[dict]:
     """One row for each logical core: its site, its layers and what it takes."""
     mapping = program.mapping
-    used = resources(program.axons, program.core_of, mapping.n_cores)
+    used = core_use(program.axons, program.core_of, mapping.n_cores)
     return [
         {
             "core": c,

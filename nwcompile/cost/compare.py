@@ -6,7 +6,8 @@ import numpy as np
 
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.time.work import link_busy, work
-from nwcompile.cost.traffic.events import count_events, link_flits
+from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
@@ -88,10 +89,10 @@ def _figures(program: Program, counters, flits: np.ndarray, n_samples: int, cycl
     n = len(flits) * n_samples
     busy = link_busy(program.chip, flits).sum(0).max(initial=0)
     return Figures(
-        program.mapping.n_cores,
-        float(counters["messages_out"].sum() / n),
-        float(counters["hops"].sum() / n),
-        float(busy / n),
-        None if cycles is None else float(cycles.mean() * program.chip.core.cycle_ns / 1000 / n_samples),
-        None if spent is None else spent["total"] / 1000 / n_samples,
+        cores=program.mapping.n_cores,
+        messages_per_step=float(counters["messages_out"].sum() / n),
+        hops_per_step=float(counters["hops"].sum() / n),
+        hottest_link_cycles=float(busy / n),
+        step_us=None if cycles is None else float(cycles.mean() * program.chip.core.cycle_ns / 1000 / n_samples),
+        sample_nj=None if spent is None else spent["total"] / 1000 / n_samples,
     )

@@ -44,12 +44,13 @@ def multi_spikes(program: Program, activity: Activity, counters: dict[str, np.nd
         return None
     axons, senders = program.axons, []
     synops = csr_sums(axons.offset, axons.synops.sum(1))
-    per_message = np.diff(axons.offset), synops  # of every source: messages and synops of one spike
+    per_spike = (np.diff(axons.offset), synops)  # of every source: messages and synops
     added = np.zeros((2, 2), np.int64)  # binary, one by one; messages, synops
     for name, multi in activity.multi.items():
         first = program.network.offsets[name]
-        own = slice(first, first + len(multi.events))
-        added += [[int((times * each[own]).sum()) for each in per_message] for times in (multi.events, multi.spikes)]
+        senders_slice = slice(first, first + len(multi.events))
+        for i, times in enumerate((multi.events, multi.spikes)):
+            added[i] += [int((times * amount[senders_slice]).sum()) for amount in per_spike]
         events, _, several, negative = multi.by_source.sum(1).tolist()
         senders.append(Sender(name, several / events, negative / events, multi.largest))
     sent = np.array([counters["messages_in"].sum(), counters["synops"].sum()])
@@ -58,4 +59,11 @@ def multi_spikes(program: Program, activity: Activity, counters: dict[str, np.nd
     sent_now, binary, one_by_one = ((float(messages), float(synops)) for messages, synops in totals)
     layers = [s.name for s in senders if s.name in program.network.layers]
     flits = max((program.message_flits(name) for name in layers), default=0) - program.chip.noc.flits_per_message
-    return MultiSpikes(program.on_multi_spike, tuple(senders), sent_now, binary, one_by_one, max(flits, 0))
+    return MultiSpikes(
+        on_multi_spike=program.on_multi_spike,
+        senders=tuple(senders),
+        sent=sent_now,
+        binary=binary,
+        one_by_one=one_by_one,
+        payload_flits=max(flits, 0),
+    )

@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from nwcompile.cost.traffic.events import synapse_bits
+from nwcompile.cost.traffic.memory import synapse_bits
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
@@ -89,10 +89,18 @@ def neurobench(model: Network | Program, run: Run, graded: Collection[str] | Non
     n_weights = sum(_size(network, c) for c in wholes)
     n_zeros = n_weights - sum(np.count_nonzero(c.weight) for c in network.connections)
     dense = sum(_dense_synops(network, c) for c in wholes) * activity.n_steps
+    synapse_bytes, neuron_bytes, state_bytes = _bytes(network, chip)
     return NeuroBench(
-        *_bytes(network, chip), float(n_zeros / max(n_weights, 1)), _activation_sparsity(network, run), float(dense),
-        effective["mac"] / activity.n_samples, effective["ac"] / activity.n_samples, _membrane_updates(network, run),
-    )  # fmt: skip
+        synapse_bytes=synapse_bytes,
+        neuron_bytes=neuron_bytes,
+        state_bytes=state_bytes,
+        connection_sparsity=float(n_zeros / max(n_weights, 1)),
+        activation_sparsity=_activation_sparsity(network, run),
+        dense_synops=float(dense),
+        effective_macs=effective["mac"] / activity.n_samples,
+        effective_acs=effective["ac"] / activity.n_samples,
+        membrane_updates=_membrane_updates(network, run),
+    )
 
 
 def fan_out(network: Network, connection: Connection) -> np.ndarray:

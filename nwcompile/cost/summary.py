@@ -11,8 +11,10 @@ from nwcompile.cost.time.floorline import Floorline, floorline, tightness
 from nwcompile.cost.time.layers import synops_into
 from nwcompile.cost.time.message_latency import LinkLoad, congested_links
 from nwcompile.cost.time.phases import Phases, phases
-from nwcompile.cost.traffic.events import count_events, link_flits, resources
-from nwcompile.cost.unicast_vs_tree import Sending, compare_multicast
+from nwcompile.cost.traffic.axons import core_use
+from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.cost.unicast_vs_tree import SendCost, compare_multicast
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
@@ -80,7 +82,7 @@ class Summary:
     energy_pj: dict[str, float] | None
     events: dict[str, float]
     multi: MultiSpikes | None
-    sending: dict[str, Sending]
+    sending: dict[str, SendCost]
     phases: Phases | None
     critical: tuple[CriticalPath, ...] | None
     loads: tuple[LinkLoad, ...] | None
@@ -117,7 +119,7 @@ class Summary:
         return self.bound_us if self.measured_us is None else self.measured_us
 
 
-def summarise(program: Program, run: Run) -> Summary:
+def summarize(program: Program, run: Run) -> Summary:
     """The Summary of a run of `program`; raises ModelError for a run of something else."""
     n_cores = program.mapping.n_cores
     run.verify()
@@ -137,7 +139,7 @@ def summarise(program: Program, run: Run) -> Summary:
     return Summary(
         fits=fit(program),
         layers=_layers(program, run.activity, bound),
-        core_use=resources(program.axons, program.core_of, n_cores),
+        core_use=core_use(program.axons, program.core_of, n_cores),
         core_synops=run.counters["synops"].mean(0) * per_sample,
         core_busy_us=_busy_us(bound),
         link_flits=flits.mean(0) * per_sample,
@@ -160,21 +162,48 @@ def fit(program: Program) -> tuple[Fit, ...]:
     """What a program uses of the chip: cores first, then each resource of the cores."""
     chip, mapping = program.chip, program.mapping
     n_usable = int(chip.is_usable.sum())
-    rows = [Fit("cores", None, mapping.n_cores, n_usable, mapping.n_cores, n_usable)]
+    rows = [
+        Fit(
+            resource="cores",
+            core=None,
+            used=mapping.n_cores,
+            limit=n_usable,
+            total_used=mapping.n_cores,
+            total_limit=n_usable,
+        )
+    ]
     for resource, (used, limit) in _used_and_limit(program).items():
         if limit is None:
-            rows.append(Fit(resource, int(used.argmax()), int(used.max()), None, int(used.sum()), None))
+            rows.append(
+                Fit(
+                    resource=resource,
+                    core=int(used.argmax()),
+                    used=int(used.max()),
+                    limit=None,
+                    total_used=int(used.sum()),
+                    total_limit=None,
+                )
+            )
         else:
             worst = int(np.argmax(used / limit))
             total = int(chip.limit(RESOURCE_OF[resource].limit_key).sum())
-            rows.append(Fit(resource, worst, int(used[worst]), int(limit[worst]), int(used.sum()), total))
+            rows.append(
+                Fit(
+                    resource=resource,
+                    core=worst,
+                    used=int(used[worst]),
+                    limit=int(limit[worst]),
+                    total_used=int(used.sum()),
+                    total_limit=total,
+                )
+            )
     return tuple(rows)
 
 
 def _used_and_limit(program: Program) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """By resource: int64[core] of what each core in use holds, and of what it may hold; None: no limit."""
     site = program.chip.site_index(program.mapping.site_of)
-    held = resources(program.axons, program.core_of, program.mapping.n_cores)
+    held = core_use(program.axons, program.core_of, program.mapping.n_cores)
     limits = {resource: program.chip.limit(RESOURCE_OF[resource].limit_key) for resource in held}
     return {r: (used, None if limits[r] is None else limits[r][site]) for r, used in held.items()}
 
@@ -189,10 +218,10 @@ def _layers(program: Program, activity: Activity, bound: Floorline | None) -> tu
         binding = max(parts, key=lambda r: parts[r][cores].max(), default=None)
         rows.append(
             LayerFigures(
-                name, network.node(name).n_neurons, tuple(cores.tolist()), binding,
-                None if binding is None else float(parts[binding][cores].max()),
-                float(activity.counts[name].sum() / n), float(synops[name].sum() / n),
-                None if bound is None else bound.time_share[name],
+                name=name, n_neurons=network.node(name).n_neurons, cores=tuple(cores.tolist()), binding=binding,
+                binding_part=None if binding is None else float(parts[binding][cores].max()),
+                spikes=float(activity.counts[name].sum() / n), synops=float(synops[name].sum() / n),
+                time_share=None if bound is None else bound.time_share[name],
             )
         )  # fmt: skip
     return tuple(rows)

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.traffic.events import link_flits
-from nwcompile.cost.traffic.multicast import can_fork, leaves
+from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.cost.traffic.multicast import can_fork, spike_fanout
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import Program
 
 
 @dataclass(frozen=True)
-class Sending:
+class SendCost:
     """Of one sample: messages of neurons and their hops; `hottest` are the most flits over one link in one step."""
 
     messages: float
@@ -19,7 +19,7 @@ class Sending:
     hottest: float
 
 
-def compare_multicast(program: Program, activity: Activity, window: str) -> dict[str, Sending]:
+def compare_multicast(program: Program, activity: Activity, window: str) -> dict[str, SendCost]:
     """What `activity` sends by "unicast" and by "tree"; without the latter where messages of the chip cannot fork.
 
     Messages to a neuron's own core count, as in the counters; the hottest link is one of all, gates included.
@@ -27,8 +27,8 @@ def compare_multicast(program: Program, activity: Activity, window: str) -> dict
     network, found = program.network, {}
     spikes = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in network.offsets])
     for kind in ("unicast", "tree") if can_fork(program.chip) else ("unicast",):
-        sent = leaves(program, kind)
+        sent = spike_fanout(program, kind)
         flits = link_flits(program, activity, window, kind)
         totals = spikes @ sent.messages, spikes @ sent.hops.sum(1), flits.max(initial=0)
-        found[kind] = Sending(*(float(total) / activity.n_samples for total in totals))
+        found[kind] = SendCost(*(float(total) / activity.n_samples for total in totals))
     return found

@@ -1,4 +1,4 @@
-"""Activity: how often each neuron and input line sends a message in each aligned step; what mapping optimises for."""
+"""Activity: how often each neuron and input line sends a message in each aligned step; what mapping optimizes for."""
 
 from dataclasses import dataclass, field
 from typing import Self

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
-from nwcompile.ir.chip_base import on_base
 from nwcompile.ir.chip_check import (
     LARGEST_CORE_COUNT,
     MOST_CHANNELS,
@@ -25,6 +24,7 @@ from nwcompile.ir.chip_check import (
     check_names,
     check_noc,
     check_value,
+    on_base,
     read_section,
 )
 from nwcompile.ir.chip_sections import (
@@ -43,6 +43,8 @@ from nwcompile.ir.chip_sections import (
 from nwcompile.ir.neuron import FixedPoint
 from nwcompile.ir.noc.bus import MESH_KEYS, SEGMENTED_BUS, link_count, longest_transfer_cycles
 from nwcompile.ir.noc.routing import Grid, between_chips, build_grid
+from nwcompile.ir.resources import RESOURCES
+from nwcompile.ir.shown import counted, in_lines
 
 PACKAGE = Path(__file__).resolve().parent.parent
 HWMODELS = PACKAGE / "hwmodels" if (PACKAGE / "hwmodels").is_dir() else PACKAGE.parent / "hwmodels"
@@ -65,6 +67,25 @@ class Chip:
     io: Io
     variation: Variation
     sources: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        noc, core = self.noc, self.core
+        head = f"Chip {self.name}: {counted(self.n_cores, 'core')}, {noc.columns} x {noc.rows} routers with "
+        head += f"{noc.cores_per_router} each, {noc.topology}"
+        limits = []
+        for resource in RESOURCES:
+            limit = getattr(core, resource.limit_key)
+            largest = max(limit) if isinstance(limit, list) else limit
+            limits.append(f"{resource.name} {'without limit' if limit is None else largest}")
+        known = [f"{what} {'known' if is_known else 'not known'}"
+                 for what, is_known in (("times", self.has_times), ("energies", self.has_energies))]  # fmt: skip
+        rows = [
+            f"a core: {', '.join(limits)}",
+            f"weights of {self.weights.bits} bits, states of {self.state.bits}",
+            f"resets {', '.join(self.neuron.reset)}; spikes {', '.join(self.neuron.spikes)}",
+            ", ".join(known),
+        ]
+        return in_lines(head, [self.description, *rows] if self.description else rows, "lines")
 
     @classmethod
     def load(cls, name_or_path) -> "Chip":

@@ -200,3 +200,23 @@ def _is_of(kind: Any, value: Any) -> bool:
             re.fullmatch("[1-9][0-9]{0,8}", k) and type(v) is int for k, v in value.items()
         )
     return type(value) is kind
+
+
+def on_base(base: dict, table: dict) -> dict:
+    """The tables of a chip file that names a base, merged over the base's; both as `Chip.to_dict` gives them.
+
+    `base["sources"]` has an entry for every key. A key that the file gives keeps no source of the base: it needs the
+    file's own, for the key or its section.
+    """
+    merged = {**base, **{key: value for key, value in table.items() if key not in ("base", "sources")}}
+    inherited = dict(base["sources"])
+    stated = table.get("sources", {})
+    if not isinstance(stated, dict):
+        return {**merged, "sources": stated}
+    for section, keys in table.items():
+        if not isinstance(base.get(section), dict) or not isinstance(keys, dict) or section == "sources":
+            continue
+        merged[section] = {**base[section], **keys}
+        for name in keys:
+            inherited.pop(f"{section}.{name}", None)
+    return {**merged, "sources": inherited | stated}

@@ -219,10 +219,20 @@ class Conv1d(Connection):
     def as_conv2d(self, shape: tuple[int, int]) -> Conv2d:
         """The same map on a source [C, L] viewed as [C, 1, L]."""
         return Conv2d(
-            self.source, self.target, np.asarray(self.weight)[:, :, None, :], self.bias, (1, int(self.stride)),
-            (0, int(self.padding)), (1, int(self.dilation)), self.groups, self.delay, self.exponent, self.sign_mode,
-            self.weight_bits, (shape[0], 1, shape[1]),
-        )  # fmt: skip
+            source=self.source,
+            target=self.target,
+            weight=np.asarray(self.weight)[:, :, None, :],
+            bias=self.bias,
+            stride=(1, int(self.stride)),
+            padding=(0, int(self.padding)),
+            dilation=(1, int(self.dilation)),
+            groups=self.groups,
+            delay=self.delay,
+            exponent=self.exponent,
+            sign_mode=self.sign_mode,
+            weight_bits=self.weight_bits,
+            source_shape=(shape[0], 1, shape[1]),
+        )
 
     def output_shape(self, shape):
         if np.ndim(self.weight) != 3 or len(shape) != 2:
@@ -253,7 +263,17 @@ class Pool2d(Connection):
         """The same map as a depth-wise convolution (float weights)."""
         weight = np.full((n_channels, 1, *pair(self.kernel)), self.window_weight, np.float32)
         stride = self.kernel if self.stride is None else self.stride
-        return Conv2d(self.source, self.target, weight, None, stride, self.padding, 1, n_channels, self.delay)
+        return Conv2d(
+            source=self.source,
+            target=self.target,
+            weight=weight,
+            bias=None,
+            stride=stride,
+            padding=self.padding,
+            dilation=1,
+            groups=n_channels,
+            delay=self.delay,
+        )
 
     def output_shape(self, shape):
         if len(shape) != 3:
@@ -326,3 +346,30 @@ def window_count(size, kernel, stride, padding, dilation) -> tuple[int, int]:
     """Rows and columns of a convolution's output: floor((n + 2p - d*(k-1) - 1)/s) + 1 per axis."""
     stride, padding, dilation = pair(stride), pair(padding), pair(dilation)
     return tuple((size[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1 for a in (0, 1))
+
+
+def synapse_list(connection: Connection, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sources, targets (flat, within their layers) and places in the flat `weight` of a Dense, Conv2d or Sparse.
+
+    `shape` is that of the source's node. A convolution is unrolled; its taps on padding are left out.
+    """
+    if isinstance(connection, Dense):
+        post, pre = np.indices(np.shape(connection.weight)).reshape(2, -1)
+        return pre, post, np.arange(np.size(connection.weight))
+    if isinstance(connection, Conv2d):
+        return _convolution_synapses(connection, shape)
+    return np.asarray(connection.pre), np.asarray(connection.post), np.arange(np.size(connection.weight))
+
+
+def _convolution_synapses(conv: Conv2d, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    (_, rows, columns), (n_out, out_rows, out_columns) = conv.geometry(shape)
+    size, stride, padding, dilation = np.shape(conv.weight), pair(conv.stride), pair(conv.padding), pair(conv.dilation)
+    every = (*size, out_rows, out_columns)
+    out, channel, ky, kx, oy, ox = (a.astype(np.int32) for a in np.ogrid[tuple(slice(n) for n in every)])
+    y, x = oy * stride[0] - padding[0] + ky * dilation[0], ox * stride[1] - padding[1] + kx * dilation[1]
+    inside = np.broadcast_to((y >= 0) & (y < rows) & (x >= 0) & (x < columns), every)
+    pre = ((out // (n_out // conv.groups) * size[1] + channel) * rows + y) * columns + x
+    post = (out * out_rows + oy) * out_columns + ox
+    place = ((out * size[1] + channel) * size[2] + ky) * size[3] + kx
+    pre, post, place = (np.broadcast_to(a, every)[inside] for a in (pre, post, place))
+    return pre, post, place

@@ -5,9 +5,14 @@ input, and then the neurons: the order of `Network.offsets`. In CSR the entries 
 `offset[g]:offset[g + 1]` of any array by entry.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from nwcompile.ir.network import Network
+
+if TYPE_CHECKING:
+    from nwcompile.ir.mapping import Mapping
 
 
 def count_lines(network: Network) -> int:
@@ -44,6 +49,11 @@ def layer_numbers(network: Network) -> np.ndarray:
 def cores_of_sources(network: Network, core_of: np.ndarray) -> np.ndarray:
     """int32[source]: -1 for every input line, then the cores int[neuron] of the neurons."""
     return np.concatenate([np.full(count_lines(network), -1, np.int32), core_of.astype(np.int32)])
+
+
+def flat_cores(network: Network, mapping: "Mapping") -> np.ndarray:
+    """int32[source]: -1 for every input line, then the logical core of every neuron of a mapping."""
+    return cores_of_sources(network, join_layers(network, mapping.core_of))
 
 
 def csr_offset(counts) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
+from nwcompile.ir.shown import counted, in_lines
 
 MEANING = {"core_of": "core of each neuron", "visit": "place of each neuron in its core's order"}
 
@@ -37,6 +38,16 @@ class Mapping:
             raise ModelError(f"mapping: site_of of shape {sites.shape} must be [core, 3], (x, y, port) of every core")
         order = _by_layer("visit", {} if visit is None else visit)
         return cls(_by_layer("core_of", core_of), sites.reshape(-1, 3), {}, order)
+
+    def __repr__(self) -> str:
+        n_neurons = counted(sum(map(len, self.core_of.values())), "neuron")
+        head = f"Mapping: {n_neurons} on {counted(self.n_cores, 'core')} at {counted(self.n_tiles, 'router')}"
+        rows = []
+        for name, cores in self.core_of.items():
+            used = np.unique(cores)
+            numbers = ", ".join(map(str, used[:4])) + (f", ... {used[-1]}" if len(used) > 4 else "")
+            rows.append(f"layer {name}: {counted(len(cores), 'neuron')} on {counted(len(used), 'core')}: {numbers}")
+        return in_lines(head, rows, "layers")
 
     @property
     def n_cores(self) -> int:

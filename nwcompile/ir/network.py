@@ -11,6 +11,7 @@ import numpy as np
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.shown import counted, in_lines
 
 LARGEST_LAYER = 1 << 31
 
@@ -79,6 +80,19 @@ class Network:
         network = cls(inputs, nodes, tuple(connections))
         network.verify()
         return network
+
+    def __repr__(self) -> str:
+        layers = [node for node in self.nodes.values() if node.neuron is not None]
+        n_neurons = counted(sum(node.n_neurons for node in layers), "neuron")
+        kind = "fixed-point" if self.is_fixed else "float"
+        head = f"Network ({kind}): {counted(len(layers), 'layer')}, {n_neurons}, "
+        head += counted(len(self.connections), "connection")
+        rows = [f"input {node.name} {list(node.shape)}" for node in self.inputs.values()]
+        for node in self.nodes.values():
+            what = "junction" if node.neuron is None else "layer"
+            sources = ", ".join(f"{type(c).__name__} from {c.source}" for c in self.into(node.name))
+            rows.append(f"{what} {node.name} {list(node.shape)}: {sources or 'no connection'}")
+        return in_lines(head, rows, "layers")
 
     @cached_property
     def layers(self) -> tuple[str, ...]:

@@ -1,12 +1,14 @@
 """Options: everything a person may choose about compiling; written whole into the artifact."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from math import inf, nan
 from numbers import Real
 from operator import index
 
-from nwcompile.errors import OptionError, shown, unknown_choice, whole
+from nwcompile.errors import NwWarning, OptionError, shown, unknown_choice, whole
 
 EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
@@ -14,16 +16,17 @@ WITH_STEP_LIMIT = ("traffic", "cores")
 ON_MULTI_SPIKE = ("refuse", "graded", "repeat")
 LARGEST = (1 << 63) - 1
 MOST_BITS = 16  # of a weight
+OLD_NAME = "Options.optimise is called optimize now; the old name goes with the next release"
 
 
 @dataclass(frozen=True)
 class Options:
     """`partitioner` and `placer` are names from the stage's own dict, or a callable of the same signature.
 
-    `optimise` is what mapping minimises. Partitioner `floorline`: the predicted step `time`, `energy`, `traffic`
+    `optimize` is what mapping minimizes. Partitioner `floorline`: the predicted step `time`, `energy`, `traffic`
     (routed hops, then messages between cores), `cores`, or `edp` (energy times time). Placement: hop cycles (`time`,
     `cores`, `edp`), hop pJ (`energy`) or hops (`traffic`), weighted by messages. `n_cores` spreads the network over
-    that many cores instead of the fewest that hold it (`floorline`: of as many as serve `optimise` best; for `time`,
+    that many cores instead of the fewest that hold it (`floorline`: of as many as serve `optimize` best; for `time`,
     each share of cores more must save half that share of the time).
     `bits` is the width of every weight, 1 to 16 and at most the chip's own, which is the default; `layer_bits` that of
     the weights into some layers, by name. Weights of 1 bit are -s or s, or 0 or s where a connection's have one sign.
@@ -43,7 +46,7 @@ class Options:
     partitioner: str | Callable = "floorline"
     placer: str | Callable = "anneal"
     n_cores: int | None = None
-    optimise: str = "time"
+    optimize: str = "time"
     execution: str = "pipelined"
     on_multi_spike: str = "refuse"
     time_budget_s: float | None = None
@@ -51,7 +54,7 @@ class Options:
     step_limit_us: float | None = None
 
     def __post_init__(self):
-        for name, choices in (("optimise", OBJECTIVES), ("execution", EXECUTIONS),
+        for name, choices in (("optimize", OBJECTIVES), ("execution", EXECUTIONS),
                               ("on_multi_spike", ON_MULTI_SPIKE)):  # fmt: skip
             if getattr(self, name) not in choices:
                 raise OptionError(unknown_choice(name, getattr(self, name), choices))
@@ -74,14 +77,36 @@ class Options:
             if not 0 < limit < inf:
                 raise OptionError(f"step_limit_us={shown(self.step_limit_us)} must be a number of microseconds above 0")
             object.__setattr__(self, "step_limit_us", limit)
-            if self.optimise not in WITH_STEP_LIMIT:
-                raise OptionError(f"step_limit_us goes with optimise='traffic' or 'cores', not {self.optimise!r}")
+            if self.optimize not in WITH_STEP_LIMIT:
+                raise OptionError(f"step_limit_us goes with optimize='traffic' or 'cores', not {self.optimize!r}")
         if self.fixed_sites is not None:
             object.__setattr__(self, "fixed_sites", _sites(self.fixed_sites))
+
+    @property
+    def optimise(self) -> str:
+        """`optimize` under its old name, for one release."""
+        warnings.warn(OLD_NAME, NwWarning, stacklevel=2)
+        return self.optimize
 
     def to_dict(self) -> dict:
         """Plain values for the manifest; a callable is named."""
         return {k: getattr(v, "__qualname__", v) if callable(v) else v for k, v in vars(self).items()}
+
+
+def _taking_the_old_name(init: Callable) -> Callable:
+    """The constructor, which for one release takes `optimise` for `optimize`."""
+
+    @wraps(init)
+    def with_old_name(self, *values, **fields):
+        if "optimise" in fields:
+            warnings.warn(OLD_NAME, NwWarning, stacklevel=2)
+            fields["optimize"] = fields.pop("optimise")
+        init(self, *values, **fields)
+
+    return with_old_name
+
+
+Options.__init__ = _taking_the_old_name(Options.__init__)  # type: ignore[method-assign]
 
 
 def _real(value) -> float:

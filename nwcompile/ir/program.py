@@ -17,8 +17,10 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import ON_MULTI_SPIKE
 from nwcompile.ir.schedule import Schedule
+from nwcompile.ir.shown import counted, in_lines
 
-SCHEMA = 1
+SCHEMA = 2
+OLD_SCHEMA = 1  # Files of the release before, which are still read: option `optimize` was `optimise` there.
 DENSE, SPARSE, CONV = 0, 1, 2
 SYNAPSE_KINDS = ("dense", "sparse", "conv")
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (connections.Dense, connections.Conv2d, connections.Sparse)}
@@ -71,6 +73,20 @@ class Program:
     activity: Activity | None = None
     manifest: dict = field(default_factory=dict)
     on_multi_spike: str = "refuse"
+
+    def __repr__(self) -> str:
+        network, mapping = self.network, self.mapping
+        n_neurons = counted(count_neurons(network), "neuron")
+        head = f"Program for {self.chip.name}: {counted(len(network.layers), 'layer')}, {n_neurons} on "
+        head += f"{mapping.n_cores} of {counted(self.chip.n_cores, 'core')}"
+        rows = [
+            f"{self.schedule.execution}, depth {self.schedule.depth}",
+            f"{counted(self.axons.n_axons, 'axon')}, "
+            + counted(int(self.axons.row_bits.sum() + self.axons.kernel_bits.sum()), "bit") + " of synapse memory",
+            f"outputs: {', '.join(network.outputs)}",
+            *(f"warning: {text}" for text in self.warnings),
+        ]  # fmt: skip
+        return in_lines(head, rows, "warnings")
 
     @property
     def repeats(self) -> bool:
@@ -163,6 +179,8 @@ class Program:
     def load(cls, path) -> "Program":
         """Read a .nwc file; raises ArtifactError for one that is cut, altered or of another schema."""
         manifest, arrays = artifact.decode(artifact.read_bytes(path), str(path))
+        if manifest.get("schema") == OLD_SCHEMA:
+            manifest = _from_schema_1(manifest)
         if manifest.get("schema") != SCHEMA:
             raise ArtifactError(
                 f"{path}: schema {manifest.get('schema')} is not {SCHEMA}, the one this version reads; compile again"
@@ -199,6 +217,14 @@ class Program:
         )
         if not whole:
             raise ArtifactError("the axon table does not fit the network; compile it again")
+
+
+def _from_schema_1(manifest: dict) -> dict:
+    """The manifest of an older file as schema 2 has it."""
+    options = dict(manifest.get("options", {}))
+    if "optimise" in options:
+        options["optimize"] = options.pop("optimise")
+    return {**manifest, "schema": SCHEMA} | ({"options": options} if options else {})
 
 
 class _Pack:
@@ -258,4 +284,13 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
                  "on_multi_spike", "mapping_note", "activity")  # fmt: skip
     rest = {k: v for k, v in manifest.items() if k not in structure}
     chip, on_multi_spike = Chip.from_dict(manifest["chip"]), manifest.get("on_multi_spike", "refuse")
-    return Program(network, schedule, mapping, chip, axons, activity, rest, on_multi_spike)
+    return Program(
+        network=network,
+        schedule=schedule,
+        mapping=mapping,
+        chip=chip,
+        axons=axons,
+        activity=activity,
+        manifest=rest,
+        on_multi_spike=on_multi_spike,
+    )

@@ -7,6 +7,7 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.profile import Profile
+from nwcompile.ir.shown import counted, in_lines
 
 COUNTERS = (
     "synops",  # stored weights read for messages, counted at the reading core
@@ -110,6 +111,23 @@ class Run:
     profile: Profile | None = None  # of `cycle`, if asked for
     totals: Totals | None = None  # of `cycle`, if asked for
     bus: BusSchedule | None = None  # of `cycle`, on a chip with a segmented bus
+
+    def __repr__(self) -> str:
+        n_steps = next(iter(self.spikes.values())).shape[1] if self.spikes else 0
+        n_steps = n_steps if self.totals is None else self.totals.n_steps
+        steps = f"{counted(n_steps, 'step')}" if n_steps else "predicted, not simulated"
+        head = f"Run ({self.backend}, {self.device}): {counted(self.n_samples, 'sample')} of {steps}"
+        rows = [
+            f"layer {name}: {counted(int(np.abs(s, dtype=np.int64).sum()), 'spike')}" for name, s in self.spikes.items()
+        ]
+        rows = [*rows[:3], *([f"... and {len(rows) - 3} more layers"] if len(rows) > 3 else [])]
+        for name in ("synops", "messages_out", "hops") if self.counters else ():
+            rows.append(f"{name}: {int(self.counters[name].sum())}")
+        if self.seconds is not None:
+            rows.append(f"time: {self.seconds * 1e6:.6g} us")
+        if self.energy_pj is not None:
+            rows.append(f"energy: {self.energy_pj['total'] / 1000:.6g} nJ")
+        return in_lines(head, rows, "figures")
 
     @property
     def n_dropped(self) -> int:

@@ -32,10 +32,9 @@ import numpy as np
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import OptionError, shown
 from nwcompile.ir.chip_sections import Variation
-from nwcompile.ir.connection import Connection, Conv2d, Sparse
+from nwcompile.ir.connection import Connection, Conv2d, Sparse, synapse_list
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
-from nwcompile.ir.synapse_list import synapse_list
 
 FRACTION_BITS = 6  # A unit of weight is cut into 64, so that rounding changes a weight by less than 1 %.
 LARGEST_WEIGHT_BITS = 27  # A factor up to 8 on weights of so many bits stays within the 31 that every backend holds.

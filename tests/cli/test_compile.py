@@ -168,14 +168,25 @@ def test_cli_plan_only_prints_the_mapping_and_writes_nothing(command, model, fol
     assert sorted(p.name for p in folder.iterdir()) == before
 
 
-def test_cli_fix_keeps_cores_at_their_sites(command, model):
+def test_cli_old_flags_work_and_are_told_of(command, model):
     line = f"{COMPILE} --cores 2 --plan-only --json"
-    made = json.loads(command(f"{line} --fix out=1,1,0+0,1,0")[1])
+    new = json.loads(command(f"{line} --fixed-sites out=1,1,0+0,1,0 --optimize traffic")[1])
+    code, out, err = command(f"{line} --fix out=1,1,0+0,1,0 --optimise=traffic")
+    assert code == 0 and json.loads(out)["mapping"] == new["mapping"]
+    assert [text for text in err.splitlines() if "warning" in text][:2] == [
+        "nwcompile: warning: --fix is called --fixed-sites now; the old flag goes with the next release",
+        "nwcompile: warning: --optimise is called --optimize now; the old flag goes with the next release",
+    ]
+
+
+def test_cli_fixed_sites_keeps_cores_at_their_sites(command, model):
+    line = f"{COMPILE} --cores 2 --plan-only --json"
+    made = json.loads(command(f"{line} --fixed-sites out=1,1,0+0,1,0")[1])
     assert [row["site"] for row in made["mapping"]] == [[1, 1, 0], [0, 1, 0]]
     for given, text in (
         ("out=1,1", "fixed_sites={'out': [(1, 1)]} must be {layer: [(x, y, port), ...]}, whole numbers from 0 on"),
-        ("out", "compile: argument --fix: expected LAYER=X,Y,PORT, got 'out'"),
+        ("out", "compile: argument --fixed-sites: expected LAYER=X,Y,PORT, got 'out'"),
         ("oat=1,1,0", "fixed_sites: unknown layer 'oat'; choose one of: out"),
     ):
-        code, out, err = command(f"{COMPILE} --plan-only --fix {given}")
+        code, out, err = command(f"{COMPILE} --plan-only --fixed-sites {given}")
         assert (code, out) == (2, "") and err.splitlines()[-1] == f"nwcompile: error: {text}"

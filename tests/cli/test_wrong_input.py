@@ -105,7 +105,7 @@ def zip_of_text() -> bytes:
          "--dt, --dialect and --neuron say how to read a .nir file; name it with --model"),
         ("compile toy:make --chp tiny -o build",
          "compile: unknown flag '--chp'; choose one of: --chip, --bits, --calibration, --cores, --dialect, --dt, "
-         "--execution, --fix, --help, --json, --neuron, --on-multi-spike, --optimise, --output, --partitioner, "
+         "--execution, --fixed-sites, --help, --json, --neuron, --on-multi-spike, --optimize, --output, --partitioner, "
          "--placer, --plan-only, --seed, --set, --step-limit, --time-budget, -h, -o"),
         (
             "report net.nwc --steps 3 -o net.nwc",

@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
     ],
 )
 def test_example_refuses_a_number_out_of_range(name, given, text, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(EXAMPLES))  # as for a script: 06 imports its neighbour
+    monkeypatch.syspath_prepend(str(EXAMPLES))  # as for a script: 06 imports its neighbor
     monkeypatch.setattr("sys.argv", [name, given])
     with pytest.raises(SystemExit) as end:
         import_module(f"examples.{name}").main()

@@ -214,7 +214,7 @@ class ConvNet(torch.nn.Module):
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_from_torch_takes_convolution_normalisation_and_pooling(whole):
+def test_from_torch_takes_convolution_normalization_and_pooling(whole):
     torch.manual_seed(8)
     module = on_grid(ConvNet(whole))
     network = assert_equal(module, spikes(2, 9, 2, 6, 6), all_steps if whole else step_by_step)

@@ -1,12 +1,13 @@
 """Options: what is refused, word for word."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from nwcompile.errors import OptionError
+from nwcompile.errors import NwWarning, OptionError
 from nwcompile.ir.options import Options
 
 LARGEST = 9223372036854775807
@@ -37,7 +38,7 @@ LARGEST = 9223372036854775807
         ),
         ({"fixed_sites": 3}, "fixed_sites=3 must be {layer: [(x, y, port), ...]}, whole numbers from 0 on"),
         ({"execution": "phasd"}, "unknown execution 'phasd'; choose one of: phased, pipelined"),
-        ({"optimise": None}, "unknown optimise 'None'; choose one of: cores, edp, energy, time, traffic"),
+        ({"optimize": None}, "unknown optimize 'None'; choose one of: cores, edp, energy, time, traffic"),
         ({"on_multi_spike": "grade"}, "unknown on_multi_spike 'grade'; choose one of: graded, refuse, repeat"),
     ],
 )
@@ -54,8 +55,8 @@ def test_options_take_whole_numbers_of_numpy_and_are_json():
 
 
 def test_options_take_times_of_any_kind_and_are_json():
-    options = Options(optimise="cores", step_limit_us=np.float32(2.5), time_budget_s=Fraction(1, 2))
-    assert options == Options(optimise="cores", step_limit_us=2.5, time_budget_s=0.5)
+    options = Options(optimize="cores", step_limit_us=np.float32(2.5), time_budget_s=Fraction(1, 2))
+    assert options == Options(optimize="cores", step_limit_us=2.5, time_budget_s=0.5)
     assert json.loads(json.dumps(options.to_dict())) == options.to_dict()
 
 
@@ -65,10 +66,23 @@ def test_options_take_times_of_any_kind_and_are_json():
         ({"step_limit_us": 0.0}, "step_limit_us=0.0 must be a number of microseconds above 0"),
         ({"step_limit_us": "5"}, "step_limit_us='5' must be a number of microseconds above 0"),
         ({"step_limit_us": 10**309}, f"step_limit_us={10**309} must be a number of microseconds above 0"),
-        ({"step_limit_us": 5.0}, "step_limit_us goes with optimise='traffic' or 'cores', not 'time'"),
+        ({"step_limit_us": 5.0}, "step_limit_us goes with optimize='traffic' or 'cores', not 'time'"),
     ],
 )
 def test_a_step_limit_is_a_time_beside_another_objective(given, text):
     with pytest.raises(OptionError) as error:
         Options(**given)
     assert str(error.value) == text
+
+
+def test_options_take_the_old_name_of_optimize_and_warn():
+    text = "Options.optimise is called optimize now; the old name goes with the next release"
+    with pytest.warns(NwWarning, match=text):
+        assert Options(optimise="traffic") == Options(optimize="traffic")
+    with pytest.warns(NwWarning, match=text):
+        assert replace(Options(seed=2), optimise="cores") == Options(seed=2, optimize="cores")
+    with pytest.warns(NwWarning, match=text):
+        assert Options(optimize="energy").optimise == "energy"
+    assert Options(0, None, None, "metis", "anneal", 4, "traffic") == Options(
+        partitioner="metis", n_cores=4, optimize="traffic"
+    )

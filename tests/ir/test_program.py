@@ -1,6 +1,7 @@
 """Programs and mappings: saved and loaded unchanged, and refused when they do not fit together."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,7 +47,23 @@ def test_program_of_another_schema_is_refused(tmp_path):
     path.write_bytes(artifact.encode({**manifest, "schema": 99}, arrays))
     with pytest.raises(ArtifactError) as caught:
         nw.Program.load(path)
-    assert str(caught.value) == f"{path}: schema 99 is not 1, the one this version reads; compile again"
+    assert str(caught.value) == f"{path}: schema 99 is not 2, the one this version reads; compile again"
+
+
+def test_program_of_the_schema_before_is_read_with_its_options_renamed(tmp_path):
+    # compiled by the release before: two float layers for tiny, Options(optimise="traffic", seed=3)
+    old = Path(__file__).parent / "data" / "schema_1.nwc"
+    loaded = nw.Program.load(old)
+    assert artifact.decode(old.read_bytes(), "old")[0]["options"]["optimise"] == "traffic"
+    assert loaded.manifest["options"]["optimize"] == "traffic" and "optimise" not in loaded.manifest["options"]
+    loaded.save(tmp_path / "new.nwc")
+    manifest, arrays = artifact.decode((tmp_path / "new.nwc").read_bytes(), "new")
+    assert manifest["schema"] == 2
+    before = artifact.decode(old.read_bytes(), "old")[1]
+    assert sorted(arrays) == sorted(before) and all(np.array_equal(arrays[name], before[name]) for name in arrays)
+    x = np.array([[1, 1, 0], [0, 0, 1], [0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 0]])[None]
+    spikes = nw.simulate(nw.Program.load(tmp_path / "new.nwc"), x, "reference").spikes["a"]
+    assert np.argwhere(spikes[0]).tolist() == [[0, 2], [1, 0], [3, 0], [5, 2]]  # as the release before computed
 
 
 @pytest.mark.parametrize(

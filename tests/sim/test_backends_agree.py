@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nwcompile.cost.time.floorline import floorline
-from nwcompile.cost.traffic.events import link_flits
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense

@@ -5,7 +5,7 @@ import pytest
 
 from nwcompile import flow
 from nwcompile.cost.time.floorline import floorline
-from nwcompile.cost.traffic.events import link_flits
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.errors import BackendError, FitError, ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense

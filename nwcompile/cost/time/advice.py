@@ -47,7 +47,7 @@ def _changes(program: Program, done: Work, share: LayerShare, b: Bottleneck) -> 
     yield from _fewer_tiles(program, done)
     if b.link is not None:
         free = replace(done, link_cycles=np.zeros_like(done.link_cycles))
-        yield 'place again with optimise="traffic" (at best)', free, 1.0
+        yield 'place again with optimize="traffic" (at best)', free, 1.0
         sent = share.messages.sum(1)
         sent[: len(program.network.inputs)] = 0
         yield from _fewer_spikes(program, done, share, int(sent.argmax()))

@@ -54,12 +54,20 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
         parts, core, source = _parts(row), row["core"], row["source"]
         phase = max(parts, key=lambda part: parts[part])
         unit = "shared" if "shared" in done.units else "send" if source == OWN else "receive"
-        found.append(CriticalPath(
-            row["step"], row["sample"], row["total"], core, phase, share.largest(done.cycles, done.units[unit], core),
-            int(program.core_of[source]) if source >= 0 and program.core_of[source] >= 0 else None,
-            _layer(program, source) if source >= 0 else None,
-            row["link"] if row["link"] >= 0 else None, parts,
-        ))  # fmt: skip
+        found.append(
+            CriticalPath(
+                step=row["step"],
+                sample=row["sample"],
+                cycles=row["total"],
+                core=core,
+                phase=phase,
+                layer=share.largest(done.cycles, done.units[unit], core),
+                source_core=int(program.core_of[source]) if source >= 0 and program.core_of[source] >= 0 else None,
+                source_layer=_layer(program, source) if source >= 0 else None,
+                link=row["link"] if row["link"] >= 0 else None,
+                parts=parts,
+            )
+        )
     return tuple(found)
 
 

@@ -78,13 +78,23 @@ def floorline(
     critical = _critical(done)
     every = np.arange(len(link))
     busiest = _busiest(done, share, link, critical, every)
-    each = [every[h : h + 1] for h in every]
-    steps = tuple(_or_barrier(done, _busiest(done, share, link, critical, h), h) for h in each)
+    single_steps = [every[h : h + 1] for h in every]
+    steps = tuple(_or_barrier(done, _busiest(done, share, link, critical, h), h) for h in single_steps)
+    time_share, link_share, barrier_share = _time_share(done, share, critical)
     return Floorline(
-        done, link, n_samples, program.chip.core.cycle_ns, steps, _or_barrier(done, busiest, every),
-        *_time_share(done, share, critical), advise(program, done, share, busiest), _floor(done) / n_samples,
-        float(_total(done, "memory").sum() / max(counters["synops"].sum(), 1)),
-    )  # fmt: skip
+        work=done,
+        link=link,
+        n_samples=n_samples,
+        cycle_ns=program.chip.core.cycle_ns,
+        bottlenecks=steps,
+        bottleneck=_or_barrier(done, busiest, every),
+        time_share=time_share,
+        link_share=link_share,
+        barrier_share=barrier_share,
+        advice=advise(program, done, share, busiest),
+        floor_cycles=_floor(done) / n_samples,
+        cycles_per_synop=float(_total(done, "memory").sum() / max(counters["synops"].sum(), 1)),
+    )
 
 
 def tightness(bound_cycles: np.ndarray, measured_cycles: np.ndarray) -> float:
@@ -131,7 +141,7 @@ def _busiest(done: Work, share: LayerShare, link, critical, steps: np.ndarray) -
     _, core, unit, link_id = max((p for p in place if p[0] == kind), key=place.__getitem__)
     layer = None if core is None else share.largest(done.cycles, done.units[unit], core)
     bound = max(int(done.bound_cycles[steps].sum()), 1)
-    return Bottleneck(kind, core, unit, layer, link_id, filled[kind] / bound)
+    return Bottleneck(kind=kind, core=core, unit=unit, layer=layer, link=link_id, share=filled[kind] / bound)
 
 
 def _or_barrier(done: Work, busiest: Bottleneck, steps: np.ndarray) -> Bottleneck:

@@ -48,7 +48,15 @@ def layer_share(program: Program, activity: Activity) -> LayerShare:
         send[i] = np.bincount(cores, _send_cycles(program, name, activity), n_cores)
         receive[i] = np.bincount(cores, synops[name], n_cores)
         held[i] = np.bincount(cores, minlength=n_cores)
-    return LayerShare(network.layers, _part(send, held), _part(receive, held), *_arriving(program, activity))
+    messages, reads, sent = _arriving(program, activity)
+    return LayerShare(
+        layers=network.layers,
+        send=_part(send, held),
+        receive=_part(receive, held),
+        messages=messages,
+        reads=reads,
+        sent=sent,
+    )
 
 
 def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:

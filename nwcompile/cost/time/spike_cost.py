@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.cost.time.work import COUNTERS_OF, work
-from nwcompile.cost.traffic.multicast import leaves
+from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 
 
@@ -35,7 +35,7 @@ def spike_cost(program: Program, name: str) -> SpikeCost:
     if name in program.network.layers:
         home = np.arange(n_sources), program.core_of[first : first + n_sources]
         counters["spikes_out"][home] = 1
-        counters["messages_out"][home] = leaves(program).messages[first : first + n_sources]
+        counters["messages_out"][home] = spike_fanout(program).messages[first : first + n_sources]
         if program.chip.io.sites is not None and name in program.network.outputs:
             counters["messages_io_out"][home] = 1
     synops = np.sum([counters[f"synops_{kind}"] for kind in SYNAPSE_KINDS], axis=0)

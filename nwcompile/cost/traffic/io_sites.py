@@ -1,4 +1,4 @@
-"""Gates: the io.sites by which messages of input lines enter a chip and spikes of output layers leave it."""
+"""IoRoutes: the io.sites by which messages of input lines enter a chip and spikes of output layers leave it."""
 
 from typing import NamedTuple
 
@@ -10,14 +10,14 @@ from nwcompile.ir.program import Program
 from nwcompile.kernels.mapping import traffic
 
 
-class Gates(NamedTuple):
+class IoRoutes(NamedTuple):
     """One way of every logical core, to or from the site with the fewest hops, the first of those as near."""
 
     site: np.ndarray  # int64[core]: physical core of the site
     hops: np.ndarray  # int64[core, 2]: east-west, north-south
 
 
-def gates(program: Program) -> tuple[Gates, Gates] | None:
+def io_routes(program: Program) -> tuple[IoRoutes, IoRoutes] | None:
     """The gates by which messages come to each core, and those by which they leave; None without io.sites."""
     chip = program.chip
     if not len(chip.io_cores):
@@ -27,11 +27,11 @@ def gates(program: Program) -> tuple[Gates, Gates] | None:
     found = []
     for along in (hops(chip.grid, site, own), hops(chip.grid, own, site)):
         nearest = along.sum(-1).argmin(0)
-        found.append(Gates(chip.io_cores[nearest], along[nearest, np.arange(len(own))]))
+        found.append(IoRoutes(chip.io_cores[nearest], along[nearest, np.arange(len(own))]))
     return found[0], found[1]
 
 
-def gate_messages(program: Program, activity: Activity, n_steps: int, first_step, flits: bool = False) -> np.ndarray:
+def io_messages(program: Program, activity: Activity, n_steps: int, first_step, flits: bool = False) -> np.ndarray:
     """int64[2, H, core]: messages (or their flits) that come to each core, and leave it, by a gate.
 
     `n_steps` is H, `first_step(name)` the hardware step of row 0 of the activity of an input or layer.

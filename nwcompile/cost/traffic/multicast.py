@@ -13,7 +13,7 @@ from nwcompile.ir.program import Axons, Program
 from nwcompile.kernels.mapping import traffic
 
 
-class Forest(NamedTuple):
+class MulticastTrees(NamedTuple):
     """The multicast trees of a program; sources on one core with the same destination cores share a tree."""
 
     tree_of: np.ndarray  # int64[source]: -1 for input lines, and neurons without axons
@@ -23,7 +23,7 @@ class Forest(NamedTuple):
     trees: Trees
 
 
-class Leaves(NamedTuple):
+class SpikeFanout(NamedTuple):
     """What one spike of each source sends from its core, without io.sites; nothing of input lines."""
 
     messages: np.ndarray  # int64[source]
@@ -35,7 +35,7 @@ def can_fork(chip: Chip) -> bool:
     return not chip.is_bus and chip.noc.flits_per_message == 1 and chip.noc.payload_flits == 0
 
 
-def forest(program: Program) -> Forest:
+def multicast_trees(program: Program) -> MulticastTrees:
     """The trees by which the spikes of a program's neurons reach their cores."""
     axons, chip = program.axons, program.chip
     tree_of, first = _same_destinations(axons, program.core_of)
@@ -44,7 +44,7 @@ def forest(program: Program) -> Forest:
     home = program.core_of[first].astype(np.int64)
     site = chip.site_index(program.mapping.site_of)
     found = trees(chip.grid, chip.noc.cores_per_router, site[home], offset, site[core])
-    return Forest(tree_of, home, offset, core, found)
+    return MulticastTrees(tree_of, home, offset, core, found)
 
 
 def _same_destinations(axons: Axons, core_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -77,15 +77,15 @@ def _hops_of_pairs(program: Program) -> tuple[np.ndarray, np.ndarray]:
     return axon_pair, np.asarray(hops(chip.grid, router[pair[:, 0]], router[pair[:, 1]]), np.int64)
 
 
-def leaves(program: Program, multicast: str | None = None) -> Leaves:
+def spike_fanout(program: Program, multicast: str | None = None) -> SpikeFanout:
     """What the spikes of each source send, "unicast" or by "tree"; None: as the chip does."""
     axons, n = program.axons, len(program.core_of)
     if (multicast or program.chip.noc.multicast) == "tree":
-        own = forest(program)
+        own = multicast_trees(program)
         has_tree = own.tree_of >= 0
         along = np.zeros((n, 2), np.int64)
         along[has_tree] = own.trees.hops[own.tree_of[has_tree]]
-        return Leaves(has_tree.astype(np.int64), along)
+        return SpikeFanout(has_tree.astype(np.int64), along)
     along = np.zeros((n, 2), np.int64)
     traffic.add_hops(axons.offset, *_hops_of_pairs(program), along)
-    return Leaves(np.where(program.core_of >= 0, np.diff(axons.offset), 0), along)
+    return SpikeFanout(np.where(program.core_of >= 0, np.diff(axons.offset), 0), along)

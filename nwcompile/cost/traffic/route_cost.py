@@ -14,7 +14,7 @@ from nwcompile.kernels.mapping import routes
 LARGEST_WEIGHT = 10_000
 
 
-class WayCost(NamedTuple):
+class RouteCost(NamedTuple):
     """A way from router a to b costs `along_x[x[a], x[b]] + along_y[y[a], y[b]]`, the columns of `xy` being x and y.
 
     Without faults the links of a column's or row's ways are alike everywhere; with faults x is the router itself.
@@ -30,10 +30,10 @@ class WayCost(NamedTuple):
         return self.along_x[ax, bx] + self.along_y[ay, by]
 
 
-def link_weights(chip: Chip, optimise: str) -> tuple[int, int, int, int]:
+def link_weights(chip: Chip, optimize: str) -> tuple[int, int, int, int]:
     """Cost of a link east-west, north-south, and of both kinds between chips, as whole numbers in proportion.
 
-    `optimise` is that of Options: `traffic` counts links, `energy` the chip's energy of a hop. The others count a
+    `optimize` is that of Options: `traffic` counts links, `energy` the chip's energy of a hop. The others count a
     message's cycles: of a hop and, beyond what a link within a chip takes, of its flits. Raises OptionError for
     `energy` on a chip that gives no hop energies.
     """
@@ -41,14 +41,14 @@ def link_weights(chip: Chip, optimise: str) -> tuple[int, int, int, int]:
     ew: float | None = 1
     ns: float | None = 1
     slow: tuple = (1, 1)
-    if optimise == "energy":
+    if optimize == "energy":
         ew, ns = slow = chip.energy.hop_ew_pj, chip.energy.hop_ns_pj
         if ew is None or ns is None:
             raise OptionError(
-                f"optimise='energy' needs energy.hop_ew_pj and energy.hop_ns_pj, which {chip.name} does not give; "
-                "use optimise='time' or 'traffic'"
+                f"optimize='energy' needs energy.hop_ew_pj and energy.hop_ns_pj, which {chip.name} does not give; "
+                "use optimize='time' or 'traffic'"
             )
-    elif optimise != "traffic":
+    elif optimize != "traffic":
         ew, ns = noc.hop_cycles_ew, noc.hop_cycles_ns
         each = (noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit) - noc.link_cycles_per_flit
         more = noc.flits_per_message * each
@@ -56,18 +56,18 @@ def link_weights(chip: Chip, optimise: str) -> tuple[int, int, int, int]:
     return _whole(ew, ns, *slow)
 
 
-def way_cost(chip: Chip, optimise: str) -> WayCost:
-    """The WayCost of a chip for an objective of Options, in `link_weights`."""
-    grid, (ew, ns, slow_ew, slow_ns) = chip.grid, link_weights(chip, optimise)
+def route_cost(chip: Chip, optimize: str) -> RouteCost:
+    """The RouteCost of a chip for an objective of Options, in `link_weights`."""
+    grid, (ew, ns, slow_ew, slow_ns) = chip.grid, link_weights(chip, optimize)
     n = len(grid.is_open)
     slow = between_chips(grid, chip.noc.chip_columns, chip.noc.chip_rows)
     link_cost = np.where(slow, [slow_ew, slow_ew, slow_ns, slow_ns], [ew, ew, ns, ns]).astype(np.int64)
     if chip.noc.routing == "up-down":
         xy = np.stack([np.arange(n), np.zeros(n, np.int64)], 1)
-        return WayCost(xy, _table(grid, np.arange(n), link_cost), np.zeros((1, 1), np.int64))
+        return RouteCost(xy, _table(grid, np.arange(n), link_cost), np.zeros((1, 1), np.int64))
     xy = np.stack([np.arange(n) % grid.columns, np.arange(n) // grid.columns], 1)
     row, column = np.arange(grid.columns), np.arange(grid.rows) * grid.columns
-    return WayCost(xy, _table(grid, row, link_cost), _table(grid, column, link_cost))
+    return RouteCost(xy, _table(grid, row, link_cost), _table(grid, column, link_cost))
 
 
 def _table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:

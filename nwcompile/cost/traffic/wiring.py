@@ -83,8 +83,13 @@ def wiring(network: Network, connection: Connection) -> Wiring:
 def _made(network: Network, connection: Connection) -> Wiring:
     source, target = network.node(connection.source), network.node(connection.target)
     if isinstance(connection, Dense):
-        one = np.zeros(source.n_neurons, np.int32), np.zeros(target.n_neurons, np.int32)
-        return Wiring(DENSE, *one, np.array([0, 1], np.int64), np.zeros(1, np.int32))
+        return Wiring(
+            kind=DENSE,
+            source_class=np.zeros(source.n_neurons, np.int32),
+            target_class=np.zeros(target.n_neurons, np.int32),
+            offset=np.array([0, 1], np.int64),
+            taps=np.zeros(1, np.int32),
+        )
     if isinstance(connection, Sparse):
         return _sparse(connection, source.n_neurons, target.n_neurons)
     if isinstance(connection, Conv2d):
@@ -130,9 +135,14 @@ def _conv(connection: Conv2d, shape: tuple[int, ...]) -> Wiring:
         pair(connection.stride), pair(connection.padding), pair(connection.dilation),
     )  # fmt: skip
     return Wiring(
-        CONV, _group_pixel(n_in, groups, rows * columns), _group_pixel(n_out, groups, out_rows * out_columns),
-        offset, taps, np.repeat(np.arange(n_out, dtype=np.int32), out_rows * out_columns), weight[0].size,
-    )  # fmt: skip
+        kind=CONV,
+        source_class=_group_pixel(n_in, groups, rows * columns),
+        target_class=_group_pixel(n_out, groups, out_rows * out_columns),
+        offset=offset,
+        taps=taps,
+        kernel=np.repeat(np.arange(n_out, dtype=np.int32), out_rows * out_columns),
+        kernel_size=weight[0].size,
+    )
 
 
 def _group_pixel(n_channels: int, groups: int, n_pixels: int) -> np.ndarray:

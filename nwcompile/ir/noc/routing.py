@@ -95,7 +95,7 @@ def _ends(text: str, columns: int, rows: int, neighbor: np.ndarray, where: str) 
             raise ChipError(f"{where}: noc.faults: there is no router {x},{y}; the last one is {last}")
         ends.append(int(y) * columns + int(x))
     if second[0] and ends[1] not in neighbor[ends[0]]:
-        raise ChipError(f"{where}: noc.faults: there is no link {text}; a link joins two neighbours")
+        raise ChipError(f"{where}: noc.faults: there is no link {text}; a link joins two neighbors")
     return ends[0], ends[1]
 
 

@@ -222,22 +222,3 @@ def count_links(carried, ends, way_offset, way_link, flits):
             flits[ends[1, p]] += carried[p]
             for i in range(way_offset[p], way_offset[p + 1]):
                 flits[way_link[i]] += carried[p]
-
-
-@compiled()
-def count_trees(count, axon_offset, axon_pair, is_remote, way_offset, way_link, seen, total):
-    """Add to total: int64[2] the messages of one node's sources to other cores, and the links of their ways' unions.
-
-    count: int64[source]; axon_offset: int64[source + 1] into axon_pair: int32[axon]; is_remote: bool[pair];
-    way_offset: int64[pair + 1] into way_link: int64[...]; seen: int64[link], all -1.
-    """
-    for s in range(len(count)):
-        if count[s] == 0:
-            continue
-        for a in range(axon_offset[s], axon_offset[s + 1]):
-            p = axon_pair[a]
-            total[0] += count[s] * is_remote[p]
-            for i in range(way_offset[p], way_offset[p + 1]):
-                if seen[way_link[i]] != s:
-                    seen[way_link[i]] = s
-                    total[1] += count[s]

@@ -16,9 +16,8 @@ from nwcompile.nn.qat.scan import IntegerNeurons
 from nwcompile.nn.qat.sums import IntegerWeights, StraightThrough
 from nwcompile.passes.quantize.channel_scale import with_channel_scale
 from nwcompile.passes.quantize.dynamics import rounded_decay
-from nwcompile.passes.quantize.number_grid import largest_threshold
+from nwcompile.passes.quantize.grids import WeightGrid, largest_threshold
 from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, at_exponents, describe, driving_weights
-from nwcompile.passes.quantize.weight_grid import WeightGrid
 
 LEARNABLE = ("threshold", "alpha", "beta")  # beside weights and biases
 
@@ -180,7 +179,7 @@ class QuantizedLayer(torch.nn.Module):
                 )
             if not p.isfinite().all():
                 raise ModelError(
-                    f"layer {self.name!r}: {key} has NaN or infinite values; an optimiser step has spoiled it: lower "
+                    f"layer {self.name!r}: {key} has NaN or infinite values; an optimizer step has spoiled it: lower "
                     "the learning rate or clip the gradients, and go on from a state_dict of before"
                 )
 

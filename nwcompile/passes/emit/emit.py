@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from nwcompile.cost.traffic.events import build_axons, flat_cores
+from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, pair
+from nwcompile.ir.flat import flat_cores
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
@@ -39,7 +40,16 @@ def emit(
     connections = tuple(_effective(c, chip.weights.effective_limit) for c in network.connections)
     network = Network(network.inputs, nodes, connections)
     axons = build_axons(network, flat_cores(network, mapping), mapping.n_cores, chip)
-    program = Program(network, schedule, mapping, chip, axons, activity, manifest, on_multi_spike)
+    program = Program(
+        network=network,
+        schedule=schedule,
+        mapping=mapping,
+        chip=chip,
+        axons=axons,
+        activity=activity,
+        manifest=manifest,
+        on_multi_spike=on_multi_spike,
+    )
     program.verify()
     return program
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nwcompile.cost.traffic.events import stored_kind
+from nwcompile.cost.traffic.memory import stored_kind
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip

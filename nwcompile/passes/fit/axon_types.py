@@ -11,9 +11,9 @@ import numpy as np
 from nwcompile.errors import Violation
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import synapse_list
 from nwcompile.ir.flat import cores_of_sources
 from nwcompile.ir.network import Network
-from nwcompile.ir.synapse_list import synapse_list
 
 MOST_TRIES = 10_000  # axons typed, one by one, before a core is said to need more types than were found
 N_SHOWN = 5
@@ -23,7 +23,7 @@ def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_co
     """Cores whose weights need more axon types than the chip has; `core_of` int32[neuron] in the order of the layers.
 
     Two axons may share a type unless some neuron reads both with weights that differ; weights of 0 are no synapses.
-    That is a colouring of the axons. The used figure is the number of types that were found to do; a core is refused
+    That is a coloring of the axons. The used figure is the number of types that were found to do; a core is refused
     only if fewer were proved impossible, or were not found in `MOST_TRIES`.
     """
     limit = chip.weights.axon_types
@@ -50,13 +50,13 @@ def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_co
 def n_types(weights: np.ndarray, limit: int) -> int:
     """Types that the axons of `weights` int64[axon, neuron] need: `limit` or fewer if that is found to do.
 
-    Saturation colouring (Brélaz, CACM 22(4), 1979), first greedily, then by backtracking within `limit`.
+    Saturation coloring (Brélaz, CACM 22(4), 1979), first greedily, then by backtracking within `limit`.
     """
     conflict = _conflicts(np.unique(weights, axis=0))
-    greedy = _colour(conflict, len(conflict), len(conflict) + 1)
+    greedy = _color(conflict, len(conflict), len(conflict) + 1)
     if greedy is None or greedy <= limit:
         return greedy or 0
-    found = _colour(conflict, limit, MOST_TRIES)
+    found = _color(conflict, limit, MOST_TRIES)
     return greedy if found is None else found
 
 
@@ -67,33 +67,33 @@ def _conflicts(weights: np.ndarray) -> np.ndarray:
     return squares + squares.T - 2 * (w @ w.T) > 0.5
 
 
-def _colour(conflict: np.ndarray, n_colours: int, tries: int) -> int | None:
-    """The colours used by a proper colouring with at most `n_colours`, or None if none was found in `tries`."""
+def _color(conflict: np.ndarray, n_colors: int, tries: int) -> int | None:
+    """The colors used by a proper coloring with at most `n_colors`, or None if none was found in `tries`."""
     n, least, vertex = len(conflict), 0, -1
-    colour, degree = np.full(n, -1), conflict.sum(1)
-    neighbours = np.zeros((n, n_colours), np.int32)  # of each colour
+    color, degree = np.full(n, -1), conflict.sum(1)
+    neighbors = np.zeros((n, n_colors), np.int32)  # of each color
     path: list[int] = []
-    used: list[int] = []  # colours in use before each vertex of the path
+    used: list[int] = []  # colors in use before each vertex of the path
     while len(path) < n:
-        n_used = max(used[-1], colour[path[-1]] + 1) if path else 0
+        n_used = max(used[-1], color[path[-1]] + 1) if path else 0
         if least == 0:
-            saturation = (neighbours[:, :n_used] > 0).sum(1)
-            vertex = int(np.where(colour < 0, saturation * (n + 1) + degree, -1).argmax())
-        free = [c for c in range(least, min(n_used + 1, n_colours)) if neighbours[vertex, c] == 0]
+            saturation = (neighbors[:, :n_used] > 0).sum(1)
+            vertex = int(np.where(color < 0, saturation * (n + 1) + degree, -1).argmax())
+        free = [c for c in range(least, min(n_used + 1, n_colors)) if neighbors[vertex, c] == 0]
         if free:
             tries, least = tries - 1, 0
-            colour[vertex] = free[0]
-            neighbours[conflict[vertex], free[0]] += 1
+            color[vertex] = free[0]
+            neighbors[conflict[vertex], free[0]] += 1
             path.append(vertex)
             used.append(n_used)
         elif path and tries > 0:
             vertex = path.pop()
             used.pop()
-            neighbours[conflict[vertex], colour[vertex]] -= 1
-            colour[vertex], least = -1, colour[vertex] + 1
+            neighbors[conflict[vertex], color[vertex]] -= 1
+            color[vertex], least = -1, color[vertex] + 1
         else:
             return None
-    return int(colour.max(initial=-1)) + 1
+    return int(color.max(initial=-1)) + 1
 
 
 def _matrix(pre: np.ndarray, post: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Capacity: the exact account of what neurons take on a core, kept while a partitioner adds and takes them.
 
-It gives what `nwcompile.cost.traffic.events.resources` gives for a whole mapping, one neuron at a time.
+It gives what `nwcompile.cost.traffic.axons.core_use` gives for a whole mapping, one neuron at a time.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from nwcompile.cost.traffic.destinations import destinations, rows_by_connection, source_atoms
-from nwcompile.cost.traffic.events import kernel_memory, row_bits, row_memory, synapse_bits
+from nwcompile.cost.traffic.memory import kernel_memory, row_bits, row_memory, synapse_bits
 from nwcompile.cost.traffic.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -138,10 +138,19 @@ def fan_in(network: Network, chip: Chip) -> kernels.FanIn:
     ends = csr_offset([len(w.taps) for w in wires])
     tap_offset = np.concatenate([[0], *(w.offset[1:] + ends[i] for i, w in enumerate(wires))])
     return kernels.FanIn(
-        slot_offset, slot_class, slot_kernel, tap_offset.astype(np.int64),
-        _joined([w.taps + first_class[i] for i, w in enumerate(wires)]), _joined([w.source_size for w in wires]),
-        class_format, step_bits, atom_offset, atoms, atom_size, kernel_bits,
-    )  # fmt: skip
+        slot_offset=slot_offset,
+        slot_class=slot_class,
+        slot_kernel=slot_kernel,
+        tap_offset=tap_offset.astype(np.int64),
+        taps=_joined([w.taps + first_class[i] for i, w in enumerate(wires)]),
+        class_size=_joined([w.source_size for w in wires]),
+        class_format=class_format,
+        step_bits=step_bits,
+        atom_offset=atom_offset,
+        atoms=atoms,
+        atom_size=atom_size,
+        kernel_bits=kernel_bits,
+    )
 
 
 def empty_core(fan: kernels.FanIn) -> kernels.Core:

@@ -5,7 +5,7 @@ from math import ceil
 
 import numpy as np
 
-from nwcompile.cost.traffic.events import synapse_bits
+from nwcompile.cost.traffic.memory import synapse_bits
 from nwcompile.cost.traffic.wiring import axis_taps, synapse_count
 from nwcompile.errors import FitError, ModelError, Violation
 from nwcompile.ir.chip import Chip

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.cost.traffic.destinations import core_pairs
-from nwcompile.cost.traffic.events import build_axons
 from nwcompile.errors import Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import cores_of_sources, count_lines, layer_numbers

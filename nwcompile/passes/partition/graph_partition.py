@@ -10,7 +10,7 @@ from math import ceil
 
 import numpy as np
 
-from nwcompile.cost.traffic.events import synapse_bits
+from nwcompile.cost.traffic.memory import synapse_bits
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import FitError, Violation
 from nwcompile.ir.activity import Activity

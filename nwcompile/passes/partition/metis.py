@@ -1,6 +1,6 @@
 """METIS partitioner: neurons cut into parts with little spike traffic between them, then made to fit exactly.
 
-After SNEAP (Li et al., GLSVLSI'20, arXiv 2004.01639): METIS minimises the edge cut, an edge being a synapse weighted
+After SNEAP (Li et al., GLSVLSI'20, arXiv 2004.01639): METIS minimizes the edge cut, an edge being a synapse weighted
 by the spikes of its source. METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) balances neurons only; axons
 and synapse memory are settled afterwards. The edge cut is not what a chip with one message per spike and core pays.
 """

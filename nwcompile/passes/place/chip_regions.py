@@ -105,7 +105,7 @@ def _is_slower_between(chip: Chip) -> bool:
 
 
 def _sites_of_chips(chip: Chip) -> list[np.ndarray]:
-    """The usable sites of every chip, chips in Z-order: neighbours in it are near one another."""
+    """The usable sites of every chip, chips in Z-order: neighbors in it are near one another."""
     noc, (x, y) = chip.noc, chip.sites[:, :2].astype(np.int64).T
     code = z_rank(x // (noc.chip_columns or noc.columns), y // (noc.chip_rows or noc.rows))
     usable = np.flatnonzero(chip.is_usable)

@@ -35,7 +35,7 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     as the annealing may go on. On more than `MOST_ROUTERS` routers links are left as they are.
     """
     known = ground(mapping, network, chip, activity, options)
-    if options.optimise in FOR_TIME and waits(known, chip, activity):
+    if options.optimize in FOR_TIME and waits(known, chip, activity):
         known, start = spread(known, chip)
     else:
         placers = (row_major, hilbert, spectral)
@@ -50,7 +50,7 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     if n_routers <= MOST_ROUTERS and len(known.other):
         table, load = all_ways(chip), np.zeros(4 * n_routers, np.int64)
         link_load.fill_links(known, table, site_of, load)
-        weight = LINK_WEIGHT * float(np.mean(link_weights(chip, options.optimise)[:2])) / int(table.need.min())
+        weight = LINK_WEIGHT * float(np.mean(link_weights(chip, options.optimize)[:2])) / int(table.need.min())
         n_moves = min(LARGEST_MOVES, MOVES_PER_SITE * chip.n_cores)
         state = np.array([options.seed], np.uint64)
         link_load.cool_links(known, table, site_of, cores_at(site_of, chip.n_cores), state, n_moves, weight, load)

@@ -58,7 +58,7 @@ def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
     return placed if placed.visit else replace(placed, visit=mapping.visit)
 
 
-def routed_cost(mapping: Mapping, network: Network, chip: Chip, activity: Activity, optimise: str) -> int:
+def routed_cost(mapping: Mapping, network: Network, chip: Chip, activity: Activity, optimize: str) -> int:
     """Messages times the cost of their ways over all of `activity`, in `link_weights`: what placers make small."""
-    known = ground(mapping, network, chip, activity, Options(optimise=optimise))
+    known = ground(mapping, network, chip, activity, Options(optimize=optimize))
     return int(placement.routed_cost(known, chip.site_index(mapping.site_of)))

@@ -3,11 +3,10 @@
 import numpy as np
 
 from nwcompile.cost.traffic.destinations import core_messages, destinations, flows, rows_by_connection
-from nwcompile.cost.traffic.events import flat_cores
-from nwcompile.cost.traffic.route_cost import WayCost, way_cost
+from nwcompile.cost.traffic.route_cost import RouteCost, route_cost
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import csr_offset, join_layers
+from nwcompile.ir.flat import csr_offset, flat_cores, join_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import hops
@@ -18,7 +17,7 @@ from nwcompile.passes.fit.fixed_sites import kinds_of_sites, pins
 
 
 def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> placement.Ground:
-    """The Ground of a mapping's cores: costs of ways for `options.optimise`, cores fixed by `options.fixed_sites`.
+    """The Ground of a mapping's cores: costs of ways for `options.optimize`, cores fixed by `options.fixed_sites`.
 
     Ways are those of the chip's routing, detours round faults and slow links between chips included, and those from
     and to io.sites. Raises OptionError for an objective that the chip's file has no figures for.
@@ -35,7 +34,7 @@ def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     of_neuron = join_layers(network, mapping.core_of)
     used = capacity.used_by_core(network, chip, of_neuron, n_cores)
     pinned = pins(network, chip, mapping.core_of, n_cores, options)
-    way = way_cost(chip, options.optimise)
+    way = route_cost(chip, options.optimize)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
     return placement.Ground(
         start, key % n_cores, both[0], both[1], way.xy[router], way.along_x, way.along_y,
@@ -59,7 +58,7 @@ def _outside(network: Network, pair, messages, core_of: np.ndarray, n_cores: int
     return found
 
 
-def _gate_cost(chip: Chip, way: WayCost) -> np.ndarray:
+def _gate_cost(chip: Chip, way: RouteCost) -> np.ndarray:
     """int64[2, site]: cost of the ways from and to the gate of each site (`cost.traffic.io_sites`); 0 without any."""
     if not len(chip.io_cores):
         return np.zeros((2, chip.n_cores), np.int64)

@@ -26,7 +26,7 @@ def random(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
 
 
 def hilbert(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """The cores in order along a Hilbert curve through the routers, so that neighbours in order stay neighbours.
+    """The cores in order along a Hilbert curve through the routers, so that neighbors in order stay neighbors.
 
     The initial placement of Jin et al. (ASPLOS'23, doi 10.1145/3582016.3582038). Cores are numbered by their first
     neuron, and layers are in topological order. Assumed, as the paper's way with other rectangles could not be read:

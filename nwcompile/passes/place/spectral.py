@@ -4,10 +4,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from nwcompile.cost.traffic.destinations import destinations, flows, rows_by_connection
-from nwcompile.cost.traffic.events import flat_cores
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import csr_entries, csr_groups
+from nwcompile.ir.flat import csr_entries, csr_groups, flat_cores
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options

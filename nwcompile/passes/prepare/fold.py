@@ -181,19 +181,43 @@ def connection(m, source: str, target: str, delay: int, bias, source_shape, targ
     if isinstance(m, Convolution):
         plain = m.source == tuple(source_shape) and m.target == tuple(target_shape)
         return Conv2d(
-            source, target, m.weight.astype(np.float32), bias, m.stride, m.padding, m.dilation, m.groups, delay,
+            source=source,
+            target=target,
+            weight=m.weight.astype(np.float32),
+            bias=bias,
+            stride=m.stride,
+            padding=m.padding,
+            dilation=m.dilation,
+            groups=m.groups,
+            delay=delay,
             source_shape=None if plain else m.source,
-        )  # fmt: skip
+        )
     m = m.tocsc()
     m.sort_indices()
     pre = csr_groups(m.indptr)
-    return Sparse(source, target, pre, m.indices.astype(np.int64), m.data.astype(np.float32), delay, bias)
+    return Sparse(
+        source=source,
+        target=target,
+        pre=pre,
+        post=m.indices.astype(np.int64),
+        weight=m.data.astype(np.float32),
+        delay=delay,
+        bias=bias,
+    )
 
 
 def _convolution(c: Conv2d, source_shape) -> Convolution:
     source, target = c.geometry(tuple(source_shape))
     weight = np.asarray(c.weight, np.float64)
-    return Convolution(weight, pair(c.stride), pair(c.padding), pair(c.dilation), c.groups, source, target)
+    return Convolution(
+        weight=weight,
+        stride=pair(c.stride),
+        padding=pair(c.padding),
+        dilation=pair(c.dilation),
+        groups=c.groups,
+        source=source,
+        target=target,
+    )
 
 
 def _thinned(weight: np.ndarray):
@@ -238,7 +262,15 @@ def _convolve_kernels(second: Convolution, first: Convolution) -> Convolution | 
     padding, dilation = (padding_h, padding_w), (dilation_h, dilation_w)
     if window_count(first.source[1:], weight.shape[2:], stride, padding, dilation) != second.target[1:]:
         return None
-    return Convolution(weight, stride, padding, dilation, groups, first.source, second.target)
+    return Convolution(
+        weight=weight,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        source=first.source,
+        target=second.target,
+    )
 
 
 def _convolve_axis(second: Convolution, first: Convolution, axis: int):
@@ -276,7 +308,15 @@ def _depthwise(m: Diagonal, shape: tuple[int, ...]):
     scale = m.per_channel(shape[0])
     if scale is None:
         return matrix(m)
-    return Convolution(scale.reshape(-1, 1, 1, 1), (1, 1), (0, 0), (1, 1), view[0], view, view)
+    return Convolution(
+        weight=scale.reshape(-1, 1, 1, 1),
+        stride=(1, 1),
+        padding=(0, 0),
+        dilation=(1, 1),
+        groups=view[0],
+        source=view,
+        target=view,
+    )
 
 
 def _compact(bias: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray | None:

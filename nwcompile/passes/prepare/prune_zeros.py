@@ -5,7 +5,7 @@ The chip then neither holds nor reads what is 0, and a source without synapses o
 
 import numpy as np
 
-from nwcompile.cost.traffic.events import synapse_bits
+from nwcompile.cost.traffic.memory import synapse_bits
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense, Sparse
 from nwcompile.ir.network import Network
@@ -39,5 +39,15 @@ def to_sparse(c: Dense) -> Sparse:
     """The weights of a dense connection that are not 0, one by one."""
     weight = np.asarray(c.weight)
     post, pre = np.nonzero(weight)
-    return Sparse(c.source, c.target, pre, post, weight[post, pre], c.delay, c.bias, c.exponent, c.sign_mode,
-                  c.weight_bits)  # fmt: skip
+    return Sparse(
+        source=c.source,
+        target=c.target,
+        pre=pre,
+        post=post,
+        weight=weight[post, pre],
+        delay=c.delay,
+        bias=c.bias,
+        exponent=c.exponent,
+        sign_mode=c.sign_mode,
+        weight_bits=c.weight_bits,
+    )

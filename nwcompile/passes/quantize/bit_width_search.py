@@ -82,13 +82,13 @@ def narrowest(
         return float(np.mean(strongest(output) == labels))
 
     wanted = float(np.mean(given == labels))
-    tries = Tries(accuracy, wanted - drop, on_try)
+    tries = TriedWidths(accuracy, wanted - drop, on_try)
     found = search(start, n_weights, tries) if tries.keeps(start) else None
     return Narrowed(start, found, wanted, tries.made, n_weights)
 
 
 @dataclass(eq=False)
-class Tries:
+class TriedWidths:
     """Widths that were tried: none is tried twice; `keeps` says whether their accuracy is at least `least`."""
 
     accuracy: Callable[[Widths], float]
@@ -111,7 +111,7 @@ class Tries:
         return self.of(widths) >= self.least - 1e-12
 
 
-def search(start: Widths, n_weights: dict[str, int], tries: Tries) -> Widths:
+def search(start: Widths, n_weights: dict[str, int], tries: TriedWidths) -> Widths:
     """The greedy search from widths that keep the accuracy; layers in topological order."""
     widths = start
     while any(bits > 1 for bits in widths.values()):

@@ -52,7 +52,16 @@ def dynamics(network: Network, layer: str, chip: Chip) -> Dynamics:
     decay_u, error_u = _decay(layer, "alpha", keep_u, chip.state.decay_bits, lowest)
     decay_v, error_v = _decay(layer, "beta" if spec.membrane == "linear" else "1 - k", keep_v, chip.state.decay_bits, 0)
     worst = max(error_u, error_v)
-    return Dynamics(factor, constant_u, constant_v, keep_u, keep_v, decay_u, decay_v, None if worst == inf else worst)
+    return Dynamics(
+        factor=factor,
+        constant_u=constant_u,
+        constant_v=constant_v,
+        keep_u=keep_u,
+        keep_v=keep_v,
+        decay_u=decay_u,
+        decay_v=decay_v,
+        tau_error_percent=None if worst == inf else worst,
+    )
 
 
 def _number(value) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Sparse
 from nwcompile.passes.prepare.fold import forward, linear_map
-from nwcompile.passes.quantize import number_grid as grid
+from nwcompile.passes.quantize import grids
 from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, scale_layer, weight_error
 from nwcompile.sim.sequence.run import record, trace
 
@@ -84,12 +84,12 @@ def largest_scale(layer: Layer, chip: Chip, evidence: Evidence | None) -> float:
         u = min(u, PEAK_MARGIN * evidence.peak_u)
         counts = spec.fires and (spec.reset == "subtract" or spec.spikes == "multi")
         v = threshold + MEMBRANE_MARGIN * evidence.peak_v + (u if counts else 0.0)
-    bounds = [(state, u), (state, v), (grid.largest_threshold(chip), threshold)]
+    bounds = [(state, u), (state, v), (grids.largest_threshold(chip), threshold)]
     bounds += [
         (state, np.abs(np.asarray(x, np.float64)).max()) for x in (spec.reset_value, spec.v_min) if x is not None
     ]
     if chip.neuron.bias:
-        bounds += [(grid.largest_bias(chip), np.abs(x).max()) for x in (d.constant_u, d.constant_v)]
+        bounds += [(grids.largest_bias(chip), np.abs(x).max()) for x in (d.constant_u, d.constant_v)]
     top = min((float(limit / need) for limit, need in bounds if need > 0), default=inf)
     return top if top == inf else floor(top * (grain := 2.0 ** (10 - floor(log2(top))))) / grain
 
@@ -164,7 +164,7 @@ def _thresholds(layer: Layer, chip: Chip, scale: float) -> list[float]:
     if not _is_narrow(layer) or not layer.neuron.fires:
         return []
     largest = scale * float(np.abs(np.asarray(layer.neuron.threshold)).max())
-    return [factor for factor in NARROW_THRESHOLDS if factor * largest <= grid.largest_threshold(chip)]
+    return [factor for factor in NARROW_THRESHOLDS if factor * largest <= grids.largest_threshold(chip)]
 
 
 def _candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) -> list[tuple[float, float]]:
@@ -177,10 +177,10 @@ def _candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) 
     exponents = widest.finest, widest.coarsest
 
     def at(clip: float) -> float:
-        fitting = floor(log2(top * clip / full) + grid.NOISE) if top < inf else exponents[1]
+        fitting = floor(log2(top * clip / full) + grids.NOISE) if top < inf else exponents[1]
         return min(full / clip * 2.0 ** max(min(fitting, exponents[1]), exponents[0]), top)
 
-    return [*((at(clip), clip) for clip in clips), (2.0 ** floor(log2(at(1.0)) + grid.NOISE), 1.0)]
+    return [*((at(clip), clip) for clip in clips), (2.0 ** floor(log2(at(1.0)) + grids.NOISE), 1.0)]
 
 
 def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence, threshold_factor: float = 1.0):

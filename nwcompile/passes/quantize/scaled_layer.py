@@ -9,9 +9,9 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.passes.quantize import number_grid as grid
+from nwcompile.passes.quantize import grids
 from nwcompile.passes.quantize.dynamics import Dynamics, dynamics
-from nwcompile.passes.quantize.weight_grid import Rounded, WeightGrid
+from nwcompile.passes.quantize.grids import Rounded, WeightGrid
 
 Direct = Dense | Conv2d | Sparse  # the connections of a normalized network
 
@@ -85,7 +85,15 @@ def describe(network: Network, name: str, chip: Chip) -> Layer:
     weights = tuple(driving_weights(c, node, network.node(c.source), d) for c in connections)
     bits = (c.weight_bits or chip.weights.bits for c in connections)
     grids = tuple(WeightGrid.of(w, b, chip) for w, b in zip(weights, bits, strict=True))
-    return Layer(node, node.neuron, connections, tuple(network.node(c.source) for c in connections), d, weights, grids)
+    return Layer(
+        node=node,
+        neuron=node.neuron,
+        connections=connections,
+        sources=tuple(network.node(c.source) for c in connections),
+        dynamics=d,
+        weights=weights,
+        grids=grids,
+    )
 
 
 def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0, threshold_factor: float = 1.0) -> Scaled:
@@ -149,7 +157,7 @@ def fixed_neuron(layer: Layer, chip: Chip, scale: float, threshold_factor: float
     """The neurons in the chip's numbers at a scale; a readout takes whatever reset the chip has, as it never fires."""
     spec, d, shift = layer.neuron, layer.dynamics, chip.state.shift_bits
     wanted = scale * threshold_factor * np.asarray(spec.threshold, np.float64)
-    threshold, strict = grid.round_threshold(wanted, spec.strict, chip)
+    threshold, strict = grids.round_threshold(wanted, spec.strict, chip)
     reset, reset_value = spec.reset, np.asarray(spec.reset_value, np.float64)
     if spec.membrane == "euler" and spec.reset_timing == "next":
         reset_value = d.keep_v * reset_value  # the float layer leaks after a late reset, the chip before it
@@ -159,16 +167,16 @@ def fixed_neuron(layer: Layer, chip: Chip, scale: float, threshold_factor: float
     if spikes != "binary":
         threshold = np.maximum(threshold, 1 << chip.neuron.threshold_shift_bits)
     if not spec.fires and timing == "now":
-        threshold = np.asarray(grid.largest_threshold(chip))
+        threshold = np.asarray(grids.largest_threshold(chip))
         reset = reset if reset in chip.neuron.reset else chip.neuron.reset[0]
     return NeuronSpec(
         threshold=_plain(threshold), strict=strict, spikes=spikes, fires=spec.fires, reset=reset,
         reset_value=_plain(np.rint(scale * reset_value)), reset_timing=timing,
         refractory=_plain(np.asarray(spec.refractory)),
         v_min=None if spec.v_min is None else _plain(np.rint(scale * np.asarray(spec.v_min, np.float64))),
-        bias=_plain(grid.round_bias(scale * d.constant_v, chip)), fixed=chip.fixed_point,
+        bias=_plain(grids.round_bias(scale * d.constant_v, chip)), fixed=chip.fixed_point,
         decay_u=_plain(d.decay_u), decay_v=_plain(d.decay_v),
-        bias_u=_plain(grid.round_bias(scale * d.constant_u, chip, shift) >> shift),
+        bias_u=_plain(grids.round_bias(scale * d.constant_u, chip, shift) >> shift),
     )  # fmt: skip
 
 

@@ -70,10 +70,17 @@ def state_range(network: Network, name: str, sent: dict | None, states: dict | N
     threshold = spec.array("threshold", node.shape).reshape(-1)
     reaches = not spec.fires or spec.spikes == "bipolar" or bool((v_up >= threshold + spec.strict).any())
     v_bound = _whole(v_up, v_down)
-    seen: tuple[int | None, int | None] = None, None
+    u_largest, v_largest = None, None
     if sent is not None and states is not None:
-        seen = _seen(network, name, sent, states, u_bound is not None and u_bound <= limit)
-    return StateRange(u_bound, v_bound, *seen, limit, reaches)
+        u_largest, v_largest = _seen(network, name, sent, states, u_bound is not None and u_bound <= limit)
+    return StateRange(
+        u_bound=u_bound,
+        v_bound=v_bound,
+        u_largest=u_largest,
+        v_largest=v_largest,
+        limit=limit,
+        reaches_threshold=reaches,
+    )
 
 
 def _drive(network: Network, name: str, sent: dict | None) -> tuple[np.ndarray, np.ndarray]:

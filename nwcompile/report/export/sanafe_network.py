@@ -6,13 +6,12 @@ from itertools import groupby
 
 import numpy as np
 
-from nwcompile.cost.traffic.events import stored_kind
+from nwcompile.cost.traffic.memory import stored_kind
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.errors import ModelError, OptionError
-from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
+from nwcompile.ir.connection import Connection, Conv2d, Dense, pair, synapse_list
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
-from nwcompile.ir.synapse_list import synapse_list
 
 UNIT = 64  # of a membrane there in membranes here: its neurons round to 1/64
 NEVER = 1e30  # threshold of a layer that does not fire

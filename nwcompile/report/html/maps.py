@@ -1,4 +1,4 @@
-"""Maps: the chip seen from above, north up. Cores coloured by their work, links by their flits; details by hovering."""
+"""Maps: the chip seen from above, north up. Cores colored by their work, links by their flits; details by hovering."""
 
 from math import isqrt
 
@@ -36,7 +36,7 @@ class Grid:
         self.across = isqrt(self.ports - 1) + 1
         self.down = -(-self.ports // self.across)
 
-    def centre(self, x: int, y: int) -> tuple[float, float]:
+    def center(self, x: int, y: int) -> tuple[float, float]:
         """Centre of router (x, y)."""
         return MARGIN + (x + 0.5) * self.pitch, MARGIN + (self.rows - 0.5 - y) * self.pitch
 
@@ -45,7 +45,7 @@ class Grid:
         path = []
         for y in range(self.rows):
             for x in range(self.columns):
-                cx, cy = self.centre(x, y)
+                cx, cy = self.center(x, y)
                 path.append(f"M{cx - size / 2:.1f} {cy - size / 2:.1f}h{size:.1f}v{size:.1f}h-{size:.1f}z")
         return tag("path", d="".join(path), class_=class_)
 
@@ -54,9 +54,9 @@ class Grid:
         every = 1 if self.pitch >= 20 else 4 if self.pitch >= 8 else 16
         marks = []
         for x in range(0, self.columns, every):
-            marks.append(tag("text", x, x=self.centre(x, 0)[0], y=self.height - 6, class_="axis middle"))
+            marks.append(tag("text", x, x=self.center(x, 0)[0], y=self.height - 6, class_="axis middle"))
         for y in range(0, self.rows, every):
-            marks.append(tag("text", y, x=MARGIN - 8, y=self.centre(0, y)[1] + 4, class_="axis end"))
+            marks.append(tag("text", y, x=MARGIN - 8, y=self.center(0, y)[1] + 4, class_="axis end"))
         return join(marks)
 
     def drawing(self, label: str, *children: Markup) -> Markup:
@@ -67,7 +67,7 @@ class Grid:
 
 
 def core_map(doc: dict) -> Markup:
-    """Every core in use at its site, coloured by busy time a step, or by synops where the chip has no costs."""
+    """Every core in use at its site, colored by busy time a step, or by synops where the chip has no costs."""
     grid = Grid(doc["chip"])
     tile = grid.pitch * 0.9
     cell = tile / max(grid.across, grid.down)
@@ -75,7 +75,7 @@ def core_map(doc: dict) -> Markup:
     most = max((c[key] for c in doc["cores"]), default=0) or 1
     cells = []
     for core in doc["cores"]:
-        cx, cy = grid.centre(core["x"], core["y"])
+        cx, cy = grid.center(core["x"], core["y"])
         x = cx - tile / 2 + core["port"] % grid.across * cell
         y = cy - tile / 2 + core["port"] // grid.across * cell
         part = core[key] / most
@@ -118,7 +118,7 @@ def link_map(doc: dict) -> Markup:
         else:
             local.setdefault((link["x"], link["y"]), []).append((link["kind"], link["flits_per_step"]))
     for (x, y), carried in local.items():
-        cx, cy = grid.centre(x, y)
+        cx, cy = grid.center(x, y)
         lines = [f"{place} ({x}, {y})", *(f"{kind}: {number(flits)} flits a step" for kind, flits in carried)]
         marks.append(
             tag("rect", tag("title", "\n".join(lines)), x=cx - size / 2, y=cy - size / 2, width=size, height=size,
@@ -132,16 +132,16 @@ def _mesh(grid: Grid) -> Markup:
     """The links that there are, in grey."""
     lines = []
     for y in range(grid.rows):
-        lines.append("M{:.1f} {:.1f}H{:.1f}".format(*grid.centre(0, y), grid.centre(grid.columns - 1, y)[0]))
+        lines.append("M{:.1f} {:.1f}H{:.1f}".format(*grid.center(0, y), grid.center(grid.columns - 1, y)[0]))
     for x in range(grid.columns):
-        lines.append("M{:.1f} {:.1f}V{:.1f}".format(*grid.centre(x, 0), grid.centre(x, grid.rows - 1)[1]))
+        lines.append("M{:.1f} {:.1f}V{:.1f}".format(*grid.center(x, 0), grid.center(x, grid.rows - 1)[1]))
     return tag("path", d="".join(lines), class_="mesh", stroke_width=max(grid.pitch * 0.02, 0.4))
 
 
 def _arrow(grid: Grid, size: float, thick: float, link: dict, most: float) -> Markup:
     """One link as an arrow, on the right-hand side of its direction."""
     dx, dy = DIRECTIONS[link["kind"]][0], -DIRECTIONS[link["kind"]][1]
-    cx, cy = grid.centre(link["x"], link["y"])
+    cx, cy = grid.center(link["x"], link["y"])
     start, end = size / 2 + 1, grid.pitch - size / 2 - 1
     neck = max(end - thick * 1.6, (start + end) / 2)
 
@@ -159,7 +159,7 @@ def _arrow(grid: Grid, size: float, thick: float, link: dict, most: float) -> Ma
 
 def _segment(grid: Grid, size: float, thick: float, link: dict, most: float) -> Markup:
     """One segment of a bus, all its lanes together."""
-    cx, cy = grid.centre(link["x"], link["y"])
+    cx, cy = grid.center(link["x"], link["y"])
     part = link["flits_per_step"] / most
     about = f"segment {link['x']}-{link['x'] + 1}: {number(link['flits_per_step'])} transfers a step, "
     about += f"{percent(100 * part)} of the busiest link"
@@ -168,7 +168,7 @@ def _segment(grid: Grid, size: float, thick: float, link: dict, most: float) -> 
 
 
 def legend(what: str, most: float) -> Markup:
-    """The scale of the colours."""
+    """The scale of the colors."""
     stops = ", ".join(f"{heat(part)} {100 * part:.0f}%" for part, _ in HEAT)
     bar = tag("span", class_="scale", style=f"background:linear-gradient(90deg, {stops})")
     return tag(

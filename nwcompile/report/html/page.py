@@ -153,7 +153,7 @@ def _fit(doc: dict) -> Markup:
 
 def _about_cores(doc: dict) -> str:
     return (
-        "Every core in use at its place on the chip, x to the right, y upwards, coloured by "
+        "Every core in use at its place on the chip, x to the right, y upwards, colored by "
         + ("how long its busiest unit works in a mean step." if doc["time"] else "its synops in a mean step.")
         + " Hover for its layers and tables."
     )

@@ -171,7 +171,7 @@ def _frame(title: str, x: Axis, y: Axis, label_x: str, label_y: str, *marks: Mar
 
 
 def _key(doc: dict, names: list[str]) -> Markup:
-    """What the marks mean: the series, and the colours of those bottlenecks that occur."""
+    """What the marks mean: the series, and the colors of those bottlenecks that occur."""
     entries = [tag("span", tag("i", class_=f"mark {name}"), SERIES[name]) for name in names]
     found = {b["kind"] for b in doc["steps"]["bottleneck"]}
     entries += [tag("span", tag("i", class_=f"mark dot {k}"), f"{k}-bound") for k in KINDS if k in found]

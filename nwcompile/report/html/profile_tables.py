@@ -88,18 +88,18 @@ def critical_table(profile: dict) -> Markup:
     return join([legend(used, PARTS, PART_COLOURS), table(columns, rows)])
 
 
-def stack(cells: dict[str, float], names: dict[str, str], colours: dict[str, str]) -> Markup:
+def stack(cells: dict[str, float], names: dict[str, str], colors: dict[str, str]) -> Markup:
     """A bar of parts, each as wide as its share of them all."""
     total = sum(cells.values()) or 1.0
     bars = [
-        tag("i", style=f"width:{100 * cycles / total:.2f}%;background:{colours[key]}",
+        tag("i", style=f"width:{100 * cycles / total:.2f}%;background:{colors[key]}",
             title=f"{names[key]}: {grouped(cycles)} cycles, {percent(100 * cycles / total)}")
         for key, cycles in cells.items() if cycles > 0
     ]  # fmt: skip
     return tag("div", *bars, class_="stack low")
 
 
-def legend(keys: list[str], names: dict[str, str], colours: dict[str, str]) -> Markup:
-    """What the colours of `stack` mean."""
-    marks = [tag("span", tag("i", class_="mark", style=f"background:{colours[key]}"), names[key]) for key in keys]
+def legend(keys: list[str], names: dict[str, str], colors: dict[str, str]) -> Markup:
+    """What the colors of `stack` mean."""
+    marks = [tag("span", tag("i", class_="mark", style=f"background:{colors[key]}"), names[key]) for key in keys]
     return tag("div", *marks, class_="legend")

@@ -110,11 +110,11 @@ def time_shares(doc: dict) -> Markup:
     parts = [(f"layer {r['layer']}", r["time_percent"], LAYERS[i % len(LAYERS)]) for i, r in enumerate(doc["layers"])]
     parts += [("links", doc["time"]["links_percent"], LINKS), ("barrier", doc["time"]["barrier_percent"], BARRIER)]
     bars, marks = [], []
-    for name, part, colour in parts:
+    for name, part, color in parts:
         if part > 0:
             about = f"{name}: {percent(part)}"
-            bars.append(tag("i", style=f"width:{part:.2f}%;background:{colour}", title=about))
-            marks.append(tag("span", tag("i", class_="mark", style=f"background:{colour}"), about))
+            bars.append(tag("i", style=f"width:{part:.2f}%;background:{color}", title=about))
+            marks.append(tag("span", tag("i", class_="mark", style=f"background:{color}"), about))
     return join([tag("div", *bars, class_="stack"), tag("div", *marks, class_="legend")])
 
 

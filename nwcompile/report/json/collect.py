@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nwcompile import __version__
-from nwcompile.cost.summary import Summary, summarise
+from nwcompile.cost.summary import Summary, summarize
 from nwcompile.cost.time.floorline import Floorline
 from nwcompile.cost.time.work import Bottleneck, link_name, link_place
 from nwcompile.errors import ModelError, unknown_choice
@@ -16,8 +16,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF
 from nwcompile.ir.run import Run
 from nwcompile.report.bus import collect_bus
-from nwcompile.report.json.dropped import collect_dropped
-from nwcompile.report.json.multicast import collect_multicast
+from nwcompile.report.json.messages import collect_dropped, collect_multicast
 from nwcompile.report.json.neurobench import collect_neurobench
 from nwcompile.report.json.profile import collect_profile
 from nwcompile.report.text import io_text, multi_spike, verdict
@@ -38,7 +37,7 @@ def collect(
     for noun, kind in ((program, Program), (run, Run), (crosscheck, Crosscheck | None)):
         if not isinstance(noun, kind):
             raise ModelError(f"a report takes a Program, a Run and a Crosscheck or None, not {type(noun).__name__}")
-    s, chip = summarise(program, run), program.chip
+    s, chip = summarize(program, run), program.chip
     fits = all(row.limit is None or row.used <= row.limit for row in s.fits)
     doc = {
         "report_schema": REPORT_SCHEMA,

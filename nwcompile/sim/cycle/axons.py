@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from nwcompile.cost.traffic.io_sites import gates
-from nwcompile.cost.traffic.multicast import Forest, hops_of_axons, leaves
+from nwcompile.cost.traffic.io_sites import io_routes
+from nwcompile.cost.traffic.multicast import MulticastTrees, hops_of_axons, spike_fanout
 from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.kernels.cores.tables import AXON, AxonTable
 
 
-def axon_table(program: Program, own: Forest | None) -> AxonTable:
+def axon_table(program: Program, own: MulticastTrees | None) -> AxonTable:
     """The axons with their costs in ticks, then those of output neurons to gates; with trees, where those begin."""
     axons, chip = program.axons, program.chip
     site = np.concatenate([chip.site_index(program.mapping.site_of), chip.io_cores]).astype(np.int32)
@@ -17,7 +17,7 @@ def axon_table(program: Program, own: Forest | None) -> AxonTable:
     core_at[site] = np.arange(len(site))
     rows, offset = _rows(program), axons.offset
     gate_first, gate_axon = np.zeros(1, np.int64), np.zeros(0, np.int64)
-    if (ways := gates(program)) is not None:
+    if (ways := io_routes(program)) is not None:
         come, leave = (core_at[way.site] for way in ways)
         gate_first, gate_axon = _of_input(program, rows, come)
         rows, offset = _with_output(program, rows, offset, leave)
@@ -25,7 +25,7 @@ def axon_table(program: Program, own: Forest | None) -> AxonTable:
     root = np.full(len(program.core_of), -1, np.int32)
     if own is not None:
         root[own.tree_of >= 0] = own.trees.root[own.tree_of[own.tree_of >= 0]]
-    sent = leaves(program)
+    sent = spike_fanout(program)
     n_lines = int(np.count_nonzero(program.core_of < 0))
     return AxonTable(offset, rows, np.column_stack([sent.messages, sent.hops]), root, site, core_at,
                      program.mapping.n_cores, n_lines, gate_first, gate_axon)  # fmt: skip

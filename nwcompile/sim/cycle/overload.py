@@ -3,7 +3,7 @@
 import numpy as np
 
 from nwcompile.cost.time.work import link_busy, link_name
-from nwcompile.cost.traffic.io_sites import gates
+from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import hops_of_axons
 from nwcompile.errors import BackendError
 from nwcompile.ir.program import Program
@@ -46,7 +46,7 @@ def longest_step(program: Program, mesh: Mesh | None, axons: AxonTable) -> tuple
     )
     hop = int(mesh.output["latency"].max() + mesh.output["held"].max()) + mesh.credit_ticks + mesh.route_ticks
     hop += mesh.inject_ticks + mesh.link_ticks + 4 * mesh.cycle_ticks
-    ways = [hops_of_axons(program), *(way.hops for way in gates(program) or ())]
+    ways = [hops_of_axons(program), *(way.hops for way in io_routes(program) or ())]
     n_hops = 2 + max(int(way.sum(1).max(initial=0)) for way in ways)
     n_spikes = MAX_REPEATED_SPIKES if program.repeats else 1
     idle = int(np.count_nonzero(program.core_of >= 0)) * (visit + update + n_spikes * spike)
@@ -97,6 +97,6 @@ def take_losses(program: Program, received: np.ndarray, counters: dict[str, np.n
         counters[name] -= lost[:, :, column]
         counters["hops"] -= lost[:, :, column]
     for i, name in enumerate(("hops_io_ew", "hops_io_ns")):
-        if (ways := gates(program)) is not None:
+        if (ways := io_routes(program)) is not None:
             counters[name] -= lost[:, :, LOST_OUT] * ways[1].hops[:, i]
     return Dropped(received[:, :, LOST_AT], received[:, :, LOST_TO])

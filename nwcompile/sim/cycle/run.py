@@ -3,8 +3,8 @@
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
-from nwcompile.cost.traffic.io_sites import gates
-from nwcompile.cost.traffic.multicast import forest
+from nwcompile.cost.traffic.io_sites import io_routes
+from nwcompile.cost.traffic.multicast import multicast_trees
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.flat import count_lines, csr_offset
 from nwcompile.ir.program import Program
@@ -69,7 +69,7 @@ def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> 
     counters["deliveries"] = counters["messages_in"].copy()
     come, leave = counters["messages_io_in"], counters["messages_io_out"]
     counters["messages_io"] = come + leave
-    ways = gates(program)
+    ways = io_routes(program)
     for i, name in enumerate(("hops_io_ew", "hops_io_ns")):
         counters[name] = np.zeros_like(come) if ways is None else come * ways[0].hops[:, i] + leave * ways[1].hops[:, i]
     return counters
@@ -92,7 +92,7 @@ class ChipRun:
     def __init__(self, program: Program, n_steps: int, n_hardware: int, window: str):
         self.program, self.chip = program, program.chip
         network, chip = program.network, program.chip
-        own = forest(program) if chip.noc.multicast == "tree" else None
+        own = multicast_trees(program) if chip.noc.multicast == "tree" else None
         self.axons = axon_table(program, own)
         self.mesh, self.bus, self.n_links = None, None, len(chip.link_cycles)
         if chip.is_bus:
@@ -228,7 +228,7 @@ class ChipRun:
 
     def ends(self) -> Ends:
         """Where the messages of a profile come from and go to."""
-        own, ways = self.program.core_of, gates(self.program)
+        own, ways = self.program.core_of, io_routes(self.program)
         site = self.axons.site
         return Ends(site, np.where(own < 0, -1, site[own]), None if ways is None else ways[0].site)
 

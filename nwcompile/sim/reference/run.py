@@ -3,8 +3,8 @@
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
-from nwcompile.cost.traffic.io_sites import Gates, gates
-from nwcompile.cost.traffic.multicast import Leaves, leaves
+from nwcompile.cost.traffic.io_sites import IoRoutes, io_routes
+from nwcompile.cost.traffic.multicast import SpikeFanout, spike_fanout
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
@@ -54,7 +54,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     events = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
     recorder = RunRecorder(network, n_samples, n_steps, keep_states)
     counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
-    sent_by, ways = leaves(program), gates(program)
+    sent_by, ways = spike_fanout(program), io_routes(program)
     for m in range(n_hardware * schedule.period):
         h, slot = m // schedule.period, m % n_slots
         sent = {}
@@ -97,7 +97,9 @@ def _is_at_rest(layer) -> np.ndarray:
     return (layer.v == 0) & ~keeps_u & ~has_bias
 
 
-def _count_messages(program: Program, sent_by: Leaves, name: str, n_spikes: np.ndarray, counters: dict, h: int) -> None:
+def _count_messages(
+    program: Program, sent_by: SpikeFanout, name: str, n_spikes: np.ndarray, counters: dict, h: int
+) -> None:
     """Add the messages, `n_spikes` of each neuron to each destination, of one layer or input in hardware step h."""
     axons, first = program.axons, program.network.offsets[name]
     for neuron in np.flatnonzero(n_spikes):
@@ -119,7 +121,7 @@ def _count_messages(program: Program, sent_by: Leaves, name: str, n_spikes: np.n
             counters["deliveries"][h, core] += count
 
 
-def _count_io(program: Program, ways: tuple[Gates, Gates], name: str, n_spikes, counters: dict, h: int) -> None:
+def _count_io(program: Program, ways: tuple[IoRoutes, IoRoutes], name: str, n_spikes, counters: dict, h: int) -> None:
     """Add messages through the io.sites: of an input line one to each core that it feeds, of an output spike one."""
     axons, first = program.axons, program.network.offsets[name]
     is_input = name in program.network.inputs

@@ -7,9 +7,12 @@ from nwcompile.cost.time.advice import Advice
 from nwcompile.cost.time.floorline import floorline, tightness
 from nwcompile.cost.time.layers import synops_into
 from nwcompile.cost.time.work import Bottleneck, link_name
-from nwcompile.cost.traffic.events import build_axons, count_events, flat_cores, link_flits
+from nwcompile.cost.traffic.axons import build_axons
+from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.flat import flat_cores
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS
@@ -228,7 +231,7 @@ def test_advice_for_a_barrier_bound_step_is_fewer_tiles_or_fewer_steps():
 def test_advice_for_a_full_link_is_to_place_again():
     flits = no_flits(small_chip())
     flits[:, 24] = 5000
-    assert str(advice({}, flits=flits)) == 'place again with optimise="traffic" (at best): about 6.0x shorter step'
+    assert str(advice({}, flits=flits)) == 'place again with optimize="traffic" (at best): about 6.0x shorter step'
 
 
 @pytest.mark.parametrize("execution", ["pipelined", "phased"])

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nwcompile.cost.traffic.axons import build_axons, core_use
 from nwcompile.cost.traffic.destinations import core_messages, core_pairs, destinations, flows, rows_by_connection
-from nwcompile.cost.traffic.events import build_axons, pair_messages, resources
 from nwcompile.ir.activity import Activity
 from nwcompile.passes.fit.capacity import account
 from tests.chips import small_chip
@@ -31,7 +31,7 @@ def test_account_of_atoms_is_that_of_all_axons(seed, sharing):
     chip = small_chip(weights__sharing=sharing, weights__index_bits=5, core__block_synapses=7)
     axons = build_axons(network, core_of, N_CORES, chip)
     used, fan_out = account(network, chip, core_of[n_lines:], N_CORES)
-    for name, expected in resources(axons, core_of, N_CORES).items():
+    for name, expected in core_use(axons, core_of, N_CORES).items():
         assert np.array_equal(used[name], expected), name
     assert np.array_equal(fan_out, np.diff(axons.offset)[n_lines:])
 
@@ -42,7 +42,9 @@ def test_core_messages_of_atoms_are_those_of_all_axons(seed):
     network, activity, core_of, _ = case(seed)
     axons = build_axons(network, core_of, N_CORES, small_chip())
     axon_pair, pair = core_pairs(axons, core_of, N_CORES)
-    messages = pair_messages(network, axons, axon_pair, len(pair), activity)
+    spikes = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in network.offsets])
+    is_sent = axon_pair >= 0
+    messages = np.bincount(axon_pair[is_sent], spikes[axons.source[is_sent]], len(pair)).astype(np.int64)
     found = destinations(network, rows_by_connection(network, core_of, N_CORES), N_CORES)
     of_atoms, sent = core_messages(found, flows(network, found, core_of, activity), N_CORES)
     inside = of_atoms[:, 0] >= 0

@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nwcompile.cost.traffic.events import build_axons, count_events, flat_cores, link_flits, resources, row_bits
+from nwcompile.cost.traffic.axons import build_axons, core_use
+from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.cost.traffic.memory import row_bits
 from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Conv2d, Dense, Scale, Sparse, pair
+from nwcompile.ir.flat import flat_cores
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
@@ -112,7 +116,7 @@ def test_build_axons_stores_a_shared_kernel_once_per_core():
     core_of[108:] = 1
     axons = build_axons(network, core_of, 2, chip)
     assert axons.kernel_bits.tolist() == [3 * 2 * 9 * 8, 2 * 9 * 8]
-    held = resources(axons, core_of, 2)
+    held = core_use(axons, core_of, 2)
     assert held["synapse_bits"].tolist() == [3 * 18 * 8, 18 * 8 + 48 * 64]
     assert held["neurons"].tolist() == [36, 15]
     assert held["in_axons"].tolist() == [60, 60 + 48]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nwcompile.cost.traffic.route_cost import link_weights, way_cost
+from nwcompile.cost.traffic.route_cost import link_weights, route_cost
 from nwcompile.errors import OptionError
 from nwcompile.ir.noc.routing import between_chips, routes
 from tests.chips import small_chip
@@ -30,8 +30,8 @@ def test_way_cost_is_the_sum_of_the_links_on_the_way(keys):
     a, b = (r.reshape(-1) for r in np.meshgrid(routers, routers))
     offset, link = routes(chip.grid, a, b)
     sums = np.diff(np.concatenate([[0], np.cumsum(cost[link])])[offset])
-    assert way_cost(chip, "time").between(a, b).tolist() == sums.tolist()
-    assert way_cost(chip, "traffic").between(a, b).tolist() == np.diff(offset).tolist()
+    assert route_cost(chip, "time").between(a, b).tolist() == sums.tolist()
+    assert route_cost(chip, "traffic").between(a, b).tolist() == np.diff(offset).tolist()
 
 
 def test_link_weights_are_exact_proportions():
@@ -59,8 +59,8 @@ def test_energies_that_are_not_there_are_named():
     table = small_chip().to_dict()
     del table["energy"]["hop_ns_pj"]
     with pytest.raises(OptionError) as error:
-        way_cost(type(small_chip()).from_dict(table), "energy")
+        route_cost(type(small_chip()).from_dict(table), "energy")
     assert str(error.value) == (
-        "optimise='energy' needs energy.hop_ew_pj and energy.hop_ns_pj, which small does not give; "
-        "use optimise='time' or 'traffic'"
+        "optimize='energy' needs energy.hop_ew_pj and energy.hop_ns_pj, which small does not give; "
+        "use optimize='time' or 'traffic'"
     )

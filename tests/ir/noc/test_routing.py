@@ -155,7 +155,7 @@ BAD = [
      "noc.faults: expected routers like \"1,0\" and links like \"1,0-2,0\", got '1;0'"),
     ({"faults": ["3,0"], "routing": "up-down"}, "noc.faults: there is no router 3,0; the last one is 2,1"),
     ({"faults": ["0,0-2,0"], "routing": "up-down"},
-     "noc.faults: there is no link 0,0-2,0; a link joins two neighbours"),
+     "noc.faults: there is no link 0,0-2,0; a link joins two neighbors"),
     ({"faults": ["1,0", "1,1-2,1"], "routing": "up-down"},
      "noc.faults: no way is left from router 0,0 to router 2,0; leave a link between them, or add the routers that are "
      "cut off"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.time.work import work
 from nwcompile.cost.traffic.events import count_events
-from nwcompile.cost.traffic.multicast import leaves
+from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import split_layers
 from nwcompile.ir.mapping import Mapping
@@ -100,7 +100,7 @@ def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
     in_use = np.arange(len(loads.load)) % N_CORES < n_cores
     assert np.array_equal(loads.load[in_use].T, np.concatenate(list(done.busy), 1))
     assert loads.total[cluster_state.TIME] == done.bound_cycles.sum()
-    leave = leaves(program, "unicast").messages  # of every source, input lines first
+    leave = spike_fanout(program, "unicast").messages  # of every source, input lines first
     spikes = np.concatenate([activity.counts[name].sum(0) for name in network.offsets])
     assert loads.total[cluster_state.MESSAGES] == (spikes * leave)[-len(unit_of) :].sum()
     held, _ = capacity.account(network, chip, core_of[unit_of], n_cores)

@@ -8,7 +8,7 @@ from nwcompile.sim.cycle.bus import bus_of, waiting
 from tests.buses import bus_chip
 from tests.kernels.noc.naive_bus import fault, filled, least_slots
 
-PATTERNS = ("uniform", "neighbours", "hotspot", "layers")
+PATTERNS = ("uniform", "neighbors", "hotspot", "layers")
 
 
 def bus(columns, lanes, cores_per_router=1, cores=None):
@@ -23,7 +23,7 @@ def pattern(kind, n, count, rng):
     source = rng.integers(0, n, count)
     target = {
         "uniform": lambda: rng.integers(0, n, count),
-        "neighbours": lambda: np.clip(source + rng.integers(-2, 3, count), 0, n - 1),
+        "neighbors": lambda: np.clip(source + rng.integers(-2, 3, count), 0, n - 1),
         "hotspot": lambda: np.where(rng.random(count) < 0.4, n // 2, rng.integers(0, n, count)),
         "layers": lambda: n // 2 + rng.integers(0, n - n // 2, count),
     }[kind]()

@@ -1,4 +1,4 @@
-"""Axon types: as few as possible, against trying all colourings; the violation says where and how many."""
+"""Axon types: as few as possible, against trying all colorings; the violation says where and how many."""
 
 from itertools import product
 

@@ -38,7 +38,7 @@ def sizes(mapping) -> list[list[int]]:
 
 
 def partitioned(network, chip, method, activity=None, **options):
-    options = {"optimise": "cores"} | options  # `floorline` alone would take more than the fewest
+    options = {"optimize": "cores"} | options  # `floorline` alone would take more than the fewest
     return partition(network, chip, activity or Activity.uniform(network), Options(partitioner=method, **options))
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from nwcompile.cost.time.work import RECEIVE, SEND
-from nwcompile.cost.traffic.events import link_flits
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d
@@ -100,13 +100,13 @@ def test_default_mapping_of_a_board_sends_little_between_its_chips():
     assert np.array_equal(core_of[0], again.core_of["b"])
 
 
-@pytest.mark.parametrize("optimise", ["time", "traffic"])
+@pytest.mark.parametrize("optimize", ["time", "traffic"])
 @pytest.mark.parametrize("units", ["overlap", "shared"])
-def test_a_net_without_any_work_is_spread_over_as_many_cores_as_asked_for(optimise, units):
+def test_a_net_without_any_work_is_spread_over_as_many_cores_as_asked_for(optimize, units):
     free = {f"cost__{event}_cycles": 0 for event in (*SEND, *RECEIVE)}
     chip, network = small_chip(**free, cost__units=units), dense_net(6, 100, 40)
     silent = Activity({name: np.zeros((2, network.node(name).n_neurons), np.int32) for name in network.offsets}, 1)
-    assert partition(network, chip, silent, Options(optimise=optimise, n_cores=7)).n_cores == 7
+    assert partition(network, chip, silent, Options(optimize=optimize, n_cores=7)).n_cores == 7
 
 
 def test_pixels_without_work_are_dealt_over_zones_by_number():

@@ -38,7 +38,7 @@ def test_cooling_keeps_its_own_account_of_links_and_hops(seed):
     faults = {"noc__routing": "up-down", "noc__faults": ["1,0-2,0"]} if seed % 2 else {}
     chip = small_chip(noc__columns=4, **faults)
     network, mapping, activity = scattered(seed, chip, 7)
-    known = ground(mapping, network, chip, activity, Options(optimise="traffic"))
+    known = ground(mapping, network, chip, activity, Options(optimize="traffic"))
     table, site_of = all_ways(chip), chip.site_index(mapping.site_of)
     load, before = loads(known, table, site_of), placement.routed_cost(known, site_of)
     hottest = load.max()
@@ -56,7 +56,7 @@ def test_links_between_chips_are_cooled_by_what_a_flit_takes_there(seed):
     board = {"noc__columns": 4, "noc__chip_columns": 2, "noc__chip_rows": 2, "noc__chip_hop_cycles": 500}
     chip = small_chip(**board, noc__buffer_flits=4)  # links within chips: 5 cycles of 4 hops' length, between them 500
     network, mapping, activity = scattered(seed, chip, 7)
-    known = ground(mapping, network, chip, activity, Options(optimise="traffic"))
+    known = ground(mapping, network, chip, activity, Options(optimize="traffic"))
     table, site_of = all_ways(chip), chip.site_index(mapping.site_of)
     slow = between_chips(chip.grid, 2, 2).reshape(-1)
     assert (table.need == np.where(slow, 100, 1)).all()
@@ -74,7 +74,7 @@ def test_only_swaps_that_help_no_link_are_passed_over(board):
     """Without the look at the hottest link alone every swap is counted whole; the sites are the same."""
     chip = small_chip(noc__columns=4, noc__rows=4, **board)
     network, mapping, activity = scattered(5, chip, 14)
-    known = ground(mapping, network, chip, activity, Options(optimise="traffic"))
+    known = ground(mapping, network, chip, activity, Options(optimize="traffic"))
     table, start = all_ways(chip), chip.site_index(mapping.site_of)
     found = []
     for is_plain in (False, True):
@@ -100,10 +100,10 @@ def plainly_cooled(known, table, site_of, core_at, state, n_moves, weight, load)
 def test_routed_is_as_good_as_its_annealing_by_hops_and_hottest_link():
     chip = small_chip(noc__columns=4, noc__rows=4, noc__cores_per_router=1)
     network, mapping, activity = scattered(3, chip, 14)
-    known = ground(mapping, network, chip, activity, Options(optimise="traffic"))
+    known = ground(mapping, network, chip, activity, Options(optimize="traffic"))
     table, score = all_ways(chip), {}
     for placer in ("row-major", "anneal", "routed"):
-        placed = place(mapping, network, chip, activity, Options(placer=placer, optimise="traffic"))
+        placed = place(mapping, network, chip, activity, Options(placer=placer, optimize="traffic"))
         site_of = chip.site_index(placed.site_of)
         score[placer] = placement.routed_cost(known, site_of) + LINK_WEIGHT * loads(known, table, site_of).max()
     assert score["routed"] < score["row-major"]
@@ -114,11 +114,11 @@ def test_routed_spreads_cores_while_the_barrier_costs_nothing_more_and_messages_
     barrier = {"1": 10, "3": 20, "13": 30}
     chip = small_chip(noc__columns=4, noc__rows=4, noc__cores_per_router=4, cost__barrier_cycles=barrier)
     network, mapping, activity = scattered(2, chip, 14)
-    for buffer, optimise, most in ((1, "time", 2), (1, "traffic", 4), (1000, "time", 4)):
+    for buffer, optimize, most in ((1, "time", 2), (1, "traffic", 4), (1000, "time", 4)):
         deep = chip.replace({"noc.buffer_flits": buffer})
-        placed = place(mapping, network, deep, activity, Options(placer="routed", optimise=optimise))
+        placed = place(mapping, network, deep, activity, Options(placer="routed", optimize=optimize))
         _, held = np.unique(placed.site_of[:, :2], axis=0, return_counts=True)
-        assert held.max() == most, (buffer, optimise)
+        assert held.max() == most, (buffer, optimize)
         assert len(held) <= 12
     pinned = Options(placer="routed", fixed_sites={"fc1": ((3, 3, 0),)})
     narrow = chip.replace({"noc.buffer_flits": 1})

@@ -53,8 +53,8 @@ def test_routed_cost_is_the_messages_times_the_hops_that_are_counted(seed, n_cor
     network, mapping, activity = scattered(seed, n_cores, chip)
     events = count_events(emit(network, feed_forward(network), mapping, chip, None, {}), activity)
     ew, ns = (int(events[f"hops_{d}"].sum() + events[f"hops_io_{d}"].sum()) for d in ("ew", "ns"))
-    for optimise, cost in (("traffic", ew + ns), ("time", 2 * ew + 3 * ns), ("energy", 5 * ew + 7 * ns)):
-        assert routed_cost(mapping, network, chip, activity, optimise) == cost
+    for optimize, cost in (("traffic", ew + ns), ("time", 2 * ew + 3 * ns), ("energy", 5 * ew + 7 * ns)):
+        assert routed_cost(mapping, network, chip, activity, optimize) == cost
 
 
 IO = {"io__sites": ["0,0,0", "2,1,1"]}
@@ -109,18 +109,18 @@ def test_anneal_kernel_keeps_its_own_account(seed):
     assert (core_at >= 0).sum() == 7
 
 
-@pytest.mark.parametrize("optimise", ["time", "energy", "traffic"])
-def test_anneal_finds_the_best_sites_of_a_small_ring(optimise):
+@pytest.mark.parametrize("optimize", ["time", "energy", "traffic"])
+def test_anneal_finds_the_best_sites_of_a_small_ring(optimize):
     chip = small_chip(noc__cores_per_router=1, core__max_neurons=64)
     network, core_of, activity = ring(6)
     start = Mapping.from_arrays(core_of, chip.sites[[0, 3, 1, 4, 2, 5]])
     best = min(
-        routed_cost(Mapping.from_arrays(core_of, chip.sites[list(p)]), network, chip, activity, optimise)
+        routed_cost(Mapping.from_arrays(core_of, chip.sites[list(p)]), network, chip, activity, optimize)
         for p in itertools.permutations(range(6))
     )
-    placed = place(start, network, chip, activity, Options(optimise=optimise))
-    assert routed_cost(placed, network, chip, activity, optimise) == best
-    assert routed_cost(start, network, chip, activity, optimise) > best
+    placed = place(start, network, chip, activity, Options(optimize=optimize))
+    assert routed_cost(placed, network, chip, activity, optimize) == best
+    assert routed_cost(start, network, chip, activity, optimize) > best
 
 
 @pytest.mark.parametrize("placer", PLACERS)
@@ -166,7 +166,7 @@ def test_methods_rank_as_expected_on_a_ring_of_cores():
     start = Mapping.from_arrays(core_of, chip.sites[np.random.default_rng(0).permutation(36)])
     cost = {}
     for placer in PLACERS:
-        placed = place(start, network, chip, activity, Options(placer=placer, optimise="traffic"))
+        placed = place(start, network, chip, activity, Options(placer=placer, optimize="traffic"))
         cost[placer] = routed_cost(placed, network, chip, activity, "traffic")
     n_messages = sum(range(1, 37))
     assert n_messages <= cost["force"] <= cost["hilbert"] < 2 * n_messages  # a curve through the grid but for one jump
@@ -183,7 +183,7 @@ def test_placement_prefers_ways_within_a_chip_to_slow_ones_between_chips():
     assert len({int(x) // 2 for x, _, _ in placed.site_of}) == 1
 
 
-def test_hilbert_rank_visits_neighbours_one_after_another():
+def test_hilbert_rank_visits_neighbors_one_after_another():
     chip = small_chip(noc__columns=8, noc__rows=8, noc__cores_per_router=2)
     rank = hilbert_rank(chip)
     way = chip.sites[np.argsort(rank)]
@@ -350,10 +350,10 @@ def test_place_refuses_an_unknown_placer_and_energies_that_are_not_there():
     table = chip.to_dict()
     del table["energy"]["hop_ns_pj"]
     with pytest.raises(OptionError) as error:
-        place(mapping, network, type(chip).from_dict(table), activity, Options(optimise="energy"))
+        place(mapping, network, type(chip).from_dict(table), activity, Options(optimize="energy"))
     assert str(error.value) == (
-        "optimise='energy' needs energy.hop_ew_pj and energy.hop_ns_pj, which small does not give; "
-        "use optimise='time' or 'traffic'"
+        "optimize='energy' needs energy.hop_ew_pj and energy.hop_ns_pj, which small does not give; "
+        "use optimize='time' or 'traffic'"
     )
 
 

@@ -7,7 +7,7 @@ import nwcompile as nw
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.options import Options
-from nwcompile.passes.quantize.bit_width_search import Tries, narrowest, search
+from nwcompile.passes.quantize.bit_width_search import TriedWidths, narrowest, search
 from nwcompile.sim import simulate
 from nwcompile.sim.float_difference import answers
 from tests.nets import FIXED, dense_net
@@ -22,21 +22,21 @@ def needing(**bits):
 
 
 def test_search_finds_what_each_layer_needs():
-    tries = Tries(needing(a=3, b=6, c=1), 1.0)
+    tries = TriedWidths(needing(a=3, b=6, c=1), 1.0)
     assert search({"a": 8, "b": 8, "c": 8}, WEIGHTS, tries) == {"a": 3, "b": 6, "c": 1}
     assert [widths for widths, _ in tries.made[:3]] == [dict.fromkeys("abc", n) for n in (7, 6, 5)]
     assert len(tries.made) == len({tuple(widths.values()) for widths, _ in tries.made})
 
 
 def test_search_narrows_the_least_sensitive_layer_first_and_of_equals_the_largest():
-    tries = Tries(lambda w: 1 - 0.01 * (4 - w["a"]) - 0.02 * (4 - w["b"]) - 0.01 * (4 - w["c"]), 0.975)
+    tries = TriedWidths(lambda w: 1 - 0.01 * (4 - w["a"]) - 0.02 * (4 - w["b"]) - 0.01 * (4 - w["c"]), 0.975)
     assert search({"a": 4, "b": 4, "c": 4}, WEIGHTS, tries) == {"a": 4, "b": 4, "c": 2}
-    tries = Tries(lambda w: 1 - 0.02 * (4 - w["a"]) - 0.02 * (4 - w["b"]), 0.975)
+    tries = TriedWidths(lambda w: 1 - 0.02 * (4 - w["a"]) - 0.02 * (4 - w["b"]), 0.975)
     assert search({"a": 4, "b": 4}, WEIGHTS, tries) == {"a": 4, "b": 3}
 
 
 def test_search_stops_at_one_bit():
-    assert search({"a": 3, "b": 1}, WEIGHTS, Tries(needing(a=0, b=0), 1.0)) == {"a": 1, "b": 1}
+    assert search({"a": 3, "b": 1}, WEIGHTS, TriedWidths(needing(a=0, b=0), 1.0)) == {"a": 1, "b": 1}
 
 
 def case(n_samples=40):

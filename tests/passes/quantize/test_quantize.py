@@ -13,12 +13,11 @@ from nwcompile.ir.neuron import CURRENT_ORDERS, FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.fit.capability import neuron_violations, weight_violations
 from nwcompile.passes.quantize.dynamics import dynamics
-from nwcompile.passes.quantize.number_grid import round_bias, round_threshold
+from nwcompile.passes.quantize.grids import WeightGrid, round_bias, round_threshold
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.passes.quantize.scale_search import choose, spike_distance
 from nwcompile.passes.quantize.scaled_layer import describe, scale_layer
 from nwcompile.passes.quantize.table import COLUMNS
-from nwcompile.passes.quantize.weight_grid import WeightGrid
 from nwcompile.sim import simulate
 from tests.nets import FIXED, dense_net
 

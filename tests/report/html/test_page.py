@@ -89,7 +89,7 @@ def test_page_of_a_chip_without_costs_has_no_times():
     for absent in ("Floorline", "Step by step", "Energy"):
         assert absent not in words
     assert not re.search(r"\d us\b", words)
-    assert "coloured by its synops in a mean step" in words
+    assert "colored by its synops in a mean step" in words
     assert "no times: the chip file of small lacks figures that they need" in words
     assert "no energies: the chip file of small lacks figures that they need" in words
 
@@ -138,7 +138,7 @@ def test_core_map_shows_each_core_once_at_its_site():
 
 def test_maps_have_north_at_the_top():
     grid = Grid({"columns": 3, "rows": 2, "cores_per_router": 1})
-    (west, south), (east, north) = grid.centre(0, 0), grid.centre(2, 1)
+    (west, south), (east, north) = grid.center(0, 0), grid.center(2, 1)
     assert west < east and north < south
 
 

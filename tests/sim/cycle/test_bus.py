@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.time.floorline import floorline
 from nwcompile.cost.time.work import link_name
-from nwcompile.cost.traffic.events import link_flits
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.errors import BackendError, OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.connection import Dense, Sparse

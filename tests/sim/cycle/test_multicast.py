@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nwcompile.cost.traffic.events import link_flits
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.errors import ChipError
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nwcompile.cost.summary import summarise
+from nwcompile.cost.summary import summarize
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle import totals
@@ -119,7 +119,7 @@ def test_totals_that_cannot_be_are_refused(more, text):
 def test_totals_make_no_report():
     program = three_cores()
     with pytest.raises(ModelError) as e:
-        summarise(program, run_of(program, record="totals"))
+        summarize(program, run_of(program, record="totals"))
     assert str(e.value) == (
         "the run keeps totals only, and a report shows steps; simulate with record='spikes' for one"
     )

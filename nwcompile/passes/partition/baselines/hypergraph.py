@@ -1,6 +1,6 @@
 """Hypergraph partitioner: parts with the fewest messages between them, one a spike and part, then made to fit exactly.
 
-Mt-KaHyPar (Gottesbüren et al., ACM Trans. Algorithms 20(1), 2024) minimises connectivity, the sum over hyperedges of
+Mt-KaHyPar (Gottesbüren et al., ACM Trans. Algorithms 20(1), 2024) minimizes connectivity, the sum over hyperedges of
 weight times parts touched less one. A hyperedge is a neuron with all neurons that read it, its weight the spikes: on a
 chip with one message per spike and core, that is the traffic between cores (Ronzani and Silvano, arXiv 2601.16118).
 """

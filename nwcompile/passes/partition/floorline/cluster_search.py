@@ -96,7 +96,7 @@ def improved(
         inside = np.stack([np.cumsum(zones) - zones, zones], 1)
         demand = demand._replace(zone=np.repeat(inside, zones, axis=0))
     n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
-    weight = weights(network, chip, activity, n_steps, search.options.optimise)
+    weight = weights(network, chip, activity, n_steps, search.options.optimize)
     if search.options.n_cores is not None:
         starts = [start for start in starts if len(np.unique(start)) == n_cores] or starts
     best = min((_counted(demand, chip, unit_of, start, weight) for start in starts), key=lambda p: p.rank)

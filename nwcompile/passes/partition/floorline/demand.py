@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.cost.traffic.destinations import source_atoms
-from nwcompile.cost.traffic.events import stored_kind, synapse_bits
+from nwcompile.cost.traffic.memory import stored_kind, synapse_bits
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip

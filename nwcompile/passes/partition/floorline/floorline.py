@@ -49,7 +49,7 @@ SAVE_CORES = ("cores", "traffic")  # objectives that more cores than needed do n
 
 
 def floorline(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray] | Mapping:
-    """Cores int32[n] of every layer, on `options.n_cores` cores or on as many as `options.optimise` asks for.
+    """Cores int32[n] of every layer, on `options.n_cores` cores or on as many as `options.optimize` asks for.
 
     `time` makes the sum of the predicted step times least, then messages, on cores that are worth it: a share more of
     them must save half that share of the time (least is the time times the root of the cores in use). `energy` and
@@ -68,7 +68,7 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
     )  # fmt: skip
     best: Partition | None = None
     sites = None
-    improvements = _least_traffic if options.optimise == "traffic" else _improvements
+    improvements = _least_traffic if options.optimize == "traffic" else _improvements
     try:
         for best, sites in improvements(search):  # noqa: B007
             if search.is_late:
@@ -140,7 +140,7 @@ def _in_time(search: Search) -> Partition | None:
     most, options = most_cycles(*search[1:5]), search.options
     if most is None:
         return None
-    timed = search._replace(options=replace(options, optimise="time", step_limit_us=None))
+    timed = search._replace(options=replace(options, optimize="time", step_limit_us=None))
     tried, shortest, n_cores = _more_and_more(timed) if options.n_cores is None else _improvements(timed), np.inf, 0
     for best, _ in tried:
         taken = np.inf if best.excess else step_cycles(*search[:4], best.neuron_core)
@@ -215,14 +215,14 @@ def _of_counts(search: Search, n_slices: int) -> Iterator[Partition]:
     """The best partition so far, after a short search on every number of cores that is tried.
 
     As many as asked for; fewer that fit as well; or twice as many each time while that is better, or may become
-    so, then numbers between the best and its neighbours. `n_slices`: cores that `sequential` takes.
+    so, then numbers between the best and its neighbors. `n_slices`: cores that `sequential` takes.
     """
     options, limit = search.options, capacity.site_limits(search.chip)[:, core_usage.NEURONS]
     most = _most_cores(search)
     first = min(n_slices, most)
     if options.n_cores is not None:
         yield _begun(search, options.n_cores)
-    elif options.optimise in SAVE_CORES:
+    elif options.optimize in SAVE_CORES:
         least = 1 + int(np.searchsorted(np.cumsum(np.sort(limit)[::-1]), len(search.load)))
         yield from _falling(search, first, least)
     else:
@@ -264,7 +264,7 @@ def _rising(search: Search, first: int, most: int) -> Iterator[Partition]:
 
 def _worth(search: Search, found: Partition) -> tuple[int, float]:
     """Smaller is better, among different numbers of cores too: for `time`, more of them must be worth it."""
-    if search.options.optimise != "time":
+    if search.options.optimize != "time":
         return found.rank
     return found.excess, found.cost * len(np.unique(found.core_of)) ** WORTH
 

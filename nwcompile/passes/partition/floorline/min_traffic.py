@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.cost.traffic.route_cost import way_cost
+from nwcompile.cost.traffic.route_cost import route_cost
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -95,8 +95,8 @@ def least_traffic(
         n_bytes = _table_bytes(demand)
         if n_bytes > MOST_BYTES and each == ANNEALINGS[0][0]:
             raise OptionError(
-                f"optimise='traffic' would keep {n_bytes >> 30} GB of tables for {n_cores} cores, more than "
-                f"{MOST_BYTES >> 30}; ask for fewer cores, or for optimise='time'"
+                f"optimize='traffic' would keep {n_bytes >> 30} GB of tables for {n_cores} cores, more than "
+                f"{MOST_BYTES >> 30}; ask for fewer cores, or for optimize='time'"
             )
         if n_bytes > MOST_BYTES:
             return
@@ -195,7 +195,7 @@ def compact_sites(chip: Chip, n_cores: int) -> np.ndarray:
     """int64[core]: usable sites near one another, router by router, around the router where they are nearest."""
     usable = np.flatnonzero(capacity.site_limits(chip)[:, core_usage.NEURONS] > 0)
     router = usable // chip.noc.cores_per_router
-    way, routers = way_cost(chip, "traffic"), np.unique(router)
+    way, routers = route_cost(chip, "traffic"), np.unique(router)
     length = way.between(routers[:, None], routers)
     at = np.searchsorted(routers, router)
     kept = [np.argsort(length[i][at], kind="stable")[:n_cores] for i in range(len(routers))]
@@ -221,7 +221,7 @@ def placed(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
 def message_costs(chip: Chip, sites: np.ndarray) -> np.ndarray:
     """int64[core, core]: what a message from a core to a core costs, by their sites int64[core]."""
     router = sites // chip.noc.cores_per_router
-    hops = way_cost(chip, "traffic").between(router[:, None], router)
+    hops = route_cost(chip, "traffic").between(router[:, None], router)
     return HOP * hops + 1 - np.eye(len(sites), dtype=np.int64)
 
 

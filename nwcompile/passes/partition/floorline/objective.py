@@ -1,8 +1,8 @@
-"""Objective: what `options.optimise` makes of step time, messages and axons, as weights of `moves.cost`."""
+"""Objective: what `options.optimize` makes of step time, messages and axons, as weights of `moves.cost`."""
 
 import numpy as np
 
-from nwcompile.cost.traffic.events import stored_kind
+from nwcompile.cost.traffic.memory import stored_kind
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
@@ -15,7 +15,7 @@ from nwcompile.passes.partition.floorline.demand import cycles
 TIE = 1e-6  # weight of what decides between equals, beside what is made small
 
 
-def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, optimise: str) -> np.ndarray:
+def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, optimize: str) -> np.ndarray:
     """float64[8] as `moves.cost` takes them.
 
     Beside the floorline, `time` counts every message at what it costs to send and to receive, spread over the cores: a
@@ -24,17 +24,17 @@ def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, opti
     the same wherever it goes. Raises OptionError for an objective that the chip has no figures for.
     """
     is_tree = chip.noc.multicast == "tree"
-    if optimise == "traffic":
+    if optimize == "traffic":
         return np.array([0, TIE, 0, 1, 0, 1, 0, 0], np.float64)
-    if optimise in ("energy", "edp"):
+    if optimize in ("energy", "edp"):
         if not chip.has_energies:
             raise OptionError(
-                f"optimise={optimise!r} needs the energy of every event, which {chip.name} does not give; "
-                "use optimise='time' or 'traffic'"
+                f"optimize={optimize!r} needs the energy of every event, which {chip.name} does not give; "
+                "use optimize='time' or 'traffic'"
             )
         message = chip.energy.message_in_pj + (0.0 if is_tree else chip.energy.message_out_pj)
         static = (chip.energy.static_mw or 0.0) * chip.core.cycle_ns  # pJ a cycle: 1 mW ns is 1 pJ
-        if optimise == "energy":
+        if optimize == "energy":
             return np.array([0, static + TIE, message, 0, 0, 1, 0, 0], np.float64)
         return np.array([fixed_pj(network, chip, activity, n_steps), static, message, 0, 0, 0, 1, 0], np.float64)
     message = cycles(chip, "message_in") + (0 if is_tree else cycles(chip, "message_out"))

@@ -18,15 +18,15 @@ CHANCES = 0.02, 0.2, 0.2  # of a random site, of the particle's best, of the bes
 
 
 def force(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites along a Hilbert curve, then exchanged between neighbouring routers as long as that lowers the tension.
+    """Sites along a Hilbert curve, then exchanged between neighboring routers as long as that lowers the tension.
 
     The force-directed placement of Jin et al. (ASPLOS'23, doi 10.1145/3582016.3582038): connections pull like springs,
-    and the pairs of neighbours under most tension change places. Assumed, as the paper could not be read: the potential
+    and the pairs of neighbors under most tension change places. Assumed, as the paper could not be read: the potential
     is messages times the cost of their ways, and the `TENSEST` share of pairs is exchanged at a time.
     """
     known = ground(mapping, network, chip, activity, options)
     site_of = chip.site_index(hilbert(mapping, network, chip, activity, options).site_of)
-    core_at, pairs = cores_at(site_of, chip.n_cores), neighbouring_sites(chip)
+    core_at, pairs = cores_at(site_of, chip.n_cores), neighboring_sites(chip)
     gain = np.zeros(len(pairs), np.int64)
     while True:
         local_search.tensions(known, site_of, core_at, pairs, gain)
@@ -35,11 +35,11 @@ def force(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
             return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 
-def neighbouring_sites(chip: Chip) -> np.ndarray:
+def neighboring_sites(chip: Chip) -> np.ndarray:
     """int64[pair, 2]: the sites at both ends of every link, each port with each, every pair once."""
-    ports, neighbour = np.arange(chip.noc.cores_per_router), chip.grid.neighbor
-    router, direction = np.nonzero(neighbour >= 0)
-    ends = np.stack([router, neighbour[router, direction]], 1)
+    ports, neighbor = np.arange(chip.noc.cores_per_router), chip.grid.neighbor
+    router, direction = np.nonzero(neighbor >= 0)
+    ends = np.stack([router, neighbor[router, direction]], 1)
     ends = np.unique(np.sort(ends, 1), axis=0) * len(ports)
     both = np.stack(np.meshgrid(ports, ports, indexing="ij"), -1).reshape(-1, 2)
     return (ends[:, None] + both).reshape(-1, 2)
@@ -62,7 +62,7 @@ def hill_climb(mapping: Mapping, network: Network, chip: Chip, activity: Activit
 
 
 def pso(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites by particle swarm optimisation, never worse than where it starts.
+    """Sites by particle swarm optimization, never worse than where it starts.
 
     After SpiNePlacer of SpiNeMap (Balaji et al., IEEE TVLSI 28(1), 2020, arXiv 1909.01843); particle swarms are of
     Kennedy and Eberhart (ICNN 1995). Assumed, as the paper's parameters could not be read: `N_PARTICLES` placements,

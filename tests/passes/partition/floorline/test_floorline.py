@@ -118,7 +118,7 @@ def test_floorline_is_faster_than_slices_and_stripes():
 
 def test_every_objective_is_served_best_by_its_own_search():
     network, chip, activity = bursty()
-    totals = {o: judged(network, chip, activity, mapped(network, chip, activity, optimise=o), chip.n_cores)
+    totals = {o: judged(network, chip, activity, mapped(network, chip, activity, optimize=o), chip.n_cores)
               for o in OBJECTIVES}  # fmt: skip
     n_steps = schedule(network).n_hardware_steps(activity.n_steps)
     figure = {
@@ -195,10 +195,10 @@ def test_energy_needs_a_chip_that_gives_energies():
     del table["energy"]["synop_dense_pj"]
     for objective in ("energy", "edp"):
         with pytest.raises(OptionError) as error:
-            mapped(network, type(chip).from_dict(table), activity, optimise=objective)
+            mapped(network, type(chip).from_dict(table), activity, optimize=objective)
         assert str(error.value) == (
-            f"optimise='{objective}' needs the energy of every event, which small does not give; "
-            "use optimise='time' or 'traffic'"
+            f"optimize='{objective}' needs the energy of every event, which small does not give; "
+            "use optimize='time' or 'traffic'"
         )
 
 
@@ -216,11 +216,11 @@ def test_units_are_halved_by_pixels_before_channels_and_fit_a_core():
         assert np.bincount(units[:32]).max() == n_most
 
 
-@pytest.mark.parametrize("optimise", ["time", "energy", "edp"])
-def test_as_many_cores_as_asked_for_hold_neurons_where_a_few_neurons_do_most(optimise):
+@pytest.mark.parametrize("optimize", ["time", "energy", "edp"])
+def test_as_many_cores_as_asked_for_hold_neurons_where_a_few_neurons_do_most(optimize):
     network, chip = dense_net(4, 24, 44), small_chip(noc__columns=8, noc__rows=4, core__max_neurons=8)
     counts = {name: np.zeros((4, network.node(name).n_neurons), np.int32) for name in network.offsets}
     counts["fc1"][:, 3] = 1
     counts["fc2"][:, :4] = 1
-    cores = floorline(network, chip, Activity(counts, 1), Options(optimise=optimise, n_cores=60))
+    cores = floorline(network, chip, Activity(counts, 1), Options(optimize=optimize, n_cores=60))
     assert len(np.unique(np.concatenate([*cores.values()]))) == 60

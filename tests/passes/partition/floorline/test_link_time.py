@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nwcompile.cost.time.work import work
-from nwcompile.cost.traffic.events import count_events, link_flits
+from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.kernels.mapping import moves
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.partition.floorline.demand import empty_loads, unit_demand

@@ -1,4 +1,4 @@
-"""`optimise="traffic"` finds the fewest routed hops that exist, within every limit, on cores that it also places."""
+"""`optimize="traffic"` finds the fewest routed hops that exist, within every limit, on cores that it also places."""
 
 import itertools
 
@@ -47,7 +47,7 @@ def is_optimal(seed: int) -> bool:
     every = [c for c in groupings(n, n_cores) if max(c) == n_cores - 1 and fits(c)]
     if not every:
         return True
-    options = Options(seed=seed, optimise="traffic", n_cores=n_cores)
+    options = Options(seed=seed, optimize="traffic", n_cores=n_cores)
     found = place(partition(network, chip, activity, options), network, chip, activity, options)
     at = message_costs(chip, chip.site_index(found.site_of))
     return cost(found.core_of["a"], at) == min(cost(c, k) for c in every for k in costs)
@@ -73,16 +73,16 @@ def hops_of(network, chip, activity, **options) -> tuple[int, int]:
 def test_no_other_partitioner_has_fewer_hops():
     network, chip, activity = bursty()
     chip = chip.replace({"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3, "core.max_neurons": 30})
-    ours, _ = hops_of(network, chip, activity, optimise="traffic", n_cores=6)
+    ours, _ = hops_of(network, chip, activity, optimize="traffic", n_cores=6)
     for name in set(PARTITIONERS) - {"hypergraph"}:
-        assert ours <= hops_of(network, chip, activity, partitioner=name, optimise="traffic", n_cores=6)[0], name
+        assert ours <= hops_of(network, chip, activity, partitioner=name, optimize="traffic", n_cores=6)[0], name
 
 
 def test_units_are_as_fine_as_memory_allows_and_coarse_ones_that_it_does_not_are_refused(monkeypatch):
     src, dst = np.random.default_rng(0).integers(0, 200, (2, 1000))
     network = Network.from_arrays({"n": (FIXED, (200,))}, [Sparse("n", "n", src, dst, integers(1000), delay=1)])
     chip, activity = small_chip(core__max_neurons=70), Activity.uniform(network, 2)
-    options, sizes, annealed = Options(optimise="traffic", n_cores=3), [], min_traffic._annealed
+    options, sizes, annealed = Options(optimize="traffic", n_cores=3), [], min_traffic._annealed
 
     def seen(search, level, *args):
         sizes.append(min_traffic._table_bytes(level.demand))
@@ -104,7 +104,7 @@ def test_units_are_as_fine_as_memory_allows_and_coarse_ones_that_it_does_not_are
 def test_cores_are_where_the_partitioner_put_them_before_they_are_placed():
     network, chip, activity = bursty()
     chip = chip.replace({"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3, "core.max_neurons": 30})
-    options = Options(optimise="traffic", n_cores=6)
+    options = Options(optimize="traffic", n_cores=6)
     mapping = partition(network, chip, activity, options)
     mapping.verify(network, chip)
     assert len(np.unique(mapping.site_of, axis=0)) == mapping.n_cores == 6
@@ -130,10 +130,10 @@ def step_us(network, chip, activity, mapping) -> float:
 def test_a_step_limit_is_kept_and_costs_hops():
     network, chip, activity = bursty()
     chip = chip.replace({"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3})
-    fastest, free = (partition(network, chip, activity, Options(optimise=o, n_cores=6)) for o in ("time", "traffic"))
+    fastest, free = (partition(network, chip, activity, Options(optimize=o, n_cores=6)) for o in ("time", "traffic"))
     times = [step_us(network, chip, activity, mapping) for mapping in (fastest, free)]
     limit = 0.7 * times[0] + 0.3 * times[1]
-    kept = partition(network, chip, activity, Options(optimise="traffic", n_cores=6, step_limit_us=limit))
+    kept = partition(network, chip, activity, Options(optimize="traffic", n_cores=6, step_limit_us=limit))
     assert times[0] <= step_us(network, chip, activity, kept) <= limit < times[1]
     hops = [count_events(emit(network, schedule(network), mapping, chip, activity, {}), activity)["hops"].sum()
             for mapping in (free, kept, fastest)]  # fmt: skip
@@ -144,10 +144,10 @@ def test_a_step_limit_is_kept_where_links_are_what_takes_longest():
     network, chip, activity = bursty()
     slow = {"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3, "noc.link_cycles_per_flit": 80}
     chip = chip.replace(slow)
-    fastest, free = (partition(network, chip, activity, Options(optimise=o, n_cores=6)) for o in ("time", "traffic"))
-    fastest = place(fastest, network, chip, activity, Options(optimise="traffic"))
+    fastest, free = (partition(network, chip, activity, Options(optimize=o, n_cores=6)) for o in ("time", "traffic"))
+    fastest = place(fastest, network, chip, activity, Options(optimize="traffic"))
     limit = 0.8 * step_us(network, chip, activity, fastest) + 0.2 * step_us(network, chip, activity, free)
-    kept = partition(network, chip, activity, Options(optimise="traffic", n_cores=6, step_limit_us=limit))
+    kept = partition(network, chip, activity, Options(optimize="traffic", n_cores=6, step_limit_us=limit))
     assert step_us(network, chip, activity, kept) <= limit
 
 
@@ -163,7 +163,7 @@ def test_within_the_step_of_metis_traffic_is_never_above_that_of_metis(kept_step
                       core__max_out_axons=None, core__synapse_bits=None)  # fmt: skip
     options = Options(partitioner="metis", n_cores=5)
     cut = place(partition(network, chip, activity, options), network, chip, activity, options)
-    options = Options(optimise="traffic", n_cores=5, step_limit_us=step_us(network, chip, activity, cut))
+    options = Options(optimize="traffic", n_cores=5, step_limit_us=step_us(network, chip, activity, cut))
     monkeypatch.setattr(min_traffic, "KEPT_STEPS", kept_steps)
     monkeypatch.setattr(floorline, "least_traffic", lambda *_: iter(()))
     found = partition(network, chip, activity, options)
@@ -175,7 +175,7 @@ def test_within_the_step_of_metis_traffic_is_never_above_that_of_metis(kept_step
 
 def test_where_metis_is_not_the_best_traffic_is_as_without_it(monkeypatch):
     network, chip, activity = bursty()
-    options, tried = Options(optimise="traffic", n_cores=6, step_limit_us=1000.0), []
+    options, tried = Options(optimize="traffic", n_cores=6, step_limit_us=1000.0), []
 
     def of_metis(*given):
         tried.append(found := original(*given))
@@ -203,16 +203,16 @@ def test_a_try_with_finer_units_that_needs_too_much_memory_leaves_what_was_found
         yield Partition(np.arange(1), np.zeros(1, np.int32), n_cores, 1 << 40, 0.0), np.zeros(1, np.int64)
 
     monkeypatch.setattr(floorline, "least_traffic", refused)
-    found = partition(network, chip, activity, Options(optimise="traffic", n_cores=6))
+    found = partition(network, chip, activity, Options(optimize="traffic", n_cores=6))
     assert tried == [True, False] and found.n_cores == 6
 
 
 def test_cores_within_a_step_limit_are_as_few_as_keep_it():
     network, chip, activity = bursty()
     chip = chip.replace({"cost.barrier_cycles": {"1": 60}})
-    fewest = partition(network, chip, activity, Options(optimise="cores"))
+    fewest = partition(network, chip, activity, Options(optimize="cores"))
     limit = 0.8 * step_us(network, chip, activity, fewest)
-    found = partition(network, chip, activity, Options(optimise="cores", step_limit_us=limit))
+    found = partition(network, chip, activity, Options(optimize="cores", step_limit_us=limit))
     assert step_us(network, chip, activity, found) <= limit
     assert fewest.n_cores < found.n_cores < chip.n_cores
 
@@ -220,7 +220,7 @@ def test_cores_within_a_step_limit_are_as_few_as_keep_it():
 def test_a_step_limit_that_nothing_keeps_is_refused():
     network, chip, activity = bursty()
     with pytest.raises(FitError) as error:
-        partition(network, chip, activity, Options(optimise="traffic", n_cores=6, step_limit_us=1e-3))
+        partition(network, chip, activity, Options(optimize="traffic", n_cores=6, step_limit_us=1e-3))
     first, last = str(error.value).split(" of 0.001 us")
     assert first.startswith("1 limit exceeded on small\n  predicted step time  network -> 6 cores  ")
     assert last == "  raise step_limit_us, or n_cores where it is given"
@@ -228,7 +228,7 @@ def test_a_step_limit_that_nothing_keeps_is_refused():
 
 def test_compile_refuses_a_mapping_of_another_partitioner_that_is_too_slow():
     network, chip, _ = bursty()
-    options = Options(partitioner="sequential", optimise="traffic", step_limit_us=0.01)
+    options = Options(partitioner="sequential", optimize="traffic", step_limit_us=0.01)
     with pytest.raises(FitError, match="predicted step time  network -> 4 cores  .* us of 0.01 us"):
         nw.compile(network, chip, options=options)
 
@@ -238,14 +238,14 @@ def test_the_shortest_step_is_told_also_where_the_limit_is_less_than_a_cycle():
     told = []
     for limit in (1e-3, 1e-30):
         with pytest.raises(FitError) as error:
-            partition(network, chip, activity, Options(optimise="traffic", n_cores=6, step_limit_us=limit))
+            partition(network, chip, activity, Options(optimize="traffic", n_cores=6, step_limit_us=limit))
         told.append(str(error.value).split(" us of ")[0])
     assert told[0] == told[1]
 
 
 def test_a_step_limit_of_any_length_is_taken():
     network, chip, activity = bursty()
-    found = [partition(network, chip, activity, Options(optimise="cores", step_limit_us=limit))
+    found = [partition(network, chip, activity, Options(optimize="cores", step_limit_us=limit))
              for limit in (1e6, 1e308)]  # fmt: skip
     assert found[0].n_cores == found[1].n_cores
 
@@ -257,17 +257,17 @@ def test_a_time_that_was_told_is_a_limit_of_just_as_many_cycles(cycle_ns):
     n_steps = timing.n_hardware_steps(activity.n_steps, "aligned") * activity.n_samples
     for cycles in range(1_000, 2_000):
         told = cycles / n_steps * cycle_ns / 1000
-        assert most_cycles(chip, activity, timing, Options(optimise="cores", step_limit_us=told)) == cycles
+        assert most_cycles(chip, activity, timing, Options(optimize="cores", step_limit_us=told)) == cycles
         assert (
-            most_cycles(chip, activity, timing, Options(optimise="cores", step_limit_us=told * (1 - 1e-9)))
+            most_cycles(chip, activity, timing, Options(optimize="cores", step_limit_us=told * (1 - 1e-9)))
             == cycles - 1
         )
     mapping = partition(network, chip, activity, Options(partitioner="sequential"))
     program, told = emit(network, timing, mapping, chip, activity, {}), step_us(network, chip, activity, mapping)
     for less in (0.0, 1e-16, 1e-15):
-        verify_step_time(program, Options(optimise="cores", step_limit_us=told * (1 - less)))
+        verify_step_time(program, Options(optimize="cores", step_limit_us=told * (1 - less)))
     with pytest.raises(FitError):
-        verify_step_time(program, Options(optimise="cores", step_limit_us=told * (1 - 1e-9)))
+        verify_step_time(program, Options(optimize="cores", step_limit_us=told * (1 - 1e-9)))
 
 
 @pytest.mark.parametrize("partitioner", ["floorline", "sequential"])
@@ -275,7 +275,7 @@ def test_a_step_limit_needs_costs(partitioner):
     network, chip, _ = bursty()
     table = chip.to_dict()
     del table["cost"]["visit_cycles"]
-    options = Options(partitioner=partitioner, optimise="traffic", step_limit_us=1.0)
+    options = Options(partitioner=partitioner, optimize="traffic", step_limit_us=1.0)
     with pytest.raises(OptionError) as error:
         nw.compile(network, type(chip).from_dict(table), options=options)
     assert str(error.value) == (
@@ -287,7 +287,7 @@ def test_what_does_not_fit_is_told_by_its_limits_with_a_step_limit_too():
     network, chip, activity = bursty()
     with pytest.raises(FitError, match="cores  network -> small  26 of 12"):
         partition(network, chip.replace({"core.max_neurons": 5}), activity,
-                  Options(optimise="traffic", step_limit_us=1.0))  # fmt: skip
+                  Options(optimize="traffic", step_limit_us=1.0))  # fmt: skip
 
 
 def full_case():
@@ -308,7 +308,7 @@ def test_full_cores_leave_traffic_as_low_with_a_step_limit_as_without():
     network, chip, activity = full_case()
     hops = []
     for limit in (None, 1e6):
-        options = Options(optimise="traffic", n_cores=9, step_limit_us=limit)
+        options = Options(optimize="traffic", n_cores=9, step_limit_us=limit)
         mapping = partition(network, chip, activity, options)
         program = emit(network, schedule(network), mapping, chip, activity, {})
         hops.append(int(count_events(program, activity)["hops"].sum()))

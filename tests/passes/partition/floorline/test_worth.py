@@ -69,12 +69,12 @@ def test_a_second_chip_is_taken_only_where_its_links_are_fast_enough(slow):
              "core__max_out_axons": None, "noc__chip_hop_cycles": slow, "noc__buffer_flits": 1,
              "core__max_neurons": 256, "cost__barrier_cycles": {"1": 1}}  # fmt: skip
     chip, network = small_chip(**board), conv_net((2, 16, 16), channels=4, n_out=8, padding=1)
-    cores = floorline(network, chip, Activity.uniform(network, 2), Options(optimise="edp"))
+    cores = floorline(network, chip, Activity.uniform(network, 2), Options(optimize="edp"))
     assert 1 + max(c.max() for c in cores.values()) == (32 if slow == 20 else 16)
 
 
 def test_edp_and_energy_weigh_no_cores(monkeypatch):
-    assert tried(monkeypatch, lambda n: 80 + 20 / n, optimise="edp")[1] == 64
+    assert tried(monkeypatch, lambda n: 80 + 20 / n, optimize="edp")[1] == 64
 
 
 @pytest.mark.parametrize("n_least", [1, 2, 3, 7, 8, 9])

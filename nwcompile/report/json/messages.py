@@ -1,13 +1,38 @@
-"""Messages that a chip dropped, as plain values for report.json: how many, where, and on their way to where."""
+"""Messages as plain values for report.json: how they reach several cores, and those that the chip dropped."""
 
 import numpy as np
 
+from nwcompile.cost.summary import Summary
 from nwcompile.cost.time.work import link_name
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report.text import dropped_text
+from nwcompile.report.text import dropped_text, grouped
 
-MOST_PLACES = 5
+MOST_PLACES = 5  # More places would not help a person who looks for the one that overflows.
+WORDS = {"unicast": "single messages", "tree": "trees"}
+
+
+def collect_multicast(chip: Chip, s: Summary) -> dict | None:
+    """What a sample sends either way; None where messages cannot fork, or all ways are the same."""
+    rows = {}
+    for kind, sent in s.sending.items():
+        rows[kind] = {"messages_per_sample": sent.messages, "hops_per_sample": sent.hops,
+                      "hottest_link_flits": sent.hottest}  # fmt: skip
+    if "tree" not in rows or rows["unicast"] == rows["tree"]:
+        return None
+    own = chip.noc.multicast
+    other = "tree" if own == "unicast" else "unicast"
+    return {"sent_as": own, **rows, "text": f"sent as {_words(own, rows)}; as {_words(other, rows)}"}
+
+
+def _words(kind: str, rows: dict) -> str:
+    row = rows[kind]
+    hottest = f"at most {row['hottest_link_flits']:.3g} flits over a link in a step"
+    return (
+        f"{WORDS[kind]}: {grouped(row['messages_per_sample'])} messages and {grouped(row['hops_per_sample'])} hops a "
+        f"sample, {hottest}"
+    )
 
 
 def collect_dropped(program: Program, run: Run) -> dict | None:

@@ -1,0 +1,61 @@
+"""Synapse memory: what a synapse, a row of synapses and a shared kernel take in a core, in bits and words."""
+
+import numpy as np
+
+from nwcompile.cost.traffic.wiring import Wiring
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection
+from nwcompile.ir.program import CONV, DENSE, SPARSE
+
+
+def synapse_bits(connection: Connection, kind: int, chip: Chip) -> int:
+    """Bits that one stored synapse of a connection takes on the chip, its index included if sparse."""
+    return (connection.weight_bits or chip.weights.bits) + (chip.weights.index_bits if kind == SPARSE else 0)
+
+
+def row_bits(n_synapses, bits: int, chip: Chip):
+    """Synapse memory of a row of `n_synapses`: blocks of up to `core.block_synapses`, each with its overhead, in words.
+
+    After the discrete-axon format of Loihi 1 (DESIGN 5). `n_synapses` may be an array.
+    """
+    core = chip.core
+
+    def block(n):
+        return -(-(n * bits + core.block_overhead_bits) // core.word_bits) * core.word_bits
+
+    rest = n_synapses % core.block_synapses
+    return n_synapses // core.block_synapses * block(core.block_synapses) + (rest > 0) * block(rest)
+
+
+def stored_kind(kind: int, chip: Chip) -> int:
+    """How a connection of that kind lies in the synapse memory, and so what a synapse of it costs to read.
+
+    Without shared weights a convolution lies there as dense rows, a run of taps for each source (as SANA-FE counts its
+    convolutions on Loihi 1: reference/models, sanafe_dvs).
+    """
+    return DENSE if kind == CONV and not chip.weights.sharing else kind
+
+
+def row_memory(connection: Connection, wires: Wiring, n_synapses: np.ndarray, chip: Chip):
+    """Bits that rows of so many synapses of a connection take, int64[row], and words that a message reads of each.
+
+    Of a shared kernel a row reads its synapses, but takes nothing.
+    """
+    bits_each = synapse_bits(connection, wires.kind, chip)
+    if stored_kind(wires.kind, chip) == CONV:
+        return np.zeros(len(n_synapses), np.int64), -(-n_synapses * bits_each // chip.core.word_bits)
+    bits = row_bits(n_synapses, bits_each, chip)
+    return bits, bits // chip.core.word_bits
+
+
+def kernel_memory(connection: Connection, wires: Wiring, target_core: np.ndarray, n_cores: int, chip: Chip):
+    """int64[core]: bits of the shared kernels that a connection's targets on each core read; 0 for what is not shared.
+
+    `target_core`: int32[target], -1 for targets on none.
+    """
+    if stored_kind(wires.kind, chip) != CONV:
+        return np.zeros(n_cores, np.int64)
+    n_kernels = wires.kernel.max() + 1
+    core_held = np.unique(target_core.astype(np.int64) * n_kernels + wires.kernel) // n_kernels
+    bits_each = synapse_bits(connection, wires.kind, chip)
+    return np.bincount(core_held[core_held >= 0], minlength=n_cores) * wires.kernel_size * bits_each

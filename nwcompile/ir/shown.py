@@ -1,0 +1,22 @@
+"""Shown: how a noun presents itself in at most ten lines, a head and a row for each of its parts."""
+
+from collections.abc import Sequence
+
+MOST_LINES = 10  # What stands on a screen beside the next question; larger networks show their first parts only.
+MOST_COLUMNS = 120
+
+
+def in_lines(head: str, rows: Sequence[str], what: str) -> str:
+    """The head and as many rows as fit; the last line says how many more of `what` there are."""
+    room = MOST_LINES - 1
+    shown = list(rows) if len(rows) <= room else [*rows[: room - 1], f"... and {len(rows) - room + 1} more {what}"]
+    return "\n".join([_cut(head), *(_cut(f"  {row}") for row in shown)])
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 core`, `17 cores`."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MOST_COLUMNS else f"{line[: MOST_COLUMNS - 3]}..."
