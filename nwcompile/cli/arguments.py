@@ -5,7 +5,7 @@ import tomllib
 import warnings
 from dataclasses import fields
 
-from nwcompile.cli.inputs.bits_file import read_bits
+from nwcompile.cli.bits_file import read_bits
 from nwcompile.errors import NwWarning, OptionError, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS
 from nwcompile.ir import options as choices

@@ -4,10 +4,10 @@ from nwcompile.report import quantization
 from nwcompile.report.bus import bus_card
 from nwcompile.report.html import tables
 from nwcompile.report.html.maps import core_map, link_map
-from nwcompile.report.html.markup import Markup, tag
 from nwcompile.report.html.plots import floorline_plot, step_plot
 from nwcompile.report.html.profile_tables import critical_table, message_tables, phase_tables
 from nwcompile.report.html.style import STYLE
+from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.json import neurobench
 from nwcompile.report.text import grouped, number, percent, real_time_text, unknown
 
