@@ -9,6 +9,7 @@ from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.flat import count_lines, csr_offset
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.kernels import jit
 from nwcompile.kernels.cores.probes import Watch
 from nwcompile.kernels.cores.tables import N_COUNTS, N_COUNTS_LOST, STUCK, TOO_LONG, Costs, Outbox, Pipeline
 from nwcompile.kernels.cycle import INTERRUPTED, Plan, Record, run_samples
@@ -36,6 +37,7 @@ def run_program(
 
     With `flight_steps` the Run has a Profile, and that the flits in flight in so many steps.
     """
+    jit.wait_for_others()
     network, schedule = program.network, program.schedule
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     n_hardware = schedule.n_hardware_steps(n_steps, window)
