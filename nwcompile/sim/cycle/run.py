@@ -20,7 +20,7 @@ from nwcompile.sim.cycle.lockstep import cores_in_lockstep, suits_cores
 from nwcompile.sim.cycle.noc_tables import fabric, planted, queues
 from nwcompile.sim.cycle.overload import longest_step, stopped, take_losses
 from nwcompile.sim.cycle.profile import Ends, profile, watch
-from nwcompile.sim.inputs import LARGEST_REPEAT, verify_counts
+from nwcompile.sim.inputs import MAX_REPEATED_SPIKES, verify_counts
 from nwcompile.sim.parallel import n_threads, over_samples, over_steps
 from nwcompile.sim.reference.run import finish
 from nwcompile.sim.sequence import tables
@@ -117,7 +117,7 @@ class ChipRun:
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         self.plan = Plan(n_steps, n_hardware, program.schedule.period, window == "aligned", np.concatenate(offset),
                          csr_offset(counts), program.visiting_order, n_inputs, per_cycle, program.repeats,
-                         LARGEST_REPEAT,
+                         MAX_REPEATED_SPIKES,
                          0, 0, False, True, True, np.zeros(1, bool))  # fmt: skip
 
     def run_all(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[list[Record], list[Watch]]:
