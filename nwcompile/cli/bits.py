@@ -6,7 +6,7 @@ from argparse import Namespace
 import numpy as np
 
 from nwcompile.cli.arguments import options_of
-from nwcompile.cli.inputs.bits_file import bits_text
+from nwcompile.cli.bits_file import bits_text
 from nwcompile.cli.inputs.data import Data, data_of, read_data, read_labels
 from nwcompile.cli.inputs.load import check_usage, chip_of, is_program, network_of, writable_file
 from nwcompile.cli.text import as_json, table
@@ -68,7 +68,7 @@ def _labelled(args: Namespace) -> Data:
         data = Data(data.x, given if args.samples is None else given[: args.samples])
     if data.y is None:
         raise ModelError(f"{args.input}: no labels; give them with --labels Y.npy, or under the key y of a .npz file")
-    n_samples = len(data.x if data.example is not None else next(iter(data.x.values())))
+    n_samples = len(next(iter(data.x.values())) if isinstance(data.x, dict) else data.x)
     if len(data.y) != n_samples:
         raise ModelError(f"{args.labels}: {len(data.y)} labels for the {n_samples} samples of {args.input}")
     return data
@@ -101,10 +101,10 @@ def _part(accuracy: float) -> str:
 
 
 def _table(found: Narrowed) -> str:
-    rows = [(name, n, found.start[name], found.found[name], n * found.start[name], n * found.found[name])
+    rows: list = [(name, n, found.start[name], found.found[name], n * found.start[name], n * found.found[name])
             for name, n in found.n_weights.items()]  # fmt: skip
     sums = {i: sum(row[i] for row in rows) for i in (1, 4, 5)}
-    total = ["all", *(sums.get(i, "") for i in range(1, 6))]
+    total: list = ["all", *(sums.get(i, "") for i in range(1, 6))]
     return table(("layer", "weights", "bits", "now", "memory bits", "now"), [*rows, total])
 
 

@@ -4,6 +4,7 @@ import io
 import time
 from argparse import Namespace
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def run(args: Namespace) -> int:
         no_nir_flags(args, f"{args.model} is a program")
     elif args.set:
         raise OptionError("--set changes a chip, and a float network has none; compile it first")
-    model = program_of(args.model, args.set) if program else network_of(args.model, args, data.example)
+    model: Any = program_of(args.model, args.set) if program else network_of(args.model, args, data.example)
     if program:
         check_times(args, model)
     start = time.perf_counter()
@@ -98,7 +99,7 @@ def _text(result: Run, model) -> str:
         f"{count(samples, 'sample')}, {count(steps, 'step')}; backend {result.backend} on {result.device}, "
         f"window {result.window}"
     ]
-    rows = []
+    rows: list[tuple] = []
     for layer, spikes in result.spikes.items():
         n = int(np.prod(spikes.shape[2:]))
         total = figures["spikes"][layer]
@@ -115,8 +116,9 @@ def _text(result: Run, model) -> str:
 def _times(result: Run, program: Program) -> str:
     lines = []
     if result.step_cycles is not None and result.totals is not None:
-        n, us = result.totals.n_hardware_steps, program.chip.core.cycle_ns / 1000
-        mean, longest = result.step_cycles[0] * us / result.n_samples / n, result.totals.longest_cycles * us
+        n, cycle_us = result.totals.n_hardware_steps, program.chip.core.cycle_ns / 1000
+        mean = result.step_cycles[0] * cycle_us / result.n_samples / n
+        longest = result.totals.longest_cycles * cycle_us
         lines.append(
             f"hardware step: mean {mean:.3f} us, longest {longest:.3f} us (of {count(n, 'step')} and all samples)"
         )
@@ -155,5 +157,5 @@ def _npz(result: Run, model) -> bytes:
     for unit, of in ({} if found is None else found.units).items():
         arrays.update({f"phases/{unit}/{phase}": cycles for phase, cycles in of.items()})
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()

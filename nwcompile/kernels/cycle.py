@@ -8,7 +8,7 @@ from nwcompile.kernels.cores.neuron import LONG_AGO, Neurons, States, is_asleep,
 from nwcompile.kernels.cores.probes import BASE, ROW, SAMPLE_NOW, STEP_NOW
 from nwcompile.kernels.cores.synapse import Drive, Members, Synapses, deliver
 from nwcompile.kernels.cores.tables import CoreTables, CoreWork, FanOut, IoAxons
-from nwcompile.kernels.jit import inlined, kernel, subkernel
+from nwcompile.kernels.jit import inlined, kernel, part
 from nwcompile.kernels.noc.bus import PEAK_LANES, clear_bus
 from nwcompile.kernels.noc.bus_cores import run_bus
 from nwcompile.kernels.noc.event_cores import run_events
@@ -107,7 +107,7 @@ SENT_OUT = 6  # messages to io sites
 N_SENT = 7
 
 
-@subkernel
+@part
 def visit_core(plan, job, chip, net, lossy, neuron_record, sent, c, micro, b, at):
     """Visit and update the neurons of core `c`; fills its part of the outbox from message `at` on.
 
@@ -211,7 +211,7 @@ def send_spike(tables, fan_out, outbox, j, times, ticks, sent, at):
     return at
 
 
-@subkernel
+@part
 def take_input(fan_out, axons, inputs, x, repeats):
     """Line up the messages of one step's input at their cores: x int32[source], the input lines in order."""
     for j in range(x.shape[0] - 1, -1, -1):
@@ -224,7 +224,7 @@ def take_input(fan_out, axons, inputs, x, repeats):
                 inputs.first[c] = k
 
 
-@subkernel
+@part
 def send_input(axons, io, outbox, lossy, x, repeats, site, at):
     """Fill the part of an io site in the outbox with one step's input; takes and returns what `visit_core` does."""
     for n in range(io.first[site], io.first[site + 1]):
@@ -245,7 +245,7 @@ def send_input(axons, io, outbox, lossy, x, repeats, site, at):
     return at
 
 
-@subkernel
+@part
 def fill_outbox(plan, job, chip, net, lossy, neuron_record, sent, x, has_input, micro, b):
     """Let all cores and io sites do the work of a micro-step, with input x: int32[source] where there is one.
 
@@ -275,7 +275,7 @@ def fill_outbox(plan, job, chip, net, lossy, neuron_record, sent, x, has_input, 
     return at
 
 
-@subkernel
+@part
 def deliver_messages(axons, outbox, net, lossy, n_messages, now):
     """Accumulate the synapses of the messages of a micro-step that were not dropped."""
     for k in range(n_messages):

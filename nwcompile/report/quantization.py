@@ -1,7 +1,7 @@
 """Quantization in the report: per layer what its integers are, what they lost, and how large its states become."""
 
-from nwcompile.report.html.markup import Markup, join, tag
-from nwcompile.report.html.tables import table
+from nwcompile.report.html_markup import Markup, join, tag
+from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, grouped, number, percent
 
 HEADINGS = ("layer", "weights", "scale", "clipped weights", "weight error", "tau", "tau error",
@@ -42,9 +42,13 @@ def _rows(doc: dict) -> list[tuple[str, ...]]:
     return [_row(r["layer"], r["quantization"]) for r in doc["layers"] if r["quantization"]]
 
 
+def _rate(rate: float | None) -> str | None:
+    return None if rate is None else f"{rate:.3f}"
+
+
 def _row(layer: str, q: dict) -> tuple[str, ...]:
     clipped, error = q.get("clipped_weights"), q.get("weight_error_rms")
-    rates = [q.get("rate_float"), q.get("rate_fixed")]
+    rate_float, rate_fixed = (_rate(q.get(key)) for key in ("rate_float", "rate_fixed"))
     return (
         layer,
         UNKNOWN if q.get("bits") is None else f"{q['bits']} bits",
@@ -53,7 +57,7 @@ def _row(layer: str, q: dict) -> tuple[str, ...]:
         UNKNOWN if error is None else percent(100 * error),
         _taus(q),
         percent(q.get("tau_error_percent")),
-        _change(*(None if x is None else f"{x:.3f}" for x in rates), "spikes"),
+        _change(rate_float, rate_fixed, "spikes"),
         percent(q.get("spike_agreement_percent")),
         _bits(q, "u"),
         _bits(q, "v"),

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.kernels.cores.neuron import LONG_AGO, is_at_rest, step
-from nwcompile.kernels.jit import inlined, kernel, subkernel
+from nwcompile.kernels.jit import inlined, kernel, part
 
 DENSE, SPARSE, CONV = range(3)  # CONNECTION.kind
 
@@ -74,7 +74,7 @@ class Drive(NamedTuple):
     touched: np.ndarray  # uint8[slot, source]: whether any synapse acts
 
 
-@subkernel
+@part
 def deliver(synapses, members, core, source, payload, now, drive):
     """Add a spike's synapses to the slots of `drive` in which they act.
 
@@ -112,7 +112,7 @@ def deliver(synapses, members, core, source, payload, now, drive):
             deliver_taps(synapses.weight, edge, members, core, local, payload, acc, touched)
 
 
-@subkernel
+@part
 def on_core(post, core_of, start, end, core):
     """First and end of those of the synapses start..end-1 of a sparse row, sorted by core, that end on `core`."""
     low, high = start, end
@@ -139,7 +139,7 @@ def tap(at, padding, dilation, stride, k, size):
     return to if 0 <= to < size else np.int64(-1)
 
 
-@subkernel
+@part
 def deliver_taps(weight, edge, members, core, local, payload, acc, touched):
     """Add a spike's synapses of a convolution, as `deliver`; local: source in its node, acc, touched: by target."""
     area = edge.out_height * edge.out_width

@@ -23,7 +23,7 @@ from nwcompile.kernels.cores.probes import (
 from nwcompile.kernels.cores.receive_side import count_received, take_input_message
 from nwcompile.kernels.cores.send_side import begin_cores, count_sent, has_message, work_before_next
 from nwcompile.kernels.cores.tables import SEND_NEXT, STUCK, TOO_LONG
-from nwcompile.kernels.jit import inlined, subkernel
+from nwcompile.kernels.jit import inlined, part
 from nwcompile.kernels.noc.bus import (
     N_WAITING,
     Bus,
@@ -74,7 +74,7 @@ class BusNetwork(NamedTuple):
     arrivals: Arrivals
 
 
-@subkernel
+@part
 def run_bus(net, probes, tables, work, counts):
     """Run send, bus and receive until all is quiet, as `event_cores.run_events`; the micro-step begins at time 0.
 

@@ -31,7 +31,7 @@ from nwcompile.kernels.cores.tables import (
     STUCK,
     TOO_LONG,
 )
-from nwcompile.kernels.jit import inlined, subkernel
+from nwcompile.kernels.jit import inlined, part
 from nwcompile.kernels.noc.event_queue import NEVER, next_node, wake_at
 from nwcompile.kernels.noc.event_router import pop, push, slot_free_at, step_router
 from nwcompile.kernels.noc.mesh import BUSY_UNTIL, N_LOST, reset_arbiters
@@ -234,7 +234,7 @@ def probe_buffers(mesh, queues, probes, group, time):
     probe_held(probes, group, held, time)
 
 
-@subkernel
+@part
 def run_events(mesh, queues, lossy, probes, tables, work, counts):
     """Run send, network and receive until all is quiet, arbiters as at first; counts what arrives per core.
 

@@ -12,7 +12,7 @@ import numpy as np
 from nwcompile.kernels.cores.receive_side import count_received, serve_inputs
 from nwcompile.kernels.cores.send_side import begin_cores, count_sent, has_message, work_before_next
 from nwcompile.kernels.cores.tables import STUCK, TOO_LONG
-from nwcompile.kernels.jit import inlined, subkernel
+from nwcompile.kernels.jit import inlined, part
 from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.kernels.noc.lockstep_router import BUSY_UNTIL, CLOCK, N_WAITING, Cores, list_due, serve_outputs
 from nwcompile.kernels.noc.lockstep_state import (
@@ -123,7 +123,7 @@ def begin(net, cores, start):
     cores.now[BUSY_UNTIL] = start
 
 
-@subkernel
+@part
 def move(net, links, cores, time, end):
     """Go from cycle to cycle until all is quiet; returns whether it is when cycle `end` is over."""
     routers, agenda, timers = net.routers, net.agenda, net.timers
@@ -146,7 +146,7 @@ def move(net, links, cores, time, end):
         time += 1
 
 
-@subkernel
+@part
 def run_lockstep(net, links, tables, work, counts, flits):
     """Run send, network and receive until all is quiet, arbiters as at first; takes and gives what `run_events` does.
 

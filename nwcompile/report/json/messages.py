@@ -49,8 +49,10 @@ def collect_dropped(program: Program, run: Run) -> dict | None:
     sent = sum(int(counters[name].sum()) for name in ("messages_out", "messages_io")) + int(
         at[len(at) - n_sites :].sum()
     )
-    rows = {"at": [{"place": names[i], "link": link_name(chip, int(inject[i]))} for i in _most(at)],
-            "to": [{"place": names[i]} for i in _most(to)]}  # fmt: skip
+    rows: dict[str, list[dict]] = {
+        "at": [{"place": names[i], "link": link_name(chip, int(inject[i]))} for i in _most(at)],
+        "to": [{"place": names[i]} for i in _most(to)],
+    }
     for key, amount in (("at", at), ("to", to)):
         for row, i in zip(rows[key], _most(amount), strict=True):
             row["messages_per_sample"] = int(amount[i]) / run.n_samples

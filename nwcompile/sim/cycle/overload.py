@@ -10,7 +10,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Dropped
 from nwcompile.kernels.cores.tables import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, STUCK, Axons, Outbox
 from nwcompile.kernels.noc.mesh import Mesh
-from nwcompile.sim.inputs import LARGEST_REPEAT
+from nwcompile.sim.inputs import MAX_REPEATED_SPIKES
 
 
 def verify_backend(program: Program, backend: str) -> None:
@@ -48,7 +48,7 @@ def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str,
     hop += timing.inject_ticks + timing.link_ticks + 4 * timing.cycle_ticks
     n_links = [hops_of_axons(program), *(direction.hops for direction in io_routes(program) or ())]
     n_hops = 2 + max(int(hops.sum(1).max(initial=0)) for hops in n_links)
-    n_spikes = LARGEST_REPEAT if program.repeats else 1
+    n_spikes = MAX_REPEATED_SPIKES if program.repeats else 1
     idle = int(np.count_nonzero(program.core_of >= 0)) * (visit + update + n_spikes * spike)
     ticks, flits = (int(axons.row[name].max(initial=1)) for name in ("ticks", "flits"))
     return {

@@ -11,6 +11,7 @@ from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.flat import count_lines, csr_offset
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.kernels import jit
 from nwcompile.kernels.cores.probes import Probes
 from nwcompile.kernels.cores.tables import (
     CORE,
@@ -47,7 +48,7 @@ from nwcompile.sim.cycle.lockstep import lockstep_network, suits_cores
 from nwcompile.sim.cycle.noc_tables import mesh_of, queues, with_trees
 from nwcompile.sim.cycle.overload import longest_step, stopped, take_losses
 from nwcompile.sim.cycle.profile import Ends, probes_for, profile
-from nwcompile.sim.inputs import LARGEST_REPEAT, verify_counts
+from nwcompile.sim.inputs import MAX_REPEATED_SPIKES, verify_counts
 from nwcompile.sim.parallel import n_threads, over_samples, over_steps
 from nwcompile.sim.reference.run import finish
 from nwcompile.sim.sequence import tables
@@ -65,6 +66,7 @@ def run_program(
 
     With `flight_steps` the Run has a Profile, and that the flits in flight in so many steps.
     """
+    jit.wait_for_others()
     network, schedule = program.network, program.schedule
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     n_hardware = schedule.n_hardware_steps(n_steps, window)
@@ -192,7 +194,7 @@ class ChipRun:
             n_inputs=n_inputs,
             ticks_per_cycle=self.chip.ticks[0],
             repeats=program.repeats,
-            max_repeats=LARGEST_REPEAT,
+            max_repeats=MAX_REPEATED_SPIKES,
             offset=np.concatenate(offset),
             first=csr_offset(counts),
             neuron=program.visiting_order,
