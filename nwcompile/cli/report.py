@@ -55,12 +55,12 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def kept(program: Program, x, steps: int | None) -> str:
+def kept(program: Program, samples, steps: int | None) -> str:
     """What the run records: states too, in which membrane updates are counted, unless that would take too much memory.
 
     The report says which: without states it has no membrane updates.
     """
-    given = next(iter(x.values())) if isinstance(x, dict) else x
+    given = next(iter(samples.values())) if isinstance(samples, dict) else samples
     n_steps = steps if given is None else given.shape[0] * given.shape[1]
     return "all" if n_steps * int((program.core_of >= 0).sum()) <= LARGEST_STATES else "spikes"
 

@@ -151,8 +151,8 @@ def _npz(result: Run, model) -> bytes:
         arrays["step_cycles"] = result.step_cycles
     if result.bus is not None:
         arrays.update({f"bus/{f.name}": getattr(result.bus, f.name) for f in fields(result.bus)})
-    found = phases(model, result) if isinstance(model, Program) else None
-    for unit, of in ({} if found is None else found.units).items():
+    phases_of_run = phases(model, result) if isinstance(model, Program) else None
+    for unit, of in ({} if phases_of_run is None else phases_of_run.units).items():
         arrays.update({f"phases/{unit}/{phase}": cycles for phase, cycles in of.items()})
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)

@@ -170,14 +170,14 @@ def _check_bus(noc, where: str) -> None:
 def _check_number(key: str, number: int | float, where: str) -> None:
     zero_ok = key in MAY_BE_ZERO or key.startswith(("energy.", "cost.", "variation."))
     least = SMALLEST.get(key, 0)
-    most = LARGEST.get(key, LARGEST_OF_ALL)
+    largest = LARGEST.get(key, LARGEST_OF_ALL)
     if number != number or number in (float("inf"), float("-inf")):
         raise ChipError(f"{where}: {key}: {number} is not a finite number")
     if number < least or (number == 0 and not zero_ok):
         bound = f"{least} or more" if zero_ok or least else "above 0"
         raise ChipError(f"{where}: {key}: {shown(number)} must be {bound}")
-    if number > most:
-        raise ChipError(f"{where}: {key}: {shown(number)} is above the largest supported, {most}")
+    if number > largest:
+        raise ChipError(f"{where}: {key}: {shown(number)} is above the largest supported, {largest}")
 
 
 def _typed(key: str, annotation: Any, value: Any, where: str) -> Any:

@@ -9,7 +9,9 @@ MOST_COLUMNS = 120
 def in_lines(head: str, rows: Sequence[str], what: str) -> str:
     """The head and as many rows as fit; the last line says how many more of `what` there are."""
     room = MOST_LINES - 1
-    shown = list(rows) if len(rows) <= room else [*rows[: room - 1], f"... and {len(rows) - room + 1} more {what}"]
+    shown = list(rows)
+    if len(rows) > room:
+        shown = shown[: room - 1] + [f"... and {len(rows) - room + 1} more {what}"]
     return "\n".join([_cut(head), *(_cut(f"  {row}") for row in shown)])
 
 

@@ -48,13 +48,13 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
     done = work(program, run.counters, run.link_flits, run.n_samples)
     share = layer_share(program, run.activity)
     slowest = np.argsort(-path["total"], kind="stable")[:n]
-    found = []
+    paths = []
     for h in slowest.tolist():
         row = {name: values[h].item() for name, values in path.items()}
         parts, core, source = _parts(row), row["core"], row["source"]
         phase = max(parts, key=lambda part: parts[part])
         unit = "shared" if "shared" in done.units else "send" if source == OWN else "receive"
-        found.append(
+        paths.append(
             CriticalPath(
                 step=row["step"],
                 sample=row["sample"],
@@ -68,7 +68,7 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
                 parts=parts,
             )
         )
-    return tuple(found)
+    return tuple(paths)
 
 
 def _parts(row: dict) -> dict[str, float]:

@@ -67,22 +67,22 @@ def destinations(network: Network, rows: list[RowsByClass], n_cores: int) -> Des
     keys = [np.zeros(0, np.int64)]
     for name, atom in atom_of.items():
         atoms, one = np.unique(atom, return_index=True)
-        found = []
+        parts = []
         for c, w, (offset, core, _) in zip(network.connections, wires, rows, strict=True):
             if c.source == name:
                 at = w.source_class[one]
                 length = np.diff(offset)[at]
-                found.append(np.repeat(atoms, length) * n_cores + core[csr_entries(offset, at)])
-        keys.append(found[0] if len(found) == 1 else np.unique(np.concatenate(found)))
+                parts.append(np.repeat(atoms, length) * n_cores + core[csr_entries(offset, at)])
+        keys.append(parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts)))
     key = np.concatenate(keys)
     offset = csr_offset(np.bincount(key // n_cores, minlength=len(size)))
     return Destinations(atom_of, size, offset, key % n_cores)
 
 
-def flows(network: Network, found: Destinations, core_of: np.ndarray, activity: Activity) -> Flows:
+def flows(network: Network, reached: Destinations, core_of: np.ndarray, activity: Activity) -> Flows:
     """The Flows of all sources over all steps of `activity`, by atom and then by core."""
     keys, sent, width = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], int(core_of.max(initial=-1)) + 2
-    for name, atom in found.atom_of.items():
+    for name, atom in reached.atom_of.items():
         first = network.offsets[name]
         keys.append(atom * width + core_of[first : first + len(atom)] + 1)
         sent.append(activity.counts[name].sum(0, dtype=np.int64))
@@ -92,7 +92,7 @@ def flows(network: Network, found: Destinations, core_of: np.ndarray, activity: 
     return Flows(key // width, key % width - 1, messages)
 
 
-def core_messages(found: Destinations, flow: Flows, n_cores: int) -> tuple[np.ndarray, np.ndarray]:
+def core_messages(reached: Destinations, flow: Flows, n_cores: int) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of cores (from, to) int64[pair, 2], -1 for input lines, ascending, and their messages int64[pair].
 
     Pairs between which nothing is sent are left out.
@@ -100,7 +100,7 @@ def core_messages(found: Destinations, flow: Flows, n_cores: int) -> tuple[np.nd
     order = np.argsort(flow.home, kind="stable")
     start = np.searchsorted(flow.home[order], np.arange(-1, n_cores + 1))
     offset, to, messages = link_flits.core_messages(
-        start, flow.atom[order], flow.messages[order], found.offset, found.core, n_cores
+        start, flow.atom[order], flow.messages[order], reached.offset, reached.core, n_cores
     )
     return np.stack([csr_groups(offset) - 1, to], 1), messages
 

@@ -22,13 +22,13 @@ def io_routes(program: Program) -> tuple[IoRoutes, IoRoutes] | None:
     chip = program.chip
     if not len(chip.io_cores):
         return None
-    own = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
+    router_of_core = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
     site = chip.io_cores[:, None] // chip.noc.cores_per_router
-    found = []
-    for along in (hops(chip.grid, site, own), hops(chip.grid, own, site)):
+    both_ways = []
+    for along in (hops(chip.grid, site, router_of_core), hops(chip.grid, router_of_core, site)):
         nearest = along.sum(-1).argmin(0)
-        found.append(IoRoutes(chip.io_cores[nearest], along[nearest, np.arange(len(own))]))
-    return found[0], found[1]
+        both_ways.append(IoRoutes(chip.io_cores[nearest], along[nearest, np.arange(len(router_of_core))]))
+    return both_ways[0], both_ways[1]
 
 
 def io_messages(program: Program, activity: Activity, n_steps: int, first_step, flits: bool = False) -> np.ndarray:
@@ -37,14 +37,14 @@ def io_messages(program: Program, activity: Activity, n_steps: int, first_step, 
     `n_steps` is H, `first_step(name)` the hardware step of row 0 of the activity of an input or layer.
     """
     network, axons = program.network, program.axons
-    found = np.zeros((2, n_steps, program.mapping.n_cores), np.int64)
+    messages = np.zeros((2, n_steps, program.mapping.n_cores), np.int64)
     for name in (*network.inputs, *network.outputs):
-        each = program.message_flits(name) if flits else 1
+        flits_each = program.message_flits(name) if flits else 1
         first, h0 = network.offsets[name], first_step(name)
         last = first + network.node(name).n_neurons
-        for t, count in enumerate(activity.counts[name].astype(np.int64) * each):
+        for t, count in enumerate(activity.counts[name].astype(np.int64) * flits_each):
             if name in network.inputs:
-                traffic.count_pairs(count, axons.offset[first : last + 1], axons.core, found[0, h0 + t])
+                traffic.count_pairs(count, axons.offset[first : last + 1], axons.core, messages[0, h0 + t])
             else:
-                np.add.at(found[1, h0 + t], program.core_of[first:last], count)
-    return found
+                np.add.at(messages[1, h0 + t], program.core_of[first:last], count)
+    return messages

@@ -24,15 +24,15 @@ def link_flits(
     lines, and those to the outside, use links only where the chip has io.sites. `multicast`: "unicast" or "tree"; None:
     as the chip does.
     """
-    chip, found = program.chip, io_routes(program)
+    chip, routes_io = program.chip, io_routes(program)
     n_steps = program.schedule.n_hardware_steps(activity.n_steps, window)
     flits = np.zeros((n_steps, len(chip.link_cycles)), np.int64)
     is_tree = (multicast or chip.noc.multicast) == "tree"
     (_tree_flits if is_tree else _pair_flits)(program, activity, window, flits)
-    if found is not None:
+    if routes_io is not None:
         site = chip.site_index(program.mapping.site_of)
         by_gate = io_messages(program, activity, n_steps, lambda name: first_step(program, name, window), flits=True)
-        ends = np.concatenate([[found[0].site, site], [site, found[1].site]], 1)
+        ends = np.concatenate([[routes_io[0].site, site], [site, routes_io[1].site]], 1)
         _along_ways(chip, np.concatenate([*by_gate], 1), ends, flits)
     return flits
 
@@ -43,11 +43,11 @@ def _pair_flits(program: Program, activity: Activity, window: str, flits: np.nda
     axon_pair, pair = core_pairs(axons, program.core_of, mapping.n_cores)
     carried = np.zeros((len(flits), len(pair)), np.int64)
     for name in network.layers:
-        each = np.int64(program.message_flits(name))
+        message_flits = np.int64(program.message_flits(name))
         first, h0 = network.offsets[name], first_step(program, name, window)
         offset = axons.offset[first : first + network.node(name).n_neurons + 1]
         for t in range(activity.n_steps):
-            traffic.count_pairs(activity.counts[name][t] * each, offset, axon_pair, carried[h0 + t])
+            traffic.count_pairs(activity.counts[name][t] * message_flits, offset, axon_pair, carried[h0 + t])
     _along_ways(program.chip, carried, program.chip.site_index(mapping.site_of)[pair].T, flits)
 
 
@@ -71,16 +71,16 @@ def _links_on_the_way(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[
 
 def _tree_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:
     """Add one message of every spike, forking on its tree, to `flits` int64[H, link]."""
-    chip, network, own = program.chip, program.network, multicast_trees(program)
-    carried = np.zeros((len(flits), len(own.home)), np.int64)
+    chip, network, fan_out = program.chip, program.network, multicast_trees(program)
+    carried = np.zeros((len(flits), len(fan_out.home)), np.int64)
     for name in network.layers:
         first, h0 = network.offsets[name], first_step(program, name, window)
-        tree = own.tree_of[first : first + network.node(name).n_neurons]
+        tree = fan_out.tree_of[first : first + network.node(name).n_neurons]
         for t in range(activity.n_steps):
             np.add.at(carried[h0 + t], tree[tree >= 0], activity.counts[name][t][tree >= 0])
     site = chip.site_index(program.mapping.site_of)
     inject, eject = len(chip.link_cycles) - 2 * chip.n_cores, len(chip.link_cycles) - chip.n_cores
     for h in np.flatnonzero(carried.any(1)):
-        np.add.at(flits[h], own.trees.link, np.repeat(carried[h], np.diff(own.trees.offset)))
-        np.add.at(flits[h], inject + site[own.home], carried[h])
-        np.add.at(flits[h], eject + site[own.core], np.repeat(carried[h], np.diff(own.offset)))
+        np.add.at(flits[h], fan_out.trees.link, np.repeat(carried[h], np.diff(fan_out.trees.offset)))
+        np.add.at(flits[h], inject + site[fan_out.home], carried[h])
+        np.add.at(flits[h], eject + site[fan_out.core], np.repeat(carried[h], np.diff(fan_out.offset)))

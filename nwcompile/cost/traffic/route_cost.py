@@ -50,8 +50,8 @@ def link_weights(chip: Chip, optimize: str) -> tuple[int, int, int, int]:
             )
     elif optimize != "traffic":
         ew, ns = noc.hop_cycles_ew, noc.hop_cycles_ns
-        each = (noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit) - noc.link_cycles_per_flit
-        more = noc.flits_per_message * each
+        slower_cycles = (noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit) - noc.link_cycles_per_flit
+        more = noc.flits_per_message * slower_cycles
         slow = (noc.chip_hop_cycles or ew) + more, (noc.chip_hop_cycles or ns) + more
     return _whole(ew, ns, *slow)
 

@@ -8,7 +8,7 @@ from nwcompile.cost.traffic.memory import stored_kind
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import csr_groups, join_layers, split_layers
+from nwcompile.ir.flat import join_layers, split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
@@ -45,8 +45,6 @@ def _caused(network: Network, chip: Chip, activity: Activity) -> dict[str, np.nd
     caused = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
     for c in (c for c in network.connections if c.source in caused):
         wires = wiring(network, c)
-        readers = np.bincount(wires.target_class, minlength=len(wires.offset) - 1)[csr_groups(wires.offset)]
-        synapses = np.bincount(wires.taps, readers, wires.n_source_classes).astype(np.int64)
-        each = cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}")
-        caused[c.source] += activity.counts[c.source].sum(0, dtype=np.int64) * synapses[wires.source_class] * each
+        synop_cycles = cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}")
+        caused[c.source] += activity.counts[c.source].sum(0, dtype=np.int64) * wires.fan_out * synop_cycles
     return caused

@@ -56,8 +56,8 @@ def n_types(weights: np.ndarray, limit: int) -> int:
     greedy = _color(conflict, len(conflict), len(conflict) + 1)
     if greedy is None or greedy <= limit:
         return greedy or 0
-    found = _color(conflict, limit, MOST_TRIES)
-    return greedy if found is None else found
+    fewer = _color(conflict, limit, MOST_TRIES)
+    return greedy if fewer is None else fewer
 
 
 def _conflicts(weights: np.ndarray) -> np.ndarray:

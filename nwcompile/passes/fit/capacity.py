@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from nwcompile.cost.traffic.destinations import destinations, rows_by_connection, source_atoms
+from nwcompile.cost.traffic.events import synops_into
 from nwcompile.cost.traffic.memory import kernel_memory, row_bits, row_memory, synapse_bits
 from nwcompile.cost.traffic.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
@@ -19,9 +20,7 @@ from nwcompile.ir.flat import (
     count_neurons,
     csr_groups,
     csr_offset,
-    csr_sums,
     join_layers,
-    neuron_offsets,
 )
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
@@ -61,12 +60,12 @@ def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
         bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
         size = np.repeat(wires.source_size, np.diff(offset))
         np.add.at(bits, core, size * row_memory(c, wires, n_synapses, chip)[0])
-    found, fan_out = destinations(network, rows, n_cores), np.zeros(len(core_of), np.int64)
-    for name, atom in found.atom_of.items():
+    reached, fan_out = destinations(network, rows, n_cores), np.zeros(len(core_of), np.int64)
+    for name, atom in reached.atom_of.items():
         first = network.offsets[name]
-        fan_out[first : first + len(atom)] = np.diff(found.offset)[atom]
+        fan_out[first : first + len(atom)] = np.diff(reached.offset)[atom]
     used = {"neurons": np.bincount(core_of[n_lines:], minlength=n_cores), "synapse_bits": bits}
-    for name, core, n in (("in_axons", found.core, np.repeat(found.size, np.diff(found.offset))),
+    for name, core, n in (("in_axons", reached.core, np.repeat(reached.size, np.diff(reached.offset))),
                           ("out_axons", core_of[n_lines:], fan_out[n_lines:])):  # fmt: skip
         used[name] = np.zeros(n_cores, np.int64)
         np.add.at(used[name], core, n)
@@ -98,15 +97,7 @@ def with_binding_resource(mapping: Mapping, network: Network, chip: Chip) -> Map
 def synaptic_load(network: Network, activity: Activity) -> np.ndarray:
     """int64[neuron]: one visit a step plus one event per synapse and spike, over all steps and samples."""
     visits = activity.n_steps * activity.n_samples
-    load = np.full(count_neurons(network), visits, np.int64)
-    first = neuron_offsets(network)
-    for c in network.connections:
-        wires = wiring(network, c)
-        spikes = np.zeros(wires.n_source_classes, np.int64)
-        np.add.at(spikes, wires.source_class, activity.counts[c.source].sum(0, dtype=np.int64))
-        events = csr_sums(wires.offset, spikes[wires.taps])[wires.target_class]
-        load[first[c.target] : first[c.target] + len(events)] += events
-    return load
+    return join_layers(network, synops_into(network, activity)) + visits
 
 
 def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

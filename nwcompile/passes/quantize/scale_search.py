@@ -16,7 +16,9 @@ from nwcompile.passes.quantize import grids
 from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, scale_layer, weight_error
 from nwcompile.sim.sequence.run import record, trace
 
-CLIPS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 1.1, 1.25, 1.5)  # weight range kept, over the largest weight
+WHOLE_RANGE = 1.0  # The range of weights that is kept where nothing is clipped.
+# Ranges of weights that are kept, over the largest weight: a scale that clips some may fit the others better.
+CLIPS = (WHOLE_RANGE, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 1.1, 1.25, 1.5)
 NARROW = 4  # bits of weights that are mostly clipped or mostly 0, of which much smaller ranges are tried as well
 NARROW_CLIPS = (0.35, 0.5, 0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0)  # range kept, over the weights' root mean square
 NARROW_THRESHOLDS = (0.7, 0.8, 0.9, 1.1, 1.2)  # thresholds tried with them, for they drive neurons less or more
@@ -56,14 +58,14 @@ def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled,
         evidence = None
     top = largest_scale(layer, chip, evidence)
     if evidence is None or not (layer.neuron.fires or _is_narrow(layer)):
-        tries = _candidates(layer, chip, top, (*CLIPS[:1], *_narrow_clips(layer)))
-        found = [(0.0, scale_layer(layer, chip, s, clip), None) for s, clip in tries]
+        tries = _candidates(layer, chip, top, (WHOLE_RANGE, *_narrow_clips(layer)))
+        judged = [(0.0, scale_layer(layer, chip, s, clip), None) for s, clip in tries]
     else:
         tries = _candidates(layer, chip, top, (*CLIPS, *_narrow_clips(layer)))
-        found = [_try(layer, chip, s, clip, evidence) for s, clip in tries]
-        best = sorted(zip([f[0] for f in found], tries, strict=True))[:N_REFINED]
-        found += [_try(layer, chip, *at, evidence, x) for _, at in best for x in _thresholds(layer, chip, at[0])]
-    _, chosen, spikes = min(found, key=lambda f: (f[0], weight_error(layer, f[1]), -f[1].scale))
+        judged = [_try(layer, chip, s, clip, evidence) for s, clip in tries]
+        best = sorted(zip([f[0] for f in judged], tries, strict=True))[:N_REFINED]
+        judged += [_try(layer, chip, *at, evidence, x) for _, at in best for x in _thresholds(layer, chip, at[0])]
+    _, chosen, spikes = min(judged, key=lambda f: (f[0], weight_error(layer, f[1]), -f[1].scale))
     return chosen, spikes
 
 
@@ -139,10 +141,10 @@ def _worst_current(layer: Layer, evidence: Evidence | None) -> float:
     return max(excited, inhibited) / max(1 - float(layer.dynamics.keep_u.max()), 1 / LONGEST_MEMORY)
 
 
-def _largest_sum(c: Direct, weight: np.ndarray, n_target: int) -> float:
+def _largest_sum(connection: Direct, weight: np.ndarray, n_target: int) -> float:
     """The largest sum of the weights into one neuron (padded taps of a convolution included)."""
-    if isinstance(c, Sparse):
-        return float(np.bincount(c.post, weight, n_target).max(initial=0))
+    if isinstance(connection, Sparse):
+        return float(np.bincount(connection.post, weight, n_target).max(initial=0))
     return float(weight.sum(tuple(range(1, weight.ndim))).max(initial=0))
 
 

@@ -13,17 +13,17 @@ MOST_PLACES = 5  # More places would not help a person who looks for the one tha
 WORDS = {"unicast": "single messages", "tree": "trees"}
 
 
-def collect_multicast(chip: Chip, s: Summary) -> dict | None:
+def collect_multicast(chip: Chip, summary: Summary) -> dict | None:
     """What a sample sends either way; None where messages cannot fork, or all ways are the same."""
     rows = {}
-    for kind, sent in s.sending.items():
+    for kind, sent in summary.sending.items():
         rows[kind] = {"messages_per_sample": sent.messages, "hops_per_sample": sent.hops,
                       "hottest_link_flits": sent.hottest}  # fmt: skip
     if "tree" not in rows or rows["unicast"] == rows["tree"]:
         return None
-    own = chip.noc.multicast
-    other = "tree" if own == "unicast" else "unicast"
-    return {"sent_as": own, **rows, "text": f"sent as {_words(own, rows)}; as {_words(other, rows)}"}
+    kind_used = chip.noc.multicast
+    other = "tree" if kind_used == "unicast" else "unicast"
+    return {"sent_as": kind_used, **rows, "text": f"sent as {_words(kind_used, rows)}; as {_words(other, rows)}"}
 
 
 def _words(kind: str, rows: dict) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.time.work import lane_name, link_busy
+from nwcompile.cost.time.work import link_busy, link_name
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset
@@ -207,18 +207,6 @@ def load(
     latency = float((done.arrive - time)[measured].mean()) if stable else None
     busiest = None if stable else link_name(chip, int(np.argmax(link_busy(chip, done.link_flits))))
     return Load(pattern, int(measured.sum()), float(made), float(accepted), latency, stable, busiest)
-
-
-def link_name(chip: Chip, link: int) -> str:
-    """What a link joins: its router and direction, or the core that it leads from or to."""
-    n_mesh = len(chip.link_cycles) - 2 * chip.n_cores
-    if link < n_mesh and chip.is_bus:
-        return lane_name(chip, link)
-    if link < n_mesh:
-        y, x = divmod(link // 4, chip.noc.columns)
-        return f"router ({x}, {y}) {('east', 'west', 'north', 'south')[link % 4]}"
-    way, core = divmod(link - n_mesh, chip.n_cores)
-    return f"core {core} {('injection', 'ejection')[way]}"
 
 
 def _whole(name: str, values) -> np.ndarray:

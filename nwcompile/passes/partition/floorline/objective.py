@@ -7,7 +7,6 @@ from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import csr_groups
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
 from nwcompile.passes.partition.floorline.demand import cycles
@@ -57,12 +56,11 @@ def fixed_pj(network: Network, chip: Chip, activity: Activity, n_steps: int) -> 
         total += energy.spike_pj * float(activity.counts[name].sum())
     for c in network.connections:
         wires = wiring(network, c)
-        spikes = np.bincount(wires.source_class, activity.counts[c.source].sum(0), wires.n_source_classes)
-        readers = np.bincount(wires.target_class, minlength=len(wires.offset) - 1)[csr_groups(wires.offset)]
+        spikes = activity.counts[c.source].sum(0, dtype=np.int64)
         pj = getattr(energy, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}_pj")
-        total += pj * float(spikes[wires.taps] @ readers)
+        total += pj * float(spikes @ wires.fan_out)
         if c.source in is_read:
-            is_read[c.source] |= (np.bincount(wires.taps, readers, wires.n_source_classes) > 0)[wires.source_class]
+            is_read[c.source] |= wires.fan_out > 0
     for name, read in is_read.items():
         total += is_tree * energy.message_out_pj * float(activity.counts[name].sum(0)[read].sum())
     return total
