@@ -24,7 +24,7 @@ class CriticalPath:
     (sent by `source_layer` on `source_core`, None for an input), then `receive`, the last uninterrupted work, and
     `link`, until the last link fell idle. Without such a message `source_layer` is None, and `send`, `stall` and
     `receive` are those of the core itself (in a shared unit `send` is all its work, in any order). `phase` is the
-    largest part. `layer` has most of the core's work. `link`: the busiest on the way of that message, or of the one
+    largest part. `layer` has most of the core's work. `link`: the busiest on the route of that message, or of the one
     that stalled the core longest.
     """
 

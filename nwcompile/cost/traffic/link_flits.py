@@ -17,23 +17,23 @@ from nwcompile.kernels.mapping import traffic
 def link_flits(
     program: Program, activity: Activity, window: str = "aligned", multicast: str | None = None
 ) -> np.ndarray:
-    """int64[H, link]: flits that cross each link in each hardware step, on the ways of the chip's routing.
+    """int64[H, link]: flits that cross each link in each hardware step, on the routes of the chip's routing.
 
     Links: `router * 4 + direction`, router = y * columns + x, direction 0 E (+x), 1 W (-x), 2 N (+y), 3 S (-y); then
     the injection and then the ejection link of every physical core; of a bus: ir/noc/bus.py. Messages of input
     lines, and those to the outside, use links only where the chip has io.sites. `multicast`: "unicast" or "tree"; None:
     as the chip does.
     """
-    chip, routes_io = program.chip, io_routes(program)
+    chip, io_ends = program.chip, io_routes(program)
     n_steps = program.schedule.n_hardware_steps(activity.n_steps, window)
     flits = np.zeros((n_steps, len(chip.link_cycles)), np.int64)
     is_tree = (multicast or chip.noc.multicast) == "tree"
     (_tree_flits if is_tree else _pair_flits)(program, activity, window, flits)
-    if routes_io is not None:
+    if io_ends is not None:
         site = chip.site_index(program.mapping.site_of)
-        by_gate = io_messages(program, activity, n_steps, lambda name: first_step(program, name, window), flits=True)
-        ends = np.concatenate([[routes_io[0].site, site], [site, routes_io[1].site]], 1)
-        _along_ways(chip, np.concatenate([*by_gate], 1), ends, flits)
+        by_site = io_messages(program, activity, n_steps, lambda name: first_step(program, name, window), flits=True)
+        ends = np.concatenate([[io_ends[0].site, site], [site, io_ends[1].site]], 1)
+        _along_routes(chip, np.concatenate([*by_site], 1), ends, flits)
     return flits
 
 
@@ -48,20 +48,20 @@ def _pair_flits(program: Program, activity: Activity, window: str, flits: np.nda
         offset = axons.offset[first : first + network.node(name).n_neurons + 1]
         for t in range(activity.n_steps):
             traffic.count_pairs(activity.counts[name][t] * message_flits, offset, axon_pair, carried[h0 + t])
-    _along_ways(program.chip, carried, program.chip.site_index(mapping.site_of)[pair].T, flits)
+    _along_routes(program.chip, carried, program.chip.site_index(mapping.site_of)[pair].T, flits)
 
 
-def _along_ways(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.ndarray) -> None:
+def _along_routes(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.ndarray) -> None:
     """Add flits carried int64[H, pair] between physical cores `ends` int64[2, pair] to `flits` int64[H, link]."""
     used = carried.any(0)
     carried, ends = carried[:, used], ends[:, used]
-    offset, link = _links_on_the_way(chip, *ends)
+    offset, link = _links_on_the_route(chip, *ends)
     ends = ends + np.array([[len(chip.link_cycles) - 2 * chip.n_cores], [len(chip.link_cycles) - chip.n_cores]])
     for h in range(len(flits)):
         traffic.count_links(carried[h], ends, offset, link, flits[h])
 
 
-def _links_on_the_way(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _links_on_the_route(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The links, those of the cores' own ports left out, between pairs of physical cores, as `routes` gives them."""
     per = chip.noc.cores_per_router
     if chip.is_bus:

@@ -1,4 +1,4 @@
-"""Visiting: the order in which cores visit their neurons, so that messages leave them evenly over a step."""
+"""Visit order: the order in which cores visit their neurons, so that messages leave them evenly over a step."""
 
 from dataclasses import replace
 

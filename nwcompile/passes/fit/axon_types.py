@@ -1,4 +1,4 @@
-"""Axon types: can the in-axons of every core be typed so that each neuron needs one weight a type?
+"""Axon types: can the fan-in axons of every core be typed so that each neuron needs one weight a type?
 
 On TrueNorth a core's crossbar is binary: an axon reaches a neuron or not. Each of its 256 axons is of one of 4 types,
 and a neuron adds its own weight for the type (Merolla et al., Science 345, 2014, doi 10.1126/science.1254642).

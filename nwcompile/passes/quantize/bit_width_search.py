@@ -1,4 +1,4 @@
-"""Narrowest widths: the fewest bits of each layer's weights with which a network keeps an accuracy on given samples.
+"""Bit-width search: the fewest bits of each layer's weights with which a network keeps an accuracy on given samples.
 
 A greedy search. First all layers lose a bit at a time together, as long as the accuracy allows. Then each loses one bit
 by itself, which orders the layers: the least sensitive first (of equals the one with more weights, then the one nearer
