@@ -1,4 +1,4 @@
-"""Folds: stratified splits of labelled samples, so that every sample is tested once by a net that never saw it."""
+"""Folds: stratified splits of labeled samples, so that every sample is tested once by a net that never saw it."""
 
 from dataclasses import dataclass
 

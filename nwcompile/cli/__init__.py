@@ -18,7 +18,7 @@ VERBS = {
     "compile": "compile a model for a chip: DIR/net.nwc and DIR/report.{json,html}",
     "check": "say whether a model fits a chip, or everything that does not",
     "simulate": "run a program (or a float model) on an input",
-    "evaluate": "accuracy on labelled data: float, and on the chip",
+    "evaluate": "accuracy on labeled data: float, and on the chip",
     "bits": "the narrowest weights of each layer that keep the accuracy, for --bits",
     "robustness": "accuracy of a program on many devices that differ: mismatch, stuck synapses, dead neurons",
     "crosscheck": "run a model or program on several backends: each layer, and the first difference",

@@ -4,7 +4,7 @@ room         what it tells                                             main func
 traffic/     axons, messages, destinations and flits of links          events.py:count_events, link_flits.py:link_flits
 time/        cycles of every unit, the bound of a step, advice         work.py:work, floorline.py:floorline
 
-every figure of a report about a program and one run of it             summary.py
+every figure of a report about a program and one run of it             summary.py:summarize
 picojoules                                                             energy.py:energy_pj
 two mappings side by side                                              compare.py
 NeuroBench's complexity figures                                        neurobench.py

@@ -22,7 +22,7 @@ class SendCost:
 def compare_multicast(program: Program, activity: Activity, window: str) -> dict[str, SendCost]:
     """What `activity` sends by "unicast" and by "tree"; without the latter where messages of the chip cannot fork.
 
-    Messages to a neuron's own core count, as in the counters; the hottest link is one of all, those of io sites included.
+    Messages to a neuron's own core count, as in the counters; the hottest link is one of all, those to io sites too.
     """
     network, costs = program.network, {}
     spikes = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in network.offsets])

@@ -1,4 +1,4 @@
-"""Accuracy: which part of labelled samples a run answers right."""
+"""Accuracy: which part of labeled samples a run answers right."""
 
 import numpy as np
 

@@ -23,7 +23,7 @@ LARGEST_LABEL = 1 << 53
 class Robustness:
     """Accuracies, 0..1: `ideal` of the program as compiled, `accuracies[i]` of device i (`sim.variation.Devices`).
 
-    `variation`: what the devices were drawn from, with `seed`; `n_samples`: the labelled samples that each answered.
+    `variation`: what the devices were drawn from, with `seed`; `n_samples`: the labeled samples that each answered.
     """
 
     ideal: float

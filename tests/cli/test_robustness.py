@@ -10,7 +10,7 @@ from nwcompile.cli import robustness as verb
 
 
 @pytest.fixture
-def labelled(folder):
+def labeled(folder):
     """data.npz with the answers of net.nwc to 50 samples as labels."""
     x = (np.random.default_rng(0).random((50, 5, 6)) < 0.5).astype(np.int8)
     run = nw.simulate(nw.Program.load("net.nwc"), x)
@@ -18,7 +18,7 @@ def labelled(folder):
     return folder
 
 
-def test_robustness_prints_the_distribution_of_the_devices(labelled, command):
+def test_robustness_prints_the_distribution_of_the_devices(labeled, command):
     code, out, err = command("robustness net.nwc --input data.npz --samples 10 --weight 0.5 --dead 0.1")
     assert code == 0
     lines = out.splitlines()
@@ -36,7 +36,7 @@ def test_robustness_prints_the_distribution_of_the_devices(labelled, command):
     assert [line.split(":")[0] for line in err.splitlines()[1:]] == [f"{n} of 10 devices" for n in range(1, 11)]
 
 
-def test_robustness_prints_json_with_every_accuracy(labelled, command):
+def test_robustness_prints_json_with_every_accuracy(labeled, command):
     code, out, _ = command("robustness net.nwc --input data.npz --samples 4 --seed 2 --weight 0.5 --json")
     doc = json.loads(out)
     program = nw.Program.load("net.nwc")
@@ -51,13 +51,13 @@ def test_robustness_prints_json_with_every_accuracy(labelled, command):
     assert sum(doc["histogram"]["counts"]) == 4 and len(doc["histogram"]["edges"]) == 11
 
 
-def test_robustness_of_equal_devices_has_bins_too(labelled, command):
+def test_robustness_of_equal_devices_has_bins_too(labeled, command):
     code, out, _ = command("robustness net.nwc --input data.npz --samples 3 --set variation.weight=0")
     assert code == 0 and out.startswith("tiny: no variation; 3 devices of seed 0, 50 samples, backend sequence\n")
     assert out.splitlines()[-1] == "devices from 98.00 % to 100.00 %, in 10 equal bins: 0 0 0 0 0 0 0 0 0 3"
 
 
-def test_robustness_gives_what_is_done_at_ctrl_c(labelled, command, monkeypatch):
+def test_robustness_gives_what_is_done_at_ctrl_c(labeled, command, monkeypatch):
     def interrupted(after):
         def parts(*args):
             yield from [0.9, 0.8, 0.7, 0.6][:after]
@@ -104,7 +104,7 @@ def test_robustness_gives_what_is_done_at_ctrl_c(labelled, command, monkeypatch)
          "--json, --samples, --seed, --set, --stuck, --threshold, --weight, -h"),
     ],
 )  # fmt: skip
-def test_robustness_wrong_input_is_one_sentence(labelled, command, line, text):
+def test_robustness_wrong_input_is_one_sentence(labeled, command, line, text):
     np.save("x.npy", np.zeros((2, 5, 6), np.int8))
     code, out, err = command(f"robustness {line}")
     assert (code, out, err) == (2, "", f"nwcompile: error: {text}\n")

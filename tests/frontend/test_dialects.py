@@ -79,7 +79,7 @@ def test_dialect_gives_fields(dialect, neuron, fields):
         assert getattr(found, key) == (value if isinstance(value, str | bool) else pytest.approx(value, abs=1e-7)), key
 
 
-def test_sinabs_counts_steps_and_normalises_its_input():
+def test_sinabs_counts_steps_and_normalizes_its_input():
     leaky = lif(3, tau=10.0, r=1.0)
     for dt in (None, 1.0):
         found = spec(leaky, "sinabs", dt)
@@ -277,7 +277,7 @@ def test_nodes_that_are_named_by_numbers_may_be_given_by_number():
 
 def test_missing_or_unknown_dialect_names_the_choices():
     assert refused(LEAKY, dialect=None) == (
-        "from_nir needs dialect=, because NIR files do not say how neurons are discretised, fire and reset; "
+        "from_nir needs dialect=, because NIR files do not say how neurons are discretized, fire and reset; "
         "choose one of: lava, nir, norse, rockpool, sinabs, snntorch, spikingjelly"
     )
     assert refused(LEAKY, dialect="snn-torch") == (

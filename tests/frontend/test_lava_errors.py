@@ -61,12 +61,12 @@ from tests.frontend.lava_files import NEURON, dense, pool, write
         (
             [dense([[1, 0.5]])],
             "lava-dl layer 0 (dense): weight has 1 values that are not whole numbers within +-2147483647, the first "
-            "0.5; export the model quantised",
+            "0.5; export the model quantized",
         ),
         (
             [dense([[1, np.nan]])],
             "lava-dl layer 0 (dense): weight has 1 values that are not whole numbers within +-2147483647, the first "
-            "nan; export the model quantised",
+            "nan; export the model quantized",
         ),
         ([dense([[1]], weight="x")], "lava-dl layer 0 (dense): weight must be real numbers"),
         (

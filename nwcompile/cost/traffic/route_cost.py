@@ -15,7 +15,7 @@ LARGEST_WEIGHT = 10_000
 
 
 class RouteCost(NamedTuple):
-    """The route from router a to b costs `along_x[x[a], x[b]] + along_y[y[a], y[b]]`, the columns of `xy` being x and y.
+    """The route from router a to b costs `along_x[x[a], x[b]] + along_y[y[a], y[b]]`; columns of `xy` are x and y.
 
     Without faults the links of a column's or row's routes are alike everywhere; with faults x is the router itself.
     """

@@ -66,7 +66,7 @@ class Entry:
         if off.size:
             raise self.fail(
                 f"{where} has {off.size} values that are not whole numbers within +-{LARGEST}, the first {off[0]}; "
-                "export the model quantised"
+                "export the model quantized"
             )
         return array.astype(np.int64)
 

@@ -53,7 +53,7 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
             return network
     if dialect is None:
         raise ModelError(
-            "from_nir needs dialect=, because NIR files do not say how neurons are discretised, fire and reset; "
+            "from_nir needs dialect=, because NIR files do not say how neurons are discretized, fire and reset; "
             f"choose one of: {', '.join(sorted(DIALECTS))}"
         )
     graph = flat_graph(tree)

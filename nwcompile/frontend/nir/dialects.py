@@ -1,4 +1,4 @@
-"""What each framework means by a NIR neuron node: the discretisation, firing and reset that files leave unsaid.
+"""What each framework means by a NIR neuron node: the discretization, firing and reset that files leave unsaid.
 
 Sources: snnTorch 1.0.0, norse 1.1.0, SpikingJelly 2.0.0, sinabs 3.1.3 and rockpool 3.1.0 (their neuron modules and NIR
 exporters), lava-nc (LIF process), and the NIR paper (doi 10.1038/s41467-024-52259-9) for `nir`.

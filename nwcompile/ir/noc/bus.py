@@ -35,7 +35,7 @@ MESH_KEYS = {
     "speculative": "ways are scheduled",
     "on_full": "its queues stall what would enter them",
     "routing": "there is one way along the lanes",
-    "faults": "faulty lanes and switches are not modelled",
+    "faults": "faulty lanes and switches are not modeled",
     "chip_columns": "a bus is on one chip",
     "chip_rows": "a bus is on one chip",
     "chip_hop_cycles": "a bus is on one chip",

@@ -1,4 +1,4 @@
-"""Vectors of 32 numbers for Numba kernels, where rows are too short for the compiler to vectorise, or too many.
+"""Vectors of 32 numbers for Numba kernels, where rows are too short for the compiler to vectorize, or too many.
 
 32 numbers are several registers of any processor, so that their chains of operations overlap. A row of n numbers is
 gone through in steps of `LANES`; `left` says how many are left: `load` gives 0 beyond them, `store` writes nothing

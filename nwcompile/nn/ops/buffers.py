@@ -21,7 +21,7 @@ _store: dict[int, list[np.ndarray]] = {}
 
 
 def new(shape, dtype) -> tuple[torch.Tensor, np.ndarray]:
-    """An uninitialised tensor on the CPU of a NumPy dtype, and the same numbers as a flat array."""
+    """An uninitialized tensor on the CPU of a NumPy dtype, and the same numbers as a flat array."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if n_bytes < LARGE_BYTES:
         array = np.empty(shape, dtype)

@@ -1,4 +1,4 @@
-"""Tables of report.html; on a narrow page every row becomes a list of labelled values."""
+"""Tables of report.html; on a narrow page every row becomes a list of labeled values."""
 
 from nwcompile.report.html.markup import Markup, join, tag
 from nwcompile.report.text import binding, grouped, number, percent, resource

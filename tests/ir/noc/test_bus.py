@@ -24,7 +24,7 @@ from tests.chips import small_chip
                                    "raise it, or leave it out"),
         ({"noc__virtual_channels": 2}, "noc.virtual_channels: a segmented bus has none, a transfer has its lane to "
                                        "itself; leave it out"),
-        ({"noc__faults": ["1,0"]}, "noc.faults: a segmented bus has none, faulty lanes and switches are not modelled; "
+        ({"noc__faults": ["1,0"]}, "noc.faults: a segmented bus has none, faulty lanes and switches are not modeled; "
                                    "leave it out"),
         ({"noc__routing": "yx"}, "noc.routing: a segmented bus has none, there is one way along the lanes; leave it "
                                  "out"),

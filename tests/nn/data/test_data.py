@@ -196,9 +196,9 @@ def test_cache_is_found_by_everything_that_its_content_depends_on(tmp_path, monk
     samples = recordings()
     other = [(events.copy(), label) for events, label in samples]
     other[3][0]["x"][5] ^= 1
-    relabelled = [*samples[:3], (samples[3][0], 7), *samples[4:]]
+    relabeled = [*samples[:3], (samples[3][0], 7), *samples[4:]]
     wide = data.Binning((6, 4, 2), bin_length=10, include_incomplete=True)
-    for given, transform in ((samples, BINNING), (other, BINNING), (relabelled, BINNING), (samples, wide)):
+    for given, transform in ((samples, BINNING), (other, BINNING), (relabeled, BINNING), (samples, wide)):
         assert same(data.cached(given, transform, tmp_path), data.packed(given, transform))
     assert len(list(tmp_path.iterdir())) == 4
     monkeypatch.setattr(data.Binning, "version", 2)

@@ -66,7 +66,7 @@ def assert_equal_bits(module, x, backends=BACKENDS, steps=None, options=None) ->
 
 
 def shake(module, size: float = 0.1) -> None:
-    """Change what is trained, as an optimiser does."""
+    """Change what is trained, as an optimizer does."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for p in module.parameters():
