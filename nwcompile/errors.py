@@ -54,6 +54,9 @@ class NwWarning(UserWarning):
     """Something was assumed, or a file contradicts what was said about it; the sentence says what was used."""
 
 
+MOST_OF_A_KIND = 5  # Of cores that break one limit alike five are listed, and how many more there are.
+
+
 @dataclass(frozen=True)
 class Violation:
     """One limit of the chip that a mapped network exceeds: `what  where  used of limit  advice`."""

@@ -15,8 +15,8 @@ from nwcompile.ir.artifact import write_files
 from nwcompile.passes.quantize.bit_width_search import Narrowed, narrowest
 from nwcompile.sim.accuracy import check_labels
 
-CALIBRATION_SHARE = 0.2  # of the samples, where no others are given to calibrate with
-MOST_CALIBRATION = 200
+CALIBRATION_SHARE = 0.2  # A fifth of the samples calibrates where no others are given for it; the rest judges.
+MOST_CALIBRATION = 200  # More calibration samples would make every try of widths take longer.
 
 
 def run(args: Namespace) -> int:

@@ -18,7 +18,8 @@ from nwcompile.report.diff import GATE, diff, diff_text
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 
-LARGEST_STATES = 1 << 25  # neurons times steps: 512 MiB for u and v, and as much while they are put in order
+# Neurons times steps: u and v take 512 MiB then, and as much again while they are put in order.
+LARGEST_STATES = 1 << 25
 
 
 def run(args: Namespace) -> int:

@@ -36,7 +36,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.program import DENSE, SPARSE, Program
 from nwcompile.ir.run import Run
 
-FLOAT_BITS = 32
+FLOAT_BITS = 32  # The float networks of this package compute in float32.
 DEFAULTS = {f.name: f.default for f in fields(NeuronSpec)}
 
 

@@ -42,9 +42,9 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc
            "neuron.delay_max_steps": 1 << 16, "neuron.refractory_max_steps": 1 << 16, "neuron.threshold_bits": 32,
            "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24,
            **dict.fromkeys((f"variation.{f.name}" for f in fields(Variation)), 1)}  # fmt: skip
-LARGEST_OF_ALL = 1 << 40
-LARGEST_CORE_COUNT = 1 << 20
-MOST_CHANNELS = 64  # of all input ports of a router: a set of them is one word
+LARGEST_OF_ALL = 1 << 40  # Sums of such numbers over cores and steps still fit 64 bits.
+LARGEST_CORE_COUNT = 1 << 20  # Tables by core stay small enough for memory.
+MOST_CHANNELS = 64  # The virtual channels of all input ports of a router are bits of one 64-bit word.
 TYPE_TEXT = {
     int: "a whole number",
     float: "a number",

@@ -17,8 +17,8 @@ MEMBRANES = ("linear", "euler")
 CURRENT_ORDERS = ("decay_then_add", "add_then_decay", "add_use_decay")
 CLAMPS = ("maximum", "shift")
 OVERFLOWS = ("wrap", "saturate")
-LARGEST_WHOLE = 1 << 40  # magnitude of a fixed-point field, beyond any state
-LARGEST_REFRACTORY = (1 << 30) - 1
+LARGEST_WHOLE = 1 << 40  # No fixed-point field is larger: this is beyond any state a chip holds.
+LARGEST_REFRACTORY = (1 << 30) - 1  # Twice as many steps still fit 32 bits.
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from nwcompile.ir.options import ON_MULTI_SPIKE
 from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted, in_lines
 
-SCHEMA = 2
+SCHEMA = 2  # It grows when the content of a .nwc file changes; docs/artifact.md says what is in it.
 OLD_SCHEMA = 1  # Files of the release before, which are still read: option `optimize` was `optimise` there.
 DENSE, SPARSE, CONV = range(3)  # rows of `SYNAPSE_KINDS`
 SYNAPSE_KINDS = ("dense", "sparse", "conv")

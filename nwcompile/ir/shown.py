@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 MOST_LINES = 10  # What stands on a screen beside the next question; larger networks show their first parts only.
-MOST_COLUMNS = 120
+MOST_COLUMNS = 120  # A line of a terminal that is wide, and of this package's own code.
 
 
 def in_lines(head: str, rows: Sequence[str], what: str) -> str:

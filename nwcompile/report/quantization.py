@@ -6,7 +6,7 @@ from nwcompile.report.text import aligned, grouped, number, percent
 
 HEADINGS = ("layer", "weights", "scale", "clipped weights", "weight error", "tau", "tau error",
             "rate", "as in float", "bits of u", "bits of v")  # fmt: skip
-N_LEFT = 1
+N_LEFT = 1  # The first column, the layer's name, is set to the left; numbers are set to the right.
 UNKNOWN = "–"
 ABOUT = (
     "“Clipped”: beyond the largest weight of the width at this scale. “Tau”: time constants of current (u) and "

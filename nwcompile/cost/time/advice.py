@@ -10,7 +10,7 @@ from nwcompile.cost.time.work import FILLS, Bottleneck, Work
 from nwcompile.ir.flat import csr_sums
 from nwcompile.ir.program import Program
 
-WORTH_SAYING = 1.05
+WORTH_SAYING = 1.05  # A step that becomes less than 5 % shorter is not worth a change.
 # A change of the mapping costs less than one of the model: it wins unless its gain is this many times smaller.
 MODEL_CHANGE_PENALTY = 1.5
 

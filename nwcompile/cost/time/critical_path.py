@@ -13,7 +13,7 @@ from nwcompile.cost.time.work import work
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
-OWN = -1  # Profile.path: no message began the last uninterrupted work
+OWN = -1  # In `Profile.path`, no message began the last uninterrupted work: it was the core's own.
 
 
 @dataclass(frozen=True)

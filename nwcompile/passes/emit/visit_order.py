@@ -14,8 +14,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
 from nwcompile.passes.partition.floorline.demand import cycles
 
-BETWEEN_NEURONS = 0.6180339887498949  # 1 / golden ratio: its multiples modulo 1 lie evenly, however many there are
-BETWEEN_CORES = 0.7548776662466927  # 1 / plastic number: with the other, points lie evenly in a square
+BETWEEN_NEURONS = 0.6180339887498949  # 1 / golden ratio, of which the multiples modulo 1 lie evenly, however many.
+BETWEEN_CORES = 0.7548776662466927  # 1 / plastic number: with the other, points lie evenly in a square.
 
 
 def interleave_visits(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> Mapping:

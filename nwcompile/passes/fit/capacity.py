@@ -28,8 +28,8 @@ from nwcompile.ir.program import CONV
 from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
 
-NO_LIMIT = np.iinfo(np.int64).max
-OUT_AXON_ROUNDS = 16
+NO_LIMIT = np.iinfo(np.int64).max  # Every amount is below it, so that code needs no case for a chip without the limit.
+OUT_AXON_ROUNDS = 16  # After so many rounds without a fit the last answer is taken, and judged by the check.
 
 
 def site_limits(chip: Chip) -> np.ndarray:

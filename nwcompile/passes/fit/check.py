@@ -7,7 +7,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.memory import synapse_bits
 from nwcompile.cost.traffic.wiring import axis_taps, synapse_count
-from nwcompile.errors import FitError, ModelError, Violation
+from nwcompile.errors import MOST_OF_A_KIND, FitError, ModelError, Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 from nwcompile.ir.flat import count_neurons, join_layers, layer_numbers
@@ -20,8 +20,6 @@ from nwcompile.passes.emit.emit import fold_bias
 from nwcompile.passes.fit import capability, capacity
 from nwcompile.passes.fit.axon_types import axon_type_violations
 from nwcompile.passes.fit.core_rules import core_rule_violations
-
-N_SHOWN = 5
 
 
 def check(
@@ -116,9 +114,9 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
             else:
                 n = int((count[layer] > 0).sum()) + sum(ceil(used[c] / limit[c]) - 1 for c in cores)
                 advice = f"split {network.layers[layer]} over {n} cores"
-            where = [f"core {c}" for c in cores[:N_SHOWN]]
-            if len(cores) > N_SHOWN:
-                where.append(f"{len(cores) - N_SHOWN} more cores")
+            where = [f"core {c}" for c in cores[:MOST_OF_A_KIND]]
+            if len(cores) > MOST_OF_A_KIND:
+                where.append(f"{len(cores) - MOST_OF_A_KIND} more cores")
             violations += [
                 Violation(resource.name, f"{network.layers[layer]} -> {place}", int(used[c]), int(limit[c]),
                           f"{advice} or raise core.{resource.limit_key}")

@@ -12,7 +12,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.fit import capacity
 
-FREE = -1
+FREE = -1  # The place of a core that nobody has fixed.
 
 
 def pins(network: Network, chip: Chip, core_of: dict[str, np.ndarray], n_cores: int, options: Options) -> np.ndarray:

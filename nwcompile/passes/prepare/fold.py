@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair, window_count
 from nwcompile.ir.flat import csr_groups
 
-SPARSE_BELOW = 0.25  # a dense product with fewer non-zero weights than this becomes a list of synapses
-DENSE_ABOVE = 0.5  # a sparse product with more than this becomes a matrix
+SPARSE_BELOW = 0.25  # A dense product with fewer non-zero weights than a quarter becomes a list of synapses.
+DENSE_ABOVE = 0.5  # A sparse product of which more than half is not 0 becomes a matrix.
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from nwcompile.ir.connection import Sparse
 from nwcompile.ir.neuron import aligned
 from nwcompile.passes.quantize.scaled_layer import Layer, driving_weights
 
-MOST = 4.0  # times the scale of the layer, up or down: thresholds must fit their register too
+MOST = 4.0  # Times the scale of the layer, up or down: thresholds must fit their register too.
 SCALED = ("threshold", "reset_value", "v_min")
 
 

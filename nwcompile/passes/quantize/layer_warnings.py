@@ -6,13 +6,13 @@ from nwcompile.ir.chip import Chip
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled
 from nwcompile.passes.quantize.state_range import StateRange, state_bits
 
-SATURATED = 0.95  # share of neurons and steps that fire
-ALWAYS_ON = 0.05  # share of neurons that fire in every step
+SATURATED = 0.95  # A layer that fires in more of its neurons and steps carries next to nothing.
+ALWAYS_ON = 0.05  # A few neurons that always fire do no harm; a larger share is said.
 # Rounding error of weights, over their root mean square, from which accuracy goes: the nets of benchmarks/convert.py
 # and examples/mnist_snn.py have at most 0.16 at 4 bits and more, and lose at most 0.5 points there; with 3 bits or
 # units of 1/255 they have 0.2 to 0.3 and lose up to 1 point, with 1 or 2 bits 0.4 to 0.9 and lose 1 to 21 points.
 COARSE = 0.2
-ALIKE = 90.0  # per cent of spikes alike with which a layer is well whatever its weights have lost
+ALIKE = 90.0  # Per cent of spikes alike from which a layer is well, whatever its weights have lost.
 
 
 def input_warnings(samples: dict[str, np.ndarray]) -> list[str]:

@@ -27,9 +27,9 @@ from nwcompile.sim import simulate
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence.run import trace
 
-LARGEST_SEARCH = 5e8  # synaptic sums of one candidate scale, over all samples that are searched
-FEWEST_SAMPLES = 4
-UPDATE_SUMS = 10  # synaptic sums that one neuron update costs as much as
+LARGEST_SEARCH = 5e8  # Synaptic sums of one candidate scale: beyond so many a part of the samples is searched.
+FEWEST_SAMPLES = 4  # With fewer samples a scale would be fitted to chance.
+UPDATE_SUMS = 10  # A neuron update takes about as long as so many synaptic sums.
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,16 +19,16 @@ from nwcompile.sim.sequence.run import record, trace
 WHOLE_RANGE = 1.0  # The range of weights that is kept where nothing is clipped.
 # Ranges of weights that are kept, over the largest weight: a scale that clips some may fit the others better.
 CLIPS = (WHOLE_RANGE, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 1.1, 1.25, 1.5)
-NARROW = 4  # bits of weights that are mostly clipped or mostly 0, of which much smaller ranges are tried as well
+NARROW = 4  # Weights of so few bits are mostly clipped or mostly 0: much smaller ranges are tried as well.
 NARROW_CLIPS = (0.35, 0.5, 0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0)  # range kept, over the weights' root mean square
 NARROW_THRESHOLDS = (0.7, 0.8, 0.9, 1.1, 1.2)  # thresholds tried with them, for they drive neurons less or more
-N_REFINED = 3  # scales for which that is done
-PEAK_MARGIN = 4.0  # how much further than in the calibration samples a current may go before it overflows
-MEMBRANE_MARGIN = 2.0  # the same for a membrane, which saturates harmlessly
-LIKELY_COUNT = 8.0  # spikes a step that a source of several sends where there are no calibration samples
-LONGEST_MEMORY = 64  # steps a readout without leak is taken to add up where there are no calibration samples
-CHUNK = 1 << 23  # numbers that the search for a peak holds at once
-MEMORY = 0.8  # per step, of the filter under which spike trains are compared
+N_REFINED = 3  # The best scales without other thresholds, for which thresholds are tried too.
+PEAK_MARGIN = 4.0  # A current may go so much further than in the calibration samples before it overflows.
+MEMBRANE_MARGIN = 2.0  # The same for a membrane, which saturates harmlessly.
+LIKELY_COUNT = 8.0  # Spikes a step that a source of several is taken to send where there are no calibration samples.
+LONGEST_MEMORY = 64  # Steps that a readout without leak is taken to add up where there are no calibration samples.
+CHUNK = 1 << 23  # The search for a peak holds so many numbers at once, 64 MiB of float64.
+MEMORY = 0.8  # Per step, of the filter under which spike trains are compared.
 
 
 @dataclass(frozen=True, eq=False)

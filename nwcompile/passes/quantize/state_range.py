@@ -16,7 +16,7 @@ from nwcompile.passes.prepare.fold import forward, linear_map
 from nwcompile.sim.reference.synaptic_sums import effective_network
 
 STATES = ("u", "v")
-CHUNK = 1 << 23  # numbers that are held at once
+CHUNK = 1 << 23  # So many numbers are held at once, 64 MiB of float64.
 
 
 @dataclass(frozen=True)

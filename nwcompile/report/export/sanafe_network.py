@@ -13,8 +13,8 @@ from nwcompile.ir.connection import Connection, Conv2d, Dense, pair, synapse_lis
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 
-UNIT = 64  # of a membrane there in membranes here: its neurons round to 1/64
-NEVER = 1e30  # threshold of a layer that does not fire
+UNIT = 64  # A membrane unit of SANA-FE is 64 of ours: its neurons round to 1/64.
+NEVER = 1e30  # A threshold that no membrane reaches, for a layer that does not fire.
 
 
 def network_lines(program: Program, x: dict[str, np.ndarray]) -> tuple[list[str], int]:

@@ -5,14 +5,14 @@ from math import isqrt
 from nwcompile.report.html.markup import Markup, join, tag
 from nwcompile.report.text import grouped, number, percent
 
-WIDTH = 640  # of the drawing; it scales with the page
-MARGIN = 22
+WIDTH = 640  # Units of the drawing, which scales with the page.
+MARGIN = 22  # Units around the map, with room for the numbers of columns and rows.
 LARGEST_PITCH = 76  # Pixels from router to router of a small chip, whose squares would be clumsy if larger.
 SMALLEST_PITCH = 3  # Pixels of a large one, of which less could not be seen.
-LABELLED_PITCH = 44
+LABELLED_PITCH = 44  # Pixels from router to router from which a core's number fits into its square.
 HEAT = ((0.0, (254, 243, 199)), (0.25, (253, 202, 96)), (0.5, (245, 142, 50)), (0.75, (213, 74, 36)),
         (1.0, (127, 29, 29)))  # fmt: skip
-DARK_FROM = 0.5
+DARK_FROM = 0.5  # From half of the largest load on squares are dark, and their numbers white.
 DIRECTIONS = {"E": (1, 0), "W": (-1, 0), "N": (0, 1), "S": (0, -1)}
 
 

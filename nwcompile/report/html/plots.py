@@ -12,7 +12,7 @@ LEFT = 66  # Units from the edge to the plot, with room for the numbers of the y
 RIGHT = 18  # Units from the plot to the edge, where nothing is written.
 TOP = 18  # Units from the edge to the plot, where nothing is written.
 BOTTOM = 56  # Units from the plot to the edge, with room for the numbers and the name of the x axis.
-MOST_POINTS = 1000
+MOST_POINTS = 1000  # More points than that lie on each other in a plot 640 units wide.
 KINDS = ("memory", "compute", "traffic", "barrier")
 SERIES = {"measured": "measured", "bound": "bound of this run", "predicted": "predicted from calibration"}
 

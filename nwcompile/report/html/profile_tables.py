@@ -4,7 +4,7 @@ from nwcompile.report.html.markup import Markup, join, tag
 from nwcompile.report.html.tables import NO_BREAK, table
 from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent, sender
 
-MOST_CORES = 8
+MOST_CORES = 8  # The cores that work longest; the others are much like them.
 COLOURS = {
     "visit": "#1c6fd1", "update": "#4c93e6", "spike": "#8fbdf0", "message_out": "#7a3fc4", "stall": "#b91c1c",
     "message_in": "#a87be0", "word": "#f2a65a", "synop": "#d9480f", "idle": "#e9edf1", "barrier": "#aab2bc",

@@ -22,7 +22,7 @@ from nwcompile.report.json.profile import collect_profile
 from nwcompile.report.text import io_text, multi_spike, verdict
 from nwcompile.sim.crosscheck import Crosscheck
 
-REPORT_SCHEMA = 1
+REPORT_SCHEMA = 1  # It grows when a key of report.json changes its meaning or goes.
 
 
 def collect(

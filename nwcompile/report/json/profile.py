@@ -12,8 +12,8 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.text import critical_text
 
-MOST_VALUES = 200_000  # cycles by step, core and phase in report.json
-MOST_LINKS = 5
+MOST_VALUES = 200_000  # More cycles by step, core and phase would make report.json larger than a browser likes.
+MOST_LINKS = 5  # A report names the five most crowded links; the rest of the crowd waits for these.
 
 
 def collect_profile(program: Program, run: Run, summary: Summary) -> dict | None:
