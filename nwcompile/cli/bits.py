@@ -72,7 +72,7 @@ def _labelled(args: Namespace) -> Data:
         data = Data(data.x, given if args.samples is None else given[: args.samples])
     if data.y is None:
         raise ModelError(f"{args.input}: no labels; give them with --labels Y.npy, or under the key y of a .npz file")
-    n_samples = len(data.x if data.example is not None else next(iter(data.x.values())))
+    n_samples = len(next(iter(data.x.values())) if isinstance(data.x, dict) else data.x)
     if len(data.y) != n_samples:
         raise ModelError(f"{args.labels}: {len(data.y)} labels for the {n_samples} samples of {args.input}")
     return data
@@ -109,8 +109,8 @@ def _table(narrowed: Narrowed) -> str:
     for name, n in narrowed.n_weights.items():
         before, after = narrowed.start[name], narrowed.narrowest[name]
         rows.append((name, n, before, after, n * before, n * after))
-    sums = {i: sum(row[i] for row in rows) for i in (1, 4, 5)}
-    total = ["all", *(sums.get(i, "") for i in range(1, 6))]
+    n_weights, bits_before, bits_after = (sum(int(row[i]) for row in rows) for i in (1, 4, 5))
+    total = ("all", n_weights, "", "", bits_before, bits_after)
     return table(("layer", "weights", "bits", "now", "memory bits", "now"), [*rows, total])
 
 

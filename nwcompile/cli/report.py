@@ -82,6 +82,7 @@ def compare(args: Namespace) -> int:
         source, x = "measured", data_of(args).x
         runs = (simulate(program, x, "cycle", args.device, steps=args.steps) for program in programs)
         figures = [measured_figures(program, run) for program, run in zip(programs, runs, strict=True)]
-    doc = diff(*figures, layers, source, args.gate or GATE, tolerance)
+    before, after = figures
+    doc = diff(before, after, layers, source, args.gate or GATE, tolerance)
     print(as_json(doc) if args.json else diff_text(doc))
     return 0 if doc["ok"] else 1

@@ -44,7 +44,8 @@ def _rows(doc: dict) -> list[tuple[str, ...]]:
 
 def _row(layer: str, entry: dict) -> tuple[str, ...]:
     clipped, error = entry.get("clipped_weights"), entry.get("weight_error_rms")
-    rates = [entry.get("rate_float"), entry.get("rate_fixed")]
+    rates = (entry.get("rate_float"), entry.get("rate_fixed"))
+    rate_float, rate_fixed = (None if rate is None else f"{rate:.3f}" for rate in rates)
     return (
         layer,
         UNKNOWN if entry.get("bits") is None else f"{entry['bits']} bits",
@@ -53,7 +54,7 @@ def _row(layer: str, entry: dict) -> tuple[str, ...]:
         UNKNOWN if error is None else percent(100 * error),
         _taus(entry),
         percent(entry.get("tau_error_percent")),
-        _change(*(None if x is None else f"{x:.3f}" for x in rates), "spikes"),
+        _change(rate_float, rate_fixed, "spikes"),
         percent(entry.get("spike_agreement_percent")),
         _bits(entry, "u"),
         _bits(entry, "v"),

@@ -46,9 +46,9 @@ def collect_dropped(program: Program, run: Run) -> dict | None:
     physical = np.concatenate([chip.site_index(program.mapping.site_of), chip.io_cores])
     inject = len(chip.link_cycles) - 2 * chip.n_cores + physical
     at, to = (a.sum(0) for a in (run.dropped.at, run.dropped.to))
-    sent = sum(int(counters[name].sum()) for name in ("messages_out", "messages_io")) + int(
-        at[len(at) - n_sites :].sum()
-    )
+    sent = sum(int(counters[name].sum()) for name in ("messages_out", "messages_io"))
+    sent += int(at[len(at) - n_sites :].sum())  # of input lines
+    rows: dict[str, list[dict]]
     rows = {"at": [{"place": names[i], "link": link_name(chip, int(inject[i]))} for i in _most(at)],
             "to": [{"place": names[i]} for i in _most(to)]}  # fmt: skip
     for key, amount in (("at", at), ("to", to)):
