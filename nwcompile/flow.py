@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from time import perf_counter
 
-from nwcompile import __version__
+from nwcompile import __version__, warm_up
 from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -14,7 +14,7 @@ from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
-from nwcompile.passes.partition.floorline.step_limit import verify_step_time
+from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import method_warnings, partition, result_warnings
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.place.place import place
@@ -57,6 +57,7 @@ def compile(
         return value
 
     network, chip, x = _verified(network, chip, calibration, options, mapping)
+    warm_up.start(chip)
     network, notes = stage("legalize", legalize, network, chip, options)
     try:
         stage("estimate", estimate, network, chip, options.on_multi_spike)

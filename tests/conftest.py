@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
+from nwcompile.kernels.jit import QUIET
 from tests.long import EXAMPLES
 
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE") or Path(__file__).resolve().parents[2] / "shared" / "reference")
+
+os.environ.setdefault(QUIET, "1")  # for processes that tests start: their stderr must not depend on a cache
 
 settings.register_profile("short", max_examples=25, deadline=None, derandomize=True)
 settings.register_profile("long", max_examples=EXAMPLES, deadline=None, derandomize="CI" in os.environ)

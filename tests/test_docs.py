@@ -146,6 +146,13 @@ def test_docs_draw_every_stage_in_its_order(page):
         assert [stage for stage in stages if stage in STAGES] == list(STAGES)
 
 
+def test_docs_architecture_has_the_layers_of_the_contract():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    names = [f"{{{layer.replace(' | ', ', ')}}}" if " | " in layer else layer for layer in layers]
+    assert f"`{' > '.join(names)}`" in (DOCS / "architecture.md").read_text()
+
+
 def test_docs_map_has_every_room_of_the_package():
     page = (DOCS / "map.md").read_text()
     rooms = [f for f in PACKAGE.rglob("*") if f.is_dir() and (f / "__init__.py").exists()]

@@ -6,7 +6,7 @@ from argparse import Namespace
 import numpy as np
 
 from nwcompile.cli.arguments import options_of
-from nwcompile.cli.inputs.bits_file import bits_text
+from nwcompile.cli.bits_file import bits_text
 from nwcompile.cli.inputs.data import Data, data_of, read_data, read_labels
 from nwcompile.cli.inputs.load import check_usage, chip_of, is_program, network_of, writable_file
 from nwcompile.cli.text import as_json, table

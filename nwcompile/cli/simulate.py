@@ -118,8 +118,9 @@ def _text(result: Run, model) -> str:
 def _times(result: Run, program: Program) -> str:
     lines = []
     if result.step_cycles is not None and result.totals is not None:
-        n, us = result.totals.n_hardware_steps, program.chip.core.cycle_ns / 1000
-        mean, longest = result.step_cycles[0] * us / result.n_samples / n, result.totals.longest_cycles * us
+        n, cycle_us = result.totals.n_hardware_steps, program.chip.core.cycle_ns / 1000
+        mean = result.step_cycles[0] * cycle_us / result.n_samples / n
+        longest = result.totals.longest_cycles * cycle_us
         lines.append(
             f"hardware step: mean {mean:.3f} us, longest {longest:.3f} us (of {counted(n, 'step')} and all samples)"
         )

@@ -6,14 +6,21 @@ nothing, so Numba's runtime is left out (`_nrt=False`): a kernel that would need
 """
 
 import ast
+import atexit
 import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from numba import njit
+from numba.core import event
 
 PACKAGE = Path(__file__).resolve().parents[1]
+QUIET = "NWCOMPILE_QUIET"  # an environment variable: where it is set, nothing is said of compilations
+OTHERS: list[subprocess.Popen] = []  # processes that compile kernels for this one
 
 
 @cache
@@ -68,5 +75,52 @@ def compiled(**options) -> Callable:
     return decorate
 
 
-kernel = compiled(nogil=True, _nrt=False)
+kernel = compiled(nogil=True, _nrt=False, no_cfunc_wrapper=True)
 inlined = compiled(nogil=True, _nrt=False, forceinline=True)  # a call copies every array of a NamedTuple
+spliced = compiled(nogil=True, _nrt=False, inline="always")  # into its caller before that is compiled, at every call
+part = compiled(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # that only kernels call
+
+
+class Announcement(event.Listener):
+    """Says on stderr, before the first kernel of this package is compiled in a process, what takes so long."""
+
+    def __init__(self):
+        self.is_due = QUIET not in os.environ
+
+    def on_start(self, event) -> None:
+        if self.is_due and event.data["dispatcher"].py_func.__module__.startswith(f"{PACKAGE.name}."):
+            self.is_due = False
+            print("compiling kernels, once on this machine: about 15 s", file=sys.stderr, flush=True)
+
+    def on_end(self, event) -> None:
+        pass
+
+
+event.register("numba:compile", Announcement())
+
+
+def is_cold(dispatcher) -> bool:
+    """Whether a kernel is neither compiled in this process nor kept on disk, where it could be."""
+    return (
+        not dispatcher.signatures
+        and hasattr(dispatcher._cache, "_cache_file")
+        and not (dispatcher._cache._cache_file._load_index())
+    )
+
+
+def compile_elsewhere(command: list[str], given: str) -> None:
+    """Start a process that compiles kernels into the cache; `given` is its input, and it never outlives this one."""
+    other = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, QUIET: "1"},
+    )  # fmt: skip
+    with other.stdin as pipe:
+        pipe.write(given)
+    atexit.register(other.kill)
+    OTHERS.append(other)
+
+
+def wait_for_others() -> None:
+    """Wait until the processes that compile for this one have ended."""
+    while OTHERS:
+        OTHERS.pop().wait()

@@ -1,7 +1,7 @@
 """Quantization in the report: per layer what its integers are, what they lost, and how large its states become."""
 
-from nwcompile.report.html.markup import Markup, join, tag
-from nwcompile.report.html.tables import table
+from nwcompile.report.html_markup import Markup, join, tag
+from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, grouped, number, percent
 
 HEADINGS = ("layer", "weights", "scale", "clipped weights", "weight error", "tau", "tau error",

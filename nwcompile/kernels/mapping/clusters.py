@@ -1,108 +1,115 @@
-"""Hot loops that add up what units of neurons read and send, before any of them is on a core (Numba)."""
+"""Hot loops that add up what clusters of neurons read and send, before any of them is on a core (Numba).
+
+And that tell which sources no cluster can tell apart, because each cluster reads them all alike. Lists are made by two
+calls, with memory from outside: the first, given lists of length 0, only counts.
+"""
 
 import numpy as np
 
-from nwcompile.kernels.jit import compiled
-from nwcompile.kernels.mapping.core_usage import add, remove
+from nwcompile.kernels.jit import kernel
+from nwcompile.kernels.mapping.random import splitmix64
 
 
-@compiled()
-def unit_rows(fan, start, neurons):
-    """The rows that the neurons of every unit read, and how many synapses each source of a row has in the unit.
+@kernel
+def cluster_rows(table, start, neurons, place, offset, row, count):
+    """The rows that the neurons of every cluster read, and how many synapses each source of a row has in the cluster.
 
-    fan: core_usage.FanIn; start: int64[unit + 1] into neurons: int64[neuron]. A row is an entry of `fan.atoms`.
-    Returns offset: int64[unit + 1], row: int32[entry], count: int32[entry].
+    table: core_usage.SynapseTable, a row here being an entry of its `classes`; start: int64[cluster + 1] into
+    neurons: int64[neuron]; place: int64[row of the table], all -1. Sets offset: int64[cluster + 1] and, unless they
+    have no length, row: int32[entry] and count: int32[entry], all 0.
     """
-    n_classes = len(fan.class_size)
-    place = np.full(n_classes, -1, np.int64)
-    offset = np.zeros(len(start), np.int64)
-    for u in range(len(start) - 1):
-        offset[u + 1] = offset[u]
-        for j in range(start[u], start[u + 1]):
-            for slot in range(fan.slot_offset[neurons[j]], fan.slot_offset[neurons[j] + 1]):
-                target = fan.slot_class[slot]
-                for i in range(fan.tap_offset[target], fan.tap_offset[target + 1]):
-                    k = fan.taps[i]
-                    if place[k] != u:
-                        place[k] = u
-                        offset[u + 1] += fan.atom_offset[k + 1] - fan.atom_offset[k]
-    row, count = np.empty(offset[-1], np.int32), np.zeros(offset[-1], np.int32)
-    place[:] = -1
+    is_written = len(row) > 0
     for u in range(len(start) - 1):
         n = offset[u]
         for j in range(start[u], start[u + 1]):
-            for slot in range(fan.slot_offset[neurons[j]], fan.slot_offset[neurons[j] + 1]):
-                target = fan.slot_class[slot]
-                for i in range(fan.tap_offset[target], fan.tap_offset[target + 1]):
-                    k = fan.taps[i]
+            for slot in range(table.slot_offset[neurons[j]], table.slot_offset[neurons[j] + 1]):
+                target = table.slot_class[slot]
+                for i in range(table.tap_offset[target], table.tap_offset[target + 1]):
+                    k = table.taps[i]
+                    n_classes = table.class_offset[k + 1] - table.class_offset[k]
                     if place[k] < offset[u]:
                         place[k] = n
-                        for r in range(fan.atom_offset[k], fan.atom_offset[k + 1]):
-                            row[n] = r
-                            n += 1
-                    for r in range(fan.atom_offset[k + 1] - fan.atom_offset[k]):
-                        count[place[k] + r] += 1
-    return offset, row, count
+                        if is_written:
+                            for r in range(n_classes):
+                                row[n + r] = table.class_offset[k] + r
+                        n += n_classes
+                    if is_written:
+                        for r in range(n_classes):
+                            count[place[k] + r] += 1
+        offset[u + 1] = n
 
 
-@compiled()
-def spikes_of(counts, first_step, start, members, step_at, n_steps):
+@kernel
+def spikes_of(counts, first_step, start, members, step_at, total, offset, step, count):
     """Spikes of groups of one layer's neurons in every step, as lists of the steps with any.
 
     counts: int32[T, n]; start: int64[group + 1] into members: int64[...], neurons of the layer; step_at: int64[H],
-    where a hardware step is kept, or -1. Returns offset: int64[group + 1], step: int32[...], count: int32[...].
+    where a hardware step is kept, or -1; total: int64[kept step], for what it likes. Sets offset: int64[group + 1] and,
+    unless they have no length, step: int32[...] and count: int32[...].
     """
-    n_groups = len(start) - 1
-    offset = np.zeros(n_groups + 1, np.int64)
-    total = np.zeros(n_steps, np.int64)
-    for write in range(2):
-        if write == 1:
-            for g in range(n_groups):
-                offset[g + 1] += offset[g]
-            step, count = np.empty(offset[-1], np.int32), np.empty(offset[-1], np.int32)
-        for g in range(n_groups):
-            total[:] = 0
-            for j in range(start[g], start[g + 1]):
-                for t in range(counts.shape[0]):
-                    if counts[t, members[j]] and step_at[first_step + t] >= 0:
-                        total[step_at[first_step + t]] += counts[t, members[j]]
-            n = offset[g]
-            for h in range(n_steps):
-                if total[h]:
-                    if write == 1:
-                        step[n], count[n] = h, total[h]
-                        n += 1
-                    else:
-                        offset[g + 1] += 1
-    return offset, step, count
+    is_written = len(step) > 0
+    for g in range(len(start) - 1):
+        for h in range(len(total)):
+            total[h] = 0
+        for j in range(start[g], start[g + 1]):
+            for t in range(counts.shape[0]):
+                if counts[t, members[j]] and step_at[first_step + t] >= 0:
+                    total[step_at[first_step + t]] += counts[t, members[j]]
+        n = offset[g]
+        for h in range(len(total)):
+            if total[h]:
+                if is_written:
+                    step[n] = h
+                    count[n] = total[h]
+                n += 1
+        offset[g + 1] = n
 
 
-@compiled()
-def add_received(in_offset, in_row, in_count, row_atom, row_cycles, offset, step, count, cycles):
-    """Add to cycles: int[unit, step] those of the synaptic operations of every unit.
+@kernel
+def add_received(row_offset, row, n_synapses, source_class, row_cycles, offset, step, count, cycles):
+    """Add to cycles: int64[cluster, step] those of the synaptic operations of every cluster.
 
     row_cycles: int64[row]: cycles of one operation; offset, step, count: arrivals; all as in cluster_state.Demand.
     """
-    for u in range(len(in_offset) - 1):
-        for e in range(in_offset[u], in_offset[u + 1]):
-            each = row_cycles[in_row[e]] * in_count[e]
-            atom = row_atom[in_row[e]]
-            for i in range(offset[atom], offset[atom + 1]):
-                cycles[u, step[i]] += each * count[i]
+    for u in range(len(row_offset) - 1):
+        for e in range(row_offset[u], row_offset[u + 1]):
+            spike_cycles = row_cycles[row[e]] * n_synapses[e]
+            k = source_class[row[e]]
+            for i in range(offset[k], offset[k + 1]):
+                cycles[u, step[i]] += spike_cycles * count[i]
 
 
-@compiled()
-def units_fit(fan, core, demand, start, neurons, limit, fits):
-    """Sets fits: bool[unit] to whether an empty core of limit: int64[resource] holds all neurons of each unit.
+@kernel
+def readers_of_rows(offset, row, count, row_format, digest):
+    """Add to digest: uint64[row, 2] who reads each row: the format, and every cluster with its number of synapses.
 
-    fan, core: of core_usage, the core empty; demand: int64[neuron, 2]; start: int64[unit + 1] into
-    neurons: int64[...].
+    offset: int64[cluster + 1] into row: int32[entry] and count: int32[entry]; row_format: int64[row]. Sums of mixed
+    words do not depend on the order; with 128 bits, rows of equal digests are read alike.
     """
-    for u in range(len(start) - 1):
-        n = start[u]
-        while n < start[u + 1] and not (core.used > limit).any():
-            add(fan, core, demand, neurons[n])
-            n += 1
-        fits[u] = not (core.used > limit).any()
-        for j in range(start[u], n):
-            remove(fan, core, demand, neurons[j])
+    for i in range(len(row_format)):
+        for half in range(2):
+            digest[i, half] = splitmix64(np.uint64(2 * row_format[i] + half + 1))
+    for cluster in range(len(offset) - 1):
+        for e in range(offset[cluster], offset[cluster + 1]):
+            word = (np.uint64(cluster) << np.uint64(32)) ^ np.uint64(count[e])
+            for half in range(2):
+                word = splitmix64(word)
+                digest[row[e], half] += splitmix64(word ^ (np.uint64(row_format[row[e]]) << np.uint64(1)))
+
+
+@kernel
+def keep_rows(offset, row, count, new_row, kept):
+    """The entries of rows that are kept, in place, under their new numbers; new_row: int64[row], -1 for the others.
+
+    Sets kept: int64[cluster + 1] to their offset; entries after its end are void.
+    """
+    n = 0
+    kept[0] = 0
+    for cluster in range(len(offset) - 1):
+        for e in range(offset[cluster], offset[cluster + 1]):
+            new = new_row[row[e]]
+            if new >= 0:
+                row[n] = new
+                count[n] = count[e]
+                n += 1
+        kept[cluster + 1] = n

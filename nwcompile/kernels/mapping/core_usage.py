@@ -6,102 +6,96 @@ import numpy as np
 
 from nwcompile.ir import resources
 from nwcompile.ir.resources import IN_AXONS, NEURONS, OUT_AXONS, SYNAPSE_BITS
-from nwcompile.kernels.jit import compiled
+from nwcompile.kernels.jit import compiled, kernel, part, spliced
 
 LOAD = resources.N_RESOURCES  # row of the load, which comes after the resources that have limits
 N_RESOURCES = resources.N_RESOURCES + 1
 
 
-class FanIn(NamedTuple):
-    """What every neuron reads, all connections together; classes are those of `nwcompile.cost.traffic.wiring`.
+class SynapseTable(NamedTuple):
+    """What every neuron reads, all connections together.
 
-    A slot is one connection into one neuron. An atom is a set of sources that every class holds whole or not at all.
+    A slot is one connection into one neuron, a target class those neurons of a connection that read the same sources. A
+    row stands for those sources of a connection that have the same targets (a class of `nwcompile.cost.traffic.wiring`)
+    and takes synapse memory for each of them. A source class is a set of sources that every row holds whole or not at
+    all.
     """
 
     slot_offset: np.ndarray  # int64[neuron + 1]
     slot_class: np.ndarray  # int64[slot]: target class
     slot_kernel: np.ndarray  # int64[slot]: shared kernel, or -1
     tap_offset: np.ndarray  # int64[target class + 1]
-    taps: np.ndarray  # int64[tap]: source class
-    class_size: np.ndarray  # int64[source class]: sources in it
-    class_format: np.ndarray  # int64[source class]: row of `step_bits`
+    taps: np.ndarray  # int64[tap]: row
+    row_size: np.ndarray  # int64[row]: sources in it
+    row_format: np.ndarray  # int64[row]: row of `step_bits`
     step_bits: np.ndarray  # int64[format, block_synapses]: bits one more synapse takes in a row of n, by n % block
-    atom_offset: np.ndarray  # int64[source class + 1]
-    atoms: np.ndarray  # int64[class atom]: atom
-    atom_size: np.ndarray  # int64[atom]: sources in it
+    class_offset: np.ndarray  # int64[row + 1]
+    classes: np.ndarray  # int64[...]: the source classes of a row
+    class_size: np.ndarray  # int64[source class]: sources in it
     kernel_bits: np.ndarray  # int64[kernel]
 
 
-class Core(NamedTuple):
+class CoreUsage(NamedTuple):
     """The running account of one core."""
 
-    n_synapses: np.ndarray  # int64[source class]: length of each source's row
-    n_classes: np.ndarray  # int64[atom]: classes of the atom with a row here
+    n_synapses: np.ndarray  # int64[row]: length of each source's row
+    n_rows: np.ndarray  # int64[source class]: rows here that hold it
     n_readers: np.ndarray  # int64[kernel]: neurons here that read it
     used: np.ndarray  # int64[resource]
 
 
-@compiled()
-def add(fan, core, demand, neuron):
-    """Put a neuron on the core. demand: int64[neuron, 2]: its out-axons and its load."""
-    core.used[NEURONS] += 1
-    core.used[OUT_AXONS] += demand[neuron, 0]
-    core.used[LOAD] += demand[neuron, 1]
-    block = fan.step_bits.shape[1]
-    for slot in range(fan.slot_offset[neuron], fan.slot_offset[neuron + 1]):
-        kernel = fan.slot_kernel[slot]
-        if kernel >= 0:
-            if core.n_readers[kernel] == 0:
-                core.used[SYNAPSE_BITS] += fan.kernel_bits[kernel]
-            core.n_readers[kernel] += 1
-        for i in range(fan.tap_offset[fan.slot_class[slot]], fan.tap_offset[fan.slot_class[slot] + 1]):
-            k = fan.taps[i]
-            n = core.n_synapses[k]
-            core.used[SYNAPSE_BITS] += fan.class_size[k] * fan.step_bits[fan.class_format[k], n % block]
-            core.n_synapses[k] = n + 1
-            if n == 0:
-                for j in range(fan.atom_offset[k], fan.atom_offset[k + 1]):
-                    if core.n_classes[fan.atoms[j]] == 0:
-                        core.used[IN_AXONS] += fan.atom_size[fan.atoms[j]]
-                    core.n_classes[fan.atoms[j]] += 1
+@part
+def shift_neuron(table, core, demand, neuron, sign):
+    """Put a neuron on the core (sign 1) or take it off (-1). demand: int64[neuron, 2]: its out-axons and its load."""
+    core.used[NEURONS] += sign
+    core.used[OUT_AXONS] += sign * demand[neuron, 0]
+    core.used[LOAD] += sign * demand[neuron, 1]
+    block = table.step_bits.shape[1]
+    for slot in range(table.slot_offset[neuron], table.slot_offset[neuron + 1]):
+        shared = table.slot_kernel[slot]
+        if shared >= 0:
+            n_readers = core.n_readers[shared]
+            core.n_readers[shared] = n_readers + sign
+            if n_readers == 0 or n_readers + sign == 0:
+                core.used[SYNAPSE_BITS] += sign * table.kernel_bits[shared]
+        target = table.slot_class[slot]
+        for i in range(table.tap_offset[target], table.tap_offset[target + 1]):
+            row = table.taps[i]
+            n = core.n_synapses[row]
+            core.n_synapses[row] = n + sign
+            fewer = min(n, n + sign)
+            bits = table.step_bits[table.row_format[row], fewer % block]
+            core.used[SYNAPSE_BITS] += sign * table.row_size[row] * bits
+            if fewer == 0:
+                for j in range(table.class_offset[row], table.class_offset[row + 1]):
+                    source_class = table.classes[j]
+                    n_rows = core.n_rows[source_class]
+                    core.n_rows[source_class] = n_rows + sign
+                    if n_rows == 0 or n_rows + sign == 0:
+                        core.used[IN_AXONS] += sign * table.class_size[source_class]
 
 
-@compiled()
-def remove(fan, core, demand, neuron):
-    """Take a neuron off the core: the reverse of `add`."""
-    core.used[NEURONS] -= 1
-    core.used[OUT_AXONS] -= demand[neuron, 0]
-    core.used[LOAD] -= demand[neuron, 1]
-    block = fan.step_bits.shape[1]
-    for slot in range(fan.slot_offset[neuron], fan.slot_offset[neuron + 1]):
-        kernel = fan.slot_kernel[slot]
-        if kernel >= 0:
-            core.n_readers[kernel] -= 1
-            if core.n_readers[kernel] == 0:
-                core.used[SYNAPSE_BITS] -= fan.kernel_bits[kernel]
-        for i in range(fan.tap_offset[fan.slot_class[slot]], fan.tap_offset[fan.slot_class[slot] + 1]):
-            k = fan.taps[i]
-            n = core.n_synapses[k] - 1
-            core.used[SYNAPSE_BITS] -= fan.class_size[k] * fan.step_bits[fan.class_format[k], n % block]
-            core.n_synapses[k] = n
-            if n == 0:
-                for j in range(fan.atom_offset[k], fan.atom_offset[k + 1]):
-                    core.n_classes[fan.atoms[j]] -= 1
-                    if core.n_classes[fan.atoms[j]] == 0:
-                        core.used[IN_AXONS] -= fan.atom_size[fan.atoms[j]]
+@spliced
+def is_over(used, limit):
+    """Whether more is used than the limit, both int64[resource]."""
+    over = False
+    for r in range(len(used)):
+        if used[r] > limit[r]:
+            over = True
+    return over
 
 
-@compiled()
-def fill(fan, core, demand, neurons, limit, skip, taken):
+@kernel
+def fill(table, core, demand, neurons, limit, skip, taken):
     """Put on the core, in order, every neuron that fits; unless `skip`, stop at the first that does not.
 
     neurons: int64[neuron]; limit: int64[resource]. Sets taken: bool[neuron] of `neurons`; returns how many it took.
     """
     n = 0
     for i in range(len(neurons)):
-        add(fan, core, demand, neurons[i])
-        if (core.used > limit).any():
-            remove(fan, core, demand, neurons[i])
+        shift_neuron(table, core, demand, neurons[i], 1)
+        if is_over(core.used, limit):
+            shift_neuron(table, core, demand, neurons[i], -1)
             if not skip:
                 break
             continue
@@ -110,20 +104,37 @@ def fill(fan, core, demand, neurons, limit, skip, taken):
     return n
 
 
-@compiled()
-def clear(fan, core, demand, neurons):
+@kernel
+def clear(table, core, demand, neurons):
     """Take `neurons`, int64[neuron], off the core."""
-    for neuron in neurons:
-        remove(fan, core, demand, neuron)
+    for i in range(len(neurons)):
+        shift_neuron(table, core, demand, neurons[i], -1)
 
 
-@compiled()
-def alone(fan, core, demand, neurons, used):
+@kernel
+def alone(table, core, demand, neurons, used):
     """Sets used: int64[neuron, resource] to what each of `neurons` takes on a core of its own."""
     for i in range(len(neurons)):
-        add(fan, core, demand, neurons[i])
-        used[i] = core.used
-        remove(fan, core, demand, neurons[i])
+        shift_neuron(table, core, demand, neurons[i], 1)
+        for r in range(N_RESOURCES):
+            used[i, r] = core.used[r]
+        shift_neuron(table, core, demand, neurons[i], -1)
+
+
+@kernel
+def clusters_fit(table, core, demand, start, neurons, limit, fits):
+    """Sets fits: bool[cluster] to whether an empty core of limit: int64[resource] holds all neurons of each cluster.
+
+    The core is empty; demand: int64[neuron, 2]; start: int64[cluster + 1] into neurons: int64[...].
+    """
+    for u in range(len(start) - 1):
+        n = start[u]
+        while n < start[u + 1] and not is_over(core.used, limit):
+            shift_neuron(table, core, demand, neurons[n], 1)
+            n += 1
+        fits[u] = not is_over(core.used, limit)
+        for j in range(start[u], n):
+            shift_neuron(table, core, demand, neurons[j], -1)
 
 
 @compiled()

@@ -33,39 +33,47 @@ def core_messages(start, atom, messages, offset, core, n_cores):
 
 
 @compiled()
-def add_flits(d, s, reader_offset, reader, router, to, port, neighbour, ends, is_tree, flits):
-    """Add a flit for every message of the units of `Demand` d on the cores of `Loads` s to flits: int64[link, step].
+def add_flits(sends, core_of, reader_offset, reader, router, to, port, neighbor, ends, is_tree, flits):
+    """Add a flit for every message of clusters on the cores core_of: int32[cluster] to flits: int64[link, step].
 
-    reader_offset: int64[atom + 1] into reader: int64[...], the cores that read each atom; router: int64[core]; port:
-    uint8[router, place], the output for messages to the router at that place, for each core to: int64[core]; neighbour:
-    int64[router, 4]; ends: int64[2, core], the injection and the ejection link; is_tree: a message forks, as
-    `nwcompile.ir.noc.trees` has it: copies are one until their ways part, and two ways may meet again.
+    sends: cluster_state.Sends; reader_offset: int64[class + 1] into reader: int64[...], the cores that read each class;
+    router: int64[core]; port: uint8[router, place], the output for messages to the router at that place, for each core
+    to: int64[core]; neighbor: int64[router, 4]; ends: int64[2, core], the injection and the ejection link; is_tree: a
+    message forks, as `nwcompile.ir.noc.trees` has it: copies are one until their routes part, and two may meet again.
     """
     child = np.zeros((64, 4), np.int32)  # of the places in the tree of a group, 0 being its root: 0 where there is none
-    for g in range(len(d.group_atom)):
-        home, atom = s.core_of[d.group_unit[g]], d.group_atom[g]
-        first, last = d.spike_offset[g], d.spike_offset[g + 1]
-        if first == last or reader_offset[atom] == reader_offset[atom + 1]:
+    for g in range(len(sends.group_class)):
+        home = core_of[sends.group_cluster[g]]
+        source_class = sends.group_class[g]
+        first = sends.spike_offset[g]
+        last = sends.spike_offset[g + 1]
+        if first == last or reader_offset[source_class] == reader_offset[source_class + 1]:
             continue
-        n_injected = 1 if is_tree else reader_offset[atom + 1] - reader_offset[atom]
+        n_injected = 1 if is_tree else reader_offset[source_class + 1] - reader_offset[source_class]
         for i in range(first, last):
-            flits[ends[0, home], d.spike_step[i]] += n_injected * d.spike_count[i]
-        child[0], n_places = 0, 1
-        for r in range(reader_offset[atom], reader_offset[atom + 1]):
+            flits[ends[0, home], sends.spike_step[i]] += n_injected * sends.spike_count[i]
+        child[0] = 0
+        n_places = 1
+        for r in range(reader_offset[source_class], reader_offset[source_class + 1]):
             core = reader[r]
             for i in range(first, last):
-                flits[ends[1, core], d.spike_step[i]] += d.spike_count[i]
-            at, place = router[home], 0
+                flits[ends[1, core], sends.spike_step[i]] += sends.spike_count[i]
+            at = router[home]
+            place = 0
             while at != router[core]:
                 out = port[at, to[core]]
-                link, at = 4 * at + out, neighbour[at, out]
+                link = 4 * at + out
+                at = neighbor[at, out]
                 if is_tree:
-                    before, place = place, child[place, out]
+                    before = place
+                    place = child[place, out]
                     if place:
                         continue
                     if n_places == len(child):
                         child = np.concatenate((child, np.zeros_like(child)))
-                    child[before, out], child[n_places], place = n_places, 0, n_places
+                    child[before, out] = n_places
+                    child[n_places] = 0
+                    place = n_places
                     n_places += 1
                 for i in range(first, last):
-                    flits[link, d.spike_step[i]] += d.spike_count[i]
+                    flits[link, sends.spike_step[i]] += sends.spike_count[i]

@@ -3,7 +3,8 @@
 import numpy as np
 
 from nwcompile.kernels.jit import compiled
-from nwcompile.kernels.mapping.placement import is_legal, random_bits, swap, swap_delta, uniform
+from nwcompile.kernels.mapping.placement import is_legal, swap, swap_delta
+from nwcompile.kernels.mapping.random import below, uniform
 
 
 @compiled()
@@ -69,7 +70,7 @@ def fly(ground, sites, cores, own_best, own_cost, best, state, chance, cost):
             drawn = uniform(state)
             new = sites[p, a]
             if drawn < chance[0]:
-                new = np.int64(random_bits(state) % np.uint64(cores.shape[1]))
+                new = below(state, cores.shape[1])
             elif drawn < chance[0] + chance[1]:
                 new = own_best[p, a]
             elif drawn < chance[0] + chance[1] + chance[2]:

@@ -1,340 +1,356 @@
-"""Hot loops of the `floorline` partitioner: what every core holds and does as units move, exact at any time (Numba).
+"""Hot loops of the `floorline` partitioner: what every core holds and does as clusters move, exact at any time (Numba).
 
-A unit is a set of neurons that move together. A move touches only the unit's own rows and messages and those of its
-sources; everything else stays as it is. All figures are whole numbers, equal to a full count at any moment.
+A move touches only the cluster's own rows and messages and those of its sources; everything else stays as it is. All
+figures are whole numbers, equal to a full count at any moment.
 """
 
 import numpy as np
 
 from nwcompile.ir.resources import IN_AXONS, N_RESOURCES, NEURONS, OUT_AXONS, SYNAPSE_BITS
-from nwcompile.kernels.jit import inlined, kernel
-from nwcompile.kernels.mapping.cluster_state import AXONS, EXCESS, MESSAGES, N_USED, REMOTE, TIME
-from nwcompile.kernels.mapping.placement import random_bits, uniform
+from nwcompile.kernels.jit import kernel, part, spliced
+from nwcompile.kernels.mapping.cluster_state import (
+    AXONS,
+    EXCESS,
+    MESSAGE_IN,
+    MESSAGE_OUT,
+    MESSAGES,
+    N_USED,
+    REMOTE,
+    TIME,
+    WORD,
+)
+from nwcompile.kernels.mapping.random import below, is_taken
 
 
-@inlined
-def _touch(s, column):
-    if not s.is_touched[column]:
-        s.is_touched[column] = True
-        s.touched[s.touched[-1]] = column
-        s.touched[-1] += 1
+@spliced
+def _touch(busy, column):
+    """Note that a column has changed."""
+    if not busy.is_touched[column]:
+        busy.is_touched[column] = True
+        n_touched = busy.touched[-1]
+        busy.touched[n_touched] = column
+        busy.touched[-1] = n_touched + 1
 
 
-@inlined
-def _bits(d, row_format, n):
-    block = d.row_bits.shape[1] - 1
-    return n // block * d.row_bits[row_format, block] + d.row_bits[row_format, n % block]
+@spliced
+def _row_bits(rows, row_format, n):
+    """Bits of a row of `n` synapses."""
+    block = rows.bits.shape[1] - 1
+    return n // block * rows.bits[row_format, block] + rows.bits[row_format, n % block]
 
 
-@inlined
-def _words(d, row_format, n):
-    bits = n * d.shared_bits[row_format] if d.shared_bits[row_format] else _bits(d, row_format, n)
-    return -(-bits // d.word_bits[0])
-
-
-@kernel
-def _departures(d, s, unit, core, sign):
-    """Add (or, with `sign` -1, take) what a unit does and sends on a core."""
-    s.n_units[core] += sign
-    s.total[N_USED] += (sign > 0) * (s.n_units[core] == 1) - (sign < 0) * (s.n_units[core] == 0)
-    s.used[core, NEURONS] += sign * d.size[unit]
-    _touch(s, core)
-    for h in range(s.load.shape[1]):
-        s.load[core, h] += sign * d.send[unit, h]
-    for g in range(d.out_offset[unit], d.out_offset[unit + 1]):
-        atom = d.group_atom[g]
-        n = sign * s.fan_out[atom]
+@spliced
+def _add_departures(sends, rules, held, busy, cluster, core, sign):
+    """Add (or, with `sign` -1, take) what a cluster does and sends on a core."""
+    before = held.n_clusters[core]
+    held.n_clusters[core] = before + sign
+    if before + sign == 0:
+        busy.total[N_USED] -= 1
+    elif before == 0:
+        busy.total[N_USED] += 1
+    held.used[core, NEURONS] += sign * sends.n_neurons[cluster]
+    _touch(busy, core)
+    for h in range(busy.load.shape[1]):
+        busy.load[core, h] += sign * sends.send[cluster, h]
+    for g in range(sends.group_offset[cluster], sends.group_offset[cluster + 1]):
+        source_class = sends.group_class[g]
+        n = sign * held.fan_out[source_class]
         if n == 0:
             continue
-        s.used[core, OUT_AXONS] += n * d.group_size[g]
-        s.total[MESSAGES] += n * d.group_spikes[g]
-        s.total[REMOTE] += (n - sign * (s.n_rows[core, atom] > 0)) * d.group_spikes[g]
-        if d.cycles[0]:
-            for i in range(d.spike_offset[g], d.spike_offset[g + 1]):
-                s.load[core, d.spike_step[i]] += n * d.cycles[0] * d.spike_count[i]
+        held.used[core, OUT_AXONS] += n * sends.group_size[g]
+        busy.total[MESSAGES] += n * sends.group_spikes[g]
+        n_remote = n - sign if held.n_rows[core, source_class] > 0 else n
+        busy.total[REMOTE] += n_remote * sends.group_spikes[g]
+        if rules.cycles[MESSAGE_OUT]:
+            for i in range(sends.spike_offset[g], sends.spike_offset[g + 1]):
+                busy.load[core, sends.spike_step[i]] += n * rules.cycles[MESSAGE_OUT] * sends.spike_count[i]
 
 
-@kernel
-def _axon(d, s, atom, core, column, sign):
-    """Add or take the axons from an atom to a core."""
-    s.fan_out[atom] += sign
-    s.used[core, IN_AXONS] += sign * d.atom_size[atom]
-    s.total[AXONS] += sign * d.atom_size[atom]
-    for i in range(d.arrival_offset[atom], d.arrival_offset[atom + 1]):
-        s.load[column, d.arrival_step[i]] += sign * d.cycles[1] * d.arrival_count[i]
-    for j in range(d.atom_offset[atom], d.atom_offset[atom + 1]):
-        g = d.atom_group[j]
-        home = s.core_of[d.group_unit[g]]
+@spliced
+def _add_axons(sends, classes, rules, held, busy, source_class, core, column, sign):
+    """Add or take the axons from a source class to a core."""
+    held.fan_out[source_class] += sign
+    held.used[core, IN_AXONS] += sign * classes.size[source_class]
+    busy.total[AXONS] += sign * classes.size[source_class]
+    for i in range(classes.arrival_offset[source_class], classes.arrival_offset[source_class + 1]):
+        busy.load[column, classes.arrival_step[i]] += sign * rules.cycles[MESSAGE_IN] * classes.arrival_count[i]
+    for j in range(classes.group_offset[source_class], classes.group_offset[source_class + 1]):
+        g = classes.group[j]
+        home = held.core_of[sends.group_cluster[g]]
         if home < 0:
             continue
-        _touch(s, home)
-        s.used[home, OUT_AXONS] += sign * d.group_size[g]
-        s.total[MESSAGES] += sign * d.group_spikes[g]
+        _touch(busy, home)
+        held.used[home, OUT_AXONS] += sign * sends.group_size[g]
+        busy.total[MESSAGES] += sign * sends.group_spikes[g]
         if home != core:
-            s.total[REMOTE] += sign * d.group_spikes[g]
-        if d.cycles[0]:
-            for i in range(d.spike_offset[g], d.spike_offset[g + 1]):
-                s.load[home, d.spike_step[i]] += sign * d.cycles[0] * d.spike_count[i]
+            busy.total[REMOTE] += sign * sends.group_spikes[g]
+        if rules.cycles[MESSAGE_OUT]:
+            for i in range(sends.spike_offset[g], sends.spike_offset[g + 1]):
+                busy.load[home, sends.spike_step[i]] += sign * rules.cycles[MESSAGE_OUT] * sends.spike_count[i]
 
 
-@kernel
-def _arrivals(d, s, unit, core, sign):
-    """Add or take what a unit reads on a core: rows, kernels, axons and the cycles that they take."""
-    column = core if s.load.shape[0] == len(s.n_units) else core + len(s.n_units)
-    _touch(s, column)
-    for h in range(s.load.shape[1]):
-        s.load[column, h] += sign * d.receive[unit, h]
-    for i in range(d.kernel_offset[unit], d.kernel_offset[unit + 1]):
-        k = d.kernel[i]
-        before = s.n_readers[core, k]
-        s.n_readers[core, k] = before + sign * d.kernel_readers[i]
-        if before == 0 or s.n_readers[core, k] == 0:
-            s.used[core, SYNAPSE_BITS] += sign * d.kernel_bits[k]
-    for e in range(d.in_offset[unit], d.in_offset[unit + 1]):
-        row = d.in_row[e]
-        atom, form = d.row_atom[row], d.row_format[row]
-        n = np.int64(s.n_synapses[core, row])
-        new = n + sign * d.in_count[e]
-        s.n_synapses[core, row] = new
-        s.used[core, SYNAPSE_BITS] += d.atom_size[atom] * (_bits(d, form, new) - _bits(d, form, n))
-        if d.cycles[2]:
-            words = d.cycles[2] * (_words(d, form, new) - _words(d, form, n))
+@spliced
+def _add_arrivals(reads, rows, sends, classes, rules, held, busy, cluster, core, sign):
+    """Add or take what a cluster reads on a core: rows, kernels, axons and the cycles that they take."""
+    column = core + busy.load.shape[0] - len(held.n_clusters)
+    _touch(busy, column)
+    for h in range(busy.load.shape[1]):
+        busy.load[column, h] += sign * reads.receive[cluster, h]
+    for i in range(reads.kernel_offset[cluster], reads.kernel_offset[cluster + 1]):
+        k = reads.kernel[i]
+        n_before = held.n_readers[core, k]
+        n_readers = n_before + sign * reads.n_readers[i]
+        held.n_readers[core, k] = n_readers
+        if n_before == 0 or n_readers == 0:
+            held.used[core, SYNAPSE_BITS] += sign * rows.kernel_bits[k]
+    for e in range(reads.row_offset[cluster], reads.row_offset[cluster + 1]):
+        row = reads.row[e]
+        source_class = rows.source_class[row]
+        row_format = rows.format[row]
+        old = np.int64(held.n_synapses[core, row])
+        new = old + sign * reads.n_synapses[e]
+        held.n_synapses[core, row] = new
+        old_bits = _row_bits(rows, row_format, old)
+        new_bits = _row_bits(rows, row_format, new)
+        held.used[core, SYNAPSE_BITS] += classes.size[source_class] * (new_bits - old_bits)
+        if rules.cycles[WORD]:
+            if rows.shared_bits[row_format]:
+                old_bits = old * rows.shared_bits[row_format]
+                new_bits = new * rows.shared_bits[row_format]
+            words = -(-new_bits // rules.word_bits[0]) + -old_bits // rules.word_bits[0]
             if words:
-                for i in range(d.arrival_offset[atom], d.arrival_offset[atom + 1]):
-                    s.load[column, d.arrival_step[i]] += words * d.arrival_count[i]
-        if n == 0 or new == 0:
-            s.n_rows[core, atom] += sign
-            if s.n_rows[core, atom] == (sign > 0):
-                _axon(d, s, atom, core, column, sign)
+                for i in range(classes.arrival_offset[source_class], classes.arrival_offset[source_class + 1]):
+                    busy.load[column, classes.arrival_step[i]] += rules.cycles[WORD] * words * classes.arrival_count[i]
+        if old == 0 or new == 0:
+            n_rows = held.n_rows[core, source_class] + sign
+            held.n_rows[core, source_class] = n_rows
+            if n_rows == (1 if sign > 0 else 0):
+                _add_axons(sends, classes, rules, held, busy, source_class, core, column, sign)
 
 
 @kernel
-def put(d, s, unit, core):
-    """Put a unit that is on no core on one; `settle` makes `total` whole again."""
-    s.core_of[unit] = core
-    _departures(d, s, unit, core, 1)
-    _arrivals(d, s, unit, core, 1)
+def relocate(reads, rows, sends, classes, rules, held, busy, clusters, to):
+    """Take clusters: int64[...] off the cores where they are, then put each on the core to: int64[...].
+
+    -1 among `clusters` is none. `refresh_totals` makes the totals of `busy` whole again.
+    """
+    n_all = len(clusters)
+    for i in range(2 * n_all):
+        sign = np.int64(1 if i >= n_all else -1)
+        cluster = clusters[i % n_all]
+        if cluster < 0:
+            continue
+        core = to[i % n_all] if sign > 0 else np.int64(held.core_of[cluster])
+        if core < 0:
+            continue
+        if sign > 0:
+            held.core_of[cluster] = core
+        for stage in range(2):  # taking off is putting on in reverse
+            if (stage == 0) == (sign > 0):
+                _add_departures(sends, rules, held, busy, cluster, core, sign)
+            else:
+                _add_arrivals(reads, rows, sends, classes, rules, held, busy, cluster, core, sign)
+        if sign < 0:
+            held.core_of[cluster] = -1
 
 
 @kernel
-def take(d, s, unit):
-    """Take a unit off its core; `settle` makes `total` whole again."""
-    core = s.core_of[unit]
-    _arrivals(d, s, unit, core, -1)
-    _departures(d, s, unit, core, -1)
-    s.core_of[unit] = -1
-
-
-@kernel
-def put_all(d, s, core_of):
-    """Put all units on empty cores, core_of: int32[unit], and settle."""
-    for unit in range(len(core_of)):
-        put(d, s, unit, core_of[unit])
-    settle(d, s)
-
-
-@inlined
-def _core_excess(d, s, core):
-    over = 0
-    for r in range(N_RESOURCES):
-        if s.used[core, r] > d.limit[core, r]:
-            over += ((s.used[core, r] - d.limit[core, r]) << 20) // max(d.limit[core, r], 1) + 1
-    return over
-
-
-@kernel
-def settle_limits(d, s):
+def refresh_limits(rules, held, busy):
     """Bring the excess up to date; nothing is touched any more."""
-    n_cores = len(s.n_units)
-    for i in range(s.touched[-1]):
-        core = s.touched[i] % n_cores
-        over = _core_excess(d, s, core)
-        s.total[EXCESS] += over - s.excess[core]
-        s.excess[core] = over
-        s.is_touched[s.touched[i]] = False
-    s.touched[-1] = 0
+    n_cores = len(held.n_clusters)
+    for i in range(busy.touched[-1]):
+        core = busy.touched[i] % n_cores
+        excess = np.int64(0)
+        for r in range(N_RESOURCES):
+            over = held.used[core, r] - rules.limit[core, r]
+            if over > 0:
+                excess += (over << 20) // max(rules.limit[core, r], 1) + 1
+        busy.total[EXCESS] += excess - held.excess[core]
+        held.excess[core] = excess
+        busy.is_touched[busy.touched[i]] = False
+    busy.touched[-1] = 0
 
 
 @kernel
-def settle(d, s):
+def refresh_totals(rules, held, busy):
     """Bring the largest load of every step, the time and the excess up to date."""
-    n_columns, n_steps = s.load.shape
-    n_touched = s.touched[-1]
+    n_columns, n_steps = busy.load.shape
+    n_touched = busy.touched[-1]
     for h in range(n_steps):
-        if s.is_touched[s.top_column[h]]:
-            s.top[h] = -1
-            for c in range(n_columns):
-                if s.load[c, h] > s.top[h]:
-                    s.top[h], s.top_column[h] = s.load[c, h], c
+        if busy.is_touched[busy.top_column[h]]:
+            busy.top[h] = -1
+            for column in range(n_columns):
+                if busy.load[column, h] > busy.top[h]:
+                    busy.top[h] = busy.load[column, h]
+                    busy.top_column[h] = column
     for i in range(n_touched):
-        column = s.touched[i]
+        column = busy.touched[i]
         for h in range(n_steps):
-            if s.load[column, h] > s.top[h]:
-                s.top[h], s.top_column[h] = s.load[column, h], column
+            if busy.load[column, h] > busy.top[h]:
+                busy.top[h] = busy.load[column, h]
+                busy.top_column[h] = column
     time = np.int64(0)
     for h in range(n_steps):
-        time += s.top[h]
-    s.total[TIME] = time + n_steps * d.barrier[s.total[N_USED]]
-    settle_limits(d, s)
+        time += busy.top[h]
+    busy.total[TIME] = time + n_steps * rules.barrier[busy.total[N_USED]]
+    refresh_limits(rules, held, busy)
 
 
-@inlined
-def below(state, n):
-    """A random whole number from 0 to n - 1."""
-    return np.int64(random_bits(state) % np.uint64(n))
-
-
-@inlined
+@kernel
 def cost(total, weight):
-    """What the search makes small, float64: a + b T + c M + d R + e A + h M / U times f + g T.
+    """What a search makes small, float64, by weight: Objective and total: int64[N_TOTALS].
 
-    T is the time, M all messages, R those to other cores, A the in-axons, U the cores in use; weight: float64[8] are
-    the letters a to h.
+    (fixed + time T + messages M + remote R + axons A + messages_by_cores M / U) times (factor + factor_time T). T is
+    the time, M all messages, R those to other cores, A the in-axons, U the cores in use.
     """
-    once = weight[0] + weight[1] * total[TIME] + weight[2] * total[MESSAGES] + weight[3] * total[REMOTE]
-    once += weight[4] * total[AXONS] + weight[7] * total[MESSAGES] / max(total[N_USED], 1)
-    return once * (weight[5] + weight[6] * total[TIME])
+    once = weight.fixed + weight.time * total[TIME] + weight.messages * total[MESSAGES] + weight.remote * total[REMOTE]
+    once += weight.axons * total[AXONS] + weight.messages_by_cores * total[MESSAGES] / max(total[N_USED], 1)
+    return once * (weight.factor + weight.factor_time * total[TIME])
 
 
-@inlined
-def _copy(values, to):
-    for i in range(len(values)):
-        to[i] = values[i]
+@spliced
+def _save_totals(busy, attempt):
+    for h in range(len(attempt.top)):
+        attempt.top[h] = busy.top[h]
+        attempt.top_column[h] = busy.top_column[h]
+    for i in range(len(attempt.total)):
+        attempt.total[i] = busy.total[i]
 
 
-@inlined
-def _keep(s):
-    _copy(s.top, s.old_top)
-    _copy(s.top_column, s.old_column)
-    _copy(s.total, s.old_total)
+@spliced
+def _restore_totals(rules, held, busy, attempt):
+    """After the loads were put back: the largest loads and totals as `_save_totals` saw them."""
+    refresh_limits(rules, held, busy)
+    for h in range(len(attempt.top)):
+        busy.top[h] = attempt.top[h]
+        busy.top_column[h] = attempt.top_column[h]
+    for i in range(len(attempt.total)):
+        busy.total[i] = attempt.total[i]
 
 
-@inlined
-def _forget(d, s):
-    """After the loads were put back: the largest loads and totals as `_keep` saw them."""
-    settle_limits(d, s)
-    _copy(s.old_top, s.top)
-    _copy(s.old_column, s.top_column)
-    _copy(s.old_total, s.total)
+@part
+def cluster_on(core_of, n_cores, state, core):
+    """A random cluster of a core; -1 if none was met."""
+    n_clusters = len(core_of)
+    for _ in range(4 * n_cores):
+        cluster = below(state, n_clusters)
+        if core_of[cluster] == core:
+            return cluster
+    return np.int64(-1)
 
 
-@kernel
-def move(d, s, unit, other, core):
-    """Move a unit to `core`, and `other`, if there is one, from there to where the unit was."""
-    home = s.core_of[unit]
-    take(d, s, unit)
-    if other >= 0:
-        take(d, s, other)
-    put(d, s, unit, core)
-    if other >= 0:
-        put(d, s, other, home)
-
-
-@kernel
-def unit_on(s, state, core):
-    """A random unit of a core; -1 if none was met."""
-    n = len(s.core_of)
-    for _ in range(4 * len(s.n_units)):
-        u = below(state, n)
-        if s.core_of[u] == core:
-            return u
-    return -1
-
-
-@kernel
-def _propose(d, s, state):
-    """A random move (unit, other unit or -1, core of the same zone); unit -1 if none was found.
+@spliced
+def _propose(reads, rules, held, busy, attempt, state):
+    """Set `attempt` to a random move to a core of the same region; its cluster is -1 if none was found.
 
     Half of them relieve a core that is the busiest of some step.
     """
-    n_cores = len(s.n_units)
-    h = below(state, s.load.shape[1])
+    n_cores = len(held.n_clusters)
+    h = below(state, busy.load.shape[1])
+    target = np.int64(-1)
     if below(state, 4) > 0:
-        column = s.top_column[h]
+        column = busy.top_column[h]
         core = column % n_cores
-        unit = unit_on(s, state, core)
-        if unit < 0:
-            return -1, -1, 0
-        for _ in range(3):
-            u = unit_on(s, state, core)
-            if column >= n_cores and u >= 0 and d.receive[u, h] > d.receive[unit, h]:
-                unit = u
-        first, n = d.zone[core]
-        target = first + below(state, n)
-        for _ in range(2):
-            c = first + below(state, n)
-            if s.load[c + column - core, h] < s.load[target + column - core, h]:
-                target = c
+        cluster = cluster_on(held.core_of, n_cores, state, core)
+        if cluster >= 0:
+            for _ in range(3):
+                other = cluster_on(held.core_of, n_cores, state, core)
+                if column >= n_cores and other >= 0 and reads.receive[other, h] > reads.receive[cluster, h]:
+                    cluster = other
+            first = rules.region[core, 0]
+            n_inside = rules.region[core, 1]
+            target = first + below(state, n_inside)
+            for _ in range(2):
+                near = first + below(state, n_inside)
+                if busy.load[near + column - core, h] < busy.load[target + column - core, h]:
+                    target = near
     else:
-        unit = below(state, len(s.core_of))
-        first, n = d.zone[s.core_of[unit]]
-        target = first + below(state, n)
-    if target == s.core_of[unit]:
-        return -1, -1, 0
-    other = -1
-    if below(state, 2) == 0:
-        other = unit_on(s, state, target)
-    return unit, other, target
+        cluster = below(state, len(held.core_of))
+        core = np.int64(held.core_of[cluster])
+        target = rules.region[core, 0] + below(state, rules.region[core, 1])
+    attempt.cluster[1] = -1
+    if cluster >= 0 and target == held.core_of[cluster]:
+        cluster = np.int64(-1)
+    if cluster >= 0 and below(state, 2) == 0:
+        attempt.cluster[1] = cluster_on(held.core_of, n_cores, state, target)
+    attempt.cluster[0] = cluster
+    attempt.to[0] = target
 
 
-@kernel
-def promise(d, s, unit, other, core):
+@spliced
+def _least_change(reads, held, busy, attempt):
     """Least change of the time by a move, as far as the synaptic operations of its two cores tell."""
-    n_cores = len(s.n_units)
-    shift = s.load.shape[0] - n_cores
-    a, b = s.core_of[unit] + shift, core + shift
+    shift = busy.load.shape[0] - len(held.n_clusters)
+    cluster = attempt.cluster[0]
+    other = attempt.cluster[1]
+    a = held.core_of[cluster] + shift
+    b = attempt.to[0] + shift
     change = np.int64(0)
-    for h in range(s.load.shape[1]):
-        delta = d.receive[unit, h]
+    for h in range(busy.load.shape[1]):
+        delta = reads.receive[cluster, h]
         if other >= 0:
-            delta -= d.receive[other, h]
+            delta -= reads.receive[other, h]
         if delta != 0:
-            new = max(s.load[a, h] - delta, s.load[b, h] + delta)
-            if new > s.top[h] or s.top_column[h] == a or s.top_column[h] == b:
-                change += new - s.top[h]
+            new = max(busy.load[a, h] - delta, busy.load[b, h] + delta)
+            if new > busy.top[h] or busy.top_column[h] == a or busy.top_column[h] == b:
+                change += new - busy.top[h]
     return change
 
 
-@inlined
-def _most_saved(d, unit):
-    """Messages that a unit can save at most: those of all that it reads."""
+@spliced
+def _messages_read(reads, rows, classes, attempt):
+    """Messages that a move can save at most: those of all that its clusters read."""
     n = np.int64(0)
-    if unit >= 0:
-        for e in range(d.in_offset[unit], d.in_offset[unit + 1]):
-            n += d.atom_spikes[d.row_atom[d.in_row[e]]]
+    for i in range(2):
+        cluster = attempt.cluster[i]
+        if cluster >= 0:
+            for e in range(reads.row_offset[cluster], reads.row_offset[cluster + 1]):
+                n += classes.spikes[rows.source_class[reads.row[e]]]
     return n
 
 
 @kernel
-def search(d, s, weight, temperature, n_moves, keep_all, state, best):
-    """Try `n_moves` random moves at one temperature (Metropolis rule), limits first, in place.
+def anneal_clusters(demand, cores, weight, temperature, n_moves, keep_all, state, best):
+    """Try `n_moves` random moves at one temperature (Metropolis's rule), limits first, in place.
 
-    weight: as in `cost`; keep_all: no core may be left empty; state: uint64[1]. best: int32[unit] takes the
-    cores of the best moment, if it is better than the start; returns its excess and cost.
+    demand, cores, weight: Demand, CoreState and Objective; keep_all: no core may be left empty; state: uint64[1]. best:
+    int32[cluster] takes the cores of the best moment, if it is better than the start; returns its excess and cost.
     """
-    least, lowest = s.total[EXCESS], cost(s.total, weight)
+    reads, rows, sends, classes, rules = demand
+    held, busy, attempt = cores
+    least_excess = busy.total[EXCESS]
+    least_cost = cost(busy.total, weight)
     for _ in range(n_moves):
-        unit, other, core = _propose(d, s, state)
-        if unit < 0 or (keep_all and other < 0 and s.n_units[s.core_of[unit]] == 1):
+        _propose(reads, rules, held, busy, attempt, state)
+        cluster = attempt.cluster[0]
+        if cluster < 0:
             continue
-        before, over = cost(s.total, weight), s.total[EXCESS]
-        if over == 0 and weight[1] == 1.0:
-            saved = weight[7] / s.total[N_USED] * (_most_saved(d, unit) + _most_saved(d, other))
-            if promise(d, s, unit, other, core) > saved + 5 * temperature:
+        home = np.int64(held.core_of[cluster])
+        if keep_all and attempt.cluster[1] < 0 and held.n_clusters[home] == 1:
+            continue
+        before = cost(busy.total, weight)
+        excess = busy.total[EXCESS]
+        if excess == 0 and weight.time == 1.0:
+            n_saved = _messages_read(reads, rows, classes, attempt)
+            saved = weight.messages_by_cores / busy.total[N_USED] * n_saved
+            if _least_change(reads, held, busy, attempt) > saved + 5 * temperature:
                 continue
-        home = s.core_of[unit]
-        _keep(s)
-        move(d, s, unit, other, core)
-        settle(d, s)
-        delta = cost(s.total, weight) - before
-        accept = s.total[EXCESS] <= over
-        if accept and s.total[EXCESS] == over and delta > 0:
-            drawn = uniform(state)
-            accept = temperature > 0.0 and drawn < np.exp(-delta / temperature)
+        _save_totals(busy, attempt)
+        attempt.to[1] = home
+        relocate(reads, rows, sends, classes, rules, held, busy, attempt.cluster, attempt.to)
+        refresh_totals(rules, held, busy)
+        rise = cost(busy.total, weight) - before
+        accept = busy.total[EXCESS] <= excess
+        if accept and busy.total[EXCESS] == excess and rise > 0:
+            accept = is_taken(rise, temperature, state)
         if not accept:
-            move(d, s, unit, other, home)
-            _forget(d, s)
-        elif s.total[EXCESS] < least or (s.total[EXCESS] == least and before + delta < lowest):
-            least, lowest = s.total[EXCESS], before + delta
-            _copy(s.core_of, best)
-    return least, lowest
+            attempt.to[1] = attempt.to[0]
+            attempt.to[0] = home
+            relocate(reads, rows, sends, classes, rules, held, busy, attempt.cluster, attempt.to)
+            _restore_totals(rules, held, busy, attempt)
+        elif busy.total[EXCESS] < least_excess or (busy.total[EXCESS] == least_excess and before + rise < least_cost):
+            least_excess = busy.total[EXCESS]
+            least_cost = before + rise
+            for i in range(len(best)):
+                best[i] = held.core_of[i]
+    return least_excess, least_cost

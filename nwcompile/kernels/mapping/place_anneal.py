@@ -3,22 +3,16 @@
 import numpy as np
 
 from nwcompile.kernels.jit import compiled
-from nwcompile.kernels.mapping.placement import propose, swap, swap_delta, uniform
+from nwcompile.kernels.mapping.placement import propose, swap, swap_delta
+from nwcompile.kernels.mapping.random import is_taken
 
 
 @compiled()
-def uphill_mean(ground, site_of, core_at, state, n_moves):
-    """Mean cost increase over those of `n_moves` random legal moves that make it worse; 0 if none does."""
-    total = 0.0
-    n = 0
-    for _ in range(n_moves):
+def sample_changes(ground, site_of, core_at, state, changes):
+    """Set changes: int64[move] to what random legal moves, none of them made, would add to the cost."""
+    for i in range(len(changes)):
         a, b, new = propose(ground, site_of, core_at, state)
-        if a >= 0:
-            delta = swap_delta(ground, site_of, a, b, new)
-            if delta > 0:
-                total += delta
-                n += 1
-    return total / max(n, 1)
+        changes[i] = swap_delta(ground, site_of, a, b, new) if a >= 0 else 0
 
 
 @compiled()
@@ -35,13 +29,12 @@ def anneal(ground, site_of, core_at, state, temperature, n_moves, best):
         if a < 0:
             continue
         delta = swap_delta(ground, site_of, a, b, new)
-        if delta > 0:
-            drawn = uniform(state)
-            if temperature <= 0.0 or drawn >= np.exp(-delta / temperature):
-                continue
+        if delta > 0 and not is_taken(delta, temperature, state):
+            continue
         swap(site_of, core_at, a, new)
         change += delta
         if change < lowest:
             lowest = change
-            best[:] = site_of
+            for core in range(len(site_of)):
+                best[core] = site_of[core]
     return change, lowest

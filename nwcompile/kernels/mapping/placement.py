@@ -1,10 +1,11 @@
-"""Hot loops that all placers share: routed cost, cost of a swap, legal moves, random numbers (Numba)."""
+"""Hot loops that all placers share: routed cost, cost of a swap, legal moves (Numba)."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from nwcompile.kernels.jit import compiled
+from nwcompile.kernels.mapping.random import below
 
 
 class Ground(NamedTuple):
@@ -98,26 +99,10 @@ def swap(site_of, core_at, a, new):
 
 
 @compiled()
-def random_bits(state):
-    """Next 64 random bits of state: uint64[1] (SplitMix64, Steele et al., OOPSLA'14)."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@compiled()
-def uniform(state):
-    """A random number in [0, 1)."""
-    return (random_bits(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-
-
-@compiled()
 def propose(ground, site_of, core_at, state):
     """A random legal move (core, other core or -1, new site); core -1 if the one drawn is not legal."""
-    a = np.int64(random_bits(state) % np.uint64(len(site_of)))
-    new = np.int64(random_bits(state) % np.uint64(len(core_at)))
+    a = below(state, len(site_of))
+    new = below(state, len(core_at))
     return a if is_legal(ground, site_of, core_at, a, new) else np.int64(-1), core_at[new], new
 
 
@@ -125,8 +110,8 @@ def propose(ground, site_of, core_at, state):
 def shuffle(ground, site_of, core_at, state):
     """Exchange the contents of random sites, last to first, wherever that is legal (Fisher and Yates), in place."""
     for s in range(len(core_at) - 1, 0, -1):
-        t = np.int64(random_bits(state) % np.uint64(s + 1))
-        a, new = core_at[s], np.int64(t)
+        t = below(state, s + 1)
+        a, new = core_at[s], t
         if a < 0:
             a, new = core_at[t], np.int64(s)
         if a >= 0 and is_legal(ground, site_of, core_at, a, new):

@@ -1,22 +1,41 @@
-"""Annealing of units of neurons by a smooth step time (Numba).
+"""Annealing of clusters of neurons by a smooth step time (Numba).
 
 The largest load of a step says nothing of the loads just below it, so that most moves away from busy cores change
 nothing. Here a step takes the p-norm of all its loads: a little more than the largest, and less by every load that
 falls. Its derivative is what a core's load costs; norms are brought up to date between calls.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from nwcompile.ir.resources import NEURONS
-from nwcompile.kernels.jit import inlined, kernel
-from nwcompile.kernels.mapping.cluster_state import EXCESS, N_USED, TIME
-from nwcompile.kernels.mapping.moves import below, cost, move, settle, settle_limits, unit_on
-from nwcompile.kernels.mapping.placement import uniform
+from nwcompile.kernels.jit import kernel, part, spliced
+from nwcompile.kernels.mapping.cluster_state import EXCESS, MESSAGE_OUT, N_USED, TIME
+from nwcompile.kernels.mapping.moves import cluster_on, cost, refresh_limits, refresh_totals, relocate
+from nwcompile.kernels.mapping.random import below, is_taken
 
-SQUARINGS = 3  # p = 8, or twice that
+SQUARINGS = 3  # A norm takes this many squarings, p = 8, or one more once the annealing is cool.
 
 
-@inlined
+class Smooth(NamedTuple):
+    """The norms of the steps, and what the columns add to the smooth time by their slope."""
+
+    norm: np.ndarray  # float64[step]: p-norm of the loads, one cycle at least
+    inverse: np.ndarray  # float64[step]: 1 / norm
+    value: np.ndarray  # float64[column]: what the column adds
+    saved: np.ndarray  # float64[column]: that of the columns in `changed`, before a move
+    changed: np.ndarray  # int64[column]: columns that a move may have changed
+
+
+class Readers(NamedTuple):
+    """The clusters that read each source class, once for every row."""
+
+    offset: np.ndarray  # int64[class + 1]
+    cluster: np.ndarray  # int32[...]
+
+
+@spliced
 def _power(x, is_steep):
     for _ in range(SQUARINGS):
         x *= x
@@ -33,108 +52,126 @@ def column_cost(load, column, norm, inverse, is_steep):
 
 
 @kernel
-def take_norms(s, norm, inverse, is_steep):
-    """Set norm: float64[step] to the p-norms of the loads, one cycle at least, and inverse to 1 / norm."""
-    n_columns, n_steps = s.load.shape
+def take_norms(busy, smooth, is_steep):
+    """Set the norms of `smooth` to those of the loads."""
+    n_columns, n_steps = busy.load.shape
     for h in range(n_steps):
-        top = max(1.0, float(s.top[h]))
+        top = max(1.0, float(busy.top[h]))
         total = 0.0
-        for c in range(n_columns):
-            total += _power(s.load[c, h] / top, is_steep)
+        for column in range(n_columns):
+            total += _power(busy.load[column, h] / top, is_steep)
         for _ in range(SQUARINGS + is_steep):
             total = np.sqrt(total)
-        norm[h] = max(1.0, top * total)
-        inverse[h] = 1.0 / norm[h]
+        smooth.norm[h] = max(1.0, top * total)
+        smooth.inverse[h] = 1.0 / smooth.norm[h]
 
 
-@kernel
-def _draw(d, s, reader_offset, reader, state):
-    """A random move (unit, other unit or -1, core): to any core of its zone, or to one with readers of its sources."""
-    unit = below(state, len(s.core_of))
-    zone, n_inside = d.zone[s.core_of[unit]]
-    first, n = d.in_offset[unit], d.in_offset[unit + 1] - d.in_offset[unit]
-    if n > 0 and below(state, 2) == 0:
-        atom = d.row_atom[d.in_row[first + below(state, n)]]
-        at = reader_offset[atom]
-        core = np.int64(s.core_of[reader[at + below(state, reader_offset[atom + 1] - at)]])
+@part
+def _propose(reads, rows, rules, core_of, attempt, readers, state):
+    """Set `attempt` to a random move: to any core of the region, or to one with readers of the cluster's sources.
+
+    Its cluster is -1 if none was found.
+    """
+    cluster = below(state, len(core_of))
+    home = np.int64(core_of[cluster])
+    first = rules.region[home, 0]
+    n_inside = rules.region[home, 1]
+    first_entry = reads.row_offset[cluster]
+    n_entries = reads.row_offset[cluster + 1] - first_entry
+    if n_entries > 0 and below(state, 2) == 0:
+        source_class = rows.source_class[reads.row[first_entry + below(state, n_entries)]]
+        at = readers.offset[source_class]
+        core = np.int64(core_of[readers.cluster[at + below(state, readers.offset[source_class + 1] - at)]])
     else:
-        core = zone + below(state, n_inside)
-    if core == s.core_of[unit] or not zone <= core < zone + n_inside:
-        return -1, -1, core
-    other = np.int64(-1)
-    if below(state, 2) == 0:
-        other = unit_on(s, state, core)
-    return unit, other, core
+        core = first + below(state, n_inside)
+    attempt.cluster[0] = cluster
+    attempt.cluster[1] = -1
+    attempt.to[0] = core
+    attempt.to[1] = home
+    if core == home or not first <= core < first + n_inside:
+        attempt.cluster[0] = -1
+    elif below(state, 2) == 0:
+        attempt.cluster[1] = cluster_on(core_of, len(rules.region), state, core)
 
 
-@inlined
-def _has_room(d, s, unit, other, core):
-    n = d.size[unit] - (d.size[other] if other >= 0 else 0)
-    home = s.core_of[unit]
-    return s.used[core, NEURONS] + n <= d.limit[core, NEURONS] and s.used[home, NEURONS] - n <= d.limit[home, NEURONS]
+@part
+def _has_room(sends, rules, used, attempt):
+    """Whether both cores of a move hold as many neurons as they then have."""
+    n = sends.n_neurons[attempt.cluster[0]]
+    if attempt.cluster[1] >= 0:
+        n -= sends.n_neurons[attempt.cluster[1]]
+    core = attempt.to[0]
+    home = attempt.to[1]
+    has_room = used[core, NEURONS] + n <= rules.limit[core, NEURONS]
+    return has_room and used[home, NEURONS] - n <= rules.limit[home, NEURONS]
 
 
-@inlined
-def _changed(d, s, home, core, changed):
+@part
+def _take_changed(rules, busy, n_cores, attempt, changed):
     """Set changed: int64[column] to the touched columns that a move may have changed, and return how many there are."""
-    n, n_cores = 0, len(s.n_units)
-    for i in range(s.touched[-1]):
-        c = s.touched[i] % n_cores
-        if d.cycles[0] > 0 or c in (home, core):
-            changed[n] = s.touched[i]
+    n = 0
+    for i in range(busy.touched[-1]):
+        core = busy.touched[i] % n_cores
+        if rules.cycles[MESSAGE_OUT] > 0 or core == attempt.to[0] or core == attempt.to[1]:
+            changed[n] = busy.touched[i]
             n += 1
     return n
 
 
 @kernel
-def anneal(d, s, weight, readers, smooth, is_steep, temperature, n_moves, keep_all, state):
-    """Try `n_moves` random moves at one temperature (Metropolis rule), limits first, in place.
+def anneal_smoothly(demand, cores, weight, readers, smooth, is_steep, temperature, n_moves, keep_all, state):
+    """Try `n_moves` random moves at one temperature (Metropolis's rule), limits first, in place.
 
-    Loads count by the smooth time, all else as in `moves.cost` with weight: float64[8]; what exceeds limits never
-    grows. readers: int64[atom + 1], int32[...], the units that read each atom; smooth: norms and inverses, both
-    float64[step], then float64[column] twice and int64[column]; keep_all: no core may be left empty; state: uint64[1].
-    Returns how many moves were made; `s.total` is exact after.
+    demand, cores: Demand and CoreState. Loads count by the smooth time, all else as in `moves.cost` with weight:
+    Objective; what exceeds limits never grows. keep_all: no core may be left empty; state: uint64[1]. Returns how many
+    moves were made; the totals are exact after.
     """
-    reader_offset, reader = readers
-    norm, inverse, value, kept, changed = smooth
+    reads, rows, sends, classes, rules = demand
+    held, busy, attempt = cores
     n_made = 0
-    for c in range(s.load.shape[0]):
-        value[c] = column_cost(s.load, c, norm, inverse, is_steep)
-    n_barriers = s.load.shape[1]
+    n_columns, n_steps = busy.load.shape
+    for column in range(n_columns):
+        smooth.value[column] = column_cost(busy.load, column, smooth.norm, smooth.inverse, is_steep)
     for _ in range(n_moves):
-        unit, other, core = _draw(d, s, reader_offset, reader, state)
-        if unit < 0 or (keep_all and other < 0 and s.n_units[s.core_of[unit]] == 1):
+        _propose(reads, rows, rules, held.core_of, attempt, readers, state)
+        home = attempt.to[1]
+        if attempt.cluster[0] < 0 or (keep_all and attempt.cluster[1] < 0 and held.n_clusters[home] == 1):
             continue
-        over = s.total[EXCESS]
-        if over == 0 and not _has_room(d, s, unit, other, core):
+        excess = busy.total[EXCESS]
+        if excess == 0 and not _has_room(sends, rules, held.used, attempt):
             continue
-        home, time, n_used = np.int64(s.core_of[unit]), s.total[TIME], s.total[N_USED]
-        before = cost(s.total, weight)
-        move(d, s, unit, other, core)
-        n_changed = _changed(d, s, home, core, changed)
-        settle_limits(d, s)
-        if s.total[EXCESS] <= over:
+        time = busy.total[TIME]
+        n_used = busy.total[N_USED]
+        before = cost(busy.total, weight)
+        relocate(reads, rows, sends, classes, rules, held, busy, attempt.cluster, attempt.to)
+        n_changed = _take_changed(rules, busy, len(held.n_clusters), attempt, smooth.changed)
+        refresh_limits(rules, held, busy)
+        if busy.total[EXCESS] <= excess:
             change = 0.0
             for i in range(n_changed):
-                kept[i] = value[changed[i]]
-                value[changed[i]] = column_cost(s.load, changed[i], norm, inverse, is_steep)
-                change += value[changed[i]] - kept[i]
-            barriers = d.barrier[s.total[N_USED]] - d.barrier[n_used]
-            s.total[TIME] = time + np.int64(np.floor(change + 0.5)) + n_barriers * barriers
-            delta = cost(s.total, weight) - before
-            accept = s.total[EXCESS] < over or delta <= 0
+                column = smooth.changed[i]
+                smooth.saved[i] = smooth.value[column]
+                smooth.value[column] = column_cost(busy.load, column, smooth.norm, smooth.inverse, is_steep)
+                change += smooth.value[column] - smooth.saved[i]
+            barriers = rules.barrier[busy.total[N_USED]] - rules.barrier[n_used]
+            busy.total[TIME] = time + np.int64(np.floor(change + 0.5)) + n_steps * barriers
+            rise = cost(busy.total, weight) - before
+            accept = busy.total[EXCESS] < excess or rise <= 0
             if not accept and temperature > 0.0:
-                accept = uniform(state) < np.exp(-delta / temperature)
+                accept = is_taken(rise, temperature, state)
             if accept:
                 n_made += 1
                 continue
             for i in range(n_changed):
-                value[changed[i]] = kept[i]
-        move(d, s, unit, other, home)
-        settle_limits(d, s)
-        s.total[TIME] = time
-    for c in range(s.load.shape[0]):
-        s.touched[c], s.is_touched[c] = c, True
-    s.touched[-1] = s.load.shape[0]
-    settle(d, s)
+                smooth.value[smooth.changed[i]] = smooth.saved[i]
+        attempt.to[1] = attempt.to[0]
+        attempt.to[0] = home
+        relocate(reads, rows, sends, classes, rules, held, busy, attempt.cluster, attempt.to)
+        refresh_limits(rules, held, busy)
+        busy.total[TIME] = time
+    for column in range(n_columns):
+        busy.touched[column] = column
+        busy.is_touched[column] = True
+    busy.touched[-1] = n_columns
+    refresh_totals(rules, held, busy)
     return n_made

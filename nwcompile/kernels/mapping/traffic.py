@@ -75,7 +75,8 @@ def count_merged(begin, end, core, n_axons):
     """
     at = np.empty(begin.shape[1], np.int64)
     for s in range(len(begin)):
-        at[:] = begin[s]
+        for k in range(len(at)):
+            at[k] = begin[s, k]
         n_axons[s] = 0
         while True:
             least = np.int64(-1)
@@ -99,7 +100,8 @@ def merge_rows(begin, end, kind, core, row, offset, to_core, synops, words, bits
     """
     at = np.empty(begin.shape[1], np.int64)
     for s in range(len(begin)):
-        at[:] = begin[s]
+        for k in range(len(at)):
+            at[k] = begin[s, k]
         for a in range(offset[s], offset[s + 1]):
             least = np.iinfo(np.int32).max
             for k in range(len(at)):

@@ -1,9 +1,10 @@
-"""Hot loops that make traffic least: units of neurons move between cores whose sites are known (Numba).
+"""Hot loops that make traffic least: clusters of neurons move between cores whose sites are known (Numba).
 
-What a message costs depends on where it leaves and arrives only: the links of its way, and something for the message
-itself. The change by a move is looked up before anything is moved: for every atom and core it is known what the atom's
-messages would cost if the core read it (`pull`), and what a spike from there costs on its way to all who do (`reach`);
-and for every unit and core, what it would bring there of both (`alone`). Most moves are turned down by that look alone.
+What a message costs depends on where it leaves and arrives only: the links of its route, and something for the message
+itself. The change by a move is looked up before anything is moved: for every source class and core it is known what the
+class's messages would cost if the core read it (`inbound_cost`), and what a spike from there costs on its way to all
+who do (`outbound_cost`); and for every cluster and core, what it would bring there of both (`exclusive_cost`). Most
+moves are turned down by that look alone.
 """
 
 from typing import NamedTuple
@@ -13,334 +14,389 @@ import numpy as np
 from nwcompile.ir.resources import NEURONS
 from nwcompile.kernels.jit import inlined, kernel
 from nwcompile.kernels.mapping.cluster_state import EXCESS, TIME
-from nwcompile.kernels.mapping.moves import move, settle, settle_limits
-from nwcompile.kernels.mapping.placement import random_bits, uniform
+from nwcompile.kernels.mapping.moves import refresh_limits, refresh_totals, relocate
+from nwcompile.kernels.mapping.random import largest_rise, scaled_below
+
+
+class Readers(NamedTuple):
+    """Who reads which source class; each is named once."""
+
+    class_offset: np.ndarray  # int64[cluster + 1]
+    source_class: np.ndarray  # int32[...]: the classes that a cluster reads, in order
+    cluster_offset: np.ndarray  # int64[class + 1]
+    cluster: np.ndarray  # int32[...]: the clusters that read a class
+
+
+class MessageCosts(NamedTuple):
+    """What messages cost and would cost, clusters being where they are."""
+
+    cost: np.ndarray  # int64[core, core]: of a message from a core to a core
+    n_readers: np.ndarray  # int32[class, core]: clusters there that read the class
+    inbound_cost: np.ndarray  # int64[class, core]: of all the class's messages to that core
+    outbound_cost: np.ndarray  # int64[class, core]: of one spike from that core to all cores that read the class
+    exclusive_cost: np.ndarray  # int64[cluster, core]: inbound, of all that the cluster reads and no other there does
+    total: np.ndarray  # int64[1]: of all messages
+
+
+class Seats(NamedTuple):
+    """The clusters, core by core."""
+
+    core_of: np.ndarray  # int32[cluster]
+    order: np.ndarray  # int32[cluster]: clusters by core
+    place: np.ndarray  # int32[cluster]: where each is in `order`
+    first: np.ndarray  # int64[core + 1]: where each core begins in `order`
 
 
 class Flow(NamedTuple):
-    """Who reads what where, and what messages cost; units, atoms and groups are those of `Demand`."""
+    """All that the search for little traffic keeps beside the state of the cores."""
 
-    read_offset: np.ndarray  # int64[unit + 1]
-    read_atom: np.ndarray  # int32[...]: the atoms that a unit reads, each once, in order
-    reader_offset: np.ndarray  # int64[atom + 1]
-    reader: np.ndarray  # int32[...]: the units that read an atom
-    cost: np.ndarray  # int64[core, core]: of a message from a core to a core
-    n_readers: np.ndarray  # int32[atom, core]: units there that read the atom
-    pull: np.ndarray  # int64[atom, core]: cost of all the atom's messages to that core
-    reach: np.ndarray  # int64[atom, core]: cost of one spike from that core to all cores that read the atom
-    alone: np.ndarray  # int64[unit, core]: the pull there of all that the unit reads and no other unit there does
-    core_of: np.ndarray  # int32[unit]
-    order: np.ndarray  # int32[unit]: units by core
-    place: np.ndarray  # int32[unit]: where each is in `order`
-    first: np.ndarray  # int64[core + 1]: where each core begins in `order`
-    total: np.ndarray  # int64[1]: cost of all messages
+    readers: Readers
+    costs: MessageCosts
+    seats: Seats
 
 
 @inlined
-def _only_reader(f, atom, core, but):
-    """A unit on a core that reads an atom, other than `but`; there is one."""
-    for i in range(f.reader_offset[atom], f.reader_offset[atom + 1]):
-        if f.core_of[f.reader[i]] == core and f.reader[i] != but:
-            return f.reader[i]
-    return but
+def _only_reader(readers, core_of, source_class, core, but):
+    """A cluster on a core that reads a class, other than `but`; there is one."""
+    for i in range(readers.cluster_offset[source_class], readers.cluster_offset[source_class + 1]):
+        if core_of[readers.cluster[i]] == core and readers.cluster[i] != but:
+            return np.int64(readers.cluster[i])
+    return np.int64(but)
 
 
 @inlined
-def _read(f, unit, atom, core, sign):
-    """A unit more (`sign` -1: less) reads an atom on a core."""
-    n = f.n_readers[atom, core] + sign
-    f.n_readers[atom, core] = n
-    others, pull = n - (sign > 0), sign * f.pull[atom, core]
-    if others == 0:
-        for at in range(f.cost.shape[0]):
-            f.reach[atom, at] += sign * f.cost[at, core]
-        if pull:
-            for i in range(f.reader_offset[atom], f.reader_offset[atom + 1]):
-                f.alone[f.reader[i], core] -= pull
-            f.alone[unit, core] += pull
-    elif others == 1 and pull:
-        f.alone[_only_reader(f, atom, core, unit), core] -= pull
+def _add_reader(readers, costs, core_of, cluster, source_class, core, sign):
+    """A cluster more (`sign` -1: less) reads a class on a core."""
+    n = costs.n_readers[source_class, core] + sign
+    costs.n_readers[source_class, core] = n
+    n_others = n - 1 if sign > 0 else n
+    inbound = sign * costs.inbound_cost[source_class, core]
+    if n_others == 0:
+        for at in range(costs.cost.shape[0]):
+            costs.outbound_cost[source_class, at] += sign * costs.cost[at, core]
+        if inbound:
+            for i in range(readers.cluster_offset[source_class], readers.cluster_offset[source_class + 1]):
+                costs.exclusive_cost[readers.cluster[i], core] -= inbound
+            costs.exclusive_cost[cluster, core] += inbound
+    elif n_others == 1 and inbound:
+        costs.exclusive_cost[_only_reader(readers, core_of, source_class, core, cluster), core] -= inbound
 
 
 @inlined
-def _send(f, atom, at, more):
-    """All of an atom's messages to a core cost so much more."""
-    f.pull[atom, at] += more
-    if f.n_readers[atom, at] == 0:
-        for i in range(f.reader_offset[atom], f.reader_offset[atom + 1]):
-            f.alone[f.reader[i], at] += more
-    elif f.n_readers[atom, at] == 1:
-        f.alone[_only_reader(f, atom, at, -1), at] += more
+def _add_inbound(readers, costs, core_of, source_class, at, more):
+    """All of a class's messages to a core cost so much more."""
+    costs.inbound_cost[source_class, at] += more
+    if costs.n_readers[source_class, at] == 0:
+        for i in range(readers.cluster_offset[source_class], readers.cluster_offset[source_class + 1]):
+            costs.exclusive_cost[readers.cluster[i], at] += more
+    elif costs.n_readers[source_class, at] == 1:
+        costs.exclusive_cost[_only_reader(readers, core_of, source_class, at, -1), at] += more
 
 
 @kernel
-def put_units(d, f, core_of):
-    """Fill the tables for units on the cores core_of: int32[unit], from tables of zeros."""
-    n_cores = f.cost.shape[0]
-    for unit in range(len(core_of)):
-        f.core_of[unit] = core_of[unit]
-        f.first[core_of[unit] + 1] += 1
-        for i in range(f.read_offset[unit], f.read_offset[unit + 1]):
-            _read(f, unit, f.read_atom[i], core_of[unit], 1)
-    for g in range(len(d.group_atom)):
+def put_clusters(sends, readers, costs, seats, core_of):
+    """Fill the tables for clusters on the cores core_of: int32[cluster], from tables of zeros."""
+    n_cores = costs.cost.shape[0]
+    for cluster in range(len(core_of)):
+        core = np.int64(core_of[cluster])
+        seats.core_of[cluster] = core
+        seats.first[core + 1] += 1
+        for i in range(readers.class_offset[cluster], readers.class_offset[cluster + 1]):
+            _add_reader(readers, costs, seats.core_of, cluster, readers.source_class[i], core, 1)
+    for g in range(len(sends.group_class)):
+        home = core_of[sends.group_cluster[g]]
         for at in range(n_cores):
-            f.pull[d.group_atom[g], at] += d.group_spikes[g] * f.cost[core_of[d.group_unit[g]], at]
+            costs.inbound_cost[sends.group_class[g], at] += sends.group_spikes[g] * costs.cost[home, at]
     for core in range(n_cores):
-        f.first[core + 1] += f.first[core]
-    for unit in range(len(core_of)):
-        f.place[unit] = f.first[core_of[unit]]
-        f.first[core_of[unit]] += 1
-        f.order[f.place[unit]] = unit
-        for i in range(f.read_offset[unit], f.read_offset[unit + 1]):
-            atom = f.read_atom[i]
+        seats.first[core + 1] += seats.first[core]
+    for cluster in range(len(core_of)):
+        home = core_of[cluster]
+        seats.place[cluster] = seats.first[home]
+        seats.first[home] += 1
+        seats.order[seats.place[cluster]] = cluster
+        for i in range(readers.class_offset[cluster], readers.class_offset[cluster + 1]):
+            source_class = readers.source_class[i]
             for at in range(n_cores):
-                if f.n_readers[atom, at] == (at == core_of[unit]):
-                    f.alone[unit, at] += f.pull[atom, at]
+                if costs.n_readers[source_class, at] == (at == home):
+                    costs.exclusive_cost[cluster, at] += costs.inbound_cost[source_class, at]
     for core in range(n_cores, 0, -1):
-        f.first[core] = f.first[core - 1]
-    f.first[0] = 0
-    f.total[0] = 0
-    for g in range(len(d.group_atom)):
-        f.total[0] += d.group_spikes[g] * f.reach[d.group_atom[g], core_of[d.group_unit[g]]]
+        seats.first[core] = seats.first[core - 1]
+    seats.first[0] = 0
+    costs.total[0] = 0
+    for g in range(len(sends.group_class)):
+        home = core_of[sends.group_cluster[g]]
+        costs.total[0] += sends.group_spikes[g] * costs.outbound_cost[sends.group_class[g], home]
 
 
 @inlined
-def _set_place(f, unit, place):
-    f.order[place] = unit
-    f.place[unit] = place
+def _set_place(seats, cluster, place):
+    seats.order[place] = cluster
+    seats.place[cluster] = place
 
 
 @kernel
-def _reorder(f, unit, home, core):
-    """Bring a unit to its new core in `order`: the edge of each core between is moved by one unit."""
-    at, step = f.place[unit], 1 if core > home else -1
-    for c in range(home, core, step):
-        edge = f.first[c + 1] - 1 if step > 0 else f.first[c]
+def _reorder(seats, cluster, home, core):
+    """Bring a cluster to its new core in `order`: the edge of each core between is moved by one cluster."""
+    at = np.int64(seats.place[cluster])
+    step = 1 if core > home else -1
+    for between in range(home, core, step):
+        edge = seats.first[between + 1] - 1 if step > 0 else seats.first[between]
         if edge != at:
-            _set_place(f, f.order[edge], at)
+            _set_place(seats, np.int64(seats.order[edge]), at)
         at = edge
-        f.first[c + (step > 0)] -= step
-    _set_place(f, unit, at)
+        seats.first[between + (step > 0)] -= step
+    _set_place(seats, cluster, at)
 
 
 @kernel
-def _shift(d, f, unit, home, core):
-    for i in range(f.read_offset[unit], f.read_offset[unit + 1]):
-        _read(f, unit, f.read_atom[i], home, -1)
-        _read(f, unit, f.read_atom[i], core, 1)
-    f.core_of[unit] = core
-    for g in range(d.out_offset[unit], d.out_offset[unit + 1]):
-        for at in range(f.cost.shape[0]):
-            more = d.group_spikes[g] * (f.cost[core, at] - f.cost[home, at])
+def _shift(sends, readers, costs, core_of, cluster, home, core):
+    for i in range(readers.class_offset[cluster], readers.class_offset[cluster + 1]):
+        for sign in (-1, 1):
+            at = home if sign < 0 else core
+            _add_reader(readers, costs, core_of, cluster, readers.source_class[i], at, sign)
+    core_of[cluster] = core
+    for g in range(sends.group_offset[cluster], sends.group_offset[cluster + 1]):
+        for at in range(costs.cost.shape[0]):
+            more = sends.group_spikes[g] * (costs.cost[core, at] - costs.cost[home, at])
             if more:
-                _send(f, d.group_atom[g], at, more)
+                _add_inbound(readers, costs, core_of, sends.group_class[g], at, more)
 
 
 @kernel
-def shift(d, f, unit, other, home, core):
-    """Bring the tables, not the total, up to date with a move of `unit` to `core`, and of `other` (-1: none) back."""
-    _shift(d, f, unit, home, core)
+def shift(sends, readers, costs, seats, cluster, other, home, core):
+    """Bring the tables up to date with a move of `cluster` to `core`, and of `other` (-1: none) back; not the total."""
+    _shift(sends, readers, costs, seats.core_of, cluster, home, core)
     if other < 0:
-        _reorder(f, unit, home, core)
+        _reorder(seats, cluster, home, core)
         return
-    _shift(d, f, other, core, home)
-    at = f.place[unit]
-    _set_place(f, unit, f.place[other])
-    _set_place(f, other, at)
+    _shift(sends, readers, costs, seats.core_of, other, core, home)
+    at = np.int64(seats.place[cluster])
+    _set_place(seats, cluster, np.int64(seats.place[other]))
+    _set_place(seats, other, at)
 
 
 @inlined
-def _reads(f, unit, atom):
-    """Whether a unit (-1: none) reads an atom."""
-    if unit < 0:
+def _reads(readers, cluster, source_class):
+    """Whether a cluster (-1: none) reads a class."""
+    if cluster < 0:
         return False
-    low, high = f.read_offset[unit], f.read_offset[unit + 1]
-    end = high
+    low = readers.class_offset[cluster]
+    end = readers.class_offset[cluster + 1]
+    high = end
     while low < high:
         middle = (low + high) >> 1
-        if f.read_atom[middle] < atom:
+        if readers.source_class[middle] < source_class:
             low = middle + 1
         else:
             high = middle
-    return low < end and f.read_atom[low] == atom
+    return low < end and readers.source_class[low] == source_class
 
 
 @inlined
-def _of_reading(f, unit, other, home, core):
-    """What the messages to a unit cost more on another core, from where `other` (-1: none) comes to its own."""
+def _of_reading(readers, costs, cluster, other, home, core):
+    """What the messages to a cluster cost more on another core, from where `other` (-1: none) comes to its own."""
     change = np.int64(0)
-    for i in range(f.read_offset[unit], f.read_offset[unit + 1]):
-        atom = f.read_atom[i]
-        if f.n_readers[atom, home] == 1 and not _reads(f, other, atom):
-            change -= f.pull[atom, home]
-        if f.n_readers[atom, core] == 0:  # so `other` does not read it
-            change += f.pull[atom, core]
+    for i in range(readers.class_offset[cluster], readers.class_offset[cluster + 1]):
+        source_class = readers.source_class[i]
+        if costs.n_readers[source_class, home] == 1 and not _reads(readers, other, source_class):
+            change -= costs.inbound_cost[source_class, home]
+        if costs.n_readers[source_class, core] == 0:  # so `other` does not read it
+            change += costs.inbound_cost[source_class, core]
     return change
 
 
 @inlined
-def _of_sending(d, f, unit, other, home, core):
-    """What the messages from a unit cost more on another core; who reads them may move with it, or the other way."""
+def _of_sending(sends, readers, costs, cluster, other, home, core):
+    """What the messages from a cluster cost more on another core; a reader may move with it, or the other way."""
     change = np.int64(0)
-    for g in range(d.out_offset[unit], d.out_offset[unit + 1]):
-        atom, n = d.group_atom[g], d.group_spikes[g]
-        change += n * (f.reach[atom, core] - f.reach[atom, home])
-        goes, comes = _reads(f, unit, atom), _reads(f, other, atom)
+    for g in range(sends.group_offset[cluster], sends.group_offset[cluster + 1]):
+        source_class = sends.group_class[g]
+        n = sends.group_spikes[g]
+        change += n * (costs.outbound_cost[source_class, core] - costs.outbound_cost[source_class, home])
+        goes = _reads(readers, cluster, source_class)
+        comes = _reads(readers, other, source_class)
         if goes != comes:
-            leaves, joins = (home, core) if goes else (core, home)
-            if f.n_readers[atom, leaves] == 1:
-                change += n * (f.cost[home, leaves] - f.cost[core, leaves])
-            if f.n_readers[atom, joins] == 0:
-                change += n * (f.cost[core, joins] - f.cost[home, joins])
+            leaves = home if goes else core
+            joins = core if goes else home
+            if costs.n_readers[source_class, leaves] == 1:
+                change += n * (costs.cost[home, leaves] - costs.cost[core, leaves])
+            if costs.n_readers[source_class, joins] == 0:
+                change += n * (costs.cost[core, joins] - costs.cost[home, joins])
     return change
 
 
 @kernel
-def change_of(d, f, unit, other, home, core):
-    """What a move of `unit` from `home` to `core`, and of `other` (-1: none) the other way, adds to the cost; exact."""
-    change = _of_reading(f, unit, other, home, core) + _of_sending(d, f, unit, other, home, core)
+def change_of(sends, readers, costs, cluster, other, home, core):
+    """What a move of `cluster` from `home` to `core`, and of `other` (-1: none) the other way, adds to the cost."""
+    change = _of_reading(readers, costs, cluster, other, home, core)
+    change += _of_sending(sends, readers, costs, cluster, other, home, core)
     if other >= 0:
-        change += _of_reading(f, other, unit, core, home) + _of_sending(d, f, other, unit, core, home)
+        change += _of_reading(readers, costs, other, cluster, core, home)
+        change += _of_sending(sends, readers, costs, other, cluster, core, home)
     return change
 
 
 @inlined
-def _alone(d, f, unit, home, core):
-    """`change_of` a move without an exchange, but for messages of the unit to itself; at a look."""
-    change = f.alone[unit, core] - f.alone[unit, home]
-    for g in range(d.out_offset[unit], d.out_offset[unit + 1]):
-        change += d.group_spikes[g] * (f.reach[d.group_atom[g], core] - f.reach[d.group_atom[g], home])
+def _exclusive_change(sends, costs, cluster, home, core):
+    """`change_of` a move without an exchange, but for messages of the cluster to itself; at a look."""
+    change = costs.exclusive_cost[cluster, core] - costs.exclusive_cost[cluster, home]
+    for g in range(sends.group_offset[cluster], sends.group_offset[cluster + 1]):
+        source_class = sends.group_class[g]
+        more = costs.outbound_cost[source_class, core] - costs.outbound_cost[source_class, home]
+        change += sends.group_spikes[g] * more
     return change
 
 
 @inlined
-def _guess(d, f, unit, other, home, core):
-    """`change_of` as far as the units have to do with others only; at a look."""
-    change = _alone(d, f, unit, home, core)
-    return change + _alone(d, f, other, core, home) if other >= 0 else change
-
-
-@inlined
-def _drawn(state, n):
-    """A random whole number from 0 to n - 1, n below 2**32."""
-    return np.int64(((random_bits(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
+def _guess(sends, costs, cluster, other, home, core):
+    """`change_of` as far as the clusters have to do with others only; at a look."""
+    change = _exclusive_change(sends, costs, cluster, home, core)
+    return change + _exclusive_change(sends, costs, other, core, home) if other >= 0 else change
 
 
 @kernel
-def _near(d, f, unit, state):
-    """The core of a random unit that reads what this one reads or sends, or that sends what it reads; -1 if none."""
-    n_read = f.read_offset[unit + 1] - f.read_offset[unit]
-    n_sent = d.out_offset[unit + 1] - d.out_offset[unit]
+def _near(sends, classes, readers, core_of, cluster, state):
+    """The core of a random cluster that reads what this one reads or sends, or that sends what it reads; -1 if none."""
+    first_read = readers.class_offset[cluster]
+    first_sent = sends.group_offset[cluster]
+    n_read = readers.class_offset[cluster + 1] - first_read
+    n_sent = sends.group_offset[cluster + 1] - first_sent
     if n_read + n_sent == 0:
-        return -1
-    if _drawn(state, 3) == 0 or n_read == 0:
+        return np.int64(-1)
+    if scaled_below(state, 3) == 0 or n_read == 0:
         if n_sent == 0:
-            return -1
-        atom = d.group_atom[d.out_offset[unit] + _drawn(state, n_sent)]
+            return np.int64(-1)
+        source_class = sends.group_class[first_sent + scaled_below(state, n_sent)]
     else:
-        atom = f.read_atom[f.read_offset[unit] + _drawn(state, n_read)]
-        first, n = d.atom_offset[atom], d.atom_offset[atom + 1] - d.atom_offset[atom]
-        if n > 0 and _drawn(state, 2) == 0:
-            return np.int64(f.core_of[d.group_unit[d.atom_group[first + _drawn(state, n)]]])
-    first, n = f.reader_offset[atom], f.reader_offset[atom + 1] - f.reader_offset[atom]
-    return np.int64(f.core_of[f.reader[first + _drawn(state, n)]]) if n > 0 else -1
+        source_class = readers.source_class[first_read + scaled_below(state, n_read)]
+        first = classes.group_offset[source_class]
+        n = classes.group_offset[source_class + 1] - first
+        if n > 0 and scaled_below(state, 2) == 0:
+            return np.int64(core_of[sends.group_cluster[classes.group[first + scaled_below(state, n)]]])
+    first = readers.cluster_offset[source_class]
+    n = readers.cluster_offset[source_class + 1] - first
+    return np.int64(core_of[readers.cluster[first + scaled_below(state, n)]]) if n > 0 else np.int64(-1)
 
 
 @kernel
-def _core_for(d, f, unit, home, n_drawn, state):
-    """The best for a unit of a few random cores, most of them near what it talks to; -1 if all are its own."""
-    core, least = np.int64(-1), np.int64(0)
-    for _ in range(n_drawn):
-        one = _near(d, f, unit, state) if _drawn(state, 4) > 0 else np.int64(-1)
-        if one < 0:
-            one = _drawn(state, f.cost.shape[0])
-        if one != home:
-            more = _alone(d, f, unit, home, one)
-            if core < 0 or more < least:
-                core, least = one, more
-    return core
-
-
-@kernel
-def _draw(d, s, f, n_drawn, state):
-    """A move (unit, other unit or -1, core) of a random unit, the best of `n_drawn` for each; unit -1 if none."""
-    unit, other = _drawn(state, len(f.core_of)), np.int64(-1)
-    home = np.int64(f.core_of[unit])
-    core = _core_for(d, f, unit, home, n_drawn, state)
-    if core < 0:
-        return -1, other, core
-    room, n = d.limit[core, NEURONS] - s.used[core, NEURONS], f.first[core + 1] - f.first[core]
-    if n == 0 or (room >= d.size[unit] and _drawn(state, 2) > 0):
-        return unit, other, core
+def _core_for(sends, classes, readers, costs, core_of, cluster, home, n_drawn, state):
+    """The best for a cluster of a few random cores, most of them near what it talks to; -1 if all are its own."""
+    best = np.int64(-1)
     least = np.int64(0)
     for _ in range(n_drawn):
-        one = np.int64(f.order[f.first[core] + _drawn(state, n)])
-        more = d.size[unit] - d.size[one]
-        if more <= room and -more <= d.limit[home, NEURONS] - s.used[home, NEURONS]:
-            back = _alone(d, f, one, core, home)
-            if other < 0 or back < least:
-                other, least = one, back
-    return (unit if other >= 0 else -1), other, core
+        core = np.int64(-1)
+        if scaled_below(state, 4) > 0:
+            core = _near(sends, classes, readers, core_of, cluster, state)
+        if core < 0:
+            core = scaled_below(state, costs.cost.shape[0])
+        if core != home:
+            more = _exclusive_change(sends, costs, cluster, home, core)
+            if best < 0 or more < least:
+                best = core
+                least = more
+    return best
 
 
 @kernel
-def settled(d, s, most_time):
-    """Bring the totals up to date; returns the excess, that of the time above `most_time` (0: no limit) included."""
-    if most_time == 0:
-        settle_limits(d, s)
-        return s.total[EXCESS]
-    settle(d, s)
-    late = s.total[TIME] - most_time
-    return s.total[EXCESS] + ((late << 20) // most_time + 1 if late > 0 else 0)
+def _propose(sends, classes, rules, used, readers, costs, seats, attempt, n_drawn, state):
+    """Set `attempt` to a move of a random cluster, the best of `n_drawn`; its cluster is -1 if there is none."""
+    cluster = scaled_below(state, len(seats.core_of))
+    home = np.int64(seats.core_of[cluster])
+    core = _core_for(sends, classes, readers, costs, seats.core_of, cluster, home, n_drawn, state)
+    attempt.cluster[0] = cluster if core >= 0 else -1
+    attempt.cluster[1] = -1
+    attempt.to[0] = core
+    attempt.to[1] = home
+    if core < 0:
+        return
+    room = rules.limit[core, NEURONS] - used[core, NEURONS]
+    n = seats.first[core + 1] - seats.first[core]
+    if n == 0 or (room >= sends.n_neurons[cluster] and scaled_below(state, 2) > 0):
+        return
+    room_at_home = rules.limit[home, NEURONS] - used[home, NEURONS]
+    least = np.int64(0)
+    for _ in range(n_drawn):
+        other = np.int64(seats.order[seats.first[core] + scaled_below(state, n)])
+        more = sends.n_neurons[cluster] - sends.n_neurons[other]
+        if more <= room and -more <= room_at_home:
+            back = _exclusive_change(sends, costs, other, core, home)
+            if attempt.cluster[1] < 0 or back < least:
+                attempt.cluster[1] = other
+                least = back
+    if attempt.cluster[1] < 0:
+        attempt.cluster[0] = -1
 
 
 @kernel
-def anneal(d, s, f, most_time, temperature, n_moves, n_drawn, keep_all, state, best):
-    """Try `n_moves` random moves at one temperature (Metropolis rule), in place; what exceeds limits never grows.
+def refreshed_excess(rules, held, busy, max_time):
+    """Bring the totals up to date; returns the excess, that of the time above `max_time` (0: no limit) included."""
+    if max_time == 0:
+        refresh_limits(rules, held, busy)
+        return busy.total[EXCESS]
+    refresh_totals(rules, held, busy)
+    late = busy.total[TIME] - max_time
+    return busy.total[EXCESS] + ((late << 20) // max_time + 1 if late > 0 else 0)
 
-    most_time: limit of the sum of the step times, in cycles, 0 for none; n_drawn: cores, and units there, of which
-    the best is tried; keep_all: no core may be left empty; state: uint64[1]. best: int32[unit] takes the cores of the
-    moment with the least excess and cost, if that is better than the start; returns both.
+
+@kernel
+def minimize_hops(demand, cores, flow, max_time, temperature, n_moves, n_drawn, keep_all, state, best):
+    """Try `n_moves` random moves at one temperature (Metropolis's rule), in place; what exceeds limits never grows.
+
+    demand, cores, flow: Demand, CoreState, Flow; max_time: limit of the sum of the step times, in cycles, 0 for none;
+    n_drawn: cores, and clusters there, of which the best is tried; keep_all: no core may be left empty; state:
+    uint64[1]. best: int32[cluster] takes the cores of the moment with the least excess and cost, if that is better than
+    the start; returns both.
     """
-    over = settled(d, s, most_time)
-    least, lowest = over, f.total[0]
+    reads, rows, sends, classes, rules = demand
+    held, busy, attempt = cores
+    readers, costs, seats = flow
+    excess = refreshed_excess(rules, held, busy, max_time)
+    least_excess = excess
+    least_cost = costs.total[0]
     for _ in range(n_moves):
-        unit, other, core = _draw(d, s, f, n_drawn, state)
-        if unit < 0 or (keep_all and other < 0 and s.n_units[s.core_of[unit]] == 1):
+        _propose(sends, classes, rules, held.used, readers, costs, seats, attempt, n_drawn, state)
+        cluster = attempt.cluster[0]
+        other = attempt.cluster[1]
+        core = attempt.to[0]
+        home = attempt.to[1]
+        if cluster < 0 or (keep_all and other < 0 and held.n_clusters[home] == 1):
             continue
-        most = -temperature * np.log(1.0 - uniform(state)) if temperature > 0.0 else 0.0
-        home = np.int64(s.core_of[unit])
-        if over == 0 and _guess(d, f, unit, other, home, core) > most:
+        allowed = largest_rise(temperature, state)
+        if excess == 0 and _guess(sends, costs, cluster, other, home, core) > allowed:
             continue
-        change = change_of(d, f, unit, other, home, core)
-        is_taken = change <= most
-        if over == 0 and not is_taken:
+        change = change_of(sends, readers, costs, cluster, other, home, core)
+        is_allowed = change <= allowed
+        if excess == 0 and not is_allowed:
             continue
-        move(d, s, unit, other, core)
-        new = settled(d, s, most_time)
-        if new > over or (new == over and not is_taken):
-            move(d, s, unit, other, home)
-            settled(d, s, most_time)
+        relocate(reads, rows, sends, classes, rules, held, busy, attempt.cluster, attempt.to)
+        new_excess = refreshed_excess(rules, held, busy, max_time)
+        if new_excess > excess or (new_excess == excess and not is_allowed):
+            attempt.to[0] = home
+            attempt.to[1] = core
+            relocate(reads, rows, sends, classes, rules, held, busy, attempt.cluster, attempt.to)
+            refreshed_excess(rules, held, busy, max_time)
             continue
-        over = new
-        shift(d, f, unit, other, home, core)
-        f.total[0] += change
-        if over < least or (over == least and f.total[0] < lowest):
-            least, lowest = over, f.total[0]
-            for u in range(len(best)):
-                best[u] = s.core_of[u]
-    return least, lowest
+        excess = new_excess
+        shift(sends, readers, costs, seats, cluster, other, home, core)
+        costs.total[0] += change
+        if excess < least_excess or (excess == least_excess and costs.total[0] < least_cost):
+            least_excess = excess
+            least_cost = costs.total[0]
+            for i in range(len(best)):
+                best[i] = held.core_of[i]
+    return least_excess, least_cost
 
 
 @kernel
-def uphill_mean(d, s, f, n_moves, state):
-    """Mean cost increase over those of `n_moves` random moves that make it worse; 0 if none does."""
-    total, n = 0.0, 0
-    for _ in range(n_moves):
-        unit, other, core = _draw(d, s, f, 1, state)
-        if unit >= 0:
-            change = change_of(d, f, unit, other, np.int64(s.core_of[unit]), core)
-            if change > 0:
-                total += change
-                n += 1
-    return total / max(n, 1)
+def sample_changes(sends, classes, rules, used, readers, costs, seats, attempt, state, changes):
+    """Set changes: int64[move] to what random moves, none of them made, would add to the cost; 0 where none was found.
+
+    used: int64[core, resource]; state: uint64[1].
+    """
+    for i in range(len(changes)):
+        _propose(sends, classes, rules, used, readers, costs, seats, attempt, 1, state)
+        changes[i] = 0
+        if attempt.cluster[0] >= 0:
+            changes[i] = change_of(
+                sends, readers, costs, attempt.cluster[0], attempt.cluster[1], attempt.to[1], attempt.to[0]
+            )

@@ -119,38 +119,38 @@ def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray],
     return core_of
 
 
-def fan_in(network: Network, chip: Chip) -> kernels.FanIn:
-    """The FanIn of a normalized network, neurons numbered as in ir/flat.py."""
+def fan_in(network: Network, chip: Chip) -> kernels.SynapseTable:
+    """The SynapseTable of a normalized network, neurons numbered as in ir/flat.py."""
     wires = [wiring(network, c) for c in network.connections]
     first_class = csr_offset([w.n_source_classes for w in wires])
-    class_format, step_bits = _formats(network, wires, chip)
-    atom_offset, atoms, atom_size = _atoms(network, wires, first_class)
+    row_format, step_bits = _formats(network, wires, chip)
+    class_offset, classes, class_size = _atoms(network, wires, first_class)
     slot_offset, slot_class, slot_kernel, kernel_bits = _slots(network, wires, chip)
     ends = csr_offset([len(w.taps) for w in wires])
     tap_offset = np.concatenate([[0], *(w.offset[1:] + ends[i] for i, w in enumerate(wires))])
-    return kernels.FanIn(
+    return kernels.SynapseTable(
         slot_offset=slot_offset,
         slot_class=slot_class,
         slot_kernel=slot_kernel,
         tap_offset=tap_offset.astype(np.int64),
         taps=_joined([w.taps + first_class[i] for i, w in enumerate(wires)]),
-        class_size=_joined([w.source_size for w in wires]),
-        class_format=class_format,
+        row_size=_joined([w.source_size for w in wires]),
+        row_format=row_format,
         step_bits=step_bits,
-        atom_offset=atom_offset,
-        atoms=atoms,
-        atom_size=atom_size,
+        class_offset=class_offset,
+        classes=classes,
+        class_size=class_size,
         kernel_bits=kernel_bits,
     )
 
 
-def empty_core(fan: kernels.FanIn) -> kernels.Core:
+def empty_core(fan: kernels.SynapseTable) -> kernels.CoreUsage:
     """An account with nothing on it."""
-    sizes = (len(fan.class_size), len(fan.atom_size), len(fan.kernel_bits), kernels.N_RESOURCES)
-    return kernels.Core(*(np.zeros(n, np.int64) for n in sizes))
+    sizes = (len(fan.row_size), len(fan.class_size), len(fan.kernel_bits), kernels.N_RESOURCES)
+    return kernels.CoreUsage(*(np.zeros(n, np.int64) for n in sizes))
 
 
-def alone(fan: kernels.FanIn, neurons: np.ndarray) -> np.ndarray:
+def alone(fan: kernels.SynapseTable, neurons: np.ndarray) -> np.ndarray:
     """int64[neuron, resource]: what each of `neurons` takes on a core of its own; out-axons and load are 0."""
     used = np.zeros((len(neurons), kernels.N_RESOURCES), np.int64)
     demand = np.zeros((len(fan.slot_offset) - 1, 2), np.int64)

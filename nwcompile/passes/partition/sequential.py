@@ -166,7 +166,6 @@ def _fill(fan, core, demand, neurons, limit, load_limit) -> int:
 
 def _relaxed(fan, core, demand, neuron: int, limit: np.ndarray) -> np.ndarray:
     """The limits without those that one neuron alone exceeds."""
-    kernels.add(fan, core, demand, neuron)
-    limit = np.where(core.used > limit, capacity.NO_LIMIT, limit)
-    kernels.remove(fan, core, demand, neuron)
-    return limit
+    used = np.zeros((1, kernels.N_RESOURCES), np.int64)
+    kernels.alone(fan, core, demand, np.array([neuron]), used)
+    return np.where(used[0] > limit, capacity.NO_LIMIT, limit)

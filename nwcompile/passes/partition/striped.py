@@ -1,4 +1,4 @@
-"""Striped partitioner: units of every layer dealt round-robin over the cores, so that each has a part of every layer.
+"""Striped partitioner: clusters of every layer dealt round-robin over the cores, so that each has a part of it.
 
 Not of a paper: the plainest way to balance the cores within each step (DESIGN 7). Neurons near one another on a map
 spike together; dealt out, they do so on different cores.
@@ -24,42 +24,42 @@ def striped_halves(network: Network, chip: Chip, activity: Activity, options: Op
     return _dealt(network, chip, activity, options, "striped-halves", 2)
 
 
-def units(network: Network, n_bands: int) -> np.ndarray:
-    """int64[neuron]: the unit of every neuron, numbered through all layers.
+def striped_clusters(network: Network, n_bands: int) -> np.ndarray:
+    """int64[neuron]: the cluster of every neuron, numbered through all layers.
 
-    A unit of a map [C, ...] is one band of the channels of a pixel, pixel after pixel and the bands of each in order;
-    in a layer of one axis every neuron is a unit.
+    A cluster of a map [C, ...] is one band of the channels of a pixel, pixel after pixel and the bands of each in
+    order; in a layer of one axis every neuron is a cluster.
     """
-    parts, n_units = [], 0
+    parts, n_clusters = [], 0
     for name in network.layers:
         shape = network.node(name).shape
         channels, pixels = (shape[0], int(np.prod(shape[1:]))) if len(shape) > 1 else (1, int(np.prod(shape)))
         bands = min(n_bands, channels)
         band = np.arange(channels) * bands // channels
-        parts.append((np.arange(pixels)[None] * bands + band[:, None]).reshape(-1) + n_units)
-        n_units += pixels * bands
+        parts.append((np.arange(pixels)[None] * bands + band[:, None]).reshape(-1) + n_clusters)
+        n_clusters += pixels * bands
     return np.concatenate(parts)
 
 
 def _dealt(network: Network, chip: Chip, activity: Activity, options: Options, method: str, n_bands: int):
-    unit = units(network, n_bands)
+    cluster = striped_clusters(network, n_bands)
 
     def parts_for(limits: np.ndarray) -> np.ndarray:
-        return _turns(limits[:, kernels.NEURONS], int(unit.max()) + 1)[unit]
+        return _turns(limits[:, kernels.NEURONS], int(cluster.max()) + 1)[cluster]
 
     return cores_of_parts(network, chip, activity, options, method, parts_for)
 
 
-def _turns(room: np.ndarray, n_units: int) -> np.ndarray:
-    """int32[unit]: whose turn it is when every core has turns in proportion to its `room` int64[core], evenly spread.
+def _turns(room: np.ndarray, n_clusters: int) -> np.ndarray:
+    """int32[cluster]: whose turn it is when cores have turns in proportion to their `room` int64[core], evenly.
 
     Equal cores simply take turns. The turn j of a core of weight w comes at time (j + 1) / w.
     """
     if (room == room[0]).all():
-        return (np.arange(n_units) % len(room)).astype(np.int32)
+        return (np.arange(n_clusters) % len(room)).astype(np.int32)
     share = room / room.sum()
-    n_turns = np.ceil(share * n_units).astype(np.int64) + 1
+    n_turns = np.ceil(share * n_clusters).astype(np.int64) + 1
     core = np.repeat(np.arange(len(room)), n_turns)
     turn = np.arange(len(core)) - np.repeat(np.cumsum(n_turns) - n_turns, n_turns) + 1
     order = np.lexsort((core, turn / np.maximum(share, 1e-12)[core]))
-    return core[order][:n_units].astype(np.int32)
+    return core[order][:n_clusters].astype(np.int32)

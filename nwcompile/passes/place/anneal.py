@@ -56,7 +56,9 @@ def _improvements(ground: placement.Ground, best: np.ndarray, seed: int, repeat:
     n_moves = min(n_most, MOVES_PER_SITE * n_sites)
     while len(ground.other) or (ground.outside.any() and ground.gate_cost.any()):
         site_of, core_at = best.copy(), cores_at(best, n_sites)
-        first = place_anneal.uphill_mean(ground, site_of, core_at, state, n_moves)
+        changes = np.zeros(n_moves, np.int64)
+        place_anneal.sample_changes(ground, site_of, core_at, state, changes)
+        first = uphill_mean(changes)
         above_best = 0
         for temperature in (*(first * COOLING**i for i in range(N_TEMPERATURES)), 0.0):
             found = site_of.copy()
@@ -68,3 +70,9 @@ def _improvements(ground: placement.Ground, best: np.ndarray, seed: int, repeat:
             yield best
         if not repeat:
             return
+
+
+def uphill_mean(changes: np.ndarray) -> float:
+    """Mean of those of the changes of the cost, int64[move], that make it worse; 0 if none does."""
+    worse = changes[changes > 0]
+    return float(worse.sum()) / max(len(worse), 1)

@@ -1,6 +1,6 @@
-"""Zones: the cores, and with them the units of neurons, that go to one chip where several are joined by slower links.
+"""Regions: the cores, and the clusters on them, that go to one chip where several are joined by slower links.
 
-Neurons near one another on a map send to one another, so a zone takes one tile of every map: only what lies along its
+Neurons near one another on a map send to one another, so a region takes one tile of every map: only what lies along its
 edges sends to other chips. Ours; tiles are made as a k-d tree cuts points (Bentley, Comm. ACM 18(9), 1975).
 """
 
@@ -14,14 +14,14 @@ from nwcompile.passes.fit import capacity
 from nwcompile.passes.partition.floorline.clusters import places
 from nwcompile.passes.place.space_filling import z_rank
 
-FEWEST_CORES = 16  # of a zone; if any chip has fewer, all are taken as one
+FEWEST_CORES = 16  # of a region; if any chip has fewer, all are taken as one
 
 
-def zone_sizes(chip: Chip, n_cores: int) -> np.ndarray:
-    """int64[zone]: how many of `n_cores` go to each of as few chips as hold them, alike as far as these are.
+def region_sizes(chip: Chip, n_cores: int) -> np.ndarray:
+    """int64[region]: how many of `n_cores` go to each of as few chips as hold them, alike as far as these are.
 
-    One zone of all where links between chips are not slower, where cores have different limits, or where chips or zones
-    would be smaller than `FEWEST_CORES`.
+    One region of all where links between chips are not slower, where cores have different limits, or where chips or
+    regions would be smaller than `FEWEST_CORES`.
     """
     upto = _upto(chip)
     if n_cores > upto[-1]:
@@ -47,47 +47,47 @@ def twice_the_cores(chip: Chip, n_cores: int) -> int:
     return min(2 * n_cores, one) if n_cores < one else whole_chips(chip, n_cores + 1)
 
 
-def sites_by_zone(chip: Chip, sizes: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """int64[core]: sites of cores in the order of zones, those of one chip by their `rank` int64[site]."""
+def sites_by_region(chip: Chip, sizes: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    """int64[core]: sites of cores in the order of regions, those of one chip by their `rank` int64[site]."""
     chips = _sites_of_chips(chip)
     return np.concatenate([s[np.argsort(rank[s], kind="stable")][:n] for s, n in zip(chips, sizes, strict=False)])
 
 
-def unit_zones(network: Network, load: np.ndarray, unit_of: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """int64[unit]: the zone of every unit, zones being tiles of each layer with loads in proportion to their sizes.
+def cluster_regions(network: Network, load: np.ndarray, cluster_of: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """int64[cluster]: the region of every cluster: tiles of each layer with loads in proportion to `sizes`.
 
-    `load` int64[neuron], `unit_of` int64[neuron]. A layer is cut across its longer side, and where there is one pixel,
-    between channels, or neurons, in order.
+    `load` int64[neuron], `cluster_of` int64[neuron]. A layer is cut across its longer side, and where there is one
+    pixel, between channels, or neurons, in order.
     """
-    size = np.bincount(unit_of)
-    place = np.stack([np.bincount(unit_of, axis) / size for axis in places(network).T], 1)
-    heavy, zone = np.bincount(unit_of, load), np.zeros(len(size), np.int64)
+    size = np.bincount(cluster_of)
+    place = np.stack([np.bincount(cluster_of, axis) / size for axis in places(network).T], 1)
+    heavy, region = np.bincount(cluster_of, load), np.zeros(len(size), np.int64)
     layer = layer_numbers(network)
-    of_unit = layer[np.unique(unit_of, return_index=True)[1]]
+    of_unit = layer[np.unique(cluster_of, return_index=True)[1]]
     for k in range(len(network.layers)):
-        _cut(zone, np.flatnonzero(of_unit == k), place, heavy, sizes, 0)
-    return zone
+        _cut(region, np.flatnonzero(of_unit == k), place, heavy, sizes, 0)
+    return region
 
 
-def _cut(zone: np.ndarray, own: np.ndarray, place, heavy, sizes: np.ndarray, first: int) -> None:
-    """Set the zones, `first` and those after it, of the units `own`, whose middles are place: float64[unit, 3]."""
-    if len(sizes) == 1 or not len(own):
-        zone[own] = first
+def _cut(region: np.ndarray, some: np.ndarray, place, heavy, sizes: np.ndarray, first: int) -> None:
+    """Set the regions, `first` and those after it, of some clusters, whose middles are place: float64[cluster, 3]."""
+    if len(sizes) == 1 or not len(some):
+        region[some] = first
         return
-    half, extent = len(sizes) // 2, np.ptp(place[own], axis=0)
+    half, extent = len(sizes) // 2, np.ptp(place[some], axis=0)
     axis = 1 + int(extent[1:].argmax()) if extent[1:].any() else 0
-    order = own[np.argsort(place[own, axis], kind="stable")]
+    order = some[np.argsort(place[some, axis], kind="stable")]
     weight = heavy[order] if heavy[order].any() else np.ones(len(order))
     middle = np.cumsum(weight) - weight / 2
     n = int((middle < weight.sum() * sizes[:half].sum() / sizes.sum()).sum())
-    _cut(zone, order[:n], place, heavy, sizes[:half], first)
-    _cut(zone, order[n:], place, heavy, sizes[half:], first + half)
+    _cut(region, order[:n], place, heavy, sizes[:half], first)
+    _cut(region, order[n:], place, heavy, sizes[half:], first + half)
 
 
 def _upto(chip: Chip) -> np.ndarray:
-    """int64[chip]: usable cores of the first 1, 2, .. chips; of all as one where zones are no use, see `zone_sizes`.
+    """int64[chip]: usable cores of the first 1, 2, .. chips; of all as one where `region_sizes` gives one region.
 
-    So either every number of whole chips has zones or none has: only then can the times with links be compared.
+    So either every number of whole chips has regions or none has: only then can the times with links be compared.
     """
     limits = capacity.site_limits(chip)[chip.is_usable]
     n_each = np.array([len(sites) for sites in _sites_of_chips(chip)])

@@ -12,7 +12,7 @@ from nwcompile.ir.noc.routing import between_chips, routes
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import link_load, placement
 from nwcompile.passes.place.anneal import annealed
-from nwcompile.passes.place.chip_regions import sites_by_zone, zone_sizes
+from nwcompile.passes.place.chip_regions import region_sizes, sites_by_region
 from nwcompile.passes.place.problem import cores_at, ground
 from nwcompile.passes.place.space_filling import hilbert, hilbert_rank, row_major
 from nwcompile.passes.place.spectral import spectral
@@ -24,15 +24,15 @@ MOVES_PER_SITE, LARGEST_MOVES = 200, 200_000
 
 
 def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Sites by annealing from the best of row-major, Hilbert and spectral order, that of zones, and the mapping's own,
-    then swaps that cool the hottest link.
+    """Sites by annealing from the best of several orders, then swaps that cool the hottest link.
 
-    Ours. What it makes small is `J = C_hop + 0.1 max_l L_l`, hops and flits of the hottest link, as M-HySMap (arXiv
-    2608.26223, by its re-implementation) without the variance, and with messages to each destination as they are sent;
-    a flit between chips counts for as many as pass a link within a chip meanwhile. A swap recounts the ways of its two
-    cores only. Where messages wait in the network (`waits`) and time counts, cores are spread over all routers that the
-    barrier takes no longer for. The same seed gives the same sites, unless `options.time_budget_s` is set, for as long
-    as the annealing may go on. On more than `MOST_ROUTERS` routers links are left as they are.
+    Ours. It begins with row-major, Hilbert or spectral order, that of regions, or the mapping's own. What it makes
+    small is `J = C_hop + 0.1 max_l L_l`, hops and flits of the hottest link, as M-HySMap (arXiv 2608.26223, by its
+    re-implementation) without the variance, and with messages to each destination as they are sent; a flit between
+    chips counts for as many as pass a link within a chip meanwhile. A swap recounts the ways of its two cores only.
+    Where messages wait in the network (`waits`) and time counts, cores are spread over all routers that the barrier
+    takes no longer for. The same seed gives the same sites, unless `options.time_budget_s` is set, for as long as the
+    annealing may go on. On more than `MOST_ROUTERS` routers links are left as they are.
     """
     known = ground(mapping, network, chip, activity, options)
     if options.optimize in FOR_TIME and waits(known, chip, activity):
@@ -41,9 +41,9 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
         placers = (row_major, hilbert, spectral)
         starts = [chip.site_index(m(mapping, network, chip, activity, options).site_of) for m in placers]
         starts.append(chip.site_index(mapping.site_of))
-        zones = zone_sizes(chip, mapping.n_cores)
-        if len(zones) > 1 and known.fits.all():
-            starts.append(sites_by_zone(chip, zones, hilbert_rank(chip)))
+        regions = region_sizes(chip, mapping.n_cores)
+        if len(regions) > 1 and known.fits.all():
+            starts.append(sites_by_region(chip, regions, hilbert_rank(chip)))
         start = min(starts, key=lambda site_of: placement.routed_cost(known, site_of))
     site_of = annealed(known, start, options)
     n_routers = chip.noc.columns * chip.noc.rows

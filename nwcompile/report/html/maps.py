@@ -2,7 +2,7 @@
 
 from math import isqrt
 
-from nwcompile.report.html.markup import Markup, join, tag
+from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.text import grouped, number, percent
 
 WIDTH = 640  # Units of the drawing, which scales with the page.

@@ -3,7 +3,7 @@
 from math import ceil, floor, log10
 from typing import Any
 
-from nwcompile.report.html.markup import Markup, join, tag
+from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.text import grouped, number
 
 WIDTH = 640  # Units of the drawing, which scales with the page.

@@ -1,7 +1,7 @@
 """Cards of report.html about a profiled run: the phases of the cores, messages and links, critical paths."""
 
-from nwcompile.report.html.markup import Markup, join, tag
-from nwcompile.report.html.tables import NO_BREAK, table
+from nwcompile.report.html_markup import Markup, join, tag
+from nwcompile.report.html_tables import NO_BREAK, table
 from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent, sender
 
 MOST_CORES = 8  # The cores that work longest; the others are much like them.

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from nwcompile.cost.neurobench import neurobench
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report.html.markup import Markup
-from nwcompile.report.html.tables import table
+from nwcompile.report.html_markup import Markup
+from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, grouped, percent
 
 PER_SAMPLE = ("dense_synops", "effective_macs", "effective_acs", "membrane_updates")

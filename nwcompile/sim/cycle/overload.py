@@ -11,7 +11,7 @@ from nwcompile.ir.run import Dropped
 from nwcompile.kernels.cores.tables import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, STUCK, AxonTable, Outbox
 from nwcompile.kernels.noc.bus import Waiting
 from nwcompile.kernels.noc.mesh import Mesh, Queues
-from nwcompile.sim.inputs import LARGEST_REPEAT
+from nwcompile.sim.inputs import MAX_REPEATED_SPIKES
 
 
 def verify_backend(program: Program, backend: str) -> None:
@@ -48,7 +48,7 @@ def longest_step(program: Program, mesh: Mesh | None, axons: AxonTable) -> tuple
     hop += mesh.inject_ticks + mesh.link_ticks + 4 * mesh.cycle_ticks
     ways = [hops_of_axons(program), *(way.hops for way in io_routes(program) or ())]
     n_hops = 2 + max(int(way.sum(1).max(initial=0)) for way in ways)
-    n_spikes = LARGEST_REPEAT if program.repeats else 1
+    n_spikes = MAX_REPEATED_SPIKES if program.repeats else 1
     idle = int(np.count_nonzero(program.core_of >= 0)) * (visit + update + n_spikes * spike)
     ticks, flits = (int(axons.row[name].max(initial=1)) for name in ("ticks", "flits"))
     return limit, idle + hop, spike + message + ticks + flits * n_hops * hop

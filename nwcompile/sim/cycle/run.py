@@ -9,6 +9,7 @@ from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.flat import count_lines, csr_offset
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.kernels import jit
 from nwcompile.kernels.cores.probes import Watch
 from nwcompile.kernels.cores.tables import N_COUNTS, N_COUNTS_LOST, STUCK, TOO_LONG, Costs, Outbox, Pipeline
 from nwcompile.kernels.cycle import INTERRUPTED, Plan, Record, run_samples
@@ -19,7 +20,7 @@ from nwcompile.sim.cycle.lockstep import cores_in_lockstep, suits_cores
 from nwcompile.sim.cycle.noc_tables import fabric, planted, queues
 from nwcompile.sim.cycle.overload import longest_step, stopped, take_losses
 from nwcompile.sim.cycle.profile import Ends, profile, watch
-from nwcompile.sim.inputs import LARGEST_REPEAT, verify_counts
+from nwcompile.sim.inputs import MAX_REPEATED_SPIKES, verify_counts
 from nwcompile.sim.parallel import n_threads, over_samples, over_steps
 from nwcompile.sim.reference.run import finish
 from nwcompile.sim.sequence import tables
@@ -36,6 +37,7 @@ def run_program(
 
     With `flight_steps` the Run has a Profile, and that the flits in flight in so many steps.
     """
+    jit.wait_for_others()
     network, schedule = program.network, program.schedule
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     n_hardware = schedule.n_hardware_steps(n_steps, window)
@@ -115,7 +117,7 @@ class ChipRun:
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         self.plan = Plan(n_steps, n_hardware, program.schedule.period, window == "aligned", np.concatenate(offset),
                          csr_offset(counts), program.visiting_order, n_inputs, per_cycle, program.repeats,
-                         LARGEST_REPEAT,
+                         MAX_REPEATED_SPIKES,
                          0, 0, False, True, True, np.zeros(1, bool))  # fmt: skip
 
     def run_all(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[list[Record], list[Watch]]:

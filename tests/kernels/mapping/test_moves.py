@@ -1,4 +1,4 @@
-"""Units that come and go change exactly what a full count of the axons and events of the new mapping changes."""
+"""Clusters that come and go change exactly what a full count of the axons and events of the new mapping changes."""
 
 import numpy as np
 import pytest
@@ -13,19 +13,20 @@ from nwcompile.ir.flat import split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import cluster_state, moves
+from nwcompile.kernels.mapping.cluster_state import Objective
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.fit import capacity
-from nwcompile.passes.partition.floorline.demand import empty_loads, unit_demand
+from nwcompile.passes.partition.floorline.demand import cluster_demand, empty_cores, filled_cores
 from nwcompile.passes.prepare.schedule import schedule
 from tests.chips import small_chip
 from tests.cost.traffic.test_events import mixed_net
 
 N_CORES = 5
-ZONES = np.array([[0, 2], [0, 2], [2, 3], [2, 3], [2, 3]])  # first core and how many, for each core
+REGIONS = np.array([[0, 2], [0, 2], [2, 3], [2, 3], [2, 3]])  # first core and how many, for each core
 
 
 def case(seed: int):
-    """A mixed net with drawn spikes, a chip of drawn format, and its neurons in drawn units."""
+    """A mixed net with drawn spikes, a chip of drawn format, and its neurons in drawn clusters."""
     rng = np.random.default_rng(seed)
     network = mixed_net(seed)
     chip = small_chip(
@@ -37,73 +38,83 @@ def case(seed: int):
     counts = {n: rng.poisson(0.4, (4, network.node(n).n_neurons)).astype(np.int32) for n in network.offsets}
     updates = {n: rng.integers(0, 3, counts[n].shape).astype(np.int32) for n in network.layers[:1]}
     n = sum(network.node(name).n_neurons for name in network.layers)
-    unit_of = np.unique(rng.integers(0, rng.integers(3, 40), n), return_inverse=True)[1].reshape(-1)
-    return network, chip, Activity(counts, 3, updates), unit_of, rng
+    cluster_of = np.unique(rng.integers(0, rng.integers(3, 40), n), return_inverse=True)[1].reshape(-1)
+    return network, chip, Activity(counts, 3, updates), cluster_of, rng
 
 
 def filled(demand, chip, core_of):
-    """Loads with every unit on its core, in a single go."""
-    loads = empty_loads(demand, chip)
-    for unit, core in enumerate(core_of):
-        moves.put(demand, loads, unit, core)
-    moves.settle(demand, loads)
-    return loads
+    """The state with every cluster put on its core, one after another."""
+    state = empty_cores(demand, chip)
+    for cluster, core in enumerate(core_of):
+        moves.relocate(*demand, state.held, state.busy, np.array([cluster]), np.array([core]))
+    moves.refresh_totals(demand.rules, state.held, state.busy)
+    return state
 
 
-def assert_equal_loads(found, expected):
-    for name in ("core_of", "n_units", "n_synapses", "n_rows", "n_readers", "fan_out", "used", "excess", "load", "top",
-                 "total"):  # fmt: skip
-        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+def assert_equal_states(state, expected):
+    for name, value in expected.held._asdict().items():
+        assert np.array_equal(getattr(state.held, name), value), name
+    for name in ("load", "top", "total"):
+        assert np.array_equal(getattr(state.busy, name), getattr(expected.busy, name)), name
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_clusters_put_at_once_leave_what_they_leave_one_by_one(seed):
+    network, chip, activity, cluster_of, rng = case(seed)
+    demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
+    core_of = rng.integers(0, N_CORES, cluster_of.max() + 1)
+    assert_equal_states(filled_cores(demand, chip, core_of), filled(demand, chip, core_of))
 
 
 @given(seed=st.integers(0, 10**6))
 def test_search_leaves_loads_as_if_they_were_counted_anew(seed):
-    network, chip, activity, unit_of, rng = case(seed)
-    demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)
-    loads = filled(demand, chip, rng.integers(0, N_CORES, unit_of.max() + 1))
-    weight, state = (
-        np.array([0.0, 1, rng.integers(2), 0, rng.integers(2), 1, 0, rng.integers(2)]),
-        np.array([seed], np.uint64),
-    )
+    network, chip, activity, cluster_of, rng = case(seed)
+    demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
+    state = filled(demand, chip, rng.integers(0, N_CORES, cluster_of.max() + 1))
+    messages, axons, by_cores = (float(rng.integers(2)) for _ in range(3))
+    weight = Objective(time=1.0, messages=messages, axons=axons, messages_by_cores=by_cores)
+    random_state = np.array([seed], np.uint64)
     for temperature in (1e3, 0.0):
-        best = loads.core_of.copy()
-        over, cost = moves.search(demand, loads, weight, temperature, 40, False, state, best)
-        assert_equal_loads(loads, filled(demand, chip, loads.core_of))
-        at_best = filled(demand, chip, best)
-        assert (at_best.total[cluster_state.EXCESS], moves.cost(at_best.total, weight)) == (over, cost)
+        best = state.held.core_of.copy()
+        excess, cost = moves.anneal_clusters(demand, state, weight, temperature, 40, False, random_state, best)
+        assert_equal_states(state, filled(demand, chip, state.held.core_of))
+        at_best = filled(demand, chip, best).busy.total
+        assert (at_best[cluster_state.EXCESS], moves.cost(at_best, weight)) == (excess, cost)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_search_moves_units_within_their_zones_only(seed):
-    network, chip, activity, unit_of, rng = case(seed)
-    demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)._replace(zone=ZONES)
-    before = rng.integers(0, N_CORES, unit_of.max() + 1)
-    loads = filled(demand, chip, before)
-    weight, state = np.array([0.0, 1, 0, 0, 0, 1, 0, 0]), np.array([seed], np.uint64)
-    moves.search(demand, loads, weight, 1e9, 400, False, state, loads.core_of.copy())
-    assert (loads.core_of != before).any()
-    assert np.array_equal(loads.core_of < 2, before < 2)
+def test_search_moves_clusters_within_their_regions_only(seed):
+    network, chip, activity, cluster_of, rng = case(seed)
+    demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
+    demand = demand._replace(rules=demand.rules._replace(region=REGIONS))
+    before = rng.integers(0, N_CORES, cluster_of.max() + 1)
+    state = filled(demand, chip, before)
+    best, random_state = state.held.core_of.copy(), np.array([seed], np.uint64)
+    moves.anneal_clusters(demand, state, Objective(time=1.0), 1e9, 400, False, random_state, best)
+    assert (state.held.core_of != before).any()
+    assert np.array_equal(state.held.core_of < 2, before < 2)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_loads_are_those_of_the_axons_and_events_of_a_mapping(seed):
-    network, chip, activity, unit_of, rng = case(seed)
+    network, chip, activity, cluster_of, rng = case(seed)
     timing = schedule(network)
-    demand = unit_demand(network, chip, activity, timing, unit_of, N_CORES)
-    core_of = rng.permutation(np.arange(unit_of.max() + 1) % N_CORES)
-    loads = filled(demand, chip, core_of)
+    demand = cluster_demand(network, chip, activity, timing, cluster_of, N_CORES)
+    core_of = rng.permutation(np.arange(cluster_of.max() + 1) % N_CORES)
+    state = filled(demand, chip, core_of)
+    held, busy = state.held, state.busy
     n_cores = int(core_of.max()) + 1
-    mapping = Mapping(split_layers(network, core_of[unit_of]), chip.sites[:n_cores])
+    mapping = Mapping(split_layers(network, core_of[cluster_of]), chip.sites[:n_cores])
     program = emit(network, timing, mapping, chip, activity, {}, "repeat")
     counters = count_events(program, activity)
     done = work(program, counters, np.zeros((counters["synops"].shape[0], 1), np.int64), activity.n_samples)
-    in_use = np.arange(len(loads.load)) % N_CORES < n_cores
-    assert np.array_equal(loads.load[in_use].T, np.concatenate(list(done.busy), 1))
-    assert loads.total[cluster_state.TIME] == done.bound_cycles.sum()
+    in_use = np.arange(len(busy.load)) % N_CORES < n_cores
+    assert np.array_equal(busy.load[in_use].T, np.concatenate(list(done.busy), 1))
+    assert busy.total[cluster_state.TIME] == done.bound_cycles.sum()
     leave = spike_fanout(program, "unicast").messages  # of every source, input lines first
     spikes = np.concatenate([activity.counts[name].sum(0) for name in network.offsets])
-    assert loads.total[cluster_state.MESSAGES] == (spikes * leave)[-len(unit_of) :].sum()
-    held, _ = capacity.account(network, chip, core_of[unit_of], n_cores)
-    assert loads.used[:n_cores].tolist() == np.stack([held[r.key] for r in RESOURCES], 1).tolist()
+    assert busy.total[cluster_state.MESSAGES] == (spikes * leave)[-len(cluster_of) :].sum()
+    used, _ = capacity.account(network, chip, core_of[cluster_of], n_cores)
+    assert held.used[:n_cores].tolist() == np.stack([used[r.key] for r in RESOURCES], 1).tolist()
     limit = capacity.site_limits(chip)[:n_cores, :4]
-    assert (loads.total[cluster_state.EXCESS] > 0) == bool((loads.used[:n_cores] > limit).any())
+    assert (busy.total[cluster_state.EXCESS] > 0) == bool((held.used[:n_cores] > limit).any())

@@ -9,61 +9,66 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.kernels.mapping import cluster_state, moves, smooth_anneal
-from nwcompile.passes.partition.floorline.cluster_search import readers_of, work_arrays
-from nwcompile.passes.partition.floorline.demand import unit_demand
+from nwcompile.kernels.mapping.cluster_state import Objective
+from nwcompile.passes.partition.floorline.cluster_search import norms_of, readers_of
+from nwcompile.passes.partition.floorline.demand import cluster_demand
 from nwcompile.passes.prepare.schedule import schedule
 from tests.chips import small_chip
-from tests.kernels.mapping.test_moves import N_CORES, ZONES, assert_equal_loads, case, filled
+from tests.kernels.mapping.test_moves import N_CORES, REGIONS, assert_equal_states, case, filled
 from tests.nets import FIXED
 
-WEIGHT = np.array([0.0, 1, 0, 0, 0, 1, 0, 1])
+WEIGHT = Objective(time=1.0, messages_by_cores=1.0)
 
 
-def annealed(demand, loads, temperature: float, n_moves: int, seed: int = 0, keep_all: bool = False) -> int:
-    """Moves made by `smooth_anneal.anneal`, its norms taken first."""
-    smooth = work_arrays(loads)
-    smooth_anneal.take_norms(loads, *smooth[:2], False)
-    state = np.array([seed], np.uint64)
-    return smooth_anneal.anneal(
-        demand, loads, WEIGHT, readers_of(demand), smooth, False, temperature, n_moves, keep_all, state
+def annealed(demand, state, temperature: float, n_moves: int, seed: int = 0, keep_all: bool = False) -> int:
+    """Moves made by `smooth_anneal.anneal_smoothly`, its norms taken first."""
+    smooth = norms_of(state)
+    smooth_anneal.take_norms(state.busy, smooth, False)
+    random_state = np.array([seed], np.uint64)
+    return smooth_anneal.anneal_smoothly(
+        demand, state, WEIGHT, readers_of(demand), smooth, False, temperature, n_moves, keep_all, random_state
     )
 
 
 @given(seed=st.integers(0, 10**6))
 def test_annealing_leaves_loads_as_if_they_were_counted_anew(seed):
-    network, chip, activity, unit_of, rng = case(seed)
-    demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)
-    demand = demand._replace(cycles=demand.cycles * [rng.integers(2), 1, 1])
-    loads = filled(demand, chip, rng.integers(0, N_CORES, unit_of.max() + 1))
-    over = loads.total[cluster_state.EXCESS]
-    annealed(demand, loads, float(rng.choice([0.0, 1000.0])), 60, seed)
-    assert_equal_loads(loads, filled(demand, chip, loads.core_of))
-    assert loads.total[cluster_state.EXCESS] <= over
+    network, chip, activity, cluster_of, rng = case(seed)
+    demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
+    cycles = demand.rules.cycles * [rng.integers(2), 1, 1]
+    demand = demand._replace(rules=demand.rules._replace(cycles=cycles))
+    state = filled(demand, chip, rng.integers(0, N_CORES, cluster_of.max() + 1))
+    over = state.busy.total[cluster_state.EXCESS]
+    annealed(demand, state, float(rng.choice([0.0, 1000.0])), 60, seed)
+    assert_equal_states(state, filled(demand, chip, state.held.core_of))
+    assert state.busy.total[cluster_state.EXCESS] <= over
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_annealing_moves_units_within_their_zones_only(seed):
-    network, chip, activity, unit_of, rng = case(seed)
-    demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)
-    demand = demand._replace(zone=ZONES, limit=demand.limit + 1000)
-    before = rng.integers(0, N_CORES, unit_of.max() + 1)
-    loads = filled(demand, chip, before)
-    annealed(demand, loads, 1e9, 400, seed)
-    assert (loads.core_of != before).any()
-    assert np.array_equal(loads.core_of < 2, before < 2)
+def test_annealing_moves_units_within_their_regions_only(seed):
+    network, chip, activity, cluster_of, rng = case(seed)
+    demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
+    demand = demand._replace(rules=demand.rules._replace(region=REGIONS, limit=demand.rules.limit + 1000))
+    before = rng.integers(0, N_CORES, cluster_of.max() + 1)
+    state = filled(demand, chip, before)
+    annealed(demand, state, 1e9, 400, seed)
+    assert (state.held.core_of != before).any()
+    assert np.array_equal(state.held.core_of < 2, before < 2)
 
 
 def test_a_step_takes_the_norm_of_its_loads():
-    network, chip, activity, unit_of, rng = case(3)
-    demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)
-    loads = filled(demand, chip, rng.integers(0, N_CORES, unit_of.max() + 1))
+    network, chip, activity, cluster_of, rng = case(3)
+    demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
+    state = filled(demand, chip, rng.integers(0, N_CORES, cluster_of.max() + 1))
     for is_steep, p in ((False, 8), (True, 16)):
-        norm, inverse = np.ones((2, loads.load.shape[1]))
-        smooth_anneal.take_norms(loads, norm, inverse, is_steep)
-        assert np.allclose(norm, np.maximum((loads.load.astype(float) ** p).sum(0) ** (1 / p), 1), rtol=1e-12)
+        smooth = norms_of(state)
+        smooth_anneal.take_norms(state.busy, smooth, is_steep)
+        norm, inverse = smooth.norm, smooth.inverse
+        assert np.allclose(norm, np.maximum((state.busy.load.astype(float) ** p).sum(0) ** (1 / p), 1), rtol=1e-12)
         assert np.allclose(inverse * norm, 1)
-        value = sum(smooth_anneal.column_cost(loads.load, c, norm, inverse, is_steep) for c in range(len(loads.load)))
-        assert np.isclose(value * p, norm[loads.load.any(0)].sum(), rtol=1e-12)
+        value = sum(
+            smooth_anneal.column_cost(state.busy.load, c, norm, inverse, is_steep) for c in range(len(state.busy.load))
+        )
+        assert np.isclose(value * p, norm[state.busy.load.any(0)].sum(), rtol=1e-12)
 
 
 def test_annealing_sees_what_the_largest_load_does_not_tell():
@@ -71,26 +76,25 @@ def test_annealing_sees_what_the_largest_load_does_not_tell():
                              cost__barrier_cycles={"1": 100})  # fmt: skip
     network = Network.from_arrays({"a": (FIXED, (n,))}, [Dense("in", "a", np.ones((n, 6), np.int8))], {"in": (6,)})
     activity = Activity({"in": np.ones((3, 6), np.int32), "a": np.zeros((3, n), np.int32)}, 1)
-    demand = unit_demand(network, chip, activity, schedule(network), np.arange(n), 4)
-    loads = filled(demand, chip, np.arange(n) % 2)
-    before, norm, inverse = loads.total.copy(), *np.ones((2, loads.load.shape[1]))
-    smooth_anneal.take_norms(loads, norm, inverse, False)
-    moves.move(demand, loads, 0, -1, 2)
-    moves.settle(demand, loads)
-    assert loads.total[cluster_state.TIME] == before[cluster_state.TIME]
-    less, inverse = np.ones((2, len(norm)))
-    smooth_anneal.take_norms(loads, less, inverse, False)
-    assert less.sum() < norm.sum()
-    annealed(demand, loads, 0.0, 500)
-    assert np.bincount(loads.core_of, minlength=4).tolist() == [2, 2, 2, 2]
-    assert loads.total[cluster_state.TIME] < before[cluster_state.TIME]
+    demand = cluster_demand(network, chip, activity, schedule(network), np.arange(n), 4)
+    state = filled(demand, chip, np.arange(n) % 2)
+    before, more, less = state.busy.total.copy(), norms_of(state), norms_of(state)
+    smooth_anneal.take_norms(state.busy, more, False)
+    moves.relocate(*demand, state.held, state.busy, np.array([0]), np.array([2]))
+    moves.refresh_totals(demand.rules, state.held, state.busy)
+    assert state.busy.total[cluster_state.TIME] == before[cluster_state.TIME]
+    smooth_anneal.take_norms(state.busy, less, False)
+    assert less.norm.sum() < more.norm.sum()
+    annealed(demand, state, 0.0, 500)
+    assert np.bincount(state.held.core_of, minlength=4).tolist() == [2, 2, 2, 2]
+    assert state.busy.total[cluster_state.TIME] < before[cluster_state.TIME]
 
 
 def test_annealing_leaves_no_core_empty_where_all_are_asked_for():
-    network, chip, activity, unit_of, _ = case(5)
-    demand = unit_demand(network, chip, activity, schedule(network), np.arange(len(unit_of)), N_CORES)
-    demand = demand._replace(limit=demand.limit + 1000)
+    network, chip, activity, cluster_of, _ = case(5)
+    demand = cluster_demand(network, chip, activity, schedule(network), np.arange(len(cluster_of)), N_CORES)
+    demand = demand._replace(rules=demand.rules._replace(limit=demand.rules.limit + 1000))
     for keep_all in (True, False):
-        loads = filled(demand, chip, np.minimum(np.arange(len(unit_of)), N_CORES - 1))
-        annealed(demand, loads, 1e6, 4000, keep_all=keep_all)
-        assert (loads.n_units > 0).all() or not keep_all
+        state = filled(demand, chip, np.minimum(np.arange(len(cluster_of)), N_CORES - 1))
+        annealed(demand, state, 1e6, 4000, keep_all=keep_all)
+        assert (state.held.n_clusters > 0).all() or not keep_all

@@ -1,80 +1,83 @@
-"""Moves of units between cores at sites change the cost of messages by what a count of all of them says."""
+"""Moves of clusters between cores at sites change the cost of messages by what a count of all of them says."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nwcompile.kernels.mapping import cluster_state, moves, traffic_anneal
-from nwcompile.passes.partition.floorline.demand import empty_loads, unit_demand
+from nwcompile.kernels.mapping import cluster_state, traffic_anneal
+from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.min_traffic import flow_of
 from nwcompile.passes.prepare.schedule import schedule
-from tests.kernels.mapping.test_moves import N_CORES, assert_equal_loads, case, filled
+from tests.kernels.mapping.test_moves import N_CORES, assert_equal_states, case, filled
 
 
 def message_cost(demand, cost: np.ndarray, core_of: np.ndarray) -> int:
-    """Spikes of every group times the ways from its core to all cores that read its atom, one by one."""
-    readers = [set() for _ in demand.atom_size]
-    for unit, core in enumerate(core_of):
-        for row in demand.in_row[demand.in_offset[unit] : demand.in_offset[unit + 1]]:
-            readers[demand.row_atom[row]].add(int(core))
+    """Spikes of every group times the routes from its core to all cores that read its class, one by one."""
+    reads, sends = demand.reads, demand.sends
+    readers = [set() for _ in demand.classes.size]
+    for cluster, core in enumerate(core_of):
+        for row in reads.row[reads.row_offset[cluster] : reads.row_offset[cluster + 1]]:
+            readers[demand.rows.source_class[row]].add(int(core))
     total = 0
-    for atom, unit, spikes in zip(demand.group_atom, demand.group_unit, demand.group_spikes, strict=True):
-        total += int(spikes) * sum(int(cost[core_of[unit], core]) for core in readers[atom])
+    for source_class, cluster, spikes in zip(sends.group_class, sends.group_cluster, sends.group_spikes, strict=True):
+        total += int(spikes) * sum(int(cost[core_of[cluster], core]) for core in readers[source_class])
     return total
 
 
 @given(seed=st.integers(0, 10**6))
 def test_change_of_a_move_is_that_of_a_full_count(seed):
-    network, chip, activity, unit_of, rng = case(seed)
-    demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)
-    cost, n_units = rng.integers(0, 9, (N_CORES, N_CORES)), len(demand.size)
-    core_of = rng.integers(0, N_CORES, n_units).astype(np.int32)
+    network, chip, activity, cluster_of, rng = case(seed)
+    demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
+    sends, n_clusters = demand.sends, len(demand.sends.n_neurons)
+    cost = rng.integers(0, 9, (N_CORES, N_CORES))
+    core_of = rng.integers(0, N_CORES, n_clusters).astype(np.int32)
     flow = flow_of(demand, cost)
-    traffic_anneal.put_units(demand, flow, core_of)
-    assert flow.total[0] == message_cost(demand, cost, core_of)
+    traffic_anneal.put_clusters(sends, *flow, core_of)
+    assert flow.costs.total[0] == message_cost(demand, cost, core_of)
     for _ in range(10):
-        unit, core = int(rng.integers(n_units)), int(rng.integers(N_CORES))
-        home, there = int(core_of[unit]), np.flatnonzero(core_of == core)
+        cluster, core = int(rng.integers(n_clusters)), int(rng.integers(N_CORES))
+        home, there = int(core_of[cluster]), np.flatnonzero(core_of == core)
         if core == home:
             continue
         other = int(rng.choice([-1, *there]))
         before = message_cost(demand, cost, core_of)
-        change = traffic_anneal.change_of(demand, flow, unit, other, home, core)
-        traffic_anneal.shift(demand, flow, unit, other, home, core)
-        core_of[unit] = core
+        change = traffic_anneal.change_of(sends, flow.readers, flow.costs, cluster, other, home, core)
+        traffic_anneal.shift(sends, *flow, cluster, other, home, core)
+        core_of[cluster] = core
         if other >= 0:
             core_of[other] = home
         assert change == message_cost(demand, cost, core_of) - before
     anew = flow_of(demand, cost)
-    traffic_anneal.put_units(demand, anew, core_of)
-    for name in ("n_readers", "pull", "reach", "alone", "core_of", "first"):
-        assert np.array_equal(getattr(flow, name), getattr(anew, name)), name
-    assert np.array_equal(flow.order[flow.place], np.arange(n_units))
-    assert np.array_equal(core_of[flow.order], np.repeat(np.arange(N_CORES), np.diff(flow.first)))
+    traffic_anneal.put_clusters(sends, *anew, core_of)
+    for name in ("n_readers", "inbound_cost", "outbound_cost", "exclusive_cost"):
+        assert np.array_equal(getattr(flow.costs, name), getattr(anew.costs, name)), name
+    seats = flow.seats
+    assert np.array_equal(seats.core_of, core_of)
+    assert np.array_equal(seats.first, anew.seats.first)
+    assert np.array_equal(seats.order[seats.place], np.arange(n_clusters))
+    assert np.array_equal(core_of[seats.order], np.repeat(np.arange(N_CORES), np.diff(seats.first)))
 
 
 @given(seed=st.integers(0, 10**6))
 def test_anneal_leaves_all_as_if_counted_anew_and_keeps_limits(seed):
-    network, chip, activity, unit_of, rng = case(seed)
-    demand = unit_demand(network, chip, activity, schedule(network), unit_of, N_CORES)
+    network, chip, activity, cluster_of, rng = case(seed)
+    demand = cluster_demand(network, chip, activity, schedule(network), cluster_of, N_CORES)
     cost = rng.integers(0, 9, (N_CORES, N_CORES))
-    loads = filled(demand, chip, rng.integers(0, N_CORES, len(demand.size)))
-    flow, state = flow_of(demand, cost), np.array([seed], np.uint64)
-    traffic_anneal.put_units(demand, flow, loads.core_of)
-    most_time = int(loads.total[cluster_state.TIME]) * int(rng.integers(2))
-    at_first = last = int(loads.total[cluster_state.EXCESS])
+    state = filled(demand, chip, rng.integers(0, N_CORES, len(demand.sends.n_neurons)))
+    held, busy, flow, random_state = state.held, state.busy, flow_of(demand, cost), np.array([seed], np.uint64)
+    traffic_anneal.put_clusters(demand.sends, *flow, held.core_of)
+    max_time = int(busy.total[cluster_state.TIME]) * int(rng.integers(2))
+    at_first = last = int(busy.total[cluster_state.EXCESS])
     for temperature in (1e3, 0.0):
-        best = loads.core_of.copy()
-        over, least = traffic_anneal.anneal(
-            demand, loads, flow, most_time, temperature, 60, int(rng.integers(1, 4)), False, state, best
+        best = held.core_of.copy()
+        excess, least = traffic_anneal.minimize_hops(
+            demand, state, flow, max_time, temperature, 60, int(rng.integers(1, 4)), False, random_state, best
         )
-        assert flow.total[0] == message_cost(demand, cost, loads.core_of)
-        assert over <= last
-        assert at_first or not most_time or loads.total[cluster_state.TIME] <= most_time
-        last = over
-        at_best = empty_loads(demand, chip)
-        moves.put_all(demand, at_best, best)
-        assert at_best.total[cluster_state.EXCESS] <= over
+        assert flow.costs.total[0] == message_cost(demand, cost, held.core_of)
+        assert excess <= last
+        assert at_first or not max_time or busy.total[cluster_state.TIME] <= max_time
+        last = excess
+        assert filled_cores(demand, chip, best).busy.total[cluster_state.EXCESS] <= excess
         assert message_cost(demand, cost, best) == least
-        if most_time:
-            assert_equal_loads(loads, filled(demand, chip, loads.core_of))
+        if max_time:
+            assert_equal_states(state, filled(demand, chip, held.core_of))

@@ -6,7 +6,7 @@ import pytest
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.partition import partition
-from nwcompile.passes.partition.striped import _turns, units
+from nwcompile.passes.partition.striped import _turns, striped_clusters
 from tests.chips import small_chip
 from tests.nets import conv_net, dense_net
 
@@ -27,8 +27,8 @@ def test_striped_deals_the_bands_of_every_pixel_layer_after_layer(method, channe
 
 
 def test_units_of_a_single_channel_have_one_band():
-    assert units(conv_net((1, 3, 3), channels=1, n_out=2), 2).tolist() == [0, 1, 2]
-    assert units(dense_net(2, 3, 2), 2).tolist() == [0, 1, 2, 3, 4]
+    assert striped_clusters(conv_net((1, 3, 3), channels=1, n_out=2), 2).tolist() == [0, 1, 2]
+    assert striped_clusters(dense_net(2, 3, 2), 2).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_turns_follow_what_unequal_cores_hold():

@@ -11,7 +11,13 @@ from nwcompile.ir.noc.routing import between_chips
 from nwcompile.ir.options import Options
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.partition.partition import partition
-from nwcompile.passes.place.chip_regions import sites_by_zone, twice_the_cores, unit_zones, whole_chips, zone_sizes
+from nwcompile.passes.place.chip_regions import (
+    cluster_regions,
+    region_sizes,
+    sites_by_region,
+    twice_the_cores,
+    whole_chips,
+)
 from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.schedule import schedule
 from tests.chips import small_chip
@@ -25,22 +31,22 @@ def chips_of(chip: Chip, site: np.ndarray) -> np.ndarray:
     return chip.sites[site, 1] // 4 * 2 + chip.sites[site, 0] // 4
 
 
-def test_zones_are_as_few_chips_as_hold_the_cores_and_alike():
+def test_regions_are_as_few_chips_as_hold_the_cores_and_alike():
     chip = small_chip(**BOARD)  # 4 chips of 32 cores
-    assert zone_sizes(chip, 32).tolist() == [32]
-    assert zone_sizes(chip, 33).tolist() == [16, 17]
-    assert zone_sizes(chip, 65).tolist() == [21, 22, 22]
-    assert zone_sizes(chip, 128).tolist() == [32, 32, 32, 32]
+    assert region_sizes(chip, 32).tolist() == [32]
+    assert region_sizes(chip, 33).tolist() == [16, 17]
+    assert region_sizes(chip, 65).tolist() == [21, 22, 22]
+    assert region_sizes(chip, 128).tolist() == [32, 32, 32, 32]
 
 
-def test_one_zone_where_nothing_is_slower_between_chips_or_cores_differ():
+def test_one_region_where_nothing_is_slower_between_chips_or_cores_differ():
     alike = small_chip(**{**BOARD, "noc__chip_hop_cycles": None})
-    assert zone_sizes(alike, 128).tolist() == [128]
+    assert region_sizes(alike, 128).tolist() == [128]
     unequal = small_chip(**BOARD, core__max_neurons=[64] * 64 + [32] * 64)
-    assert zone_sizes(unequal, 128).tolist() == [128]
-    assert zone_sizes(small_chip(**{**BOARD, "noc__chip_columns": 1, "noc__chip_rows": 1}), 128).tolist() == [128]
+    assert region_sizes(unequal, 128).tolist() == [128]
+    assert region_sizes(small_chip(**{**BOARD, "noc__chip_columns": 1, "noc__chip_rows": 1}), 128).tolist() == [128]
     slow_flits = small_chip(**{**BOARD, "noc__chip_hop_cycles": None}, noc__chip_link_cycles_per_flit=4)
-    assert zone_sizes(slow_flits, 128).tolist() == [32, 32, 32, 32]
+    assert region_sizes(slow_flits, 128).tolist() == [32, 32, 32, 32]
 
 
 def test_beyond_one_chip_numbers_of_cores_are_whole_chips_in_powers_of_two():
@@ -55,31 +61,31 @@ def test_beyond_one_chip_numbers_of_cores_are_whole_chips_in_powers_of_two():
     assert (whole_chips(alike, 33), twice_the_cores(alike, 33)) == (33, 66)
 
 
-def test_a_board_with_a_chip_too_small_for_a_zone_has_none_at_any_number_of_cores():
+def test_a_board_with_a_chip_too_small_for_a_region_has_none_at_any_number_of_cores():
     chip = small_chip(**{**BOARD, "noc__rows": 11, "noc__cores_per_router": 1})  # two chips of 4 x 3
-    assert [zone_sizes(chip, n).tolist() for n in (32, 64, 88)] == [[32], [64], [88]]
+    assert [region_sizes(chip, n).tolist() for n in (32, 64, 88)] == [[32], [64], [88]]
     assert [whole_chips(chip, n) for n in (17, 33, 70)] == [17, 33, 70]
     assert [twice_the_cores(chip, n) for n in (17, 33, 70)] == [34, 66, 88]
 
 
-def test_cores_of_a_zone_have_sites_of_one_chip():
+def test_cores_of_a_region_have_sites_of_one_chip():
     chip = small_chip(**BOARD)
-    sizes = zone_sizes(chip, 70)
-    site = sites_by_zone(chip, sizes, -np.arange(chip.n_cores))
+    sizes = region_sizes(chip, 70)
+    site = sites_by_region(chip, sizes, -np.arange(chip.n_cores))
     assert len(np.unique(site)) == 70
     assert np.array_equal(chips_of(chip, site), np.repeat([0, 1, 2], sizes))
 
 
-def test_zones_of_a_map_are_its_quarters():
+def test_regions_of_a_map_are_its_quarters():
     network = conv_net(shape=(2, 8, 8), channels=3, n_out=8, padding=1)
     n = sum(network.node(name).n_neurons for name in network.layers)
-    zone = unit_zones(network, np.ones(n, np.int64), np.arange(n), np.array([1, 1, 1, 1]))
-    of_map = zone[: 3 * 64].reshape(3, 8, 8)
+    region = cluster_regions(network, np.ones(n, np.int64), np.arange(n), np.array([1, 1, 1, 1]))
+    of_map = region[: 3 * 64].reshape(3, 8, 8)
     assert (of_map == np.kron([[0, 1], [2, 3]], np.ones((4, 4), int))).all()
-    assert zone[3 * 64 :].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert region[3 * 64 :].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     heavy = np.ones(n, np.int64)
     heavy[: 3 * 64] = 3 * np.tile(np.arange(64) < 8, 3) + 1  # the first row four times as heavy
-    assert np.unique(unit_zones(network, heavy, np.arange(n), np.array([1, 1]))[:64:8]).tolist() == [0, 1]
+    assert np.unique(cluster_regions(network, heavy, np.arange(n), np.array([1, 1]))[:64:8]).tolist() == [0, 1]
 
 
 def test_default_mapping_of_a_board_sends_little_between_its_chips():
@@ -95,7 +101,7 @@ def test_default_mapping_of_a_board_sends_little_between_its_chips():
         core_of.append(mapping.core_of["b"])
         program = emit(network, schedule(network), place(mapping, network, chip, activity, options), chip, activity, {})
         flits.append(int(link_flits(program, activity)[:, slow].sum()))
-    assert flits[0] < 0.25 * flits[1]  # half of them where moves are not kept within zones
+    assert flits[0] < 0.25 * flits[1]  # half of them where moves are not kept within regions
     again = partition(network, chip, activity, Options(n_cores=64))
     assert np.array_equal(core_of[0], again.core_of["b"])
 
@@ -109,8 +115,8 @@ def test_a_net_without_any_work_is_spread_over_as_many_cores_as_asked_for(optimi
     assert partition(network, chip, silent, Options(optimize=optimize, n_cores=7)).n_cores == 7
 
 
-def test_pixels_without_work_are_dealt_over_zones_by_number():
+def test_pixels_without_work_are_dealt_over_regions_by_number():
     network = conv_net(shape=(1, 8, 8), channels=1, n_out=4, padding=1)
     n = sum(network.node(name).n_neurons for name in network.layers)
-    zone = unit_zones(network, np.zeros(n, np.int64), np.arange(n), np.array([1, 1]))
-    assert np.bincount(zone[:64]).tolist() == [32, 32]
+    region = cluster_regions(network, np.zeros(n, np.int64), np.arange(n), np.array([1, 1]))
+    assert np.bincount(region[:64]).tolist() == [32, 32]

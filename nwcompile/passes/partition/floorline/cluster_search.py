@@ -1,203 +1,233 @@
-"""Unit search: the cores of given units made better, move by move, under all limits of the chip."""
+"""Cluster search: the cores of given clusters made better, move by move, under all limits of the chip."""
 
 import itertools
-import time
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.network import Network
-from nwcompile.ir.options import Options
-from nwcompile.ir.schedule import Schedule
-from nwcompile.kernels.mapping import cluster_state, moves, smooth_anneal
-from nwcompile.passes.partition.floorline.demand import empty_loads, unit_demand
-from nwcompile.passes.partition.floorline.link_time import time_with_links
+from nwcompile.kernels.mapping import moves, smooth_anneal
+from nwcompile.kernels.mapping.cluster_state import EXCESS, MESSAGE_OUT, MESSAGES, TIME, CoreState, Demand, Objective
+from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.objective import weights
-from nwcompile.passes.place.chip_regions import sites_by_zone
+from nwcompile.passes.partition.floorline.search import Partition, Search
+from nwcompile.passes.partition.floorline.step_time import time_with_links
+from nwcompile.passes.place.chip_regions import sites_by_region
 from nwcompile.passes.place.space_filling import hilbert_rank
 
-FEW = 64  # units up to which the exact time is annealed, and a smooth one beyond
-WORK = 1_200_000_000  # that an annealing may do, about: looks at one step
-EACH_MOVE, EACH_CORE, EACH_ROW = 1500, 2, 30  # what a move counts for, by itself, for every core and for every row
-MANY_ROWS, EACH_FAR_ROW = 2000, 200  # rows of a unit beyond so many are out of the cache, and count so much more
-MOVES_PER_UNIT = 600  # of a smooth annealing, at most
-HEAT = 0.15  # of the cost, and divided by the number of units: where its temperature starts
-COOLING = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.0)  # of that temperature; as many moves at each
-STEEP_FROM = 4  # of these temperatures on, the smooth time is nearer to the exact one
-CHUNK = 5000  # moves between two looks at the norms and the clock
-QUIET = 0.2  # of the other work of senders, below which sending messages is left out of the smooth time
-DESCENT = 0.1  # of the usual moves of an exact search, where it follows a smooth one
-EXACT_WORK, FEWEST_MOVES, EXACT_PER_UNIT = 1_800_000_000, 300, 300  # of an exact search: steps and rows, moves
-EXACT_HEAT, EXACT_COOLING = 0.3, (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.01, 0.0)
-EXACT_CHUNK = 1000
+
+@dataclass(frozen=True)
+class MoveWork:
+    """What trying one move costs, in looks at one step; fitted to times measured on the nets of the benchmarks."""
+
+    # A move by itself: drawing it, and keeping and comparing the totals.
+    move_looks: int = 1500
+
+    # Every core: the largest load of a step is looked for among all of them.
+    core_looks: int = 2
+
+    # Every row that the cluster reads: its synapse memory, axons and messages.
+    row_looks: int = 30
+
+    # Rows of a cluster beyond so many are out of the processor's cache, and cost so much more.
+    cached_rows: int = 2000
+    far_row_looks: int = 200
+
+    def looks(self, demand: Demand) -> int:
+        """Looks of one move of an average cluster."""
+        n_clusters, n_steps = demand.sends.send.shape
+        n_rows = len(demand.reads.row) // n_clusters
+        rows = self.row_looks * n_rows + self.far_row_looks * max(0, n_rows - self.cached_rows)
+        return self.move_looks + n_steps + self.core_looks * len(demand.rules.limit) + rows
 
 
-class Search(NamedTuple):
-    """What the searches of one compilation share."""
+@dataclass(frozen=True)
+class SmoothSearch:
+    """Annealing by the smooth time, for many clusters."""
 
-    network: Network
-    chip: Chip
-    activity: Activity
-    timing: Schedule
-    options: Options
-    load: np.ndarray  # int64[neuron]: how heavy it is
-    state: np.ndarray  # uint64[1]: of the random numbers
-    deadline: float | None
+    # Up to so many clusters the exact time is annealed instead, which a few moves can still explore.
+    few_clusters: int = 64
 
-    @property
-    def is_late(self) -> bool:
-        """Whether the time is up."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
+    # An annealing does no more looks than this, some seconds of work.
+    max_looks: int = 1_200_000_000
+
+    # More moves of each cluster than this no longer paid on the nets of the benchmarks.
+    moves_per_cluster: int = 600
+
+    # The first temperature is this share of the cost, divided by the number of clusters.
+    heat_share: float = 0.15
+
+    # The temperatures, as shares of the first one; as many moves are tried at each.
+    cooling: tuple[float, ...] = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.0)
+
+    # From this temperature on the smooth time is nearer to the exact one, since little is left to be found.
+    steep_from: int = 4
+
+    # Moves between two looks at the norms and the clock.
+    chunk_moves: int = 5000
+
+    # Sending messages is left out of the smooth time where it takes less than this share of senders' other work.
+    quiet_share: float = 0.2
 
 
-class Partition(NamedTuple):
-    """Units of neurons on cores, and how good that is: what exceeds limits first, then the objective."""
+@dataclass(frozen=True)
+class ExactSearch:
+    """Annealing by the exact time, for few clusters; beyond, it only goes down, after the smooth one."""
 
-    unit_of: np.ndarray  # int64[neuron]
-    core_of: np.ndarray  # int32[unit]
-    n_cores: int
-    excess: int
-    cost: float
-    zones: np.ndarray | None = None  # int64[zone]: how many cores, in order, are in each; units stay in theirs
+    # An annealing does no more looks than this, some seconds of work, but some moves in any case.
+    max_looks: int = 1_800_000_000
+    min_moves: int = 300
 
-    @property
-    def rank(self) -> tuple[int, float]:
-        """Smaller is better."""
-        return self.excess, self.cost
+    # More moves of each cluster than this no longer paid on the nets of the benchmarks.
+    moves_per_cluster: int = 300
 
-    @property
-    def neuron_core(self) -> np.ndarray:
-        """int32[neuron]: the core of every neuron."""
-        return self.core_of[self.unit_of]
+    # Where it follows a smooth annealing, this share of the usual moves is enough.
+    descent_share: float = 0.1
+
+    # The first temperature is this share of the cost, divided by the number of clusters.
+    heat_share: float = 0.3
+
+    # The temperatures, as shares of the first one; as many moves are tried at each.
+    cooling: tuple[float, ...] = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03, 0.01, 0.0)
+
+    # Moves between two looks at the clock.
+    chunk_moves: int = 1000
+
+
+MOVE_WORK = MoveWork()
+SMOOTH = SmoothSearch()
+EXACT = ExactSearch()
 
 
 def improved(
     search: Search,
-    unit_of: np.ndarray,
+    cluster_of: np.ndarray,
     starts: list[np.ndarray],
     n_cores: int,
     effort: float,
     heat: float = 1.0,
-    zones: np.ndarray | None = None,
+    regions: np.ndarray | None = None,
 ) -> Partition:
-    """The best partition found from the best of `starts`, each int[unit], with `effort` times the usual moves.
+    """The best partition found from the best of `starts`, each int[cluster], with `effort` times the usual moves.
 
-    `heat`: of the usual temperatures, less where the start is good already. `zones`: as `Partition` has them.
+    `heat`: of the usual temperatures, less where the start is good already. `regions`: as `Partition` has them.
 
-    Up to `FEW` units the exact time is annealed; beyond, a smooth one is, and the exact time then only goes down. In
-    zones links count in the cost that is given, not in the search. Limits come first; from a start within them, every
+    Few clusters are annealed by the exact time; many by a smooth one, after which the exact time only goes down. In
+    regions links count in the cost that is given, not in the search. Limits come first; from a start within them, every
     partition is. No core is left empty where `options.n_cores` asks for a number of cores and some start has none.
     """
-    network, chip, activity, timing = search[:4]
-    demand = unit_demand(network, chip, activity, timing, unit_of, n_cores)
-    if zones is not None:
-        inside = np.stack([np.cumsum(zones) - zones, zones], 1)
-        demand = demand._replace(zone=np.repeat(inside, zones, axis=0))
+    network, chip, activity, timing = search.network, search.chip, search.activity, search.timing
+    demand = cluster_demand(network, chip, activity, timing, cluster_of, n_cores)
+    if regions is not None:
+        inside = np.stack([np.cumsum(regions) - regions, regions], 1)
+        demand = demand._replace(rules=demand.rules._replace(region=np.repeat(inside, regions, axis=0)))
     n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
     weight = weights(network, chip, activity, n_steps, search.options.optimize)
     if search.options.n_cores is not None:
         starts = [start for start in starts if len(np.unique(start)) == n_cores] or starts
-    best = min((_counted(demand, chip, unit_of, start, weight) for start in starts), key=lambda p: p.rank)
-    best = best._replace(zones=zones)
+    best = min((_counted(demand, chip, cluster_of, start, weight) for start in starts), key=lambda p: p.rank)
+    best = best._replace(regions=regions)
     if n_cores == 1 or len(best.core_of) == 1:
         return best
-    if len(best.core_of) > FEW:
+    if len(best.core_of) > SMOOTH.few_clusters:
         best = _smoothed(search, demand, weight, best, effort, heat)
-        best = _annealed(search, demand, weight, best, 0.0, DESCENT * effort)
+        best = _annealed(search, demand, weight, best, 0.0, EXACT.descent_share * effort)
     else:
-        for exact_heat in (EXACT_HEAT, 0.0):
+        for exact_heat in (EXACT.heat_share, 0.0):
             best = _annealed(search, demand, weight, best, exact_heat, effort)
-    return best if zones is None else best._replace(cost=_cost_with_links(demand, chip, best, weight))
+    return best if regions is None else best._replace(cost=_cost_with_links(demand, chip, best, weight))
 
 
-def _cost_with_links(demand: cluster_state.Demand, chip: Chip, found: Partition, weight: np.ndarray) -> float:
-    """The cost of a partition in zones with the time that links between chips take, their flits shared evenly."""
-    loads = _filled(demand, chip, found.core_of)
-    sites = sites_by_zone(chip, found.zones, hilbert_rank(chip))
-    loads.total[cluster_state.TIME] = time_with_links(demand, loads, chip, sites, is_even=True)
-    return moves.cost(loads.total, weight)
+def _cost_with_links(demand: Demand, chip: Chip, partition: Partition, weight: Objective) -> float:
+    """The cost of a partition in regions with the time that links between chips take, their flits shared evenly."""
+    state = filled_cores(demand, chip, partition.core_of)
+    sites = sites_by_region(chip, partition.regions, hilbert_rank(chip))
+    state.busy.total[TIME] = time_with_links(demand, state, chip, sites, is_even=True)
+    return moves.cost(state.busy.total, weight)
 
 
-def _counted(demand: cluster_state.Demand, chip: Chip, unit_of, core_of, weight: np.ndarray) -> Partition:
-    loads = _filled(demand, chip, core_of)
-    cost = moves.cost(loads.total, weight)
-    return Partition(unit_of, loads.core_of, len(demand.limit), int(loads.total[cluster_state.EXCESS]), cost)
+def _counted(demand: Demand, chip: Chip, cluster_of, core_of, weight: Objective) -> Partition:
+    """The partition with what it costs."""
+    state = filled_cores(demand, chip, core_of)
+    return Partition(
+        cluster_of=cluster_of,
+        core_of=state.held.core_of,
+        n_cores=len(demand.rules.limit),
+        excess=int(state.busy.total[EXCESS]),
+        cost=moves.cost(state.busy.total, weight),
+    )
 
 
-def _filled(demand: cluster_state.Demand, chip: Chip, core_of) -> cluster_state.Loads:
-    loads = empty_loads(demand, chip)
-    moves.put_all(demand, loads, np.asarray(core_of, np.int32))
-    return loads
-
-
-def _smoothed(search: Search, demand, weight: np.ndarray, start: Partition, effort: float, heat: float) -> Partition:
+def _smoothed(search: Search, demand: Demand, weight: Objective, start: Partition, effort: float, heat: float):
     """What an annealing by the smooth time of `smooth_anneal` makes of `start`, if that is better.
 
     Where messages are a small part of what senders do, they take no time to send there: a move then changes two cores.
     Given up as `_annealed` is.
     """
-    sent = _filled(demand, search.chip, start.core_of).total[cluster_state.MESSAGES] * demand.cycles[0]
-    is_quiet = sent < QUIET * demand.send.sum()
-    timed = demand._replace(cycles=demand.cycles * [not is_quiet, 1, 1])
-    loads = _filled(timed, search.chip, start.core_of)
-    smooth = work_arrays(loads)
-    readers, keep_all = readers_of(demand), search.options.n_cores is not None
-    n_units = len(start.core_of)
-    hottest = heat * HEAT * start.cost / n_units
-    each = _work_of_move(demand)
-    n_moves = -(-int(effort * min(MOVES_PER_UNIT * n_units, WORK // each)) // len(COOLING))
-    for i, left in itertools.product(range(len(COOLING)), range(n_moves, 0, -CHUNK)):
-        over, is_steep = loads.total[cluster_state.EXCESS], i >= STEEP_FROM
-        smooth_anneal.take_norms(loads, *smooth[:2], is_steep)
-        smooth_anneal.anneal(timed, loads, weight, readers, smooth, is_steep, hottest * COOLING[i],
-                          min(left, CHUNK), keep_all, search.state)  # fmt: skip
-        if search.is_late or (over and over == loads.total[cluster_state.EXCESS]):
+    cycles = demand.rules.cycles
+    n_messages = filled_cores(demand, search.chip, start.core_of).busy.total[MESSAGES]
+    is_quiet = n_messages * cycles[MESSAGE_OUT] < SMOOTH.quiet_share * demand.sends.send.sum()
+    timed = demand._replace(rules=demand.rules._replace(cycles=cycles * [not is_quiet, 1, 1]))
+    state = filled_cores(timed, search.chip, start.core_of)
+    smooth = norms_of(state)
+    readers = readers_of(demand)
+    keep_all = search.options.n_cores is not None
+    n_clusters = len(start.core_of)
+    hottest = heat * SMOOTH.heat_share * start.cost / n_clusters
+    n_all = min(SMOOTH.moves_per_cluster * n_clusters, SMOOTH.max_looks // MOVE_WORK.looks(demand))
+    n_moves = -(-int(effort * n_all) // len(SMOOTH.cooling))
+    for i, left in itertools.product(range(len(SMOOTH.cooling)), range(n_moves, 0, -SMOOTH.chunk_moves)):
+        excess, is_steep = state.busy.total[EXCESS], i >= SMOOTH.steep_from
+        smooth_anneal.take_norms(state.busy, smooth, is_steep)
+        smooth_anneal.anneal_smoothly(
+            timed, state, weight, readers, smooth, is_steep, hottest * SMOOTH.cooling[i],
+            min(left, SMOOTH.chunk_moves), keep_all, search.state,
+        )  # fmt: skip
+        if search.is_late or (excess and excess == state.busy.total[EXCESS]):
             break
-    found = _counted(demand, search.chip, start.unit_of, loads.core_of, weight)
-    return min(start, found._replace(zones=start.zones), key=lambda p: p.rank)
+    annealed = _counted(demand, search.chip, start.cluster_of, state.held.core_of, weight)
+    return min(start, annealed._replace(regions=start.regions), key=lambda p: p.rank)
 
 
-def _work_of_move(demand: cluster_state.Demand) -> int:
-    """What a move costs, about, in looks at one step: rows have synapse memory, axons and messages."""
-    n_units, n_steps = demand.send.shape
-    n_rows = len(demand.in_row) // n_units
-    rows = EACH_ROW * n_rows + EACH_FAR_ROW * max(0, n_rows - MANY_ROWS)
-    return EACH_MOVE + n_steps + EACH_CORE * len(demand.limit) + rows
+def norms_of(state: CoreState) -> smooth_anneal.Smooth:
+    """What `smooth_anneal.anneal_smoothly` keeps its norms and columns in."""
+    n_columns, n_steps = state.busy.load.shape
+    return smooth_anneal.Smooth(
+        norm=np.ones(n_steps),
+        inverse=np.ones(n_steps),
+        value=np.ones(n_columns),
+        saved=np.ones(n_columns),
+        changed=np.zeros(n_columns, np.int64),
+    )
 
 
-def work_arrays(loads: cluster_state.Loads) -> tuple[np.ndarray, ...]:
-    """What `smooth_anneal.anneal` keeps its norms and columns in."""
-    n_columns, n_steps = loads.load.shape
-    return np.ones(n_steps), np.ones(n_steps), np.ones(n_columns), np.ones(n_columns), np.zeros(n_columns, np.int64)
+def readers_of(demand: Demand) -> smooth_anneal.Readers:
+    """The clusters that read each source class, once for every row."""
+    n_clusters, n_classes = len(demand.sends.n_neurons), len(demand.classes.size)
+    cluster = np.repeat(np.arange(n_clusters, dtype=np.int32), np.diff(demand.reads.row_offset))
+    source_class = demand.rows.source_class[demand.reads.row]
+    order = np.argsort(source_class, kind="stable")
+    offset = np.searchsorted(source_class[order], np.arange(n_classes + 1))
+    return smooth_anneal.Readers(offset, cluster[order])
 
 
-def readers_of(demand: cluster_state.Demand) -> tuple[np.ndarray, np.ndarray]:
-    """CSR by atom: the units that read it, once for every row."""
-    unit = np.repeat(np.arange(len(demand.size), dtype=np.int32), np.diff(demand.in_offset))
-    atom = demand.row_atom[demand.in_row]
-    order = np.argsort(atom, kind="stable")
-    return np.searchsorted(atom[order], np.arange(len(demand.atom_size) + 1)), unit[order]
-
-
-def _annealed(search: Search, demand, weight: np.ndarray, start: Partition, heat: float, effort: float) -> Partition:
+def _annealed(search: Search, demand: Demand, weight: Objective, start: Partition, heat: float, effort: float):
     """The best of an annealing (Kirkpatrick et al., Science 220, 1983) from `start`; with `heat` 0 only down.
 
-    Given up where limits are exceeded and a whole `EXACT_CHUNK` of moves has not mended any of it.
+    Given up where limits are exceeded and a whole chunk of moves has not mended any of it.
     """
-    n_units, n_steps = demand.send.shape
-    each = _work_of_move(demand)
-    n_moves = int(effort * min(EXACT_PER_UNIT * n_units, EXACT_WORK // each)) + FEWEST_MOVES
-    loads, best = _filled(demand, search.chip, start.core_of), start
+    n_clusters = len(start.core_of)
+    n_all = min(EXACT.moves_per_cluster * n_clusters, EXACT.max_looks // MOVE_WORK.looks(demand))
+    n_moves = int(effort * n_all) + EXACT.min_moves
+    state, best = filled_cores(demand, search.chip, start.core_of), start
     keep_all = search.options.n_cores is not None
-    temperatures = [heat * start.cost / n_units * step for step in EXACT_COOLING] if heat else [0.0]
+    temperatures = [heat * start.cost / n_clusters * share for share in EXACT.cooling] if heat else [0.0]
     for temperature in temperatures:
-        for left in range(-(-n_moves // len(temperatures)), 0, -EXACT_CHUNK):
-            core_of, n, over = loads.core_of.copy(), min(left, EXACT_CHUNK), best.excess
-            rank = moves.search(demand, loads, weight, temperature, n, keep_all, search.state, core_of)
+        for left in range(-(-n_moves // len(temperatures)), 0, -EXACT.chunk_moves):
+            core_of, n, excess = state.held.core_of.copy(), min(left, EXACT.chunk_moves), best.excess
+            rank = moves.anneal_clusters(demand, state, weight, temperature, n, keep_all, search.state, core_of)
             if rank < best.rank:
                 best = best._replace(core_of=core_of, excess=int(rank[0]), cost=rank[1])
-            if search.is_late or over and best.excess == over:
+            if search.is_late or (excess and best.excess == excess):
                 return best
     return best

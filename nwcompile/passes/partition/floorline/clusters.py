@@ -1,7 +1,7 @@
-"""Units: sets of neurons of one layer that a partitioner moves together, from whole layers down to single neurons.
+"""Clusters: sets of neurons of one layer that a partitioner moves together, from whole layers down to single neurons.
 
-A unit of a map is a block of channels on a tile of pixels, and a tile is cut before channels are: neurons of one pixel
-read the same sources, so that they share axons.
+A cluster of a map is a block of channels on a tile of pixels, and a tile is cut before channels are: neurons of one
+pixel read the same sources, so that they share axons.
 """
 
 import numpy as np
@@ -9,56 +9,56 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset, layer_numbers
 from nwcompile.ir.network import Network
-from nwcompile.kernels.mapping import clusters
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity
 
 
-def fitting_units(
-    network: Network, chip: Chip, load: np.ndarray, n_units: int, unit_of: np.ndarray | None = None
+def fitting_clusters(
+    network: Network, chip: Chip, load: np.ndarray, n_clusters: int, cluster_of: np.ndarray | None = None
 ) -> np.ndarray:
-    """int64[neuron]: units that the largest core can hold, none with more than 1/`n_units` of all `load` int64[neuron].
+    """int64[neuron]: clusters that the largest core can hold, none with more than 1/`n_clusters` of all the load.
 
-    They are cut out of `unit_of`, or of whole layers. Single neurons stay as they are, whatever they take.
+    `load` int64[neuron]. They are cut out of `cluster_of`, or of whole layers. Single neurons stay as they are,
+    whatever they take.
     """
-    if unit_of is None:
-        unit_of = layer_numbers(network)
+    if cluster_of is None:
+        cluster_of = layer_numbers(network)
     fan, limit = capacity.fan_in(network, chip), capacity.site_limits(chip).max(0)
     while True:
-        size = np.bincount(unit_of)
-        large = np.bincount(unit_of, load) * n_units > load.sum()
+        size = np.bincount(cluster_of)
+        large = np.bincount(cluster_of, load) * n_clusters > load.sum()
         large |= size > limit[kernels.NEURONS]
         if not (large & (size > 1)).any():
-            large |= ~_fit(fan, limit, unit_of)
+            large |= ~_fit(fan, limit, cluster_of)
         if not (large & (size > 1)).any():
-            return unit_of
-        unit_of = split(network, unit_of, large)
+            return cluster_of
+        cluster_of = split(network, cluster_of, large)
 
 
-def split(network: Network, unit_of: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """int64[neuron]: the units with those of `which` bool[unit] halved, as far as they have two neurons or more.
+def split(network: Network, cluster_of: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """int64[neuron]: the clusters with those of `which` bool[cluster] halved, as far as they have two neurons or more.
 
-    A unit of several pixels is cut across its longer side, one of a single pixel between its channels. New units take
-    the numbers from the last on; the first half keeps its unit's.
+    A cluster of several pixels is cut across its longer side, one of a single pixel between its channels. New clusters
+    take the numbers from the last on; the first half keeps its cluster's.
     """
-    own = np.flatnonzero(which[unit_of])
+    own = np.flatnonzero(which[cluster_of])
     if not len(own):
-        return unit_of
-    own = own[np.argsort(unit_of[own], kind="stable")]
-    place, n_units = places(network)[own], len(which)
-    units, begin = np.unique(unit_of[own], return_index=True)
+        return cluster_of
+    own = own[np.argsort(cluster_of[own], kind="stable")]
+    place, n_clusters = places(network)[own], len(which)
+    clusters, begin = np.unique(cluster_of[own], return_index=True)
     low, high = np.minimum.reduceat(place, begin), np.maximum.reduceat(place, begin)
     extent = high - low
     axis = np.where(extent[:, 1:].any(1), 1 + extent[:, 1:].argmax(1), 0)
-    every = np.arange(len(units))
+    every = np.arange(len(clusters))
     middle = (low[every, axis] + high[every, axis]) // 2
     cut = extent[every, axis] > 0
     at = np.repeat(every, np.diff(begin, append=len(own)))
     second = own[cut[at] & (place[np.arange(len(own)), axis[at]] > middle[at])]
-    new = np.zeros(n_units, np.int64)
-    new[units] = n_units + np.cumsum(cut) - 1
-    found = unit_of.copy()
-    found[second] = new[unit_of[second]]
+    new = np.zeros(n_clusters, np.int64)
+    new[clusters] = n_clusters + np.cumsum(cut) - 1
+    found = cluster_of.copy()
+    found[second] = new[cluster_of[second]]
     return found
 
 
@@ -72,10 +72,10 @@ def places(network: Network) -> np.ndarray:
     return np.concatenate(places).astype(np.int64)
 
 
-def _fit(fan: kernels.FanIn, limit: np.ndarray, unit_of: np.ndarray) -> np.ndarray:
-    """bool[unit]: whether an empty core of this limit int64[resource] holds each unit."""
-    start = csr_offset(np.bincount(unit_of))
-    demand, fits = np.zeros((len(unit_of), 2), np.int64), np.zeros(len(start) - 1, bool)
-    order = np.argsort(unit_of, kind="stable")
-    clusters.units_fit(fan, capacity.empty_core(fan), demand, start, order, limit, fits)
+def _fit(fan: kernels.SynapseTable, limit: np.ndarray, cluster_of: np.ndarray) -> np.ndarray:
+    """bool[cluster]: whether an empty core of this limit int64[resource] holds each cluster."""
+    start = csr_offset(np.bincount(cluster_of))
+    demand, fits = np.zeros((len(cluster_of), 2), np.int64), np.zeros(len(start) - 1, bool)
+    order = np.argsort(cluster_of, kind="stable")
+    kernels.clusters_fit(fan, capacity.empty_core(fan), demand, start, order, limit, fits)
     return fits

@@ -1,4 +1,4 @@
-"""Demand: what units of neurons ask of the cores that hold them, gathered once before any of them moves."""
+"""Demand: what clusters of neurons ask of the cores that hold them, gathered once before any of them moves."""
 
 from typing import NamedTuple
 
@@ -14,12 +14,12 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV, SYNAPSE_KINDS
 from nwcompile.ir.resources import N_RESOURCES
 from nwcompile.ir.schedule import Schedule
-from nwcompile.kernels.mapping import cluster_state, clusters, moves, source_classes
-from nwcompile.kernels.mapping.core_usage import FanIn
+from nwcompile.kernels.mapping import cluster_state, clusters, moves
+from nwcompile.kernels.mapping.core_usage import SynapseTable
 from nwcompile.passes.fit import capacity
 
 DESTINATIONS = 8  # cores of a spike, before it is known
-LARGEST_TABLE = 1 << 26  # cycles kept by unit and step; above that, steps are left out at even distances
+LARGEST_TABLE = 1 << 26  # cycles kept by cluster and step; above that, steps are left out at even distances
 
 
 class Spikes(NamedTuple):
@@ -30,88 +30,160 @@ class Spikes(NamedTuple):
     n: np.ndarray  # int32[...]: how many
 
 
-class Rows(NamedTuple):
-    """What the units read: entries by unit, and the atom and format of every row."""
+class Entries(NamedTuple):
+    """What the clusters read: entries by cluster, and the source class and format of every row."""
 
-    offset: np.ndarray  # int64[unit + 1]
+    offset: np.ndarray  # int64[cluster + 1]
     row: np.ndarray  # int32[entry]
-    n_synapses: np.ndarray  # int32[entry]: of each source of the row in the unit
-    atom: np.ndarray  # int64[row]
+    n_synapses: np.ndarray  # int32[entry]: of each source of the row in the cluster
+    source_class: np.ndarray  # int64[row]
     format: np.ndarray  # int64[row]
 
 
 class Groups(NamedTuple):
-    """Sources of one atom in one unit, in the order of units; unit -1 (of input lines) comes last."""
+    """Sources of one class in one cluster, in the order of clusters; cluster -1 (of input lines) comes last."""
 
-    atom: np.ndarray  # int64[group]
-    unit: np.ndarray  # int64[group]
+    source_class: np.ndarray  # int64[group]
+    cluster: np.ndarray  # int64[group]
     size: np.ndarray  # int64[group]
     spikes: Spikes
 
 
-def unit_demand(
+def cluster_demand(
     network: Network,
     chip: Chip,
     activity: Activity,
     timing: Schedule,
-    unit_of: np.ndarray,
+    cluster_of: np.ndarray,
     n_cores: int,
-    most_steps: int | None = None,
+    max_steps: int | None = None,
 ) -> cluster_state.Demand:
-    """The Demand of the units int32[neuron] (0.., none empty) of a normalized network, on up to `n_cores` cores.
+    """The Demand of the clusters int32[neuron] (0.., none empty) of a normalized network, on up to `n_cores` cores.
 
-    A cost that the chip does not give counts as one cycle; where messages fork, sending one is the unit's own work.
-    Steps are hardware steps, as in `traffic.count_events`; of more than `most_steps`, or than `LARGEST_TABLE` allows,
+    A cost that the chip does not give counts as one cycle; where messages fork, sending one is the cluster's own work.
+    Steps are hardware steps, as in `traffic.count_events`; of more than `max_steps`, or than `LARGEST_TABLE` allows,
     some at even distances.
     """
-    fan, n_units = capacity.fan_in(network, chip), int(unit_of.max()) + 1
-    neurons = np.argsort(unit_of, kind="stable")
-    start = csr_offset(np.bincount(unit_of))
-    rows, atom_of, atom_size = _read(network, fan, start, neurons)
-    most = min(most_steps or LARGEST_TABLE, max(1, LARGEST_TABLE // n_units))
-    step_at, n_steps = _kept_steps(timing.n_hardware_steps(activity.n_steps, "aligned"), most)
-    groups = _groups(network, activity, timing, unit_of, atom_of, step_at, n_steps)
-    arrivals, atom_offset, atom_group = _arrivals(groups, len(atom_size), n_steps)
-    row_bits, shared_bits, row_cycles = _formats(network, chip, fan)
-    receive = np.zeros((n_units, n_steps), np.int64)
-    clusters.add_received(*rows[:4], row_cycles[rows.format], *arrivals, receive)
-    inside = groups.unit >= 0
-    kernels = _kernels(fan, start, neurons)
-    each = [cycles(chip, name) for name in ("message_out", "message_in", "word")]
-    send = _send(network, chip, activity, timing, unit_of, step_at, n_steps)
+    table, n_clusters = capacity.fan_in(network, chip), int(cluster_of.max()) + 1
+    neurons = np.argsort(cluster_of, kind="stable")
+    start = csr_offset(np.bincount(cluster_of))
+    entries, class_of, class_size = _read(network, table, start, neurons)
+    n_kept = min(max_steps or LARGEST_TABLE, max(1, LARGEST_TABLE // n_clusters))
+    step_at, n_steps = _kept_steps(timing.n_hardware_steps(activity.n_steps, "aligned"), n_kept)
+    groups = _groups(network, activity, timing, cluster_of, class_of, step_at, n_steps)
+    arrivals, of_class_offset, of_class = _arrivals(groups, len(class_size), n_steps)
+    row_bits, shared_bits, synop_cycles = _formats(network, chip, table)
+    receive = np.zeros((n_clusters, n_steps), np.int64)
+    clusters.add_received(
+        entries.offset, entries.row, entries.n_synapses, entries.source_class, synop_cycles[entries.format],
+        arrivals.offset, arrivals.step, arrivals.n, receive,
+    )  # fmt: skip
+    kernel_offset, kernel, n_readers = _kernels(table, start, neurons)
+    event_cycles = [cycles(chip, name) for name in ("message_out", "message_in", "word")]
+    send = _send(network, chip, activity, timing, cluster_of, step_at, n_steps)
     if chip.noc.multicast == "tree":
-        _add_forking(send, groups, rows, each[0])
-        each[0] = 0
+        _add_forking(send, groups, entries, event_cycles[cluster_state.MESSAGE_OUT])
+        event_cycles[cluster_state.MESSAGE_OUT] = 0
+    inside = groups.cluster >= 0
+    return cluster_state.Demand(
+        reads=cluster_state.Reads(
+            receive=receive,
+            row_offset=entries.offset,
+            row=entries.row,
+            n_synapses=entries.n_synapses,
+            kernel_offset=kernel_offset,
+            kernel=kernel,
+            n_readers=n_readers,
+        ),
+        rows=cluster_state.Rows(
+            source_class=entries.source_class,
+            format=entries.format,
+            bits=row_bits,
+            shared_bits=shared_bits,
+            kernel_bits=table.kernel_bits,
+        ),
+        sends=cluster_state.Sends(
+            n_neurons=np.bincount(cluster_of).astype(np.int64),
+            send=send,
+            group_offset=np.searchsorted(groups.cluster[inside], np.arange(n_clusters + 1)),
+            group_class=groups.source_class[inside].astype(np.int32),
+            group_cluster=groups.cluster[inside].astype(np.int32),
+            group_size=groups.size[inside],
+            group_spikes=_totals(groups.spikes)[inside],
+            spike_offset=groups.spikes.offset,
+            spike_step=groups.spikes.step,
+            spike_count=groups.spikes.n,
+        ),
+        classes=cluster_state.SourceClasses(
+            size=class_size,
+            spikes=_totals(arrivals),
+            group_offset=of_class_offset,
+            group=of_class,
+            arrival_offset=arrivals.offset,
+            arrival_step=arrivals.step,
+            arrival_count=arrivals.n,
+        ),
+        rules=_core_rules(chip, n_cores, activity.n_samples * timing.period, event_cycles),
+    )
+
+
+def _core_rules(chip: Chip, n_cores: int, n_barriers: int, event_cycles: list[int]) -> cluster_state.CoreRules:
+    """The largest `n_cores` cores, the largest first, every cluster free to go to any of them."""
     limit = capacity.site_limits(chip)[:, :N_RESOURCES]
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
-    return cluster_state.Demand(
-        np.bincount(unit_of).astype(np.int64), send, receive, *rows[:3],
-        np.searchsorted(groups.unit[inside], np.arange(n_units + 1)), groups.atom[inside].astype(np.int32),
-        groups.unit[inside].astype(np.int32), groups.size[inside], _totals(groups.spikes)[inside],
-        *groups.spikes, atom_offset, atom_group, atom_size, *arrivals, _totals(arrivals),
-        rows.atom, rows.format, row_bits, shared_bits,
-        *kernels, fan.kernel_bits, np.array(each, np.int64), np.array([chip.core.word_bits]),
-        np.ascontiguousarray(limit), _barriers(chip, n_cores, activity.n_samples * timing.period),
-        np.tile([0, len(limit)], (len(limit), 1)),
-    )  # fmt: skip
+    return cluster_state.CoreRules(
+        cycles=np.array(event_cycles, np.int64),
+        word_bits=np.array([chip.core.word_bits]),
+        limit=np.ascontiguousarray(limit),
+        barrier=_barriers(chip, n_cores, n_barriers),
+        region=np.tile([0, len(limit)], (len(limit), 1)),
+    )
 
 
-def empty_loads(demand: cluster_state.Demand, chip: Chip) -> cluster_state.Loads:
-    """Loads of cores without units, settled."""
-    n_units, n_steps = demand.send.shape
-    n_cores = len(demand.limit)
+def empty_cores(demand: cluster_state.Demand, chip: Chip) -> cluster_state.CoreState:
+    """The state of cores without clusters, all totals known."""
+    n_clusters, n_steps = demand.sends.send.shape
+    n_cores = len(demand.rules.limit)
     n_columns = n_cores if chip.cost.units == "shared" else 2 * n_cores
-    n_rows, n_atoms, n_kernels = len(demand.row_atom), len(demand.atom_size), len(demand.kernel_bits)
-    loads = cluster_state.Loads(
-        np.full(n_units, -1, np.int32), np.zeros(n_cores, np.int64), np.zeros((n_cores, n_rows), np.int32),
-        np.zeros((n_cores, n_atoms), np.int32), np.zeros((n_cores, n_kernels), np.int32), np.zeros(n_atoms, np.int32),
-        np.zeros((n_cores, N_RESOURCES), np.int64), np.zeros(n_cores, np.int64),
-        np.zeros((n_columns, n_steps), np.int64), np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32),
-        np.zeros(cluster_state.N_TOTALS, np.int64), np.zeros(n_columns + 1, np.int64), np.zeros(n_columns, bool),
-        np.zeros(n_steps, np.int64), np.zeros(n_steps, np.int32), np.zeros(cluster_state.N_TOTALS, np.int64),
-    )  # fmt: skip
-    moves.settle(demand, loads)
-    return loads
+    n_classes = len(demand.classes.size)
+    total = np.zeros(cluster_state.N_TOTALS, np.int64)
+    total[cluster_state.TIME] = n_steps * demand.rules.barrier[0]
+    return cluster_state.CoreState(
+        held=cluster_state.CoreContents(
+            core_of=np.full(n_clusters, -1, np.int32),
+            n_clusters=np.zeros(n_cores, np.int64),
+            n_synapses=np.zeros((n_cores, len(demand.rows.source_class)), np.int32),
+            n_rows=np.zeros((n_cores, n_classes), np.int32),
+            n_readers=np.zeros((n_cores, len(demand.rows.kernel_bits)), np.int32),
+            fan_out=np.zeros(n_classes, np.int32),
+            used=np.zeros((n_cores, N_RESOURCES), np.int64),
+            excess=np.zeros(n_cores, np.int64),
+        ),
+        busy=cluster_state.StepLoads(
+            load=np.zeros((n_columns, n_steps), np.int64),
+            top=np.zeros(n_steps, np.int64),
+            top_column=np.zeros(n_steps, np.int64),
+            total=total,
+            touched=np.zeros(n_columns + 1, np.int64),
+            is_touched=np.zeros(n_columns, bool),
+        ),
+        attempt=cluster_state.Attempt(
+            cluster=np.full(2, -1, np.int64),
+            to=np.full(2, -1, np.int64),
+            top=np.zeros(n_steps, np.int64),
+            top_column=np.zeros(n_steps, np.int64),
+            total=np.zeros(cluster_state.N_TOTALS, np.int64),
+        ),
+    )
+
+
+def filled_cores(demand: cluster_state.Demand, chip: Chip, core_of: np.ndarray) -> cluster_state.CoreState:
+    """The state of cores that hold every cluster on its core, core_of: int[cluster]."""
+    state = empty_cores(demand, chip)
+    clusters_in_order = np.arange(len(core_of), dtype=np.int64)
+    moves.relocate(*demand, state.held, state.busy, clusters_in_order, np.asarray(core_of, np.int64))
+    moves.refresh_totals(demand.rules, state.held, state.busy)
+    return state
 
 
 def neuron_load(network: Network, chip: Chip, activity: Activity) -> np.ndarray:
@@ -121,8 +193,8 @@ def neuron_load(network: Network, chip: Chip, activity: Activity) -> np.ndarray:
     """
     visits = activity.n_steps * activity.n_samples
     synops = capacity.synaptic_load(network, activity) - visits
-    each_spike = cycles(chip, "spike") + DESTINATIONS * cycles(chip, "message_out")
-    sent = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) * each_spike for name in network.layers])
+    spike_cycles = cycles(chip, "spike") + DESTINATIONS * cycles(chip, "message_out")
+    sent = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) * spike_cycles for name in network.layers])
     sent += visits * (cycles(chip, "visit") + cycles(chip, "update"))
     if chip.cost.units == "shared":
         load = sent + synops * max(cycles(chip, f"synop_{kind}") for kind in SYNAPSE_KINDS)
@@ -133,44 +205,70 @@ def neuron_load(network: Network, chip: Chip, activity: Activity) -> np.ndarray:
 
 def cycles(chip: Chip, event: str) -> int:
     """Cycles of an event, or 1 where the chip does not say."""
-    each = getattr(chip.cost, f"{event}_cycles")
-    return 1 if each is None else each
+    known = getattr(chip.cost, f"{event}_cycles")
+    return 1 if known is None else known
 
 
-def _kept_steps(n_steps: int, most: int) -> tuple[np.ndarray, int]:
+def _kept_steps(n_steps: int, max_steps: int) -> tuple[np.ndarray, int]:
     """int64[H]: the place of every hardware step that is looked at, -1 for the others, and how many are."""
-    n_kept = min(n_steps, most)
+    n_kept = min(n_steps, max_steps)
     step_at = np.full(n_steps, -1)
     step_at[np.arange(n_kept) * n_steps // n_kept] = np.arange(n_kept)
     return step_at, n_kept
 
 
-def _read(network: Network, fan: FanIn, start, neurons) -> tuple[Rows, dict[str, np.ndarray], np.ndarray]:
-    """What the units read, the atom of every source of each node that sends, int64[n], and the atoms' sizes.
+def _read(network: Network, table: SynapseTable, start, neurons) -> tuple[Entries, dict[str, np.ndarray], np.ndarray]:
+    """What the clusters read, the class of every source of each node that sends, int64[n], and the classes' sizes.
 
-    Sources of which every unit has the same synapses are one atom here: no place of the units tells them apart.
+    Sources of which every cluster has the same synapses are one class here: no place of the clusters tells them apart.
     """
-    offset, row, n_synapses = clusters.unit_rows(fan, start, neurons)
-    rows = Rows(offset, row, n_synapses, fan.atoms, np.repeat(fan.class_format, np.diff(fan.atom_offset)))
-    of_row = np.zeros((len(rows.atom), 2), np.uint64)
-    source_classes.readers_of_rows(*rows[:3], rows.format, of_row)
-    digest = np.zeros((len(fan.atom_size), 2), np.uint64)
-    np.add.at(digest, rows.atom, of_row)
+    offset, row, n_synapses = _cluster_rows(table, start, neurons)
+    row_format = table.row_format[csr_groups(table.class_offset)]
+    of_row = np.zeros((len(row_format), 2), np.uint64)
+    clusters.readers_of_rows(offset, row, n_synapses, row_format, of_row)
+    digest = np.zeros((len(table.class_size), 2), np.uint64)
+    np.add.at(digest, table.classes, of_row)
     merged, first = _merged(digest)
     atom_of, _ = source_atoms(network, [wiring(network, c) for c in network.connections])
-    kept = np.zeros(len(digest), bool)
-    kept[first] = True
-    new_row = np.where(kept[rows.atom], np.cumsum(kept[rows.atom]) - 1, -1)
-    offset = source_classes.kept_rows(*rows[:3], new_row)
-    is_kept, n = new_row >= 0, offset[-1]
-    row, n_synapses = row[:n].copy(), n_synapses[:n].copy()
-    rows = Rows(offset, row, n_synapses, merged[rows.atom[is_kept]], rows.format[is_kept])
-    size = np.bincount(merged, fan.atom_size, len(first)).astype(np.int64)
-    return rows, {name: merged[atom] for name, atom in atom_of.items()}, size
+    is_first = np.zeros(len(digest), bool)
+    is_first[first] = True
+    is_kept = is_first[table.classes]
+    new_row = np.where(is_kept, np.cumsum(is_kept) - 1, -1)
+    kept = np.zeros(len(offset), np.int64)
+    clusters.keep_rows(offset, row, n_synapses, new_row, kept)
+    n_kept = kept[-1]
+    entries = Entries(
+        kept, row[:n_kept].copy(), n_synapses[:n_kept].copy(), merged[table.classes[is_kept]], row_format[is_kept]
+    )
+    size = np.bincount(merged, table.class_size, len(first)).astype(np.int64)
+    return entries, {name: merged[atom] for name, atom in atom_of.items()}, size
+
+
+def _cluster_rows(table: SynapseTable, start, neurons) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Offset, row and number of synapses of the entries of `clusters.cluster_rows`."""
+    offset = np.zeros(len(start), np.int64)
+    row, count = np.zeros(0, np.int32), np.zeros(0, np.int32)
+    place = np.full(len(table.row_size), -1, np.int64)
+    clusters.cluster_rows(table, start, neurons, place, offset, row, count)
+    row, count = np.zeros(offset[-1], np.int32), np.zeros(offset[-1], np.int32)
+    place[:] = -1
+    clusters.cluster_rows(table, start, neurons, place, offset, row, count)
+    return offset, row, count
+
+
+def _spikes_of(counts: np.ndarray, step0: int, group: np.ndarray, size: np.ndarray, step_at, n_steps: int) -> Spikes:
+    """Spikes of one layer's groups: counts int32[T, n], group int64[n], size int64[group]."""
+    members, start = np.argsort(group, kind="stable"), csr_offset(size)
+    total, offset = np.zeros(n_steps, np.int64), np.zeros(len(start), np.int64)
+    step, count = np.zeros(0, np.int32), np.zeros(0, np.int32)
+    clusters.spikes_of(counts, step0, start, members, step_at, total, offset, step, count)
+    step, count = np.zeros(offset[-1], np.int32), np.zeros(offset[-1], np.int32)
+    clusters.spikes_of(counts, step0, start, members, step_at, total, offset, step, count)
+    return Spikes(offset, step, count)
 
 
 def _merged(digest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Atoms of equal uint64[atom, 2] under one number, in the order in which they come, and the first of each."""
+    """Sources of equal uint64[..., 2] under one number, in the order in which they come, and the first of each."""
     order = np.lexsort(digest.T)
     begins = np.concatenate([[True], (digest[order[1:]] != digest[order[:-1]]).any(1)])[: len(order)]
     first = order[begins]  # the sort is stable
@@ -181,32 +279,30 @@ def _merged(digest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return merged, np.sort(first)
 
 
-def _groups(network, activity, timing, unit_of, atom_of, step_at, n_steps) -> Groups:
-    first, parts = neuron_offsets(network), []
-    for name, atom in atom_of.items():
-        n = len(atom)
-        unit = unit_of[first[name] : first[name] + n] if name in first else np.full(n, -1)
-        width = int(atom.max()) + 1
-        key, group = np.unique((unit.astype(np.int64) + 1) * width + atom, return_inverse=True)
+def _groups(network, activity, timing, cluster_of, class_of, step_at, n_steps) -> Groups:
+    first_neuron, parts = neuron_offsets(network), []
+    for name, source_class in class_of.items():
+        n = len(source_class)
+        first = first_neuron.get(name)
+        cluster = np.full(n, -1) if first is None else cluster_of[first : first + n]
+        width = int(source_class.max()) + 1
+        key, group = np.unique((cluster.astype(np.int64) + 1) * width + source_class, return_inverse=True)
         group = group.reshape(-1)
         size = np.bincount(group)
-        start = csr_offset(size)
         step0 = timing.offset[name] if timing.period == 1 else 0
-        spikes = clusters.spikes_of(
-            activity.counts[name], step0, start, np.argsort(group, kind="stable"), step_at, n_steps
-        )
-        parts.append(Groups(key % width, key // width - 1, size, Spikes(*spikes)))
-    return _in_unit_order(parts)
+        spikes = _spikes_of(activity.counts[name], step0, group, size, step_at, n_steps)
+        parts.append(Groups(key % width, key // width - 1, size, spikes))
+    return _in_cluster_order(parts)
 
 
-def _in_unit_order(parts: list[Groups]) -> Groups:
+def _in_cluster_order(parts: list[Groups]) -> Groups:
     if not parts:
         none = np.zeros(0, np.int64)
         return Groups(none, none, none, Spikes(np.zeros(1, np.int64), none.astype(np.int32), none.astype(np.int32)))
-    atom, unit, size = (np.concatenate([p[i] for p in parts]) for i in range(3))
-    order = np.argsort(np.where(unit < 0, np.iinfo(np.int64).max, unit), kind="stable")
+    source_class, cluster, size = (np.concatenate([p[i] for p in parts]) for i in range(3))
+    order = np.argsort(np.where(cluster < 0, np.iinfo(np.int64).max, cluster), kind="stable")
     joined = _joined_spikes([p.spikes for p in parts])
-    return Groups(atom[order], unit[order], size[order].astype(np.int64), _picked(joined, order))
+    return Groups(source_class[order], cluster[order], size[order].astype(np.int64), _picked(joined, order))
 
 
 def _joined_spikes(parts: list[Spikes]) -> Spikes:
@@ -224,16 +320,16 @@ def _picked(spikes: Spikes, order: np.ndarray) -> Spikes:
     return Spikes(offset, spikes.step[at], spikes.n[at])
 
 
-def _arrivals(groups: Groups, n_atoms: int, n_steps: int) -> tuple[Spikes, np.ndarray, np.ndarray]:
-    """Spikes of all sources of every atom, and the groups of every atom that lie in units, as CSR."""
-    of_spike = np.repeat(groups.atom, np.diff(groups.spikes.offset)) * n_steps + groups.spikes.step
+def _arrivals(groups: Groups, n_classes: int, n_steps: int) -> tuple[Spikes, np.ndarray, np.ndarray]:
+    """Spikes of all sources of every class, and the groups of every class that lie in clusters, as CSR."""
+    of_spike = np.repeat(groups.source_class, np.diff(groups.spikes.offset)) * n_steps + groups.spikes.step
     key, inverse = np.unique(of_spike, return_inverse=True)
     count = np.bincount(inverse.reshape(-1), groups.spikes.n, len(key)).astype(np.int32)
-    offset = np.searchsorted(key, np.arange(n_atoms + 1) * n_steps)
-    inside = groups.unit >= 0
-    order = np.argsort(groups.atom[inside], kind="stable").astype(np.int32)
-    atom_offset = csr_offset(np.bincount(groups.atom[inside], minlength=n_atoms))
-    return Spikes(offset, (key % n_steps).astype(np.int32), count), atom_offset, order
+    offset = np.searchsorted(key, np.arange(n_classes + 1) * n_steps)
+    of_group = groups.source_class[groups.cluster >= 0]
+    order = np.argsort(of_group, kind="stable").astype(np.int32)
+    group_offset = csr_offset(np.bincount(of_group, minlength=n_classes))
+    return Spikes(offset, (key % n_steps).astype(np.int32), count), group_offset, order
 
 
 def _totals(spikes: Spikes) -> np.ndarray:
@@ -241,10 +337,10 @@ def _totals(spikes: Spikes) -> np.ndarray:
     return csr_sums(spikes.offset, spikes.n)
 
 
-def _formats(network: Network, chip: Chip, fan: FanIn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _formats(network: Network, chip: Chip, table: SynapseTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """By connection: bits of a row of 0.. synapses, bits of a synapse of a shared kernel or 0, cycles of a synop."""
     n = len(network.connections)
-    row_bits = np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(fan.step_bits, 1)], 1)
+    row_bits = np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(table.step_bits, 1)], 1)
     shared, synop = np.zeros(n, np.int64), np.zeros(n, np.int64)
     for i, c in enumerate(network.connections):
         kind = wiring(network, c).kind
@@ -254,42 +350,44 @@ def _formats(network: Network, chip: Chip, fan: FanIn) -> tuple[np.ndarray, np.n
     return row_bits, shared, synop
 
 
-def _kernels(fan: FanIn, start: np.ndarray, neurons: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """CSR by unit: the shared kernels that its neurons read, and how many neurons read each."""
-    unit_of = np.empty(len(neurons), np.int64)
-    unit_of[neurons] = csr_groups(start)
-    of_slot = np.repeat(unit_of, np.diff(fan.slot_offset))[fan.slot_kernel >= 0]
-    n_kernels = max(1, len(fan.kernel_bits))
-    key, count = np.unique(of_slot * n_kernels + fan.slot_kernel[fan.slot_kernel >= 0], return_counts=True)
+def _kernels(table: SynapseTable, start: np.ndarray, neurons: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """CSR by cluster: the shared kernels that its neurons read, and how many neurons read each."""
+    cluster_of = np.empty(len(neurons), np.int64)
+    cluster_of[neurons] = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    of_slot = np.repeat(cluster_of, np.diff(table.slot_offset))[table.slot_kernel >= 0]
+    n_kernels = max(1, len(table.kernel_bits))
+    key, count = np.unique(of_slot * n_kernels + table.slot_kernel[table.slot_kernel >= 0], return_counts=True)
     offset = np.searchsorted(key, np.arange(len(start)) * n_kernels)
     return offset, (key % n_kernels).astype(np.int32), count.astype(np.int32)
 
 
-def _send(network, chip, activity, timing, unit_of, step_at, n_steps) -> np.ndarray:
-    """int64[unit, step]: cycles of visits, updates and spikes."""
-    visits = np.bincount(unit_of) * activity.n_samples * cycles(chip, "visit")
+def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.ndarray:
+    """int64[cluster, step]: cycles of visits, updates and spikes."""
+    visits = np.bincount(cluster_of) * activity.n_samples * cycles(chip, "visit")
     done = np.repeat(visits[:, None], n_steps, 1).astype(np.int64)
     first = neuron_offsets(network)
     for name, at in first.items():
-        unit = unit_of[at : at + network.node(name).n_neurons]
+        cluster = cluster_of[at : at + network.node(name).n_neurons]
         step0 = timing.offset[name] if timing.period == 1 else 0
         for t in range(activity.n_steps):
             h = step_at[step0 + t]
             if h < 0:
                 continue
             updates = activity.updates[name][t] if name in activity.updates else activity.n_samples
-            each = updates * np.int64(cycles(chip, "update"))
-            np.add.at(done[:, h], unit, each + activity.counts[name][t] * np.int64(cycles(chip, "spike")))
+            update_cycles = updates * np.int64(cycles(chip, "update"))
+            np.add.at(done[:, h], cluster, update_cycles + activity.counts[name][t] * np.int64(cycles(chip, "spike")))
     return done
 
 
-def _add_forking(send: np.ndarray, groups: Groups, rows: Rows, each: int) -> None:
-    """Add the cycles, `each`, of messages that fork on their way, so that a spike is one wherever it is read."""
-    is_sent = (groups.unit >= 0) & np.isin(groups.atom, rows.atom)
+def _add_forking(send: np.ndarray, groups: Groups, entries: Entries, message_cycles: int) -> None:
+    """Add the cycles of messages that fork on their way, so that a spike is one wherever it is read."""
+    is_sent = (groups.cluster >= 0) & np.isin(groups.source_class, entries.source_class)
     length = np.diff(groups.spikes.offset)
     of_spike = np.repeat(is_sent, length)
-    unit = np.repeat(groups.unit, length)[of_spike]
-    np.add.at(send, (unit, groups.spikes.step[of_spike]), each * groups.spikes.n[of_spike].astype(np.int64))
+    cluster = np.repeat(groups.cluster, length)[of_spike]
+    np.add.at(
+        send, (cluster, groups.spikes.step[of_spike]), message_cycles * groups.spikes.n[of_spike].astype(np.int64)
+    )
 
 
 def _barriers(chip: Chip, n_cores: int, n_barriers: int) -> np.ndarray:

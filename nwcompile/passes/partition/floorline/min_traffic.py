@@ -1,14 +1,14 @@
-"""Objective `traffic`: the fewest routed hops, then messages, by annealing units between cores at known sites.
+"""Objective `traffic`: the fewest routed hops, then messages, by annealing clusters between cores at known sites.
 
 Ours. Partition and placement are found together: cores have sites from the beginning, so that a message costs its own
-way, and units that talk come to lie on near cores. After each annealing the cores are placed anew, then it goes on with
-finer units, down to single neurons. How hot an annealing starts is found by heating until the cost rises by a tenth: a
-good start is kept, and one that is no better than chance melts. Multicast traffic is counted as in M-HySMap (arXiv
-2608.26223), a message for a spike and core, at the ways of single messages.
+way, and clusters that talk come to lie on near cores. After each annealing the cores are placed anew, then it goes on
+with finer clusters, down to single neurons. How hot an annealing starts is found by heating until the cost rises by a
+tenth: a good start is kept, and one that is no better than chance melts. Multicast traffic is counted as in M-HySMap
+(arXiv 2608.26223), a message for a spike and core, at the ways of single messages.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,156 +20,248 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_groups, layer_numbers, split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.options import Options
-from nwcompile.kernels.mapping import cluster_state, core_usage, moves, traffic_anneal
-from nwcompile.kernels.mapping.cluster_state import Demand
+from nwcompile.kernels.mapping import cluster_state, core_usage, traffic_anneal
+from nwcompile.kernels.mapping.cluster_state import CoreState, Demand
 from nwcompile.passes.fit import capacity
-from nwcompile.passes.partition.floorline.cluster_search import Partition, Search
-from nwcompile.passes.partition.floorline.clusters import fitting_units, places
-from nwcompile.passes.partition.floorline.demand import empty_loads, unit_demand
-from nwcompile.passes.partition.floorline.step_limit import step_cycles
-from nwcompile.passes.place.anneal import annealed
+from nwcompile.passes.partition.floorline.clusters import fitting_clusters, places
+from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
+from nwcompile.passes.partition.floorline.search import Partition, Search
+from nwcompile.passes.partition.floorline.step_time import step_cycles
+from nwcompile.passes.place.anneal import annealed, uphill_mean
 from nwcompile.passes.place.problem import ground
 from nwcompile.passes.place.space_filling import z_rank
 
-ANNEALINGS: tuple[tuple[int, float, float, int], ...] = (
-    # units for each core, rise of the cost when heated, of `WORK`, moves drawn of which the best is tried
-    (16, np.inf, 0.1, 1), (16, 0.3, 0.1, 1), (16, 0.1, 0.1, 1), (64, 0.1, 0.2, 1), (1024, 0.05, 0.7, 3),
-)  # fmt: skip
-MENDED: tuple[int, float, float, int] = (1024, 0.0, 0.1, 3)  # the same, of a good start
-NEARLY = 1.02  # of the limit, what such a start may take
-SAME = 0.8  # of what units read, above which smaller ones would not be freer
-MOST_UNITS = 40_000
-FULL = 1 / 64  # of the neurons: less room beside them, a quarter of a first unit in a core, keeps units where they are
-KEPT_STEPS = 128  # of which the time is looked at while units move
-CLOSER, MOST_LATE = 0.99, 3  # than the limit, after it was missed; further annealings for that
-HOP = 16  # what a hop costs, where a message to another core costs 1 beside its way
-MOVES_PER_UNIT, FEWEST_MOVES = 4000, 4000  # of an annealing
-WORK, EACH_MOVE, EACH_GROUP = 2_000_000_000, 30, 3  # looks at one atom that an annealing may do; of a move, of a group
-MANY_READS = 100  # atoms that a unit reads, with which making a move takes as long as looking at the others
-COOLEST, N_HEATS, WARMER = 0.004, 8, 2.0  # temperature of the first heat, of the mean uphill change; heats
-N_COOLINGS, COOLED = 24, 0.04  # temperatures, and the last of them as a share of the first
-DRAWN = 2000  # moves whose change is looked at first
-MOST_BYTES = 4 << 30  # of the tables by atom, row or unit, and core
+# What a hop costs, where a message to another core costs 1 beside its route: hops come first, messages decide.
+HOP_COST = 16
+
+
+class Annealing(NamedTuple):
+    """One annealing of clusters of one size."""
+
+    clusters_per_core: int
+    rise: float  # share by which heating lets the cost rise; infinite: until it melts, 0: not at all
+    work_share: float  # of `HopMoves.max_looks`
+    n_drawn: int  # moves drawn at a time, of which the best is tried
+
+
+@dataclass(frozen=True)
+class HopMoves:
+    """How many moves an annealing tries, by what they cost."""
+
+    # An annealing tries so many moves of each cluster, but no fewer than this in all.
+    moves_per_cluster: int = 4000
+    min_moves: int = 4000
+
+    # An annealing does no more looks at one source class than this, some seconds of work.
+    max_looks: int = 2_000_000_000
+
+    # What a move by itself and every group of its cluster cost, in such looks.
+    move_looks: int = 30
+    group_looks: int = 3
+
+    # With so many classes that a cluster reads, making a move takes as long as looking at the others.
+    many_reads: int = 100
+
+    def moves_at_each(self, annealing: Annealing, n_clusters: int, n_reads: float, n_groups: int) -> int:
+        """Moves at each of the temperatures of an annealing."""
+        looks = (
+            self.move_looks + int(n_reads * (1 + n_reads / self.many_reads)) + self.group_looks * n_groups // n_clusters
+        )
+        n_moves = min(self.moves_per_cluster * n_clusters, int(annealing.work_share * self.max_looks) // looks)
+        return max(self.min_moves, n_moves) // (HEATING.n_coolings + HEATING.n_heats)
+
+
+@dataclass(frozen=True)
+class Heating:
+    """The temperatures of an annealing: it is heated until the cost rises, then cooled."""
+
+    # The first heat is this share of the mean rise; each further one is warmer by the factor, up to so many.
+    coolest_share: float = 0.004
+    warmer_factor: float = 2.0
+    n_heats: int = 8
+
+    # From the last heat it cools by as many temperatures to this share of it.
+    n_coolings: int = 24
+    cooled_share: float = 0.04
+
+    # So many drawn moves tell the mean rise well enough.
+    sampled_moves: int = 2000
+
+
+@dataclass(frozen=True)
+class TrafficSearch:
+    """How clusters are annealed for little traffic, from coarse ones to single neurons."""
+
+    # Coarse clusters melt first, then are heated less and less; fine ones only settle, and take most of the work.
+    annealings: tuple[Annealing, ...] = (
+        Annealing(clusters_per_core=16, rise=np.inf, work_share=0.1, n_drawn=1),
+        Annealing(clusters_per_core=16, rise=0.3, work_share=0.1, n_drawn=1),
+        Annealing(clusters_per_core=16, rise=0.1, work_share=0.1, n_drawn=1),
+        Annealing(clusters_per_core=64, rise=0.1, work_share=0.2, n_drawn=1),
+        Annealing(clusters_per_core=1024, rise=0.05, work_share=0.7, n_drawn=3),
+    )
+
+    # A good start is repaired by fine clusters that go down only.
+    repair: Annealing = Annealing(clusters_per_core=1024, rise=0.0, work_share=0.1, n_drawn=3)
+
+    # A start that takes more than this times the limit of the time is too far from it to be repaired.
+    repairable_factor: float = 1.02
+
+    # Finer clusters that read more than this share of what the coarser ones read would not be freer.
+    same_reads_share: float = 0.8
+
+    # More clusters than this take too long to move each of them often enough.
+    max_clusters: int = 40_000
+
+    # Cores with less room than this share of the neurons, a quarter of a coarse cluster in a core, keep clusters where
+    # they are.
+    full_share: float = 1 / 64
+
+    # Of more steps than this only some are looked at while clusters move; the result is judged by all.
+    kept_steps: int = 128
+
+    # After the limit of the time was missed, the next annealing keeps this share of it; so many more are tried.
+    closer_share: float = 0.99
+    max_late: int = 3
+
+    # The tables by class, row or cluster, and core, may take so much memory.
+    max_bytes: int = 4 << 30
+
+
+HOP_MOVES = HopMoves()
+HEATING = Heating()
+TRAFFIC = TrafficSearch()
 
 
 class Level(NamedTuple):
-    """Units of one size on cores at sites, ready to be moved."""
+    """Clusters of one size on cores at sites, ready to be moved."""
 
-    unit_of: np.ndarray  # int64[neuron]
+    cluster_of: np.ndarray  # int64[neuron]
     demand: Demand
-    loads: cluster_state.Loads
+    state: CoreState
     flow: traffic_anneal.Flow
-    most_time: int  # cycles that all steps that the demand knows may take together; 0: no limit
+    max_time: int  # cycles that all steps that the demand knows may take together; 0: no limit
 
     @property
-    def reads(self) -> float:
-        """Atoms that a unit reads, on average."""
-        return len(self.flow.read_atom) / len(self.demand.size)
+    def n_reads(self) -> float:
+        """Source classes that a cluster reads, on average."""
+        return len(self.flow.readers.source_class) / len(self.demand.sends.n_neurons)
 
     @property
     def partition(self) -> Partition:
-        """Units and cores as they are; `cost` is that of all messages, hops first."""
-        excess, cost = traffic_anneal.settled(self.demand, self.loads, self.most_time), float(self.flow.total[0])
-        return Partition(self.unit_of, self.loads.core_of.copy(), len(self.demand.limit), int(excess), cost)
+        """Clusters and cores as they are; `cost` is that of all messages, hops first."""
+        held, busy = self.state.held, self.state.busy
+        excess = traffic_anneal.refreshed_excess(self.demand.rules, held, busy, self.max_time)
+        return Partition(
+            cluster_of=self.cluster_of,
+            core_of=held.core_of.copy(),
+            n_cores=len(held.n_clusters),
+            excess=int(excess),
+            cost=float(self.flow.costs.total[0]),
+        )
 
 
 def least_traffic(
-    search: Search, starts: list[np.ndarray], unit_of: np.ndarray | None, n_cores: int, most_time: int | None = None
+    search: Search, starts: list[np.ndarray], cluster_of: np.ndarray | None, n_cores: int, max_time: int | None = None
 ) -> Iterator[tuple[Partition, np.ndarray]]:
     """The best partition so far and its cores' sites, int64[core], after every annealing.
 
-    It begins with the best of `starts`, each int[neuron], on `n_cores` cores, and cuts units out of `unit_of` or of
-    whole layers, no finer where the parts would read what the whole reads, or where tables would take more than
-    `MOST_BYTES`. With `most_time`, cycles that all steps together may take, only partitions that keep it at their
+    It begins with the best of `starts`, each int[neuron], on `n_cores` cores, and cuts clusters out of `cluster_of` or
+    of whole layers, no finer where the parts would read what the whole reads, or where tables would take more than
+    `TRAFFIC.max_bytes`. With `max_time`, cycles that all steps together may take, only partitions that keep it at their
     sites, links included, are given. With a deadline it goes on for ever. Raises OptionError if the tables of the
-    coarsest units are too large.
+    coarsest clusters are too large.
     """
-    sites, reads, margin = compact_sites(search.chip, n_cores), np.inf, 1.0
-    levels = [*ANNEALINGS]
+    sites = compact_sites(search.chip, n_cores)
+    n_reads, margin = np.inf, 1.0
+    annealings = [*TRAFFIC.annealings]
+    coarsest = annealings[0].clusters_per_core
     n_late, late = 0, 0.0
-    while levels:
-        each, rise, share, n_drawn = levels.pop(0)
-        unit_of = _units(search, each * n_cores, unit_of)
-        limit = None if most_time is None else margin * most_time
-        demand, most = _demand(search, unit_of, n_cores, limit)
+    while annealings:
+        annealing = annealings.pop(0)
+        is_coarsest = annealing.clusters_per_core == coarsest
+        cluster_of = _clusters(search, annealing.clusters_per_core * n_cores, cluster_of)
+        limit = None if max_time is None else margin * max_time
+        demand, kept_limit = _demand(search, cluster_of, n_cores, limit)
         n_bytes = _table_bytes(demand)
-        if n_bytes > MOST_BYTES and each == ANNEALINGS[0][0]:
+        if n_bytes > TRAFFIC.max_bytes and is_coarsest:
             raise OptionError(
                 f"optimize='traffic' would keep {n_bytes >> 30} GB of tables for {n_cores} cores, more than "
-                f"{MOST_BYTES >> 30}; ask for fewer cores, or for optimize='time'"
+                f"{TRAFFIC.max_bytes >> 30}; ask for fewer cores, or for optimize='time'"
             )
-        if n_bytes > MOST_BYTES:
+        if n_bytes > TRAFFIC.max_bytes:
             return
-        tried = (_level(search.chip, unit_of, demand, sites, cores, most) for cores in starts)
-        level = min(tried, key=lambda found: found.partition.rank)
-        if each > ANNEALINGS[0][0] and level.reads > SAME * reads and late <= 1:
+        levels = (_level(search.chip, cluster_of, demand, sites, cores, kept_limit) for cores in starts)
+        level = min(levels, key=lambda candidate: candidate.partition.rank)
+        if not is_coarsest and level.n_reads > TRAFFIC.same_reads_share * n_reads and late <= 1:
             return
-        reads, best = level.reads, level.partition
+        n_reads, best = level.n_reads, level.partition
         if n_cores > 1:
-            best = _annealed(search, level, rise, share, n_drawn)
+            best = _annealed(search, level, annealing)
             sites = placed(search, best.neuron_core, sites)
         starts = [best.neuron_core]
-        late = 0.0 if most_time is None else step_cycles(*search[:4], best.neuron_core, sites) / most_time
+        late = 0.0 if max_time is None else step_cycles(search, best.neuron_core, sites) / max_time
         if late > 1:
-            margin *= CLOSER / late
+            margin *= TRAFFIC.closer_share / late
             n_late += 1
-            levels = levels or [(each, 0.0, share, n_drawn)] * (n_late <= MOST_LATE)
+            annealings = annealings or [annealing._replace(rise=0.0)] * (n_late <= TRAFFIC.max_late)
         else:
             yield best, sites
         if n_cores == 1 or search.is_late:
             return
-        if search.deadline is not None and not levels:
-            levels = [(each, rise, share, n_drawn)]
+        if search.deadline is not None and not annealings:
+            annealings = [annealing]
 
 
-def mended(
-    search: Search, cores: np.ndarray, unit_of: np.ndarray, most_time: int
+def repair_start(
+    search: Search, cores: np.ndarray, cluster_of: np.ndarray, max_time: int
 ) -> tuple[Partition, np.ndarray] | None:
-    """The given cores int[neuron], placed, then moved by units cut out of `unit_of` while that costs less.
+    """The given cores int[neuron], placed, then moved by clusters cut out of `cluster_of` while that costs less.
 
-    And their sites, int64[core]. The cores stay as given where they keep `most_time`, as `least_traffic` has it, and
-    what is found does not. None where neither does, where they are far from it, or where tables would be too large.
+    And their sites, int64[core]. The cores stay as given where they keep `max_time`, as `least_traffic` has it, and
+    what the search gives does not. None where neither does, where they are far from it, or where tables would be too
+    large.
     """
     n_cores = int(cores.max()) + 1
     sites = placed(search, cores, compact_sites(search.chip, n_cores))
-    if step_cycles(*search[:4], cores, sites) > NEARLY * most_time:
+    if step_cycles(search, cores, sites) > TRAFFIC.repairable_factor * max_time:
         return None
-    each, rise, share, n_drawn = MENDED
-    unit_of = _units(search, each * n_cores, unit_of)
-    demand, most = _demand(search, unit_of, n_cores, most_time)
-    if _table_bytes(demand) > MOST_BYTES:
+    cluster_of = _clusters(search, TRAFFIC.repair.clusters_per_core * n_cores, cluster_of)
+    demand, kept_limit = _demand(search, cluster_of, n_cores, max_time)
+    if _table_bytes(demand) > TRAFFIC.max_bytes:
         return None
-    level = _level(search.chip, unit_of, demand, sites, cores, most)
-    start = level.partition._replace(excess=int(level.loads.total[cluster_state.EXCESS]))  # time is judged by all steps
-    tried = (_annealed(search, level, rise, share, n_drawn), start)
-    kept = [found for found in tried if step_cycles(*search[:4], found.neuron_core, sites) <= most_time]
-    return (min(kept, key=lambda found: found.rank), sites) if kept else None
+    level = _level(search.chip, cluster_of, demand, sites, cores, kept_limit)
+    start = level.partition
+    start = start._replace(excess=int(level.state.busy.total[cluster_state.EXCESS]))  # time is judged by all steps
+    candidates = (_annealed(search, level, TRAFFIC.repair), start)
+    kept = [candidate for candidate in candidates if step_cycles(search, candidate.neuron_core, sites) <= max_time]
+    return (min(kept, key=lambda candidate: candidate.rank), sites) if kept else None
 
 
 def are_full(search: Search, n_cores: int) -> bool:
-    """Whether so many cores hold hardly more than all neurons, so that units move only where equal ones come back."""
-    return int(_room(search, n_cores).sum()) < (1 + FULL) * len(search.load)
+    """Whether so many cores are nearly full with all neurons: clusters move only where equal ones come back."""
+    return int(_room(search, n_cores).sum()) < (1 + TRAFFIC.full_share) * len(search.load)
 
 
 def filled(search: Search, n_cores: int) -> np.ndarray | None:
-    """int32[neuron]: cores filled one after another with the units that `least_traffic` begins with; None: too few.
+    """int32[neuron]: cores filled one after another with the clusters that `least_traffic` begins with; None: too few.
 
     Layer after layer, the tiles of each along a Z-shaped curve. Only neurons are counted.
     """
-    network, unit_of = search.network, _units(search, ANNEALINGS[0][0] * n_cores, None)
-    size, first = np.bincount(unit_of), np.unique(unit_of, return_index=True)[1]
+    network, cluster_of = search.network, _clusters(search, TRAFFIC.annealings[0].clusters_per_core * n_cores, None)
+    size, first = np.bincount(cluster_of), np.unique(cluster_of, return_index=True)[1]
     layer = layer_numbers(network)
     channel, row, column = places(network)[first].T
     room = _room(search, n_cores)
     core_of, core, held = np.zeros(len(size), np.int32), 0, 0
-    for unit in np.lexsort((channel, z_rank(column, row), layer[first])):
-        if held + size[unit] > room[core]:
+    for cluster in np.lexsort((channel, z_rank(column, row), layer[first])):
+        if held + size[cluster] > room[core]:
             core, held = core + 1, 0
-            if core == n_cores or size[unit] > room[core]:
+            if core == n_cores or size[cluster] > room[core]:
                 return None
-        core_of[unit] = core
-        held += size[unit]
-    return core_of[unit_of]
+        core_of[cluster] = core
+        held += size[cluster]
+    return core_of[cluster_of]
 
 
 def _room(search: Search, n_cores: int) -> np.ndarray:
@@ -177,11 +269,11 @@ def _room(search: Search, n_cores: int) -> np.ndarray:
     return np.sort(capacity.site_limits(search.chip)[:, core_usage.NEURONS])[::-1][:n_cores]
 
 
-def _units(search: Search, n_units: int, unit_of: np.ndarray | None) -> np.ndarray:
-    """int64[neuron]: about as many units, or `MOST_UNITS`, of even load and, as far as that goes, size."""
+def _clusters(search: Search, n_clusters: int, cluster_of: np.ndarray | None) -> np.ndarray:
+    """int64[neuron]: about as many clusters, or `TRAFFIC.max_clusters`, of even load and, as far as that goes, size."""
     share_of = np.maximum(search.load / search.load.sum(), 1 / len(search.load))
     weight = np.ceil(share_of * (1 << 40)).astype(np.int64)
-    return fitting_units(search.network, search.chip, weight, min(n_units, MOST_UNITS), unit_of)
+    return fitting_clusters(search.network, search.chip, weight, min(n_clusters, TRAFFIC.max_clusters), cluster_of)
 
 
 def are_alike(chip: Chip, options: Options) -> bool:
@@ -211,91 +303,113 @@ def placed(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
         return sites
     mapping = Mapping(split_layers(network, np.searchsorted(used, cores).astype(np.int32)), chip.sites[sites[used]])
     known = ground(mapping, network, chip, search.activity, search.options)
-    found = sites.copy()
-    found[used] = annealed(known, sites[used], replace(search.options, time_budget_s=None))
+    better = sites.copy()
+    better[used] = annealed(known, sites[used], replace(search.options, time_budget_s=None))
     unused = np.setdiff1d(np.arange(len(sites)), used)
-    found[unused] = np.setdiff1d(np.concatenate([sites, np.arange(chip.n_cores)]), found[used])[: len(unused)]
-    return found
+    better[unused] = np.setdiff1d(np.concatenate([sites, np.arange(chip.n_cores)]), better[used])[: len(unused)]
+    return better
 
 
 def message_costs(chip: Chip, sites: np.ndarray) -> np.ndarray:
     """int64[core, core]: what a message from a core to a core costs, by their sites int64[core]."""
     router = sites // chip.noc.cores_per_router
     hops = route_cost(chip, "traffic").between(router[:, None], router)
-    return HOP * hops + 1 - np.eye(len(sites), dtype=np.int64)
+    return HOP_COST * hops + 1 - np.eye(len(sites), dtype=np.int64)
 
 
-def _demand(search: Search, unit_of: np.ndarray, n_cores: int, most_time: float | None) -> tuple[Demand, int]:
-    """The Demand of the units, and the cycles that the steps it knows may take together; 0: no limit."""
-    network, chip, activity, timing = search[:4]
+def _demand(search: Search, cluster_of: np.ndarray, n_cores: int, max_time: float | None) -> tuple[Demand, int]:
+    """The Demand of the clusters, and the cycles that the steps it knows may take together; 0: no limit."""
+    network, chip, activity, timing = search.network, search.chip, search.activity, search.timing
     counts = {name: n.sum(0, dtype=np.int64)[None] for name, n in activity.counts.items()}
-    demand = unit_demand(network, chip, Activity(counts, 1), timing, unit_of, n_cores)
-    if most_time is None:
+    demand = cluster_demand(network, chip, Activity(counts, 1), timing, cluster_of, n_cores)
+    if max_time is None:
         return demand, 0
-    timed = unit_demand(network, chip, activity, timing, unit_of, n_cores, KEPT_STEPS)
+    timed = cluster_demand(network, chip, activity, timing, cluster_of, n_cores, TRAFFIC.kept_steps)
     n_steps = timing.n_hardware_steps(activity.n_steps, "aligned")
-    limit = max(1, int(most_time * timed.send.shape[1] / n_steps))
-    return timed._replace(group_spikes=demand.group_spikes), limit
+    limit = max(1, int(max_time * timed.sends.send.shape[1] / n_steps))
+    return timed._replace(sends=timed.sends._replace(group_spikes=demand.sends.group_spikes)), limit
 
 
 def _table_bytes(demand: Demand) -> int:
-    """Bytes of the tables of `flow_of` and `empty_loads` by atom, by row and by unit, each for every core."""
-    each_core = 24 * len(demand.atom_size) + 4 * len(demand.row_atom) + 8 * len(demand.size)
-    return each_core * len(demand.limit)
+    """Bytes of the tables of `flow_of` and `empty_cores` by class, by row and by cluster, each for every core."""
+    n_classes, n_rows, n_clusters = len(demand.classes.size), len(demand.rows.source_class), len(demand.sends.n_neurons)
+    return (24 * n_classes + 4 * n_rows + 8 * n_clusters) * len(demand.rules.limit)
 
 
-def _level(chip: Chip, unit_of: np.ndarray, demand: Demand, sites, cores: np.ndarray, limit: int) -> Level:
-    """The units, each on the core of `cores` int[neuron] where its first neuron is; sites: int64[core]."""
-    loads, flow = empty_loads(demand, chip), flow_of(demand, message_costs(chip, sites))
-    core_of = cores[np.unique(unit_of, return_index=True)[1]].astype(np.int32)
-    moves.put_all(demand, loads, core_of)
-    traffic_anneal.put_units(demand, flow, core_of)
-    return Level(unit_of, demand, loads, flow, limit)
+def _level(chip: Chip, cluster_of: np.ndarray, demand: Demand, sites, cores: np.ndarray, limit: int) -> Level:
+    """The clusters, each on the core of `cores` int[neuron] where its first neuron is; sites: int64[core]."""
+    flow = flow_of(demand, message_costs(chip, sites))
+    core_of = cores[np.unique(cluster_of, return_index=True)[1]].astype(np.int32)
+    state = filled_cores(demand, chip, core_of)
+    traffic_anneal.put_clusters(demand.sends, *flow, core_of)
+    return Level(cluster_of, demand, state, flow, limit)
 
 
 def flow_of(demand: Demand, cost: np.ndarray) -> traffic_anneal.Flow:
     """Empty tables for `traffic_anneal`; `cost` int64[core, core] is that of a message from a core to a core."""
-    n_units, n_atoms, n_cores = len(demand.size), len(demand.atom_size), len(cost)
-    unit = csr_groups(demand.in_offset)
-    unit, atom = np.divmod(np.unique(unit * n_atoms + demand.row_atom[demand.in_row]), max(1, n_atoms))
-    order = np.argsort(atom, kind="stable")
+    n_clusters, n_classes, n_cores = len(demand.sends.n_neurons), len(demand.classes.size), len(cost)
+    cluster = csr_groups(demand.reads.row_offset)
+    key = np.unique(cluster * n_classes + demand.rows.source_class[demand.reads.row])
+    cluster, source_class = np.divmod(key, max(1, n_classes))
+    order = np.argsort(source_class, kind="stable")
     return traffic_anneal.Flow(
-        np.searchsorted(unit, np.arange(n_units + 1)), atom.astype(np.int32),
-        np.searchsorted(atom[order], np.arange(n_atoms + 1)), unit[order].astype(np.int32), cost,
-        np.zeros((n_atoms, n_cores), np.int32), np.zeros((n_atoms, n_cores), np.int64),
-        np.zeros((n_atoms, n_cores), np.int64), np.zeros((n_units, n_cores), np.int64),
-        np.full(n_units, -1, np.int32), np.zeros(n_units, np.int32), np.zeros(n_units, np.int32),
-        np.zeros(n_cores + 1, np.int64), np.zeros(1, np.int64),
-    )  # fmt: skip
-
-
-def _annealed(search: Search, level: Level, rise: float, share: float, n_drawn: int) -> Partition:
-    """The best of an annealing (Kirkpatrick et al., Science 220, 1983), heated until the cost rises by that share."""
-    demand, loads, flow = level.demand, level.loads, level.flow
-    keep_all, n_units, best = search.options.n_cores is not None, len(demand.size), level.partition
-    each = (
-        EACH_MOVE + int(level.reads * (1 + level.reads / MANY_READS)) + EACH_GROUP * len(demand.group_atom) // n_units
+        readers=traffic_anneal.Readers(
+            class_offset=np.searchsorted(cluster, np.arange(n_clusters + 1)),
+            source_class=source_class.astype(np.int32),
+            cluster_offset=np.searchsorted(source_class[order], np.arange(n_classes + 1)),
+            cluster=cluster[order].astype(np.int32),
+        ),
+        costs=traffic_anneal.MessageCosts(
+            cost=cost,
+            n_readers=np.zeros((n_classes, n_cores), np.int32),
+            inbound_cost=np.zeros((n_classes, n_cores), np.int64),
+            outbound_cost=np.zeros((n_classes, n_cores), np.int64),
+            exclusive_cost=np.zeros((n_clusters, n_cores), np.int64),
+            total=np.zeros(1, np.int64),
+        ),
+        seats=traffic_anneal.Seats(
+            core_of=np.full(n_clusters, -1, np.int32),
+            order=np.zeros(n_clusters, np.int32),
+            place=np.zeros(n_clusters, np.int32),
+            first=np.zeros(n_cores + 1, np.int64),
+        ),
     )
-    n_moves = max(FEWEST_MOVES, min(MOVES_PER_UNIT * n_units, int(share * WORK) // each)) // (N_COOLINGS + N_HEATS)
-    uphill = traffic_anneal.uphill_mean(demand, loads, flow, DRAWN, search.state)
+
+
+def _annealed(search: Search, level: Level, annealing: Annealing) -> Partition:
+    """The best of an annealing (Kirkpatrick et al., Science 220, 1983), heated until the cost rises by its share."""
+    demand, state, flow = level.demand, level.state, level.flow
+    keep_all, n_clusters, best = search.options.n_cores is not None, len(demand.sends.n_neurons), level.partition
+    n_moves = HOP_MOVES.moves_at_each(annealing, n_clusters, level.n_reads, len(demand.sends.group_class))
+    uphill = uphill_mean(_sampled_changes(level, HEATING.sampled_moves, search.state))
 
     def run(temperature: float) -> None:
         nonlocal best
-        found = loads.core_of.copy()
-        over, cost = traffic_anneal.anneal(
-            demand, loads, flow, level.most_time, temperature, n_moves, n_drawn, keep_all, search.state, found
-        )
-        if (over, cost) < best.rank:
-            best = best._replace(core_of=found, excess=int(over), cost=float(cost))
+        core_of = state.held.core_of.copy()
+        excess, cost = traffic_anneal.minimize_hops(
+            demand, state, flow, level.max_time, temperature, n_moves, annealing.n_drawn, keep_all, search.state,
+            core_of,
+        )  # fmt: skip
+        if (excess, cost) < best.rank:
+            best = best._replace(core_of=core_of, excess=int(excess), cost=float(cost))
 
-    temperature = COOLEST * uphill
-    for _ in range(N_HEATS):
+    temperature = HEATING.coolest_share * uphill
+    for _ in range(HEATING.n_heats):
         run(temperature)
-        if search.is_late or flow.total[0] > (1 + rise) * best.cost:
+        if search.is_late or flow.costs.total[0] > (1 + annealing.rise) * best.cost:
             break
-        temperature *= WARMER
-    for i in range(1, N_COOLINGS):
+        temperature *= HEATING.warmer_factor
+    for i in range(1, HEATING.n_coolings):
         if not search.is_late:
-            run(temperature * COOLED ** (i / N_COOLINGS))
+            run(temperature * HEATING.cooled_share ** (i / HEATING.n_coolings))
     run(0.0)
     return best
+
+
+def _sampled_changes(level: Level, n_moves: int, random_state: np.ndarray) -> np.ndarray:
+    """int64[move]: what random moves would add to the cost."""
+    demand, state, changes = level.demand, level.state, np.zeros(n_moves, np.int64)
+    traffic_anneal.sample_changes(
+        demand.sends, demand.classes, demand.rules, state.held.used, *level.flow, state.attempt, random_state, changes
+    )
+    return changes

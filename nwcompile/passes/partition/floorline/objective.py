@@ -1,4 +1,4 @@
-"""Objective: what `options.optimize` makes of step time, messages and axons, as weights of `moves.cost`."""
+"""Objective: what `options.optimize` makes of step time, messages and axons."""
 
 import numpy as np
 
@@ -9,13 +9,15 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
+from nwcompile.kernels.mapping.cluster_state import Objective
 from nwcompile.passes.partition.floorline.demand import cycles
 
-TIE = 1e-6  # weight of what decides between equals, beside what is made small
+# Weight of what decides between equals, beside what is made small: too little to outweigh a single cycle or message.
+TIE_WEIGHT = 1e-6
 
 
-def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, optimize: str) -> np.ndarray:
-    """float64[8] as `moves.cost` takes them.
+def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, optimize: str) -> Objective:
+    """The weights of what `moves.cost` adds up.
 
     Beside the floorline, `time` counts every message at what it costs to send and to receive, spread over the cores: a
     price of traffic, so that more messages have to be worth it. It is no forecast of what messages wait. Energies are
@@ -24,7 +26,7 @@ def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, opti
     """
     is_tree = chip.noc.multicast == "tree"
     if optimize == "traffic":
-        return np.array([0, TIE, 0, 1, 0, 1, 0, 0], np.float64)
+        return Objective(time=TIE_WEIGHT, remote=1.0)
     if optimize in ("energy", "edp"):
         if not chip.has_energies:
             raise OptionError(
@@ -34,10 +36,11 @@ def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, opti
         message = chip.energy.message_in_pj + (0.0 if is_tree else chip.energy.message_out_pj)
         static = (chip.energy.static_mw or 0.0) * chip.core.cycle_ns  # pJ a cycle: 1 mW ns is 1 pJ
         if optimize == "energy":
-            return np.array([0, static + TIE, message, 0, 0, 1, 0, 0], np.float64)
-        return np.array([fixed_pj(network, chip, activity, n_steps), static, message, 0, 0, 0, 1, 0], np.float64)
+            return Objective(time=float(static + TIE_WEIGHT), messages=float(message))
+        fixed = float(fixed_pj(network, chip, activity, n_steps))
+        return Objective(fixed=fixed, time=float(static), messages=float(message), factor=0.0, factor_time=1.0)
     message = cycles(chip, "message_in") + (0 if is_tree else cycles(chip, "message_out"))
-    return np.array([0, 1, 0, 0, 0, 1, 0, message], np.float64)
+    return Objective(time=1.0, messages_by_cores=float(message))
 
 
 def fixed_pj(network: Network, chip: Chip, activity: Activity, n_steps: int) -> float:

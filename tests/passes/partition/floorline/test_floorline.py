@@ -17,8 +17,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import OBJECTIVES, Options
 from nwcompile.kernels.mapping import cluster_state, moves
 from nwcompile.passes.emit.emit import emit
-from nwcompile.passes.partition.floorline.clusters import fitting_units, split
-from nwcompile.passes.partition.floorline.demand import empty_loads, unit_demand
+from nwcompile.passes.partition.floorline.clusters import fitting_clusters, split
+from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.floorline import floorline
 from nwcompile.passes.partition.floorline.objective import fixed_pj, weights
 from nwcompile.passes.partition.partition import PARTITIONERS
@@ -30,11 +30,9 @@ from tests.nets import FIXED, conv_net, dense_net, sparse_edge
 
 
 def judged(network, chip, activity, core_of, n_cores) -> np.ndarray:
-    """`Loads.total` of cores int[neuron]."""
-    demand = unit_demand(network, chip, activity, schedule(network), np.arange(len(core_of)), n_cores)
-    loads = empty_loads(demand, chip)
-    moves.put_all(demand, loads, np.asarray(core_of, np.int32))
-    return loads.total
+    """The totals of cores int[neuron]."""
+    demand = cluster_demand(network, chip, activity, schedule(network), np.arange(len(core_of)), n_cores)
+    return filled_cores(demand, chip, core_of).busy.total
 
 
 def flat(cores: dict | Mapping) -> np.ndarray:
@@ -65,15 +63,14 @@ def groupings(n: int, n_cores: int):
 
 def is_optimal(seed: int) -> bool:
     network, chip, activity, n, n_cores = tiny_case(seed)
-    demand = unit_demand(network, chip, activity, schedule(network), np.arange(n), n_cores)
+    demand = cluster_demand(network, chip, activity, schedule(network), np.arange(n), n_cores)
 
     weight = weights(network, chip, activity, schedule(network).n_hardware_steps(5), "time")
 
     def rank(core_of) -> tuple[int, float]:
-        loads = empty_loads(demand, chip)
-        moves.put_all(demand, loads, np.asarray(core_of, np.int32))
-        worth = moves.cost(loads.total, weight) * np.sqrt(loads.total[cluster_state.N_USED])
-        return int(loads.total[cluster_state.EXCESS]), worth
+        total = filled_cores(demand, chip, core_of).busy.total
+        worth = moves.cost(total, weight) * np.sqrt(total[cluster_state.N_USED])
+        return int(total[cluster_state.EXCESS]), worth
 
     best = min(rank(core_of) for core_of in groupings(n, n_cores))
     found = flat(floorline(network, chip, activity, Options(seed=seed)))
@@ -143,9 +140,9 @@ def test_fixed_energy_is_that_of_a_mapping_without_messages_to_each_destination_
     program = emit(network, schedule(network), mapping, chip, activity, {})
     counters = count_events(program, activity)
     n_steps = counters["synops"].shape[0]
-    each = weights(network, chip, activity, n_steps, "edp")[2]
-    assert each == chip.energy.message_in_pj + (multicast == "unicast") * chip.energy.message_out_pj
-    expected = energy_pj(counters, chip)["total"] - counters["messages_out"].sum() * each
+    message_pj = weights(network, chip, activity, n_steps, "edp").messages
+    assert message_pj == chip.energy.message_in_pj + (multicast == "unicast") * chip.energy.message_out_pj
+    expected = energy_pj(counters, chip)["total"] - counters["messages_out"].sum() * message_pj
     assert fixed_pj(network, chip, activity, n_steps) == pytest.approx(expected, rel=1e-12)
 
 
@@ -154,7 +151,7 @@ def test_floorline_uses_its_time_budget_and_gives_the_best_so_far(monkeypatch):
     start = time.monotonic()
     longer = mapped(network, chip, activity, n_cores=6, time_budget_s=1.5)
     assert 1.5 <= time.monotonic() - start < 10
-    search, calls = moves.search, []
+    search, calls = moves.anneal_clusters, []
 
     def interrupted(*arguments):
         calls.append(1)
@@ -162,7 +159,7 @@ def test_floorline_uses_its_time_budget_and_gives_the_best_so_far(monkeypatch):
             raise KeyboardInterrupt
         return search(*arguments)
 
-    monkeypatch.setattr(moves, "search", interrupted)
+    monkeypatch.setattr(moves, "anneal_clusters", interrupted)
     best = mapped(network, chip, activity, n_cores=6, time_budget_s=60)
     with pytest.raises(KeyboardInterrupt):
         mapped(network, chip, activity, n_cores=6)
@@ -208,12 +205,12 @@ def test_units_are_halved_by_pixels_before_channels_and_fit_a_core():
     halves = split(network, whole, np.array([True, True]))
     assert halves[:32].reshape(2, 4, 4).tolist() == [[[0] * 4, [0] * 4, [2] * 4, [2] * 4]] * 2
     assert halves[32:].tolist() == [1, 1, 3]
-    pixels = fitting_units(network, chip, np.ones(35, int), 17)
+    pixels = fitting_clusters(network, chip, np.ones(35, int), 17)
     assert np.bincount(pixels).max() <= 2
     assert all(len(np.unique(pixels[i + np.array([0, 16])])) == 1 for i in range(16))
     for n_axons, n_most in ((18, 8), (17, 4)):  # a quarter of the map reads 3 x 3 pixels of 2 channels
-        units = fitting_units(network, small_chip(core__max_in_axons=n_axons), np.ones(35, int), 1)
-        assert np.bincount(units[:32]).max() == n_most
+        clusters = fitting_clusters(network, small_chip(core__max_in_axons=n_axons), np.ones(35, int), 1)
+        assert np.bincount(clusters[:32]).max() == n_most
 
 
 @pytest.mark.parametrize("optimize", ["time", "energy", "edp"])

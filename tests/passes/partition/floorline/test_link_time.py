@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from nwcompile.cost.time.work import work
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
-from nwcompile.kernels.mapping import moves
+from nwcompile.ir.options import Options
 from nwcompile.passes.emit.emit import emit
-from nwcompile.passes.partition.floorline.demand import empty_loads, unit_demand
-from nwcompile.passes.partition.floorline.link_time import link_cycles
-from nwcompile.passes.partition.floorline.step_limit import step_cycles
+from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
+from nwcompile.passes.partition.floorline.search import Search
+from nwcompile.passes.partition.floorline.step_time import link_cycles, step_cycles
 from nwcompile.passes.prepare.schedule import schedule
 from tests.chips import small_chip
 from tests.passes.place.test_congestion import scattered
@@ -41,14 +41,15 @@ def test_link_time_is_that_of_the_program(name, seed):
     program = emit(network, timing, mapping, chip, activity, {})
     done = work(program, count_events(program, activity), link_flits(program, activity), 1)
     cores = np.concatenate([mapping.core_of[n] for n in network.layers])
-    units = np.random.default_rng(seed).permutation(len(cores))
-    demand = unit_demand(network, chip, activity, timing, units, mapping.n_cores)
-    loads = empty_loads(demand, chip)
-    moves.put_all(demand, loads, cores[np.argsort(units)].astype(np.int32))
+    clusters = np.random.default_rng(seed).permutation(len(cores))
+    demand = cluster_demand(network, chip, activity, timing, clusters, mapping.n_cores)
+    state = filled_cores(demand, chip, cores[np.argsort(clusters)])
     site = chip.site_index(mapping.site_of)
-    assert np.array_equal(link_cycles(demand, loads, chip, site), done.link_cycles)
+    assert np.array_equal(link_cycles(demand, state, chip, site), done.link_cycles)
     n_tiles = -(-mapping.n_cores // chip.noc.cores_per_router)
     more = chip.barrier_cycles(program.mapping.n_tiles) - chip.barrier_cycles(n_tiles)
-    assert step_cycles(network, chip, activity, timing, cores, site) + more * len(done.link_cycles) == (
-        done.bound_cycles.sum()
-    )
+    search = Search(
+        network=network, chip=chip, activity=activity, timing=timing, options=Options(), load=np.ones(len(cores)),
+        state=np.zeros(1, np.uint64), deadline=None,
+    )  # fmt: skip
+    assert step_cycles(search, cores, site) + more * len(done.link_cycles) == done.bound_cycles.sum()

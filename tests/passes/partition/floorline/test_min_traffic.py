@@ -1,6 +1,7 @@
 """`optimize="traffic"` finds the fewest routed hops that exist, within every limit, on cores that it also places."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,13 +14,13 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.kernels.mapping import cluster_state, moves, traffic_anneal
+from nwcompile.kernels.mapping import cluster_state, traffic_anneal
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.partition.floorline import floorline, min_traffic
-from nwcompile.passes.partition.floorline.cluster_search import Partition, Search
-from nwcompile.passes.partition.floorline.demand import empty_loads, neuron_load, unit_demand
+from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores, neuron_load
 from nwcompile.passes.partition.floorline.min_traffic import are_full, compact_sites, filled, flow_of, message_costs
-from nwcompile.passes.partition.floorline.step_limit import most_cycles, verify_step_time
+from nwcompile.passes.partition.floorline.search import Partition, Search
+from nwcompile.passes.partition.floorline.step_time import max_cycles, verify_step_time
 from nwcompile.passes.partition.partition import PARTITIONERS, partition
 from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.schedule import schedule
@@ -28,21 +29,28 @@ from tests.nets import FIXED, integers
 from tests.passes.partition.floorline.test_floorline import bursty, groupings, tiny_case
 
 
+def search_of(network, chip, activity, options) -> Search:
+    """What the searches of one compilation share, every neuron as heavy as any other."""
+    n_neurons = sum(network.node(name).n_neurons for name in network.layers)
+    return Search(
+        network=network, chip=chip, activity=activity, timing=schedule(network), options=options,
+        load=np.ones(n_neurons, np.int64), state=np.zeros(1, np.uint64), deadline=None,
+    )  # fmt: skip
+
+
 def is_optimal(seed: int) -> bool:
     """Whether no mapping on all cores of a tiny chip, each a router of a row, has fewer hops and messages."""
     network, chip, activity, n, n_cores = tiny_case(seed)
-    demand = unit_demand(network, chip, activity, schedule(network), np.arange(n), n_cores)
+    demand = cluster_demand(network, chip, activity, schedule(network), np.arange(n), n_cores)
     costs = [message_costs(chip, np.array(sites)) for sites in itertools.permutations(range(n_cores))]
 
     def cost(core_of, cost) -> int:
         flow = flow_of(demand, cost)
-        traffic_anneal.put_units(demand, flow, np.asarray(core_of, np.int32))
-        return int(flow.total[0])
+        traffic_anneal.put_clusters(demand.sends, *flow, np.asarray(core_of, np.int32))
+        return int(flow.costs.total[0])
 
     def fits(core_of) -> bool:
-        loads = empty_loads(demand, chip)
-        moves.put_all(demand, loads, np.asarray(core_of, np.int32))
-        return loads.total[cluster_state.EXCESS] == 0
+        return filled_cores(demand, chip, core_of).busy.total[cluster_state.EXCESS] == 0
 
     every = [c for c in groupings(n, n_cores) if max(c) == n_cores - 1 and fits(c)]
     if not every:
@@ -93,10 +101,10 @@ def test_units_are_as_fine_as_memory_allows_and_coarse_ones_that_it_does_not_are
     coarse, fine = min(sizes), max(sizes)
     assert coarse == sizes[0] < fine
     sizes.clear()
-    monkeypatch.setattr(min_traffic, "MOST_BYTES", coarse)
+    monkeypatch.setattr(min_traffic, "TRAFFIC", replace(min_traffic.TRAFFIC, max_bytes=coarse))
     partition(network, chip, activity, options).verify(network, chip)
     assert max(sizes) == coarse
-    monkeypatch.setattr(min_traffic, "MOST_BYTES", coarse - 1)
+    monkeypatch.setattr(min_traffic, "TRAFFIC", replace(min_traffic.TRAFFIC, max_bytes=coarse - 1))
     with pytest.raises(OptionError, match="would keep 0 GB of tables for 3 cores, more than 0; ask for fewer cores"):
         partition(network, chip, activity, options)
 
@@ -164,7 +172,7 @@ def test_within_the_step_of_metis_traffic_is_never_above_that_of_metis(kept_step
     options = Options(partitioner="metis", n_cores=5)
     cut = place(partition(network, chip, activity, options), network, chip, activity, options)
     options = Options(optimize="traffic", n_cores=5, step_limit_us=step_us(network, chip, activity, cut))
-    monkeypatch.setattr(min_traffic, "KEPT_STEPS", kept_steps)
+    monkeypatch.setattr(min_traffic, "TRAFFIC", replace(min_traffic.TRAFFIC, kept_steps=kept_steps))
     monkeypatch.setattr(floorline, "least_traffic", lambda *_: iter(()))
     found = partition(network, chip, activity, options)
     assert step_us(network, chip, activity, found) <= options.step_limit_us
@@ -196,9 +204,9 @@ def test_a_try_with_finer_units_that_needs_too_much_memory_leaves_what_was_found
     network, chip, activity = bursty()
     tried = []
 
-    def refused(search, starts, unit_of, n_cores, most_time):
-        tried.append(unit_of is None)
-        if unit_of is not None:
+    def refused(search, starts, cluster_of, n_cores, most_time):
+        tried.append(cluster_of is None)
+        if cluster_of is not None:
             raise OptionError("too many tables")
         yield Partition(np.arange(1), np.zeros(1, np.int32), n_cores, 1 << 40, 0.0), np.zeros(1, np.int64)
 
@@ -255,13 +263,11 @@ def test_a_time_that_was_told_is_a_limit_of_just_as_many_cycles(cycle_ns):
     network, chip, activity = bursty()
     chip, timing = chip.replace({"core.cycle_ns": cycle_ns}), schedule(network)
     n_steps = timing.n_hardware_steps(activity.n_steps, "aligned") * activity.n_samples
+    search = search_of(network, chip, activity, Options())
     for cycles in range(1_000, 2_000):
         told = cycles / n_steps * cycle_ns / 1000
-        assert most_cycles(chip, activity, timing, Options(optimize="cores", step_limit_us=told)) == cycles
-        assert (
-            most_cycles(chip, activity, timing, Options(optimize="cores", step_limit_us=told * (1 - 1e-9)))
-            == cycles - 1
-        )
+        for limit, n_cycles in ((told, cycles), (told * (1 - 1e-9), cycles - 1)):
+            assert max_cycles(search._replace(options=Options(optimize="cores", step_limit_us=limit))) == n_cycles
     mapping = partition(network, chip, activity, Options(partitioner="sequential"))
     program, told = emit(network, timing, mapping, chip, activity, {}), step_us(network, chip, activity, mapping)
     for less in (0.0, 1e-16, 1e-15):
@@ -319,7 +325,7 @@ def test_cores_are_filled_tile_after_tile_as_far_as_they_hold_all():
     network, chip, activity = full_case()
     chip = chip.replace({"noc.columns": 4})
     load = neuron_load(network, chip, activity)
-    search = Search(network, chip, activity, schedule(network), Options(), load, np.zeros(1, np.uint64), None)
+    search = search_of(network, chip, activity, Options())._replace(load=load)
     core = filled(search, 9)
     assert np.bincount(core).max() <= 256 and core.max() == 8
     of_map = core[:1024].reshape(4, 16, 16)

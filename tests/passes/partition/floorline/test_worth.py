@@ -7,9 +7,9 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.floorline import floorline as stage
-from nwcompile.passes.partition.floorline.cluster_search import Partition
 from nwcompile.passes.partition.floorline.demand import DESTINATIONS, neuron_load
 from nwcompile.passes.partition.floorline.floorline import floorline
+from nwcompile.passes.partition.floorline.search import Partition
 from tests.chips import COST, small_chip
 from tests.nets import FIXED, conv_net, sparse_edge
 
@@ -110,7 +110,7 @@ def test_load_of_a_neuron_is_its_share_of_what_is_sent_or_received(units):
         np.testing.assert_allclose(load / (1 << 40), np.maximum(sent / sent.sum(), read / read.sum()), rtol=1e-9)
 
 
-def test_stripes_are_moved_where_coarse_units_fit_on_no_number_of_cores(monkeypatch):
+def test_stripes_are_moved_where_coarse_clusters_fit_on_no_number_of_cores(monkeypatch):
     network = conv_net((2, 8, 8), channels=8, padding=1)
     chip = small_chip(noc__columns=4, noc__rows=4, core__max_neurons=80, core__max_in_axons=600)
     begun = stage._begun

@@ -1,6 +1,6 @@
 """Tables of report.html; on a narrow page every row becomes a list of labeled values."""
 
-from nwcompile.report.html.markup import Markup, join, tag
+from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.text import binding, grouped, number, percent, resource
 
 KINDS = {

@@ -1,0 +1,146 @@
+"""Step time: what every step takes by the floorline, links included, and what `options.step_limit_us` allows it."""
+
+import math
+
+import numpy as np
+
+from nwcompile.cost.compare import predicted_figures
+from nwcompile.cost.time.work import link_busy
+from nwcompile.errors import FitError, OptionError, Violation
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.noc.routing import between_chips, ports
+from nwcompile.ir.options import Options
+from nwcompile.ir.program import Program
+from nwcompile.kernels.mapping import link_flits
+from nwcompile.kernels.mapping.cluster_state import TIME, CoreState, Demand
+from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
+from nwcompile.passes.partition.floorline.search import Search
+
+# Outputs of routers that are looked up at once: 4 M, so that the tables on the way stay below some 100 MB.
+OUTPUTS_AT_ONCE = 1 << 22
+
+# Cycles that stand for no limit: sums of a few of them still fit an int64.
+LARGEST_CYCLES = 1 << 62
+
+# Share of a number of cycles that may be lost as microseconds, so that a time that was told is a limit that holds.
+ROUNDED_SHARE = 1e-12
+
+
+def max_cycles(search: Search) -> int | None:
+    """Cycles that all steps of all samples may take together; None where there is no limit.
+
+    Raises OptionError for a chip that does not give the cycles of every event.
+    """
+    chip, limit_us = search.chip, search.options.step_limit_us
+    if limit_us is None:
+        return None
+    _verify_times(chip)
+    cycles = min(LARGEST_CYCLES, limit_us * 1000 / chip.core.cycle_ns * _n_steps(search))
+    return max(1, round(cycles) if math.isclose(cycles, round(cycles), rel_tol=ROUNDED_SHARE) else int(cycles))
+
+
+def step_us(cycles: float, search: Search) -> float:
+    """Microseconds that a step takes where all steps of all samples together take so many cycles."""
+    return cycles * search.chip.core.cycle_ns / 1000 / _n_steps(search)
+
+
+def step_cycles(search: Search, cores: np.ndarray, sites: np.ndarray | None = None) -> int:
+    """Cycles that all steps of all samples take together by the floorline of the cores, int[neuron].
+
+    With `sites` int64[core] links between routers count as well, as `link_cycles` has them.
+    """
+    used, cluster_of = np.unique(cores, return_inverse=True)
+    demand = cluster_demand(
+        search.network, search.chip, search.activity, search.timing, cluster_of.reshape(-1), len(used)
+    )
+    state = filled_cores(demand, search.chip, np.arange(len(used)))
+    if sites is None or search.chip.is_bus:
+        return int(state.busy.total[TIME])
+    return time_with_links(demand, state, search.chip, sites[used])
+
+
+def link_cycles(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray, is_even: bool = False) -> np.ndarray:
+    """int64[step]: core cycles that the busiest link takes for the messages of clusters on cores at `site` int64[core].
+
+    As `cost.time.work` has it, but for payloads and the messages of input lines, which are left out. `is_even`:
+    before cores are placed; links from one chip to another share their flits evenly, and no others count. The chip has
+    routers.
+    """
+    flits = _flits(demand, state, chip, site).T * chip.noc.flits_per_message
+    core_ticks, noc_ticks = chip.ticks
+    return link_busy(chip, _shared(flits, chip) if is_even else flits).max(1) * noc_ticks // core_ticks
+
+
+def time_with_links(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray, is_even: bool = False) -> int:
+    """Cycles of all steps together, each as long as its busiest core or link; see `link_cycles`."""
+    waits = np.maximum(link_cycles(demand, state, chip, site, is_even) - state.busy.top, 0)
+    return int(state.busy.total[TIME] + waits.sum())
+
+
+def _flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) -> np.ndarray:
+    """int64[link, step]: messages over every link."""
+    n_mesh, router = 4 * len(chip.grid.is_open), site // chip.noc.cores_per_router
+    routers, to = np.unique(router, return_inverse=True)
+    source_class, reader = np.nonzero(state.held.n_rows.T > 0)
+    offset = np.searchsorted(source_class, np.arange(len(demand.classes.size) + 1))
+    ends = n_mesh + np.stack([site, chip.n_cores + site])
+    flits = np.zeros((n_mesh + 2 * chip.n_cores, demand.sends.send.shape[1]), np.int64)
+    link_flits.add_flits(
+        demand.sends, state.held.core_of, offset, reader, router, to.reshape(-1), _ports(chip, routers),
+        chip.grid.neighbor, ends, chip.noc.multicast == "tree", flits,
+    )  # fmt: skip
+    return flits
+
+
+def _ports(chip: Chip, routers: np.ndarray) -> np.ndarray:
+    """uint8[router, ...]: the output of every router of the chip for messages to each of `routers`."""
+    all_routers = np.arange(len(chip.grid.is_open))[:, None]
+    parts = np.array_split(all_routers, 1 + len(all_routers) * len(routers) // OUTPUTS_AT_ONCE)
+    return np.concatenate([ports(chip.grid, part, routers) for part in parts])
+
+
+def _shared(flits: np.ndarray, chip: Chip) -> np.ndarray:
+    """int64[step, link]: what links from one chip to another carry if they share it evenly, and nothing elsewhere."""
+    noc, grid = chip.noc, chip.grid
+    router, direction = np.nonzero(between_chips(grid, noc.chip_columns, noc.chip_rows))
+    y, x = np.divmod(router, grid.columns)
+    tile = y // (noc.chip_rows or grid.rows) * grid.columns + x // (noc.chip_columns or grid.columns)
+    side = np.unique(tile * 4 + direction, return_inverse=True)[1].reshape(-1)
+    link, shared = router * 4 + direction, np.zeros_like(flits)
+    total = np.zeros((int(side.max(initial=-1)) + 1, len(flits)), np.int64)
+    np.add.at(total, side, flits.T[link])
+    shared.T[link] = (total // np.bincount(side)[:, None])[side]
+    return shared
+
+
+def too_slow(chip: Chip, step_us: float, limit_us: float, n_cores: int) -> FitError:
+    """The error for a mapping whose steps are predicted to take `step_us`, more than `limit_us`."""
+    cores = f"{n_cores} core{'s' if n_cores != 1 else ''}"
+    advice = "raise step_limit_us, or n_cores where it is given"
+    return FitError(chip.name, [Violation("predicted step time", f"network -> {cores}", f"{step_us:.4g} us",
+                                          f"{limit_us:.4g} us", advice)])  # fmt: skip
+
+
+def verify_step_time(program: Program, options: Options) -> None:
+    """Raise FitError if the program's predicted step, links included, takes longer than `options.step_limit_us`.
+
+    Raises OptionError for a chip that does not give the cycles of every event.
+    """
+    if options.step_limit_us is None:
+        return
+    _verify_times(program.chip)
+    figures = predicted_figures(program, program.activity)
+    if figures.step_us is not None and figures.step_us > options.step_limit_us * (1 + ROUNDED_SHARE):
+        raise too_slow(program.chip, figures.step_us, options.step_limit_us, figures.cores)
+
+
+def _verify_times(chip: Chip) -> None:
+    if not chip.has_times:
+        raise OptionError(
+            f"step_limit_us needs the cycles of every event, which {chip.name} does not give; leave it out"
+        )
+
+
+def _n_steps(search: Search) -> int:
+    """Hardware steps of all samples together."""
+    return search.timing.n_hardware_steps(search.activity.n_steps, "aligned") * search.activity.n_samples

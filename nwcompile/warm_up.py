@@ -1,0 +1,49 @@
+"""Warm up: where no kernel was ever compiled, a second process compiles those of the cycle backend meanwhile.
+
+A person's first command needs the kernels of the mapper, then those of the simulators, and Numba compiles one function
+after another. So `flow.compile` starts `python -m nwcompile.warm_up`, which runs a few neurons on the same chip and so
+leaves the kernels of the cycle backend in the cache; that backend waits for it before it calls them
+(`jit.wait_for_others`). It happens once on a machine, and no result depends on it: whatever is not in the cache is
+compiled when it is called.
+"""
+
+import json
+import os
+import sys
+
+import numpy as np
+
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.kernels import cycle, jit
+from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.sim import simulate
+
+
+def start(chip: Chip) -> None:
+    """Begin to compile the cycle backend's kernels for a chip elsewhere, if none is kept and there is a second core."""
+    if len(os.sched_getaffinity(0)) > 1 and jit.is_cold(cycle.run_samples):
+        jit.compile_elsewhere([sys.executable, "-m", __name__], json.dumps(chip.to_dict()))
+
+
+def simulate_few_neurons(chip: Chip) -> None:
+    """One step of two layers of a neuron each, on the first core of a chip."""
+    spec = NeuronSpec(threshold=64, fixed=FixedPoint(), decay_v=0)
+    weight = np.ones((1, 1), np.int8)
+    network = Network.from_arrays(
+        {"first": (spec, (1,)), "second": (spec, (1,))},
+        [Dense("in", "first", weight), Dense("first", "second", weight)],
+        {"in": (1,)},
+    )
+    mapping = Mapping.from_arrays({name: np.zeros(1, int) for name in network.layers}, chip.sites[:1])
+    program = emit(network, schedule(network), mapping, chip, Activity.uniform(network), {"warnings": []})
+    simulate(program, np.ones((1, 1, 1), np.int8), backend="cycle")
+
+
+if __name__ == "__main__":
+    simulate_few_neurons(Chip.from_dict(json.load(sys.stdin)))

@@ -1,0 +1,75 @@
+"""The first minute: what is said of compilations, and the process that compiles for another one."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nwcompile import warm_up
+from nwcompile.ir.chip import Chip
+from nwcompile.kernels import cycle, jit
+
+ONE_KERNEL = """
+from nwcompile.kernels.cores.neuron import decay
+for _ in range(2):
+    decay(8, 1, 12)
+"""
+
+
+def stderr_of(code: str, cache, **environment) -> str:
+    """What a new process whose kernel cache is the folder `cache` says on stderr."""
+    inherited = {name: value for name, value in os.environ.items() if name != jit.QUIET}
+    environment = {**inherited, "NUMBA_CACHE_DIR": str(cache), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stderr
+
+
+def test_first_compilation_is_announced_in_one_line_and_a_kept_kernel_is_not(tmp_path):
+    assert stderr_of(ONE_KERNEL, tmp_path) == "compiling kernels, once on this machine: about 15 s\n"
+    assert stderr_of(ONE_KERNEL, tmp_path) == ""
+
+
+def test_compilations_are_not_announced_where_the_environment_says_so(tmp_path):
+    assert stderr_of(ONE_KERNEL, tmp_path, **{jit.QUIET: "1"}) == ""
+
+
+@pytest.mark.parametrize("name", Chip.names())
+def test_few_neurons_run_on_every_chip(name):
+    warm_up.simulate_few_neurons(Chip.load(name))
+
+
+def test_kernels_are_compiled_elsewhere_only_where_none_is_kept_and_a_core_is_free(monkeypatch):
+    started = []
+    monkeypatch.setattr(jit, "compile_elsewhere", lambda command, given: started.append((command, given)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    warm_up.simulate_few_neurons(Chip.load("loihi1"))
+    warm_up.start(Chip.load("loihi1"))
+    assert not started
+    monkeypatch.setattr(jit, "is_cold", lambda kernel: kernel is cycle.run_samples)
+    warm_up.start(Chip.load("loihi1"))
+    ((command, given),) = started
+    assert command == [sys.executable, "-m", "nwcompile.warm_up"]
+    subprocess.run(command, input=given, text=True, check=True)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    warm_up.start(Chip.load("loihi1"))
+    assert len(started) == 1
+
+
+def test_kernel_is_cold_until_it_is_compiled_or_kept(tmp_path):
+    code = "from nwcompile.kernels.cores.neuron import decay; from nwcompile.kernels.jit import is_cold\n"
+    told = "import sys; sys.stderr.write(str(is_cold(decay)))\n"
+    assert stderr_of(f"{code}{told}", tmp_path, **{jit.QUIET: "1"}) == "True"
+    assert stderr_of(f"{code}decay(8, 1, 12)\n{told}", tmp_path, **{jit.QUIET: "1"}) == "False"
+    assert stderr_of(f"{code}{told}", tmp_path, **{jit.QUIET: "1"}) == "False"
+
+
+def test_others_that_compile_are_waited_for(tmp_path):
+    done = tmp_path / "done"
+    jit.compile_elsewhere(
+        [sys.executable, "-c", f"import sys; open({str(done)!r}, 'w').write(sys.stdin.read())"], "yes"
+    )
+    jit.wait_for_others()
+    assert done.read_text() == "yes"
+    assert not jit.OTHERS
