@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nwcompile.cost.traffic.destinations import destinations, rows_by_connection, source_atoms
+from nwcompile.cost.traffic.destinations import destinations, rows_by_connection, source_classes
 from nwcompile.cost.traffic.events import synops_into
 from nwcompile.cost.traffic.memory import kernel_memory, row_bits, row_memory, synapse_bits
 from nwcompile.cost.traffic.wiring import Wiring, wiring
@@ -50,7 +50,7 @@ def n_usable(chip: Chip) -> int:
 def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
     """`resources` of each core, int64[core] by name, and the out-axons of each neuron, for cores int32[neuron].
 
-    Counted from the destinations of atoms, so that no axon is made.
+    Counted from the destinations of source classes, so that no axon is made.
     """
     n_lines = count_lines(network)
     core_of = cores_of_sources(network, core_of)
@@ -61,9 +61,9 @@ def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
         size = np.repeat(wires.source_size, np.diff(offset))
         np.add.at(bits, core, size * row_memory(c, wires, n_synapses, chip)[0])
     reached, fan_out = destinations(network, rows, n_cores), np.zeros(len(core_of), np.int64)
-    for name, atom in reached.atom_of.items():
+    for name, source_class in reached.class_of.items():
         first = network.offsets[name]
-        fan_out[first : first + len(atom)] = np.diff(reached.offset)[atom]
+        fan_out[first : first + len(source_class)] = np.diff(reached.offset)[source_class]
     used = {"neurons": np.bincount(core_of[n_lines:], minlength=n_cores), "synapse_bits": bits}
     for name, core, n in (("in_axons", reached.core, np.repeat(reached.size, np.diff(reached.offset))),
                           ("out_axons", core_of[n_lines:], fan_out[n_lines:])):  # fmt: skip
@@ -124,7 +124,7 @@ def fan_in(network: Network, chip: Chip) -> kernels.SynapseTable:
     wires = [wiring(network, c) for c in network.connections]
     first_class = csr_offset([w.n_source_classes for w in wires])
     row_format, step_bits = _formats(network, wires, chip)
-    class_offset, classes, class_size = _atoms(network, wires, first_class)
+    class_offset, classes, class_size = _source_classes(network, wires, first_class)
     slot_offset, slot_class, slot_kernel, kernel_bits = _slots(network, wires, chip)
     ends = csr_offset([len(w.taps) for w in wires])
     tap_offset = np.concatenate([[0], *(w.offset[1:] + ends[i] for i, w in enumerate(wires))])
@@ -198,12 +198,12 @@ def _slots(network: Network, wires: list[Wiring], chip: Chip):
     return np.concatenate(offset).astype(np.int64), _joined(classes), _joined(kernel), _joined(kernel_bits)
 
 
-def _atoms(network: Network, wires: list[Wiring], first_class: np.ndarray):
-    """The atoms of every source class, as CSR, and the atoms' sizes."""
-    atom_of, size = source_atoms(network, wires)
+def _source_classes(network: Network, wires: list[Wiring], first_class: np.ndarray):
+    """The source classes of every row, as CSR, and their sizes."""
+    class_of, size = source_classes(network, wires)
     pairs = [np.zeros((0, 2), np.int64)]
     for i, c in enumerate(network.connections):
-        key = np.unique((wires[i].source_class + first_class[i]) * len(size) + atom_of[c.source])
+        key = np.unique((wires[i].source_class + first_class[i]) * len(size) + class_of[c.source])
         pairs.append(np.stack([key // len(size), key % len(size)], 1))
     table = np.concatenate(pairs)
     table = table[np.argsort(table[:, 0], kind="stable")]
