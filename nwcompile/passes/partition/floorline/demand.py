@@ -370,9 +370,8 @@ def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.n
                 continue
             updates = activity.updates[name][t] if name in activity.updates else activity.n_samples
             update_cycles = updates * np.int64(cycles_of_event(chip, "update"))
-            np.add.at(
-                done[:, h], cluster, update_cycles + activity.counts[name][t] * np.int64(cycles_of_event(chip, "spike"))
-            )
+            spike_cycles = activity.counts[name][t] * np.int64(cycles_of_event(chip, "spike"))
+            np.add.at(done[:, h], cluster, update_cycles + spike_cycles)
     return done
 
 
