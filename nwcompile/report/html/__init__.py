@@ -4,6 +4,8 @@ what                                                            function
 the page                                                        page.py:render_html
 the floorline and the steps                                     plots.py:floorline_plot, step_plot
 cores and links seen from above                                 maps.py:core_map, link_map
-tables; of a profiled run; of the quantization                  tables.py, profile_tables.py, ../quantization.py
-elements with everything escaped; the style sheet               markup.py:tag, style.py
+tables of a profiled run                                        profile_tables.py:phase_tables, message_tables
+the style sheet                                                 style.py
+
+Tables, and elements with everything escaped, are beside this folder: other reports take them too.
 """
