@@ -92,6 +92,12 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
     return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles))
 
 
+def cycles_of_event(chip: Chip, event: str) -> int:
+    """Core cycles of an event, or 1 where the chip does not say: what a mapping is chosen by needs a figure."""
+    cycles = getattr(chip.cost, f"{event}_cycles")
+    return 1 if cycles is None else cycles
+
+
 def link_busy(chip: Chip, link_flits: np.ndarray) -> np.ndarray:
     """int64[H, link]: least NoC cycles that each link needs for so many flits; the lanes of a bus share them.
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.time.work import lane_name, link_busy
+from nwcompile.cost.time.work import link_busy, link_name
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset
@@ -184,18 +184,6 @@ def load(
         stable=stable,
         bottleneck=busiest,
     )
-
-
-def link_name(chip: Chip, link: int) -> str:
-    """What a link joins: its router and direction, or the core that it leads from or to."""
-    n_mesh = len(chip.link_cycles) - 2 * chip.n_cores
-    if link < n_mesh and chip.is_bus:
-        return lane_name(chip, link)
-    if link < n_mesh:
-        y, x = divmod(link // 4, chip.noc.columns)
-        return f"router ({x}, {y}) {('east', 'west', 'north', 'south')[link % 4]}"
-    direction, core = divmod(link - n_mesh, chip.n_cores)
-    return f"core {core} {('injection', 'ejection')[direction]}"
 
 
 def _whole(name: str, values) -> np.ndarray:

@@ -11,6 +11,7 @@ from nwcompile.sim.cycle.profile import summed
 from nwcompile.sim.cycle.run import ChipRun, Result, State, layers_of, named_counters
 from nwcompile.sim.inputs import verify_counts
 from nwcompile.sim.parallel import over_samples
+from nwcompile.sim.reference.run import output_of
 
 CHUNK_STEPS = 128  # Hardware steps simulated at once: few calls, and memory for 128 steps only.
 
@@ -49,8 +50,7 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
     for state in ("u", "v"):
         for name, values in layers_of(program, still, [getattr(p, state) for p in parts]).items():
             states[name][state] = values
-    outputs = {n: spikes[n] if network.node(n).neuron.fires else states[n]["v"] for n in network.outputs}
-    output = next(iter(outputs.values())) if len(outputs) == 1 else outputs
+    output = output_of(network, spikes, states)
     totals = Totals(n_steps, n_hardware, longest)
     return Run(
         backend="cycle",
