@@ -94,7 +94,8 @@ def _whole(name: str, array: np.ndarray) -> None:
             f"input {name!r} has the value {value!s}, but the integer program takes whole numbers; "
             "encode real values into spikes first (nwcompile.encode does)"
         )
-    low, high = int(array.min()), int(array.max())
+    low = int(array.min())
+    high = int(array.max())
     if max(-low, high) > LARGEST_SPIKE:
         raise ModelError(f"input {name!r} has values up to {max(-low, high)}; the limit is {LARGEST_SPIKE}")
 
@@ -156,7 +157,8 @@ def verify_counts(
         flat = spikes[name].reshape(*spikes[name].shape[:2], -1)
         sample, step, neuron = (int(i) for i in np.argwhere(flat > limit)[0])
         n = int(flat[sample, step, neuron])
-        sample, step = first_sample + sample, step + (first_step[name] if first_step else 0)
+        sample = first_sample + sample
+        step = step + (first_step[name] if first_step else 0)
         where = f"layer {name!r} fires {n} spikes at once (sample {sample}, step {step}, neuron {neuron})"
         if repeats:
             raise ModelError(

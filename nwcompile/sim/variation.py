@@ -99,13 +99,15 @@ class Devices:
 
     def _unrolled(self, connection: Connection) -> tuple[Connection, np.ndarray, np.ndarray | slice, int]:
         pre, post, place = synapse_list(connection, self.program.network.node(connection.source).shape)
-        stored, n_stored = slice(None), len(place)
+        stored = slice(None)
+        n_stored = len(place)
         if not isinstance(connection, Conv2d):
             return connection, post, stored, n_stored
         weight = np.ravel(connection.weight)
         if self.program.chip.weights.sharing:
             cores, core = np.unique(self.program.mapping.core_of[connection.target], return_inverse=True)
-            stored, n_stored = core[post] * len(weight) + place, len(cores) * len(weight)
+            stored = core[post] * len(weight) + place
+            n_stored = len(cores) * len(weight)
         listed = Sparse(
             connection.source, connection.target, pre=pre, post=post, weight=weight[place], delay=connection.delay
         )
@@ -130,7 +132,8 @@ class Devices:
         """Layer i as device `index` has it."""
         spec, shape, (in_weight, in_state) = node.neuron, node.shape, self._finer[node.name]
         fixed, dead = spec.fixed, dead.reshape(shape)
-        state_bits, threshold = fixed.state_bits + in_state, spec.array("threshold", shape) << in_state
+        state_bits = fixed.state_bits + in_state
+        threshold = spec.array("threshold", shape) << in_state
         if self.variation.threshold:
             e = self._drawn("threshold", index, i).standard_normal(shape)
             varied = np.rint(threshold * np.maximum(1 + self.variation.threshold * e, 0)).astype(np.int64)
@@ -172,7 +175,8 @@ def finer(network: Network, name: str) -> tuple[int, int]:
 
 def varied_decay(decay: np.ndarray, decay_bits: int, factor: np.ndarray) -> np.ndarray:
     """Decays of `decay_bits` with their leak rates times `factor`, as decays of DECAY_BITS bits, int64."""
-    lost, whole = decay / (1 << decay_bits), 1 << DECAY_BITS
+    lost = decay / (1 << decay_bits)
+    whole = 1 << DECAY_BITS
     varied = np.rint(whole * (1 - (1 - lost) ** factor)).astype(np.int64)
     return np.where(lost == 1, whole, varied)
 

@@ -51,9 +51,11 @@ class TimePipeline:
         if not dist.is_initialized():
             raise BackendError("a pipeline needs processes: call torch.distributed.init_process_group first")
         self.net, self.n_chunks, self.timeout_s = net, n_chunks, timeout_s
-        self.rank, self.n_ranks = dist.get_rank(group), dist.get_world_size(group)
+        self.rank = dist.get_rank(group)
+        self.n_ranks = dist.get_world_size(group)
         first, last = shares(net, self.n_ranks)[self.rank]
-        self.is_first, self.is_last = self.rank == 0, self.rank == self.n_ranks - 1
+        self.is_first = self.rank == 0
+        self.is_last = self.rank == self.n_ranks - 1
         self.layers = net[first:last]
         self._first = first
         with self._bounded():

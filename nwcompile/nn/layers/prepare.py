@@ -62,7 +62,8 @@ class Prepared(Movable):
         if torch.compiler.is_compiling():
             return make(False)
         has_graph = torch.is_grad_enabled() and source.requires_grad
-        mode, made = (self.training, has_graph, torch.is_inference_mode_enabled()), self._made.get(key)
+        mode = (self.training, has_graph, torch.is_inference_mode_enabled())
+        made = self._made.get(key)
         if made and made.source is source and made.version == source._version and made.mode == mode:
             return made.value
         spent = made is not None and (made.spent or is_used_up(made.value))

@@ -54,9 +54,11 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     events = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
     recorder = RunRecorder(network, n_samples, n_steps, keep_states)
     counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
-    sent_by, ways = spike_fanout(program), io_routes(program)
+    sent_by = spike_fanout(program)
+    ways = io_routes(program)
     for m in range(n_hardware * schedule.period):
-        h, slot = m // schedule.period, m % n_slots
+        h = m // schedule.period
+        slot = m % n_slots
         sent = {}
         for name, x in inputs.items():
             if m % schedule.period == 0 and h < n_steps:
@@ -78,7 +80,8 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
             events[name][slot] = 0
         for c, delay in zip(network.connections, schedule.delay, strict=True):
             if c.source in sent and sent[c.source].any():
-                shape, later = nodes[c.target].shape, (m + delay) % n_slots
+                shape = nodes[c.target].shape
+                later = (m + delay) % n_slots
                 arriving[c.target][later] += apply(c, sent[c.source], shape)
                 events[c.target][later] += apply(structure(c), (sent[c.source] != 0).astype(np.int64), shape)
         for name, spikes in sent.items():
@@ -103,7 +106,8 @@ def _count_messages(
     """Add the messages, `n_spikes` of each neuron to each destination, of one layer or input in hardware step h."""
     axons, first = program.axons, program.network.offsets[name]
     for neuron in np.flatnonzero(n_spikes):
-        count, source = n_spikes[neuron], first + neuron
+        count = n_spikes[neuron]
+        source = first + neuron
         home = program.core_of[source]
         if home >= 0:
             counters["spikes_out"][h, home] += count
@@ -129,7 +133,8 @@ def _count_io(program: Program, ways: tuple[IoRoutes, IoRoutes], name: str, n_sp
         return
     direction, way = ("in", ways[0]) if is_input else ("out", ways[1])
     for neuron in np.flatnonzero(n_spikes):
-        source, count = first + neuron, n_spikes[neuron]
+        source = first + neuron
+        count = n_spikes[neuron]
         cores = axons.core[axons.offset[source] : axons.offset[source + 1]] if is_input else [program.core_of[source]]
         for core in cores:
             counters["messages_io"][h, core] += count

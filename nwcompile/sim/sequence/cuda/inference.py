@@ -83,7 +83,8 @@ class Inference:
         values of every input; looked up if not given. Raises BackendError where sums cannot be proved exact.
         """
         ranges = dict(ranges or {name: range_of(x) for name, x in inputs.items()})
-        sources, done = dict(inputs), Recorded({}, {}, {})
+        sources = dict(inputs)
+        done = Recorded({}, {}, {})
         with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():  # kernels start there
             for names in self.groups:
                 self._run_group(names, shape, sources, ranges, keep_states, counts, done)

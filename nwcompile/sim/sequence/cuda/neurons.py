@@ -71,7 +71,9 @@ class GpuNeurons:
         A u that wraps is within its range again where the drive is no more than the whole range, 2**state_bits; then
         every u is at most half of it. The product in `decay` needs states of at most 2**30.
         """
-        half, drive, threshold = self.limit + 1, self.drive(largest), max(self.most["threshold"], self.limit)
+        half = self.limit + 1
+        drive = self.drive(largest)
+        threshold = max(self.most["threshold"], self.limit)
         if self.node.neuron.fixed.overflow == "wrap" and drive > 2 * half:
             return False
         before = max(half, self.most["reset_value"]) + half + self.most["bias"] + threshold
@@ -101,7 +103,8 @@ class Scan:
 
     def __init__(self, neurons: GpuNeurons, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool):
         self.neurons, self.keeps, self.counts = neurons, keeps, counts
-        self.is_wide, self.options = not neurons.fits_32_bits(largest), neurons.options(largest)
+        self.is_wide = not neurons.fits_32_bits(largest)
+        self.options = neurons.options(largest)
         device, shape = neurons.device, (n_samples, n_steps, neurons.n)
         number = torch.int64 if self.is_wide else torch.int32
         kind = torch.int32 if neurons.node.neuron.spikes == "multi" else torch.int8
