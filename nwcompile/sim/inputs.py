@@ -141,9 +141,13 @@ def largest_payload(chip: Chip, is_signed: bool) -> int:
 
 
 def verify_counts(
-    network: Network, chip: Chip, on_multi_spike: str, spikes: dict[str, np.ndarray], first_sample: int = 0,
+    network: Network,
+    chip: Chip,
+    on_multi_spike: str,
+    spikes: dict[str, np.ndarray],
+    first_sample: int = 0,
     first_step: dict[str, int] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Raise ModelError, naming the first of them, unless a chip's messages can tell how often neurons spike in a step.
 
     `spikes[layer]` is [B, T, *shape]; `on_multi_spike` that of `Options`. First by sample, then by step. They begin

@@ -62,8 +62,10 @@ class Devices:
         """The program as device `index`, 0 or more, computes it."""
         network = self.program.network
         layers = [network.node(name) for name in network.layers]
-        dead = {node.name: self._drawn("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
-                for i, node in enumerate(layers)}  # fmt: skip
+        dead = {
+            node.name: self._drawn("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
+            for i, node in enumerate(layers)
+        }
         nodes = {node.name: self._node(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
         edges = tuple(self._connection(c, i, index, dead[c.target]) for i, c in enumerate(network.connections))
         varied = Network(network.inputs, {name: nodes[name] for name in network.nodes}, edges)
@@ -78,8 +80,10 @@ class Devices:
     def _finer(self) -> dict[str, tuple[int, int]]:
         """Of each layer: bits by which its weights grow, and by which its state grows."""
         network = self.program.network
-        return {name: finer(network, name) if self.variation.weight or self.variation.threshold else (0, 0)
-                for name in network.layers}  # fmt: skip
+        return {
+            name: finer(network, name) if self.variation.weight or self.variation.threshold else (0, 0)
+            for name in network.layers
+        }
 
     @cached_property
     def _stored(self) -> list[tuple[Connection, np.ndarray, np.ndarray | slice, int]]:

@@ -14,12 +14,50 @@ import torch
 from nwcompile.frontend.torch.symbols import Picked, Stacked, Symbol
 
 MOVES = frozenset(
-    ("__getitem__", "__get__", "select", "narrow", "index_select", "unbind", "chunk", "split", "split_with_sizes",
-     "tensor_split", "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
-     "permute", "transpose", "t", "swapaxes", "swapdims", "movedim", "moveaxis", "contiguous", "clone", "detach",
-     "flip", "roll", "expand", "expand_as", "repeat", "repeat_interleave", "tile", "cat", "concat", "concatenate",
-     "stack", "hstack", "vstack")
-)  # fmt: skip
+    (
+        "__getitem__",
+        "__get__",
+        "select",
+        "narrow",
+        "index_select",
+        "unbind",
+        "chunk",
+        "split",
+        "split_with_sizes",
+        "tensor_split",
+        "view",
+        "view_as",
+        "reshape",
+        "reshape_as",
+        "flatten",
+        "unflatten",
+        "squeeze",
+        "unsqueeze",
+        "permute",
+        "transpose",
+        "t",
+        "swapaxes",
+        "swapdims",
+        "movedim",
+        "moveaxis",
+        "contiguous",
+        "clone",
+        "detach",
+        "flip",
+        "roll",
+        "expand",
+        "expand_as",
+        "repeat",
+        "repeat_interleave",
+        "tile",
+        "cat",
+        "concat",
+        "concatenate",
+        "stack",
+        "hstack",
+        "vstack",
+    )
+)
 NO_STEP = -1
 ONE_STEP = ("B", "1B")
 

@@ -33,9 +33,14 @@ class ModuleRecorder(Tracker):
     """Follows tensors through the leaf modules of `module` and the torch functions called between them."""
 
     def __init__(
-        self, module: torch.nn.Module, x: torch.Tensor, lead: str, input_name: str, relu: NeuronSpec | None = None,
-        is_given_once: bool = False
-    ):  # fmt: skip
+        self,
+        module: torch.nn.Module,
+        x: torch.Tensor,
+        lead: str,
+        input_name: str,
+        relu: NeuronSpec | None = None,
+        is_given_once: bool = False,
+    ):
         """`x` is `[B, T, *shape]`; `lead` says how the module is given it.
 
         All steps at once "BT" or "TB", merged with the samples "B*T" or "T*B", or "B", step by step.

@@ -152,10 +152,14 @@ class TimePipeline:
                 return torch.empty(size, dtype=of.dtype, device="meta", requires_grad=needs_grad)
 
             stage = PipelineStage(
-                Chunk(cast(Sequential, self.layers), self.is_last), self.rank, self.n_ranks, device,
+                Chunk(cast(Sequential, self.layers), self.is_last),
+                self.rank,
+                self.n_ranks,
+                device,
                 input_args=tuple(chunk(t, trains and not self.is_first) for t in passed[0]),
-                output_args=tuple(chunk(t, trains) for t in passed[1]), group=self._group
-            )  # fmt: skip
+                output_args=tuple(chunk(t, trains) for t in passed[1]),
+                group=self._group,
+            )
             self._schedules[key] = ScheduleLoopedBFS(
                 [stage], n_chunks, loss_fn=self._loss if trains else None, scale_grads=False
             )

@@ -117,10 +117,19 @@ class LIFLayer(Prepared):
     floor = False  # whether the membrane is clipped at 0
 
     def __init__(
-        self, n_neurons: int, taus=20e-3, thresholds=1.0, reset_mechanism: str = "subtraction", dt: float = 1e-3,
-        layer_topology: str = "FF", learn_taus: bool = False, learn_thresholds: bool = False,
-        surrogate: str | Callable = "fast_sigmoid", device: str = "cpu", detach_reset: bool = False,
-    ):  # fmt: skip
+        self,
+        n_neurons: int,
+        taus=20e-3,
+        thresholds=1.0,
+        reset_mechanism: str = "subtraction",
+        dt: float = 1e-3,
+        layer_topology: str = "FF",
+        learn_taus: bool = False,
+        learn_thresholds: bool = False,
+        surrogate: str | Callable = "fast_sigmoid",
+        device: str = "cpu",
+        detach_reset: bool = False,
+    ):
         super().__init__()
         name = type(self).__name__
         if n_neurons < 1:

@@ -51,9 +51,12 @@ class Prepared(Movable):
         self._made = {}
 
     def _once(
-        self, key: str, source: torch.Tensor, make: Callable[[bool], torch.Tensor],
+        self,
+        key: str,
+        source: torch.Tensor,
+        make: Callable[[bool], torch.Tensor],
         numbers: Callable[[], tuple | None] = lambda: None,
-    ) -> torch.Tensor:  # fmt: skip
+    ) -> torch.Tensor:
         """What `make(spent)` gave last, unless `source`, the mode or the batch has changed since.
 
         `spent`: a backward pass has gone through what was made before, and `prepare` was not called since. `numbers()`:

@@ -62,10 +62,26 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
     x = _row_by_row(current)
     (n_samples, n_steps, n) = _steps(current)
     _start(
-        recurrent.recurrent_forward, current, n_samples, x, state.contiguous(), w_rec.contiguous(),
-        beta.contiguous(), threshold.contiguous(), spikes, mem, last, n_samples, n_steps, n, *_distances(x),
-        RESET=reset, FLOOR=floor, AHEAD=RECURRENT_AHEAD_STEPS, **_whole_layer(n, 2048),
-    )  # fmt: skip
+        recurrent.recurrent_forward,
+        current,
+        n_samples,
+        x,
+        state.contiguous(),
+        w_rec.contiguous(),
+        beta.contiguous(),
+        threshold.contiguous(),
+        spikes,
+        mem,
+        last,
+        n_samples,
+        n_steps,
+        n,
+        *_distances(x),
+        RESET=reset,
+        FLOOR=floor,
+        AHEAD=RECURRENT_AHEAD_STEPS,
+        **_whole_layer(n, 2048),
+    )
     return spikes, mem, last
 
 
@@ -89,9 +105,23 @@ def _scan(current, state, beta, threshold, reset, floor, spikes, mem, last) -> N
     unit, sizes, distances = _in_units(current, x)
     launch, n_programs = _launch(FORWARD, current)
     _start(
-        lif.lif_forward, current, n_programs, x, state.contiguous(), beta.contiguous(), threshold.contiguous(),
-        spikes, mem, last, *sizes, *distances, RESET=reset, FLOOR=floor, UNIT_NUMBERS=unit, **launch,
-    )  # fmt: skip
+        lif.lif_forward,
+        current,
+        n_programs,
+        x,
+        state.contiguous(),
+        beta.contiguous(),
+        threshold.contiguous(),
+        spikes,
+        mem,
+        last,
+        *sizes,
+        *distances,
+        RESET=reset,
+        FLOOR=floor,
+        UNIT_NUMBERS=unit,
+        **launch,
+    )
 
 
 def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns: bool):
@@ -121,14 +151,39 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     if w_rec is None:
         unit, sizes, distances = _in_units(current, x, h, g)
         launch, n_programs = _launch(BACKWARD, current)
-        _start(lif.lif_backward, current, n_programs, x, *before, *neurons, *out, *sizes, *distances, **form,
-               UNIT_NUMBERS=unit, **launch)  # fmt: skip
+        _start(
+            lif.lif_backward,
+            current,
+            n_programs,
+            x,
+            *before,
+            *neurons,
+            *out,
+            *sizes,
+            *distances,
+            **form,
+            UNIT_NUMBERS=unit,
+            **launch,
+        )
     else:
         sizes = _steps(current)
         distances = [d for array in (x, h, g) for d in _distances(array)]
         weights = w_rec.contiguous(), w_rec.T.contiguous()
-        _start(recurrent.recurrent_backward, current, sizes[0], x, spikes.contiguous(), *before, *weights,
-               *neurons, *out, *sizes, *distances, **form, **_whole_layer(sizes[2], 1024))  # fmt: skip
+        _start(
+            recurrent.recurrent_backward,
+            current,
+            sizes[0],
+            x,
+            spikes.contiguous(),
+            *before,
+            *weights,
+            *neurons,
+            *out,
+            *sizes,
+            *distances,
+            **form,
+            **_whole_layer(sizes[2], 1024),
+        )
     if sums is None:
         return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
     of_beta, of_threshold = sums.sum(1).to(beta.dtype)

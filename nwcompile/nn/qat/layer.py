@@ -65,8 +65,16 @@ class QuantizedLayer(torch.nn.Module):
     beta: torch.nn.Parameter | None
     connections: tuple[Direct, ...]
 
-    def __init__(self, network: Network, name: str, chip: Chip, trains: tuple[bool, ...], learned: tuple[str, ...],
-                 surrogate: Callable, detach_reset: bool):  # fmt: skip
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        chip: Chip,
+        trains: tuple[bool, ...],
+        learned: tuple[str, ...],
+        surrogate: Callable,
+        detach_reset: bool,
+    ):
         super().__init__()
         self.name, self.chip, self.surrogate, self.detach_reset = name, chip, surrogate, detach_reset
         self.connections = cast("tuple[Direct, ...]", network.into(name))

@@ -42,11 +42,19 @@ class QuantizedNetwork(torch.nn.Module):
     """
 
     def __init__(
-        self, network: Network, chip: Chip | str, calibration=None, *, bits: int | None = None,
-        layer_bits: dict[str, int] | None = None, surrogate: str | Callable = "fast_sigmoid",
-        detach_reset: bool = False, learn_thresholds: bool = False, learn_taus: bool = False,
+        self,
+        network: Network,
+        chip: Chip | str,
+        calibration=None,
+        *,
+        bits: int | None = None,
+        layer_bits: dict[str, int] | None = None,
+        surrogate: str | Callable = "fast_sigmoid",
+        detach_reset: bool = False,
+        learn_thresholds: bool = False,
+        learn_taus: bool = False,
         on_multi_spike: str = "refuse",
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.chip = chip if isinstance(chip, Chip) else Chip.load(chip)
         self.options = Options(bits=bits, layer_bits=layer_bits, on_multi_spike=on_multi_spike)

@@ -74,9 +74,13 @@ class Inference:
 
     @torch.no_grad()
     def infer(
-        self, inputs: dict[str, torch.Tensor], shape: tuple[int, int], keep_states: bool = False, counts: bool = True,
+        self,
+        inputs: dict[str, torch.Tensor],
+        shape: tuple[int, int],
+        keep_states: bool = False,
+        counts: bool = True,
         ranges: dict[str, Range] | None = None,
-    ) -> Recorded:  # fmt: skip
+    ) -> Recorded:
         """Spikes for int8 or int32 `inputs[name]` `[B, T, *shape]`; states of readouts, or of all layers.
 
         `shape`: (B, T). `counts`: count neuron updates, for which every event must be known. `ranges`: bounds of the

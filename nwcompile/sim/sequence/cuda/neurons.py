@@ -125,11 +125,28 @@ class Scan:
             self.state[:2], self.state[2] = 0, LONG_AGO
         block = 32 if n_samples * n <= FEW_LANES else 128
         scan[(-(-n_samples * n // block),)](
-            sums, events, self.neurons.rule(self.is_wide), self.state, out, self.u[:, steps], self.v[:, steps],
-            self.updates[steps], n_samples * n, n, n_steps, bits, *strides, out.stride(0), **flags, WIDE=self.is_wide,
-            RESUMES=resumes, AHEAD=1 if resumes else AHEAD_STEPS, BLOCK=block, num_warps=block // 32,
+            sums,
+            events,
+            self.neurons.rule(self.is_wide),
+            self.state,
+            out,
+            self.u[:, steps],
+            self.v[:, steps],
+            self.updates[steps],
+            n_samples * n,
+            n,
+            n_steps,
+            bits,
+            *strides,
+            out.stride(0),
+            **flags,
+            WIDE=self.is_wide,
+            RESUMES=resumes,
+            AHEAD=1 if resumes else AHEAD_STEPS,
+            BLOCK=block,
+            num_warps=block // 32,
             enable_fp_fusion=False,
-        )  # fmt: skip
+        )
 
     def run_loop(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, loop: Loop) -> None:
         """Run all steps of a layer that is fed its own spikes too; sums and events are those from outside."""
@@ -137,10 +154,25 @@ class Scan:
         events, strides, flags = self._given(sums, touched)
         size = max(16, 1 << (n - 1).bit_length())
         scan_loop[(n_samples,)](
-            sums, events, self.neurons.rule(False), loop.weight, loop.synapse, self.spikes, self.u, self.v,
-            self.updates, n, n_steps, bits, *strides, **flags, AHEAD=LOOP_AHEAD_STEPS, SIZE=size,
-            num_warps=max(1, size // 16), enable_fp_fusion=False,
-        )  # fmt: skip
+            sums,
+            events,
+            self.neurons.rule(False),
+            loop.weight,
+            loop.synapse,
+            self.spikes,
+            self.u,
+            self.v,
+            self.updates,
+            n,
+            n_steps,
+            bits,
+            *strides,
+            **flags,
+            AHEAD=LOOP_AHEAD_STEPS,
+            SIZE=size,
+            num_warps=max(1, size // 16),
+            enable_fp_fusion=False,
+        )
 
     def _given(self, sums: torch.Tensor, touched: torch.Tensor | None):
         """Events, the strides of both inputs, and what is asked of the kernel."""

@@ -128,7 +128,18 @@ class SparseSynapses:
         out = torch.empty((n_rows, self.n_target), dtype=number, device=rows.device)
         n_programs = -(-n_rows // GATHER_ROWS) * -(-self.n_target // GATHER_TARGETS)
         gather[(n_programs,)](
-            self.row, self.source, weight, rows, out, n_rows, n_source, self.n_target,
-            EVENTS=is_events, ROWS=GATHER_ROWS, BLOCK=GATHER_TARGETS, num_warps=4, enable_fp_fusion=False,
-        )  # fmt: skip
+            self.row,
+            self.source,
+            weight,
+            rows,
+            out,
+            n_rows,
+            n_source,
+            self.n_target,
+            EVENTS=is_events,
+            ROWS=GATHER_ROWS,
+            BLOCK=GATHER_TARGETS,
+            num_warps=4,
+            enable_fp_fusion=False,
+        )
         return out
