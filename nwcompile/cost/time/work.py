@@ -75,6 +75,12 @@ class Work:
         return self.barrier_cycles + np.maximum(self.busy.max((0, 2)), self.link_cycles)
 
 
+def cost_cycles(chip: Chip, event: str) -> int:
+    """Cycles of an event, or 1 where the chip does not say."""
+    known = getattr(chip.cost, f"{event}_cycles")
+    return 1 if known is None else known
+
+
 def n_events(counters: dict[str, np.ndarray], event: str) -> np.ndarray:
     """How often an event happened, int64[H, core] as the counters."""
     return sum((counters[name] for name in COUNTERS_OF[event][1:]), counters[COUNTERS_OF[event][0]])

@@ -94,9 +94,9 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     for path, part in module.named_modules():
         if is_foreign_neuron(part) and kind_of(part) is None:
             raise ModelError(f"{path!r}: {stated(part)}" if path else stated(part))
-    ways = f"with all steps, {failed[0]}; step by step, {failed[1]}" if layout != "B" else str(failed[0])
+    attempts = f"with all steps, {failed[0]}; step by step, {failed[1]}" if layout != "B" else str(failed[0])
     raise ModelError(
-        f"{type(module).__name__} cannot be run on example_input of shape {list(np.shape(example_input))}: {ways}; "
+        f"{type(module).__name__} cannot be run on example_input of shape {list(np.shape(example_input))}: {attempts}; "
         f"example_input must be {LAYOUTS[layout]} as the module takes it"
     )
 

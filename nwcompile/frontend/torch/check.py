@@ -12,7 +12,7 @@ from nwcompile.frontend.torch.symbols import Call, Recording, Symbol
 
 @dataclass(frozen=True)
 class Term:
-    """One way from a source to a layer: the operations on it, and the steps it is late (None: a constant)."""
+    """One path from a source to a layer: the operations on it, and the steps it is late (None: a constant)."""
 
     chain: tuple
     source: str

@@ -266,7 +266,7 @@ def _trained(network: Network, normal: Network) -> dict[str, tuple[bool, ...]]:
 
 
 def _learned_from(network: Network, name: str) -> dict[str, bool]:
-    """By input or layer that a place is fed by, whether weights lie on some way from there."""
+    """By input or layer that a place is fed by, whether weights lie on some path from there."""
     learned_from: dict[str, bool] = {}
     for c in network.into(name):
         is_trained = c.has_weight and not (isinstance(c, Sparse) and np.all(np.asarray(c.weight) == 1))

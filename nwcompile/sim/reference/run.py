@@ -55,7 +55,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     recorder = RunRecorder(network, n_samples, n_steps, keep_states)
     counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
     sent_by = spike_fanout(program)
-    ways = io_routes(program)
+    routes = io_routes(program)
     for m in range(n_hardware * schedule.period):
         h = m // schedule.period
         slot = m % n_slots
@@ -87,8 +87,8 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
         for name, spikes in sent.items():
             messages = np.abs(spikes).sum(0) if program.repeats else np.count_nonzero(spikes, axis=0)
             _count_messages(program, sent_by, name, messages.reshape(-1), counters, h)
-            if ways is not None:
-                _count_io(program, ways, name, messages.reshape(-1), counters, h)
+            if routes is not None:
+                _count_io(program, routes, name, messages.reshape(-1), counters, h)
     return recorder.run(window, inputs, counters, program)
 
 
@@ -125,13 +125,13 @@ def _count_messages(
             counters["deliveries"][h, core] += count
 
 
-def _count_io(program: Program, ways: tuple[IoRoutes, IoRoutes], name: str, n_spikes, counters: dict, h: int) -> None:
+def _count_io(program: Program, routes: tuple[IoRoutes, IoRoutes], name: str, n_spikes, counters: dict, h: int) -> None:
     """Add messages through the io.sites: of an input line one to each core that it feeds, of an output spike one."""
     axons, first = program.axons, program.network.offsets[name]
     is_input = name in program.network.inputs
     if not is_input and name not in program.network.outputs:
         return
-    direction, way = ("in", ways[0]) if is_input else ("out", ways[1])
+    direction, route = ("in", routes[0]) if is_input else ("out", routes[1])
     for neuron in np.flatnonzero(n_spikes):
         source = first + neuron
         count = n_spikes[neuron]
@@ -139,8 +139,8 @@ def _count_io(program: Program, ways: tuple[IoRoutes, IoRoutes], name: str, n_sp
         for core in cores:
             counters["messages_io"][h, core] += count
             counters[f"messages_io_{direction}"][h, core] += count
-            counters["hops_io_ew"][h, core] += count * way.hops[core, 0]
-            counters["hops_io_ns"][h, core] += count * way.hops[core, 1]
+            counters["hops_io_ew"][h, core] += count * route.hops[core, 0]
+            counters["hops_io_ns"][h, core] += count * route.hops[core, 1]
 
 
 class RunRecorder:
