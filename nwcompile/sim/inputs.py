@@ -122,7 +122,8 @@ def _verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: s
         choices = "'graded'" if low < 0 else "'graded' or 'repeat'"
         raise ModelError(
             f"{has}, but {chip.name} takes spikes {smallest_spike}..{largest_spike}; compile with "
-            f"on_multi_spike={choices}, encode graded values into spikes, or choose a chip whose neuron.spikes has 'multi'"
+            f"on_multi_spike={choices}, encode graded values into spikes, or choose a chip whose neuron.spikes has "
+            "'multi'"
         )
     limit = largest_payload(chip, low < 0)
     if max(-low, high) > limit:
