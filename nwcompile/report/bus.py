@@ -10,7 +10,7 @@ from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import bar, table
 from nwcompile.report.text import grouped, number, percent
 
-MOST_SEGMENTS = 16  # in the table
+MOST_SEGMENTS = 16  # More segments in the table would hide the busiest, which come first.
 
 
 def collect_bus(program: Program, run: Run) -> dict | None:

@@ -75,12 +75,6 @@ class Work:
         return self.barrier_cycles + np.maximum(self.busy.max((0, 2)), self.link_cycles)
 
 
-def cost_cycles(chip: Chip, event: str) -> int:
-    """Cycles of an event, or 1 where the chip does not say."""
-    known = getattr(chip.cost, f"{event}_cycles")
-    return 1 if known is None else known
-
-
 def n_events(counters: dict[str, np.ndarray], event: str) -> np.ndarray:
     """How often an event happened, int64[H, core] as the counters."""
     return sum((counters[name] for name in COUNTERS_OF[event][1:]), counters[COUNTERS_OF[event][0]])
@@ -96,6 +90,12 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
     core_ticks, noc_ticks = chip.ticks
     busiest = link_busy(chip, link_flits).max(1, initial=0) * noc_ticks // core_ticks  # rounded down: it stays a bound
     return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles))
+
+
+def cycles_of_event(chip: Chip, event: str) -> int:
+    """Core cycles of an event, or 1 where the chip does not say: what a mapping is chosen by needs a figure."""
+    cycles = getattr(chip.cost, f"{event}_cycles")
+    return 1 if cycles is None else cycles
 
 
 def link_busy(chip: Chip, link_flits: np.ndarray) -> np.ndarray:

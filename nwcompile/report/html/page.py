@@ -208,9 +208,9 @@ def _energy(doc: dict) -> list[Markup]:
     about = "Events of a sample times the chip file's figure for each."
     if "static_pj" in doc["energy"]["by_kind_pj_per_sample"]:
         about += " Static power: the chip file's, for as long as the sample takes."
-    each = doc["energy"]["pj_per_synop"]
-    if each is not None:
-        about += f" All of it over the synaptic events: {number(each)} pJ a synop."
+    pj_per_synop = doc["energy"]["pj_per_synop"]
+    if pj_per_synop is not None:
+        about += f" All of it over the synaptic events: {number(pj_per_synop)} pJ a synop."
     return [_card("half", "Energy", about, html_tables.energy_table(doc))]
 
 
