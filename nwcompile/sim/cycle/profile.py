@@ -143,7 +143,7 @@ def _path(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends) -
     return columns
 
 
-def links_between(net: Mesh | Bus, here: int, there: int) -> list[tuple[int, int]]:
+def links_between(net: Mesh | Bus, here: int, there: int) -> list[tuple[int, float]]:
     """The links that a message takes from a physical core to another, the cores' own included, and ticks a flit.
 
     `there` may be a branch, as in mesh.SLOT: then all links of the tree.
