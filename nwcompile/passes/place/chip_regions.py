@@ -7,11 +7,10 @@ edges sends to other chips. Ours; tiles are made as a k-d tree cuts points (Bent
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import layer_numbers
+from nwcompile.ir.flat import layer_numbers, neuron_places
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import between_chips
 from nwcompile.passes.fit import capacity
-from nwcompile.passes.partition.floorline.clusters import places
 from nwcompile.passes.place.space_filling import z_rank
 
 FEWEST_CORES = 16  # of a region; if any chip has fewer, all are taken as one
@@ -60,7 +59,7 @@ def cluster_regions(network: Network, load: np.ndarray, cluster_of: np.ndarray, 
     pixel, between channels, or neurons, in order.
     """
     size = np.bincount(cluster_of)
-    place = np.stack([np.bincount(cluster_of, axis) / size for axis in places(network).T], 1)
+    place = np.stack([np.bincount(cluster_of, axis) / size for axis in neuron_places(network).T], 1)
     heavy, region = np.bincount(cluster_of, load), np.zeros(len(size), np.int64)
     layer = layer_numbers(network)
     of_unit = layer[np.unique(cluster_of, return_index=True)[1]]

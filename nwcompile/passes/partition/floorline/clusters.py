@@ -7,7 +7,7 @@ pixel read the same sources, so that they share axons.
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import csr_offset, layer_numbers
+from nwcompile.ir.flat import csr_offset, layer_numbers, neuron_places
 from nwcompile.ir.network import Network
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity
@@ -45,7 +45,7 @@ def split(network: Network, cluster_of: np.ndarray, which: np.ndarray) -> np.nda
     if not len(own):
         return cluster_of
     own = own[np.argsort(cluster_of[own], kind="stable")]
-    place, n_clusters = places(network)[own], len(which)
+    place, n_clusters = neuron_places(network)[own], len(which)
     clusters, begin = np.unique(cluster_of[own], return_index=True)
     low, high = np.minimum.reduceat(place, begin), np.maximum.reduceat(place, begin)
     extent = high - low
@@ -60,16 +60,6 @@ def split(network: Network, cluster_of: np.ndarray, which: np.ndarray) -> np.nda
     found = cluster_of.copy()
     found[second] = new[cluster_of[second]]
     return found
-
-
-def places(network: Network) -> np.ndarray:
-    """int64[neuron, 3]: channel, row and column of every neuron; in layers of other shapes all are channels."""
-    places = []
-    for name in network.layers:
-        shape = network.node(name).shape
-        shape = shape if len(shape) == 3 else (int(np.prod(shape)), 1, 1)
-        places.append(np.indices(shape).reshape(3, -1).T)
-    return np.concatenate(places).astype(np.int64)
 
 
 def _fit(fan: kernels.SynapseTable, limit: np.ndarray, cluster_of: np.ndarray) -> np.ndarray:
