@@ -50,7 +50,7 @@ def smallest_change(network: Network, chip: Chip, error: FitError, options: Opti
 
 def _fits(network: Network, chip: Chip, options: Options = SLICES) -> Mapping | None:
     try:
-        return partition(network, chip, Activity.uniform(network, 1), options)
+        return partition(network, chip, Activity.uniform(network, 1), options).mapping
     except (FitError, OptionError):
         return None
 

@@ -39,7 +39,9 @@ def sizes(mapping) -> list[list[int]]:
 
 def partitioned(network, chip, method, activity=None, **options):
     options = {"optimize": "cores"} | options  # `floorline` alone would take more than the fewest
-    return partition(network, chip, activity or Activity.uniform(network), Options(partitioner=method, **options))
+    return partition(
+        network, chip, activity or Activity.uniform(network), Options(partitioner=method, **options)
+    ).mapping
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -88,7 +88,7 @@ def test_compiling_leaves_out_what_is_out_of_use():
     activity = Activity.uniform(network, 1)
     for partitioner, placer in itertools.product(("sequential", "metis"), PLACERS):
         options = Options(partitioner=partitioner, placer=placer)
-        mapping = place(partition(network, chip, activity, options), network, chip, activity, options)
+        mapping = place(partition(network, chip, activity, options).mapping, network, chip, activity, options)
         at = {(int(x), int(y)) for x, y, _ in mapping.site_of}
         assert mapping.n_cores >= 6 and not at & {(0, 0), (2, 1)}
 
@@ -135,7 +135,7 @@ def test_every_placer_keeps_limits_and_fixed_sites(placer, seed):
     fixed = {"fc3": [chip.sites[int(np.argmax(site_limits(chip)[:, 0]))].tolist()]} if seed % 3 == 0 else None
     options = Options(partitioner="sequential", placer=placer, seed=seed, fixed_sites=fixed)
     try:
-        start = partition(network, chip, activity, options)
+        start = partition(network, chip, activity, options).mapping
     except FitError:
         assume(False)
     placed = place(start, network, chip, activity, options)
@@ -335,7 +335,7 @@ def test_anneal_leaves_a_mapping_without_traffic_between_cores_alone():
 def test_row_major_keeps_the_sites_of_the_partition():
     network, chip = dense_net(3, 100), small_chip()
     activity = Activity.uniform(network)
-    mapping = partition(network, chip, activity, Options(partitioner="sequential"))
+    mapping = partition(network, chip, activity, Options(partitioner="sequential")).mapping
     placed = place(mapping, network, chip, activity, Options(placer="row-major"))
     assert placed.site_of.tolist() == chip.sites[:2].tolist()
 
