@@ -80,6 +80,12 @@ def n_events(counters: dict[str, np.ndarray], event: str) -> np.ndarray:
     return sum((counters[name] for name in COUNTERS_OF[event][1:]), counters[COUNTERS_OF[event][0]])
 
 
+def event_cycles(chip: Chip, event: str) -> int:
+    """Cycles of an event, or 1 where the chip does not say."""
+    given = getattr(chip.cost, f"{event}_cycles")
+    return 1 if given is None else given
+
+
 def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarray, n_samples: int) -> Work:
     """The work behind `counters` (int64[H, core]) and `link_flits` (int64[H, link]), on a chip that has times."""
     chip = program.chip

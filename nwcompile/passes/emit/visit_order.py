@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from nwcompile.cost.time.work import event_cycles
 from nwcompile.cost.traffic.memory import stored_kind
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
@@ -12,7 +13,6 @@ from nwcompile.ir.flat import csr_groups, join_layers, split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
-from nwcompile.passes.partition.floorline.demand import cycles
 
 BETWEEN_NEURONS = 0.6180339887498949  # 1 / golden ratio: its multiples modulo 1 lie evenly, however many there are
 BETWEEN_CORES = 0.7548776662466927  # 1 / plastic number: with the other, points lie evenly in a square
@@ -47,6 +47,6 @@ def _caused(network: Network, chip: Chip, activity: Activity) -> dict[str, np.nd
         wires = wiring(network, c)
         readers = np.bincount(wires.target_class, minlength=len(wires.offset) - 1)[csr_groups(wires.offset)]
         synapses = np.bincount(wires.taps, readers, wires.n_source_classes).astype(np.int64)
-        each = cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}")
+        each = event_cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}")
         caused[c.source] += activity.counts[c.source].sum(0, dtype=np.int64) * synapses[wires.source_class] * each
     return caused

@@ -11,7 +11,6 @@ from nwcompile.ir.flat import layer_numbers
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import between_chips
 from nwcompile.passes.fit import capacity
-from nwcompile.passes.partition.floorline.clusters import places
 from nwcompile.passes.place.space_filling import z_rank
 
 FEWEST_CORES = 16  # of a region; if any chip has fewer, all are taken as one
@@ -60,13 +59,23 @@ def cluster_regions(network: Network, load: np.ndarray, cluster_of: np.ndarray, 
     pixel, between channels, or neurons, in order.
     """
     size = np.bincount(cluster_of)
-    place = np.stack([np.bincount(cluster_of, axis) / size for axis in places(network).T], 1)
+    place = np.stack([np.bincount(cluster_of, axis) / size for axis in neuron_positions(network).T], 1)
     heavy, region = np.bincount(cluster_of, load), np.zeros(len(size), np.int64)
     layer = layer_numbers(network)
     of_unit = layer[np.unique(cluster_of, return_index=True)[1]]
     for k in range(len(network.layers)):
         _cut(region, np.flatnonzero(of_unit == k), place, heavy, sizes, 0)
     return region
+
+
+def neuron_positions(network: Network) -> np.ndarray:
+    """int64[neuron, 3]: channel, row and column of every neuron; in layers of other shapes all are channels."""
+    parts = []
+    for name in network.layers:
+        shape = network.node(name).shape
+        shape = shape if len(shape) == 3 else (int(np.prod(shape)), 1, 1)
+        parts.append(np.indices(shape).reshape(3, -1).T)
+    return np.concatenate(parts).astype(np.int64)
 
 
 def _cut(region: np.ndarray, some: np.ndarray, place, heavy, sizes: np.ndarray, first: int) -> None:
@@ -100,8 +109,10 @@ def _is_slower_between(chip: Chip) -> bool:
     if chip.is_bus:
         return False
     slow = between_chips(chip.grid, chip.noc.chip_columns, chip.noc.chip_rows).reshape(-1)
-    each = np.stack([chip.link_latency, chip.link_cycles])[:, : len(slow)]
-    return bool(slow.any() and not slow.all() and (each[:, slow].max(1) > each[:, ~slow].max(1)).any())
+    if not slow.any() or slow.all():
+        return False
+    figures = np.stack([chip.link_latency, chip.link_cycles])[:, : len(slow)]
+    return bool((figures[:, slow].max(1) > figures[:, ~slow].max(1)).any())
 
 
 def _sites_of_chips(chip: Chip) -> list[np.ndarray]:

@@ -11,6 +11,7 @@ from nwcompile.ir.flat import csr_offset, layer_numbers
 from nwcompile.ir.network import Network
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity
+from nwcompile.passes.place.chip_regions import neuron_positions
 
 
 def fitting_clusters(
@@ -41,35 +42,25 @@ def split(network: Network, cluster_of: np.ndarray, which: np.ndarray) -> np.nda
     A cluster of several pixels is cut across its longer side, one of a single pixel between its channels. New clusters
     take the numbers from the last on; the first half keeps its cluster's.
     """
-    own = np.flatnonzero(which[cluster_of])
-    if not len(own):
+    members = np.flatnonzero(which[cluster_of])
+    if not len(members):
         return cluster_of
-    own = own[np.argsort(cluster_of[own], kind="stable")]
-    place, n_clusters = places(network)[own], len(which)
-    clusters, begin = np.unique(cluster_of[own], return_index=True)
-    low, high = np.minimum.reduceat(place, begin), np.maximum.reduceat(place, begin)
+    members = members[np.argsort(cluster_of[members], kind="stable")]
+    position, n_clusters = neuron_positions(network)[members], len(which)
+    clusters, begin = np.unique(cluster_of[members], return_index=True)
+    low, high = np.minimum.reduceat(position, begin), np.maximum.reduceat(position, begin)
     extent = high - low
     axis = np.where(extent[:, 1:].any(1), 1 + extent[:, 1:].argmax(1), 0)
     every = np.arange(len(clusters))
     middle = (low[every, axis] + high[every, axis]) // 2
     cut = extent[every, axis] > 0
-    at = np.repeat(every, np.diff(begin, append=len(own)))
-    second = own[cut[at] & (place[np.arange(len(own)), axis[at]] > middle[at])]
-    new = np.zeros(n_clusters, np.int64)
-    new[clusters] = n_clusters + np.cumsum(cut) - 1
-    found = cluster_of.copy()
-    found[second] = new[cluster_of[second]]
-    return found
-
-
-def places(network: Network) -> np.ndarray:
-    """int64[neuron, 3]: channel, row and column of every neuron; in layers of other shapes all are channels."""
-    places = []
-    for name in network.layers:
-        shape = network.node(name).shape
-        shape = shape if len(shape) == 3 else (int(np.prod(shape)), 1, 1)
-        places.append(np.indices(shape).reshape(3, -1).T)
-    return np.concatenate(places).astype(np.int64)
+    at = np.repeat(every, np.diff(begin, append=len(members)))
+    second = members[cut[at] & (position[np.arange(len(members)), axis[at]] > middle[at])]
+    new_cluster = np.zeros(n_clusters, np.int64)
+    new_cluster[clusters] = n_clusters + np.cumsum(cut) - 1
+    halved = cluster_of.copy()
+    halved[second] = new_cluster[cluster_of[second]]
+    return halved
 
 
 def _fit(fan: kernels.SynapseTable, limit: np.ndarray, cluster_of: np.ndarray) -> np.ndarray:

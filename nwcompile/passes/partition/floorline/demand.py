@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.cost.time.work import event_cycles
 from nwcompile.cost.traffic.destinations import source_atoms
 from nwcompile.cost.traffic.memory import stored_kind, synapse_bits
 from nwcompile.cost.traffic.wiring import wiring
@@ -79,11 +80,11 @@ def cluster_demand(
         arrivals.offset, arrivals.step, arrivals.n, receive,
     )  # fmt: skip
     kernel_offset, kernel, n_readers = _kernels(table, start, neurons)
-    event_cycles = [cycles(chip, name) for name in ("message_out", "message_in", "word")]
+    costs = [event_cycles(chip, name) for name in ("message_out", "message_in", "word")]
     send = _send(network, chip, activity, timing, cluster_of, step_at, n_steps)
     if chip.noc.multicast == "tree":
-        _add_forking(send, groups, entries, event_cycles[cluster_state.MESSAGE_OUT])
-        event_cycles[cluster_state.MESSAGE_OUT] = 0
+        _add_forking(send, groups, entries, costs[cluster_state.MESSAGE_OUT])
+        costs[cluster_state.MESSAGE_OUT] = 0
     inside = groups.cluster >= 0
     return cluster_state.Demand(
         reads=cluster_state.Reads(
@@ -123,16 +124,16 @@ def cluster_demand(
             arrival_step=arrivals.step,
             arrival_count=arrivals.n,
         ),
-        rules=_core_rules(chip, n_cores, activity.n_samples * timing.period, event_cycles),
+        rules=_core_rules(chip, n_cores, activity.n_samples * timing.period, costs),
     )
 
 
-def _core_rules(chip: Chip, n_cores: int, n_barriers: int, event_cycles: list[int]) -> cluster_state.CoreRules:
+def _core_rules(chip: Chip, n_cores: int, n_barriers: int, costs: list[int]) -> cluster_state.CoreRules:
     """The largest `n_cores` cores, the largest first, every cluster free to go to any of them."""
     limit = capacity.site_limits(chip)[:, :N_RESOURCES]
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
     return cluster_state.CoreRules(
-        cycles=np.array(event_cycles, np.int64),
+        cycles=np.array(costs, np.int64),
         word_bits=np.array([chip.core.word_bits]),
         limit=np.ascontiguousarray(limit),
         barrier=_barriers(chip, n_cores, n_barriers),
@@ -193,20 +194,14 @@ def neuron_load(network: Network, chip: Chip, activity: Activity) -> np.ndarray:
     """
     visits = activity.n_steps * activity.n_samples
     synops = capacity.synaptic_load(network, activity) - visits
-    spike_cycles = cycles(chip, "spike") + DESTINATIONS * cycles(chip, "message_out")
+    spike_cycles = event_cycles(chip, "spike") + DESTINATIONS * event_cycles(chip, "message_out")
     sent = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) * spike_cycles for name in network.layers])
-    sent += visits * (cycles(chip, "visit") + cycles(chip, "update"))
+    sent += visits * (event_cycles(chip, "visit") + event_cycles(chip, "update"))
     if chip.cost.units == "shared":
-        load = sent + synops * max(cycles(chip, f"synop_{kind}") for kind in SYNAPSE_KINDS)
+        load = sent + synops * max(event_cycles(chip, f"synop_{kind}") for kind in SYNAPSE_KINDS)
         return load if load.any() else np.ones_like(load)
     share = np.maximum(sent / max(1, sent.sum()), synops / max(1, synops.sum()))
     return np.ceil((share if share.any() else np.ones_like(share)) * (1 << 40)).astype(np.int64)
-
-
-def cycles(chip: Chip, event: str) -> int:
-    """Cycles of an event, or 1 where the chip does not say."""
-    known = getattr(chip.cost, f"{event}_cycles")
-    return 1 if known is None else known
 
 
 def _kept_steps(n_steps: int, max_steps: int) -> tuple[np.ndarray, int]:
@@ -346,7 +341,7 @@ def _formats(network: Network, chip: Chip, table: SynapseTable) -> tuple[np.ndar
         kind = wiring(network, c).kind
         if kind == CONV and chip.weights.sharing:
             shared[i] = synapse_bits(c, kind, chip)
-        synop[i] = cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(kind, chip)]}")
+        synop[i] = event_cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(kind, chip)]}")
     return row_bits, shared, synop
 
 
@@ -363,7 +358,7 @@ def _kernels(table: SynapseTable, start: np.ndarray, neurons: np.ndarray) -> tup
 
 def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.ndarray:
     """int64[cluster, step]: cycles of visits, updates and spikes."""
-    visits = np.bincount(cluster_of) * activity.n_samples * cycles(chip, "visit")
+    visits = np.bincount(cluster_of) * activity.n_samples * event_cycles(chip, "visit")
     done = np.repeat(visits[:, None], n_steps, 1).astype(np.int64)
     first = neuron_offsets(network)
     for name, at in first.items():
@@ -374,8 +369,10 @@ def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.n
             if h < 0:
                 continue
             updates = activity.updates[name][t] if name in activity.updates else activity.n_samples
-            update_cycles = updates * np.int64(cycles(chip, "update"))
-            np.add.at(done[:, h], cluster, update_cycles + activity.counts[name][t] * np.int64(cycles(chip, "spike")))
+            update_cycles = updates * np.int64(event_cycles(chip, "update"))
+            np.add.at(
+                done[:, h], cluster, update_cycles + activity.counts[name][t] * np.int64(event_cycles(chip, "spike"))
+            )
     return done
 
 

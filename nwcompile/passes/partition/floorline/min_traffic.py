@@ -23,12 +23,13 @@ from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import cluster_state, core_usage, traffic_anneal
 from nwcompile.kernels.mapping.cluster_state import CoreState, Demand
 from nwcompile.passes.fit import capacity
-from nwcompile.passes.partition.floorline.clusters import fitting_clusters, places
+from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.search import Partition, Search
 from nwcompile.passes.partition.floorline.step_time import step_cycles
 from nwcompile.passes.place.anneal import annealed, uphill_mean
-from nwcompile.passes.place.problem import ground
+from nwcompile.passes.place.chip_regions import neuron_positions
+from nwcompile.passes.place.problem import placement_problem
 from nwcompile.passes.place.space_filling import z_rank
 
 # What a hop costs, where a message to another core costs 1 beside its route: hops come first, messages decide.
@@ -251,7 +252,7 @@ def filled(search: Search, n_cores: int) -> np.ndarray | None:
     network, cluster_of = search.network, _clusters(search, TRAFFIC.annealings[0].clusters_per_core * n_cores, None)
     size, first = np.bincount(cluster_of), np.unique(cluster_of, return_index=True)[1]
     layer = layer_numbers(network)
-    channel, row, column = places(network)[first].T
+    channel, row, column = neuron_positions(network)[first].T
     room = _room(search, n_cores)
     core_of, core, held = np.zeros(len(size), np.int32), 0, 0
     for cluster in np.lexsort((channel, z_rank(column, row), layer[first])):
@@ -302,9 +303,9 @@ def placed(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
     if not are_alike(chip, search.options):
         return sites
     mapping = Mapping(split_layers(network, np.searchsorted(used, cores).astype(np.int32)), chip.sites[sites[used]])
-    known = ground(mapping, network, chip, search.activity, search.options)
+    problem = placement_problem(mapping, network, chip, search.activity, search.options)
     better = sites.copy()
-    better[used] = annealed(known, sites[used], replace(search.options, time_budget_s=None))
+    better[used] = annealed(problem, sites[used], replace(search.options, time_budget_s=None))
     unused = np.setdiff1d(np.arange(len(sites)), used)
     better[unused] = np.setdiff1d(np.concatenate([sites, np.arange(chip.n_cores)]), better[used])[: len(unused)]
     return better

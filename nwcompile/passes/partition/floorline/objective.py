@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from nwcompile.cost.time.work import event_cycles
 from nwcompile.cost.traffic.memory import stored_kind
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.errors import OptionError
@@ -11,7 +12,6 @@ from nwcompile.ir.flat import csr_groups
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
 from nwcompile.kernels.mapping.cluster_state import Objective
-from nwcompile.passes.partition.floorline.demand import cycles
 
 # Weight of what decides between equals, beside what is made small: too little to outweigh a single cycle or message.
 TIE_WEIGHT = 1e-6
@@ -40,7 +40,7 @@ def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, opti
             return Objective(time=float(static + TIE_WEIGHT), messages=float(message))
         fixed = float(fixed_pj(network, chip, activity, n_steps))
         return Objective(fixed=fixed, time=float(static), messages=float(message), factor=0.0, factor_time=1.0)
-    message = cycles(chip, "message_in") + (0 if is_tree else cycles(chip, "message_out"))
+    message = event_cycles(chip, "message_in") + (0 if is_tree else event_cycles(chip, "message_out"))
     return Objective(time=1.0, messages_by_cores=float(message))
 
 
