@@ -13,7 +13,7 @@ import numpy as np
 import nwcompile as nw
 from benchmarks.nets import program_of, random_net
 from benchmarks.record import median_seconds, save
-from nwcompile.sim.cycle.noc_tables import fabric
+from nwcompile.sim.cycle.noc_tables import mesh_of
 from nwcompile.sim.cycle.run import ChipRun
 from tests.sim.cycle.test_sanafe import dvs_program
 
@@ -96,7 +96,7 @@ def setup(args) -> None:
         for routing in ("xy", "up-down"):
             keys = {"noc.columns": k, "noc.rows": k, "noc.routing": routing}
             chip = nw.Chip.load("mesh_spec")
-            seconds, _ = median_seconds(lambda c=chip, o=keys: fabric(c.replace(o)), args.repeats)
+            seconds, _ = median_seconds(lambda c=chip, o=keys: mesh_of(c.replace(o)), args.repeats)
             rows.append({"what": f"mesh of {k * k} routers, {routing}", "compile s": 0.0, "tables s": seconds,
                          "SANA-FE noted s": "about 9 for 32 routers" if k == 4 else ""})  # fmt: skip
     save("cycle_setup", rows, {"repeats": args.repeats, "seed": 0})

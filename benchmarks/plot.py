@@ -1,7 +1,7 @@
 """Line plots of benchmarks as SVG files, both axes logarithmic."""
 
-from nwcompile.report.html.markup import Markup, tag
 from nwcompile.report.html.plots import Axis
+from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.text import grouped, number
 
 WIDTH, HEIGHT = 640, 400

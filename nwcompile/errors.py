@@ -54,6 +54,9 @@ class NwWarning(UserWarning):
     """Something was assumed, or a file contradicts what was said about it; the sentence says what was used."""
 
 
+MOST_OF_A_KIND = 5  # Of cores that break one limit alike five are listed, and how many more there are.
+
+
 @dataclass(frozen=True)
 class Violation:
     """One limit of the chip that a mapped network exceeds: `what  where  used of limit  advice`."""
@@ -97,13 +100,13 @@ def unknown_choice(kind: str, word: object, choices: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}; choose one of: {', '.join(nearest_first(name, choices))}"
 
 
-def whole(name: str, value, least: int, most: int | None = None) -> int:
-    """`value` as an int, if it is a whole number from `least` to `most` (None: no limit); else raises OptionError."""
+def whole(name: str, value, least: int, largest: int | None = None) -> int:
+    """`value` as an int, if it is a whole number from `least` to `largest` (None: no limit), else OptionError."""
     try:
         number = index(value)
     except TypeError:
         number = None
-    if isinstance(value, bool) or number is None or not least <= number <= (inf if most is None else most):
-        to = "on" if most is None else f"to {most}"
+    if isinstance(value, bool) or number is None or not least <= number <= (inf if largest is None else largest):
+        to = "on" if largest is None else f"to {largest}"
         raise OptionError(f"{name}={shown(value)} must be a whole number from {least} {to}")
     return number

@@ -80,7 +80,7 @@ def _run(argv: list[str]) -> int:
 
 def _fail(error: NwError, as_json: bool) -> int:
     if as_json:
-        table = {"error": type(error).__name__, "message": str(error)}
+        table: dict[str, object] = {"error": type(error).__name__, "message": str(error)}
         if isinstance(error, FitError):
             table["violations"] = [vars(v) for v in error.violations]
             table["change"] = error.change

@@ -5,7 +5,7 @@ import tomllib
 import warnings
 from dataclasses import fields
 
-from nwcompile.cli.inputs.bits_file import read_bits
+from nwcompile.cli.bits_file import read_bits
 from nwcompile.errors import NwWarning, OptionError, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS
 from nwcompile.ir import options as choices
@@ -131,12 +131,12 @@ def _bits(parser: Parser) -> None:
 
 
 def _robustness(parser: Parser) -> None:
-    from nwcompile.sim.robustness import MOST_DEVICES  # not for every verb: it loads Numba
+    from nwcompile.sim.robustness import MAX_DEVICES  # not for every verb: it loads Numba
 
     parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
     parser.add_argument("--input", required=True, metavar="X.npz", help="samples x [B, T, *shape] and labels y [B]")
     parser.add_argument("--samples", type=_whole, default=100, metavar="N",
-                        help=f"devices to draw, at most {MOST_DEVICES} (default: 100)")  # fmt: skip
+                        help=f"devices to draw, at most {MAX_DEVICES} (default: 100)")  # fmt: skip
     parser.add_argument("--seed", type=_whole, default=0, metavar="N", help="which devices are drawn (default: 0)")
     for name, text in (
         ("weight", "standard deviation of every stored weight, as a part of it: 0.1 for 10 %%"),

@@ -6,7 +6,7 @@ from argparse import Namespace
 import numpy as np
 
 from nwcompile.cli.arguments import options_of
-from nwcompile.cli.inputs.bits_file import bits_text
+from nwcompile.cli.bits_file import bits_text
 from nwcompile.cli.inputs.data import Data, data_of, read_data, read_labels
 from nwcompile.cli.inputs.load import check_usage, chip_of, is_program, network_of, writable_file
 from nwcompile.cli.text import as_json, table
@@ -15,8 +15,8 @@ from nwcompile.ir.artifact import write_files
 from nwcompile.passes.quantize.bit_width_search import Narrowed, narrowest
 from nwcompile.sim.accuracy import check_labels
 
-CALIBRATION_SHARE = 0.2  # of the samples, where no others are given to calibrate with
-MOST_CALIBRATION = 200
+CALIBRATION_SHARE = 0.2  # A fifth of the samples calibrates where no others are given for it; the rest judges.
+MOST_CALIBRATION = 200  # More calibration samples would make every try of widths take longer.
 
 
 def run(args: Namespace) -> int:
@@ -31,21 +31,25 @@ def run(args: Namespace) -> int:
     if len(network.outputs) == 1:
         check_labels(data.y, network.node(network.outputs[0]).n_neurons)
     calibration, data, split = _split(args, data)
-    found = narrowest(network, chip_of(args), calibration, data.x, data.y, options_of(args), drop / 100, _show)
-    if found.found is None:
+    narrowed = narrowest(network, chip_of(args), calibration, data.x, data.y, options_of(args), drop / 100, _show)
+    if narrowed.narrowest is None:
         raise ModelError(
-            f"at its widest weights ({_listed(found.start)} bits) the network is at {_part(found.accuracy_start)}, "
-            f"{100 * (found.accuracy_float - found.accuracy_start):.2f} points below float "
-            f"({_part(found.accuracy_float)}), and --drop allows {drop:g}; allow more, or give more calibration samples"
+            f"at its widest weights ({_listed(narrowed.start)} bits) the network is at "
+            f"{_part(narrowed.accuracy_start)}, "
+            f"{100 * (narrowed.accuracy_float - narrowed.accuracy_start):.2f} points below float "
+            f"({_part(narrowed.accuracy_float)}), and --drop allows {drop:g}; allow more, or give more calibration "
+            "samples"
         )
-    rates = f"{_part(found.accuracy)} of {len(data.y)} samples right, float {_part(found.accuracy_float)}"
+    rates = f"{_part(narrowed.accuracy)} of {len(data.y)} samples right, float {_part(narrowed.accuracy_float)}"
     about = printable(f"widths of {args.model} on {args.chip}: {rates}")
-    write_files({path: bits_text(found.found, about).encode()})
+    write_files({path: bits_text(narrowed.narrowest, about).encode()})
     if args.json:
-        print(as_json({**_json(found), "drop_percent": drop, "n_samples": len(data.y), "split": split,
+        print(as_json({**_json(narrowed), "drop_percent": drop, "n_samples": len(data.y), "split": split,
                        "file": str(path)}))  # fmt: skip
     else:
-        print(f"{_table(found)}\n\n{_accuracies(found, len(data.y))}\n{split}\n\nwidths: {path} (give it to --bits)")
+        print(
+            f"{_table(narrowed)}\n\n{_accuracies(narrowed, len(data.y))}\n{split}\n\nwidths: {path} (give it to --bits)"
+        )
     return 0
 
 
@@ -68,7 +72,7 @@ def _labelled(args: Namespace) -> Data:
         data = Data(data.x, given if args.samples is None else given[: args.samples])
     if data.y is None:
         raise ModelError(f"{args.input}: no labels; give them with --labels Y.npy, or under the key y of a .npz file")
-    n_samples = len(data.x if data.example is not None else next(iter(data.x.values())))
+    n_samples = len(next(iter(data.x.values())) if isinstance(data.x, dict) else data.x)
     if len(data.y) != n_samples:
         raise ModelError(f"{args.labels}: {len(data.y)} labels for the {n_samples} samples of {args.input}")
     return data
@@ -100,24 +104,26 @@ def _part(accuracy: float) -> str:
     return f"{100 * accuracy:.2f} %"
 
 
-def _table(found: Narrowed) -> str:
-    rows = [(name, n, found.start[name], found.found[name], n * found.start[name], n * found.found[name])
-            for name, n in found.n_weights.items()]  # fmt: skip
-    sums = {i: sum(row[i] for row in rows) for i in (1, 4, 5)}
-    total = ["all", *(sums.get(i, "") for i in range(1, 6))]
+def _table(narrowed: Narrowed) -> str:
+    rows = []
+    for name, n in narrowed.n_weights.items():
+        before, after = narrowed.start[name], narrowed.narrowest[name]
+        rows.append((name, n, before, after, n * before, n * after))
+    n_weights, bits_before, bits_after = (sum(int(row[i]) for row in rows) for i in (1, 4, 5))
+    total = ("all", n_weights, "", "", bits_before, bits_after)
     return table(("layer", "weights", "bits", "now", "memory bits", "now"), [*rows, total])
 
 
-def _accuracies(found: Narrowed, n_samples: int) -> str:
+def _accuracies(narrowed: Narrowed, n_samples: int) -> str:
     return (
-        f"accuracy: float {_part(found.accuracy_float)}, at the start {_part(found.accuracy_start)}, now "
-        f"{_part(found.accuracy)} of {n_samples} samples, after {len(found.tried)} tries; these samples "
+        f"accuracy: float {_part(narrowed.accuracy_float)}, at the start {_part(narrowed.accuracy_start)}, now "
+        f"{_part(narrowed.accuracy)} of {n_samples} samples, after {len(narrowed.tried)} tries; these samples "
         "chose the widths: on others it may be lower"
     )
 
 
-def _json(found: Narrowed) -> dict:
-    accuracy = {"float": found.accuracy_float, "start": found.accuracy_start, "found": found.accuracy}
-    tries = [{"layers": widths, "accuracy": part} for widths, part in found.tried]
-    return {"layers": found.found, "start": found.start, "n_weights": found.n_weights, "accuracy": accuracy,
-            "tries": tries}  # fmt: skip
+def _json(narrowed: Narrowed) -> dict:
+    accuracy = {"float": narrowed.accuracy_float, "start": narrowed.accuracy_start, "found": narrowed.accuracy}
+    tries = [{"layers": widths, "accuracy": part} for widths, part in narrowed.tried]
+    return {"layers": narrowed.narrowest, "start": narrowed.start, "n_weights": narrowed.n_weights,
+            "accuracy": accuracy, "tries": tries}  # fmt: skip

@@ -1,9 +1,10 @@
 """The cores of a program, one row each: what `show` lists and `compile --plan-only` plans."""
 
-from nwcompile.cli.text import count, table
+from nwcompile.cli.text import table
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCES
+from nwcompile.ir.shown import counted
 
 
 def cores(program: Program) -> list[dict]:
@@ -25,7 +26,7 @@ def cores(program: Program) -> list[dict]:
 def cores_text(program: Program) -> str:
     """The same as a table."""
     rows = cores(program)
-    head = f"{count(len(rows), 'core')} of {program.chip.n_cores} on {program.chip.name}"
+    head = f"{counted(len(rows), 'core')} of {program.chip.n_cores} on {program.chip.name}"
     lines = []
     for row in rows:
         layers = ", ".join(f"{layer} {n}" for layer, n in row["layers"].items())

@@ -67,7 +67,7 @@ def _text(result: Crosscheck, program: Program, accuracy: dict[str, float] | Non
 
 
 def _float_text(gap: FloatDifference, n_samples: int, accuracy: dict[str, float] | None) -> list[str]:
-    rows = []
+    rows: list[tuple] = []
     for row in gap.layers:
         if row.n_differing is None:
             error = "" if row.membrane_error is None else f"{100 * row.membrane_error:.2f} % of its membrane"

@@ -48,7 +48,7 @@ def measured(args: Namespace, result: Run, data: Data) -> dict[str, float] | Non
     """Accuracies for a report: of the run, and of the float model if it was named; None without labels."""
     if data.y is None:
         return None
-    found = {"chip": accuracy(result, data.y)}
+    accuracies = {"chip": accuracy(result, data.y)}
     if args.model_of is not None:
-        found["float"] = accuracy(simulate(network_of(args.model_of, args, data.example), data.x), data.y)
-    return found
+        accuracies["float"] = accuracy(simulate(network_of(args.model_of, args, data.example), data.x), data.y)
+    return accuracies

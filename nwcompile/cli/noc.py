@@ -29,7 +29,8 @@ def run(args: Namespace) -> int:
         print(as_json({"chip": chip.name, **result}) if args.json else _sentence(result))
         return 0
     packets = read_packets(Path(args.trace_in))
-    done = replay(chip, *(packets[name] for name in COLUMNS))
+    time, src, dst, size = (packets[name] for name in COLUMNS)
+    done = replay(chip, time, src, dst, size)
     if args.trace_out is not None:
         write_bytes(args.trace_out, _text(done).encode())
     latency = done.arrive - packets["time"]

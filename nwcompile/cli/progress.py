@@ -4,7 +4,6 @@ import sys
 
 import numpy as np
 
-from nwcompile.cli.text import count
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_neurons
@@ -13,6 +12,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
+from nwcompile.ir.shown import counted
 from nwcompile.passes.partition.logical_cores import Partitioned
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.prepare.legalize import Legalized
@@ -45,7 +45,7 @@ class Progress:
         value = value.mapping if isinstance(value, Partitioned) else value
         if isinstance(value, Network):
             n_neurons = count_neurons(value)
-            return f"{count(len(value.layers), 'layer')}, {count(n_neurons, 'neuron')}"
+            return f"{counted(len(value.layers), 'layer')}, {counted(n_neurons, 'neuron')}"
         if isinstance(value, Schedule):
             return f"{value.execution}, depth {value.depth}"
         if isinstance(value, Quantized):
@@ -53,13 +53,13 @@ class Progress:
             return f"{'/'.join(map(str, bits))}-bit weights"
         if isinstance(value, Activity):
             return (
-                f"{count(value.n_samples, 'sample')} of {count(value.n_steps, 'step')}"
+                f"{counted(value.n_samples, 'sample')} of {counted(value.n_steps, 'step')}"
                 if value.updates
                 else "no samples"
             )
         if isinstance(value, Mapping):
-            return f"{count(value.n_cores, 'core')} on {count(value.n_tiles, 'tile')}"
-        return count(value.axons.n_axons, "axon") if isinstance(value, Program) else ""
+            return f"{counted(value.n_cores, 'core')} on {counted(value.n_tiles, 'tile')}"
+        return counted(value.axons.n_axons, "axon") if isinstance(value, Program) else ""
 
     def figure(self, name: str, value) -> str:
         """The figure that a stage improved, or that says how well it did."""

@@ -18,7 +18,8 @@ from nwcompile.report.diff import GATE, diff, diff_text
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 
-LARGEST_STATES = 1 << 25  # neurons times steps: 512 MiB for u and v, and as much while they are put in order
+# Neurons times steps: u and v take 512 MiB then, and as much again while they are put in order.
+LARGEST_STATES = 1 << 25
 
 
 def run(args: Namespace) -> int:
@@ -55,12 +56,12 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def kept(program: Program, x, steps: int | None) -> str:
+def kept(program: Program, samples, steps: int | None) -> str:
     """What the run records: states too, in which membrane updates are counted, unless that would take too much memory.
 
     The report says which: without states it has no membrane updates.
     """
-    given = next(iter(x.values())) if isinstance(x, dict) else x
+    given = next(iter(samples.values())) if isinstance(samples, dict) else samples
     n_steps = steps if given is None else given.shape[0] * given.shape[1]
     return "all" if n_steps * int((program.core_of >= 0).sum()) <= LARGEST_STATES else "spikes"
 
@@ -81,6 +82,7 @@ def compare(args: Namespace) -> int:
         source, x = "measured", data_of(args).x
         runs = (simulate(program, x, "cycle", args.device, steps=args.steps) for program in programs)
         figures = [measured_figures(program, run) for program, run in zip(programs, runs, strict=True)]
-    doc = diff(*figures, layers, source, args.gate or GATE, tolerance)
+    before, after = figures
+    doc = diff(before, after, layers, source, args.gate or GATE, tolerance)
     print(as_json(doc) if args.json else diff_text(doc))
     return 0 if doc["ok"] else 1

@@ -90,7 +90,7 @@ def _registers(program: Program, layer: str, neurons: np.ndarray) -> dict:
 
 def _core_text(value: dict) -> str:
     parts = [f"core {value['core']} at {site_text(value['site'])}" + (f": {value['note']}" if value["note"] else "")]
-    rows = [(layer, len(neurons), ranges(neurons)) for layer, neurons in value["neurons"].items()]
+    rows: list = [(layer, len(neurons), ranges(neurons)) for layer, neurons in value["neurons"].items()]
     parts.append(table(("layer", "neurons", "flat indices"), rows))
     rows = []
     for name, used in value["used"].items():

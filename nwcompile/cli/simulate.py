@@ -4,18 +4,20 @@ import io
 import time
 from argparse import Namespace
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
 from nwcompile.cli.inputs.data import data_of
 from nwcompile.cli.inputs.load import network_of, no_nir_flags, program_of, writable_file
-from nwcompile.cli.text import as_json, count, table
+from nwcompile.cli.text import as_json, table
 from nwcompile.cli.trace import check_flags, check_times, write_trace
 from nwcompile.cost.time.phases import phases
 from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import COUNTERS, Run
+from nwcompile.ir.shown import counted
 from nwcompile.report.bus import collect_bus
 from nwcompile.report.json.collect import collect, real_time
 from nwcompile.report.json.profile import collect_messages
@@ -24,29 +26,30 @@ from nwcompile.sim import simulate
 
 
 def run(args: Namespace) -> int:
-    program = args.model.endswith(".nwc")
-    backend = args.backend or ("cycle" if program else "reference")
+    is_program = args.model.endswith(".nwc")
+    backend = args.backend or ("cycle" if is_program else "reference")
     trace_file = check_flags(args, backend)
-    if args.model_dt is not None and not program:
+    if args.model_dt is not None and not is_program:
         raise OptionError("--model-dt compares with a chip's time, and a float network has none; compile it first")
     file = None if args.output is None else writable_file(args.output)
     data = data_of(args)
-    if program:
+    if is_program:
         no_nir_flags(args, f"{args.model} is a program")
     elif args.set:
         raise OptionError("--set changes a chip, and a float network has none; compile it first")
-    model = program_of(args.model, args.set) if program else network_of(args.model, args, data.example)
-    if program:
-        check_times(args, model)
+    program = program_of(args.model, args.set) if is_program else None
+    model = network_of(args.model, args, data.example) if program is None else program
+    if program is not None:
+        check_times(args, program)
     start = time.perf_counter()
     result = simulate(model, data.x, backend, args.device, args.window, args.record, args.steps, args.profile)
     seconds = time.perf_counter() - start
     if file is not None:
         artifact.write_bytes(file, _npz(result, model))
-    if trace_file is not None:
-        write_trace(args, trace_file, model, data.x, args.window)
+    if trace_file is not None and program is not None:
+        write_trace(args, trace_file, program, data.x, args.window)
     more = _more(args, model, result, seconds)
-    bus = collect_bus(model, result) if program else None
+    bus = None if program is None else collect_bus(program, result)
     if args.json:
         figures = {**summary(result), "bus": bus, **{k: v for k, v in more.items() if k != "energy"}}
         print(as_json({**figures, "output": args.output, "trace": args.trace}))
@@ -95,10 +98,10 @@ def _text(result: Run, model) -> str:
     figures = summary(result)
     samples, steps = figures["n_samples"], figures["n_steps"]
     parts = [
-        f"{count(samples, 'sample')}, {count(steps, 'step')}; backend {result.backend} on {result.device}, "
+        f"{counted(samples, 'sample')}, {counted(steps, 'step')}; backend {result.backend} on {result.device}, "
         f"window {result.window}"
     ]
-    rows = []
+    rows: list[tuple] = []
     for layer, spikes in result.spikes.items():
         n = int(np.prod(spikes.shape[2:]))
         total = figures["spikes"][layer]
@@ -115,14 +118,16 @@ def _text(result: Run, model) -> str:
 def _times(result: Run, program: Program) -> str:
     lines = []
     if result.step_cycles is not None and result.totals is not None:
-        n, us = result.totals.n_hardware_steps, program.chip.core.cycle_ns / 1000
-        mean, longest = result.step_cycles[0] * us / result.n_samples / n, result.totals.longest_cycles * us
+        n, cycle_us = result.totals.n_hardware_steps, program.chip.core.cycle_ns / 1000
+        mean = result.step_cycles[0] * cycle_us / result.n_samples / n
+        longest = result.totals.longest_cycles * cycle_us
         lines.append(
-            f"hardware step: mean {mean:.3f} us, longest {longest:.3f} us (of {count(n, 'step')} and all samples)"
+            f"hardware step: mean {mean:.3f} us, longest {longest:.3f} us (of {counted(n, 'step')} and all samples)"
         )
     elif result.step_cycles is not None:
-        us = result.step_cycles * program.chip.core.cycle_ns / 1000 / result.n_samples
-        lines.append(f"hardware step: mean {us.mean():.3f} us, longest {us.max():.3f} us (of {count(len(us), 'step')})")
+        step_us = result.step_cycles * program.chip.core.cycle_ns / 1000 / result.n_samples
+        steps = counted(len(step_us), "step")
+        lines.append(f"hardware step: mean {step_us.mean():.3f} us, longest {step_us.max():.3f} us (of {steps})")
     elif not program.chip.has_times:
         lines.append(f"no times: {program.chip.name} gives no {', '.join(program.chip.unknown_costs)}")
     else:
@@ -132,7 +137,7 @@ def _times(result: Run, program: Program) -> str:
     else:
         lines.append(f"no energies: {program.chip.name} gives no figures")
     if result.n_dropped:
-        lines.append(f"dropped: {count(result.n_dropped, 'message')}")
+        lines.append(f"dropped: {counted(result.n_dropped, 'message')}")
     return "\n".join(lines)
 
 
@@ -142,7 +147,7 @@ def _npz(result: Run, model) -> bytes:
     Of a run on a bus also `bus/NAME`, of a profiled one `phases/UNIT/PHASE`.
     """
     outputs = result.output if isinstance(result.output, dict) else {"": result.output}
-    arrays = {f"output/{name}".rstrip("/"): a for name, a in outputs.items()}
+    arrays: dict[str, Any] = {f"output/{name}".rstrip("/"): a for name, a in outputs.items()}
     arrays.update({f"spikes/{layer}": s for layer, s in result.spikes.items()})
     for layer, states in result.states.items():
         arrays.update({f"states/{layer}/{name}": a for name, a in states.items()})
@@ -151,8 +156,8 @@ def _npz(result: Run, model) -> bytes:
         arrays["step_cycles"] = result.step_cycles
     if result.bus is not None:
         arrays.update({f"bus/{f.name}": getattr(result.bus, f.name) for f in fields(result.bus)})
-    found = phases(model, result) if isinstance(model, Program) else None
-    for unit, of in ({} if found is None else found.units).items():
+    phases_of_run = phases(model, result) if isinstance(model, Program) else None
+    for unit, of in ({} if phases_of_run is None else phases_of_run.units).items():
         arrays.update({f"phases/{unit}/{phase}": cycles for phase, cycles in of.items()})
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)

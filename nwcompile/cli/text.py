@@ -33,10 +33,5 @@ def ranges(indices: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def count(n: int, word: str) -> str:
-    """`1 core`, `2 cores`."""
-    return f"{n} {word}" if n == 1 else f"{n} {word}s"
-
-
 def _is_number(text: str) -> bool:
     return text.replace(",", "").replace(".", "", 1).lstrip("-").isdigit()

@@ -37,14 +37,14 @@ def check_times(args: Namespace, program: Program) -> None:
             )
 
 
-def write_trace(args: Namespace, file: Path, program: Program, x, window: str) -> None:
+def write_trace(args: Namespace, file: Path, program: Program, samples, window: str) -> None:
     """Write the trace of the first sample's first steps."""
     n, steps = args.trace_steps or STEPS, args.steps
-    if isinstance(x, dict):
-        x = {name: a[:1, :n] for name, a in x.items()}
-    elif x is not None:
-        x = x[:1, :n]
+    if isinstance(samples, dict):
+        samples = {name: a[:1, :n] for name, a in samples.items()}
+    elif samples is not None:
+        samples = samples[:1, :n]
     if steps is not None:
         steps = min(steps, n)
-    run = simulate(program, x, "cycle", args.device, window, steps=steps, profile=True, flight_steps=n)
+    run = simulate(program, samples, "cycle", args.device, window, steps=steps, profile=True, flight_steps=n)
     artifact.write_bytes(file, trace(program, run, n).encode())

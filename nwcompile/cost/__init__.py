@@ -1,7 +1,7 @@
 """What work costs: the same formulas choose a mapping and report about it.
 
 room         what it tells                                             main function
-traffic/     axons, messages, destinations and flits of links          events.py:count_events
+traffic/     axons, messages, destinations and flits of links          events.py:count_events, link_flits.py:link_flits
 time/        cycles of every unit, the bound of a step, advice         work.py:work, floorline.py:floorline
 
 every figure of a report about a program and one run of it             summary.py:summarize

@@ -43,8 +43,8 @@ def bus_use(program: Program, run: Run) -> BusUse | None:
     if bus is None or flits is None:
         return None
     n_rows = len(bus.slots) if run.totals is None else run.totals.n_hardware_steps
-    each = 1 / (n_rows * run.n_samples)  # of a step and sample, from sums
-    row = 1 / run.n_samples if run.totals is None else each
+    per_step_and_sample = 1 / (n_rows * run.n_samples)  # of a step and sample, from sums
+    row = 1 / run.n_samples if run.totals is None else per_step_and_sample
     needed = -(-flits // chip.link_lanes)
     n_slots, n_transfers = int(bus.slots.sum()), max(int(bus.transfers.sum()), 1)
     carried = flits[:, : chip.noc.columns - 1].sum(0)
@@ -54,14 +54,14 @@ def bus_use(program: Program, run: Run) -> BusUse | None:
         least_slots=needed.max(1) * row,
         least_by=int((flits.sum(0) / chip.link_lanes).argmax()),
         conflicts=bus.conflicts * row,
-        transfers=float(bus.transfers.sum() * each),
+        transfers=float(bus.transfers.sum() * per_step_and_sample),
         waited_part=float(bus.waited.sum() / n_transfers),
         conflict_part=float(bus.conflicts.sum() / n_transfers),
         lanes_mean=float(bus.lane_slots.sum() / max(n_slots, 1)),
         lanes_peak=int(bus.peak_lanes.max(initial=0)),
-        segment_transfers=carried * each,
+        segment_transfers=carried * per_step_and_sample,
         segment_use=carried / max(n_slots * chip.noc.lanes, 1),
-        schedule_us=n_slots * each * slot_ns / 1000,
+        schedule_us=n_slots * per_step_and_sample * slot_ns / 1000,
         schedule_part=None if not run.seconds else n_slots * slot_ns * 1e-9 / run.seconds,
         queue_peak=int(bus.peak_queue.max(initial=0)),
     )

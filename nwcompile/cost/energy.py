@@ -9,7 +9,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import Energy
 
 KINDS = tuple(f.name.removesuffix("_pj") for f in fields(Energy) if f.name.endswith("_pj"))
-PJ_PER_MW_SECOND = 1e9
+PJ_PER_MW_SECOND = 1e9  # A milliwatt for a second is a millijoule, 1e9 picojoules.
 
 
 def energy_pj(counters: dict[str, np.ndarray], chip: Chip, seconds: float | None = None) -> dict[str, float] | None:

@@ -36,7 +36,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.program import DENSE, SPARSE, Program
 from nwcompile.ir.run import Run
 
-FLOAT_BITS = 32
+FLOAT_BITS = 32  # The float networks of this package compute in float32.
 DEFAULTS = {f.name: f.default for f in fields(NeuronSpec)}
 
 
@@ -140,18 +140,23 @@ def _delays(model: Network | Program, run: Run) -> Collection[int]:
 def _wholes(network: Network) -> list[Connection]:
     """The connections, but of an excitatory and an inhibitory half of one only the former."""
 
-    def ends(c: Connection) -> tuple:
-        return c.source, c.target, c.aligned_delay, np.shape(c.weight) if isinstance(c, Conv2d) else ()
+    def ends(connection: Connection) -> tuple:
+        return (
+            connection.source,
+            connection.target,
+            connection.aligned_delay,
+            np.shape(connection.weight) if isinstance(connection, Conv2d) else (),
+        )
 
     halves = {ends(c) for c in network.connections if c.sign_mode == "exc"}
     return [c for c in network.connections if c.sign_mode != "inh" or ends(c) not in halves]
 
 
-def _size(network: Network, c: Connection) -> int:
+def _size(network: Network, connection: Connection) -> int:
     """Weights of a connection, of a sparse one those of its matrix."""
-    if isinstance(c, Sparse):
-        return network.node(c.source).n_neurons * network.node(c.target).n_neurons
-    return int(np.size(c.weight))
+    if isinstance(connection, Sparse):
+        return network.node(connection.source).n_neurons * network.node(connection.target).n_neurons
+    return int(np.size(connection.weight))
 
 
 def _dense_synops(network: Network, c: Connection) -> int:
@@ -170,11 +175,13 @@ def _bytes(network: Network, chip: Chip | None) -> tuple[int, int, int]:
     return -(-synapses // 8), -(-numbers // 8), -(-states // 8)
 
 
-def _synapse_bits(c: Connection, chip: Chip | None) -> int:
-    n_biases = 0 if c.bias is None else np.size(c.bias)
+def _synapse_bits(connection: Connection, chip: Chip | None) -> int:
+    n_biases = 0 if connection.bias is None else np.size(connection.bias)
     if chip is None:
-        return (np.size(c.weight) + n_biases) * FLOAT_BITS
-    return np.size(c.weight) * synapse_bits(c, SPARSE if isinstance(c, Sparse) else DENSE, chip)
+        return (np.size(connection.weight) + n_biases) * FLOAT_BITS
+    return np.size(connection.weight) * synapse_bits(
+        connection, SPARSE if isinstance(connection, Sparse) else DENSE, chip
+    )
 
 
 def _given(node: Node) -> list[str]:

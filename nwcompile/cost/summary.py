@@ -8,11 +8,10 @@ from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.multi_spike import MultiSpikes, multi_spikes
 from nwcompile.cost.time.critical_path import CriticalPath, critical_paths
 from nwcompile.cost.time.floorline import Floorline, floorline, tightness
-from nwcompile.cost.time.layers import synops_into
 from nwcompile.cost.time.message_latency import LinkLoad, congested_links
 from nwcompile.cost.time.phases import Phases, phases
 from nwcompile.cost.traffic.axons import core_use
-from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.events import count_events, synops_into
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.cost.unicast_vs_tree import SendCost, compare_multicast
 from nwcompile.errors import ModelError

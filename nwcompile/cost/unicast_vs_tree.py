@@ -22,13 +22,13 @@ class SendCost:
 def compare_multicast(program: Program, activity: Activity, window: str) -> dict[str, SendCost]:
     """What `activity` sends by "unicast" and by "tree"; without the latter where messages of the chip cannot fork.
 
-    Messages to a neuron's own core count, as in the counters; the hottest link is one of all, gates included.
+    Messages to a neuron's own core count, as in the counters; the hottest link is one of all, those to io sites too.
     """
-    network, found = program.network, {}
+    network, costs = program.network, {}
     spikes = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in network.offsets])
     for kind in ("unicast", "tree") if can_fork(program.chip) else ("unicast",):
         sent = spike_fanout(program, kind)
         flits = link_flits(program, activity, window, kind)
         totals = spikes @ sent.messages, spikes @ sent.hops.sum(1), flits.max(initial=0)
-        found[kind] = SendCost(*(float(total) / activity.n_samples for total in totals))
-    return found
+        costs[kind] = SendCost(*(float(total) / activity.n_samples for total in totals))
+    return costs

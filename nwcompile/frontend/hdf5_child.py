@@ -17,12 +17,12 @@ import sys
 import h5py
 import numpy as np
 
-IDLE_SECONDS = 10.0
-LARGEST_RATIO = 1100  # gzip packs 1032 to 1 at best
+IDLE_SECONDS = 10.0  # A child that its parent has left alone for so long ends by itself.
+MAX_COMPRESSION = 1100  # gzip packs 1032 to 1 at best, so a file that declares more is damaged.
 SMALL_BYTES = 1 << 28
 CHILD_BYTES = 1 << 33
-DEEPEST = 16
-MOST_ITEMS = 1_000_000
+MAX_DEPTH = 16  # No framework nests groups deeper than this; a damaged file may, without end.
+MAX_ITEMS = 1_000_000  # No framework writes more items than this; a damaged file may.
 
 
 class _RefusedError(Exception):
@@ -54,8 +54,8 @@ def serve() -> None:
 def _answer(path: str, seconds: int) -> None:
     """Read `path` and write its tree and arrays, or why not."""
     n_bytes = os.stat(path).st_size
-    _limit(seconds, CHILD_BYTES + 4 * LARGEST_RATIO * n_bytes)
-    budget = {"bytes": max(SMALL_BYTES, LARGEST_RATIO * n_bytes), "items": MOST_ITEMS, "file": n_bytes}
+    _limit(seconds, CHILD_BYTES + 4 * MAX_COMPRESSION * n_bytes)
+    budget = {"bytes": max(SMALL_BYTES, MAX_COMPRESSION * n_bytes), "items": MAX_ITEMS, "file": n_bytes}
     arrays: list[np.ndarray] = []
     try:
         with h5py.File(path, "r") as file:
@@ -88,8 +88,8 @@ def _group(group, budget: dict, depth: int, arrays: list[np.ndarray]) -> dict:
     tree: dict[str, dict | int] = {}
     for name in group:
         budget["items"] -= 1
-        if depth > DEEPEST or budget["items"] < 0:
-            raise _RefusedError(f"nested deeper than {DEEPEST} or more than {MOST_ITEMS} items; write it again")
+        if depth > MAX_DEPTH or budget["items"] < 0:
+            raise _RefusedError(f"nested deeper than {MAX_DEPTH} or more than {MAX_ITEMS} items; write it again")
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
             raise _RefusedError(f"{group.name.rstrip('/')}/{name} is a link to elsewhere; such links are not read")
         item = group[name]

@@ -66,7 +66,7 @@ class Activity:
     @classmethod
     def from_spikes(cls, spikes: dict[str, np.ndarray], repeats: bool = False) -> "Activity":
         """From spike arrays [B, T, *shape]; any payload counts once, or, with `repeats`, as often as it is large."""
-        multi = {name: found for name, s in spikes.items() if (found := MultiSpike.of(s)) is not None}
+        multi = {name: several for name, s in spikes.items() if (several := MultiSpike.of(s)) is not None}
         counts = {n: _messages(s, repeats and n in multi) for n, s in spikes.items()}
         return cls(counts, len(next(iter(spikes.values()))), multi=multi)
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from nwcompile.errors import ArtifactError
 
-DIGEST_BYTES = 64
+DIGEST_BYTES = 64  # A SHA-256 has 64 hexadecimal digits.
+# A damaged header may claim any size; no array of a program that fits a chip comes near 64 GiB.
 LARGEST_ARRAY_BYTES = 1 << 36
 
 

@@ -48,7 +48,7 @@ from nwcompile.ir.shown import counted, in_lines
 
 PACKAGE = Path(__file__).resolve().parent.parent
 HWMODELS = PACKAGE / "hwmodels" if (PACKAGE / "hwmodels").is_dir() else PACKAGE.parent / "hwmodels"
-LARGEST_CLOCK_RATIO = 1000
+LARGEST_CLOCK_RATIO = 1000  # Core and network clocks are counted in common ticks, which must stay few.
 
 
 @dataclass(frozen=True)

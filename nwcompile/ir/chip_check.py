@@ -42,9 +42,9 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc
            "neuron.delay_max_steps": 1 << 16, "neuron.refractory_max_steps": 1 << 16, "neuron.threshold_bits": 32,
            "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24,
            **dict.fromkeys((f"variation.{f.name}" for f in fields(Variation)), 1)}  # fmt: skip
-LARGEST_OF_ALL = 1 << 40
-LARGEST_CORE_COUNT = 1 << 20
-MOST_CHANNELS = 64  # of all input ports of a router: a set of them is one word
+LARGEST_OF_ALL = 1 << 40  # Sums of such numbers over cores and steps still fit 64 bits.
+LARGEST_CORE_COUNT = 1 << 20  # Tables by core stay small enough for memory.
+MOST_CHANNELS = 64  # The virtual channels of all input ports of a router are bits of one 64-bit word.
 TYPE_TEXT = {
     int: "a whole number",
     float: "a number",
@@ -170,14 +170,14 @@ def _check_bus(noc, where: str) -> None:
 def _check_number(key: str, number: int | float, where: str) -> None:
     zero_ok = key in MAY_BE_ZERO or key.startswith(("energy.", "cost.", "variation."))
     least = SMALLEST.get(key, 0)
-    most = LARGEST.get(key, LARGEST_OF_ALL)
+    largest = LARGEST.get(key, LARGEST_OF_ALL)
     if number != number or number in (float("inf"), float("-inf")):
         raise ChipError(f"{where}: {key}: {number} is not a finite number")
     if number < least or (number == 0 and not zero_ok):
         bound = f"{least} or more" if zero_ok or least else "above 0"
         raise ChipError(f"{where}: {key}: {shown(number)} must be {bound}")
-    if number > most:
-        raise ChipError(f"{where}: {key}: {shown(number)} is above the largest supported, {most}")
+    if number > largest:
+        raise ChipError(f"{where}: {key}: {shown(number)} is above the largest supported, {largest}")
 
 
 def _typed(key: str, annotation: Any, value: Any, where: str) -> Any:

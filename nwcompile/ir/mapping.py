@@ -71,8 +71,8 @@ class Mapping:
         """Neurons of each layer that lie on a logical core, flat indices."""
         if not 0 <= core < self.n_cores:
             raise ModelError(f"there is no core {core}; the mapping uses cores 0..{self.n_cores - 1}")
-        found = {layer: np.flatnonzero(cores == core) for layer, cores in self.core_of.items()}
-        return {layer: neurons for layer, neurons in found.items() if len(neurons)}
+        by_layer = {layer: np.flatnonzero(cores == core) for layer, cores in self.core_of.items()}
+        return {layer: neurons for layer, neurons in by_layer.items() if len(neurons)}
 
     def verify(self, network: Network, chip: Chip) -> None:
         """Raise ModelError unless every neuron has a core and every core a site of its own on the chip."""

@@ -13,7 +13,7 @@ from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.shown import counted, in_lines
 
-LARGEST_LAYER = 1 << 31
+LARGEST_LAYER = 1 << 31  # Neurons of a layer are numbered in 32 bits.
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,8 @@ MEMBRANES = ("linear", "euler")
 CURRENT_ORDERS = ("decay_then_add", "add_then_decay", "add_use_decay")
 CLAMPS = ("maximum", "shift")
 OVERFLOWS = ("wrap", "saturate")
-LARGEST_WHOLE = 1 << 40  # magnitude of a fixed-point field, beyond any state
-LARGEST_REFRACTORY = (1 << 30) - 1
+LARGEST_WHOLE = 1 << 40  # No fixed-point field is larger: this is beyond any state a chip holds.
+LARGEST_REFRACTORY = (1 << 30) - 1  # Twice as many steps still fit 32 bits.
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,11 @@ class NeuronSpec:
         whole = name == "refractory" or (self.fixed is not None and name in self.FIXED_NUMBERS)
         if whole and (array != np.trunc(array)).any():
             raise ModelError(f"layer {layer!r}: {name} of a fixed-point layer must be whole numbers")
-        most = LARGEST_REFRACTORY if name == "refractory" else LARGEST_WHOLE
-        if whole and np.abs(array).max() > most:
-            raise ModelError(f"layer {layer!r}: {name} {np.abs(array).max():g} is beyond the largest supported, {most}")
+        largest = LARGEST_REFRACTORY if name == "refractory" else LARGEST_WHOLE
+        if whole and np.abs(array).max() > largest:
+            raise ModelError(
+                f"layer {layer!r}: {name} {np.abs(array).max():g} is beyond the largest supported, {largest}"
+            )
 
     def _verify_ranges(self, layer: str) -> None:
         if np.min(self.refractory) < 0:

@@ -14,8 +14,8 @@ EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
 WITH_STEP_LIMIT = ("traffic", "cores")
 ON_MULTI_SPIKE = ("refuse", "graded", "repeat")
-LARGEST = (1 << 63) - 1
-MOST_BITS = 16  # of a weight
+LARGEST = (1 << 63) - 1  # Seeds and numbers of cores are kept in 64 bits with a sign.
+MOST_BITS = 16  # Wider weights than 16 bits are on no chip that is modelled.
 OLD_NAME = "Options.optimise is called optimize now; the old name goes with the next release"
 
 
@@ -122,12 +122,12 @@ def _real(value) -> float:
 def _sites(given) -> dict[str, tuple[tuple[int, int, int], ...]]:
     """`fixed_sites` as plain numbers, or OptionError."""
     try:
-        found = {layer: tuple((index(x), index(y), index(port)) for x, y, port in sites)
+        plain_sites = {layer: tuple((index(x), index(y), index(port)) for x, y, port in sites)
                  for layer, sites in given.items()}  # fmt: skip
-        good = all(isinstance(layer, str) for layer in found)
-        good = good and all(min(site) >= 0 for sites in found.values() for site in sites)
+        good = all(isinstance(layer, str) for layer in plain_sites)
+        good = good and all(min(site) >= 0 for sites in plain_sites.values() for site in sites)
     except (AttributeError, TypeError, ValueError):
         good = False
     if not good:
         raise OptionError(f"fixed_sites={shown(given)} must be {{layer: [(x, y, port), ...]}}, whole numbers from 0 on")
-    return found
+    return plain_sites

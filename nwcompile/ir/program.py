@@ -19,9 +19,9 @@ from nwcompile.ir.options import ON_MULTI_SPIKE
 from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted, in_lines
 
-SCHEMA = 2
+SCHEMA = 2  # It grows when the content of a .nwc file changes; docs/artifact.md says what is in it.
 OLD_SCHEMA = 1  # Files of the release before, which are still read: option `optimize` was `optimise` there.
-DENSE, SPARSE, CONV = 0, 1, 2
+DENSE, SPARSE, CONV = range(3)  # rows of `SYNAPSE_KINDS`
 SYNAPSE_KINDS = ("dense", "sparse", "conv")
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (connections.Dense, connections.Conv2d, connections.Sparse)}
 

@@ -9,6 +9,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.profile import Profile
 from nwcompile.ir.shown import counted, in_lines
 
+MOST_LAYERS_SHOWN = 3  # A print of a Run has room for three layers beside its counters and times.
 COUNTERS = (
     "synops",  # stored weights read for messages, counted at the reading core
     "synops_dense",
@@ -120,7 +121,8 @@ class Run:
         rows = [
             f"layer {name}: {counted(int(np.abs(s, dtype=np.int64).sum()), 'spike')}" for name, s in self.spikes.items()
         ]
-        rows = [*rows[:3], *([f"... and {len(rows) - 3} more layers"] if len(rows) > 3 else [])]
+        if len(rows) > MOST_LAYERS_SHOWN:
+            rows = rows[:MOST_LAYERS_SHOWN] + [f"... and {len(rows) - MOST_LAYERS_SHOWN} more layers"]
         for name in ("synops", "messages_out", "hops") if self.counters else ():
             rows.append(f"{name}: {int(self.counters[name].sum())}")
         if self.seconds is not None:

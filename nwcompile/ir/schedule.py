@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from nwcompile.errors import ModelError
 from nwcompile.ir.network import Network
 
-LARGEST_DELAY = 1 << 20
+LARGEST_DELAY = 1 << 20  # Longer delays than a million steps are a mistake, and would take as many buffers.
 
 
 @dataclass(frozen=True)

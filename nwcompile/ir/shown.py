@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 MOST_LINES = 10  # What stands on a screen beside the next question; larger networks show their first parts only.
-MOST_COLUMNS = 120
+MOST_COLUMNS = 120  # A line of a terminal that is wide, and of this package's own code.
 
 
 def in_lines(head: str, rows: Sequence[str], what: str) -> str:
     """The head and as many rows as fit; the last line says how many more of `what` there are."""
     room = MOST_LINES - 1
-    shown = list(rows) if len(rows) <= room else [*rows[: room - 1], f"... and {len(rows) - room + 1} more {what}"]
+    shown = list(rows)
+    if len(rows) > room:
+        shown = shown[: room - 1] + [f"... and {len(rows) - room + 1} more {what}"]
     return "\n".join([_cut(head), *(_cut(f"  {row}") for row in shown)])
 
 

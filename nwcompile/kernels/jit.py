@@ -76,7 +76,9 @@ def compiled(**options) -> Callable:
 
 
 kernel = compiled(nogil=True, _nrt=False, no_cfunc_wrapper=True)
-inlined = compiled(nogil=True, _nrt=False, forceinline=True)  # a call copies every array of a NamedTuple
+# Only kernels call these, so they have no wrappers for Python, which would unpack every array of every structure. What
+# runs for every flit is `inlined`, because a call copies every array of a NamedTuple.
+inlined = compiled(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 spliced = compiled(nogil=True, _nrt=False, inline="always")  # into its caller before that is compiled, at every call
 part = compiled(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # that only kernels call
 

@@ -6,7 +6,7 @@
     fit/         what a core holds, and every limit that is exceeded       check.py:check
     partition/   neurons -> cores                                          partition.py:partition
     place/       cores -> sites                                            place.py:place
-    emit/        visiting order; the tables a chip is loaded with          emit.py:emit
+    emit/        visiting order; the tables a chip is loaded with          emit.py:emit, visit_order.py
 
 `partition/` and `place/` choose among methods by name; those of other papers are in their `baselines/`.
 """

@@ -6,11 +6,11 @@ from nwcompile.cost.bus import bus_use
 from nwcompile.cost.time.work import lane_name, link_name
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report.html.markup import Markup, join, tag
-from nwcompile.report.html.tables import bar, table
+from nwcompile.report.html_markup import Markup, join, tag
+from nwcompile.report.html_tables import bar, table
 from nwcompile.report.text import grouped, number, percent
 
-MOST_SEGMENTS = 16  # in the table
+MOST_SEGMENTS = 16  # More segments in the table would hide the busiest, which come first.
 
 
 def collect_bus(program: Program, run: Run) -> dict | None:

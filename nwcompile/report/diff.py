@@ -34,12 +34,12 @@ def diff_text(doc: dict) -> str:
     named = ", ".join(f"{WORDS[name]} {_change(doc['change_percent'][name])}" for name in doc["worse"])
     beyond = f" by more than {doc['tolerance_percent']:g} %" if doc["tolerance_percent"] else ""
     verdict = f"worse{beyond}: {named}" if named else "no worse: " + ", ".join(WORDS[name] for name in doc["gate"])
-    figures = [(f"{doc['source']}", "before", "after", "change")]
+    figures: list[tuple[str, ...]] = [(f"{doc['source']}", "before", "after", "change")]
     for name in NAMES:
         values = (doc["before"][name], doc["after"][name])
         figures.append((WORDS[name], *("–" if v is None else grouped(v) for v in values),
                         _change(doc["change_percent"][name])))  # fmt: skip
-    layers = [("layer", "neurons", "cores before", "after", "neurons moved")]
+    layers: list[tuple[str, ...]] = [("layer", "neurons", "cores before", "after", "neurons moved")]
     layers += [(r["layer"], grouped(r["n_neurons"]), grouped(r["cores_before"]), grouped(r["cores_after"]),
                 grouped(r["n_moved"])) for r in doc["layers"]]  # fmt: skip
     blocks = [[verdict], aligned(figures, n_left=1), aligned(layers, n_left=1)]

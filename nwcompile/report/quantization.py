@@ -1,12 +1,12 @@
 """Quantization in the report: per layer what its integers are, what they lost, and how large its states become."""
 
-from nwcompile.report.html.markup import Markup, join, tag
-from nwcompile.report.html.tables import table
+from nwcompile.report.html_markup import Markup, join, tag
+from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, grouped, number, percent
 
 HEADINGS = ("layer", "weights", "scale", "clipped weights", "weight error", "tau", "tau error",
             "rate", "as in float", "bits of u", "bits of v")  # fmt: skip
-N_LEFT = 1
+N_LEFT = 1  # The first column, the layer's name, is set to the left; numbers are set to the right.
 UNKNOWN = "–"
 ABOUT = (
     "“Clipped”: beyond the largest weight of the width at this scale. “Tau”: time constants of current (u) and "
@@ -42,29 +42,30 @@ def _rows(doc: dict) -> list[tuple[str, ...]]:
     return [_row(r["layer"], r["quantization"]) for r in doc["layers"] if r["quantization"]]
 
 
-def _row(layer: str, q: dict) -> tuple[str, ...]:
-    clipped, error = q.get("clipped_weights"), q.get("weight_error_rms")
-    rates = [q.get("rate_float"), q.get("rate_fixed")]
+def _row(layer: str, entry: dict) -> tuple[str, ...]:
+    clipped, error = entry.get("clipped_weights"), entry.get("weight_error_rms")
+    rates = (entry.get("rate_float"), entry.get("rate_fixed"))
+    rate_float, rate_fixed = (None if rate is None else f"{rate:.3f}" for rate in rates)
     return (
         layer,
-        UNKNOWN if q.get("bits") is None else f"{q['bits']} bits",
-        UNKNOWN if q.get("scale") is None else f"{grouped(q['scale'])} units",
-        UNKNOWN if clipped is None else f"{grouped(clipped)} weights ({percent(q.get('clipped_percent'))})",
+        UNKNOWN if entry.get("bits") is None else f"{entry['bits']} bits",
+        UNKNOWN if entry.get("scale") is None else f"{grouped(entry['scale'])} units",
+        UNKNOWN if clipped is None else f"{grouped(clipped)} weights ({percent(entry.get('clipped_percent'))})",
         UNKNOWN if error is None else percent(100 * error),
-        _taus(q),
-        percent(q.get("tau_error_percent")),
-        _change(*(None if x is None else f"{x:.3f}" for x in rates), "spikes"),
-        percent(q.get("spike_agreement_percent")),
-        _bits(q, "u"),
-        _bits(q, "v"),
+        _taus(entry),
+        percent(entry.get("tau_error_percent")),
+        _change(rate_float, rate_fixed, "spikes"),
+        percent(entry.get("spike_agreement_percent")),
+        _bits(entry, "u"),
+        _bits(entry, "v"),
     )
 
 
-def _taus(q: dict) -> str:
+def _taus(entry: dict) -> str:
     """`u 2.5 → 2.49, v 10 → 10 steps`, only the states that leak."""
     parts = []
     for state in ("u", "v"):
-        wanted, chip = q.get(f"tau_{state}"), q.get(f"tau_{state}_chip")
+        wanted, chip = entry.get(f"tau_{state}"), entry.get(f"tau_{state}_chip")
         if wanted is not None or chip is not None:
             parts.append(f"{state} {_change(*(None if x is None else _span(x) for x in (wanted, chip)))}")
     return f"{', '.join(parts)} steps" if parts else UNKNOWN
@@ -80,13 +81,13 @@ def _span(value) -> str:
     return f"{number(value[0])}..{number(value[1])}" if isinstance(value, list) else number(value)
 
 
-def _bits(q: dict, state: str) -> str:
+def _bits(entry: dict, state: str) -> str:
     """`18, 22 of 24 bits`: used, enough, there are."""
-    if q.get("state_bits") is None:
+    if entry.get("state_bits") is None:
         return UNKNOWN
-    used, enough = (q.get(f"{state}_{what}") for what in ("largest", "bound"))
+    used, enough = (entry.get(f"{state}_{what}") for what in ("largest", "bound"))
     known = [] if used is None else [str(_width(used))]
-    return ", ".join([*known, "∞" if enough is None else str(_width(enough))]) + f" of {q['state_bits']} bits"
+    return ", ".join([*known, "∞" if enough is None else str(_width(enough))]) + f" of {entry['state_bits']} bits"
 
 
 def _width(largest: int) -> int:

@@ -98,10 +98,10 @@ def dropped_text(dropped: dict) -> str:
     if not dropped["at"]:
         return "no message was dropped"
     at, to = dropped["at"][0], dropped["to"][0]
-    most = f"most at {at['place']}, link {at['link']} ({grouped(at['messages_per_sample'])})"
+    crowded = f"most at {at['place']}, link {at['link']} ({grouped(at['messages_per_sample'])})"
     return (
         f"dropped because an injection buffer was full: {grouped(dropped['messages_per_sample'])} messages a sample, "
-        f"{percent(dropped['percent'])} of all; {most}, most to {to['place']} ({grouped(to['messages_per_sample'])})"
+        f"{percent(dropped['percent'])} of all; {crowded}, most to {to['place']} ({grouped(to['messages_per_sample'])})"
     )
 
 
@@ -130,11 +130,11 @@ def profile_lines(profile: dict | None, real_time: dict | None, energy: dict | N
 
 def latency_text(profile: dict) -> str:
     """Percentiles of the messages' latencies."""
-    found = profile["latency_cycles"]
-    if found["n_messages"] == 0:
+    latency = profile["latency_cycles"]
+    if latency["n_messages"] == 0:
         return "messages: none was sent"
-    ranks = ", ".join(f"{name} {grouped(found[name])}" for name in ("p50", "p90", "p99", "max"))
-    return f"messages: {grouped(found['n_messages'])}; cycles from ready to taken: {ranks}"
+    ranks = ", ".join(f"{name} {grouped(latency[name])}" for name in ("p50", "p90", "p99", "max"))
+    return f"messages: {grouped(latency['n_messages'])}; cycles from ready to taken: {ranks}"
 
 
 def phase_text(profile: dict) -> list[str]:
@@ -193,8 +193,8 @@ def layer_table(doc: dict) -> list[str]:
 
 def binding(layer: dict) -> str:
     """What fills a core of a layer most, and how much: `fan-in axons 19.1 %`."""
-    found = layer["binding_resource"]
-    return "–" if found is None else f"{resource(found)} {percent(layer['binding_percent'])}"
+    binding_key = layer["binding_resource"]
+    return "–" if binding_key is None else f"{resource(binding_key)} {percent(layer['binding_percent'])}"
 
 
 def stage_line(index: int, n_stages: int, name: str, size: str, seconds: float, figure: str = "") -> str:

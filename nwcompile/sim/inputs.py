@@ -8,7 +8,7 @@ from nwcompile.ir.network import Network
 
 LARGEST_SPIKE = (1 << 23) - 1
 LARGEST_STEPS = (1 << 31) - 1
-LARGEST_REPEAT = 4095  # messages to one destination in a step, when n spikes are n messages
+MAX_REPEATED_SPIKES = 4095  # Where n spikes are n messages, one neuron sends at most so many of them in a step.
 
 
 def prepare(
@@ -111,9 +111,9 @@ def _verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: s
                 f"{has}, and a negative value cannot be sent as so many spikes; compile with on_multi_spike='graded', "
                 "or encode it into two lines, one for each sign"
             )
-        if high > LARGEST_REPEAT:
+        if high > MAX_REPEATED_SPIKES:
             raise ModelError(
-                f"{has}, but at most {LARGEST_REPEAT} spikes a step are sent one by one; scale it down, "
+                f"{has}, but at most {MAX_REPEATED_SPIKES} spikes a step are sent one by one; scale it down, "
                 "or compile with on_multi_spike='graded'"
             )
         return
@@ -149,7 +149,7 @@ def verify_counts(
     with sample `first_sample` and, by layer, with step `first_step`.
     """
     repeats = on_multi_spike == "repeat"
-    limit = LARGEST_REPEAT if repeats else largest_payload(chip, False)
+    limit = MAX_REPEATED_SPIKES if repeats else largest_payload(chip, False)
     for name in network.layers:
         if network.node(name).neuron.spikes != "multi" or spikes[name].max(initial=0) <= limit:
             continue

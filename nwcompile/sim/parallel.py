@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-LONGEST_CHUNK = 64  # steps of a sample that are computed before others can go on with them
+MAX_CHUNK_STEPS = 64  # So many steps of a sample are computed before other threads can go on with them.
 
 
 def n_threads() -> int:
@@ -35,7 +35,7 @@ def over_steps(
 
     The first error ends it; what has not begun by then is left.
     """
-    length = min(max(n_steps // (8 * n_threads()), 1), LONGEST_CHUNK)
+    length = min(max(n_steps // (8 * n_threads()), 1), MAX_CHUNK_STEPS)
     chunks = [slice(first, min(first + length, n_steps)) for first in range(0, n_steps, length)]
     with ThreadPoolExecutor(n_threads()) as pool, telling(interrupted):
         moves = []

@@ -14,9 +14,9 @@ from nwcompile.sim.accuracy import accuracy
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.variation import Devices, verify_variation
 
-MOST_DEVICES = 1_000_000
+MAX_DEVICES = 1_000_000  # More devices than this are a mistake: they would take weeks.
 LARGEST_SEED = (1 << 63) - 1
-LARGEST_LABEL = 1 << 53
+LARGEST_LABEL = 1 << 53  # Labels are whole numbers that float64 holds exactly.
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def accuracies(
     """The accuracy of the ideal device, then of each device: what `robustness` is made of, one after the other."""
     if not isinstance(program, Program):
         raise OptionError(f"robustness takes an nw.Program, not {type(program).__name__}; compile the network first")
-    samples, seed = whole("samples", samples, 1, MOST_DEVICES), whole("seed", seed, 0, LARGEST_SEED)
+    samples, seed = whole("samples", samples, 1, MAX_DEVICES), whole("seed", seed, 0, LARGEST_SEED)
     devices = Devices(program, varied(program.chip, given), seed)
     inputs, n_samples, _ = prepare(program.network, x, None, program.chip, program.on_multi_spike)
     labels = verified_labels(y, n_samples)

@@ -36,12 +36,12 @@ from nwcompile.ir.connection import Connection, Conv2d, Sparse, synapse_list
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
 
-FRACTION_BITS = 6  # of a unit of weight: one is rounded by less than 1 %
-LARGEST_WEIGHT_BITS = 27  # before mismatch: a factor up to 8 keeps the weights of every backend, 31 bits
+FRACTION_BITS = 6  # A unit of weight is cut into 64, so that rounding changes a weight by less than 1 %.
+LARGEST_WEIGHT_BITS = 27  # A factor up to 8 on weights of so many bits stays within the 31 that every backend holds.
 LARGEST_STATE_BITS = 32
 DECAY_BITS = 16
-SYNAPSE_BYTES = 30  # of memory a synapse, while a device is drawn and simulated
-STREAM = int.from_bytes(b"device")  # no other draw of this project has this spawn key
+SYNAPSE_BYTES = 30  # A synapse takes so much memory while a device is drawn and simulated.
+STREAM = int.from_bytes(b"device")  # No other draw of this project has this spawn key.
 KINDS = ("weight", "stuck", "threshold", "leak", "dead")
 
 

@@ -1,0 +1,2 @@
+"""What a command line names, read: models, programs and chips (load.py), samples and labels (data.py), weight widths
+(bits_file.py)."""

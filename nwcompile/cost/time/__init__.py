@@ -1,0 +1,12 @@
+"""Time: the core cycles of every unit, the bound of a step that follows from them, and where measured time went.
+
+what it tells                                                   function
+cycles by event, unit and core; the formula of the bound        work.py:work
+the bound of every step and what fills it                       floorline.py:floorline
+how layers share the work of a core                             layers.py:layer_share
+the one change that shortens the step most                      advice.py:advise
+what a single spike costs every core                            spike_cost.py:spike_cost
+what every core does in every step, waiting included            phases.py:phases
+what the slowest steps waited for                               critical_path.py:critical_paths
+how long messages took, and which links they crowded            message_latency.py:latency
+"""

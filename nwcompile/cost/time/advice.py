@@ -10,7 +10,7 @@ from nwcompile.cost.time.work import FILLS, Bottleneck, Work
 from nwcompile.ir.flat import csr_sums
 from nwcompile.ir.program import Program
 
-WORTH_SAYING = 1.05
+WORTH_SAYING = 1.05  # A step that becomes less than 5 % shorter is not worth a change.
 # A change of the mapping costs less than one of the model: it wins unless its gain is this many times smaller.
 MODEL_CHANGE_PENALTY = 1.5
 
@@ -28,12 +28,12 @@ class Advice:
 
 def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck) -> Advice:
     """The best of the changes that the formula can judge, given what is `busiest` beside the barrier."""
-    found = []
+    ranked = []
     now = float(done.bound_cycles.sum())
     for change, after, penalty in _changes(program, done, share, busiest):
         gain = now / max(float(after.bound_cycles.sum()), 1.0)
-        found.append((gain / penalty, Advice(change, gain)))
-    _, best = max(found, key=lambda f: f[0], default=(0, None))
+        ranked.append((gain / penalty, Advice(change, gain)))
+    _, best = max(ranked, key=lambda f: f[0], default=(0, None))
     if best is not None and best.gain >= WORTH_SAYING:
         return best
     barrier = done.barrier_cycles * len(done.bound_cycles) / max(now, 1.0)
@@ -42,27 +42,31 @@ def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck)
     return Advice("nothing, no single change of the mapping shortens the step by 5 %")
 
 
-def _changes(program: Program, done: Work, share: LayerShare, b: Bottleneck) -> Iterator[tuple[str, Work, float]]:
+def _changes(
+    program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck
+) -> Iterator[tuple[str, Work, float]]:
     """Each change with the work it leaves and what its gain is divided by before the changes are compared."""
     yield from _fewer_tiles(program, done)
-    if b.link is not None:
+    if bottleneck.link is not None:
         free = replace(done, link_cycles=np.zeros_like(done.link_cycles))
         yield 'place again with optimize="traffic" (at best)', free, 1.0
         sent = share.messages.sum(1)
         sent[: len(program.network.inputs)] = 0
         yield from _fewer_spikes(program, done, share, int(sent.argmax()))
-    elif b.layer is not None:
-        yield from _even(program, done, b.layer)
-        yield from _spread(program, done, share, b.layer)
-        yield from _fewer_spikes(program, done, share, _loudest(program, done, share, b, b.layer))
+    elif bottleneck.layer is not None:
+        yield from _even(program, done, bottleneck.layer)
+        yield from _spread(program, done, share, bottleneck.layer)
+        yield from _fewer_spikes(program, done, share, _loudest(program, done, share, bottleneck, bottleneck.layer))
 
 
-def _loudest(program: Program, done: Work, share: LayerShare, b: Bottleneck, layer: str) -> int:
+def _loudest(program: Program, done: Work, share: LayerShare, bottleneck: Bottleneck, layer: str) -> int:
     """The node whose spikes fill the bottleneck: the layer itself where it sends, else what it mostly hears from."""
-    arriving = share.reads[:, b.core] if b.kind == "memory" else share.messages[:, b.core]
-    heard = b.unit == "receive" or b.kind == "memory"
-    if b.unit == "shared" and b.kind == "traffic":
-        heard = done.cycles["message_in"][:, b.core].sum() >= done.cycles["message_out"][:, b.core].sum()
+    arriving = share.reads[:, bottleneck.core] if bottleneck.kind == "memory" else share.messages[:, bottleneck.core]
+    heard = bottleneck.unit == "receive" or bottleneck.kind == "memory"
+    if bottleneck.unit == "shared" and bottleneck.kind == "traffic":
+        heard = (
+            done.cycles["message_in"][:, bottleneck.core].sum() >= done.cycles["message_out"][:, bottleneck.core].sum()
+        )
     return int(arriving.argmax()) if heard else len(program.network.inputs) + share.layers.index(layer)
 
 
@@ -91,8 +95,8 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
     """A layer on twice its cores, or as many as are free: each reads and updates less, its sources send more."""
     chip, mapping = program.chip, program.mapping
     cores = np.unique(mapping.core_of[layer])
-    most = len(mapping.core_of[layer]) - len(cores)
-    more = min(len(cores), int(chip.is_usable.sum()) - mapping.n_cores, most)
+    n_splittable = len(mapping.core_of[layer]) - len(cores)
+    more = min(len(cores), int(chip.is_usable.sum()) - mapping.n_cores, n_splittable)
     if more < 1:
         return
     keep = len(cores) / (len(cores) + more)

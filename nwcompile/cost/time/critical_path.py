@@ -13,7 +13,7 @@ from nwcompile.cost.time.work import work
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
-OWN = -1  # Profile.path: no message began the last uninterrupted work
+OWN = -1  # In `Profile.path`, no message began the last uninterrupted work: it was the core's own.
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class CriticalPath:
     (sent by `source_layer` on `source_core`, None for an input), then `receive`, the last uninterrupted work, and
     `link`, until the last link fell idle. Without such a message `source_layer` is None, and `send`, `stall` and
     `receive` are those of the core itself (in a shared unit `send` is all its work, in any order). `phase` is the
-    largest part. `layer` has most of the core's work. `link`: the busiest on the way of that message, or of the one
+    largest part. `layer` has most of the core's work. `link`: the busiest on the route of that message, or of the one
     that stalled the core longest.
     """
 
@@ -48,13 +48,13 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
     done = work(program, run.counters, run.link_flits, run.n_samples)
     share = layer_share(program, run.activity)
     slowest = np.argsort(-path["total"], kind="stable")[:n]
-    found = []
+    paths = []
     for h in slowest.tolist():
         row = {name: values[h].item() for name, values in path.items()}
         parts, core, source = _parts(row), row["core"], row["source"]
         phase = max(parts, key=lambda part: parts[part])
         unit = "shared" if "shared" in done.units else "send" if source == OWN else "receive"
-        found.append(
+        paths.append(
             CriticalPath(
                 step=row["step"],
                 sample=row["sample"],
@@ -68,7 +68,7 @@ def critical_paths(program: Program, run: Run, n: int = 5) -> tuple[CriticalPath
                 parts=parts,
             )
         )
-    return tuple(found)
+    return tuple(paths)
 
 
 def _parts(row: dict) -> dict[str, float]:

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.cost.time.work import SEND
-from nwcompile.cost.traffic.wiring import wiring
+from nwcompile.cost.traffic.events import synops_into
 from nwcompile.ir.activity import Activity
-from nwcompile.ir.flat import csr_sums
-from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.kernels.mapping import traffic
 
@@ -57,21 +55,6 @@ def layer_share(program: Program, activity: Activity) -> LayerShare:
         reads=reads,
         sent=sent,
     )
-
-
-def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
-    """Stored weights read for each neuron of each layer, int64[n], in all steps and samples of `activity`.
-
-    Zeros in dense rows count, padded taps of convolutions do not (DESIGN 4.3).
-    """
-    synops = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
-    for connection in network.connections:
-        wires = wiring(network, connection)
-        sent = activity.counts[connection.source].sum(0, dtype=np.int64)
-        of_class = np.zeros(wires.n_source_classes, np.int64)
-        np.add.at(of_class, wires.source_class, sent)
-        synops[connection.target] += csr_sums(wires.offset, of_class[wires.taps])[wires.target_class]
-    return synops
 
 
 def _send_cycles(program: Program, name: str, activity: Activity) -> np.ndarray:

@@ -45,8 +45,8 @@ def latency(profile: Profile) -> Latency:
         return Latency(0, None, dict.fromkeys(PERCENTILES), None)
     upto = np.cumsum(profile.latency_count)
     ranks = {p: -(-n * p // 100) for p in PERCENTILES}
-    found = {p: int(profile.latency_cycles[np.searchsorted(upto, rank)]) for p, rank in ranks.items()}
-    return Latency(n, profile.latency_sum / n, found, profile.latency_max)
+    percentiles = {p: int(profile.latency_cycles[np.searchsorted(upto, rank)]) for p, rank in ranks.items()}
+    return Latency(n, profile.latency_sum / n, percentiles, profile.latency_max)
 
 
 def congested_links(run: Run, n: int | None = None) -> tuple[LinkLoad, ...]:
@@ -55,11 +55,11 @@ def congested_links(run: Run, n: int | None = None) -> tuple[LinkLoad, ...]:
     `n`: that many of them; None: all.
     """
     assert run.profile is not None and run.link_flits is not None, "simulate with profile=True"
-    flits, most = run.link_flits.sum(0), run.link_flits.max(0)
+    flits, peak_flits = run.link_flits.sum(0), run.link_flits.max(0)
     order = np.lexsort((-flits, -run.profile.link_mean))
     order = order[flits[order] > 0][:n]
     peak, mean = run.profile.link_peak, run.profile.link_mean
     return tuple(
-        LinkLoad(i, int(flits[i]), None if run.totals else int(most[i]), int(peak[i]), float(mean[i]))
+        LinkLoad(i, int(flits[i]), None if run.totals else int(peak_flits[i]), int(peak[i]), float(mean[i]))
         for i in order.tolist()
     )

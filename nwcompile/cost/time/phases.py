@@ -9,7 +9,9 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
 PHASE_OF = {"synop_dense": "synop", "synop_sparse": "synop", "synop_conv": "synop"}  # else the event's own name
-STALL, IDLE, BARRIER = "stall", "idle", "barrier"
+STALL = "stall"  # A message is ready, and the network has no room for it.
+IDLE = "idle"  # The unit waits for messages, or for the step to end.
+BARRIER = "barrier"  # All cores have ended, and agree on that.
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,12 +80,6 @@ def n_events(counters: dict[str, np.ndarray], event: str) -> np.ndarray:
     return sum((counters[name] for name in COUNTERS_OF[event][1:]), counters[COUNTERS_OF[event][0]])
 
 
-def event_cycles(chip: Chip, event: str) -> int:
-    """Cycles of an event, or 1 where the chip does not say."""
-    given = getattr(chip.cost, f"{event}_cycles")
-    return 1 if given is None else given
-
-
 def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarray, n_samples: int) -> Work:
     """The work behind `counters` (int64[H, core]) and `link_flits` (int64[H, link]), on a chip that has times."""
     chip = program.chip
@@ -96,6 +90,12 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
     core_ticks, noc_ticks = chip.ticks
     busiest = link_busy(chip, link_flits).max(1, initial=0) * noc_ticks // core_ticks  # rounded down: it stays a bound
     return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles))
+
+
+def cycles_of_event(chip: Chip, event: str) -> int:
+    """Core cycles of an event, or 1 where the chip does not say: what a mapping is chosen by needs a figure."""
+    cycles = getattr(chip.cost, f"{event}_cycles")
+    return 1 if cycles is None else cycles
 
 
 def link_busy(chip: Chip, link_flits: np.ndarray) -> np.ndarray:

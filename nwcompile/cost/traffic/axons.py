@@ -35,11 +35,13 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
         row = np.stack([n_synapses, words, bits], 1)
         at = offset[wires.source_class], offset[wires.source_class + 1]
         rows[c.source].append(_Rows(*at, stored_kind(wires.kind, chip), core, row))
-    joined = {name: _joined(found) for name, found in rows.items() if found}
+    joined = {name: _joined(parts) for name, parts in rows.items() if parts}
     n_axons = np.zeros(len(core_of), np.int64)
-    for name, own in joined.items():
+    for name, node_rows in joined.items():
         first = network.offsets[name]
-        traffic.count_merged(own.begin, own.end, own.core, n_axons[first : first + len(own.begin)])
+        traffic.count_merged(
+            node_rows.begin, node_rows.end, node_rows.core, n_axons[first : first + len(node_rows.begin)]
+        )
     offset = csr_offset(n_axons)
     n = offset[-1]
     made = Axons(
@@ -50,10 +52,10 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
         row_bits=np.zeros(n, np.int64),
         kernel_bits=kernel_bits,
     )
-    for name, own in joined.items():
+    for name, node_rows in joined.items():
         first = network.offsets[name]
         out = made.core, made.synops, made.words, made.row_bits
-        traffic.merge_rows(*own, offset[first : first + len(own.begin) + 1], *out)
+        traffic.merge_rows(*node_rows, offset[first : first + len(node_rows.begin) + 1], *out)
     return made
 
 

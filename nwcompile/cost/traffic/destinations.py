@@ -1,7 +1,7 @@
-"""Destinations: the cores that every source sends to, kept for atoms of sources and not for each of them.
+"""Destinations: the cores that every source sends to, kept for classes of sources and not for each of them.
 
-The sources of a node that the very same neurons read are an atom: the channels of a pixel under a convolution, all
-neurons under a dense connection. They send to the same cores, so a large map costs no more here than its pixels.
+The sources of a node that the very same neurons read are a source class: the channels of a pixel under a convolution,
+all neurons under a dense connection. They send to the same cores, so a large map costs no more here than its pixels.
 """
 
 from typing import NamedTuple
@@ -19,36 +19,38 @@ RowsByClass = tuple[np.ndarray, np.ndarray, np.ndarray]  # as `Wiring.rows` give
 
 
 class Destinations(NamedTuple):
-    """Atoms of all nodes that send, and the cores that each sends to, as CSR, ascending."""
+    """Source classes of all nodes that send, and the cores that each sends to, as CSR, ascending."""
 
-    atom_of: dict[str, np.ndarray]  # int64[n] by node: atom of each source
-    size: np.ndarray  # int64[atom]: sources
-    offset: np.ndarray  # int64[atom + 1]
+    class_of: dict[str, np.ndarray]  # int64[n] by node: source class of each source
+    size: np.ndarray  # int64[class]: sources
+    offset: np.ndarray  # int64[class + 1]
     core: np.ndarray  # int64[...]
 
 
 class Flows(NamedTuple):
-    """Sources of one atom on one core (-1: input lines), and the messages that they send to each destination."""
+    """Sources of one class on one core (-1: input lines), and the messages that they send to each destination."""
 
-    atom: np.ndarray  # int64[flow]
+    source_class: np.ndarray  # int64[flow]
     home: np.ndarray  # int64[flow]
     messages: np.ndarray  # int64[flow]
 
 
-def source_atoms(network: Network, wires: list[Wiring]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The atom of every source of each node that sends, int64[n], and the atoms' sizes, int64[atom]."""
-    atom_of, sizes, n_atoms = {}, [np.zeros(0, np.int64)], 0
+def source_classes(network: Network, wires: list[Wiring]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The source class of every source of each node that sends, int64[n], and the sizes, int64[class]."""
+    class_of, sizes, n_classes = {}, [np.zeros(0, np.int64)], 0
     for name in network.offsets:
         leaving = [w for c, w in zip(network.connections, wires, strict=True) if c.source == name]
         if not leaving:
             continue
-        atom = leaving[0].source_class.astype(np.int64)
+        source_class = leaving[0].source_class.astype(np.int64)
         for w in leaving[1:]:
-            atom = np.unique(atom * w.n_source_classes + w.source_class, return_inverse=True)[1].reshape(-1)
-        sizes.append(np.bincount(atom))
-        atom_of[name] = atom + n_atoms
-        n_atoms += len(sizes[-1])
-    return atom_of, np.concatenate(sizes).astype(np.int64)
+            source_class = np.unique(source_class * w.n_source_classes + w.source_class, return_inverse=True)[
+                1
+            ].reshape(-1)
+        sizes.append(np.bincount(source_class))
+        class_of[name] = source_class + n_classes
+        n_classes += len(sizes[-1])
+    return class_of, np.concatenate(sizes).astype(np.int64)
 
 
 def rows_by_connection(network: Network, core_of: np.ndarray, n_cores: int) -> list[RowsByClass]:
@@ -63,28 +65,28 @@ def rows_by_connection(network: Network, core_of: np.ndarray, n_cores: int) -> l
 def destinations(network: Network, rows: list[RowsByClass], n_cores: int) -> Destinations:
     """The Destinations of a normalized network whose connections have these `rows_by_connection`."""
     wires = [wiring(network, c) for c in network.connections]
-    atom_of, size = source_atoms(network, wires)
+    class_of, size = source_classes(network, wires)
     keys = [np.zeros(0, np.int64)]
-    for name, atom in atom_of.items():
-        atoms, one = np.unique(atom, return_index=True)
-        found = []
+    for name, source_class in class_of.items():
+        classes, one = np.unique(source_class, return_index=True)
+        parts = []
         for c, w, (offset, core, _) in zip(network.connections, wires, rows, strict=True):
             if c.source == name:
                 at = w.source_class[one]
                 length = np.diff(offset)[at]
-                found.append(np.repeat(atoms, length) * n_cores + core[csr_entries(offset, at)])
-        keys.append(found[0] if len(found) == 1 else np.unique(np.concatenate(found)))
+                parts.append(np.repeat(classes, length) * n_cores + core[csr_entries(offset, at)])
+        keys.append(parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts)))
     key = np.concatenate(keys)
     offset = csr_offset(np.bincount(key // n_cores, minlength=len(size)))
-    return Destinations(atom_of, size, offset, key % n_cores)
+    return Destinations(class_of, size, offset, key % n_cores)
 
 
-def flows(network: Network, found: Destinations, core_of: np.ndarray, activity: Activity) -> Flows:
-    """The Flows of all sources over all steps of `activity`, by atom and then by core."""
+def flows(network: Network, reached: Destinations, core_of: np.ndarray, activity: Activity) -> Flows:
+    """The Flows of all sources over all steps of `activity`, by source class and then by core."""
     keys, sent, width = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], int(core_of.max(initial=-1)) + 2
-    for name, atom in found.atom_of.items():
+    for name, source_class in reached.class_of.items():
         first = network.offsets[name]
-        keys.append(atom * width + core_of[first : first + len(atom)] + 1)
+        keys.append(source_class * width + core_of[first : first + len(source_class)] + 1)
         sent.append(activity.counts[name].sum(0, dtype=np.int64))
     key, inverse = np.unique(np.concatenate(keys), return_inverse=True)
     messages = np.zeros(len(key), np.int64)
@@ -92,7 +94,7 @@ def flows(network: Network, found: Destinations, core_of: np.ndarray, activity: 
     return Flows(key // width, key % width - 1, messages)
 
 
-def core_messages(found: Destinations, flow: Flows, n_cores: int) -> tuple[np.ndarray, np.ndarray]:
+def core_messages(reached: Destinations, flow: Flows, n_cores: int) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of cores (from, to) int64[pair, 2], -1 for input lines, ascending, and their messages int64[pair].
 
     Pairs between which nothing is sent are left out.
@@ -100,7 +102,7 @@ def core_messages(found: Destinations, flow: Flows, n_cores: int) -> tuple[np.nd
     order = np.argsort(flow.home, kind="stable")
     start = np.searchsorted(flow.home[order], np.arange(-1, n_cores + 1))
     offset, to, messages = link_flits.core_messages(
-        start, flow.atom[order], flow.messages[order], found.offset, found.core, n_cores
+        start, flow.source_class[order], flow.messages[order], reached.offset, reached.core, n_cores
     )
     return np.stack([csr_groups(offset) - 1, to], 1), messages
 

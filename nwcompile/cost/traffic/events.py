@@ -7,7 +7,10 @@ import numpy as np
 
 from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import spike_fanout
+from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.flat import csr_sums
+from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.kernels.mapping import traffic
 
@@ -49,13 +52,28 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
             "hops_ns": routed[1], **io}  # fmt: skip
 
 
+def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
+    """Stored weights read for each neuron of each layer, int64[n], in all steps and samples of `activity`.
+
+    Zeros in dense rows count, padded taps of convolutions do not (DESIGN 4.3).
+    """
+    synops = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
+    for connection in network.connections:
+        wires = wiring(network, connection)
+        sent = activity.counts[connection.source].sum(0, dtype=np.int64)
+        of_class = np.zeros(wires.n_source_classes, np.int64)
+        np.add.at(of_class, wires.source_class, sent)
+        synops[connection.target] += csr_sums(wires.offset, of_class[wires.taps])[wires.target_class]
+    return synops
+
+
 def _count_io(program: Program, activity: Activity, n_steps: int, window: str) -> dict[str, np.ndarray]:
     """The counters of messages through the chip's io.sites, int64[H, core]; zero where there are none."""
-    found, shape = io_routes(program), (n_steps, program.mapping.n_cores)
+    routes, shape = io_routes(program), (n_steps, program.mapping.n_cores)
     come, leave, *along = np.zeros((4, *shape), np.int64)
-    if found is not None:
+    if routes is not None:
         come, leave = io_messages(program, activity, n_steps, lambda name: first_step(program, name, window))
-        along = [come * found[0].hops[:, i] + leave * found[1].hops[:, i] for i in range(2)]
+        along = [come * routes[0].hops[:, i] + leave * routes[1].hops[:, i] for i in range(2)]
     return {"messages_io": come + leave, "messages_io_in": come, "messages_io_out": leave, "hops_io_ew": along[0],
             "hops_io_ns": along[1]}  # fmt: skip
 

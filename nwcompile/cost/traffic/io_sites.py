@@ -1,4 +1,4 @@
-"""IoRoutes: the io.sites by which messages of input lines enter a chip and spikes of output layers leave it."""
+"""Io sites: where messages of input lines enter a chip and spikes of output layers leave it."""
 
 from typing import NamedTuple
 
@@ -11,40 +11,40 @@ from nwcompile.kernels.mapping import traffic
 
 
 class IoRoutes(NamedTuple):
-    """One way of every logical core, to or from the site with the fewest hops, the first of those as near."""
+    """The route of every logical core to or from the io site with the fewest hops, the first of those as near."""
 
     site: np.ndarray  # int64[core]: physical core of the site
     hops: np.ndarray  # int64[core, 2]: east-west, north-south
 
 
 def io_routes(program: Program) -> tuple[IoRoutes, IoRoutes] | None:
-    """The gates by which messages come to each core, and those by which they leave; None without io.sites."""
+    """The routes by which messages come to each core, and those by which they leave it; None without io.sites."""
     chip = program.chip
     if not len(chip.io_cores):
         return None
-    own = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
+    router_of_core = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
     site = chip.io_cores[:, None] // chip.noc.cores_per_router
-    found = []
-    for along in (hops(chip.grid, site, own), hops(chip.grid, own, site)):
+    to_and_from = []
+    for along in (hops(chip.grid, site, router_of_core), hops(chip.grid, router_of_core, site)):
         nearest = along.sum(-1).argmin(0)
-        found.append(IoRoutes(chip.io_cores[nearest], along[nearest, np.arange(len(own))]))
-    return found[0], found[1]
+        to_and_from.append(IoRoutes(chip.io_cores[nearest], along[nearest, np.arange(len(router_of_core))]))
+    return to_and_from[0], to_and_from[1]
 
 
 def io_messages(program: Program, activity: Activity, n_steps: int, first_step, flits: bool = False) -> np.ndarray:
-    """int64[2, H, core]: messages (or their flits) that come to each core, and leave it, by a gate.
+    """int64[2, H, core]: messages (or their flits) that come to each core from an io site, and leave it to one.
 
     `n_steps` is H, `first_step(name)` the hardware step of row 0 of the activity of an input or layer.
     """
     network, axons = program.network, program.axons
-    found = np.zeros((2, n_steps, program.mapping.n_cores), np.int64)
+    messages = np.zeros((2, n_steps, program.mapping.n_cores), np.int64)
     for name in (*network.inputs, *network.outputs):
-        each = program.message_flits(name) if flits else 1
+        message_flits = program.message_flits(name) if flits else 1
         first, h0 = network.offsets[name], first_step(name)
         last = first + network.node(name).n_neurons
-        for t, count in enumerate(activity.counts[name].astype(np.int64) * each):
+        for t, count in enumerate(activity.counts[name].astype(np.int64) * message_flits):
             if name in network.inputs:
-                traffic.count_pairs(count, axons.offset[first : last + 1], axons.core, found[0, h0 + t])
+                traffic.count_pairs(count, axons.offset[first : last + 1], axons.core, messages[0, h0 + t])
             else:
-                np.add.at(found[1, h0 + t], program.core_of[first:last], count)
-    return found
+                np.add.at(messages[1, h0 + t], program.core_of[first:last], count)
+    return messages

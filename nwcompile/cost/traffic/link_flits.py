@@ -17,23 +17,23 @@ from nwcompile.kernels.mapping import traffic
 def link_flits(
     program: Program, activity: Activity, window: str = "aligned", multicast: str | None = None
 ) -> np.ndarray:
-    """int64[H, link]: flits that cross each link in each hardware step, on the ways of the chip's routing.
+    """int64[H, link]: flits that cross each link in each hardware step, on the routes of the chip's routing.
 
     Links: `router * 4 + direction`, router = y * columns + x, direction 0 E (+x), 1 W (-x), 2 N (+y), 3 S (-y); then
     the injection and then the ejection link of every physical core; of a bus: ir/noc/bus.py. Messages of input
     lines, and those to the outside, use links only where the chip has io.sites. `multicast`: "unicast" or "tree"; None:
     as the chip does.
     """
-    chip, found = program.chip, io_routes(program)
+    chip, io_ends = program.chip, io_routes(program)
     n_steps = program.schedule.n_hardware_steps(activity.n_steps, window)
     flits = np.zeros((n_steps, len(chip.link_cycles)), np.int64)
     is_tree = (multicast or chip.noc.multicast) == "tree"
     (_tree_flits if is_tree else _pair_flits)(program, activity, window, flits)
-    if found is not None:
+    if io_ends is not None:
         site = chip.site_index(program.mapping.site_of)
-        by_gate = io_messages(program, activity, n_steps, lambda name: first_step(program, name, window), flits=True)
-        ends = np.concatenate([[found[0].site, site], [site, found[1].site]], 1)
-        _along_ways(chip, np.concatenate([*by_gate], 1), ends, flits)
+        by_site = io_messages(program, activity, n_steps, lambda name: first_step(program, name, window), flits=True)
+        ends = np.concatenate([[io_ends[0].site, site], [site, io_ends[1].site]], 1)
+        _along_routes(chip, np.concatenate([*by_site], 1), ends, flits)
     return flits
 
 
@@ -43,25 +43,25 @@ def _pair_flits(program: Program, activity: Activity, window: str, flits: np.nda
     axon_pair, pair = core_pairs(axons, program.core_of, mapping.n_cores)
     carried = np.zeros((len(flits), len(pair)), np.int64)
     for name in network.layers:
-        each = np.int64(program.message_flits(name))
+        message_flits = np.int64(program.message_flits(name))
         first, h0 = network.offsets[name], first_step(program, name, window)
         offset = axons.offset[first : first + network.node(name).n_neurons + 1]
         for t in range(activity.n_steps):
-            traffic.count_pairs(activity.counts[name][t] * each, offset, axon_pair, carried[h0 + t])
-    _along_ways(program.chip, carried, program.chip.site_index(mapping.site_of)[pair].T, flits)
+            traffic.count_pairs(activity.counts[name][t] * message_flits, offset, axon_pair, carried[h0 + t])
+    _along_routes(program.chip, carried, program.chip.site_index(mapping.site_of)[pair].T, flits)
 
 
-def _along_ways(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.ndarray) -> None:
+def _along_routes(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.ndarray) -> None:
     """Add flits carried int64[H, pair] between physical cores `ends` int64[2, pair] to `flits` int64[H, link]."""
     used = carried.any(0)
     carried, ends = carried[:, used], ends[:, used]
-    offset, link = _links_on_the_way(chip, *ends)
+    offset, link = _links_on_the_route(chip, *ends)
     ends = ends + np.array([[len(chip.link_cycles) - 2 * chip.n_cores], [len(chip.link_cycles) - chip.n_cores]])
     for h in range(len(flits)):
         traffic.count_links(carried[h], ends, offset, link, flits[h])
 
 
-def _links_on_the_way(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _links_on_the_route(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The links, those of the cores' own ports left out, between pairs of physical cores, as `routes` gives them."""
     per = chip.noc.cores_per_router
     if chip.is_bus:
@@ -71,16 +71,16 @@ def _links_on_the_way(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[
 
 def _tree_flits(program: Program, activity: Activity, window: str, flits: np.ndarray) -> None:
     """Add one message of every spike, forking on its tree, to `flits` int64[H, link]."""
-    chip, network, own = program.chip, program.network, multicast_trees(program)
-    carried = np.zeros((len(flits), len(own.home)), np.int64)
+    chip, network, fan_out = program.chip, program.network, multicast_trees(program)
+    carried = np.zeros((len(flits), len(fan_out.home)), np.int64)
     for name in network.layers:
         first, h0 = network.offsets[name], first_step(program, name, window)
-        tree = own.tree_of[first : first + network.node(name).n_neurons]
+        tree = fan_out.tree_of[first : first + network.node(name).n_neurons]
         for t in range(activity.n_steps):
             np.add.at(carried[h0 + t], tree[tree >= 0], activity.counts[name][t][tree >= 0])
     site = chip.site_index(program.mapping.site_of)
     inject, eject = len(chip.link_cycles) - 2 * chip.n_cores, len(chip.link_cycles) - chip.n_cores
     for h in np.flatnonzero(carried.any(1)):
-        np.add.at(flits[h], own.trees.link, np.repeat(carried[h], np.diff(own.trees.offset)))
-        np.add.at(flits[h], inject + site[own.home], carried[h])
-        np.add.at(flits[h], eject + site[own.core], np.repeat(carried[h], np.diff(own.offset)))
+        np.add.at(flits[h], fan_out.trees.link, np.repeat(carried[h], np.diff(fan_out.trees.offset)))
+        np.add.at(flits[h], inject + site[fan_out.home], carried[h])
+        np.add.at(flits[h], eject + site[fan_out.core], np.repeat(carried[h], np.diff(fan_out.offset)))

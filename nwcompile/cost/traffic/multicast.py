@@ -43,8 +43,8 @@ def multicast_trees(program: Program) -> MulticastTrees:
     core = axons.core[csr_entries(axons.offset, first)].astype(np.int64)
     home = program.core_of[first].astype(np.int64)
     site = chip.site_index(program.mapping.site_of)
-    found = trees(chip.grid, chip.noc.cores_per_router, site[home], offset, site[core])
-    return MulticastTrees(tree_of, home, offset, core, found)
+    links_and_branches = trees(chip.grid, chip.noc.cores_per_router, site[home], offset, site[core])
+    return MulticastTrees(tree_of, home, offset, core, links_and_branches)
 
 
 def _same_destinations(axons: Axons, core_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -81,10 +81,10 @@ def spike_fanout(program: Program, multicast: str | None = None) -> SpikeFanout:
     """What the spikes of each source send, "unicast" or by "tree"; None: as the chip does."""
     axons, n = program.axons, len(program.core_of)
     if (multicast or program.chip.noc.multicast) == "tree":
-        own = multicast_trees(program)
-        has_tree = own.tree_of >= 0
+        fan_out = multicast_trees(program)
+        has_tree = fan_out.tree_of >= 0
         along = np.zeros((n, 2), np.int64)
-        along[has_tree] = own.trees.hops[own.tree_of[has_tree]]
+        along[has_tree] = fan_out.trees.hops[fan_out.tree_of[has_tree]]
         return SpikeFanout(has_tree.astype(np.int64), along)
     along = np.zeros((n, 2), np.int64)
     traffic.add_hops(axons.offset, *_hops_of_pairs(program), along)

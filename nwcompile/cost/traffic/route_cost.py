@@ -1,4 +1,4 @@
-"""Way cost: what the way of a message costs for an objective, detours and slow links between chips included."""
+"""Route cost: what the route of a message costs for an objective, detours and slow links between chips included."""
 
 from fractions import Fraction
 from math import gcd, lcm
@@ -11,13 +11,13 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.routing import between_chips, ports
 from nwcompile.kernels.mapping import traffic
 
-LARGEST_WEIGHT = 10_000
+LARGEST_WEIGHT = 10_000  # Ratios of link costs up to this one are kept exactly as whole numbers.
 
 
 class RouteCost(NamedTuple):
-    """A way from router a to b costs `along_x[x[a], x[b]] + along_y[y[a], y[b]]`, the columns of `xy` being x and y.
+    """The route from router a to b costs `along_x[x[a], x[b]] + along_y[y[a], y[b]]`; columns of `xy` are x and y.
 
-    Without faults the links of a column's or row's ways are alike everywhere; with faults x is the router itself.
+    Without faults the links of a column's or row's routes are alike everywhere; with faults x is the router itself.
     """
 
     xy: np.ndarray  # int64[router, 2]
@@ -25,7 +25,7 @@ class RouteCost(NamedTuple):
     along_y: np.ndarray  # int64[y, y]
 
     def between(self, a, b) -> np.ndarray:
-        """int64: cost of the ways from routers `a` to routers `b`; both are broadcast."""
+        """int64: cost of the routes from routers `a` to routers `b`; both are broadcast."""
         (ax, ay), (bx, by) = np.moveaxis(self.xy[a], -1, 0), np.moveaxis(self.xy[b], -1, 0)
         return self.along_x[ax, bx] + self.along_y[ay, by]
 
@@ -50,8 +50,8 @@ def link_weights(chip: Chip, optimize: str) -> tuple[int, int, int, int]:
             )
     elif optimize != "traffic":
         ew, ns = noc.hop_cycles_ew, noc.hop_cycles_ns
-        each = (noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit) - noc.link_cycles_per_flit
-        more = noc.flits_per_message * each
+        slower_cycles = (noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit) - noc.link_cycles_per_flit
+        more = noc.flits_per_message * slower_cycles
         slow = (noc.chip_hop_cycles or ew) + more, (noc.chip_hop_cycles or ns) + more
     return _whole(ew, ns, *slow)
 
@@ -71,7 +71,7 @@ def route_cost(chip: Chip, optimize: str) -> RouteCost:
 
 
 def _table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
-    """int64[at, to]: cost of the ways among some routers whose ways stay among them."""
+    """int64[at, to]: cost of the routes among some routers whose routes stay among them."""
     position = np.full(len(grid.is_open), -1)
     position[routers] = np.arange(len(routers))
     cost = np.zeros((len(routers), len(routers)), np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
-from nwcompile.ir.flat import csr_offset, csr_sums
+from nwcompile.ir.flat import csr_groups, csr_offset, csr_sums
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import CONV, DENSE, SPARSE
 from nwcompile.kernels.mapping import traffic
@@ -49,6 +49,12 @@ class Wiring:
     def fan_in(self) -> np.ndarray:
         """int64[target]: synapses of each target neuron."""
         return csr_sums(self.offset, self.source_size[self.taps])[self.target_class]
+
+    @cached_property
+    def fan_out(self) -> np.ndarray:
+        """int64[source]: synapses of each source neuron."""
+        readers = np.bincount(self.target_class, minlength=len(self.offset) - 1)[csr_groups(self.offset)]
+        return np.bincount(self.taps, readers, self.n_source_classes).astype(np.int64)[self.source_class]
 
     def rows(self, core_of: np.ndarray, n_cores: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Synapses that a neuron of each source class has in each core; targets of core -1 are left out.

@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 
 from nwcompile.frontend.lava.entry import DENSE, Entry
-from nwcompile.frontend.lava.wires import MOST_SYNAPSES, Shape, listed
+from nwcompile.frontend.lava.wires import MAX_LISTED_SYNAPSES, Shape, listed
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 
 NONE = np.zeros((1, 1), np.int64)
@@ -24,7 +24,7 @@ def delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, np.nd
         return steps, NONE
     if (steps == steps.flat[0]).all() and steps.size in (1, shape[0], n):
         return NONE, steps.reshape(-1, 1)[:1]
-    if steps.size in (shape[0], n) and n <= MOST_SYNAPSES:
+    if steps.size in (shape[0], n) and n <= MAX_LISTED_SYNAPSES:
         return NONE, np.repeat(steps.reshape(-1), n // steps.size)[None]
     if entry.kind in DENSE and steps.size == n_source:
         return steps.reshape(1, -1), NONE

@@ -10,9 +10,13 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 STRICT = {"CUBA": False, "LOIHI": True}  # whether v must exceed the threshold
 THRESHOLD_UNIT = BIAS_UNIT = 64
 FULL_DECAY = 1 << 12
-NEVER = 1 << 23  # v saturates below this, so a larger threshold is never reached
+UNREACHED_THRESHOLD = 1 << 23  # The membrane saturates below this, so a larger threshold is never reached.
 DEFAULT_TYPE = "CUBA"
-DEFAULT = {"iDecay": 0, "vDecay": FULL_DECAY, "vThMant": NEVER // THRESHOLD_UNIT}  # netx hdf5.py, create_dense
+DEFAULT = {
+    "iDecay": 0,
+    "vDecay": FULL_DECAY,
+    "vThMant": UNREACHED_THRESHOLD // THRESHOLD_UNIT,
+}  # netx hdf5.py, create_dense
 
 
 def neuron_type(entry: Entry) -> str:
@@ -51,7 +55,7 @@ def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> Neur
     spec = NeuronSpec(
         threshold=threshold,
         strict=STRICT[neuron_type(entry)],
-        fires=bool(np.any(threshold < NEVER)),
+        fires=bool(np.any(threshold < UNREACHED_THRESHOLD)),
         fixed=FixedPoint(),
         decay_u=decay_u,
         decay_v=number("vDecay"),
@@ -64,7 +68,7 @@ def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> Neur
 
 def average_spec() -> NeuronSpec:
     """A readout whose v is 64 times the spikes it receives in the step."""
-    return NeuronSpec(fixed=FixedPoint(), threshold=NEVER, fires=False, reset="none", decay_v=FULL_DECAY)
+    return NeuronSpec(fixed=FixedPoint(), threshold=UNREACHED_THRESHOLD, fires=False, reset="none", decay_v=FULL_DECAY)
 
 
 def has_bias(spec: NeuronSpec) -> bool:

@@ -8,8 +8,8 @@ import numpy as np
 from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair, window_count
 
-INPUT_WEIGHT = 64  # of an input entry that gives none (netx, create_input)
-MOST_SYNAPSES = 50_000_000  # that are listed one by one
+INPUT_WEIGHT = 64  # This is the weight of an input entry that gives none (netx, create_input).
+MAX_LISTED_SYNAPSES = 50_000_000  # Listing more synapses one by one would take gigabytes.
 Shape = tuple[int, ...]
 
 
@@ -64,8 +64,8 @@ def _exponent(entry: Entry) -> int:
 def _average(entry: Entry, source: str, shape: Shape, declared: Shape) -> tuple[Connection, Shape]:
     """Each of shape[0] outputs receives its share of the source, a run of neurons in C order (SLAYER's Average)."""
     n, groups = prod(shape), declared[0]
-    if n % groups or n > MOST_SYNAPSES:
-        raise entry.fail(f"{n} neurons do not divide into {groups} groups, or are over {MOST_SYNAPSES:,}")
+    if n % groups or n > MAX_LISTED_SYNAPSES:
+        raise entry.fail(f"{n} neurons do not divide into {groups} groups, or are over {MAX_LISTED_SYNAPSES:,}")
     post = np.repeat(np.arange(groups), n // groups)
     pooled = Sparse(
         source, entry.name, pre=np.arange(n), post=post, weight=np.ones(n, np.int64), delay=0, sign_mode="exc"
@@ -109,9 +109,9 @@ def listed(entry: Entry, connection: Dense | Conv2d, source: Shape, target: Shap
     """A dense connection or convolution as a list of its synapses; taps beyond the source's map are left out."""
     told: dict[str, Any] = {name: getattr(connection, name) for name in ("delay", "exponent", "sign_mode")}
     n = connection.weight.size * (1 if isinstance(connection, Dense) else prod(target) // len(connection.weight))
-    if n > MOST_SYNAPSES:
+    if n > MAX_LISTED_SYNAPSES:
         raise entry.fail(
-            f"its synapses must be listed one by one, {n:,} of at most {MOST_SYNAPSES:,}; make delays equal"
+            f"its synapses must be listed one by one, {n:,} of at most {MAX_LISTED_SYNAPSES:,}; make delays equal"
         )
     if isinstance(connection, Dense):
         post, pre = np.indices(connection.weight.shape, np.int32).reshape(2, -1)

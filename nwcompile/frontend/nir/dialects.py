@@ -15,8 +15,8 @@ from nwcompile.errors import NwWarning
 from nwcompile.frontend.nir.file import NirNode
 from nwcompile.ir.neuron import NeuronSpec
 
-CLOSE = 1e-5  # exporters compute in float32: a gain this near to 1 is 1
-NEAR = 1e-3  # an r written for another dt is further off than this
+GAIN_TOLERANCE = 1e-5  # Exporters compute in float32, so a gain this near to 1 is 1.
+DT_TOLERANCE = 1e-3  # An r that was written for another dt is further off than this.
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def dialect_of(name: str, nodes: Iterable[NirNode], dt: float | None) -> Dialect
     if name != "norse" or dt is None:
         return dialect
     taus = [(n.name, n.numbers(key).min()) for n in nodes for key in n.values if key.startswith("tau")]
-    below = [node for node, tau in taus if tau < dt * (1 - CLOSE)]
+    below = [node for node, tau in taus if tau < dt * (1 - GAIN_TOLERANCE)]
     if not below:
         return dialect
     message = (
@@ -215,14 +215,14 @@ def _membrane(node: NirNode, dialect: Dialect, dt: float | None, given: Mapping,
     if dialect.unit_r == "1" and dialect.decay == "exp":
         norm_input = given.get("norm_input", True)
         gain = r * (1 - keep.astype(np.float32)) if norm_input else r
-        if (np.abs(r - 1) > NEAR).any():
+        if (np.abs(r - 1) > DT_TOLERANCE).any():
             remarks.append(f"r is {_span(r)}, not 1, as the dialect writes it; used as the file says")
         return {"beta": keep, "gain": gain, "leak": (1 - keep) * v_leak}
     gain = np.where(np.isinf(r) & (rate == 0), 1.0, r * rate)
     if dialect.unit_r == "exp" and node.kind != "LI":
         gain = gain / keep
     gain = _snapped(gain)
-    leaks_in, whole = np.abs(r - 1) <= NEAR, np.abs(gain - 1) <= NEAR
+    leaks_in, whole = np.abs(r - 1) <= DT_TOLERANCE, np.abs(gain - 1) <= DT_TOLERANCE
     usual = {"tau/dt": whole, "exp": whole | (node.kind == "LI"), "either": leaks_in | whole, "1": leaks_in}
     if node.kind.startswith("Cuba"):
         usual["1"] = leaks_in | whole
@@ -241,7 +241,7 @@ def _gain_per_step(node: NirNode, r: np.ndarray, dialect: Dialect, dt: float | N
             remarks.append(f"r is 1: taken as a gain of 1 a step, as exporters mean it, not as r*dt = {dt:g}")
         return np.asarray(1.0)
     gain = np.where(r == 1, 1.0, _snapped(r * _time_step(node, dialect, dt)))
-    if dialect.unit_r != "any" and (np.abs(gain - 1) > NEAR).any():
+    if dialect.unit_r != "any" and (np.abs(gain - 1) > DT_TOLERANCE).any():
         remarks.append(f"r is {_span(r)}, neither 1 nor 1/dt, as the dialect writes it; used as the file says")
     return gain
 
@@ -250,7 +250,7 @@ def _current(node: NirNode, dialect: Dialect, dt: float | None, remarks: list[st
     """Fields of the synaptic current of a node with two states."""
     rate, keep = _decay(node, "tau_syn", dialect, dt)
     w_in = node.numbers("w_in", 1.0)
-    if dialect.unit_r in ("tau/dt", "either") and (np.abs(w_in * rate - 1) > NEAR).any():
+    if dialect.unit_r in ("tau/dt", "either") and (np.abs(w_in * rate - 1) > DT_TOLERANCE).any():
         remarks.append(
             f"w_in is {_span(w_in)}, not tau_syn/dt for dt={dt:g}, as the dialect writes it; used as the file says"
         )
@@ -302,11 +302,11 @@ def _decay(node: NirNode, key: str, dialect: Dialect, dt: float | None) -> tuple
     rate = _rate(np.asarray(node.values[key]), dialect, dt)
     if dialect.decay == "exp":
         return rate, np.exp(-rate)
-    if (rate > 1 + CLOSE).any():
+    if (rate > 1 + GAIN_TOLERANCE).any():
         raise node.fail(
             f"{key} {tau.min():g} is below dt {dt:g}, which is unstable; give dt in the unit of the file's {key}"
         )
-    rate = np.where(np.abs(rate - 1) <= CLOSE, 1.0, rate)
+    rate = np.where(np.abs(rate - 1) <= GAIN_TOLERANCE, 1.0, rate)
     return rate, 1 - rate
 
 
@@ -328,7 +328,7 @@ def _rate(tau: np.ndarray, dialect: Dialect, dt: float) -> np.ndarray:
 
 
 def _snapped(gain: np.ndarray) -> np.ndarray:
-    return np.where(np.abs(gain - 1) <= CLOSE, 1.0, gain)
+    return np.where(np.abs(gain - 1) <= GAIN_TOLERANCE, 1.0, gain)
 
 
 def _span(values: np.ndarray) -> str:

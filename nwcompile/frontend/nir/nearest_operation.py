@@ -12,7 +12,7 @@ import numpy as np
 
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, pair
 
-LARGEST_MATRIX = 1 << 26
+MAX_MATRIX_ENTRIES = 1 << 26  # Larger matrices, of over 256 MiB, are not written for want of a node.
 
 
 def keeps_shape(connection: Connection, shape: tuple[int, ...]) -> bool:
@@ -20,7 +20,9 @@ def keeps_shape(connection: Connection, shape: tuple[int, ...]) -> bool:
     if isinstance(connection, Conv2d):
         if len(shape) != 3 or tuple(connection.source_shape or shape) != shape:
             return False
-        return _square(connection) is not None or prod(shape) * prod(connection.output_shape(shape)) > LARGEST_MATRIX
+        return (
+            _square(connection) is not None or prod(shape) * prod(connection.output_shape(shape)) > MAX_MATRIX_ENTRIES
+        )
     return isinstance(connection, Scale) or len(shape) == {Conv1d: 2, Pool2d: 3}.get(type(connection), -1)
 
 
@@ -128,10 +130,10 @@ def _matrix(connection: Connection, source_shape, target_shape) -> np.ndarray:
     from nwcompile.passes.prepare.fold import linear_map, matrix
 
     n_source, n_target = prod(source_shape), prod(target_shape)
-    if n_source * n_target > LARGEST_MATRIX:
+    if n_source * n_target > MAX_MATRIX_ENTRIES:
         raise connection.fail(
             f"NIR has no node for this {type(connection).__name__}, and a matrix of {n_target} x {n_source} values is "
-            f"more than the {LARGEST_MATRIX} that are written; write a model without it"
+            f"more than the {MAX_MATRIX_ENTRIES} that are written; write a model without it"
         )
     m = matrix(linear_map(connection, source_shape, target_shape))
     return np.asarray(m if isinstance(m, np.ndarray) else m.toarray(), np.float32)

@@ -9,9 +9,9 @@ from nwcompile.errors import ModelError
 from nwcompile.frontend.nir.file import NirNode
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse
 
-WHOLE = 1e-3  # a delay this near to a whole number of steps is one
-LONGEST = 2**31 - 1  # steps of delay
-LARGEST = 65535  # stride, padding, kernel: more is no network but a damaged file
+DELAY_TOLERANCE_STEPS = 1e-3  # A delay this near to a whole number of steps is one.
+MAX_DELAY_STEPS = 2**31 - 1  # Delays are kept as int32.
+MAX_WINDOW = 65535  # A stride, padding or kernel beyond this is no network's but a damaged file's.
 
 
 def output_shape(node: NirNode, source: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -73,9 +73,11 @@ def delay_steps(node: NirNode, dt: float | None) -> np.ndarray:
     if dt is None:
         raise node.fail("needs the time step; give dt= in the unit of its delay")
     steps = np.rint(delay / dt)
-    if (steps > LONGEST).any():
-        raise node.fail(f"delay {delay.max():g} is {delay.max() / dt:g} steps of dt={dt:g}, more than {LONGEST}")
-    if (np.abs(delay / dt - steps) > WHOLE).any() or (steps < 0).any():
+    if (steps > MAX_DELAY_STEPS).any():
+        raise node.fail(
+            f"delay {delay.max():g} is {delay.max() / dt:g} steps of dt={dt:g}, more than {MAX_DELAY_STEPS}"
+        )
+    if (np.abs(delay / dt - steps) > DELAY_TOLERANCE_STEPS).any() or (steps < 0).any():
         odd = delay.flat[np.argmax(np.where(steps < 0, np.inf, np.abs(delay / dt - steps)))]
         raise node.fail(f"delay {odd:g} is {odd / dt:g} steps of dt={dt:g}; it must be a whole number of steps >= 0")
     return steps.astype(np.int64)
@@ -103,9 +105,9 @@ def _reshaped(node: NirNode, key: str, values: np.ndarray, shape: tuple[int, ...
 def _whole(node: NirNode, key: str, least: int) -> list[int]:
     """Parameter `key` as a list of whole numbers."""
     value = node.values[key]
-    if isinstance(value, str) or (value != np.trunc(value)).any() or value.min() < least or value.max() > LARGEST:
+    if isinstance(value, str) or (value != np.trunc(value)).any() or value.min() < least or value.max() > MAX_WINDOW:
         stated = repr(value) if isinstance(value, str) else value.tolist()
-        raise node.fail(f"{key} is {stated}; it must be whole numbers from {least} to {LARGEST}")
+        raise node.fail(f"{key} is {stated}; it must be whole numbers from {least} to {MAX_WINDOW}")
     return [int(v) for v in value.reshape(-1)]
 
 

@@ -24,8 +24,8 @@ CONVERTS = (
     "convert takes Linear, Conv1d, Conv2d, BatchNorm1d, BatchNorm2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, Flatten, "
     "Unflatten, Dropout, Identity, ReLU, QuantizedReLU, sums of tensors, and views"
 )
-BATCH = 256
-MOST_ENTRIES = 1 << 24  # of a layer, that percentiles are taken over
+BATCH_SAMPLES = 256  # So many samples go through the network at once, which bounds the memory of its layers.
+MAX_ENTRIES = 1 << 24  # Percentiles are taken over at most so many entries of a layer, which bounds their memory.
 
 
 class _Tracer(torch.fx.Tracer):
@@ -160,7 +160,7 @@ def _where(node: torch.fx.Node) -> str:
 
 @torch.no_grad()
 def activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarray]:
-    """What every ReLU gives above 0 on `samples` [B, *shape], by path: float32, at most MOST_ENTRIES, evenly spread.
+    """What every ReLU gives above 0 on `samples` [B, *shape], by path: float32, at most MAX_ENTRIES, evenly spread.
 
     NaN is kept. Raises ModelError where the samples do not go through the network.
     """
@@ -169,7 +169,7 @@ def activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarray]:
     def hook(path):
         def take(_module, _args, result: torch.Tensor) -> None:
             flat = result.reshape(-1)
-            every = max(1, -(-flat.numel() * -(-len(samples) // BATCH) // MOST_ENTRIES))
+            every = max(1, -(-flat.numel() * -(-len(samples) // BATCH_SAMPLES) // MAX_ENTRIES))
             values = flat[::every].float().cpu().numpy()
             inputs_of[path].append(values[~(values <= 0)])  # NaN stays
 
@@ -177,8 +177,8 @@ def activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarray]:
 
     handles = [net.module.get_submodule(path).register_forward_hook(hook(path)) for path in net.relus]
     try:
-        for start in range(0, len(samples), BATCH):
-            net.module(samples[start : start + BATCH].clone())
+        for start in range(0, len(samples), BATCH_SAMPLES):
+            net.module(samples[start : start + BATCH_SAMPLES].clone())
     except NwError:
         raise
     except Exception as e:

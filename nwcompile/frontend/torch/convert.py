@@ -16,10 +16,10 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.nn import QuantizedReLU
 
-MOST_STEPS = 1 << 20
-LEAST_UNIT = 2.0**-126  # the smallest normal float32
+MAX_STEPS = 1 << 20  # Longer presentations are a mistake: the answer does not change any more.
+MIN_UNIT = 2.0**-126  # This is the smallest normal float32.
 RESETS = ("subtract", "zero")
-EXAMPLES = 2  # samples that the network's structure is read on
+EXAMPLE_SAMPLES = 2  # The network's structure is read on so many samples; it is the same for any number of them.
 
 
 def convert(
@@ -67,7 +67,7 @@ def convert(
     _verify_relus(net, method)
     samples = _samples(calibration, net)
     above = activations(net, samples)
-    verify_same(net, samples[:EXAMPLES])
+    verify_same(net, samples[:EXAMPLE_SAMPLES])
     _verify_active(above, len(samples))
     worth = {path: METHODS[method](net.module.get_submodule(path), above[path], percentile, steps) for path in above}
     for path in net.relus:
@@ -75,7 +75,7 @@ def convert(
     spikes = "gated" if method == "quantized" else "binary"
     neuron = NeuronSpec(strict=False, reset=reset, spikes=spikes)
     answer = add_answer(net)
-    network = from_torch(net.module, samples[:EXAMPLES], layout="B", relu=neuron)
+    network = from_torch(net.module, samples[:EXAMPLE_SAMPLES], layout="B", relu=neuron)
     return _balanced(network if answer is None else _answering(network, *answer), worth, steps, unit)
 
 
@@ -142,12 +142,12 @@ def _balanced(network: Network, worth: dict[str, float], steps: int, unit: float
 
 
 def _verified(steps, percentile, unit) -> int:
-    n_steps = whole("steps", steps, 1, MOST_STEPS)
+    n_steps = whole("steps", steps, 1, MAX_STEPS)
     if not isinstance(percentile, int | float | np.number) or not 0 < percentile <= 100:
         raise OptionError(f"percentile={shown(percentile)} must be a number above 0, at most 100")
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={shown(unit)} must be a number above 0: what a 1 of the input is worth")
-    if not LEAST_UNIT <= unit <= 1 / LEAST_UNIT:
+    if not MIN_UNIT <= unit <= 1 / MIN_UNIT:
         raise OptionError(f"unit={unit!r} is out of the range of float32; scale the samples to 0..1")
     return n_steps
 

@@ -6,10 +6,13 @@ import numpy as np
 
 from nwcompile.kernels.jit import inlined, kernel
 
-RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = 0, 1, 2, 3
-NOW, NEXT, BOTH = 0, 1, 2
-BINARY, MULTI, BIPOLAR, GATED = 0, 1, 2, 3
-LONG_AGO = 1 << 30
+# RULE.reset: what a spike does to v; numbered as `ir.neuron.RESETS`.
+RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = range(4)
+# RULE.timing: whether the reset acts in the step of the spike, in the next one, or by halves in both.
+NOW, NEXT, BOTH = range(3)
+# RULE.spikes: what a neuron can fire in a step; numbered as `ir.neuron.SPIKES`.
+BINARY, MULTI, BIPOLAR, GATED = range(4)
+LONG_AGO = 1 << 30  # Steps since a spike that never was; more than any refractory period, and far below overflow.
 
 
 RULE = np.dtype(
@@ -53,17 +56,17 @@ class States(NamedTuple):
 
 
 @inlined
-def is_at_rest(p, i, s, k):
+def is_at_rest(neurons, i, states, k):
     """Whether neuron i (state k) has nothing to update but events: no bias, v = 0, and no u that outlasts the step."""
-    r = p.rule[p.rule_of[i]]
-    keeps_u = s.u[k] != 0 and r.decay_u < (np.int64(1) << r.decay_bits)
-    return s.v[k] == 0 and r.bias == 0 and r.bias_u == 0 and not keeps_u
+    rule = neurons.rule[neurons.rule_of[i]]
+    keeps_u = states.u[k] != 0 and rule.decay_u < (np.int64(1) << rule.decay_bits)
+    return states.v[k] == 0 and rule.bias == 0 and rule.bias_u == 0 and not keeps_u
 
 
 @inlined
-def is_asleep(p, i, s, k):
+def is_asleep(neurons, i, states, k):
     """Whether an update without events would change nothing in neuron i (state k) but the steps since its spike."""
-    return s.u[k] == 0 and s.v[k] == 0 and p.rule[p.rule_of[i]].sleeps
+    return states.u[k] == 0 and states.v[k] == 0 and neurons.rule[neurons.rule_of[i]].sleeps
 
 
 @kernel
@@ -100,61 +103,61 @@ def spike_count(v, threshold, strict, spikes):
 
 
 @inlined
-def step(p, i, s, j, x):
-    """Update neuron i with state `s[j]` from the synaptic sum `x`; returns its spikes."""
-    r = p.rule[p.rule_of[i]]
-    strict, spikes, fires, reset, timing = r.strict, r.spikes, r.fires, r.reset, r.timing
-    state_bits, threshold = np.int64(r.state_bits), r.threshold
-    since = s.since[j] + 1
-    frozen = since < r.refractory
-    u = decay(s.u[j], r.decay_u, np.int64(r.decay_bits)) + ((x + r.bias_u) << np.int64(r.shift))
-    u = wrap(u, state_bits) if r.wraps else saturate(u, state_bits)
-    s.u[j] = u
+def step(neurons, i, states, j, x):
+    """Update neuron i with state j from the synaptic sum `x`; returns its spikes."""
+    rule = neurons.rule[neurons.rule_of[i]]
+    strict, spikes, fires, reset, timing = rule.strict, rule.spikes, rule.fires, rule.reset, rule.timing
+    state_bits, threshold = np.int64(rule.state_bits), rule.threshold
+    since = states.since[j] + 1
+    frozen = since < rule.refractory
+    u = decay(states.u[j], rule.decay_u, np.int64(rule.decay_bits)) + ((x + rule.bias_u) << np.int64(rule.shift))
+    u = wrap(u, state_bits) if rule.wraps else saturate(u, state_bits)
+    states.u[j] = u
     if frozen:
-        s.since[j] = since
+        states.since[j] = since
         return np.int64(0)
-    before = spike_count(s.v[j], threshold, strict, spikes) if fires and timing != NOW else np.int64(0)
-    v = decay(s.v[j], r.decay_v, np.int64(r.decay_bits))
+    before = spike_count(states.v[j], threshold, strict, spikes) if fires and timing != NOW else np.int64(0)
+    v = decay(states.v[j], rule.decay_v, np.int64(rule.decay_bits))
     if timing == NEXT and before != 0 and reset in (RESET_ZERO, RESET_VALUE):
-        v = r.reset_value
-    v += u + r.bias
+        v = rule.reset_value
+    v += u + rule.bias
     if timing != NOW and reset == RESET_SUBTRACT:
         v -= before * threshold
     v = saturate(v, state_bits)
     count = spike_count(v, threshold, strict, spikes) if fires else np.int64(0)
-    if spikes == GATED and v < 0 and s.since[j] > LONG_AGO:
+    if spikes == GATED and v < 0 and states.since[j] > LONG_AGO:
         count = np.int64(-1)
     if timing != NEXT and fires:
         if reset == RESET_SUBTRACT:
             v -= (count - before if timing == BOTH else count) * threshold
         elif reset != RESET_NONE and count != 0:
-            v = r.reset_value
-    s.v[j] = saturate(max(v, r.v_min), state_bits)
+            v = rule.reset_value
+    states.v[j] = saturate(max(v, rule.v_min), state_bits)
     if spikes == GATED:
-        s.since[j] += count
+        states.since[j] += count
     else:
-        s.since[j] = 0 if count != 0 else since
+        states.since[j] = 0 if count != 0 else since
     return count
 
 
 @kernel
-def scan(p, drive, touched, spikes, u, v, updates, s):
+def scan(neurons, drive, touched, spikes, u, v, updates, states):
     """Run one feed-forward layer over whole sequences of some samples.
 
     drive: int64[sample, step, neuron], touched: uint8 likewise -> spikes: int8 | int32 likewise;
-    u, v: int64 likewise, or of 0 samples where not wanted; updates: int64[step, neuron] added to; s: scratch States.
+    u, v: int64 likewise, or of 0 samples where not wanted; updates: int64[step, neuron] added to; states: scratch.
     """
     n_samples, n_steps, n = drive.shape
     keep = u.shape[0] > 0
     for b in range(n_samples):
-        s.u[:] = 0
-        s.v[:] = 0
-        s.since[:] = LONG_AGO
+        states.u[:] = 0
+        states.v[:] = 0
+        states.since[:] = LONG_AGO
         for t in range(n_steps):
             for i in range(n):
-                if touched[b, t, i] or not is_at_rest(p, i, s, i):
+                if touched[b, t, i] or not is_at_rest(neurons, i, states, i):
                     updates[t, i] += 1
-                spikes[b, t, i] = step(p, i, s, i, drive[b, t, i])
+                spikes[b, t, i] = step(neurons, i, states, i, drive[b, t, i])
                 if keep:
-                    u[b, t, i] = s.u[i]
-                    v[b, t, i] = s.v[i]
+                    u[b, t, i] = states.u[i]
+                    v[b, t, i] = states.v[i]

@@ -4,10 +4,38 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.kernels.cores.neuron import is_at_rest, step
-from nwcompile.kernels.jit import inlined, kernel
+from nwcompile.kernels.cores.neuron import LONG_AGO, is_at_rest, step
+from nwcompile.kernels.jit import inlined, kernel, part
 
-DENSE, SPARSE, CONV = 0, 1, 2
+DENSE, SPARSE, CONV = range(3)  # CONNECTION.kind
+
+CONNECTION = np.dtype(
+    [
+        ("delay", np.int64),  # steps until it acts
+        ("weight_first", np.int64),  # into `Synapses.weight`
+        ("row_first", np.int64),  # sparse: into `Synapses.row`
+        ("place_first", np.int64),  # convolution: into `Members.place`
+        ("target", np.int32),  # node it ends at
+        ("kind", np.int32),  # DENSE, SPARSE, CONV
+        # of a convolution: a map of height x width becomes channels_out maps of out_height x out_width
+        ("height", np.int64),
+        ("width", np.int64),
+        ("channels_out", np.int64),
+        ("out_height", np.int64),
+        ("out_width", np.int64),
+        ("group_in", np.int64),  # channels of a group, in and out
+        ("group_out", np.int64),
+        ("kernel_height", np.int64),
+        ("kernel_width", np.int64),
+        ("stride_y", np.int64),
+        ("stride_x", np.int64),
+        ("padding_y", np.int64),
+        ("padding_x", np.int64),
+        ("dilation_y", np.int64),
+        ("dilation_x", np.int64),
+    ],
+    align=True,
+)
 
 
 class Synapses(NamedTuple):
@@ -15,14 +43,9 @@ class Synapses(NamedTuple):
 
     node_of: np.ndarray  # int32[source]: input or layer of each source
     node_first: np.ndarray  # int64[node + 1]: first source of each node
-    fan_out: np.ndarray  # int64[node + 1]: CSR into `connection`
-    connection: np.ndarray  # int64[...]: connections that leave each node
-    kind: np.ndarray  # int8[connection]: DENSE, SPARSE, CONV
-    target: np.ndarray  # int32[connection]: node it ends at
-    delay: np.ndarray  # int64[connection]: steps until it acts
-    weight_first: np.ndarray  # int64[connection]: into `weight`
-    row_first: np.ndarray  # int64[connection]: sparse, into `row`
-    geometry: np.ndarray  # int64[connection, 16]: C H W, Co Ho Wo, per_in per_out, kh kw, sh sw, ph pw, dh dw
+    fan_out: np.ndarray  # int64[node + 1]: CSR into `leaving`
+    leaving: np.ndarray  # int64[...]: connections that leave each node
+    connection: np.ndarray  # CONNECTION[connection]
     row: np.ndarray  # int64[...]: row starts of sparse connections, into `post`
     post: np.ndarray  # int32[...]: target neuron of each sparse synapse, within its node; in a row, sorted by core
     weight: np.ndarray  # int32[...]: dense [source, target], sparse by row, convolution [Ci/g, kh, kw, Co]
@@ -37,7 +60,6 @@ class Members(NamedTuple):
     offset: np.ndarray  # int64[node * n_cores + 1]
     neuron: np.ndarray  # int32[...]: within the node
     core_of: np.ndarray  # int32[source]
-    place_first: np.ndarray  # int64[connection]: convolution, into `place`
     place: np.ndarray  # int64[...]: first cell of each place, row by row, and of the one after the last
     cell_core: np.ndarray  # int32[cell]
     cell_first: np.ndarray  # int64[cell + 1]: into `channel`
@@ -45,105 +67,116 @@ class Members(NamedTuple):
     n_cores: int
 
 
-@inlined
-def deliver(c, members, core, source, payload, now, acc, events):
-    """Add a spike's synapses on one core (all cores where `core < 0`) to the slots in which they act.
+class Drive(NamedTuple):
+    """Synaptic sums on their way; the slot of step m is m modulo the number of slots."""
 
-    acc: int64[slot, source], events: uint8[slot, source]. Slot of step m is m modulo the number of slots.
+    sum: np.ndarray  # int64[slot, source]
+    touched: np.ndarray  # uint8[slot, source]: whether any synapse acts
+
+
+@part
+def deliver(synapses, members, core, source, payload, now, drive):
+    """Add a spike's synapses to the slots of `drive` in which they act.
+
+    Only those whose targets lie on `core`, as `members` tells; where that is None, all of them.
     """
-    node = c.node_of[source]
-    local = source - c.node_first[node]
-    for k in range(c.fan_out[node], c.fan_out[node + 1]):
-        e = c.connection[k]
-        slot = (now + c.delay[e]) % acc.shape[0]
-        first = c.node_first[c.target[e]]
-        if c.kind[e] == DENSE:
-            n_target = c.node_first[c.target[e] + 1] - first
-            base = c.weight_first[e] + local * n_target
-            if core < 0:
-                for j in range(n_target):
-                    acc[slot, first + j] += c.weight[base + j] * payload
-                    events[slot, first + j] = 1
+    node = synapses.node_of[source]
+    local = source - synapses.node_first[node]
+    for k in range(synapses.fan_out[node], synapses.fan_out[node + 1]):
+        edge = synapses.connection[synapses.leaving[k]]
+        slot = (now + edge.delay) % drive.sum.shape[0]
+        first, end = synapses.node_first[edge.target], synapses.node_first[edge.target + 1]
+        acc, touched = drive.sum[slot, first:end], drive.touched[slot, first:end]
+        if edge.kind == DENSE:
+            base = edge.weight_first + local * (end - first)
+            if members is None:
+                for j in range(end - first):
+                    acc[j] += synapses.weight[base + j] * payload
+                    touched[j] = 1
             else:
-                at = c.target[e] * members.n_cores + core
+                at = edge.target * members.n_cores + core
                 for q in range(members.offset[at], members.offset[at + 1]):
                     j = members.neuron[q]
-                    acc[slot, first + j] += c.weight[base + j] * payload
-                    events[slot, first + j] = 1
-        elif c.kind[e] == SPARSE:
-            base = c.weight_first[e] - c.row[c.row_first[e]]
-            start, end = c.row[c.row_first[e] + local], c.row[c.row_first[e] + local + 1]
-            if core >= 0:
-                start = first_on_core(c, members, first, start, end, core)
-            for q in range(start, end):
-                j = first + c.post[q]
-                if core >= 0 and members.core_of[j] != core:
-                    break
-                acc[slot, j] += c.weight[base + q] * payload
-                events[slot, j] = 1
+                    acc[j] += synapses.weight[base + j] * payload
+                    touched[j] = 1
+        elif edge.kind == SPARSE:
+            base = edge.weight_first - synapses.row[edge.row_first]
+            start, last = synapses.row[edge.row_first + local], synapses.row[edge.row_first + local + 1]
+            if members is not None:
+                start, last = on_core(synapses.post, members.core_of[first:end], start, last, core)
+            for q in range(start, last):
+                j = synapses.post[q]
+                acc[j] += synapses.weight[base + q] * payload
+                touched[j] = 1
         else:
-            _deliver_taps(c, members, core, e, local, payload, first, acc[slot], events[slot])
+            deliver_taps(synapses.weight, edge, members, core, local, payload, acc, touched)
 
 
-@kernel
-def first_on_core(c, members, first, start, end, core):
-    """First of the synapses start..end-1 of a sparse row, sorted by core, whose target is on `core` or a later one."""
-    while start < end:
-        middle = (start + end) // 2
-        if members.core_of[first + c.post[middle]] < core:
-            start = middle + 1
+@part
+def on_core(post, core_of, start, end, core):
+    """First and end of those of the synapses start..end-1 of a sparse row, sorted by core, that end on `core`."""
+    low, high = start, end
+    while low < high:
+        middle = (low + high) // 2
+        if core_of[post[middle]] < core:
+            low = middle + 1
         else:
-            end = middle
-    return start
+            high = middle
+    last = low
+    while last < end and core_of[post[last]] == core:
+        last += 1
+    return low, last
 
 
-@kernel
-def _deliver_taps(c, members, core, e, local, payload, first, acc, events):
-    g = c.geometry[e]
-    height, width, out_h, out_w = g[1], g[2], g[4], g[5]
-    per_in, per_out, kh, kw = g[6], g[7], g[8], g[9]
-    channel, row, column = local // (height * width), (local // width) % height, local % width
-    low = channel // per_in * per_out
-    turn = np.int64(0)  # of the core among those at a place; mostly the same at all
-    for a in range(kh):
-        top = row + g[12] - a * g[14]
-        if g[10] > 1:
-            if top % g[10] != 0:
-                continue
-            top //= g[10]
-        if top < 0 or top >= out_h:
+@inlined
+def tap(at, padding, dilation, stride, k, size):
+    """Where tap k of a kernel takes position `at` of a map's axis, of `size` positions; -1: nowhere."""
+    to = at + padding - k * dilation
+    if stride > 1:
+        if to % stride != 0:
+            return np.int64(-1)
+        to //= stride
+    return to if 0 <= to < size else np.int64(-1)
+
+
+@part
+def deliver_taps(weight, edge, members, core, local, payload, acc, touched):
+    """Add a spike's synapses of a convolution, as `deliver`; local: source in its node, acc, touched: by target."""
+    area = edge.out_height * edge.out_width
+    channel, place_in = local // (edge.height * edge.width), local % (edge.height * edge.width)
+    row, column = place_in // edge.width, place_in % edge.width
+    low = channel // edge.group_in * edge.group_out
+    rank = np.int64(0)  # of the core among those at a place; mostly the same at all
+    for a in range(edge.kernel_height):
+        top = tap(row, edge.padding_y, edge.dilation_y, edge.stride_y, a, edge.out_height)
+        if top < 0:
             continue
-        for b in range(kw):
-            left = column + g[13] - b * g[15]
-            if g[11] > 1:
-                if left % g[11] != 0:
-                    continue
-                left //= g[11]
-            if left < 0 or left >= out_w:
+        for b in range(edge.kernel_width):
+            left = tap(column, edge.padding_x, edge.dilation_x, edge.stride_x, b, edge.out_width)
+            if left < 0:
                 continue
-            place = top * out_w + left
-            base = c.weight_first[e] + (((channel % per_in) * kh + a) * kw + b) * g[3]
-            if core < 0:
-                for o in range(low, low + per_out):
-                    acc[first + o * out_h * out_w + place] += c.weight[base + o] * payload
-                    events[first + o * out_h * out_w + place] = 1
-                continue
-            at = members.place_first[e] + place
-            start, end = members.place[at], members.place[at + 1]
-            cell = start + turn
-            if cell >= end or members.cell_core[cell] != core:
-                cell = start
-                while cell < end and members.cell_core[cell] != core:
-                    cell += 1
-                if cell == end:
-                    continue
-                turn = cell - start
-            for q in range(members.cell_first[cell], members.cell_first[cell + 1]):
-                o = members.channel[q]
-                if low <= o < low + per_out:
-                    j = first + o * out_h * out_w + place
-                    acc[j] += c.weight[base + o] * payload
-                    events[j] = 1
+            place = top * edge.out_width + left
+            of_tap = ((channel % edge.group_in) * edge.kernel_height + a) * edge.kernel_width + b
+            base = edge.weight_first + of_tap * edge.channels_out
+            if members is None:
+                for o in range(low, low + edge.group_out):
+                    acc[o * area + place] += weight[base + o] * payload
+                    touched[o * area + place] = 1
+            else:
+                start, end = members.place[edge.place_first + place], members.place[edge.place_first + place + 1]
+                cell = start + rank
+                if cell >= end or members.cell_core[cell] != core:
+                    cell = start
+                    while cell < end and members.cell_core[cell] != core:
+                        cell += 1
+                    if cell == end:
+                        continue
+                    rank = cell - start
+                for q in range(members.cell_first[cell], members.cell_first[cell + 1]):
+                    o = members.channel[q]
+                    if low <= o < low + edge.group_out:
+                        acc[o * area + place] += weight[base + o] * payload
+                        touched[o * area + place] = 1
 
 
 @kernel
@@ -165,33 +198,33 @@ def sparse_drive(row, post, weight, spikes, drive, touched):
 
 
 @kernel
-def scan_loop(p, c, members, group, drive, touched, spikes, u, v, updates, s, acc, events):
+def scan_loop(neurons, synapses, group, drive, touched, spikes, u, v, updates, states, inner):
     """Run layers that feed each other (a recurrent group) step by step; as `neuron.scan` otherwise.
 
-    group: int64[neuron] source number of each neuron of the group; p, drive, spikes, ... are in that order;
-    acc, events: int64 / uint8 [slot, source] scratch.
+    group: int64[neuron] source number of each neuron of the group; neurons, drive, spikes, ... are in that order;
+    inner: scratch Drive of what the group's neurons send each other.
     """
     n_samples, n_steps, n = drive.shape
     keep = u.shape[0] > 0
     for b in range(n_samples):
-        s.u[:] = 0
-        s.v[:] = 0
-        s.since[:] = 1 << 30
-        acc[:] = 0
-        events[:] = 0
+        states.u[:] = 0
+        states.v[:] = 0
+        states.since[:] = LONG_AGO
+        inner.sum[:] = 0
+        inner.touched[:] = 0
         for t in range(n_steps):
-            slot = t % acc.shape[0]
+            slot = t % inner.sum.shape[0]
             for i in range(n):
                 j = group[i]
-                x = drive[b, t, i] + acc[slot, j]
-                if touched[b, t, i] or events[slot, j] or not is_at_rest(p, i, s, i):
+                x = drive[b, t, i] + inner.sum[slot, j]
+                if touched[b, t, i] or inner.touched[slot, j] or not is_at_rest(neurons, i, states, i):
                     updates[t, i] += 1
-                acc[slot, j] = 0
-                events[slot, j] = 0
-                count = step(p, i, s, i, x)
+                inner.sum[slot, j] = 0
+                inner.touched[slot, j] = 0
+                count = step(neurons, i, states, i, x)
                 spikes[b, t, i] = count
                 if keep:
-                    u[b, t, i] = s.u[i]
-                    v[b, t, i] = s.v[i]
+                    u[b, t, i] = states.u[i]
+                    v[b, t, i] = states.v[i]
                 if count != 0:
-                    deliver(c, members, -1, j, count, t, acc, events)
+                    deliver(synapses, None, -1, j, count, t, inner)

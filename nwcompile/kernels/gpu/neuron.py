@@ -10,8 +10,6 @@ import triton.language as tl
 
 from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
 
-RESET_ZERO = tl.constexpr(RESETS.index("zero"))
-RESET_VALUE = tl.constexpr(RESETS.index("value"))
 RESET_SUBTRACT = tl.constexpr(RESETS.index("subtract"))
 RESET_NONE = tl.constexpr(RESETS.index("none"))
 NOW = tl.constexpr(RESET_TIMINGS.index("now"))
@@ -20,10 +18,9 @@ BOTH = tl.constexpr(RESET_TIMINGS.index("both"))
 MULTI = tl.constexpr(SPIKES.index("multi"))
 BIPOLAR = tl.constexpr(SPIKES.index("bipolar"))
 GATED = tl.constexpr(SPIKES.index("gated"))
-FREE = tl.constexpr(0)  # The current u is proved to stay within its width, so it needs no check.
 WRAPPED = tl.constexpr(1)  # The current u wraps around on overflow.
 SATURATED = tl.constexpr(2)  # The current u stays at its limit on overflow.
-LONG_AGO = tl.constexpr(1 << 30)  # Steps since the last spike of a neuron that has never fired: beyond any refractory.
+LONG_AGO = tl.constexpr(1 << 30)  # Steps since the last spike of a neuron that has not fired.
 
 
 @triton.jit

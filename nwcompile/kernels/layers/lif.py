@@ -6,9 +6,9 @@ and `strides` how far apart samples and steps of an input are. Results are writt
 so parts can be done in any order and by several threads, with the same bits.
 
 Multiplications and additions are rounded one by one, so results are those of `beta * v + i` written in PyTorch.
-A vector of neurons is taken some `AHEAD` steps with its membrane in registers (half as many where long rows of floats
+A vector of neurons is taken some `AHEAD_STEPS` with its membrane in registers (half as many where long rows of floats
 are written, as each step is a stream to memory; more where rows are short); where N is small, as many samples are taken
-together as make rows of `ROW` numbers, so that their chains overlap. Where a row is one vector, four samples go through
+together as make rows of `ROW_NUMBERS`, so that their chains overlap. Where a row is one vector, four samples go through
 all of time together, with as few lanes as a row needs.
 """
 
@@ -43,11 +43,11 @@ from nwcompile.kernels.layers.surrogate import slope_at
 RESET_SUBTRACTION = 0
 RESET_ZERO = 1
 RESET_NONE = 2
-AHEAD = 8
-ROW = 2048
-SHORT_ROW = 128
-LARGE = 1 << 21  # numbers
-LARGE_MEM = 1 << 20  # numbers; membranes are seldom what is read next
+AHEAD_STEPS = 8  # A vector of neurons is taken so many steps with its membrane in registers.
+ROW_NUMBERS = 2048  # As many samples are taken together as make rows of so many numbers, so that their chains overlap.
+SHORT_ROW_NUMBERS = 128  # Rows up to this length are taken four times as many steps at once.
+LARGE_RESULT_NUMBERS = 1 << 21  # Results of so many numbers are too large for the caches and are written past them.
+LARGE_MEM_NUMBERS = 1 << 20  # Membranes are written past the caches sooner, as they are seldom what is read next.
 
 
 @inlined
@@ -63,7 +63,7 @@ def after_spike(v, fired, threshold, reset, zero):
 @inlined
 def goes_past(result, n):
     """Whether a result of rows of `n` is too large for the caches, and every vector of it begins with a line."""
-    return result.size >= LARGE and n % LANES == 0 and result.ctypes.data % LINE_BYTES == 0
+    return result.size >= LARGE_RESULT_NUMBERS and n % LANES == 0 and result.ctypes.data % LINE_BYTES == 0
 
 
 @compiled(nogil=True)
@@ -79,9 +79,9 @@ def lif_forward(current, at, strides, state, beta, threshold, reset, floor, per_
     zero = filled(beta.dtype.type(0))
     past = goes_past(spikes, n) and (mem.size == 0 or goes_past(mem, n))
     keep, n_words = mem.size > 0, (n_steps + per_word - 1) // per_word
-    n_together, width = max(1, ROW // n), (end - first + LANES - 1) // LANES * LANES
-    ahead = AHEAD if n < ROW or per_word > 1 or spikes.itemsize == 1 else AHEAD // 2
-    ahead = ahead if n > SHORT_ROW else 4 * AHEAD
+    n_together, width = max(1, ROW_NUMBERS // n), (end - first + LANES - 1) // LANES * LANES
+    ahead = AHEAD_STEPS if n < ROW_NUMBERS or per_word > 1 or spikes.itemsize == 1 else AHEAD_STEPS // 2
+    ahead = ahead if n > SHORT_ROW_NUMBERS else 4 * AHEAD_STEPS
     v_rows = np.empty(n_together * width, beta.dtype)
     for b0 in range(first_sample, last_sample, n_together):
         b1 = min(b0 + n_together, last_sample)
@@ -140,7 +140,7 @@ def lif_forward_narrow(lanes: int) -> Callable:
         first, end, _, _, n_steps, n = at
         zero = filled_lanes(beta.dtype.type(0), lanes)
         numbers = load_like(zero, beta, 0, n), load_like(zero, threshold, 0, n), zero
-        past = mem.size >= LARGE_MEM and n % PIECE == 0 and mem.ctypes.data % (PIECE * mem.itemsize) == 0
+        past = mem.size >= LARGE_MEM_NUMBERS and n % PIECE == 0 and mem.ctypes.data % (PIECE * mem.itemsize) == 0
         rule, out = (reset, floor, n_steps, n, past), (spikes, mem)
         n_words = (n_steps + per_word - 1) // per_word
         for a in range(first, end, 4):
@@ -211,7 +211,7 @@ def lif_backward(current, mem, state, grads, at, strides, neurons, form, slope, 
     grad_current, carried, sums = outputs
     one = beta.dtype.type(1)
     zero, learns, past = filled(one - one), sums.size > 0, goes_past(grad_current, n)
-    n_together, ahead = max(1, ROW // n), AHEAD if n > SHORT_ROW else 4 * AHEAD
+    n_together, ahead = max(1, ROW_NUMBERS // n), AHEAD_STEPS if n > SHORT_ROW_NUMBERS else 4 * AHEAD_STEPS
     for b0 in range(first_sample, last_sample, n_together):
         b1 = min(b0 + n_together, last_sample)
         for t1 in range(n_steps, 0, -ahead):

@@ -18,9 +18,9 @@ from numba.extending import intrinsic, models, register_model
 from nwcompile.kernels.layers import simd_code as code
 from nwcompile.kernels.layers.simd_code import PIECE, WORD
 
-LANES = 32
+LANES = 32  # A vector holds so many numbers: one word of packed spikes.
 WIDTHS = (8, 16, LANES)
-WORD_BITS = 32
+WORD_BITS = 32  # Packed spikes hold the steps of 32 bits in a word.
 
 
 class Vector(types.Type):

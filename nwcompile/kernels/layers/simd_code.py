@@ -3,11 +3,11 @@
 from llvmlite import ir
 from numba.core import cgutils
 
-PIECE = 8  # numbers that short rows are written by
+PIECE = 8  # Short rows are written by pieces of so many numbers.
 BYTES = {"float": 4, "double": 8, "i8": 1, "i32": 4}
 SUFFIX = {"float": "f32", "double": "f64", "i8": "i8", "i32": "i32"}
 WORD = ir.IntType(32)
-LINE_BYTES = 64  # of the caches
+LINE_BYTES = 64  # This is the size of a line of the caches.
 
 
 def splat(builder, number, lanes: int):

@@ -23,9 +23,9 @@ from nwcompile.kernels.layers.simd import (
     width_of,
 )
 
-GROUP = 4  # inputs whose sums are looked up together
-N_SUMS = 1 << GROUP
-MOST_LOOKED_UP = 64  # inputs
+GROUP_INPUTS = 4  # The sums of so many inputs are looked up together.
+N_SUMS = 1 << GROUP_INPUTS
+MAX_LOOKED_UP_INPUTS = 64  # With more inputs the table of their sums leaves the fastest cache.
 
 
 @compiled(nogil=True)
@@ -65,8 +65,8 @@ def spike_matmul(x, at, weight, out):
 def add_up(weight, n_in, n_out, lanes, zero, sums):
     """The sums of any inputs of a group, `lanes` numbers as `zero` has, in row `group * N_SUMS + bits` of `sums`."""
     for j in range(n_in):
-        row, bit = load_like(zero, weight, j * n_out, n_out), 1 << j % GROUP
-        of_group = j // GROUP * N_SUMS
+        row, bit = load_like(zero, weight, j * n_out, n_out), 1 << j % GROUP_INPUTS
+        of_group = j // GROUP_INPUTS * N_SUMS
         for m in range(bit):
             lower = load_like(zero, sums, (of_group + m) * lanes, lanes)
             store(sums, (of_group + bit + m) * lanes, lanes, lower + row)
@@ -81,8 +81,8 @@ def spike_matmul_narrow(n_pairs: int, lanes: int) -> Callable:
     The sums of every group of four inputs are made once for all rows, and those of the first pair. Every LANES inputs
     that are zeros and ones add the sums of their groups, in order; others, input by input.
     """
-    lanes_in, n_groups = width_of(min(LANES, 2 * GROUP * n_pairs)), 2 * n_pairs
-    n_parts, per_part = -(-n_groups * GROUP // LANES), LANES // GROUP
+    lanes_in, n_groups = width_of(min(LANES, 2 * GROUP_INPUTS * n_pairs)), 2 * n_pairs
+    n_parts, per_part = -(-n_groups * GROUP_INPUTS // LANES), LANES // GROUP_INPUTS
 
     @compiled(nogil=True)
     def narrow(x, at, weight, out):
@@ -106,11 +106,11 @@ def spike_matmul_narrow(n_pairs: int, lanes: int) -> Callable:
                     group = part * per_part
                     if part == 0:
                         total = load_like(zero, of_pair, (bits & (N_SUMS * N_SUMS - 1)) * lanes, lanes)
-                        bits >>= 2 * GROUP
+                        bits >>= 2 * GROUP_INPUTS
                         group = 2
                     for g in range(group, min(n_groups, (part + 1) * per_part)):
                         total = total + load_like(zero, sums, (g * N_SUMS + (bits & (N_SUMS - 1))) * lanes, lanes)
-                        bits >>= GROUP
+                        bits >>= GROUP_INPUTS
                 else:
                     while bits != 0:
                         j = lowest(bits)

@@ -6,10 +6,10 @@ from nwcompile.kernels.jit import compiled
 
 
 @compiled()
-def core_messages(start, atom, messages, offset, core, n_cores):
+def core_messages(start, source_class, messages, offset, core, n_cores):
     """Messages from each core to each other that it sends any, as CSR by sending core.
 
-    start: int64[home + 1] into atom: int64[flow] and messages: int64[flow]; offset: int64[atom + 1] into
+    start: int64[home + 1] into source_class: int64[flow] and messages: int64[flow]; offset: int64[class + 1] into
     core: int64[...], the destinations. Returns (start int64[home + 1], core int64[pair], messages int64[pair]).
     """
     n_homes = len(start) - 1
@@ -19,7 +19,7 @@ def core_messages(start, atom, messages, offset, core, n_cores):
     n = 0
     for home in range(n_homes):
         for f in range(start[home], start[home + 1]):
-            for i in range(offset[atom[f]], offset[atom[f] + 1]):
+            for i in range(offset[source_class[f]], offset[source_class[f] + 1]):
                 total[core[i]] += messages[f]
         for c in range(n_cores):
             if total[c]:

@@ -1,4 +1,4 @@
-"""The cores of a chip with a segmented bus in one micro-step, in Numba: event_cores.py with slots in place of routers.
+"""The cores of a chip with a segmented bus in one micro-step, in Numba: slots in place of event_cores.py's routers.
 
 A core's finished messages wait in a queue for their slots; while it is full the send side stalls. What arrives waits in
 a queue as long, and while that is full nobody sends to the core. All cores are brought up to the beginning of a slot,
@@ -11,91 +11,108 @@ import numpy as np
 
 from nwcompile.kernels.bits import bit
 from nwcompile.kernels.cores.probes import (
-    ENTRY,
-    begin_watch,
-    end_watch,
-    note_flight,
-    note_held,
-    note_injected,
-    note_ready,
-    note_resumed,
-    note_taken,
+    begin_probes,
+    end_probes,
+    probe_flight,
+    probe_held,
+    probe_injected,
+    probe_ready,
+    probe_resumed,
+    probe_taken,
 )
-from nwcompile.kernels.cores.tables import STUCK, TOO_LONG
-from nwcompile.kernels.jit import inlined, kernel
+from nwcompile.kernels.cores.receive_side import count_received, take_input_message
+from nwcompile.kernels.cores.send_side import begin_cores, count_sent, has_message, work_before_next
+from nwcompile.kernels.cores.tables import SEND_NEXT, STUCK, TOO_LONG
+from nwcompile.kernels.jit import inlined, part
 from nwcompile.kernels.noc.bus import (
-    CARRIED,
-    FROM,
     N_WAITING,
-    NOTED,
-    TO,
+    Bus,
+    Waiting,
     add_up_links,
-    arrives,
+    arrival,
+    enqueue,
     fill_slot,
     has_room,
     start_counting,
-    wait,
 )
-from nwcompile.kernels.noc.event_cores import count_received, take_external
+from nwcompile.kernels.noc.event_queue import NEVER
 
-NEXT_PIECE, FINISHED, SENT = 0, 1, 2  # of BusCores.state; FINISHED: a message that is, or when its work ends will be
-NEVER = np.int64(1) << 62
+# CORE.phase after SEND_NEXT.
+FINISHED = 1  # The next message is finished, or will be when its work ends, and waits for the queue.
+SENT = 2  # The send side has no message left; its last work may go on.
+
+ARRIVED = np.dtype(
+    [
+        ("message", np.int64),
+        ("time", np.int64),  # when it arrived
+        ("note", np.int64),  # its entry in Probes.entry
+    ],
+    align=True,
+)
+RING = np.dtype(
+    [
+        ("first", np.int64),  # place of the message that arrived first
+        ("count", np.int64),  # messages that wait
+        ("next_at", np.int64),  # when the core does the next thing by itself
+    ],
+    align=True,
+)
 
 
-class BusCores(NamedTuple):
-    """Where each core stands, by logical core."""
+class Arrivals(NamedTuple):
+    """What has arrived at each core, and waits in a ring until it is received."""
 
-    state: np.ndarray  # int8[core]
-    message: np.ndarray  # int64[core]: the message being sent
-    sent: np.ndarray  # int64[core]: how often it was sent already
-    send_at: np.ndarray  # int64[core]: when the send side's work ends, or ended
-    receive_at: np.ndarray  # int64[core]: when the receive side's work ends, or ended
-    end: np.ndarray  # int64[core]: when it finished its last work
-    next_at: np.ndarray  # int64[core]: when it does the next thing by itself
-    arrived: np.ndarray  # int64[core, place, 3]: message, when it arrived, its entry of Watch.entry: a ring
-    ring: np.ndarray  # int64[core, 2]: first place, how many
+    arrived: np.ndarray  # ARRIVED[core, place]
+    ring: np.ndarray  # RING[core]
 
 
-@kernel
-def move_on_bus(bus, s, w, costs, axons, box, p, counts):
-    """Run send, bus and receive until all is quiet, as `move_messages` does; the micro-step begins at time 0.
+class BusNetwork(NamedTuple):
+    """A bus that cores send to."""
 
-    counts: as in `move_messages`, added to. s.counts and s.flits are those of this micro-step. Returns the ticks until
-    the last unit and slot end, STUCK if messages are, or TOO_LONG.
+    bus: Bus
+    waiting: Waiting
+    arrivals: Arrivals
+
+
+@part
+def run_bus(net, probes, tables, work, counts):
+    """Run send, bus and receive until all is quiet, as `event_cores.run_events`; the micro-step begins at time 0.
+
+    The totals of `net.waiting` are those of this micro-step. Returns the ticks until the last unit and slot end, STUCK
+    if messages are, or TOO_LONG.
     """
-    n_cores = axons.site.shape[0]
-    start_counting(bus, s)
-    for core in range(n_cores):
-        p.state[core] = NEXT_PIECE
-        p.message[core] = box.first[core]
-        p.sent[core] = 0
-        p.send_at[core] = 0
-        p.receive_at[core] = 0
-        p.end[core] = 0
-        p.next_at[core] = 0
-        p.ring[core, :] = 0
-    if w.is_on:
-        begin_watch(w, axons, box, np.int64(0), costs.shared)
-        w.since[:] = 0
+    bus, waiting, rings = net.bus, net.waiting, net.arrivals.ring
+    axons, costs, inputs = tables.axons, tables.costs, work.inputs
+    start_counting(bus, waiting)
+    begin_cores(work, axons.n_sites, np.int64(0))
+    for c in range(axons.n_sites):
+        work.core[c].send_at = 0
+        rings[c].first = 0
+        rings[c].count = 0
+        rings[c].next_at = 0
+    if probes is not None:
+        begin_probes(probes, inputs, axons.n_sites, np.int64(0), costs.shared)
+        for group in range(probes.group.shape[0]):
+            probes.group[group].since = 0
     time, last, soonest, longest = np.int64(0), np.int64(0), NEVER, costs.longest_step or NEVER
     while last <= longest:
         soonest = NEVER
-        for core in range(n_cores):
-            if p.next_at[core] <= time:
+        for c in range(axons.n_sites):
+            if rings[c].next_at <= time:
                 if costs.shared:
-                    p.next_at[core] = shared_until(bus, s, w, costs, axons, box, p, core, time, counts)
+                    rings[c].next_at = run_shared(net, probes, tables, work, c, time, counts)
                 else:
-                    sends = send_until(bus, s, w, axons, box, p, core, time)
-                    receives = receive_until(bus, s, w, costs, axons, box, p, core, time, counts)
-                    p.next_at[core] = min(sends, receives)
-            soonest = min(soonest, p.next_at[core])
+                    sends = run_send_side(net, probes, tables, work, c, time)
+                    receives = run_receive_side(net, probes, tables, work, c, time, counts)
+                    rings[c].next_at = min(sends, receives)
+            soonest = min(soonest, rings[c].next_at)
         n_moved = np.int64(0)
-        if s.state[N_WAITING] > 0:
-            n_moved = fill_slot(bus, s, time)
+        if waiting.state[N_WAITING] > 0:
+            n_moved = fill_slot(bus, waiting, time)
         for i in range(n_moved):
-            deliver_transfer(bus, s, w, p, s.moved[i], time)
-        if w.is_on:
-            note_flight(w, time)
+            deliver_transfer(net, probes, work, waiting.slot.transfers[i], time)
+        if probes is not None:
+            probe_flight(probes, time)
         if n_moved > 0:
             time += bus.slot_ticks
             last = time
@@ -103,154 +120,158 @@ def move_on_bus(bus, s, w, costs, axons, box, p, counts):
             time += (soonest - time + bus.slot_ticks - 1) // bus.slot_ticks * bus.slot_ticks
         else:
             break
-    add_up_links(bus, s)
+    add_up_links(bus, waiting)
     n_open = 0
-    for core in range(n_cores):
-        n_open += p.state[core] != SENT or p.ring[core, 1] > 0 or box.external[core] >= 0
-        last = max(last, p.end[core])
+    for c in range(axons.n_sites):
+        n_open += work.core[c].phase != SENT or rings[c].count > 0 or inputs.first[c] >= 0
+        last = max(last, work.core[c].end)
     if last > longest or longest < soonest < NEVER:
         return np.int64(TOO_LONG)
     if n_open > 0:
         return np.int64(STUCK)
-    if w.is_on:
-        end_watch(w, p, np.int64(0), last, costs.shared)
+    if probes is not None:
+        end_probes(probes, work.core, np.int64(0), last, costs.shared)
     return last
 
 
 @inlined
-def deliver_transfer(bus, s, w, p, moved, time):
+def deliver_transfer(net, probes, work, moved, time):
     """A transfer of the slot that begins at `time` leaves the sender's queue and has a place in the receiver's."""
-    a, b = moved[FROM], moved[TO]
-    source, core = bus.core[a], bus.core[b]
-    depth, arrival = p.arrived.shape[1], arrives(bus, time, a, b)
-    place = (p.ring[core, 0] + p.ring[core, 1]) % depth
-    p.arrived[core, place, 0] = moved[CARRIED]
-    p.arrived[core, place, 1] = arrival
-    p.arrived[core, place, 2] = moved[NOTED]
-    p.ring[core, 1] += 1
-    if p.ring[core, 1] == depth:
-        s.room[0, b >> 6] &= ~bit(b & 63)
-    p.next_at[core] = min(p.next_at[core], arrival)
-    if p.state[source] == FINISHED:
-        p.next_at[source] = min(p.next_at[source], max(p.send_at[source], time))
-    if w.is_on:
-        note_held(w, a, s.load[2 * a], time)
-        note_held(w, bus.tap.shape[0] + b, p.ring[core, 1], time)
+    bus, waiting, rings = net.bus, net.waiting, net.arrivals.ring
+    a, b = moved.source, moved.target
+    source, target = bus.core[a], bus.core[b]
+    ring, depth = rings[target], net.arrivals.arrived.shape[1]
+    arrived = net.arrivals.arrived[target, (ring.first + ring.count) % depth]
+    arrived.message = moved.message
+    arrived.time = arrival(bus, time, a, b)
+    arrived.note = moved.note
+    ring.count += 1
+    if ring.count == depth:
+        waiting.room[0, b >> 6] &= ~bit(b & 63)
+    ring.next_at = min(ring.next_at, arrived.time)
+    if work.core[source].phase == FINISHED:
+        rings[source].next_at = min(rings[source].next_at, max(work.core[source].send_at, time))
+    if probes is not None:
+        probe_held(probes, a, waiting.load[2 * a], time)
+        probe_held(probes, bus.tap.shape[0] + b, ring.count, time)
 
 
 @inlined
-def send_message(bus, s, w, shared, axons, box, p, core, time):
-    """The message that is finished takes its place in the queue."""
-    k = p.message[core]
-    entry = w.core[core, ENTRY] if w.is_on else -1
-    wait(bus, s, bus.tap[core], bus.tap[axons.row[box.axon[k]].core], k, entry, time)
-    p.sent[core] += 1
-    if p.sent[core] == box.times[k]:
-        p.message[core] += 1
-        p.sent[core] = 0
-    p.state[core] = NEXT_PIECE
-    if w.is_on:
-        note_injected(w, p, core, box.to[k], time, shared)
-        note_held(w, bus.tap[core], s.load[2 * bus.tap[core]], time)
+def send_message(net, probes, tables, work, c, time):
+    """The message of core `c` that is finished takes its place in the queue."""
+    core, bus = work.core[c], net.bus
+    k = core.message
+    message = work.outbox.message[k]
+    entry = np.int64(-1)
+    if probes is not None:
+        entry = probes.core[c].entry
+    target = tables.axons.row[message.axon].core
+    enqueue(bus, net.waiting, bus.tap[c], bus.tap[target], k, entry, time)
+    count_sent(work.outbox, core)
+    core.phase = SEND_NEXT
+    if probes is not None:
+        probe_injected(probes, core, c, message.to, time, tables.costs.shared)
+        probe_held(probes, bus.tap[c], net.waiting.load[2 * bus.tap[c]], time)
 
 
 @inlined
-def begin_piece(w, box, p, core, time):
-    """Work on the next message, or on what comes after the last one; returns when it ends."""
-    k = p.message[core]
-    is_message = k < box.first[core + 1]
-    work = box.tail[core]
-    if is_message:
-        work = box.work[k] if p.sent[core] == 0 else box.again[k]
-    p.state[core] = FINISHED if is_message else SENT
-    p.send_at[core] = time + work
-    p.end[core] = max(p.end[core], time + work)
-    if w.is_on and is_message:
-        note_ready(w, p, core, 1, time + work)
-    return time + work
+def begin_work(probes, work, c, time):
+    """Core `c` works for its next message, or on what comes after the last one; returns when that ends."""
+    core = work.core[c]
+    core.send_at = time + work_before_next(work.outbox, core, c)
+    core.end = max(core.end, core.send_at)
+    core.phase = SENT
+    if has_message(work.outbox, core, c):
+        core.phase = FINISHED
+        if probes is not None:
+            probe_ready(probes, core, c, 1, core.send_at)
+    return core.send_at
 
 
 @inlined
-def send_until(bus, s, w, axons, box, p, core, until):
+def run_send_side(net, probes, tables, work, c, until):
     """Let the send side do what begins by `until`; returns when it goes on (NEVER: not by itself)."""
-    a, time = bus.tap[core], p.send_at[core]
+    core = work.core[c]
+    a, time = net.bus.tap[c], core.send_at
     while time <= until:
-        if p.state[core] == FINISHED:
-            if not has_room(bus, s, a):
+        if core.phase == FINISHED:
+            if not has_room(net.bus, net.waiting, a):
                 return NEVER
-            time = max(time, s.room_at[a])
-            send_message(bus, s, w, False, axons, box, p, core, time)
-        elif p.state[core] == NEXT_PIECE:
-            time = begin_piece(w, box, p, core, time)
+            time = max(time, net.waiting.room_at[a])
+            send_message(net, probes, tables, work, c, time)
+        elif core.phase == SEND_NEXT:
+            time = begin_work(probes, work, c, time)
         else:
             return NEVER
-    return time if p.state[core] != SENT else NEVER
+    return time if core.phase != SENT else NEVER
 
 
 @inlined
-def take_arrived(bus, s, w, p, core, time):
-    """The message that arrived first, and its entry of Watch.entry; its place is free then."""
-    depth, first = p.arrived.shape[1], p.ring[core, 0]
-    k, entry = p.arrived[core, first, 0], p.arrived[core, first, 2]
-    p.ring[core, 0] = (first + 1) % depth
-    p.ring[core, 1] -= 1
-    b = bus.tap[core]
-    s.room[0, b >> 6] |= bit(b & 63)
-    if w.is_on:
-        note_held(w, bus.tap.shape[0] + b, p.ring[core, 1], time)
-    return k, entry
+def take_arrived(net, probes, c, time):
+    """The message that arrived first, and its entry in Probes.entry; its place is free then."""
+    ring, b = net.arrivals.ring[c], net.bus.tap[c]
+    arrived = net.arrivals.arrived[c, ring.first]
+    ring.first = (ring.first + 1) % net.arrivals.arrived.shape[1]
+    ring.count -= 1
+    net.waiting.room[0, b >> 6] |= bit(b & 63)
+    if probes is not None:
+        probe_held(probes, net.bus.tap.shape[0] + b, ring.count, time)
+    return arrived.message, arrived.note
 
 
 @inlined
-def receive_next(bus, s, w, costs, axons, box, p, core, time, counts):
+def receive_next(net, probes, tables, work, c, time, counts):
     """Receive a message that has arrived at `time`, else one of the input; False if there is none."""
-    entry, axon = np.int64(-1), np.int64(-1)
-    if p.ring[core, 1] > 0 and p.arrived[core, p.ring[core, 0], 1] <= time:
-        k, entry = take_arrived(bus, s, w, p, core, time)
-        axon = np.int64(box.axon[k])
-    elif box.external[core] >= 0:
-        axon = take_external(box, core)
+    core, ring = work.core[c], net.arrivals.ring[c]
+    entry = np.int64(-1)
+    if ring.count > 0 and net.arrivals.arrived[c, ring.first].time <= time:
+        k, entry = take_arrived(net, probes, c, time)
+        axon = np.int64(work.outbox.message[k].axon)
+    elif work.inputs.first[c] >= 0:
+        axon = np.int64(take_input_message(work.inputs, c))
     else:
         return False
-    row = axons.row[axon]
-    if w.is_on:
-        note_taken(w, p, core, row.source, entry, time, row.ticks, costs)
-    p.receive_at[core] = time + row.ticks
-    p.end[core] = max(p.end[core], p.receive_at[core])
-    count_received(axons, core, axon, 1, counts)
+    row = tables.axons.row[axon]
+    if probes is not None:
+        probe_taken(probes, core, c, row.source, entry, time, row.ticks, tables.costs.shared)
+    core.receive_at = time + row.ticks
+    core.end = max(core.end, core.receive_at)
+    count_received(tables.axons, c, axon, 1, counts)
     return True
 
 
 @inlined
-def receive_until(bus, s, w, costs, axons, box, p, core, until, counts):
+def run_receive_side(net, probes, tables, work, c, until, counts):
     """Let a receive side of its own do what begins by `until`; returns when it goes on (NEVER: not by itself)."""
-    time = p.receive_at[core]
+    core, ring = work.core[c], net.arrivals.ring[c]
+    time = core.receive_at
     while time <= until:
-        if receive_next(bus, s, w, costs, axons, box, p, core, time, counts):
-            time = p.receive_at[core]
-        elif p.ring[core, 1] > 0:
-            time = p.arrived[core, p.ring[core, 0], 1]
+        if receive_next(net, probes, tables, work, c, time, counts):
+            time = core.receive_at
+        elif ring.count > 0:
+            time = net.arrivals.arrived[c, ring.first].time
         else:
             return NEVER
-    return time if p.ring[core, 1] > 0 or box.external[core] >= 0 else NEVER
+    return time if ring.count > 0 or work.inputs.first[c] >= 0 else NEVER
 
 
 @inlined
-def shared_until(bus, s, w, costs, axons, box, p, core, until, counts):
+def run_shared(net, probes, tables, work, c, until, counts):
     """The same for a unit that sends and receives, receiving first."""
-    a, time = bus.tap[core], max(p.send_at[core], p.receive_at[core])
+    core, ring, a = work.core[c], net.arrivals.ring[c], net.bus.tap[c]
+    time = max(core.send_at, core.receive_at)
     while time <= until:
-        if p.state[core] == FINISHED and has_room(bus, s, a):
-            time = max(time, s.room_at[a])
-            send_message(bus, s, w, True, axons, box, p, core, time)
-        elif receive_next(bus, s, w, costs, axons, box, p, core, time, counts):
-            time = p.receive_at[core]
-        elif p.state[core] == NEXT_PIECE:
-            if w.is_on:
-                note_resumed(w, p, core, time)
-            time = begin_piece(w, box, p, core, time)
-        elif p.ring[core, 1] > 0:
-            time = p.arrived[core, p.ring[core, 0], 1]
+        if core.phase == FINISHED and has_room(net.bus, net.waiting, a):
+            time = max(time, net.waiting.room_at[a])
+            send_message(net, probes, tables, work, c, time)
+        elif receive_next(net, probes, tables, work, c, time, counts):
+            time = core.receive_at
+        elif core.phase == SEND_NEXT:
+            if probes is not None:
+                probe_resumed(probes, core, c, time)
+            time = begin_work(probes, work, c, time)
+        elif ring.count > 0:
+            time = net.arrivals.arrived[c, ring.first].time
         else:
             time = NEVER
     return time

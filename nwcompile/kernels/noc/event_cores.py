@@ -1,4 +1,4 @@
-"""The cores of a chip in one micro-step, in Numba: when they send their messages and work on those that arrive.
+"""The cores of a chip in one micro-step, event by event, in Numba: when they send messages and work on those they get.
 
 A core has a send side (visits, updates, spikes, messages out) and a receive side (messages in, words, synops). They
 run side by side, or share one unit; then receiving comes first, so that finite buffers always drain. The send side
@@ -9,313 +9,289 @@ queue.
 import numpy as np
 
 from nwcompile.kernels.cores.probes import (
-    ENTRY,
-    begin_watch,
-    end_watch,
-    note_core,
-    note_injected,
-    note_lost,
-    note_ready,
-    note_resumed,
-    note_router,
-    note_taken,
+    begin_probes,
+    end_probes,
+    probe_flight,
+    probe_held,
+    probe_injected,
+    probe_lost,
+    probe_ready,
+    probe_resumed,
+    probe_taken,
 )
+from nwcompile.kernels.cores.receive_side import count_received, serve_inputs, take_input_message
+from nwcompile.kernels.cores.send_side import begin_cores, count_sent, has_message, work_before_next
 from nwcompile.kernels.cores.tables import (
-    IO_IN,
     LOST_AT,
     LOST_EW,
     LOST_NS,
     LOST_OUT,
     LOST_TO,
-    MESSAGES_IN,
+    SEND_NEXT,
     STUCK,
     TOO_LONG,
 )
-from nwcompile.kernels.jit import inlined, kernel
-from nwcompile.kernels.noc.event_queue import NEVER, NOW, next_node, wake_at
-from nwcompile.kernels.noc.event_router import look_at_router, pop, push, slot_free_at
+from nwcompile.kernels.jit import inlined, part
+from nwcompile.kernels.noc.event_queue import NEVER, next_node, wake_at
+from nwcompile.kernels.noc.event_router import pop, push, slot_free_at, step_router
+from nwcompile.kernels.noc.mesh import BUSY_UNTIL, N_LOST, reset_arbiters
 
-SEND_NEXT, SENDING, TO_INJECT, SENT = 0, 1, 2, 3
+# CORE.phase after SEND_NEXT.
+SENDING = 1  # The send side works for its next message, or on what is left after the last.
+TO_INJECT = 2  # A message waits for its injection channel, or is being injected.
+SENT = 3  # The send side is done with its micro-step.
 
 
 @inlined
-def look_at_core(m, q, w, costs, axons, box, p, counts, core, time):
-    """Let a core do what it can at `time`; returns an axon whose message it starts to accumulate, or -1."""
-    site = axons.site[core]
-    served = np.int64(-1)
-    busy = costs.shared and p.state[core] == SENDING and p.send_at[core] > time
-    if p.receive_at[core] <= time and not busy:
-        served = receive(m, q, w, costs, axons, box, p, core, site, time)
+def step_core(mesh, queues, lossy, probes, tables, work, counts, c, time):
+    """Let core `c` do what it can at `time`; returns an axon whose message it starts to accumulate, or -1."""
+    core, outbox, shared = work.core[c], work.outbox, tables.costs.shared
+    site = np.int64(tables.sites.site[c])
+    node = mesh.n_routers + site
+    axon = np.int64(-1)
+    busy = shared and core.phase == SENDING and core.send_at > time
+    if core.receive_at <= time and not busy:
+        axon = receive(mesh, queues, probes, tables, work, c, site, time)
     elif not busy:
-        wake_at(q.wheel, m.n_routers + site, p.receive_at[core])
-    if p.state[core] == SENDING and p.send_at[core] <= time:
-        p.state[core] = TO_INJECT if p.message[core] < box.first[core + 1] else SENT
-        if p.state[core] == TO_INJECT:
-            p.flit[core] = flits_of(m, axons, box, p.message[core])
-            if w.is_on:
-                note_ready(w, p, core, box.copies[p.message[core]], time)
-        p.end[core] = max(p.end[core], p.send_at[core])
-    if p.state[core] == TO_INJECT:
-        inject(m, q, w, costs, axons, box, p, counts, core, site, time)
-    if p.state[core] == SEND_NEXT:
-        if not (costs.shared and p.receive_at[core] > time):
-            k = p.message[core]
-            work = box.tail[core]
-            if k < box.first[core + 1]:
-                work = box.work[k] if p.sent[core] == 0 else box.again[k]
-            if w.is_on and costs.shared:
-                note_resumed(w, p, core, time)
-            p.send_at[core] = time + work
-            p.state[core] = SENDING
-            wake_at(q.wheel, m.n_routers + site, p.send_at[core])
-    elif p.state[core] == SENDING:
-        wake_at(q.wheel, m.n_routers + site, p.send_at[core])
-    return served
+        wake_at(queues.events, node, core.receive_at)
+    if core.phase == SENDING and core.send_at <= time:
+        core.phase = SENT
+        if has_message(outbox, core, c):
+            core.phase = TO_INJECT
+            message = outbox.message[core.message]
+            core.flit = flits_of(mesh, tables.axons, message)
+            if probes is not None:
+                probe_ready(probes, core, c, message.copies, time)
+        core.end = max(core.end, core.send_at)
+    if core.phase == TO_INJECT:
+        inject(mesh, queues, lossy, probes, tables, work, counts, c, site, time)
+    if core.phase == SEND_NEXT:
+        if not (shared and core.receive_at > time):
+            if probes is not None and shared:
+                probe_resumed(probes, core, c, time)
+            core.send_at = time + work_before_next(outbox, core, c)
+            core.phase = SENDING
+            wake_at(queues.events, node, core.send_at)
+    elif core.phase == SENDING:
+        wake_at(queues.events, node, core.send_at)
+    return axon
 
 
 @inlined
-def receive(m, q, w, costs, axons, box, p, core, site, time):
+def receive(mesh, queues, probes, tables, work, c, site, time):
     """Take the next whole message of the network (then, in a shared unit, of the input lines); -1 if none is there."""
-    first = (m.n_routers * m.n_ports + site) * m.n_vcs
-    router = site // m.per_router
+    core, shared = work.core[c], tables.costs.shared
+    first = (mesh.n_routers * mesh.n_ports + site) * mesh.n_vcs
+    router = site // mesh.per_router
     later = NEVER
     axon, entry = np.int64(-1), np.int64(-1)
-    for k in range(1, m.n_vcs + 1):
-        b = first + (p.turn[core] + k) % m.n_vcs
-        while q.buffer[b].count > 0:
-            slot = q.slot[b * m.depth + q.buffer[b].head]
+    for k in range(1, mesh.n_vcs + 1):
+        b = first + (core.receive_vc + k) % mesh.n_vcs
+        while queues.buffer[b].count > 0:
+            slot = queues.slot[b * mesh.depth + queues.buffer[b].head]
             if slot.time > time:
                 later = min(later, slot.time)
                 break
             if slot.left == 1:
                 if axon < 0:
-                    axon = np.int64(box.axon[slot.message])
-                    if box.to[slot.message] >= m.n_cores:
+                    message = work.outbox.message[slot.message]
+                    axon = np.int64(message.axon)
+                    if message.to >= mesh.n_cores:
                         axon += slot.to
                     entry = np.int64(slot.entry)
-                    pop(m, q, b, router, time)
-                    p.turn[core] = b - first
+                    pop(mesh, queues, b, router, time)
+                    core.receive_vc = b - first
                 break
-            pop(m, q, b, router, time)
-    if axon < 0 and costs.shared and box.external[core] >= 0:
-        axon = take_external(box, core)
+            pop(mesh, queues, b, router, time)
+    if axon < 0 and shared and work.inputs.first[c] >= 0:
+        axon = take_input_message(work.inputs, c)
     if axon >= 0:
-        if w.is_on:
-            note_taken(w, p, core, axons.row[axon].source, entry, time, axons.row[axon].ticks, costs)
-        p.receive_at[core] = time + axons.row[axon].ticks
-        p.end[core] = max(p.end[core], p.receive_at[core])
-        has_more = costs.shared
-        for b in range(first, first + m.n_vcs):
-            has_more |= q.buffer[b].count > 0
+        row = tables.axons.row[axon]
+        if probes is not None:
+            probe_taken(probes, core, c, row.source, entry, time, row.ticks, shared)
+        core.receive_at = time + row.ticks
+        core.end = max(core.end, core.receive_at)
+        has_more = shared
+        for b in range(first, first + mesh.n_vcs):
+            has_more |= queues.buffer[b].count > 0
         if has_more:
-            later = min(later, p.receive_at[core])
+            later = min(later, core.receive_at)
     if later < NEVER:
-        wake_at(q.wheel, m.n_routers + site, max(later, time + 1))
+        wake_at(queues.events, mesh.n_routers + site, max(later, time + 1))
     return axon
 
 
 @inlined
-def flits_of(m, axons, box, k):
-    """Flits of message k; of a tree it is one."""
-    return np.int32(1) if box.to[k] >= m.n_cores else axons.row[box.axon[k]].flits
+def flits_of(mesh, axons, message):
+    """Flits of a message; of a tree it is one."""
+    return np.int32(1) if message.to >= mesh.n_cores else axons.row[message.axon].flits
 
 
 @inlined
-def take_external(box, core):
-    """The axon of the next input message that waits at a core."""
-    axon = box.external[core]
-    box.left[axon] -= 1
-    if box.left[axon] == 0:
-        box.external[core] = box.after[axon]
-    return axon
-
-
-@inlined
-def inject(m, q, w, costs, axons, box, p, counts, core, site, time):
+def inject(mesh, queues, lossy, probes, tables, work, counts, c, site, time):
     """Put the next flit of the message into the router's buffer if there is room and the link is free.
 
     Where a chip drops messages, one whose head finds no room is lost. (SpiNNaker's cores may do so: their
     spin1_send_mc_packet fails while the queue for sending is full, spin1_api.h of spinnaker_tools.)
     """
-    node = m.n_routers + site
-    if p.inject_at[core] > time:
-        wake_at(q.wheel, node, p.inject_at[core])
+    core, node = work.core[c], mesh.n_routers + site
+    if core.inject_at > time:
+        wake_at(queues.events, node, core.inject_at)
         return
-    router, port = site // m.per_router, 4 + site % m.per_router
-    first = (router * m.n_ports + port) * m.n_vcs
-    k = p.message[core]
+    router, port = site // mesh.per_router, 4 + site % mesh.per_router
+    first = (router * mesh.n_ports + port) * mesh.n_vcs
+    k = core.message
+    message = work.outbox.message[k]
     soonest, buffer = NEVER, np.int64(-1)
-    is_head = p.flit[core] == flits_of(m, axons, box, k)
-    for v in range(1, m.n_vcs + 1) if is_head else range(1):
-        b = first + (p.channel[core] + v) % m.n_vcs
-        when = slot_free_at(m, q, b)
+    is_head = core.flit == flits_of(mesh, tables.axons, message)
+    for v in range(1, mesh.n_vcs + 1) if is_head else range(1):
+        b = first + (core.inject_vc + v) % mesh.n_vcs
+        when = slot_free_at(mesh, queues, b)
         if when <= time:
             buffer = b
             break
         soonest = min(soonest, when)
     if buffer < 0:
-        if costs.drops and is_head:
-            lose(m, w, axons, box, p, counts, core, k)
-        elif soonest < NEVER:
-            wake_at(q.wheel, node, soonest)
+        if lossy is not None and is_head:
+            lose(mesh, tables.axons, lossy, message, c, counts)
+            queues.now[N_LOST] += message.copies
+            if probes is not None:
+                probe_lost(probes, c)
+            count_sent(work.outbox, core)
+            core.phase = SEND_NEXT
+            return
+        if soonest < NEVER:
+            wake_at(queues.events, node, soonest)
         return
-    p.channel[core] = buffer - first
-    entry = w.core[core, ENTRY] if w.is_on else -1
-    i = port * m.n_vcs + buffer - first
-    push(m, q, buffer, router, i, k, box.to[k], p.flit[core], entry, time + m.inject_ticks)
-    p.inject_at[core] = time + m.link_ticks
-    q.busy_until[0] = max(q.busy_until[0], p.inject_at[core])
-    q.flits[m.inject_link[site]] += 1
-    p.flit[core] -= 1
-    if p.flit[core] == 0:
-        if w.is_on:
-            note_injected(w, p, core, box.to[k], time, costs.shared)
-        send_next(box, p, core, k)
+    core.inject_vc = buffer - first
+    entry = np.int64(-1)
+    if probes is not None:
+        entry = probes.core[c].entry
+    i = port * mesh.n_vcs + buffer - first
+    ready = time + mesh.timing.inject_ticks
+    push(mesh, queues, buffer, router, i, k, message.to, core.flit, entry, ready)
+    core.inject_at = time + mesh.timing.link_ticks
+    queues.now[BUSY_UNTIL] = max(queues.now[BUSY_UNTIL], core.inject_at)
+    queues.flits[mesh.inject_link[site]] += 1
+    core.flit -= 1
+    if core.flit == 0:
+        if probes is not None:
+            probe_injected(probes, core, c, message.to, time, tables.costs.shared)
+        count_sent(work.outbox, core)
+        core.phase = SEND_NEXT
     else:
-        wake_at(q.wheel, node, p.inject_at[core])
+        wake_at(queues.events, node, core.inject_at)
 
 
 @inlined
-def send_next(box, p, core, k):
-    """A core is done with message k, and goes on with its next copy or the next message."""
-    p.sent[core] += 1
-    if p.sent[core] == box.times[k]:
-        p.message[core] += 1
-        p.sent[core] = 0
-    p.state[core] = SEND_NEXT
-
-
-@inlined
-def lose(m, w, axons, box, p, counts, core, k):
-    """Drop message k of a core, and count what is lost with it."""
-    counts[core, LOST_AT] += 1
-    is_own = False
-    for copy in range(box.copies[k]):
-        row = axons.row[box.axon[k] + copy]
+def lose(mesh, axons, lossy, message, c, counts):
+    """Drop a message of core `c`, and count what is lost with it."""
+    counts[c, LOST_AT] += 1
+    goes_to_core = False
+    for copy in range(message.copies):
+        row = axons.row[message.axon + copy]
         counts[row.core, LOST_TO] += 1
         if row.core >= axons.n_cores:
-            counts[core, LOST_OUT] += 1
+            counts[c, LOST_OUT] += 1
         else:
-            is_own = core < axons.n_cores
-    if is_own:
-        source = axons.row[box.axon[k]].source
-        if box.to[k] >= m.n_cores:
-            counts[core, LOST_EW] += axons.leaves[source, 1]
-            counts[core, LOST_NS] += axons.leaves[source, 2]
+            goes_to_core = c < axons.n_cores
+    if goes_to_core:
+        first = axons.row[message.axon]
+        if message.to >= mesh.n_cores:
+            counts[c, LOST_EW] += lossy.sent[first.source, 1]
+            counts[c, LOST_NS] += lossy.sent[first.source, 2]
         else:
-            counts[core, LOST_EW] += axons.row[box.axon[k]].hops_ew
-            counts[core, LOST_NS] += axons.row[box.axon[k]].hops_ns
-    p.lost[0] += box.copies[k]
-    box.lost[k] += 1
-    if w.is_on:
-        note_lost(w, core)
-    send_next(box, p, core, k)
+            counts[c, LOST_EW] += first.hops_ew
+            counts[c, LOST_NS] += first.hops_ns
+    message.lost += 1
 
 
 @inlined
-def count_received(axons, core, axon, times, counts):
-    """Count messages that `core` received, all of one axon; those that a gate takes leave the chip."""
-    if core >= axons.n_cores:
-        return
-    row, count = axons.row[axon], counts[core]
-    count[0] += row.dense * times
-    count[1] += row.sparse * times
-    count[2] += row.conv * times
-    count[3] += (row.dense + row.sparse + row.conv) * times
-    count[4] += row.words * times
-    count[MESSAGES_IN] += times
-    if row.source < axons.n_lines and axons.site.shape[0] > axons.n_cores:
-        count[IO_IN] += times
+def probe_router(mesh, queues, probes, router, time):
+    """A router has acted: its own buffers may hold less, those that its links lead to more."""
+    for i in range(router * mesh.n_ports, (router + 1) * mesh.n_ports):
+        probe_buffers(mesh, queues, probes, i, time)
+        if mesh.output[i].down >= 0:
+            probe_buffers(mesh, queues, probes, mesh.output[i].down // mesh.n_vcs, time)
+    probe_flight(probes, time)
 
 
 @inlined
-def serve_inputs(axons, box, p, core, until, counts):
-    """Receive the input messages whose turn comes before `until`; returns how many.
+def probe_core(mesh, queues, probes, site, time):
+    """A core has acted: it may have injected and taken flits."""
+    router = site // mesh.per_router
+    probe_buffers(mesh, queues, probes, router * mesh.n_ports + 4 + site - router * mesh.per_router, time)
+    probe_buffers(mesh, queues, probes, mesh.n_routers * mesh.n_ports + site, time)
+    probe_flight(probes, time)
 
-    A receive side of its own is never idle while input messages wait, and is told of every message from the network,
-    so what it did in between can be caught up with when something else happens.
+
+@inlined
+def probe_buffers(mesh, queues, probes, group, time):
+    """What the buffers of a group hold has changed, or not, at `time`."""
+    held = np.int64(0)
+    for b in range(group * mesh.n_vcs, (group + 1) * mesh.n_vcs):
+        held += queues.buffer[b].count
+    probe_held(probes, group, held, time)
+
+
+@part
+def run_events(mesh, queues, lossy, probes, tables, work, counts):
+    """Run send, network and receive until all is quiet, arbiters as at first; counts what arrives per core.
+
+    counts: int64[core and io site, N_COUNTS, or N_COUNTS_LOST where messages can be dropped], added to. Where they can,
+    lossy.sent is `FanOut.sent`, else lossy is None; `probes` is None where nothing is profiled. Time goes on from step
+    to step, so that a network that is empty needs no clearing: the step begins when the clock of the event queue says.
+    Returns the ticks until the last unit and link fall idle, STUCK if messages are, or TOO_LONG.
     """
-    served = 0
-    while box.external[core] >= 0 and p.receive_at[core] < until:
-        axon = take_external(box, core)
-        p.receive_at[core] += axons.row[axon].ticks
-        p.end[core] = max(p.end[core], p.receive_at[core])
-        count_received(axons, core, axon, 1, counts)
-        served += 1
-    return served
-
-
-@inlined
-def begin_cores(axons, box, p, start):
-    """All cores begin a micro-step at `start`; returns how many messages (copies of trees) are to be taken in it."""
-    n_cores, n_waiting = axons.site.shape[0], np.int64(0)
-    for k in range(box.first[n_cores]):
-        n_waiting += box.times[k] * box.copies[k]
-        box.lost[k] = 0
-    for core in range(n_cores):
-        p.state[core] = SEND_NEXT
-        p.message[core] = box.first[core]
-        p.sent[core] = 0
-        p.inject_at[core] = start
-        p.receive_at[core] = start
-        p.end[core] = start
-        e = box.external[core]
-        while e >= 0:
-            n_waiting += box.left[e]
-            e = box.after[e]
-    return n_waiting
-
-
-@kernel
-def move_messages(m, q, w, costs, axons, box, p, counts):
-    """Run send, network and receive until all is quiet; counts what arrives per core, and marks what is dropped.
-
-    counts: int64[core and gate, N_COUNTS, or N_COUNTS_LOST where messages are dropped], added to.
-    Time goes on from step to step, so that a network that is empty needs no clearing: the step begins when the clock
-    of q.wheel says. Returns the ticks until the last unit and link fall idle, STUCK if messages are, or TOO_LONG.
-    """
-    n_cores, start = axons.site.shape[0], q.wheel.clock[NOW]
-    q.busy_until[0] = start
-    p.lost[0] = 0
-    n_waiting = begin_cores(axons, box, p, start)
-    for core in range(n_cores):
-        wake_at(q.wheel, m.n_routers + axons.site[core], start)
-    if w.is_on:
-        begin_watch(w, axons, box, start, costs.shared)
+    axons, costs = tables.axons, tables.costs
+    start = queues.events.clock[0]
+    reset_arbiters(queues)
+    queues.flits[:] = 0
+    queues.now[BUSY_UNTIL] = start
+    queues.now[N_LOST] = 0
+    n_waiting = begin_cores(work, axons.n_sites, start)
+    for c in range(axons.n_sites):
+        work.core[c].receive_vc = 0
+        work.core[c].inject_vc = mesh.n_vcs - 1
+        wake_at(queues.events, mesh.n_routers + tables.sites.site[c], start)
+    if probes is not None:
+        begin_probes(probes, work.inputs, axons.n_sites, start, costs.shared)
     end = start + (costs.longest_step or 2 * (costs.longest_idle + n_waiting * costs.longest_message))
     while True:
-        time, node = next_node(q.wheel)
+        time, node = next_node(queues.events)
         if node < 0:
             break
-        if time > end:  # nodes may be looked at though all messages are there
-            for core in range(0 if costs.shared else n_cores):
-                n_waiting -= serve_inputs(axons, box, p, core, time, counts)
-            if n_waiting > p.lost[0]:
+        if time > end:  # nodes may act though all messages are there
+            for c in range(0 if costs.shared else axons.n_sites):
+                n_waiting -= serve_inputs(axons, work.inputs, work.core[c], c, time, counts)
+            if n_waiting > queues.now[N_LOST]:
                 return np.int64(TOO_LONG)
-        if node < m.n_routers:
-            look_at_router(m, q, node, time)
-            if w.is_on:
-                note_router(m, q, w, node, time)
+        if node < mesh.n_routers:
+            step_router(mesh, queues, node, time)
+            if probes is not None:
+                probe_router(mesh, queues, probes, node, time)
             continue
-        core = axons.core_at[node - m.n_routers]
+        site = node - mesh.n_routers
+        c = np.int64(tables.sites.core_at[site])
         if not costs.shared:
-            n_waiting -= serve_inputs(axons, box, p, core, time, counts)
-        axon = look_at_core(m, q, w, costs, axons, box, p, counts, core, time)
-        if w.is_on:
-            note_core(m, q, w, axons.site[core], time)
+            n_waiting -= serve_inputs(axons, work.inputs, work.core[c], c, time, counts)
+        axon = step_core(mesh, queues, lossy, probes, tables, work, counts, c, time)
+        if probes is not None:
+            probe_core(mesh, queues, probes, site, time)
         if axon >= 0:
-            count_received(axons, core, axon, 1, counts)
+            count_received(axons, c, axon, 1, counts)
             n_waiting -= 1
-    for core in range(n_cores):
-        n_waiting -= serve_inputs(axons, box, p, core, NEVER, counts)
-    if n_waiting != p.lost[0]:
+    for c in range(axons.n_sites):
+        n_waiting -= serve_inputs(axons, work.inputs, work.core[c], c, NEVER, counts)
+    if n_waiting != queues.now[N_LOST]:
         return np.int64(STUCK)
-    last = q.busy_until[0]
-    for core in range(n_cores):
-        last = max(last, p.end[core])
+    last = queues.now[BUSY_UNTIL]
+    for c in range(axons.n_sites):
+        last = max(last, work.core[c].end)
     if last > end:
         return np.int64(TOO_LONG)
-    if w.is_on:
-        end_watch(w, p, start, last, costs.shared)
-    q.wheel.clock[NOW] = max(last, q.wheel.clock[NOW]) + m.credit_ticks + m.link_ticks
+    if probes is not None:
+        end_probes(probes, work.core, start, last, costs.shared)
+    clock = queues.events.clock
+    clock[0] = max(last, clock[0]) + mesh.timing.credit_ticks + mesh.timing.link_ticks
     return last - start

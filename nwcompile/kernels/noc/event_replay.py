@@ -6,8 +6,8 @@ import numpy as np
 
 from nwcompile.kernels.jit import inlined, kernel
 from nwcompile.kernels.noc.event_queue import NEVER, next_node, wake_at
-from nwcompile.kernels.noc.event_router import look_at_router, pop, push, slot_free_at
-from nwcompile.kernels.noc.mesh import equal_turns, start_over
+from nwcompile.kernels.noc.event_router import pop, push, slot_free_at, step_router
+from nwcompile.kernels.noc.mesh import clear_network, reset_arbiters
 
 
 class Packets(NamedTuple):
@@ -33,93 +33,104 @@ class Sources(NamedTuple):
 
 
 @inlined
-def take_flits(m, q, packets, core, router, time):
+def take_flits(mesh, queues, packets, core, router, time):
     """Let a sink take what has arrived in each of its channels; returns how many deliveries are complete."""
     done = 0
-    for v in range(m.n_vcs):
-        b = (m.n_routers * m.n_ports + core) * m.n_vcs + v
-        while q.buffer[b].count > 0:
-            slot = q.slot[b * m.depth + q.buffer[b].head]
+    for v in range(mesh.n_vcs):
+        b = (mesh.n_routers * mesh.n_ports + core) * mesh.n_vcs + v
+        while queues.buffer[b].count > 0:
+            slot = queues.slot[b * mesh.depth + queues.buffer[b].head]
             if slot.time > time:
-                wake_at(q.wheel, m.n_routers + core, slot.time)
+                wake_at(queues.events, mesh.n_routers + core, slot.time)
                 break
-            pop(m, q, b, router, time)
+            pop(mesh, queues, b, router, time)
             if slot.left == 1:
-                place = slot.to if packets.to[slot.message] >= m.n_cores else 0
+                place = slot.to if packets.to[slot.message] >= mesh.n_cores else 0
                 packets.arrive[packets.delivery[slot.message] + place] = time
                 done += 1
     return done
 
 
 @inlined
-def feed(m, q, packets, s, core, router, time):
+def inject(mesh, queues, packets, sources, core, router, time):
     """Let a source put its next flit on the injection link, if it is free and a channel has room."""
-    k = s.packet[core]
+    k = sources.packet[core]
     if k == packets.first[core + 1]:
         return
-    node = m.n_routers + core
-    when = max(packets.time[k], s.free[core])
+    node = mesh.n_routers + core
+    when = max(packets.time[k], sources.free[core])
     if when > time:
-        wake_at(q.wheel, node, when)
+        wake_at(queues.events, node, when)
         return
-    i = (4 + core - router * m.per_router) * m.n_vcs
-    first = router * m.n_ports * m.n_vcs + i
+    i = (4 + core - router * mesh.per_router) * mesh.n_vcs
+    first = router * mesh.n_ports * mesh.n_vcs + i
     channel, soonest = np.int64(-1), NEVER
-    for turn in range(m.n_vcs if s.left[core] == 0 else 1):
-        v = s.channel[core] + turn
-        v -= m.n_vcs if v >= m.n_vcs else 0
-        when = slot_free_at(m, q, first + v)
+    for offset in range(mesh.n_vcs if sources.left[core] == 0 else 1):
+        v = sources.channel[core] + offset
+        v -= mesh.n_vcs if v >= mesh.n_vcs else 0
+        when = slot_free_at(mesh, queues, first + v)
         if when <= time:
             channel = v
             break
         soonest = min(soonest, when)
     if channel < 0:
         if soonest < NEVER:
-            wake_at(q.wheel, node, soonest)
+            wake_at(queues.events, node, soonest)
         return
-    if s.left[core] == 0:
-        s.left[core] = packets.size[k]
+    if sources.left[core] == 0:
+        sources.left[core] = packets.size[k]
         packets.inject[k] = time
-    push(m, q, first + channel, router, i + channel, k, packets.to[k], s.left[core], -1, time + m.inject_ticks)
-    q.flits[m.inject_link[core]] += 1
-    s.free[core] = time + m.link_ticks
-    s.channel[core] = channel
-    s.left[core] -= 1
-    if s.left[core] == 0:
-        s.packet[core] += 1
-        s.channel[core] = channel + 1 if channel + 1 < m.n_vcs else 0
-        if s.packet[core] == packets.first[core + 1]:
+    push(
+        mesh,
+        queues,
+        first + channel,
+        router,
+        i + channel,
+        k,
+        packets.to[k],
+        sources.left[core],
+        -1,
+        time + mesh.timing.inject_ticks,
+    )
+    queues.flits[mesh.inject_link[core]] += 1
+    sources.free[core] = time + mesh.timing.link_ticks
+    sources.channel[core] = channel
+    sources.left[core] -= 1
+    if sources.left[core] == 0:
+        sources.packet[core] += 1
+        sources.channel[core] = channel + 1 if channel + 1 < mesh.n_vcs else 0
+        if sources.packet[core] == packets.first[core + 1]:
             return
-        wake_at(q.wheel, node, max(s.free[core], packets.time[s.packet[core]]))
+        wake_at(queues.events, node, max(sources.free[core], packets.time[sources.packet[core]]))
     else:
-        wake_at(q.wheel, node, s.free[core])
+        wake_at(queues.events, node, sources.free[core])
 
 
 @kernel
-def replay(m, q, packets, s, last):
+def replay_events(mesh, queues, packets, sources, last):
     """Send all packets, from an idle network, until they have arrived or time `last` is reached.
 
     Returns the number of deliveries; those that are missing keep their `arrive` (and packets their `inject`).
     """
-    equal_turns(q)
-    start_over(q)
+    reset_arbiters(queues)
+    clear_network(queues)
     n_done = 0
-    for core in range(s.packet.shape[0]):
-        s.packet[core] = packets.first[core]
-        s.left[core] = 0
-        s.channel[core] = 0
-        s.free[core] = 0
+    for core in range(sources.packet.shape[0]):
+        sources.packet[core] = packets.first[core]
+        sources.left[core] = 0
+        sources.channel[core] = 0
+        sources.free[core] = 0
         if packets.first[core] < packets.first[core + 1]:
-            wake_at(q.wheel, m.n_routers + core, packets.time[packets.first[core]])
+            wake_at(queues.events, mesh.n_routers + core, packets.time[packets.first[core]])
     while n_done < packets.arrive.shape[0]:
-        time, node = next_node(q.wheel)
+        time, node = next_node(queues.events)
         if node < 0 or time > last or packets.interrupted[0]:
             break
-        if node < m.n_routers:
-            look_at_router(m, q, node, time)
+        if node < mesh.n_routers:
+            step_router(mesh, queues, node, time)
         else:
-            core = node - m.n_routers
-            router = core if m.per_router == 1 else core // m.per_router
-            n_done += take_flits(m, q, packets, core, router, time)
-            feed(m, q, packets, s, core, router, time)
+            core = node - mesh.n_routers
+            router = core if mesh.per_router == 1 else core // mesh.per_router
+            n_done += take_flits(mesh, queues, packets, core, router, time)
+            inject(mesh, queues, packets, sources, core, router, time)
     return n_done

@@ -1,17 +1,25 @@
-"""What a router does in a cycle, in Numba: the rules of event_router.py, output by output.
+"""What a router does in a cycle of the lockstep engine, in Numba: the rules of event_router.py, output by output.
 
-An output is looked at only in cycles in which somebody asks for it and may be served. It gives its free channels to
-heads and grants its switch to one input channel, whatever other outputs do. When all have, each input accepts one of
-the grants to it, and that flit moves.
+An output is served only in cycles in which somebody asks for it and may get it. It gives its free channels to heads
+(virtual-channel allocation) and grants its switch to one input channel (switch allocation), whatever other outputs do.
+When all have, each input port accepts one of the grants to it, and that flit moves. Cores take single flits in the
+order in which they come, each as soon as the one before is done: when, is known as soon as a flit leaves its last
+router, and nothing need be done when it is there.
+
+`links` is None where every link takes a flit in each cycle; `packets` or `cores` is None, whichever the flits are not.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from nwcompile.kernels.bits import ONE, bit, first_from, lowest
+from nwcompile.kernels.cores.receive_side import serve_inputs
+from nwcompile.kernels.cores.tables import CoreTables, CoreWork
 from nwcompile.kernels.jit import inlined
 from nwcompile.kernels.noc.event_queue import NEVER
-from nwcompile.kernels.noc.lockstep_receive import BUSY_UNTIL, receive_at
 from nwcompile.kernels.noc.lockstep_state import (
+    INPUT,
     INPUT_BITS,
     NOBODY,
     NONE,
@@ -27,11 +35,95 @@ from nwcompile.kernels.noc.lockstep_state import (
 )
 from nwcompile.kernels.noc.mesh import ANY, PORT_BITS
 
+# Of Cores.now.
+CLOCK = 0  # when a micro-step can begin
+BUSY_UNTIL = 1  # when the last link falls idle
+N_WAITING = 2  # messages of the micro-step that no core has taken yet
+N_NOW = 3
+
+
+class Cores(NamedTuple):
+    """The cores of a chip, as routers deliver to them."""
+
+    tables: CoreTables
+    work: CoreWork
+    counts: np.ndarray  # int64[core and io site, N_COUNTS]: as those of `event_cores.run_events`
+    now: np.ndarray  # int64[N_NOW]
+
 
 @inlined
-def allocate(m, c, o, time):
+def deliver_to_core(cores, to, ticks, time):
+    """Let physical core `to` take a message that is there at `time`, after all those before; `ticks` of work.
+
+    Returns when it takes it.
+    """
+    c = np.int64(cores.tables.sites.core_at[to])
+    core = cores.work.core[c]
+    served = serve_inputs(cores.tables.axons, cores.work.inputs, core, c, time, cores.counts)
+    cores.now[N_WAITING] -= served + 1
+    taken = max(time, core.receive_at)
+    core.receive_at = taken + ticks
+    core.end = max(core.end, core.receive_at)
+    return taken
+
+
+@inlined
+def serve_outputs(routers, links, vcs, agenda, packets, cores, n_outputs, time, last):
+    """Let all listed outputs do what they can in a cycle; returns how many stay listed for the next."""
+    if vcs is not None:
+        for n in range(n_outputs):
+            allocate(routers, links, vcs, agenda, np.int64(agenda.outputs[n]), time)
+    n_kept = 0
+    for n in range(n_outputs):
+        o = np.int64(agenda.outputs[n])
+        if vcs is None:
+            stays = serve_single(routers, links, agenda, packets, cores, o, time, last)
+        else:
+            stays = accept_grant(routers, links, agenda, packets, cores, o, time, last)
+        routers.output[o].is_listed = stays
+        agenda.outputs[n_kept] = o
+        n_kept += stays
+    return n_kept
+
+
+@inlined
+def list_due(routers, agenda, row, n, n_sources):
+    """Note what begins in the cycle of a row of the agenda; returns how many outputs and sources are listed then."""
+    count = agenda.count[row]
+    for k in range(count.n_wakes):
+        sender = np.int64(agenda.wakes[row, k])
+        o = sender >> INPUT_BITS
+        if o >= routers.n_outputs:
+            agenda.sources[n_sources] = o - routers.n_outputs
+            n_sources += 1
+            continue
+        v = sender & INPUT
+        holder = routers.buffer[np.int64(routers.output[o].down) + v].holder
+        n = list_output(routers, agenda, o, np.int64(holder), n)
+    for k in range(count.n_asks):
+        both = np.int64(agenda.asks[row, k])
+        n = list_output(routers, agenda, both >> INPUT_BITS, both & INPUT, n)
+    count.n_wakes = 0
+    count.n_asks = 0
+    agenda.used[row] = 0
+    return n, n_sources
+
+
+@inlined
+def list_output(routers, agenda, o, i, n):
+    """Input channel i asks for output o, which is listed as one of `n` if it is not yet; returns how many are then."""
+    output = routers.output[o]
+    output.asks |= bit(i)
+    agenda.outputs[n] = o
+    n += not output.is_listed
+    output.is_listed = True
+    return n
+
+
+@inlined
+def allocate(routers, links, vcs, agenda, o, time):
     """Let an output give its channels to those that ask, and grant its switch to one."""
-    output = m.output[o]
+    output = routers.output[o]
     asks = output.asks
     output.granted = NOBODY
     if asks == NONE:
@@ -39,68 +131,72 @@ def allocate(m, c, o, time):
     first = np.int64(output.first)
     port = o - first
     if asks & (asks - ONE) != NONE:
-        match(m, c, o, output, first, port, asks, time)
+        allocate_contended(routers, links, vcs, agenda, o, output, first, port, asks, time)
         return
     i = np.int64(lowest(asks))
-    b = first * m.n_vcs + i
-    buffer = m.buffer[b]
+    b = first * routers.n_vcs + i
+    buffer = routers.buffer[b]
     if asks & output.held != NONE:
-        if is_busy(m, o, first, buffer, time) or not has_room(m, c, o, output, np.int64(buffer.channel), i, time):
+        if is_busy(links, o, first, buffer, time) or not has_room(
+            routers, agenda, o, output, np.int64(buffer.channel), i, time
+        ):
             return
     else:
-        channels = output.free & channels_for(m, b)
+        channels = output.free & vcs_for(routers, vcs, b)
         if channels == NONE:
             return
-        is_idle = not is_busy(m, o, first, buffer, time)
-        asks_switch = m.is_speculative and is_idle and any_room(m, output, channels, time)
-        take_channel(m, output, port, i, b, first_accepted(m, buffer, port, channels))
+        is_idle = not is_busy(links, o, first, buffer, time)
+        asks_switch = routers.is_speculative and is_idle and any_room(routers, output, channels, time)
+        assign_vc(routers, output, port, i, b, first_accepted(routers, buffer, port, channels))
         if not asks_switch:
             return
     output.granted = i
-    m.output[first + np.int64(buffer.input)].grants |= bit(port)
+    routers.output[first + np.int64(buffer.in_port)].grants |= bit(port)
 
 
 @inlined
-def match(m, c, o, output, first, port, asks, time):
-    """`allocate` where several input channels ask."""
-    n_vcs = m.n_vcs
+def allocate_contended(routers, links, vcs, agenda, o, output, first, port, asks, time):
+    """`allocate` where several input channels ask: for the switch, then for channels."""
+    n_vcs = routers.n_vcs
     wants = asks & ~output.held
-    sure, maybe, entries = NONE, NONE, NONE  # that ask for the switch: with a channel, without; their inputs
+    sure = NONE  # input channels that ask for the switch and hold a channel
+    maybe = NONE  # those that ask for it without one
+    in_ports = NONE  # the input ports of both
     rest = asks
     while rest != NONE:
         i = np.int64(lowest(rest))
         rest &= rest - ONE
         b = first * n_vcs + i
-        buffer = m.buffer[b]
-        if is_busy(m, o, first, buffer, time):
+        buffer = routers.buffer[b]
+        if is_busy(links, o, first, buffer, time):
             continue
         if bit(i) & wants == NONE:
-            if has_room(m, c, o, output, np.int64(buffer.channel), i, time):
+            if has_room(routers, agenda, o, output, np.int64(buffer.channel), i, time):
                 sure |= bit(i)
-                entries |= bit(np.int64(buffer.input))
-        elif m.is_speculative and any_room(m, output, output.free & channels_for(m, b), time):
+                in_ports |= bit(np.int64(buffer.in_port))
+        elif routers.is_speculative and any_room(routers, output, output.free & vcs_for(routers, vcs, b), time):
             maybe |= bit(i)
-            entries |= bit(np.int64(buffer.input))
-    if entries != NONE:
-        entry = first_from(entries, np.int64(output.turn))
-        of_input = m.output[first + entry]
-        own = bit(n_vcs) - ONE
-        channels = sure >> np.uint64(entry * n_vcs) & own
+            in_ports |= bit(np.int64(buffer.in_port))
+    if in_ports != NONE:
+        in_port = first_from(in_ports, np.int64(output.grant))
+        of_input = routers.output[first + in_port]
+        of_one_port = bit(n_vcs) - ONE
+        channels = sure >> np.uint64(in_port * n_vcs) & of_one_port
         if channels == NONE:
-            channels = maybe >> np.uint64(entry * n_vcs) & own
-        output.granted = entry * n_vcs + first_from(channels, np.int64(of_input.first_channel))
+            channels = maybe >> np.uint64(in_port * n_vcs) & of_one_port
+        output.granted = in_port * n_vcs + first_from(channels, np.int64(of_input.first_channel))
         of_input.grants |= bit(port)
     if wants != NONE and output.free != NONE:
-        give_channels(m, output, first, port, wants)
+        allocate_vcs(routers, vcs, output, first, port, wants)
 
 
 @inlined
-def give_channels(m, output, first, port, wants):
+def allocate_vcs(routers, vcs, output, first, port, wants):
     """Every free channel is offered to one of `wants`, and each of those accepts one offer."""
     offered = output.free
     while offered != NONE:
         v = np.int64(lowest(offered))
-        i = offered_to(m, output, first, v, wants)
+        i = offered_to(routers, vcs, output, first, v, wants)
         if i < 0:
             offered &= offered - ONE
             continue
@@ -108,53 +204,53 @@ def give_channels(m, output, first, port, wants):
         while rest != NONE:
             other = np.int64(lowest(rest))
             rest &= rest - ONE
-            if offered_to(m, output, first, other, wants) == i:
+            if offered_to(routers, vcs, output, first, other, wants) == i:
                 same |= bit(other)
         offered &= ~same
-        b = first * m.n_vcs + i
-        take_channel(m, output, port, i, b, first_accepted(m, m.buffer[b], port, same))
+        b = first * routers.n_vcs + i
+        assign_vc(routers, output, port, i, b, first_accepted(routers, routers.buffer[b], port, same))
 
 
 @inlined
-def offered_to(m, output, first, v, wants):
+def offered_to(routers, vcs, output, first, v, wants):
     """The input channel of `wants` to which channel v of an output is offered, -1: to none."""
     able = wants
-    if m.has_halves:
+    if vcs.has_dateline:
         rest = wants
         while rest != NONE:
             i = np.int64(lowest(rest))
             rest &= rest - ONE
-            if channels_for(m, first * m.n_vcs + i) & bit(v) == NONE:
+            if vcs_for(routers, vcs, first * routers.n_vcs + i) & bit(v) == NONE:
                 able &= ~bit(i)
     if able == NONE:
         return np.int64(-1)
-    return first_from(able, np.int64(m.buffer[np.int64(output.down) + v].turn))
+    return first_from(able, np.int64(routers.buffer[np.int64(output.down) + v].offer))
 
 
 @inlined
-def channels_for(m, b):
+def vcs_for(routers, vcs, b):
     """The channels of its output that the packet at the head of buffer b may take."""
-    if not m.has_halves:
-        return m.halves[ANY]
-    word = np.int64(m.slot[np.int64(m.buffer[b].head)].word)
-    return m.halves[word >> TO_BITS + PORT_BITS & 3]
+    if not vcs.has_dateline:
+        return vcs.of_class[ANY]
+    word = np.int64(routers.slot[np.int64(routers.buffer[b].head)].word)
+    return vcs.of_class[word >> TO_BITS + PORT_BITS & 3]
 
 
 @inlined
-def first_accepted(m, buffer, port, channels):
+def first_accepted(routers, buffer, port, channels):
     """Of channels of an output that are offered to the packet at the head of a buffer, the one that it accepts."""
-    start = np.int64(buffer.accept) - port * m.n_vcs
-    return first_from(channels, start if 0 <= start < m.n_vcs else np.int64(0))
+    start = np.int64(buffer.accept) - port * routers.n_vcs
+    return first_from(channels, start if 0 <= start < routers.n_vcs else np.int64(0))
 
 
 @inlined
-def take_channel(m, output, port, i, b, v):
+def assign_vc(routers, output, port, i, b, v):
     """The packet at the head of buffer b, input channel i, gets channel v of an output."""
-    n_inputs = m.n_ports * m.n_vcs
-    there, buffer = m.buffer[np.int64(output.down) + v], m.buffer[b]
-    there.turn = i + 1 if i + 1 < n_inputs else 0
+    n_inputs = routers.n_ports * routers.n_vcs
+    there, buffer = routers.buffer[np.int64(output.down) + v], routers.buffer[b]
+    there.offer = i + 1 if i + 1 < n_inputs else 0
     there.holder = i
-    after = port * m.n_vcs + v + 1
+    after = port * routers.n_vcs + v + 1
     buffer.accept = after if after < n_inputs else 0
     buffer.channel = v
     output.free &= ~bit(v)
@@ -162,145 +258,155 @@ def take_channel(m, output, port, i, b, v):
 
 
 @inlined
-def is_busy(m, o, first, buffer, time):
-    """Whether an output's link, or the input that a buffer belongs to, still holds another flit."""
-    return m.is_slow and (m.link[o].free > time or m.link[first + np.int64(buffer.input)].input_free > time)
+def is_busy(links, o, first, buffer, time):
+    """Whether an output's link, or the input port that a buffer belongs to, still holds another flit."""
+    if links is None:
+        return False
+    return links[o].free > time or links[first + np.int64(buffer.in_port)].input_free > time
 
 
 @inlined
-def has_room(m, c, o, output, v, i, time):
+def has_room(routers, agenda, o, output, v, i, time):
     """Whether input channel i can send through channel v of an output; if not, it does not ask until it is woken."""
-    there = m.buffer[np.int64(output.down) + v]
-    free = room_at(m, there)
+    there = routers.buffer[np.int64(output.down) + v]
+    free = room_at(routers, there)
     if free <= time:
         return True
     output.asks &= ~bit(i)
     if free == NEVER:
         there.is_waited_for = True
     else:
-        wake(c, free, o << INPUT_BITS | v)
+        wake(agenda, free, o << INPUT_BITS | v)
     return False
 
 
 @inlined
-def any_room(m, output, channels, time):
+def any_room(routers, output, channels, time):
     """Whether one of an output's channels has room."""
     while channels != NONE:
         v = np.int64(lowest(channels))
         channels &= channels - ONE
-        if room_at(m, m.buffer[np.int64(output.down) + v]) <= time:
+        if room_at(routers, routers.buffer[np.int64(output.down) + v]) <= time:
             return True
     return False
 
 
 @inlined
-def pass_on(m, c, packets, cores, o, time, last):
-    """Let the input that an output grants to accept one grant and send; returns whether to look again a cycle later."""
-    output = m.output[o]
+def accept_grant(routers, links, agenda, packets, cores, o, time, last):
+    """Let the input port that an output grants to accept one grant and send.
+
+    Returns whether to serve the output again a cycle later.
+    """
+    output = routers.output[o]
     i = np.int64(output.granted)
     if i != NOBODY:
         first = np.int64(output.first)
         port = o - first
-        b = first * m.n_vcs + i
-        entry = np.int64(m.buffer[b].input)
-        of_input = m.output[first + entry]
+        b = first * routers.n_vcs + i
+        in_port = np.int64(routers.buffer[b].in_port)
+        of_input = routers.output[first + in_port]
         grants = of_input.grants
         if grants != NONE and first_from(grants, np.int64(of_input.accept_port)) == port:
             of_input.grants = NONE
-            output.turn = entry + 1 if entry + 1 < m.n_ports else 0
-            of_input.accept_port = port + 1 if port + 1 < m.n_ports else 0
-            v = i - entry * m.n_vcs + 1
-            of_input.first_channel = v if v < m.n_vcs else 0
+            output.grant = in_port + 1 if in_port + 1 < routers.n_ports else 0
+            of_input.accept_port = port + 1 if port + 1 < routers.n_ports else 0
+            v = i - in_port * routers.n_vcs + 1
+            of_input.first_channel = v if v < routers.n_vcs else 0
             if output.held & bit(i) != NONE:
-                down = np.int64(output.down) + np.int64(m.buffer[b].channel)
-                if room_at(m, m.buffer[down]) <= time:
-                    send(m, c, packets, cores, o, output, first, i, b, down, time, last)
+                down = np.int64(output.down) + np.int64(routers.buffer[b].channel)
+                if room_at(routers, routers.buffer[down]) <= time:
+                    send(routers, links, agenda, packets, cores, o, first, i, b, down, time, last)
     asks = output.asks
     return asks & output.held != NONE or asks != NONE and output.free != NONE
 
 
 @inlined
-def serve(m, c, packets, cores, o, time, last):
-    """`allocate` and `pass_on` where there is one channel: an input asks for one output, so a grant is accepted.
+def serve_single(routers, links, agenda, packets, cores, o, time, last):
+    """`allocate` and `accept_grant` with one channel, where an input port asks for one output and accepts its grant.
 
-    Returns whether to look again a cycle later.
+    Returns whether to serve the output again a cycle later.
     """
-    output = m.output[o]
+    output = routers.output[o]
     first, down = np.int64(output.first), np.int64(output.down)
-    there = m.buffer[down]
+    there = routers.buffer[down]
     if output.held != NONE:
         if output.asks & output.held == NONE:
             return False
         i = np.int64(there.holder)
-        if is_busy(m, o, first, m.buffer[first + i], time):
+        if is_busy(links, o, first, routers.buffer[first + i], time):
             return True
     elif output.asks != NONE:
-        i = first_from(output.asks, np.int64(there.turn))
-        there.turn = i + 1 if i + 1 < m.n_ports else 0
+        i = first_from(output.asks, np.int64(there.offer))
+        there.offer = i + 1 if i + 1 < routers.n_ports else 0
         there.holder = i
         output.held = bit(i)
-        if not m.is_speculative or not gets_switch(m, o, output, first, there, i, time):
+        if not routers.is_speculative or not wins_switch(routers, links, o, output, first, there, i, time):
             return True
     else:
         return False
-    if not has_room(m, c, o, output, 0, i, time):
+    if not has_room(routers, agenda, o, output, 0, i, time):
         return False
-    send(m, c, packets, cores, o, output, first, i, first + i, down, time, last)
-    if m.is_slow:
-        output.turn = i + 1 if i + 1 < m.n_ports else 0
+    send(routers, links, agenda, packets, cores, o, first, i, first + i, down, time, last)
+    if links is not None:
+        output.grant = i + 1 if i + 1 < routers.n_ports else 0
     return output.asks != NONE
 
 
 @inlined
-def gets_switch(m, o, output, first, there, i, time):
-    """Whether an output's new holder i gets its switch in the same cycle, or a packet without a channel takes the turn.
+def wins_switch(routers, links, o, output, first, there, i, time):
+    """Whether input channel i, to which an output has just given its only channel, gets the switch in the same cycle.
 
-    Where links are free and there is room, turns of channel and switch are equal; without room nobody gets anything.
+    All that ask for the switch compete for it, those without a channel too; if one of these wins, the switch stays
+    idle. Where no link is slow, the arbiters of channel and switch agree, so i wins; without room nobody does.
     """
-    if not m.is_slow or room_at(m, there) > time:
+    if links is None:
+        return True
+    if room_at(routers, there) > time:
         return True
     rest, able = output.asks, NONE
     while rest != NONE:
         k = np.int64(lowest(rest))
         rest &= rest - ONE
-        if not is_busy(m, o, first, m.buffer[first + k], time):
+        if not is_busy(links, o, first, routers.buffer[first + k], time):
             able |= bit(k)
     if able == NONE:
         return False
-    entry = first_from(able, np.int64(output.turn))
-    output.turn = entry + 1 if entry + 1 < m.n_ports else 0
-    return entry == i
+    in_port = first_from(able, np.int64(output.grant))
+    output.grant = in_port + 1 if in_port + 1 < routers.n_ports else 0
+    return in_port == i
 
 
 @inlined
-def send(m, c, packets, cores, o, output, first, i, b, down, time, last):
+def send(routers, links, agenda, packets, cores, o, first, i, b, down, time, last):
     """Move the first flit of buffer b, input channel i, through the crossbar and over the link to buffer `down`.
 
     Either `packets` or `cores` is None: a packet is noted when it arrives by cycle `last`, a core takes a message.
     """
-    buffer, there = m.buffer[b], m.buffer[down]
+    output, buffer, there = routers.output[o], routers.buffer[b], routers.buffer[down]
     v = down - np.int64(output.down)
-    flit = m.slot[np.int64(buffer.head)]
+    flit = routers.slot[np.int64(buffer.head)]
     packet, word = np.int64(flit.packet), np.int64(flit.word)
-    flit.time = time + m.credit_cycles
-    end = (b + 1) * m.depth
+    flit.time = time + routers.credit_cycles
+    end = (b + 1) * routers.depth
     head = np.int64(buffer.head) + 1
-    head = head if head < end else end - m.depth
+    head = head if head < end else end - routers.depth
     buffer.head = head
     count = np.int64(buffer.count) - 1
     buffer.count = count
     if buffer.is_waited_for:
         buffer.is_waited_for = False
-        wake(c, time + m.credit_cycles, np.int64(buffer.sender))
+        wake(agenda, time + routers.credit_cycles, np.int64(buffer.sender))
     is_tail = word & TAIL != 0
     if count > 0:
-        follower = m.slot[head]
-        when = max(time + 1, follower.time) + (m.route_cycles if is_tail else 0)
-        ask(c, when, first + (np.int64(follower.word) >> TO_BITS & PORT), i)
-    if m.is_slow:
-        link = m.link[o]
-        link.free = time + link.cycles
-        m.link[first + np.int64(buffer.input)].input_free = time + m.link_cycles
+        follower = routers.slot[head]
+        when = max(time + 1, follower.time) + (routers.route_cycles if is_tail else 0)
+        ask(agenda, when, first + (np.int64(follower.word) >> TO_BITS & PORT), i)
+    busy_until = time + 1
+    if links is not None:
+        link = links[o]
+        busy_until = time + link.cycles
+        link.free = busy_until
+        links[first + np.int64(buffer.in_port)].input_free = time + routers.link_cycles
     output.sent += 1
     output.asks &= ~bit(i)
     if is_tail:
@@ -308,13 +414,13 @@ def send(m, c, packets, cores, o, output, first, i, b, down, time, last):
         output.free |= bit(v)
     ready = time + np.int64(output.latency)
     if cores is not None:
-        cores.now[BUSY_UNTIL] = max(cores.now[BUSY_UNTIL], time + m.link[o].cycles)
+        cores.now[BUSY_UNTIL] = max(cores.now[BUSY_UNTIL], busy_until)
     if not output.is_last:
-        push(m, c, output, v, down, there, packet, word, ready)
+        push(routers, agenda, output, v, down, there, packet, word, ready)
         return
     taken = ready
     if cores is not None:
-        taken = receive_at(cores, word & TO, packet, ready)
+        taken = deliver_to_core(cores, word & TO, packet, ready)
     if packets is not None and is_tail and ready <= last:
         packets.arrive[packet] = ready
-    fill(m, down, there, taken + m.credit_cycles)
+    fill(routers, down, there, taken + routers.credit_cycles)

@@ -10,7 +10,7 @@ from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn.data.events import LARGEST, Events, events, frames
 from nwcompile.nn.data.samples import as_array
 
-MOST_CELLS = 1 << 32  # of a sample: 4 GiB before packing
+MAX_CELLS = 1 << 32  # A sample of more cells would take over 4 GiB before it is packed.
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ class Binning:
         start = of.first if self.start is None else self.start
         span, n_neurons = of.last - start, self.n_neurons
         n_steps = self.n_bins or self._n_steps(of, start, span)
-        if n_steps * n_neurons > MOST_CELLS:
+        if n_steps * n_neurons > MAX_CELLS:
             raise ModelError(
-                f"the recording has {n_steps} bins of {n_neurons} neurons, more than {MOST_CELLS} cells; choose a "
+                f"the recording has {n_steps} bins of {n_neurons} neurons, more than {MAX_CELLS} cells; choose a "
                 "longer bin_length, max_bins, a crop or a smaller spatial_factor"
             )
         step = self._step(of.t - start, span, n_steps)

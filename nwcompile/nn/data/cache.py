@@ -69,7 +69,8 @@ def settings(transform) -> str:
             f"{transform} draws its spikes anew at every call, so they cannot be cached; use "
             "nwcompile.nn.data.Transformed, which transforms at each access, or a deterministic transform"
         )
-    described = is_dataclass(kind) and kind.__dataclass_params__.frozen and hasattr(kind, "version")
+    is_frozen = is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[union-attr]
+    described = is_frozen and hasattr(kind, "version")
     if not described or getattr(transform, "deterministic", None) is not True:
         raise OptionError(
             f"a transform of type {kind.__name__} cannot be cached: only a frozen dataclass with deterministic = True "

@@ -6,7 +6,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 
-LARGEST = 1 << 62
+LARGEST = 1 << 62  # Numbers from here on are refused, so that sums and differences of two fit an int64.
 NONE = np.zeros(0, bool)
 
 

@@ -16,8 +16,8 @@ from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.layers.mismatch import Mismatch
 from nwcompile.nn.ops.torch_ops import is_plain, straight_through
 
-BLOCK = 5  # neurons that a chip's input has one sign for
-THRESHOLD = 1.0  # of every neuron
+BLOCK_NEURONS = 5  # A chip's input has one sign for so many consecutive neurons.
+THRESHOLD = 1.0  # Every neuron of the chips has this threshold.
 TAUS = [tau * 1e-6 for tau in Chip.load("h1v2").neuron.taus_us]  # seconds
 
 
@@ -186,7 +186,7 @@ def one_sign(weight: torch.Tensor) -> torch.Tensor:
     return torch.where((weight < 0) == is_negative, weight, torch.zeros_like(weight))
 
 
-def softly_signed(weight: torch.Tensor, alpha: float, block: int = BLOCK) -> torch.Tensor:
+def softly_signed(weight: torch.Tensor, alpha: float, block: int = BLOCK_NEURONS) -> torch.Tensor:
     """|weight| * tanh(alpha * m), m the sum of each input's and block's weights over the sum of their magnitudes."""
     blocks = blocks_of(weight, block)
     share = blocks.sum(2) / blocks.abs().sum(2).clamp(min=torch.finfo(weight.dtype).tiny)
@@ -205,13 +205,13 @@ def with_block_signs(weight: torch.Tensor) -> torch.Tensor:
     return weight.abs() * at_every_weight(torch.where(first < 0, -1.0, 1.0), weight)
 
 
-def blocks_of(weight: torch.Tensor, block: int = BLOCK) -> torch.Tensor:
+def blocks_of(weight: torch.Tensor, block: int = BLOCK_NEURONS) -> torch.Tensor:
     """`[n_in, n_blocks, block]`: the weights of each input to each block of neurons, the last one filled up with 0."""
     n_in, n_out = weight.shape
     n_blocks = -(-n_out // block)
     return torch.nn.functional.pad(weight, (0, n_blocks * block - n_out)).reshape(n_in, n_blocks, block)
 
 
-def at_every_weight(of_block: torch.Tensor, weight: torch.Tensor, block: int = BLOCK) -> torch.Tensor:
+def at_every_weight(of_block: torch.Tensor, weight: torch.Tensor, block: int = BLOCK_NEURONS) -> torch.Tensor:
     """The number of its block `[n_in, n_blocks]` at every place of `weight` `[n_in, n_out]`."""
     return of_block.repeat_interleave(block, 1)[:, : weight.shape[1]]

@@ -9,7 +9,7 @@ from nwcompile.nn.layers.mismatch import Mismatch
 from nwcompile.nn.ops.device import Movable
 from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, is_plain, is_used_up, straight_through
 
-MOST_KNOWN = 1 << 16  # numbers of a parameter that are compared with those of the batch before
+MAX_COMPARED_NUMBERS = 1 << 16  # Larger parameters are made anew: comparing them with the batch before costs as much.
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Prepared(Movable):
     def _unless_known(self, key: str, source: torch.Tensor, make: Callable, numbers: tuple) -> torch.Tensor:
         """A copy of what `make` gave for equal numbers; what it gives now, if there is none."""
         given = source.detach()
-        is_small = given.numel() <= MOST_KNOWN and given.dtype in KERNEL_DTYPES
+        is_small = given.numel() <= MAX_COMPARED_NUMBERS and given.dtype in KERNEL_DTYPES
         if not (is_small and is_plain(given) and given.device.type == "cpu"):
             return make(False)
         content = given.dtype, given.shape, given.numpy().tobytes(), numbers

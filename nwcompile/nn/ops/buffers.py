@@ -2,7 +2,7 @@
 
 A fresh block of memory costs a page fault for every page of it, which for a large tensor takes longer than the scan
 that fills it. So the memory of large results comes from NumPy (in huge pages, where the system has them), and goes back
-to a store when the last tensor on it is gone. The store holds `MOST_BYTES` at most; what would be more empties it.
+to a store when the last tensor on it is gone. The store holds `STORE_BYTES` at most; what would be more empties it.
 """
 
 import math
@@ -13,10 +13,10 @@ import torch
 
 from nwcompile.kernels.layers.simd_code import LINE_BYTES
 
-LARGE_BYTES = 1 << 18
-PAGED_BYTES = 1 << 20  # from here on a block is worth huge pages
-HUGE_BYTES = 1 << 22  # from here on NumPy asks for them; of a block that is larger than needed the rest stays untouched
-MOST_BYTES = 1 << 28
+LARGE_BYTES = 1 << 18  # Below this a fresh block costs less than looking for an old one.
+PAGED_BYTES = 1 << 20  # From here on a block is worth huge pages.
+HUGE_BYTES = 1 << 22  # From here on NumPy asks for huge pages; what a block has too much of them stays untouched.
+STORE_BYTES = 1 << 28  # The store keeps at most so much memory from other programs.
 _store: dict[int, list[np.ndarray]] = {}
 
 
@@ -41,7 +41,7 @@ def new(shape, dtype) -> tuple[torch.Tensor, np.ndarray]:
 
 
 def _give_back(size: int, block: np.ndarray) -> None:
-    if size + sum(key * len(blocks) for key, blocks in list(_store.items())) > MOST_BYTES:
+    if size + sum(key * len(blocks) for key, blocks in list(_store.items())) > STORE_BYTES:
         _store.clear()
-    if size <= MOST_BYTES:
+    if size <= STORE_BYTES:
         _store.setdefault(size, []).append(block)

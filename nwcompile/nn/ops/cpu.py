@@ -17,7 +17,7 @@ from nwcompile.kernels.layers.lif import (
 )
 from nwcompile.kernels.layers.recurrent import recurrent_backward, recurrent_forward
 from nwcompile.kernels.layers.simd import LANES, WORD_BITS, width_of
-from nwcompile.kernels.layers.spike_matmul import GROUP, MOST_LOOKED_UP, spike_matmul_narrow
+from nwcompile.kernels.layers.spike_matmul import GROUP_INPUTS, MAX_LOOKED_UP_INPUTS, spike_matmul_narrow
 from nwcompile.kernels.layers.spike_matmul import spike_matmul as spike_matmul_wide
 from nwcompile.kernels.layers.surrogate import NAMES as SURROGATE_NAMES
 from nwcompile.nn.ops.buffers import new
@@ -123,8 +123,8 @@ def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 @cache
 def _spike_matmul_for(n_in: int, n_out: int) -> Callable:
-    few = n_out <= LANES and n_in <= MOST_LOOKED_UP
-    return spike_matmul_narrow(max(1, -(-n_in // (2 * GROUP))), width_of(n_out)) if few else spike_matmul_wide
+    few = n_out <= LANES and n_in <= MAX_LOOKED_UP_INPUTS
+    return spike_matmul_narrow(max(1, -(-n_in // (2 * GROUP_INPUTS))), width_of(n_out)) if few else spike_matmul_wide
 
 
 @cache

@@ -5,7 +5,8 @@ import torch
 from nwcompile.errors import BackendError, OptionError, unknown_choice
 
 DEVICES = ("cpu", "gpu", "cuda")
-MOST_RECURRENT = 128  # neurons that feed back into themselves in one kernel on a GPU
+# The registers of one program on a GPU hold the weights of so many neurons onto themselves.
+MAX_RECURRENT_NEURONS = 128
 
 
 def torch_device(name: str) -> torch.device:

@@ -14,10 +14,10 @@ import torch
 from nwcompile.errors import BackendError
 from nwcompile.kernels.gpu import lif, recurrent
 from nwcompile.kernels.layers.simd import WORD_BITS
-from nwcompile.nn.ops.device import MOST_RECURRENT
+from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
 
 EXACT = {"enable_fp_fusion": False}
-UNIT = 16  # numbers that sizes and distances are multiples of, for wide reads and writes
+UNIT_NUMBERS = 16  # Sizes and distances that are multiples of this are read and written in wide pieces.
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Backward(Launch):
 # other's lanes busy, so wide reads. Chosen from the processor's sizes (132 of 4 x 32 lanes), not measured.
 FORWARD = ((1 << 16, Launch(32, 16, 1)), (math.inf, Launch(256, 8, 2)))
 BACKWARD = ((1 << 16, Backward(32, 8, 1, False)), (math.inf, Backward(128, 4, 2, True)))
-RECURRENT_AHEAD = 4
+RECURRENT_AHEAD_STEPS = 4  # So many steps of current are read ahead; the weights leave registers for no more.
 
 
 def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
@@ -62,7 +62,7 @@ def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
     _start(
         recurrent.recurrent_forward, current, n_samples, x, state.contiguous(), w_rec.contiguous(),
         beta.contiguous(), threshold.contiguous(), spikes, mem, last, n_samples, n_steps, n, *_distances(x),
-        RESET=reset, FLOOR=floor, AHEAD=RECURRENT_AHEAD, **_whole_layer(n, 2048),
+        RESET=reset, FLOOR=floor, AHEAD=RECURRENT_AHEAD_STEPS, **_whole_layer(n, 2048),
     )  # fmt: skip
     return spikes, mem, last
 
@@ -88,7 +88,7 @@ def _scan(current, state, beta, threshold, reset, floor, spikes, mem, last) -> N
     launch, n_programs = _launch(FORWARD, current)
     _start(
         lif.lif_forward, current, n_programs, x, state.contiguous(), beta.contiguous(), threshold.contiguous(),
-        spikes, mem, last, *sizes, *distances, RESET=reset, FLOOR=floor, UNIT=unit, **launch,
+        spikes, mem, last, *sizes, *distances, RESET=reset, FLOOR=floor, UNIT_NUMBERS=unit, **launch,
     )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
         unit, sizes, distances = _in_units(current, x, h, g)
         launch, n_programs = _launch(BACKWARD, current)
         _start(lif.lif_backward, current, n_programs, x, *before, *neurons, *out, *sizes, *distances, **form,
-               UNIT=unit, **launch)  # fmt: skip
+               UNIT_NUMBERS=unit, **launch)  # fmt: skip
     else:
         sizes, distances = _steps(current), [d for array in (x, h, g) for d in _distances(array)]
         weights = w_rec.contiguous(), w_rec.T.contiguous()
@@ -144,9 +144,9 @@ def _launch(table, current: torch.Tensor) -> tuple[dict, int]:
 
 def _whole_layer(n: int, n_of_warp: int) -> dict:
     """The options for programs that hold N x N weights, `n_of_warp` to a warp. Raises BackendError for too many."""
-    if n > MOST_RECURRENT:  # registers hold no more: 64 KiB of a processor's 256
+    if n > MAX_RECURRENT_NEURONS:  # registers hold no more: 64 KiB of a processor's 256
         raise BackendError(
-            f"recurrent weights of {n} neurons: the GPU kernel holds those of {MOST_RECURRENT} at most; "
+            f"recurrent weights of {n} neurons: the GPU kernel holds those of {MAX_RECURRENT_NEURONS} at most; "
             "use nwcompile.nn.ops.scan.scan, which goes through the steps one by one then"
         )
     size = max(16, 1 << (n - 1).bit_length())
@@ -172,7 +172,7 @@ def _in_units(current: torch.Tensor, *arrays: torch.Tensor | None):
     """The unit, the sizes (B, T, N in units) and the distances of samples and steps of each array, in units."""
     n_samples, n_steps, n = _steps(current)
     distances = [d for array in arrays for d in _distances(array)]
-    unit = UNIT if all(d % UNIT == 0 for d in (n, *distances)) else 1
+    unit = UNIT_NUMBERS if all(d % UNIT_NUMBERS == 0 for d in (n, *distances)) else 1
     return unit, (n_samples, n_steps, n // unit), [d // unit for d in distances]
 
 

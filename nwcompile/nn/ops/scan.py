@@ -7,7 +7,7 @@ import torch
 
 from nwcompile.errors import BackendError, OptionError, unknown_choice
 from nwcompile.nn.ops import cpu, torch_ops
-from nwcompile.nn.ops.device import MOST_RECURRENT
+from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
 from nwcompile.nn.ops.surrogate import kernel_form
 from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, kernels
 
@@ -66,11 +66,11 @@ def has_kernel(current: torch.Tensor, neurons: LIFNeurons) -> bool:
     """Whether all steps of `current` take one kernel, forward and backward.
 
     They do in float32 and float64 with a surrogate of `nn.surrogate`, on the CPU and on a GPU; with `w_rec` on a GPU
-    up to `device.MOST_RECURRENT` neurons.
+    up to `device.MAX_RECURRENT_NEURONS` neurons.
     """
     known = kernel_form(neurons.surrogate) is not None and neurons.beta.dtype in KERNEL_DTYPES
     if current.device.type == "cuda":
-        return known and (neurons.w_rec is None or len(neurons.w_rec) <= MOST_RECURRENT)
+        return known and (neurons.w_rec is None or len(neurons.w_rec) <= MAX_RECURRENT_NEURONS)
     return known and current.device.type == "cpu"
 
 

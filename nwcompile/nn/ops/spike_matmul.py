@@ -6,7 +6,7 @@ from nwcompile.nn.ops import cpu, torch_ops
 from nwcompile.nn.ops.buffers import new
 from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES
 
-MOST_WEIGHTS = 1 << 16  # that a core's cache holds beside the spikes
+MAX_CACHED_WEIGHTS = 1 << 16  # So many weights a core's cache holds beside the spikes.
 
 
 def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -15,7 +15,7 @@ def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     Few weights on the CPU take a kernel that looks at those of spikes only, and whose sum of a row does not depend on
     the other rows; torch's matrix product, which takes the rest, may group rows.
     """
-    small = x.device.type == "cpu" and x.dtype in KERNEL_DTYPES and weight.numel() <= MOST_WEIGHTS
+    small = x.device.type == "cpu" and x.dtype in KERNEL_DTYPES and weight.numel() <= MAX_CACHED_WEIGHTS
     if small and not torch.is_autocast_enabled("cpu"):
         if not torch_ops.is_plain(x):
             return torch_ops.spike_matmul(x, weight)

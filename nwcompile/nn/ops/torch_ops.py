@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.nn.ops import cpu
 
-WORD_BITS = 32
+WORD_BITS = 32  # Packed spikes hold the steps of 32 bits in an int32.
 DEVICES = ("cpu", "cuda")
 KERNEL_DTYPES = (torch.float32, torch.float64)
 FREED = "second time"  # These words stand in torch's error about a graph that a backward pass has gone through.

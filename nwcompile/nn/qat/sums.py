@@ -10,8 +10,9 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
 
 EXACT = {torch.float32: 1 << 24, torch.float64: 1 << 53}  # whole numbers up to which are exact
-CHUNK = 1 << 24  # numbers that a list of synapses holds at once
-FILLED = 32  # entries of a matrix for each synapse up to which its product takes less time than the list
+CHUNK_NUMBERS = 1 << 24  # A list of synapses is gone through in pieces of so many numbers, which bounds its memory.
+# Up to so many matrix entries for each synapse, the matrix product takes less time than the list.
+MAX_ENTRIES_PER_SYNAPSE = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,7 @@ def sums(connection: Connection, x: torch.Tensor, weight: torch.Tensor, source_s
         return y.flatten(1)
     assert isinstance(connection, Sparse)
     pre, post, n_source = torch.as_tensor(connection.pre).long(), torch.as_tensor(connection.post).long(), x.shape[1]
-    if n_source * n_target <= min(FILLED * len(weight), CHUNK):
+    if n_source * n_target <= min(MAX_ENTRIES_PER_SYNAPSE * len(weight), CHUNK_NUMBERS):
         rows = weight.new_zeros(n_target, n_source).index_put((post, pre), weight, accumulate=True)
         return x @ rows.T
     return _Synapses.apply(x, weight, pre, post, n_target)
@@ -126,5 +127,5 @@ class _Synapses(torch.autograd.Function):
 
 
 def _chunks(n_synapses: int, n_rows: int) -> list[slice]:
-    size = max(1, CHUNK // max(n_rows, 1))
+    size = max(1, CHUNK_NUMBERS // max(n_rows, 1))
     return [slice(first, first + size) for first in range(0, n_synapses, size)]

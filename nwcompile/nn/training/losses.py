@@ -3,7 +3,7 @@
 import torch
 
 from nwcompile.errors import ModelError, OptionError
-from nwcompile.nn.layers.h1 import BLOCK, H1v1Synapse, blocks_of
+from nwcompile.nn.layers.h1 import BLOCK_NEURONS, H1v1Synapse, blocks_of
 from nwcompile.nn.layers.lif import LIFSynapse
 
 
@@ -17,7 +17,7 @@ def weight_magnitude_loss(model: torch.nn.Module | torch.Tensor, limit: float = 
     return torch.cat(excess).mean()
 
 
-def topology_loss(model: torch.nn.Module | torch.Tensor, block: int = BLOCK) -> torch.Tensor:
+def topology_loss(model: torch.nn.Module | torch.Tensor, block: int = BLOCK_NEURONS) -> torch.Tensor:
     """How far weights are from one sign for each input and block of consecutive neurons; 0 where they have it.
 
     The mean, over inputs and blocks of all synapses in `model` (or of weights `[n_in, n_out]`), of sum|w| - |sum w|:
@@ -53,7 +53,7 @@ class SignAnnealing:
 
     def __init__(
         self, model: torch.nn.Module, n_steps: int, alpha_start: float = 0.5, alpha_end: float = 20.0,
-        block: int = BLOCK,
+        block: int = BLOCK_NEURONS,
     ):  # fmt: skip
         self.synapses = [m for m in model.modules() if isinstance(m, H1v1Synapse)]
         if not self.synapses:

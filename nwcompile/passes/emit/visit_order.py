@@ -1,21 +1,21 @@
-"""Visiting: the order in which cores visit their neurons, so that messages leave them evenly over a step."""
+"""Visit order: the order in which cores visit their neurons, so that messages leave them evenly over a step."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from nwcompile.cost.time.work import event_cycles
+from nwcompile.cost.time.work import cycles_of_event
 from nwcompile.cost.traffic.memory import stored_kind
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import csr_groups, join_layers, split_layers
+from nwcompile.ir.flat import join_layers, split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
 
-BETWEEN_NEURONS = 0.6180339887498949  # 1 / golden ratio: its multiples modulo 1 lie evenly, however many there are
-BETWEEN_CORES = 0.7548776662466927  # 1 / plastic number: with the other, points lie evenly in a square
+BETWEEN_NEURONS = 0.6180339887498949  # 1 / golden ratio, of which the multiples modulo 1 lie evenly, however many.
+BETWEEN_CORES = 0.7548776662466927  # 1 / plastic number: with the other, points lie evenly in a square.
 
 
 def interleave_visits(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> Mapping:
@@ -45,8 +45,6 @@ def _caused(network: Network, chip: Chip, activity: Activity) -> dict[str, np.nd
     caused = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
     for c in (c for c in network.connections if c.source in caused):
         wires = wiring(network, c)
-        readers = np.bincount(wires.target_class, minlength=len(wires.offset) - 1)[csr_groups(wires.offset)]
-        synapses = np.bincount(wires.taps, readers, wires.n_source_classes).astype(np.int64)
-        each = event_cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}")
-        caused[c.source] += activity.counts[c.source].sum(0, dtype=np.int64) * synapses[wires.source_class] * each
+        synop_cycles = cycles_of_event(chip, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}")
+        caused[c.source] += activity.counts[c.source].sum(0, dtype=np.int64) * wires.fan_out * synop_cycles
     return caused

@@ -1,0 +1,13 @@
+"""Fit: what cores hold, and every limit of the chip that a network or a mapping exceeds.
+
+stage       function                           what it does
+estimate    check.py:estimate                  totals that cannot fit, before anything is mapped
+check       check.py:check                     every violation of a mapped network at once
+            capability.py:neuron_violations    what layers ask of the chip's neurons, weights and delays
+            capacity.py:account                what neurons take on cores, whole or one by one
+            core_rules.py:core_rule_violations layers and destinations of a core, where a chip limits them
+            axon_types.py:axon_type_violations whether the axons of a core can be typed
+            fixed_sites.py:pins                cores that a person has put at sites
+
+The limits themselves are in `nwcompile/ir/resources.py`. Partitioners and placers build on this room.
+"""

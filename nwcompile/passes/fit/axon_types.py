@@ -1,4 +1,4 @@
-"""Axon types: can the in-axons of every core be typed so that each neuron needs one weight a type?
+"""Axon types: can the fan-in axons of every core be typed so that each neuron needs one weight a type?
 
 On TrueNorth a core's crossbar is binary: an axon reaches a neuron or not. Each of its 256 axons is of one of 4 types,
 and a neuron adds its own weight for the type (Merolla et al., Science 345, 2014, doi 10.1126/science.1254642).
@@ -8,15 +8,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nwcompile.errors import Violation
+from nwcompile.errors import MOST_OF_A_KIND, Violation
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import synapse_list
 from nwcompile.ir.flat import cores_of_sources
 from nwcompile.ir.network import Network
 
-MOST_TRIES = 10_000  # axons typed, one by one, before a core is said to need more types than were found
-N_SHOWN = 5
+MOST_TRIES = 10_000  # Axons typed, one by one, before a core is said to need more types than were found.
 
 
 def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> Iterator[Violation]:
@@ -40,9 +39,9 @@ def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_co
         if used > limit:
             over.append((used, core, post[mine]))
     over.sort(key=lambda entry: (-entry[0], entry[1]))
-    for i, (used, core, neurons) in enumerate(over[: N_SHOWN + 1]):
+    for i, (used, core, neurons) in enumerate(over[: MOST_OF_A_KIND + 1]):
         layer = _layer_of(network, neurons)
-        place = f"core {core}" if i < N_SHOWN else f"{len(over) - N_SHOWN} more cores"
+        place = f"core {core}" if i < MOST_OF_A_KIND else f"{len(over) - MOST_OF_A_KIND} more cores"
         advice = f"give each neuron of {layer} at most {limit} weights, and inputs of one kind the same one"
         yield Violation("axon types", f"{layer} -> {place}", used, limit, f"{advice}, or raise weights.axon_types")
 
@@ -56,8 +55,8 @@ def n_types(weights: np.ndarray, limit: int) -> int:
     greedy = _color(conflict, len(conflict), len(conflict) + 1)
     if greedy is None or greedy <= limit:
         return greedy or 0
-    found = _color(conflict, limit, MOST_TRIES)
-    return greedy if found is None else found
+    fewer = _color(conflict, limit, MOST_TRIES)
+    return greedy if fewer is None else fewer
 
 
 def _conflicts(weights: np.ndarray) -> np.ndarray:

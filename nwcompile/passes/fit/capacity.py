@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from nwcompile.cost.traffic.destinations import destinations, rows_by_connection, source_atoms
+from nwcompile.cost.traffic.destinations import destinations, rows_by_connection, source_classes
+from nwcompile.cost.traffic.events import synops_into
 from nwcompile.cost.traffic.memory import kernel_memory, row_bits, row_memory, synapse_bits
 from nwcompile.cost.traffic.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
@@ -19,9 +20,7 @@ from nwcompile.ir.flat import (
     count_neurons,
     csr_groups,
     csr_offset,
-    csr_sums,
     join_layers,
-    neuron_offsets,
 )
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
@@ -29,8 +28,8 @@ from nwcompile.ir.program import CONV
 from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
 
-NO_LIMIT = np.iinfo(np.int64).max
-OUT_AXON_ROUNDS = 16
+NO_LIMIT = np.iinfo(np.int64).max  # Every amount is below it, so that code needs no case for a chip without the limit.
+OUT_AXON_ROUNDS = 16  # After so many rounds without a fit the last answer is taken, and judged by the check.
 
 
 def site_limits(chip: Chip) -> np.ndarray:
@@ -51,7 +50,7 @@ def n_usable(chip: Chip) -> int:
 def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
     """`resources` of each core, int64[core] by name, and the out-axons of each neuron, for cores int32[neuron].
 
-    Counted from the destinations of atoms, so that no axon is made.
+    Counted from the destinations of source classes, so that no axon is made.
     """
     n_lines = count_lines(network)
     core_of = cores_of_sources(network, core_of)
@@ -61,12 +60,12 @@ def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
         bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
         size = np.repeat(wires.source_size, np.diff(offset))
         np.add.at(bits, core, size * row_memory(c, wires, n_synapses, chip)[0])
-    found, fan_out = destinations(network, rows, n_cores), np.zeros(len(core_of), np.int64)
-    for name, atom in found.atom_of.items():
+    reached, fan_out = destinations(network, rows, n_cores), np.zeros(len(core_of), np.int64)
+    for name, source_class in reached.class_of.items():
         first = network.offsets[name]
-        fan_out[first : first + len(atom)] = np.diff(found.offset)[atom]
+        fan_out[first : first + len(source_class)] = np.diff(reached.offset)[source_class]
     used = {"neurons": np.bincount(core_of[n_lines:], minlength=n_cores), "synapse_bits": bits}
-    for name, core, n in (("in_axons", found.core, np.repeat(found.size, np.diff(found.offset))),
+    for name, core, n in (("in_axons", reached.core, np.repeat(reached.size, np.diff(reached.offset))),
                           ("out_axons", core_of[n_lines:], fan_out[n_lines:])):  # fmt: skip
         used[name] = np.zeros(n_cores, np.int64)
         np.add.at(used[name], core, n)
@@ -98,15 +97,7 @@ def with_binding_resource(mapping: Mapping, network: Network, chip: Chip) -> Map
 def synaptic_load(network: Network, activity: Activity) -> np.ndarray:
     """int64[neuron]: one visit a step plus one event per synapse and spike, over all steps and samples."""
     visits = activity.n_steps * activity.n_samples
-    load = np.full(count_neurons(network), visits, np.int64)
-    first = neuron_offsets(network)
-    for c in network.connections:
-        wires = wiring(network, c)
-        spikes = np.zeros(wires.n_source_classes, np.int64)
-        np.add.at(spikes, wires.source_class, activity.counts[c.source].sum(0, dtype=np.int64))
-        events = csr_sums(wires.offset, spikes[wires.taps])[wires.target_class]
-        load[first[c.target] : first[c.target] + len(events)] += events
-    return load
+    return join_layers(network, synops_into(network, activity)) + visits
 
 
 def settle_out_axons(network: Network, chip: Chip, build: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -133,7 +124,7 @@ def fan_in(network: Network, chip: Chip) -> kernels.SynapseTable:
     wires = [wiring(network, c) for c in network.connections]
     first_class = csr_offset([w.n_source_classes for w in wires])
     row_format, step_bits = _formats(network, wires, chip)
-    class_offset, classes, class_size = _atoms(network, wires, first_class)
+    class_offset, classes, class_size = _source_classes(network, wires, first_class)
     slot_offset, slot_class, slot_kernel, kernel_bits = _slots(network, wires, chip)
     ends = csr_offset([len(w.taps) for w in wires])
     tap_offset = np.concatenate([[0], *(w.offset[1:] + ends[i] for i, w in enumerate(wires))])
@@ -207,12 +198,12 @@ def _slots(network: Network, wires: list[Wiring], chip: Chip):
     return np.concatenate(offset).astype(np.int64), _joined(classes), _joined(kernel), _joined(kernel_bits)
 
 
-def _atoms(network: Network, wires: list[Wiring], first_class: np.ndarray):
-    """The atoms of every source class, as CSR, and the atoms' sizes."""
-    atom_of, size = source_atoms(network, wires)
+def _source_classes(network: Network, wires: list[Wiring], first_class: np.ndarray):
+    """The source classes of every row, as CSR, and their sizes."""
+    class_of, size = source_classes(network, wires)
     pairs = [np.zeros((0, 2), np.int64)]
     for i, c in enumerate(network.connections):
-        key = np.unique((wires[i].source_class + first_class[i]) * len(size) + atom_of[c.source])
+        key = np.unique((wires[i].source_class + first_class[i]) * len(size) + class_of[c.source])
         pairs.append(np.stack([key // len(size), key % len(size)], 1))
     table = np.concatenate(pairs)
     table = table[np.argsort(table[:, 0], kind="stable")]

@@ -7,7 +7,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.memory import synapse_bits
 from nwcompile.cost.traffic.wiring import axis_taps, synapse_count
-from nwcompile.errors import FitError, ModelError, Violation
+from nwcompile.errors import MOST_OF_A_KIND, FitError, ModelError, Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
 from nwcompile.ir.flat import count_neurons, join_layers, layer_numbers
@@ -20,8 +20,6 @@ from nwcompile.passes.emit.emit import fold_bias
 from nwcompile.passes.fit import capability, capacity
 from nwcompile.passes.fit.axon_types import axon_type_violations
 from nwcompile.passes.fit.core_rules import core_rule_violations
-
-N_SHOWN = 5
 
 
 def check(
@@ -108,17 +106,17 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
         over = np.flatnonzero(used > limit)
         alone = _alone(network, chip, np.isin(core_of, over), i) if len(over) else None
         named = [_named(count[:, c], layer_of, alone * (core_of == c), limit[c]) for c in over]
-        for layer, most in dict.fromkeys(named):
-            cores = over[[n == (layer, most) for n in named]]
+        for layer, alone_takes in dict.fromkeys(named):
+            cores = over[[n == (layer, alone_takes) for n in named]]
             cores = cores[np.argsort(limit[cores] - used[cores], kind="stable")]
-            if most:
-                advice = f"one neuron of {network.layers[layer]} alone takes {most}: give it fewer inputs"
+            if alone_takes:
+                advice = f"one neuron of {network.layers[layer]} alone takes {alone_takes}: give it fewer inputs"
             else:
                 n = int((count[layer] > 0).sum()) + sum(ceil(used[c] / limit[c]) - 1 for c in cores)
                 advice = f"split {network.layers[layer]} over {n} cores"
-            where = [f"core {c}" for c in cores[:N_SHOWN]]
-            if len(cores) > N_SHOWN:
-                where.append(f"{len(cores) - N_SHOWN} more cores")
+            where = [f"core {c}" for c in cores[:MOST_OF_A_KIND]]
+            if len(cores) > MOST_OF_A_KIND:
+                where.append(f"{len(cores) - MOST_OF_A_KIND} more cores")
             violations += [
                 Violation(resource.name, f"{network.layers[layer]} -> {place}", int(used[c]), int(limit[c]),
                           f"{advice} or raise core.{resource.limit_key}")
@@ -163,21 +161,23 @@ def _joining(network: Network) -> list[Connection]:
     return [c for c in network.connections if c.has_weight and c.source in ends and c.target in ends]
 
 
-def _least_bits(network: Network, c: Connection, chip: Chip) -> int:
+def _least_bits(network: Network, connection: Connection, chip: Chip) -> int:
     """Synapse memory that a connection takes at least: no block overhead, every shared kernel stored once."""
-    bits = synapse_bits(c, SPARSE if isinstance(c, Sparse) else DENSE, chip)
-    return bits * (np.size(c.weight) if chip.weights.sharing else synapse_count(network, c))
+    bits = synapse_bits(connection, SPARSE if isinstance(connection, Sparse) else DENSE, chip)
+    return bits * (np.size(connection.weight) if chip.weights.sharing else synapse_count(network, connection))
 
 
-def _fan_in_violations(network: Network, c: Connection, chip: Chip) -> Iterator[Violation]:
+def _fan_in_violations(network: Network, connection: Connection, chip: Chip) -> Iterator[Violation]:
     """The violation of a connection of which one neuron alone reads more sources than any core has input axons."""
     limit = chip.limit("max_in_axons")
     n = 0
-    if isinstance(c, Dense):
-        n = network.node(c.source).n_neurons
-    elif isinstance(c, Conv2d):
-        rows, columns = axis_taps(c, network.node(c.source).shape)
-        n = int(rows.max() * columns.max()) * np.shape(c.weight)[1]
+    if isinstance(connection, Dense):
+        n = network.node(connection.source).n_neurons
+    elif isinstance(connection, Conv2d):
+        rows, columns = axis_taps(connection, network.node(connection.source).shape)
+        n = int(rows.max() * columns.max()) * np.shape(connection.weight)[1]
     if limit is not None and n > limit.max():
-        advice = f"one neuron of {c.target} alone takes {n}: give it fewer inputs or raise core.max_in_axons"
-        yield Violation(RESOURCES[IN_AXONS].name, f"{c.source} -> {c.target}", n, int(limit.max()), advice)
+        advice = f"one neuron of {connection.target} alone takes {n}: give it fewer inputs or raise core.max_in_axons"
+        yield Violation(
+            RESOURCES[IN_AXONS].name, f"{connection.source} -> {connection.target}", n, int(limit.max()), advice
+        )

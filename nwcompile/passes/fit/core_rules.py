@@ -9,14 +9,13 @@ import numpy as np
 
 from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.cost.traffic.destinations import core_pairs
-from nwcompile.errors import Violation
+from nwcompile.errors import MOST_OF_A_KIND, Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import cores_of_sources, count_lines, layer_numbers
 from nwcompile.ir.network import Network
 
 KEYS = {"layers of a core": "max_layers", "destination cores": "max_destinations",
         "destination cores of a neuron": "max_neuron_destinations"}  # fmt: skip
-N_SHOWN = 5
 
 
 def has_rules(chip: Chip) -> bool:
@@ -73,8 +72,8 @@ def _over(network: Network, what: str, used: np.ndarray, limit: np.ndarray, laye
         name = network.layers[layer]
         cores = np.flatnonzero((used > limit) & (layer_at == layer))
         cores = cores[np.argsort(limit[cores] - used[cores], kind="stable")]
-        for i, c in enumerate(cores[: N_SHOWN + 1]):
-            place = f"core {c}" if i < N_SHOWN else f"{len(cores) - N_SHOWN} more cores"
+        for i, c in enumerate(cores[: MOST_OF_A_KIND + 1]):
+            place = f"core {c}" if i < MOST_OF_A_KIND else f"{len(cores) - MOST_OF_A_KIND} more cores"
             advice = f"{_advice(network, what, name, int(limit[c]))} or raise core.{KEYS[what]}"
             yield Violation(what, f"{name} -> {place}", int(used[c]), int(limit[c]), advice)
 

@@ -12,7 +12,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.fit import capacity
 
-FREE = -1
+FREE = -1  # The place of a core that nobody has fixed.
 
 
 def pins(network: Network, chip: Chip, core_of: dict[str, np.ndarray], n_cores: int, options: Options) -> np.ndarray:
@@ -98,16 +98,16 @@ def _split(network: Network, chip: Chip, cores, is_member, free: np.ndarray, lim
     """The cores with one more, of as many members of one of `free` as an empty core of `limit` holds."""
     n_members = np.bincount(cores[is_member], minlength=int(cores.max()) + 1)
     members = np.flatnonzero((cores == free[n_members[free].argmax()]) & is_member)
-    held, least, most = None, 1, min(len(members), int(limit[0]))
-    while least <= most:
-        n = (least + most + 1) // 2
+    held, smallest, largest = None, 1, min(len(members), int(limit[0]))
+    while smallest <= largest:
+        n = (smallest + largest + 1) // 2
         tried = cores.copy()
         tried[members[:n]] = cores.max() + 1
         used = capacity.used_by_core(network, chip, tried, int(tried.max()) + 1)[-1]
         if (used <= limit[: len(used)]).all():
-            held, least = tried, n + 1
+            held, smallest = tried, n + 1
         else:
-            most = n - 1
+            largest = n - 1
     return held
 
 

@@ -46,9 +46,9 @@ def _together(mapping: Mapping, network: Network, chip: Chip, activity: Activity
     targets = destinations(network, rows_by_connection(network, core_of, n_cores), n_cores)
     flow = flows(network, targets, core_of, activity)
     inside = flow.home >= 0
-    atom, home, sent = (a[inside] for a in flow)
-    length = np.diff(targets.offset)[atom]
-    core = np.concatenate([home, targets.core[csr_entries(targets.offset, atom)]])
+    source_class, home, sent = (a[inside] for a in flow)
+    length = np.diff(targets.offset)[source_class]
+    core = np.concatenate([home, targets.core[csr_entries(targets.offset, source_class)]])
     source = np.concatenate([np.arange(len(home)), np.repeat(np.arange(len(home)), length)])
     holds = csr_array((np.ones(len(core)), (core, source)), shape=(n_cores, len(sent)))
     holds.data = np.minimum(holds.data, 1)

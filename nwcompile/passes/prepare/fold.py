@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair, window_count
 from nwcompile.ir.flat import csr_groups
 
-SPARSE_BELOW = 0.25  # a dense product with fewer non-zero weights than this becomes a list of synapses
-DENSE_ABOVE = 0.5  # a sparse product with more than this becomes a matrix
+SPARSE_BELOW = 0.25  # A dense product with fewer non-zero weights than a quarter becomes a list of synapses.
+DENSE_ABOVE = 0.5  # A sparse product of which more than half is not 0 becomes a matrix.
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,58 +58,58 @@ class Diagonal:
         return table[:, 0] if (table == table[:, :1]).all() else None
 
 
-def linear_map(c: Connection, source_shape: tuple[int, ...], target_shape: tuple[int, ...]):
+def linear_map(connection: Connection, source_shape: tuple[int, ...], target_shape: tuple[int, ...]):
     """The map of one float connection, without its bias or shift."""
-    if isinstance(c, Scale):
-        return Diagonal(c.per_neuron("scale", source_shape).astype(np.float64).reshape(-1))
-    if isinstance(c, Pool2d):
-        conv = _convolution(c.as_conv2d(source_shape[0]), source_shape)
-        return replace(conv, weight=np.full(conv.weight.shape, c.window_weight))
-    if isinstance(c, Conv1d):
-        return _convolution(c.as_conv2d((source_shape[0], source_shape[1])), source_shape)
-    if isinstance(c, Conv2d):
-        return _convolution(c, source_shape)
-    if isinstance(c, Sparse):
-        weight = np.asarray(c.weight, np.float64)
-        return csr_array((weight, (c.post, c.pre)), shape=(prod(target_shape), prod(source_shape)))
-    assert isinstance(c, Dense)
-    return np.asarray(c.weight, np.float64)
+    if isinstance(connection, Scale):
+        return Diagonal(connection.per_neuron("scale", source_shape).astype(np.float64).reshape(-1))
+    if isinstance(connection, Pool2d):
+        conv = _convolution(connection.as_conv2d(source_shape[0]), source_shape)
+        return replace(conv, weight=np.full(conv.weight.shape, connection.window_weight))
+    if isinstance(connection, Conv1d):
+        return _convolution(connection.as_conv2d((source_shape[0], source_shape[1])), source_shape)
+    if isinstance(connection, Conv2d):
+        return _convolution(connection, source_shape)
+    if isinstance(connection, Sparse):
+        weight = np.asarray(connection.weight, np.float64)
+        return csr_array((weight, (connection.post, connection.pre)), shape=(prod(target_shape), prod(source_shape)))
+    assert isinstance(connection, Dense)
+    return np.asarray(connection.weight, np.float64)
 
 
-def offset(c: Connection, source_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> np.ndarray | None:
+def offset(connection: Connection, source_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> np.ndarray | None:
     """The constant that a connection adds, float64[n_target], or None."""
-    if isinstance(c, Scale):
-        return c.per_neuron("shift", source_shape).astype(np.float64).reshape(-1)
-    bias = c.bias_per_neuron(target_shape)
+    if isinstance(connection, Scale):
+        return connection.per_neuron("shift", source_shape).astype(np.float64).reshape(-1)
+    bias = connection.bias_per_neuron(target_shape)
     return None if bias is None else bias.astype(np.float64).reshape(-1)
 
 
-def forward(m, x: np.ndarray) -> np.ndarray:
+def forward(linear, x: np.ndarray) -> np.ndarray:
     """The map applied to rows: `x` [k, n_source] -> [k, n_target]."""
-    if isinstance(m, Diagonal):
-        return x * m.scale
-    if not isinstance(m, Convolution):
-        return (m @ x.T).T
-    (ph, pw), k = m.padding, len(x)
-    padded = np.pad(x.reshape(k, *m.source), ((0, 0), (0, 0), (ph, ph), (pw, pw)))
-    padded = padded.reshape(k, m.groups, -1, *padded.shape[2:])
-    out = np.zeros((k, m.groups, m.target[0] // m.groups, *m.target[1:]))
-    for (a, b), rows, columns in m.taps():
-        out += np.einsum("kgirc,goi->kgorc", padded[..., rows, columns], m.grouped[..., a, b], optimize=True)
+    if isinstance(linear, Diagonal):
+        return x * linear.scale
+    if not isinstance(linear, Convolution):
+        return (linear @ x.T).T
+    (ph, pw), k = linear.padding, len(x)
+    padded = np.pad(x.reshape(k, *linear.source), ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+    padded = padded.reshape(k, linear.groups, -1, *padded.shape[2:])
+    out = np.zeros((k, linear.groups, linear.target[0] // linear.groups, *linear.target[1:]))
+    for (a, b), rows, columns in linear.taps():
+        out += np.einsum("kgirc,goi->kgorc", padded[..., rows, columns], linear.grouped[..., a, b], optimize=True)
     return out.reshape(k, -1)
 
 
-def backward(m, y: np.ndarray) -> np.ndarray:
+def backward(linear, y: np.ndarray) -> np.ndarray:
     """The transposed map applied to rows: `y` [k, n_target] -> [k, n_source]."""
-    if isinstance(m, Diagonal):
-        return y * m.scale
-    if not isinstance(m, Convolution):
-        return (m.T @ y.T).T
-    (ph, pw), k, (n_channels, height, width) = m.padding, len(y), m.source
-    grouped = y.reshape(k, m.groups, -1, *m.target[1:])
-    padded = np.zeros((k, m.groups, n_channels // m.groups, height + 2 * ph, width + 2 * pw))
-    for (a, b), rows, columns in m.taps():
-        padded[..., rows, columns] += np.einsum("kgorc,goi->kgirc", grouped, m.grouped[..., a, b], optimize=True)
+    if isinstance(linear, Diagonal):
+        return y * linear.scale
+    if not isinstance(linear, Convolution):
+        return (linear.T @ y.T).T
+    (ph, pw), k, (n_channels, height, width) = linear.padding, len(y), linear.source
+    grouped = y.reshape(k, linear.groups, -1, *linear.target[1:])
+    padded = np.zeros((k, linear.groups, n_channels // linear.groups, height + 2 * ph, width + 2 * pw))
+    for (a, b), rows, columns in linear.taps():
+        padded[..., rows, columns] += np.einsum("kgorc,goi->kgirc", grouped, linear.grouped[..., a, b], optimize=True)
     return padded[..., ph : ph + height, pw : pw + width].reshape(k, -1)
 
 
@@ -131,38 +131,40 @@ def compose(second, first):
     return product if product is not None else _filled((matrix(second) @ matrix(first)).tocsr())
 
 
-def add(a, b):
+def add(first, second):
     """The sum of two maps with the same ends as one map, or None where one map would hide their structure."""
-    if isinstance(a, Convolution) and isinstance(b, Convolution):
+    if isinstance(first, Convolution) and isinstance(second, Convolution):
         same = ("stride", "padding", "dilation", "groups", "source", "target")
-        if a.weight.shape == b.weight.shape and all(getattr(a, f) == getattr(b, f) for f in same):
-            return replace(a, weight=a.weight + b.weight)
+        if first.weight.shape == second.weight.shape and all(getattr(first, f) == getattr(second, f) for f in same):
+            return replace(first, weight=first.weight + second.weight)
         return None
-    if isinstance(a, Diagonal) and isinstance(b, Diagonal):
-        return Diagonal(a.scale + b.scale)
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return np.asarray((a if isinstance(a, np.ndarray) else matrix(a).toarray()) + matrix(b))
-    if isinstance(a, Convolution) or isinstance(b, Convolution):
+    if isinstance(first, Diagonal) and isinstance(second, Diagonal):
+        return Diagonal(first.scale + second.scale)
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.asarray((first if isinstance(first, np.ndarray) else matrix(first).toarray()) + matrix(second))
+    if isinstance(first, Convolution) or isinstance(second, Convolution):
         return None
-    return _filled((matrix(a) + matrix(b)).tocsr())
+    return _filled((matrix(first) + matrix(second)).tocsr())
 
 
-def matrix(m):
+def matrix(linear):
     """The map as csr_array [n_target, n_source] (a dense matrix stays as it is)."""
-    if isinstance(m, Diagonal):
-        index = np.arange(len(m.scale))
-        return csr_array((m.scale, (index, index)))
-    if not isinstance(m, Convolution):
-        return m
-    n_source, n_target = prod(m.source), prod(m.target)
-    (ph, pw), (n_channels, height, width) = m.padding, m.source
+    if isinstance(linear, Diagonal):
+        index = np.arange(len(linear.scale))
+        return csr_array((linear.scale, (index, index)))
+    if not isinstance(linear, Convolution):
+        return linear
+    n_source, n_target = prod(linear.source), prod(linear.target)
+    (ph, pw), (n_channels, height, width) = linear.padding, linear.source
     line = np.full((n_channels, height + 2 * ph, width + 2 * pw), -1)
-    line[:, ph : ph + height, pw : pw + width] = np.arange(n_source).reshape(m.source)
-    line = line.reshape(m.groups, 1, -1, *line.shape[1:])
-    neuron = np.arange(n_target).reshape(m.groups, -1, 1, *m.target[1:])
+    line[:, ph : ph + height, pw : pw + width] = np.arange(n_source).reshape(linear.source)
+    line = line.reshape(linear.groups, 1, -1, *line.shape[1:])
+    neuron = np.arange(n_target).reshape(linear.groups, -1, 1, *linear.target[1:])
     weights, pres, posts = [], [], []
-    for (a, b), rows, columns in m.taps():
-        pre, post, weight = np.broadcast_arrays(line[..., rows, columns], neuron, m.grouped[..., a, b][..., None, None])
+    for (a, b), rows, columns in linear.taps():
+        pre, post, weight = np.broadcast_arrays(
+            line[..., rows, columns], neuron, linear.grouped[..., a, b][..., None, None]
+        )
         real = pre >= 0
         weights.append(weight[real])
         pres.append(pre[real])
@@ -171,50 +173,50 @@ def matrix(m):
     return csr_array((np.concatenate(weights), index), shape=(n_target, n_source))
 
 
-def connection(m, source: str, target: str, delay: int, bias, source_shape, target_shape) -> Connection:
+def connection(linear, source: str, target: str, delay: int, bias, source_shape, target_shape) -> Connection:
     """The map as a Dense, Conv2d or Sparse connection in float32; `bias` is float64[n_target] or None."""
     bias = _compact(bias, target_shape)
-    if isinstance(m, Diagonal):
-        m = _depthwise(m, source_shape)
-    if isinstance(m, np.ndarray):
-        return Dense(source, target, m.astype(np.float32), bias, delay)
-    if isinstance(m, Convolution):
-        plain = m.source == tuple(source_shape) and m.target == tuple(target_shape)
+    if isinstance(linear, Diagonal):
+        linear = _depthwise(linear, source_shape)
+    if isinstance(linear, np.ndarray):
+        return Dense(source, target, linear.astype(np.float32), bias, delay)
+    if isinstance(linear, Convolution):
+        plain = linear.source == tuple(source_shape) and linear.target == tuple(target_shape)
         return Conv2d(
             source=source,
             target=target,
-            weight=m.weight.astype(np.float32),
+            weight=linear.weight.astype(np.float32),
             bias=bias,
-            stride=m.stride,
-            padding=m.padding,
-            dilation=m.dilation,
-            groups=m.groups,
+            stride=linear.stride,
+            padding=linear.padding,
+            dilation=linear.dilation,
+            groups=linear.groups,
             delay=delay,
-            source_shape=None if plain else m.source,
+            source_shape=None if plain else linear.source,
         )
-    m = m.tocsc()
-    m.sort_indices()
-    pre = csr_groups(m.indptr)
+    linear = linear.tocsc()
+    linear.sort_indices()
+    pre = csr_groups(linear.indptr)
     return Sparse(
         source=source,
         target=target,
         pre=pre,
-        post=m.indices.astype(np.int64),
-        weight=m.data.astype(np.float32),
+        post=linear.indices.astype(np.int64),
+        weight=linear.data.astype(np.float32),
         delay=delay,
         bias=bias,
     )
 
 
-def _convolution(c: Conv2d, source_shape) -> Convolution:
-    source, target = c.geometry(tuple(source_shape))
-    weight = np.asarray(c.weight, np.float64)
+def _convolution(conv: Conv2d, source_shape) -> Convolution:
+    source, target = conv.geometry(tuple(source_shape))
+    weight = np.asarray(conv.weight, np.float64)
     return Convolution(
         weight=weight,
-        stride=pair(c.stride),
-        padding=pair(c.padding),
-        dilation=pair(c.dilation),
-        groups=c.groups,
+        stride=pair(conv.stride),
+        padding=pair(conv.padding),
+        dilation=pair(conv.dilation),
+        groups=conv.groups,
         source=source,
         target=target,
     )
@@ -290,24 +292,24 @@ def _convolve_axis(second: Convolution, first: Convolution, axis: int):
     return place // dilation, dilation, second.padding[axis] * first.stride[axis] + first.padding[axis]
 
 
-def _regrouped(m: Convolution, groups: int) -> np.ndarray:
+def _regrouped(conv: Convolution, groups: int) -> np.ndarray:
     """The weight as [group, C_out/group, C_in/group, rows, columns] for fewer, wider groups; zeros fill the blocks."""
-    finer = m.groups // groups
-    _, n_out, n_in, *kernel = m.grouped.shape
+    finer = conv.groups // groups
+    _, n_out, n_in, *kernel = conv.grouped.shape
     wide = np.zeros((groups, finer, n_out, finer, n_in, *kernel))
     for block in range(finer):
-        wide[:, block, :, block] = m.grouped.reshape(groups, finer, n_out, n_in, *kernel)[:, block]
+        wide[:, block, :, block] = conv.grouped.reshape(groups, finer, n_out, n_in, *kernel)[:, block]
     return wide.reshape(groups, finer * n_out, finer * n_in, *kernel)
 
 
-def _depthwise(m: Diagonal, shape: tuple[int, ...]):
+def _depthwise(diagonal: Diagonal, shape: tuple[int, ...]):
     """A 1 x 1 convolution channel by channel where the scale allows it, else a sparse matrix."""
     if len(shape) not in (2, 3):
-        return matrix(m)
+        return matrix(diagonal)
     view = (shape[0], 1 if len(shape) == 2 else shape[1], shape[-1])
-    scale = m.per_channel(shape[0])
+    scale = diagonal.per_channel(shape[0])
     if scale is None:
-        return matrix(m)
+        return matrix(diagonal)
     return Convolution(
         weight=scale.reshape(-1, 1, 1, 1),
         stride=(1, 1),

@@ -58,8 +58,8 @@ def _direct(network: Network) -> Network:
     return Network(network.inputs, network.nodes, connections)
 
 
-def _plain(c: Connection, source: Node) -> Connection:
-    return c.as_conv2d((source.shape[0], source.shape[1])) if isinstance(c, Conv1d) else c
+def _plain(edge: Connection, source: Node) -> Connection:
+    return edge.as_conv2d((source.shape[0], source.shape[1])) if isinstance(edge, Conv1d) else edge
 
 
 def _junctions(network: Network) -> dict[str, Sum]:
@@ -97,27 +97,27 @@ def _sum(network: Network, name: str, connections, sums: dict[str, Sum]) -> Sum:
     constant = None
     for c in connections:
         source_shape = network.node(c.source).shape
-        own = linear_map(c, source_shape, shape)
+        linear = linear_map(c, source_shape, shape)
         if c.source in sums:
-            reached = [Path(p.source, p.delay + c.aligned_delay, compose(own, p.map)) for p in sums[c.source].paths]
-            constant = _plus(constant, _carried(c, own, sums[c.source].constant))
+            reached = [Path(p.source, p.delay + c.aligned_delay, compose(linear, p.map)) for p in sums[c.source].paths]
+            constant = _plus(constant, _carried(c, linear, sums[c.source].constant))
         else:
-            reached = [Path(c.source, c.aligned_delay, own)]
+            reached = [Path(c.source, c.aligned_delay, linear)]
         for path in reached:
             _join(paths, path)
         constant = _plus(constant, offset(c, source_shape, shape))
     return Sum(tuple(paths), constant)
 
 
-def _carried(c: Connection, own, constant: np.ndarray | None) -> np.ndarray | None:
+def _carried(edge: Connection, linear, constant: np.ndarray | None) -> np.ndarray | None:
     if constant is None or not constant.any():
         return None
-    if c.aligned_delay:
-        raise c.fail(
-            f"delays a bias or shift by {c.aligned_delay} steps, which no neuron's bias can; "
-            f"move the delay to the connections into {c.source!r}"
+    if edge.aligned_delay:
+        raise edge.fail(
+            f"delays a bias or shift by {edge.aligned_delay} steps, which no neuron's bias can; "
+            f"move the delay to the connections into {edge.source!r}"
         )
-    return forward(own, constant[None])[0]
+    return forward(linear, constant[None])[0]
 
 
 def _plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
@@ -150,6 +150,6 @@ def _into_layer(network: Network, name: str, sums: dict[str, Sum]) -> list[Conne
     return connections
 
 
-def _float32(c: Dense | Conv1d | Conv2d | Sparse) -> Connection:
-    bias = None if c.bias is None else np.asarray(c.bias, np.float32)
-    return c.replace(weight=np.asarray(c.weight, np.float32), bias=bias)
+def _float32(edge: Dense | Conv1d | Conv2d | Sparse) -> Connection:
+    bias = None if edge.bias is None else np.asarray(edge.bias, np.float32)
+    return edge.replace(weight=np.asarray(edge.weight, np.float32), bias=bias)

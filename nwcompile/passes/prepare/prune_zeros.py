@@ -28,26 +28,26 @@ def prune_zeros(network: Network, chip: Chip) -> Network:
     return Network(network.inputs, network.nodes, connections)
 
 
-def _is_cheaper(c: Dense, chip: Chip) -> bool:
-    n_left, n = int(np.count_nonzero(c.weight)), int(np.size(c.weight))
+def _is_cheaper(dense_edge: Dense, chip: Chip) -> bool:
+    n_left, n = int(np.count_nonzero(dense_edge.weight)), int(np.size(dense_edge.weight))
     dense, sparse = (getattr(chip.cost, f"synop_{kind}_cycles") or 0 for kind in ("dense", "sparse"))
-    bits = [synapse_bits(c, kind, chip) for kind in (DENSE, SPARSE)]
+    bits = [synapse_bits(dense_edge, kind, chip) for kind in (DENSE, SPARSE)]
     return n_left <= MOST_LEFT * n and n_left * bits[1] < n * bits[0] and n_left * sparse <= n * dense
 
 
-def to_sparse(c: Dense) -> Sparse:
+def to_sparse(dense_edge: Dense) -> Sparse:
     """The weights of a dense connection that are not 0, one by one."""
-    weight = np.asarray(c.weight)
+    weight = np.asarray(dense_edge.weight)
     post, pre = np.nonzero(weight)
     return Sparse(
-        source=c.source,
-        target=c.target,
+        source=dense_edge.source,
+        target=dense_edge.target,
         pre=pre,
         post=post,
         weight=weight[post, pre],
-        delay=c.delay,
-        bias=c.bias,
-        exponent=c.exponent,
-        sign_mode=c.sign_mode,
-        weight_bits=c.weight_bits,
+        delay=dense_edge.delay,
+        bias=dense_edge.bias,
+        exponent=dense_edge.exponent,
+        sign_mode=dense_edge.sign_mode,
+        weight_bits=dense_edge.weight_bits,
     )

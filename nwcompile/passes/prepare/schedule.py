@@ -50,7 +50,7 @@ def _cycle(deepest: dict[str, str], start: str) -> list[str]:
         start = deepest[start]
     around = seen[seen.index(start) :][::-1]
     first = around.index(min(around))
-    return [*around[first:], *around[:first], around[first]]
+    return around[first:] + around[: first + 1]
 
 
 def _too_fast(network: Network, cycle: list[str]) -> ModelError:

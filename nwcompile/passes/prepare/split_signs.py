@@ -28,28 +28,37 @@ def split_signs(network: Network, chip: Chip) -> tuple[Network, list[str]]:
     return Network(network.inputs, network.nodes, tuple(connections)), warnings
 
 
-def _parts(c: Connection, chip: Chip) -> list[Connection]:
-    weight = np.asarray(c.weight)
-    if c.sign_mode != "mixed" or (c.weight_bits or 0) > chip.weights.bits or _holds(weight, c, chip, "mixed"):
-        return [c]
+def _parts(connection: Connection, chip: Chip) -> list[Connection]:
+    weight = np.asarray(connection.weight)
+    if (
+        connection.sign_mode != "mixed"
+        or (connection.weight_bits or 0) > chip.weights.bits
+        or _holds(weight, connection, chip, "mixed")
+    ):
+        return [connection]
     signs = [mode for mode, has in (("exc", (weight > 0).any()), ("inh", (weight < 0).any())) if has]
-    if not all(_holds(_part(weight, mode), c, chip, mode) for mode in signs):
-        return [c]
+    if not all(_holds(_part(weight, mode), connection, chip, mode) for mode in signs):
+        return [connection]
     if len(signs) == 1:
-        return [c.replace(sign_mode=signs[0])]
-    bits = c.weight_bits or chip.weights.bits
-    if isinstance(c, Dense) and np.count_nonzero(weight) * (bits + chip.weights.index_bits) < 2 * weight.size * bits:
-        parts: list[Connection] = [to_sparse(c.replace(weight=_part(weight, mode), sign_mode=mode)) for mode in signs]
-    elif isinstance(c, Sparse):
-        parts = [_kept(c, mode) for mode in signs]
+        return [connection.replace(sign_mode=signs[0])]
+    bits = connection.weight_bits or chip.weights.bits
+    if (
+        isinstance(connection, Dense)
+        and np.count_nonzero(weight) * (bits + chip.weights.index_bits) < 2 * weight.size * bits
+    ):
+        parts: list[Connection] = [
+            to_sparse(connection.replace(weight=_part(weight, mode), sign_mode=mode)) for mode in signs
+        ]
+    elif isinstance(connection, Sparse):
+        parts = [_kept(connection, mode) for mode in signs]
     else:
-        parts = [c.replace(weight=_part(weight, mode), sign_mode=mode) for mode in signs]
+        parts = [connection.replace(weight=_part(weight, mode), sign_mode=mode) for mode in signs]
     return [parts[0], *(part.replace(bias=None) for part in parts[1:])]
 
 
-def _holds(weight: np.ndarray, c: Connection, chip: Chip, sign_mode: str) -> bool:
+def _holds(weight: np.ndarray, connection: Connection, chip: Chip, sign_mode: str) -> bool:
     """Whether the chip stores these mantissas in a connection of that sign mode."""
-    form = c.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, sign_mode
+    form = connection.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, sign_mode
     low, high = mantissa_range(*form)
     inside = weight.min(initial=0) >= low and weight.max(initial=0) <= high
     return bool(inside and not np.any((weight.astype(np.int64) - low) % mantissa_step(*form)))
@@ -60,20 +69,21 @@ def _part(weight: np.ndarray, sign_mode: str) -> np.ndarray:
     return np.maximum(weight, 0) if sign_mode == "exc" else np.minimum(weight, 0)
 
 
-def _kept(c: Sparse, sign_mode: str) -> Sparse:
+def _kept(connection: Sparse, sign_mode: str) -> Sparse:
     """The synapses of one sign; those of weight 0 stay with the first."""
-    weight = np.asarray(c.weight)
+    weight = np.asarray(connection.weight)
     kept = weight >= 0 if sign_mode == "exc" else weight < 0
-    pre, post = np.asarray(c.pre)[kept], np.asarray(c.post)[kept]
-    return c.replace(pre=pre, post=post, weight=weight[kept], sign_mode=sign_mode)
+    pre, post = np.asarray(connection.pre)[kept], np.asarray(connection.post)[kept]
+    return connection.replace(pre=pre, post=post, weight=weight[kept], sign_mode=sign_mode)
 
 
-def _warning(c: Connection, parts: list[Connection], chip: Chip) -> str:
-    before, after = np.size(c.weight), sum(np.size(part.weight) for part in parts)
-    kind = " sparse" if isinstance(parts[0], Sparse) and not isinstance(c, Sparse) else ""
-    step = mantissa_step(c.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, "mixed")
+def _warning(connection: Connection, parts: list[Connection], chip: Chip) -> str:
+    before, after = np.size(connection.weight), sum(np.size(part.weight) for part in parts)
+    kind = " sparse" if isinstance(parts[0], Sparse) and not isinstance(connection, Sparse) else ""
+    step = mantissa_step(connection.weight_bits or chip.weights.bits, chip.weights.bits, chip.weights.step, "mixed")
     return (
-        f"connection {c.source} -> {c.target}: weights of both signs are multiples of {step} on {chip.name}, so "
+        f"connection {connection.source} -> {connection.target}: weights of both signs are multiples of {step} on "
+        f"{chip.name}, so "
         f"these became an excitatory and an inhibitory{kind} connection, exactly: {after} stored weights instead "
         f"of {before}, messages and axons as before"
     )

@@ -1,0 +1,14 @@
+"""Quantize: float weights, thresholds and leaks become the chip's integers, layer after layer.
+
+stage       function                           what it does
+quantize    quantize.py:quantize               all layers, driven by the integers of those before them
+            dynamics.py:dynamics               the neuron as the chip's two leaky sums u and v
+            scaled_layer.py:scale_layer        a layer at one scale, every number on its grid
+            grids.py:WeightGrid                the numbers that a chip holds: weights, thresholds, biases
+            scale_search.py:choose             the scale whose spikes are closest to the float layer's
+            channel_scale.py:per_channel       a scale for every output channel, where thresholds may differ
+            state_range.py:state_range         how large u and v can become, proved
+            table.py:scaled_row                the row of a layer in the quantization table
+            layer_warnings.py:number_warnings  what a person should know of a layer
+(verb bits) bit_width_search.py:narrowest      the fewest bits of each layer that keep an accuracy
+"""

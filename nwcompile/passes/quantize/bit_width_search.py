@@ -1,4 +1,4 @@
-"""Narrowest widths: the fewest bits of each layer's weights with which a network keeps an accuracy on given samples.
+"""Bit-width search: the fewest bits of each layer's weights with which a network keeps an accuracy on given samples.
 
 A greedy search. First all layers lose a bit at a time together, as long as the accuracy allows. Then each loses one bit
 by itself, which orders the layers: the least sensitive first (of equals the one with more weights, then the one nearer
@@ -19,8 +19,10 @@ from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.sim import simulate
+from nwcompile.sim.accuracy import share_right
 from nwcompile.sim.float_difference import answers, strongest
 from nwcompile.sim.inputs import prepare
+from nwcompile.sim.reference.run import output_of
 from nwcompile.sim.sequence.run import trace
 
 Widths = dict[str, int]
@@ -28,14 +30,14 @@ Widths = dict[str, int]
 
 @dataclass(frozen=True)
 class Narrowed:
-    """Widths by layer: `start`, and the narrowest `found`, None where even `start` does not keep the accuracy.
+    """Widths by layer: at the `start`, and the narrowest, None where even `start` does not keep the accuracy.
 
     Parts of the evaluated samples whose answer is the label, 0..1: in float, at the start, and of every width tried, in
     order (`tried`). `n_weights` by layer.
     """
 
     start: Widths
-    found: Widths | None
+    narrowest: Widths | None
     accuracy_float: float
     tried: list[tuple[Widths, float]]
     n_weights: dict[str, int]
@@ -48,7 +50,7 @@ class Narrowed:
     @property
     def accuracy(self) -> float | None:
         """The accuracy of the widths that were found."""
-        return next((part for widths, part in self.tried if widths == self.found), None)
+        return next((part for widths, part in self.tried if widths == self.narrowest), None)
 
 
 def narrowest(
@@ -77,14 +79,14 @@ def narrowest(
         chosen = replace(options, bits=None, layer_bits=widths)
         fixed = quantize(normal, chip, calibration, chosen).network
         spikes, states = trace(fixed, x, keep_states=False)
-        (last,) = fixed.outputs
-        output = spikes[last] if fixed.node(last).neuron.fires else states[last]["v"]
-        return float(np.mean(strongest(output) == labels))
+        output = output_of(fixed, spikes, states)
+        assert isinstance(output, np.ndarray), "the float network had one output layer"
+        return share_right(strongest(output), labels)
 
-    wanted = float(np.mean(given == labels))
+    wanted = share_right(given, labels)
     tries = TriedWidths(accuracy, wanted - drop, on_try)
-    found = search(start, n_weights, tries) if tries.keeps(start) else None
-    return Narrowed(start, found, wanted, tries.made, n_weights)
+    narrowest_widths = search(start, n_weights, tries) if tries.keeps(start) else None
+    return Narrowed(start, narrowest_widths, wanted, tries.made, n_weights)
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from nwcompile.ir.connection import Sparse
 from nwcompile.ir.neuron import aligned
 from nwcompile.passes.quantize.scaled_layer import Layer, driving_weights
 
-MOST = 4.0  # times the scale of the layer, up or down: thresholds must fit their register too
+MOST = 4.0  # Times the scale of the layer, up or down: thresholds must fit their register too.
 SCALED = ("threshold", "reset_value", "v_min")
 
 
@@ -50,10 +50,10 @@ def with_channel_scale(layer: Layer, factor: np.ndarray) -> Layer:
 def _largest(layer: Layer) -> np.ndarray:
     """float64[C]: the largest magnitude of the weights into each channel."""
     n_channels = layer.node.shape[0]
-    found = np.zeros(n_channels)
+    largest = np.zeros(n_channels)
     for c, weight in zip(layer.connections, layer.weights, strict=True):
         if isinstance(c, Sparse):
-            np.maximum.at(found, np.asarray(c.post) // (layer.node.n_neurons // n_channels), np.abs(weight))
+            np.maximum.at(largest, np.asarray(c.post) // (layer.node.n_neurons // n_channels), np.abs(weight))
         else:
-            found = np.maximum(found, np.abs(weight).reshape(n_channels, -1).max(1, initial=0))
-    return found
+            largest = np.maximum(largest, np.abs(weight).reshape(n_channels, -1).max(1, initial=0))
+    return largest

@@ -90,8 +90,8 @@ class WeightGrid:
         mantissa = np.sign(effective) * self.high if self.is_binary else effective / 2.0**exponent
         low, high, spacing = self._ends(exponent)
         n_clipped = int(np.count_nonzero((target < low - spacing / 2) | (target > high + spacing / 2)))
-        most = int(np.abs(mantissa).max(initial=0))
-        dtype = next(t for t in WEIGHT_TYPES if most <= np.iinfo(t).max)
+        largest = int(np.abs(mantissa).max(initial=0))
+        dtype = next(t for t in WEIGHT_TYPES if largest <= np.iinfo(t).max)
         return Rounded(mantissa.astype(dtype), exponent, effective, n_clipped)
 
     def effective(self, target: np.ndarray, exponent: int) -> np.ndarray:
@@ -147,10 +147,10 @@ def round_bias(value: np.ndarray, chip: Chip, unit_bits: int = 0) -> np.ndarray:
     rounded = np.zeros(value.shape, np.int64)
     for exponent in range(chip.neuron.bias_exponent_max, -1, -1):
         grid = 1 << max(exponent, unit_bits)
-        most = (top << exponent) // grid * grid
+        largest = (top << exponent) // grid * grid
         nearest = np.rint(value / grid).astype(np.int64) * grid
         if exponent == chip.neuron.bias_exponent_max:
-            rounded = np.clip(nearest, -most, most)
+            rounded = np.clip(nearest, -largest, largest)
         else:
-            rounded = np.where(np.abs(nearest) <= most, nearest, rounded)
+            rounded = np.where(np.abs(nearest) <= largest, nearest, rounded)
     return rounded

@@ -6,18 +6,18 @@ from nwcompile.ir.chip import Chip
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled
 from nwcompile.passes.quantize.state_range import StateRange, state_bits
 
-SATURATED = 0.95  # share of neurons and steps that fire
-ALWAYS_ON = 0.05  # share of neurons that fire in every step
+SATURATED = 0.95  # A layer that fires in more of its neurons and steps carries next to nothing.
+ALWAYS_ON = 0.05  # A few neurons that always fire do no harm; a larger share is said.
 # Rounding error of weights, over their root mean square, from which accuracy goes: the nets of benchmarks/convert.py
 # and examples/mnist_snn.py have at most 0.16 at 4 bits and more, and lose at most 0.5 points there; with 3 bits or
 # units of 1/255 they have 0.2 to 0.3 and lose up to 1 point, with 1 or 2 bits 0.4 to 0.9 and lose 1 to 21 points.
 COARSE = 0.2
-ALIKE = 90.0  # per cent of spikes alike with which a layer is well whatever its weights have lost
+ALIKE = 90.0  # Per cent of spikes alike from which a layer is well, whatever its weights have lost.
 
 
-def input_warnings(x: dict[str, np.ndarray]) -> list[str]:
+def input_warnings(samples: dict[str, np.ndarray]) -> list[str]:
     """Calibration samples from which nothing can be learnt."""
-    if x and not any(array.any() for array in x.values()):
+    if samples and not any(array.any() for array in samples.values()):
         return ["no input spikes in any calibration sample; give samples like those that the chip will see"]
     return []
 
@@ -113,17 +113,17 @@ def _lacks_bits(layer: Layer, scaled: Scaled) -> bool:
     return clipped > total / 2
 
 
-def range_warnings(row: dict, found: StateRange, chip: Chip) -> list[str]:
+def range_warnings(row: dict, states: StateRange, chip: Chip) -> list[str]:
     """A threshold beyond reach, and states that overflowed."""
     name, warnings = row["layer"], []
-    if not found.reaches_threshold and found.v_bound:
+    if not states.reaches_threshold and states.v_bound:
         bits = "" if row["bits"] is None else f" at {row['bits']} weight bits"
         warnings.append(
-            f"layer {name!r} can never fire{bits}: its membranes reach {found.v_bound} at most, its thresholds are "
+            f"layer {name!r} can never fire{bits}: its membranes reach {states.v_bound} at most, its thresholds are "
             f"{row['threshold_int']}; give it more bits, or lower its threshold"
         )
-    for state in found.beyond:
-        largest = getattr(found, f"{state}_largest")
+    for state in states.beyond:
+        largest = getattr(states, f"{state}_largest")
         what = "wraps" if state == "u" and chip.state.overflow == "wrap" else "saturates"
         choice = 'set state.overflow = "saturate" or' if what == "wraps" else "set"
         warnings.append(

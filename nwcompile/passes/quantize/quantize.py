@@ -27,9 +27,9 @@ from nwcompile.sim import simulate
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence.run import trace
 
-LARGEST_SEARCH = 5e8  # synaptic sums of one candidate scale, over all samples that are searched
-FEWEST_SAMPLES = 4
-UPDATE_SUMS = 10  # synaptic sums that one neuron update costs as much as
+LARGEST_SEARCH = 5e8  # Synaptic sums of one candidate scale: beyond so many a part of the samples is searched.
+FEWEST_SAMPLES = 4  # With fewer samples a scale would be fitted to chance.
+UPDATE_SUMS = 10  # A neuron update takes about as long as so many synaptic sums.
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +64,11 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
     """
     if network.is_fixed:
         return _kept(network, chip, calibration, options)
-    found = choose_scales(network, chip, calibration, options)
-    quantized = described(found, chip)
+    scales = choose_scales(network, chip, calibration, options)
+    quantized = described(scales, chip)
     warnings = list(quantized.warnings)
     for row in quantized.table:  # only here: a network that is trained in integers gets over it
-        warnings += rounding_warnings(row, found.layers[row["layer"]], found.scaled[row["layer"]], chip)
+        warnings += rounding_warnings(row, scales.layers[row["layer"]], scales.scaled[row["layer"]], chip)
     return replace(quantized, warnings=warnings)
 
 
@@ -101,15 +101,15 @@ def choose_scales(network: Network, chip: Chip, calibration, options: Options) -
     return Scales(network, layers, scaled, samples)
 
 
-def described(found: Scales, chip: Chip) -> Quantized:
+def described(scales: Scales, chip: Chip) -> Quantized:
     """The integers at the chosen scales, with what can be said about them."""
-    fixed = assembled(found.network, found.layers, found.scaled)
+    fixed = assembled(scales.network, scales.layers, scales.scaled)
     table, warnings = [], []
-    for name, layer in found.layers.items():
-        row = scaled_row(layer, found.scaled[name])
-        warnings += number_warnings(row, layer, found.scaled[name], chip)
+    for name, layer in scales.layers.items():
+        row = scaled_row(layer, scales.scaled[name])
+        warnings += number_warnings(row, layer, scales.scaled[name], chip)
         table.append(row)
-    tried, wanted = (None, {}) if found.samples is None else (found.samples.x, found.samples.run.spikes)
+    tried, wanted = (None, {}) if scales.samples is None else (scales.samples.x, scales.samples.run.spikes)
     return Quantized(fixed, *_checked(fixed, chip, table, tried, wanted, warnings))
 
 
@@ -130,10 +130,10 @@ class _Samples:
     sent: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, network: Network, x: dict[str, np.ndarray]) -> "_Samples":
-        x = _searched(network, x)
-        run = simulate(network, x, record="all")
-        return cls(x, run, {**{name: array.astype(np.int32) for name, array in x.items()}, **run.spikes})
+    def of(cls, network: Network, samples: dict[str, np.ndarray]) -> "_Samples":
+        samples = _searched(network, samples)
+        run = simulate(network, samples, record="all")
+        return cls(samples, run, {**{name: array.astype(np.int32) for name, array in samples.items()}, **run.spikes})
 
     def evidence(self, layer: Layer) -> Evidence:
         name, sources = layer.node.name, [c.source for c in layer.connections]
@@ -147,11 +147,11 @@ class _Samples:
         )
 
 
-def _searched(network: Network, x: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _searched(network: Network, samples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """As many samples, evenly spread, as the search has time for."""
-    if not x:
-        return x
-    n_samples, n_steps = next(iter(x.values())).shape[:2]
+    if not samples:
+        return samples
+    n_samples, n_steps = next(iter(samples.values())).shape[:2]
     work = sum(UPDATE_SUMS * network.node(name).n_neurons for name in network.layers)
     for c in network.connections:
         if isinstance(c, Direct):
@@ -159,7 +159,7 @@ def _searched(network: Network, x: dict[str, np.ndarray]) -> dict[str, np.ndarra
             work += np.size(c.weight) * places
     n_kept = min(n_samples, max(FEWEST_SAMPLES, int(LARGEST_SEARCH // (work * n_steps))))
     kept = np.linspace(0, n_samples - 1, n_kept).astype(int)
-    return {name: array[kept] for name, array in x.items()}
+    return {name: array[kept] for name, array in samples.items()}
 
 
 def assembled(network: Network, layers: dict[str, Layer], scaled: dict[str, Scaled]) -> Network:
@@ -198,13 +198,13 @@ def _checked(
     rows = []
     for row in table:
         name = row["layer"]
-        found = state_range(network, name, sent, states_of.get(name))
-        row = row | states(found, chip)
+        reach = state_range(network, name, sent, states_of.get(name))
+        row = row | states(reach, chip)
         if x is not None and network.node(name).neuron.fires:
             row |= rates(wanted.get(name), spikes[name])
-            if found.reaches_threshold and not silent:
+            if reach.reaches_threshold and not silent:
                 warnings += activity_warnings(name, wanted.get(name), spikes[name], _silent_before(network, name, sent))
-        warnings += range_warnings(row, found, chip)
+        warnings += range_warnings(row, reach, chip)
         rows.append(row)
     return rows, warnings
 

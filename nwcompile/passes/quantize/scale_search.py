@@ -16,17 +16,19 @@ from nwcompile.passes.quantize import grids
 from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, scale_layer, weight_error
 from nwcompile.sim.sequence.run import record, trace
 
-CLIPS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 1.1, 1.25, 1.5)  # weight range kept, over the largest weight
-NARROW = 4  # bits of weights that are mostly clipped or mostly 0, of which much smaller ranges are tried as well
+WHOLE_RANGE = 1.0  # The range of weights that is kept where nothing is clipped.
+# Ranges of weights that are kept, over the largest weight: a scale that clips some may fit the others better.
+CLIPS = (WHOLE_RANGE, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 1.1, 1.25, 1.5)
+NARROW = 4  # Weights of so few bits are mostly clipped or mostly 0: much smaller ranges are tried as well.
 NARROW_CLIPS = (0.35, 0.5, 0.65, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0)  # range kept, over the weights' root mean square
 NARROW_THRESHOLDS = (0.7, 0.8, 0.9, 1.1, 1.2)  # thresholds tried with them, for they drive neurons less or more
-N_REFINED = 3  # scales for which that is done
-PEAK_MARGIN = 4.0  # how much further than in the calibration samples a current may go before it overflows
-MEMBRANE_MARGIN = 2.0  # the same for a membrane, which saturates harmlessly
-LIKELY_COUNT = 8.0  # spikes a step that a source of several sends where there are no calibration samples
-LONGEST_MEMORY = 64  # steps a readout without leak is taken to add up where there are no calibration samples
-CHUNK = 1 << 23  # numbers that the search for a peak holds at once
-MEMORY = 0.8  # per step, of the filter under which spike trains are compared
+N_REFINED = 3  # The best scales without other thresholds, for which thresholds are tried too.
+PEAK_MARGIN = 4.0  # A current may go so much further than in the calibration samples before it overflows.
+MEMBRANE_MARGIN = 2.0  # The same for a membrane, which saturates harmlessly.
+LIKELY_COUNT = 8.0  # Spikes a step that a source of several is taken to send where there are no calibration samples.
+LONGEST_MEMORY = 64  # Steps that a readout without leak is taken to add up where there are no calibration samples.
+CHUNK = 1 << 23  # The search for a peak holds so many numbers at once, 64 MiB of float64.
+MEMORY = 0.8  # Per step, of the filter under which spike trains are compared.
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,14 +58,14 @@ def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled,
         evidence = None
     top = largest_scale(layer, chip, evidence)
     if evidence is None or not (layer.neuron.fires or _is_narrow(layer)):
-        tries = _candidates(layer, chip, top, (*CLIPS[:1], *_narrow_clips(layer)))
-        found = [(0.0, scale_layer(layer, chip, s, clip), None) for s, clip in tries]
+        tries = _candidates(layer, chip, top, (WHOLE_RANGE, *_narrow_clips(layer)))
+        judged = [(0.0, scale_layer(layer, chip, s, clip), None) for s, clip in tries]
     else:
         tries = _candidates(layer, chip, top, (*CLIPS, *_narrow_clips(layer)))
-        found = [_try(layer, chip, s, clip, evidence) for s, clip in tries]
-        best = sorted(zip([f[0] for f in found], tries, strict=True))[:N_REFINED]
-        found += [_try(layer, chip, *at, evidence, x) for _, at in best for x in _thresholds(layer, chip, at[0])]
-    _, chosen, spikes = min(found, key=lambda f: (f[0], weight_error(layer, f[1]), -f[1].scale))
+        judged = [_try(layer, chip, s, clip, evidence) for s, clip in tries]
+        best = sorted(zip([f[0] for f in judged], tries, strict=True))[:N_REFINED]
+        judged += [_try(layer, chip, *at, evidence, x) for _, at in best for x in _thresholds(layer, chip, at[0])]
+    _, chosen, spikes = min(judged, key=lambda f: (f[0], weight_error(layer, f[1]), -f[1].scale))
     return chosen, spikes
 
 
@@ -139,10 +141,10 @@ def _worst_current(layer: Layer, evidence: Evidence | None) -> float:
     return max(excited, inhibited) / max(1 - float(layer.dynamics.keep_u.max()), 1 / LONGEST_MEMORY)
 
 
-def _largest_sum(c: Direct, weight: np.ndarray, n_target: int) -> float:
+def _largest_sum(connection: Direct, weight: np.ndarray, n_target: int) -> float:
     """The largest sum of the weights into one neuron (padded taps of a convolution included)."""
-    if isinstance(c, Sparse):
-        return float(np.bincount(c.post, weight, n_target).max(initial=0))
+    if isinstance(connection, Sparse):
+        return float(np.bincount(connection.post, weight, n_target).max(initial=0))
     return float(weight.sum(tuple(range(1, weight.ndim))).max(initial=0))
 
 

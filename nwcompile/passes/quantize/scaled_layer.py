@@ -105,8 +105,8 @@ def scale_layer(layer: Layer, chip: Chip, scale: float, clip: float = 1.0, thres
     weight_scale = scale / (1 << chip.state.shift_bits)
     limit = clip * layer.largest_weight * weight_scale
     means = layer.mean_weights
-    most = max(means, default=0.0)
-    level = limit / most if layer.bits == 1 and most else weight_scale
+    largest_mean = max(means, default=0.0)
+    level = limit / largest_mean if layer.bits == 1 and largest_mean else weight_scale
     weights = tuple(
         grid.round(w * weight_scale, level * mean if grid.bits == 1 else limit)
         for w, grid, mean in zip(layer.weights, layer.grids, means, strict=True)
@@ -136,14 +136,14 @@ def weight_error(layer: Layer, scaled: Scaled) -> float:
     return float(np.sqrt(error / total)) if total else 0.0
 
 
-def driving_weights(c: Direct, node: Node, source: Node, d: Dynamics) -> np.ndarray:
+def driving_weights(connection: Direct, node: Node, source: Node, dynamics: Dynamics) -> np.ndarray:
     """The weights of a connection times the dynamics' factor, float64; raises ModelError where they cannot take it."""
-    weight = np.asarray(c.weight, np.float64)
-    if d.factor.size == 1:
-        return weight * d.factor.reshape(())
-    factor = np.broadcast_to(d.factor, node.shape).reshape(-1)
-    if isinstance(c, Sparse):
-        return weight * factor[c.post]
+    weight = np.asarray(connection.weight, np.float64)
+    if dynamics.factor.size == 1:
+        return weight * dynamics.factor.reshape(())
+    factor = np.broadcast_to(dynamics.factor, node.shape).reshape(-1)
+    if isinstance(connection, Sparse):
+        return weight * factor[connection.post]
     channels = factor.reshape(len(weight), -1)
     if (channels != channels[:, :1]).any():
         raise ModelError(

@@ -16,7 +16,7 @@ from nwcompile.passes.prepare.fold import forward, linear_map
 from nwcompile.sim.reference.synaptic_sums import effective_network
 
 STATES = ("u", "v")
-CHUNK = 1 << 23  # numbers that are held at once
+CHUNK = 1 << 23  # So many numbers are held at once, 64 MiB of float64.
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ def _drive(network: Network, name: str, sent: dict | None) -> tuple[np.ndarray, 
             forward(linear_map(c.replace(weight=part), source.shape, node.shape), np.ones((1, source.n_neurons)))[0]
             for part in (np.maximum(weight, 0), np.maximum(-weight, 0))
         )
-        own = c.bias_per_neuron(node.shape)
-        own = np.zeros(1) if own is None else np.asarray(own, np.float64).reshape(-1)
-        rise = rise + _times(high, up) + _times(low, down) + np.maximum(own, 0)
-        fall = fall + _times(high, down) + _times(low, up) + np.maximum(-own, 0)
+        its_bias = c.bias_per_neuron(node.shape)
+        its_bias = np.zeros(1) if its_bias is None else np.asarray(its_bias, np.float64).reshape(-1)
+        rise = rise + _times(high, up) + _times(low, down) + np.maximum(its_bias, 0)
+        fall = fall + _times(high, down) + _times(low, up) + np.maximum(-its_bias, 0)
     unit = 1 << node.neuron.fixed.shift_bits
     return rise * unit, fall * unit
 
@@ -161,12 +161,12 @@ def _seen(network: Network, name: str, sent: dict, states: dict, is_exact: bool)
         part = slice(start, start + size)
         u, v = states["u"][part], states["v"][part]
         u_before, v_before = (np.concatenate([np.zeros_like(x[:, :1]), x[:, :-1]], 1) for x in (u, v))
-        found = [u, decay(v_before, k_v, bits) + u + bias if is_plain else v]
+        unbounded = [u, decay(v_before, k_v, bits) + u + bias if is_plain else v]
         if not is_exact:
-            found[0] = decay(u_before, k_u, bits) + _added(
+            unbounded[0] = decay(u_before, k_u, bits) + _added(
                 network, name, {s: x[part] for s, x in sent.items()}, n_steps
             )
-        largest = [max(most, int(np.abs(x).max(initial=0))) for most, x in zip(largest, found, strict=True)]
+        largest = [max(so_far, int(np.abs(x).max(initial=0))) for so_far, x in zip(largest, unbounded, strict=True)]
     return largest[0], largest[1]
 
 
@@ -180,6 +180,6 @@ def _added(network: Network, name: str, sent: dict, n_steps: int) -> np.ndarray:
         x = sent[c.source][:, :late].reshape(n_samples * late, source.n_neurons).astype(np.float64)
         y = forward(linear_map(c, source.shape, node.shape), x)
         drive[:, n_steps - late :] += y.reshape(n_samples, late, *node.shape)
-        own = c.bias_per_neuron(node.shape)
-        drive += 0 if own is None else own
+        its_bias = c.bias_per_neuron(node.shape)
+        drive += 0 if its_bias is None else its_bias
     return (drive.astype(np.int64) + node.neuron.array("bias_u", node.shape)) << node.neuron.fixed.shift_bits

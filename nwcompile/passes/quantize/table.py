@@ -68,31 +68,31 @@ def rates(wanted: np.ndarray | None, spikes: np.ndarray) -> dict:
     }
 
 
-def states(found: StateRange, chip: Chip) -> dict:
+def states(reach: StateRange, chip: Chip) -> dict:
     """How large the states can become and became, and `overflow`: a sentence, None where nothing can overflow."""
     return {
-        "u_bound": found.u_bound,
-        "v_bound": found.v_bound,
-        "u_largest": found.u_largest,
-        "v_largest": found.v_largest,
-        "state_limit": found.limit,
+        "u_bound": reach.u_bound,
+        "v_bound": reach.v_bound,
+        "u_largest": reach.u_largest,
+        "v_largest": reach.v_largest,
+        "state_limit": reach.limit,
         "state_bits": chip.state.bits,
-        "overflow": None if found.is_safe else _overflow(found, chip),
+        "overflow": None if reach.is_safe else _overflow(reach, chip),
     }
 
 
-def _overflow(found: StateRange, chip: Chip) -> str:
+def _overflow(reach: StateRange, chip: Chip) -> str:
     """Which states could become too large, what then happens, whether it has, and what to choose instead."""
-    bounds = {"u": found.u_bound, "v": found.v_bound}
-    wraps = chip.state.overflow == "wrap" and (found.u_bound is None or found.u_bound > found.limit)
+    bounds = {"u": reach.u_bound, "v": reach.v_bound}
+    wraps = chip.state.overflow == "wrap" and (reach.u_bound is None or reach.u_bound > reach.limit)
     parts = []
     for name, bound in bounds.items():
-        if bound is not None and bound <= found.limit:
+        if bound is not None and bound <= reach.limit:
             continue
         need = "has no bound" if bound is None else f"may need {state_bits(bound)} bits, not {chip.state.bits},"
         does = "wraps" if name == "u" and wraps else "saturates"
-        seen = "" if found.u_largest is None else ", not in the calibration samples"
-        seen = ", as in the calibration samples" if name in found.beyond else seen
+        seen = "" if reach.u_largest is None else ", not in the calibration samples"
+        seen = ", as in the calibration samples" if name in reach.beyond else seen
         parts.append(f"{name} {need} and then {does}{seen}")
     ways = ['state.overflow = "saturate" keeps u from wrapping'] if wraps else []
     if None not in bounds.values():

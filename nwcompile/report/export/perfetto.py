@@ -16,8 +16,8 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.text import PHASES
 
-STEPS = 200
-PID = 1
+STEPS = 200  # So many hardware steps open quickly in the viewer; --trace-steps asks for others.
+PID = 1  # The viewer wants a process number, and a chip is one process.
 NEW_LINE = ",\n"
 
 
@@ -26,22 +26,27 @@ def trace(program: Program, run: Run, n_steps: int = STEPS) -> str:
 
     Raises ModelError for a run of several samples, without a profile, or on a chip without times.
     """
-    found = phases(program, run)
-    if found is None or run.profile is None or run.n_samples != 1:
+    phases_of_run = phases(program, run)
+    if phases_of_run is None or run.profile is None or run.n_samples != 1:
         raise ModelError("a trace takes a run of one sample that was simulated with profile=True, on a chip with times")
-    shown = min(n_steps, len(found.step_cycles))
+    shown = min(n_steps, len(phases_of_run.step_cycles))
     us = program.chip.core.cycle_ns / 1000
-    starts = np.concatenate([[0], np.cumsum(found.step_cycles[:shown])])
+    starts = np.concatenate([[0], np.cumsum(phases_of_run.step_cycles[:shown])])
     events = [_name("process_name", 0, f"{program.chip.name}, {run.backend} backend"), _name("thread_name", 0, "steps")]
     events += _steps(run, starts, us)
-    units = tuple(found.units)
+    units = tuple(phases_of_run.units)
     for core in range(program.mapping.n_cores):
         for u, unit in enumerate(units):
             tid = 1 + core * len(units) + u
             events.append(_name("thread_name", tid, f"core {core}" + ("" if unit == "shared" else f" {unit}")))
-            events += _thread(found, unit, core, tid, starts, us)
+            events += _thread(phases_of_run, unit, core, tid, starts, us)
     events += _flight(run, starts, us)
-    about = {"chip": program.chip.name, "program": program.hash, "n_steps": shown, "of_steps": len(found.step_cycles)}
+    about = {
+        "chip": program.chip.name,
+        "program": program.hash,
+        "n_steps": shown,
+        "of_steps": len(phases_of_run.step_cycles),
+    }
     lines = NEW_LINE.join(json.dumps(event, separators=(",", ":"), allow_nan=False) for event in events)
     return f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n{lines}\n]}}\n'
 
@@ -69,10 +74,10 @@ def _steps(run: Run, starts: np.ndarray, us: float) -> list[dict]:
     return events
 
 
-def _thread(found: Phases, unit: str, core: int, tid: int, starts: np.ndarray, us: float) -> list[dict]:
+def _thread(phases_of_run: Phases, unit: str, core: int, tid: int, starts: np.ndarray, us: float) -> list[dict]:
     """The steps of one unit, each around its phases."""
-    table = {phase: cycles[: len(starts) - 1, core].tolist() for phase, cycles in found.units[unit].items()}
-    done = found.done_cycles[:, core].tolist()
+    table = {phase: cycles[: len(starts) - 1, core].tolist() for phase, cycles in phases_of_run.units[unit].items()}
+    done = phases_of_run.done_cycles[:, core].tolist()
     events = []
     for h, (start, end) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
         work = {phase: cycles[h] for phase, cycles in table.items() if phase not in (IDLE, BARRIER) and cycles[h] > 0}

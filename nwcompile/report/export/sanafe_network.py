@@ -13,8 +13,8 @@ from nwcompile.ir.connection import Connection, Conv2d, Dense, pair, synapse_lis
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 
-UNIT = 64  # of a membrane there in membranes here: its neurons round to 1/64
-NEVER = 1e30  # threshold of a layer that does not fire
+UNIT = 64  # A membrane unit of SANA-FE is 64 of ours: its neurons round to 1/64.
+NEVER = 1e30  # A threshold that no membrane reaches, for a layer that does not fire.
 
 
 def network_lines(program: Program, x: dict[str, np.ndarray]) -> tuple[list[str], int]:
@@ -92,23 +92,24 @@ def _group(program: Program, name: str, group: str) -> list[str]:
     lines = [f"    - name: {group}", f"      attributes: {{{', '.join(f'{k}: {v}' for k, v in shared.items())}}}",
              "      neurons:"]  # fmt: skip
     for first, last, row in _runs(rows):
-        own = ", ".join(f"{f}: {value!r}" for f, value in zip(varied, row, strict=True))
-        lines.append(f"        - {_range(first, last)}: {{{own}}}")
+        varying = ", ".join(f"{f}: {value!r}" for f, value in zip(varied, row, strict=True))
+        lines.append(f"        - {_range(first, last)}: {{{varying}}}")
     return lines
 
 
 def _synapse_unit(program: Program, name: str) -> str:
     """The unit that reads the synapses of a layer, by their kind; ModelError where kinds with other costs meet."""
-    chip, found = program.chip, {}
+    chip, kind_at_cost = program.chip, {}
     for c in program.network.into(name):
         kind = SYNAPSE_KINDS[stored_kind(wiring(program.network, c).kind, chip)]
-        found[getattr(chip.cost, f"synop_{kind}_cycles"), getattr(chip.energy, f"synop_{kind}_pj")] = kind
-    if len(found) > 1:
+        kind_at_cost[getattr(chip.cost, f"synop_{kind}_cycles"), getattr(chip.energy, f"synop_{kind}_pj")] = kind
+    if len(kind_at_cost) > 1:
         raise ModelError(
-            f"layer {name!r} reads {' and '.join(found.values())} synapses, which cost differently on {chip.name}; "
+            f"layer {name!r} reads {' and '.join(kind_at_cost.values())} synapses, which cost differently on "
+            f"{chip.name}; "
             "SANA-FE's file has one kind for a layer"
         )
-    return next(iter(found.values()), SYNAPSE_KINDS[0])
+    return next(iter(kind_at_cost.values()), SYNAPSE_KINDS[0])
 
 
 def _mapping(program: Program, group: dict[str, str]) -> list[str]:
@@ -135,13 +136,13 @@ def _inputs(program: Program, x: dict[str, np.ndarray], group) -> Iterator[tuple
         if not np.isin(x[name], (0, 1)).all():
             raise OptionError(f"input {name!r} has values other than 0 and 1; SANA-FE's input neurons spike or do not")
         from_here = [c for c in network.connections if c.source == name]
-        found = [(c.target, *synapses(network, c)) for c in from_here]
-        tiles = [tile_of[program.mapping.core_of[target][post]] for target, _, post, _ in found]
+        synapses_into = [(c.target, *synapses(network, c)) for c in from_here]
+        tiles = [tile_of[program.mapping.core_of[target][post]] for target, _, post, _ in synapses_into]
         for tile in np.unique(np.concatenate([np.zeros(0, np.int64), *tiles])).tolist():
             here = [t == tile for t in tiles]
-            lines = np.unique(np.concatenate([row[1][h] for row, h in zip(found, here, strict=True)]))
+            lines = np.unique(np.concatenate([row[1][h] for row, h in zip(synapses_into, here, strict=True)]))
             into = [(target, np.searchsorted(lines, pre[h]), post[h], weight[h] * _scale(network, target))
-                    for (target, pre, post, weight), h in zip(found, here, strict=True) if h.any()]  # fmt: skip
+                    for (target, pre, post, weight), h in zip(synapses_into, here, strict=True) if h.any()]  # fmt: skip
             yield name, tile, lines, into
 
 
@@ -151,23 +152,30 @@ def _scale(network: Network, target: str) -> float:
     return int(scale) if scale >= 1 else scale
 
 
-def _edge(network: Network, c: Connection, group: dict[str, str]) -> str:
+def _edge(network: Network, connection: Connection, group: dict[str, str]) -> str:
     """One connection between layers, as compact as the format allows: it has no padding, dilation or groups."""
-    scale, ends = _scale(network, c.target), f"{group[c.source]} -> {group[c.target]}"
-    if isinstance(c, Dense):
-        return f"    - {ends}: {{type: dense, weight: {_list(np.asarray(c.weight).T.astype(np.int64) * scale)}}}"
-    if isinstance(c, Conv2d) and pair(c.padding) == (0, 0) and pair(c.dilation) == (1, 1) and c.groups == 1:
-        weight = np.asarray(c.weight).astype(np.int64) * scale
-        (channels, height, width), _ = c.geometry(network.node(c.source).shape)
+    scale, ends = _scale(network, connection.target), f"{group[connection.source]} -> {group[connection.target]}"
+    if isinstance(connection, Dense):
+        return (
+            f"    - {ends}: {{type: dense, weight: {_list(np.asarray(connection.weight).T.astype(np.int64) * scale)}}}"
+        )
+    if (
+        isinstance(connection, Conv2d)
+        and pair(connection.padding) == (0, 0)
+        and pair(connection.dilation) == (1, 1)
+        and connection.groups == 1
+    ):
+        weight = np.asarray(connection.weight).astype(np.int64) * scale
+        (channels, height, width), _ = connection.geometry(network.node(connection.source).shape)
         n_out, _, rows, columns = weight.shape
-        down, right = pair(c.stride)
+        down, right = pair(connection.stride)
         return (
             f"    - {ends}: {{type: conv2d, input_width: {width}, input_height: {height}, input_channels: {channels}, "
             f"kernel_width: {columns}, kernel_height: {rows}, kernel_count: {n_out}, stride_width: {right}, "
             f"stride_height: {down}, weight: {_list(weight.transpose(2, 3, 1, 0))}}}"
         )
-    pre, post, weight = synapses(network, c)
-    return _sparse(group[c.source], group[c.target], pre, post, weight * scale)
+    pre, post, weight = synapses(network, connection)
+    return _sparse(group[connection.source], group[connection.target], pre, post, weight * scale)
 
 
 def _sparse(source: str, target: str, pre: np.ndarray, post: np.ndarray, weight: np.ndarray) -> str:
@@ -175,10 +183,10 @@ def _sparse(source: str, target: str, pre: np.ndarray, post: np.ndarray, weight:
     return f"    - {source} -> {target}: {{type: sparse, source_target_pairs: {pairs}, weight: {_list(weight)}}}"
 
 
-def synapses(network: Network, c: Connection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def synapses(network: Network, connection: Connection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every stored synapse of a Dense, Sparse or Conv2d connection: source, target and weight, int64[synapse] each."""
-    pre, post, place = synapse_list(c, network.node(c.source).shape)
-    return pre.astype(np.int64), post.astype(np.int64), np.ravel(c.weight).astype(np.int64)[place]
+    pre, post, place = synapse_list(connection, network.node(connection.source).shape)
+    return pre.astype(np.int64), post.astype(np.int64), np.ravel(connection.weight).astype(np.int64)[place]
 
 
 def _runs(values) -> Iterator[tuple]:

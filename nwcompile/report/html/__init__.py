@@ -1,0 +1,11 @@
+"""report.html: the content of report.json as one page that needs nothing from the network.
+
+what                                                            function
+the page                                                        page.py:render_html
+the floorline and the steps                                     plots.py:floorline_plot, step_plot
+cores and links seen from above                                 maps.py:core_map, link_map
+tables of a profiled run                                        profile_tables.py:phase_tables, message_tables
+the style sheet                                                 style.py
+
+Tables, and elements with everything escaped, are beside this folder: other reports take them too.
+"""

@@ -2,16 +2,17 @@
 
 from math import isqrt
 
-from nwcompile.report.html.markup import Markup, join, tag
+from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.text import grouped, number, percent
 
-WIDTH = 640  # of the drawing; it scales with the page
-MARGIN = 22
-LARGEST_PITCH, SMALLEST_PITCH = 76, 3
-LABELLED_PITCH = 44
+WIDTH = 640  # Units of the drawing, which scales with the page.
+MARGIN = 22  # Units around the map, with room for the numbers of columns and rows.
+LARGEST_PITCH = 76  # Pixels from router to router of a small chip, whose squares would be clumsy if larger.
+SMALLEST_PITCH = 3  # Pixels of a large one, of which less could not be seen.
+LABELLED_PITCH = 44  # Pixels from router to router from which a core's number fits into its square.
 HEAT = ((0.0, (254, 243, 199)), (0.25, (253, 202, 96)), (0.5, (245, 142, 50)), (0.75, (213, 74, 36)),
         (1.0, (127, 29, 29)))  # fmt: skip
-DARK_FROM = 0.5
+DARK_FROM = 0.5  # From half of the largest load on squares are dark, and their numbers white.
 DIRECTIONS = {"E": (1, 0), "W": (-1, 0), "N": (0, 1), "S": (0, -1)}
 
 
@@ -72,13 +73,13 @@ def core_map(doc: dict) -> Markup:
     tile = grid.pitch * 0.9
     cell = tile / max(grid.across, grid.down)
     key, unit = ("busy_us_per_step", "us a step") if doc["time"] else ("synops_per_step", "synops a step")
-    most = max((c[key] for c in doc["cores"]), default=0) or 1
+    hottest = max((c[key] for c in doc["cores"]), default=0) or 1
     cells = []
     for core in doc["cores"]:
         cx, cy = grid.center(core["x"], core["y"])
         x = cx - tile / 2 + core["port"] % grid.across * cell
         y = cy - tile / 2 + core["port"] // grid.across * cell
-        part = core[key] / most
+        part = core[key] / hottest
         size = cell * 0.94
         square = tag("rect", tag("title", _about_core(core)), x=x + cell * 0.03, y=y + cell * 0.03, width=size,
                      height=size, rx=min(3.0, cell / 8), fill=heat(part), class_="core")  # fmt: skip
@@ -87,7 +88,7 @@ def core_map(doc: dict) -> Markup:
             shade = "label light" if part > DARK_FROM else "label"
             cells.append(tag("text", core["core"], x=x + cell / 2, y=y + cell / 2 + 4, class_=shade))
     drawing = grid.drawing("cores of the chip", grid.squares(tile, "tile"), *cells, grid.axes())
-    return join([drawing, legend(f"busiest unit, {unit}" if doc["time"] else unit, most)])
+    return join([drawing, legend(f"busiest unit, {unit}" if doc["time"] else unit, hottest)])
 
 
 def _about_core(core: dict) -> str:
@@ -104,17 +105,19 @@ def _about_core(core: dict) -> str:
 def link_map(doc: dict) -> Markup:
     """Every link of the mesh that carried flits, and each router by the flits of its cores' own links."""
     grid = Grid(doc["chip"])
-    most = max((link["flits_per_step"] for link in doc["links"]), default=0) or 1
+    hottest = max((link["flits_per_step"] for link in doc["links"]), default=0) or 1
     size, thick = grid.pitch * 0.42, max(grid.pitch * 0.09, 0.8)
     marks: list[Markup] = []
     local: dict[tuple[int, int], list[tuple[str, float]]] = {}
     is_bus = doc["chip"]["topology"] == "segmented_bus"
-    place, own = ("position", "its switches, and ports of its cores") if is_bus else ("router", "its cores' links")
+    place, its_links = (
+        ("position", "its switches, and ports of its cores") if is_bus else ("router", "its cores' links")
+    )
     for link in doc["links"]:
         if link["kind"] == "segment":
-            marks.append(_segment(grid, size, thick, link, most))
+            marks.append(_segment(grid, size, thick, link, hottest))
         elif link["kind"] in DIRECTIONS:
-            marks.append(_arrow(grid, size, thick, link, most))
+            marks.append(_arrow(grid, size, thick, link, hottest))
         else:
             local.setdefault((link["x"], link["y"]), []).append((link["kind"], link["flits_per_step"]))
     for (x, y), carried in local.items():
@@ -122,10 +125,10 @@ def link_map(doc: dict) -> Markup:
         lines = [f"{place} ({x}, {y})", *(f"{kind}: {number(flits)} flits a step" for kind, flits in carried)]
         marks.append(
             tag("rect", tag("title", "\n".join(lines)), x=cx - size / 2, y=cy - size / 2, width=size, height=size,
-                rx=size / 8, fill=heat(max(flits for _, flits in carried) / most), class_="core")
+                rx=size / 8, fill=heat(max(flits for _, flits in carried) / hottest), class_="core")
         )  # fmt: skip
     drawing = grid.drawing("links of the chip", _mesh(grid), grid.squares(size, "tile"), *marks, grid.axes())
-    return join([drawing, legend(f"flits a step; squares: of each {place}, the busiest of {own}", most)])
+    return join([drawing, legend(f"flits a step; squares: of each {place}, the busiest of {its_links}", hottest)])
 
 
 def _mesh(grid: Grid) -> Markup:
@@ -138,7 +141,7 @@ def _mesh(grid: Grid) -> Markup:
     return tag("path", d="".join(lines), class_="mesh", stroke_width=max(grid.pitch * 0.02, 0.4))
 
 
-def _arrow(grid: Grid, size: float, thick: float, link: dict, most: float) -> Markup:
+def _arrow(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
     """One link as an arrow, on the right-hand side of its direction."""
     dx, dy = DIRECTIONS[link["kind"]][0], -DIRECTIONS[link["kind"]][1]
     cx, cy = grid.center(link["x"], link["y"])
@@ -151,26 +154,26 @@ def _arrow(grid: Grid, size: float, thick: float, link: dict, most: float) -> Ma
     low, middle, high = 0.25 * thick, 0.75 * thick, 1.25 * thick
     barbs = at(neck, low - 0.4 * thick), at(end, middle), at(neck, high + 0.4 * thick)
     outline = [at(start, low), at(neck, low), *barbs, at(neck, high), at(start, high)]
-    flits, part = link["flits_per_step"], link["flits_per_step"] / most
+    flits, part = link["flits_per_step"], link["flits_per_step"] / hottest
     about = f"link ({link['x']}, {link['y']}) {link['kind']}: {number(flits)} flits a step"
     about += f", {percent(100 * part)} of the busiest"
     return tag("polygon", tag("title", about), points=" ".join(outline), fill=heat(part), class_="link")
 
 
-def _segment(grid: Grid, size: float, thick: float, link: dict, most: float) -> Markup:
+def _segment(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
     """One segment of a bus, all its lanes together."""
     cx, cy = grid.center(link["x"], link["y"])
-    part = link["flits_per_step"] / most
+    part = link["flits_per_step"] / hottest
     about = f"segment {link['x']}-{link['x'] + 1}: {number(link['flits_per_step'])} transfers a step, "
     about += f"{percent(100 * part)} of the busiest link"
     return tag("rect", tag("title", about), x=cx + size / 2 + 1, y=cy - thick, width=max(grid.pitch - size - 2, 0.5),
                height=2 * thick, fill=heat(part), class_="link")  # fmt: skip
 
 
-def legend(what: str, most: float) -> Markup:
+def legend(what: str, hottest: float) -> Markup:
     """The scale of the colors."""
     stops = ", ".join(f"{heat(part)} {100 * part:.0f}%" for part, _ in HEAT)
     bar = tag("span", class_="scale", style=f"background:linear-gradient(90deg, {stops})")
     return tag(
-        "div", tag("span", "0"), bar, tag("span", number(most)), tag("span", what, class_="what"), class_="legend"
+        "div", tag("span", "0"), bar, tag("span", number(hottest)), tag("span", what, class_="what"), class_="legend"
     )

@@ -1,13 +1,12 @@
 """HTML: the content of report.json as one self-contained page: inline style and drawings, nothing from the network."""
 
-from nwcompile.report import quantization
+from nwcompile.report import html_tables, quantization
 from nwcompile.report.bus import bus_card
-from nwcompile.report.html import tables
 from nwcompile.report.html.maps import core_map, link_map
-from nwcompile.report.html.markup import Markup, tag
 from nwcompile.report.html.plots import floorline_plot, step_plot
 from nwcompile.report.html.profile_tables import critical_table, message_tables, phase_tables
 from nwcompile.report.html.style import STYLE
+from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.json import neurobench
 from nwcompile.report.text import grouped, number, percent, real_time_text, unknown
 
@@ -41,7 +40,7 @@ def render_html(doc: dict) -> str:
         *([_row(_floorline(doc), _steps(doc)), _row(_times(doc))] if doc["time"] else []),
         *([_row(_card("whole", "Bus", ABOUT_BUS, bus_card(doc["bus"])))] if doc["bus"] else []),
         *_profile(doc),
-        _row(_card("whole", "Layers", ABOUT_LAYERS, tables.layer_table(doc))),
+        _row(_card("whole", "Layers", ABOUT_LAYERS, html_tables.layer_table(doc))),
         *_quantization(doc),
         _row(*_energy(doc), notes),
         _row(_card("whole", "NeuroBench", neurobench.ABOUT, neurobench.neurobench_table(doc))),
@@ -148,7 +147,7 @@ def _fit(doc: dict) -> Markup:
     about = (
         "What the mapping takes of every resource: in the core that comes closest to its limit, and on the whole chip."
     )
-    return _card("whole", "Fit", about, tables.fit_table(doc))
+    return _card("whole", "Fit", about, html_tables.fit_table(doc))
 
 
 def _about_cores(doc: dict) -> str:
@@ -185,7 +184,7 @@ def _times(doc: dict) -> Markup:
         about += (
             f" It explains {percent(tight)} of the measured time; the rest is waiting for messages and the network."
         )
-    return _card("whole", "Where the time goes", about, tables.time_shares(doc), tables.time_table(doc))
+    return _card("whole", "Where the time goes", about, html_tables.time_shares(doc), html_tables.time_table(doc))
 
 
 def _profile(doc: dict) -> list[Markup]:
@@ -209,10 +208,10 @@ def _energy(doc: dict) -> list[Markup]:
     about = "Events of a sample times the chip file's figure for each."
     if "static_pj" in doc["energy"]["by_kind_pj_per_sample"]:
         about += " Static power: the chip file's, for as long as the sample takes."
-    each = doc["energy"]["pj_per_synop"]
-    if each is not None:
-        about += f" All of it over the synaptic events: {number(each)} pJ a synop."
-    return [_card("half", "Energy", about, tables.energy_table(doc))]
+    pj_per_synop = doc["energy"]["pj_per_synop"]
+    if pj_per_synop is not None:
+        about += f" All of it over the synaptic events: {number(pj_per_synop)} pJ a synop."
+    return [_card("half", "Energy", about, html_tables.energy_table(doc))]
 
 
 def _real_time(doc: dict) -> list[Markup]:

@@ -3,12 +3,16 @@
 from math import ceil, floor, log10
 from typing import Any
 
-from nwcompile.report.html.markup import Markup, join, tag
+from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.text import grouped, number
 
-WIDTH, HEIGHT = 640, 360
-LEFT, RIGHT, TOP, BOTTOM = 66, 18, 18, 56
-MOST_POINTS = 1000
+WIDTH = 640  # Units of the drawing, which scales with the page.
+HEIGHT = 360  # Units: a plot is 16 to 9.
+LEFT = 66  # Units from the edge to the plot, with room for the numbers of the y axis.
+RIGHT = 18  # Units from the plot to the edge, where nothing is written.
+TOP = 18  # Units from the edge to the plot, where nothing is written.
+BOTTOM = 56  # Units from the plot to the edge, with room for the numbers and the name of the x axis.
+MOST_POINTS = 1000  # More points than that lie on each other in a plot 640 units wide.
 KINDS = ("memory", "compute", "traffic", "barrier")
 SERIES = {"measured": "measured", "bound": "bound of this run", "predicted": "predicted from calibration"}
 
@@ -41,8 +45,8 @@ class Axis:
             return [i * step for i in range(round(self.high / step) + 1)]
         decades = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
         wide = log10(self.high / self.low) > 3.2
-        found = [m * 10.0**d for d in decades for m in ((1,) if wide else (1, 2, 5))]
-        return [v for v in found if self.low * 0.999 <= v <= self.high * 1.001]
+        candidates = [m * 10.0**d for d in decades for m in ((1,) if wide else (1, 2, 5))]
+        return [v for v in candidates if self.low * 0.999 <= v <= self.high * 1.001]
 
 
 def _nice(x: float) -> float:
@@ -84,28 +88,28 @@ def _knee(lines: dict) -> float:
     return above / lines["us_per_synop"] if above > 0 and lines["us_per_synop"] > 0 else 2.0
 
 
-def _lines(lines: dict, x: Axis, y: Axis) -> Markup:
+def _lines(lines: dict, x_axis: Axis, y_axis: Axis) -> Markup:
     """The floor, and the slope from where it leaves the floor to the end of the axis."""
     floor_us, slope, barrier = lines["floor_us"], lines["us_per_synop"], lines["barrier_us"]
-    path = f"M{x.start:.1f} {y.at(floor_us):.1f}"
-    steps = [x.low * (x.high / x.low) ** (i / 120) for i in range(121)]
-    path += "".join(f"L{x.at(v):.1f} {y.at(max(floor_us, barrier + slope * v)):.1f}" for v in steps)
+    path = f"M{x_axis.start:.1f} {y_axis.at(floor_us):.1f}"
+    steps = [x_axis.low * (x_axis.high / x_axis.low) ** (i / 120) for i in range(121)]
+    path += "".join(f"L{x_axis.at(v):.1f} {y_axis.at(max(floor_us, barrier + slope * v)):.1f}" for v in steps)
     about = f"floor {number(floor_us)} us, barrier {number(barrier)} us of it; slope {number(slope * 1000)} ns a synop"
     text = tag(
         "text",
         f"floor: barrier and compute {number(floor_us)} us",
-        x=x.start + 12,
-        y=y.at(floor_us) + 20,
+        x=x_axis.start + 12,
+        y=y_axis.at(floor_us) + 20,
         class_="note",
     )
     return join([tag("path", tag("title", about), d=path, class_="floorline"), text])
 
 
-def _point(name: str, h: int, point: tuple[float, float], kind: str, x: Axis, y: Axis) -> Markup:
+def _point(name: str, h: int, point: tuple[float, float], kind: str, x_axis: Axis, y_axis: Axis) -> Markup:
     synops, us = point
     about = f"{SERIES[name]}, step {h}: {number(us)} us, {grouped(synops)} synops on the busiest core"
     about += f", {kind}-bound" if kind else ""
-    cx, cy = x.at(synops), y.at(us)
+    cx, cy = x_axis.at(synops), y_axis.at(us)
     if name == "predicted":
         d = f"M{cx - 4:.1f} {cy:.1f}h8M{cx:.1f} {cy - 4:.1f}v8"
         return tag("path", tag("title", about), d=d, class_="predicted")
@@ -144,25 +148,25 @@ def _some(values: list) -> list[tuple[int, Any]]:
     return [(i, values[i]) for i in range(0, len(values), max(every, 1))]
 
 
-def _frame(title: str, x: Axis, y: Axis, label_x: str, label_y: str, *marks: Markup) -> Markup:
+def _frame(title: str, x_axis: Axis, y_axis: Axis, label_x: str, label_y: str, *marks: Markup) -> Markup:
     """Axes, grid and labels around the marks."""
     grid = []
-    for v in y.ticks():
-        grid.append(tag("path", d=f"M{x.start} {y.at(v):.1f}H{x.end}", class_="grid-line"))
-        grid.append(tag("text", number(v), x=x.start - 8, y=y.at(v) + 4, class_="axis end"))
-    for i, v in enumerate(x.ticks()):
-        grid.append(tag("path", d=f"M{x.at(v):.1f} {y.start}V{y.end}", class_="grid-line"))
+    for v in y_axis.ticks():
+        grid.append(tag("path", d=f"M{x_axis.start} {y_axis.at(v):.1f}H{x_axis.end}", class_="grid-line"))
+        grid.append(tag("text", number(v), x=x_axis.start - 8, y=y_axis.at(v) + 4, class_="axis end"))
+    for i, v in enumerate(x_axis.ticks()):
+        grid.append(tag("path", d=f"M{x_axis.at(v):.1f} {y_axis.start}V{y_axis.end}", class_="grid-line"))
         side = "axis middle every-other" if i % 2 else "axis middle"
-        grid.append(tag("text", grouped(v), x=x.at(v), y=y.start + 22, class_=side))
+        grid.append(tag("text", grouped(v), x=x_axis.at(v), y=y_axis.start + 22, class_=side))
     names = [
-        tag("text", label_x, x=(x.start + x.end) / 2, y=HEIGHT - 8, class_="name middle"),
+        tag("text", label_x, x=(x_axis.start + x_axis.end) / 2, y=HEIGHT - 8, class_="name middle"),
         tag(
             "text",
             label_y,
             x=0,
             y=0,
             class_="name middle",
-            transform=f"translate(16 {(y.start + y.end) / 2:.0f}) rotate(-90)",
+            transform=f"translate(16 {(y_axis.start + y_axis.end) / 2:.0f}) rotate(-90)",
         ),
     ]
     return tag(
@@ -173,6 +177,6 @@ def _frame(title: str, x: Axis, y: Axis, label_x: str, label_y: str, *marks: Mar
 def _key(doc: dict, names: list[str]) -> Markup:
     """What the marks mean: the series, and the colors of those bottlenecks that occur."""
     entries = [tag("span", tag("i", class_=f"mark {name}"), SERIES[name]) for name in names]
-    found = {b["kind"] for b in doc["steps"]["bottleneck"]}
-    entries += [tag("span", tag("i", class_=f"mark dot {k}"), f"{k}-bound") for k in KINDS if k in found]
+    kinds_met = {b["kind"] for b in doc["steps"]["bottleneck"]}
+    entries += [tag("span", tag("i", class_=f"mark dot {k}"), f"{k}-bound") for k in KINDS if k in kinds_met]
     return tag("div", *entries, class_="legend")

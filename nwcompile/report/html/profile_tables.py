@@ -1,10 +1,10 @@
 """Cards of report.html about a profiled run: the phases of the cores, messages and links, critical paths."""
 
-from nwcompile.report.html.markup import Markup, join, tag
-from nwcompile.report.html.tables import NO_BREAK, table
+from nwcompile.report.html_markup import Markup, join, tag
+from nwcompile.report.html_tables import NO_BREAK, table
 from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent, sender
 
-MOST_CORES = 8
+MOST_CORES = 8  # The cores that work longest; the others are much like them.
 COLOURS = {
     "visit": "#1c6fd1", "update": "#4c93e6", "spike": "#8fbdf0", "message_out": "#7a3fc4", "stall": "#b91c1c",
     "message_in": "#a87be0", "word": "#f2a65a", "synop": "#d9480f", "idle": "#e9edf1", "barrier": "#aab2bc",
@@ -46,13 +46,13 @@ def _worked(cells: dict[str, float]) -> list[str]:
 
 def message_tables(profile: dict) -> Markup:
     """Latencies, and the most crowded links."""
-    found, ns = profile["latency_cycles"], profile["cycle_ns"]
-    if found["n_messages"] == 0:
+    latency, ns = profile["latency_cycles"], profile["cycle_ns"]
+    if latency["n_messages"] == 0:
         return tag("p", latency_text(profile))
     ranks = ("p50", "p90", "p99", "max")
     latencies = table([("messages", "name"), *((rank, "right") for rank in ranks)], [
-        [f"cycles of {number(ns)} ns", *(_grouped(found[rank]) for rank in ranks)],
-        ["us", *(number(found[rank] * ns / 1000) for rank in ranks)],
+        [f"cycles of {number(ns)} ns", *(_grouped(latency[rank]) for rank in ranks)],
+        ["us", *(number(latency[rank] * ns / 1000) for rank in ranks)],
     ])  # fmt: skip
     room = profile["buffer_flits"]
     columns = [("link", "name"), ("flits", "right"), ("most in a step", "right"),
@@ -67,7 +67,7 @@ def message_tables(profile: dict) -> Markup:
         ]
         for r in profile["congested_links"]
     ]
-    return join([latencies, tag("p", f"{_grouped(found['n_messages'])} messages in all."), table(columns, rows)])
+    return join([latencies, tag("p", f"{_grouped(latency['n_messages'])} messages in all."), table(columns, rows)])
 
 
 def _grouped(amount: float) -> str:

@@ -1,0 +1,8 @@
+"""The content of report.json as plain values; terminal and HTML are made from this alone.
+
+what                                                            function
+the whole document                                              collect.py:collect
+messages: single or as trees, and those that were dropped       messages.py:collect_multicast, collect_dropped
+where the cycles of a profiled run went                         profile.py:collect_profile
+NeuroBench's complexity figures                                 neurobench.py:collect_neurobench
+"""

@@ -22,7 +22,7 @@ from nwcompile.report.json.profile import collect_profile
 from nwcompile.report.text import io_text, multi_spike, verdict
 from nwcompile.sim.crosscheck import Crosscheck
 
-REPORT_SCHEMA = 1
+REPORT_SCHEMA = 1  # It grows when a key of report.json changes its meaning or goes.
 
 
 def collect(
@@ -105,35 +105,35 @@ def _percent(used: int, limit: int | None) -> float | None:
     return None if limit is None else 100 * used / limit
 
 
-def _time(s: Summary) -> dict | None:
+def _time(summary: Summary) -> dict | None:
     """Means of a hardware step, and of a sample; `source`: whether `step_us` is measured or the floorline's bound."""
-    if s.bound is None or s.step_us is None:
+    if summary.bound is None or summary.step_us is None:
         return None
-    each = {"measured": s.measured_us, "bound": s.bound_us, "predicted": s.predicted_us}
+    curves = {"measured": summary.measured_us, "bound": summary.bound_us, "predicted": summary.predicted_us}
     rows = {
         name: {"step_us": float(us.mean()), "step_us_max": float(us.max()), "sample_us": float(us.sum())}
-        for name, us in each.items()
+        for name, us in curves.items()
         if us is not None
     }
     source = "measured" if "measured" in rows else "bound"
-    tightness = None if s.tightness is None else 100 * s.tightness
-    return {"source": source, **rows[source], "samples_per_second": s.samples_per_second, "rows": rows,
-            "tightness_percent": tightness,
-            "barrier_percent": 100 * s.bound.barrier_share, "links_percent": 100 * s.bound.link_share}  # fmt: skip
+    tightness = None if summary.tightness is None else 100 * summary.tightness
+    return {"source": source, **rows[source], "samples_per_second": summary.samples_per_second, "rows": rows,
+            "tightness_percent": tightness, "barrier_percent": 100 * summary.bound.barrier_share,
+            "links_percent": 100 * summary.bound.link_share}  # fmt: skip
 
 
-def _bottleneck(b: Bottleneck, chip: Chip) -> dict:
-    link = None if b.link is None else link_name(chip, b.link)
-    return {"kind": b.kind, "core": b.core, "unit": b.unit, "layer": b.layer, "link": link,
-            "share_percent": 100 * b.share}  # fmt: skip
+def _bottleneck(bottleneck: Bottleneck, chip: Chip) -> dict:
+    link = None if bottleneck.link is None else link_name(chip, bottleneck.link)
+    return {"kind": bottleneck.kind, "core": bottleneck.core, "unit": bottleneck.unit, "layer": bottleneck.layer,
+            "link": link, "share_percent": 100 * bottleneck.share}  # fmt: skip
 
 
-def _steps(s: Summary, chip: Chip) -> dict:
+def _steps(summary: Summary, chip: Chip) -> dict:
     """Per hardware step, means per sample; lists are null where nothing is known."""
-    table = {"max_synops": s.max_synops, "measured_us": s.measured_us, "bound_us": s.bound_us,
-             "predicted_max_synops": s.predicted_synops, "predicted_us": s.predicted_us}  # fmt: skip
+    table = {"max_synops": summary.max_synops, "measured_us": summary.measured_us, "bound_us": summary.bound_us,
+             "predicted_max_synops": summary.predicted_synops, "predicted_us": summary.predicted_us}  # fmt: skip
     lists: dict[str, Any] = {name: None if a is None else a.tolist() for name, a in table.items()}
-    lists["bottleneck"] = None if s.bound is None else [_bottleneck(b, chip) for b in s.bound.bottlenecks]
+    lists["bottleneck"] = None if summary.bound is None else [_bottleneck(b, chip) for b in summary.bound.bottlenecks]
     return lists
 
 
@@ -146,11 +146,11 @@ def _floorline(bound: Floorline | None) -> dict | None:
             "us_per_synop": bound.cycles_per_synop * us}  # fmt: skip
 
 
-def _energy(s: Summary) -> dict | None:
-    if s.energy_pj is None:
+def _energy(summary: Summary) -> dict | None:
+    if summary.energy_pj is None:
         return None
-    by_kind = {f"{kind}_pj": pj for kind, pj in s.energy_pj.items()}
-    return {"sample_nj": s.energy_pj["total"] / 1000, "pj_per_synop": s.pj_per_synop,
+    by_kind = {f"{kind}_pj": pj for kind, pj in summary.energy_pj.items()}
+    return {"sample_nj": summary.energy_pj["total"] / 1000, "pj_per_synop": summary.pj_per_synop,
             "by_kind_pj_per_sample": by_kind}  # fmt: skip
 
 
@@ -165,33 +165,37 @@ def real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> d
             "simulator_factor": None if wall_seconds is None else wall_seconds / model}  # fmt: skip
 
 
-def _multi_spike(program: Program, s: Summary) -> dict | None:
+def _multi_spike(program: Program, summary: Summary) -> dict | None:
     """What sends several spikes a step; messages and synops a sample as sent, were they binary, and one by one."""
-    if s.multi is None:
+    if summary.multi is None:
         return None
     sources = [{"source": row.name, "is_input": row.name in program.network.inputs,
                 "several_percent": 100 * row.several, "negative_percent": 100 * row.negative,
-                "largest": row.largest} for row in s.multi.senders]  # fmt: skip
-    doc = {"on_multi_spike": s.multi.on_multi_spike, "payload_flits": s.multi.payload_flits, "sources": sources}
+                "largest": row.largest} for row in summary.multi.senders]  # fmt: skip
+    doc = {
+        "on_multi_spike": summary.multi.on_multi_spike,
+        "payload_flits": summary.multi.payload_flits,
+        "sources": sources,
+    }
     for kind in ("sent", "binary", "one_by_one"):
-        messages, synops = getattr(s.multi, kind)
+        messages, synops = getattr(summary.multi, kind)
         doc[kind] = {"messages_per_sample": messages, "synops_per_sample": synops}
     return {**doc, "text": multi_spike(doc)}
 
 
-def _io(program: Program, s: Summary) -> dict | None:
+def _io(program: Program, summary: Summary) -> dict | None:
     """What comes and goes through the chip's io.sites; None where it has none."""
     if program.chip.io.sites is None:
         return None
-    doc = {"sites": list(program.chip.io.sites), "messages_in_per_sample": s.events["messages_io_in"],
-           "messages_out_per_sample": s.events["messages_io_out"]}  # fmt: skip
+    doc = {"sites": list(program.chip.io.sites), "messages_in_per_sample": summary.events["messages_io_in"],
+           "messages_out_per_sample": summary.events["messages_io_out"]}  # fmt: skip
     return {**doc, "text": io_text(doc)}
 
 
-def _layers(program: Program, s: Summary) -> list[dict]:
+def _layers(program: Program, summary: Summary) -> list[dict]:
     quantized = {row["layer"]: row for row in program.manifest.get("quantization", [])}
     rows = []
-    for row in s.layers:
+    for row in summary.layers:
         rows.append({
             "layer": row.name, "neurons": row.n_neurons, "n_cores": len(row.cores), "cores": list(row.cores),
             "binding_resource": row.binding,
@@ -203,7 +207,7 @@ def _layers(program: Program, s: Summary) -> list[dict]:
     return rows
 
 
-def _cores(program: Program, s: Summary) -> list[dict]:
+def _cores(program: Program, summary: Summary) -> list[dict]:
     """One row a logical core in use."""
     held: list[dict[str, int]] = [{} for _ in range(program.mapping.n_cores)]
     for name, cores in program.mapping.core_of.items():
@@ -212,29 +216,29 @@ def _cores(program: Program, s: Summary) -> list[dict]:
                 held[core][name] = int(n)
     rows = []
     for core, (x, y, port) in enumerate(program.mapping.site_of.tolist()):
-        use = {name: int(amount[core]) for name, amount in s.core_use.items()}
-        busy = None if s.core_busy_us is None else float(s.core_busy_us[core])
+        use = {name: int(amount[core]) for name, amount in summary.core_use.items()}
+        busy = None if summary.core_busy_us is None else float(summary.core_busy_us[core])
         rows.append({"core": core, "x": x, "y": y, "port": port, "layers": held[core], **use,
-                     "synops_per_step": float(s.core_synops[core]), "busy_us_per_step": busy,
+                     "synops_per_step": float(summary.core_synops[core]), "busy_us_per_step": busy,
                      "note": program.mapping.note.get(core)})  # fmt: skip
     return rows
 
 
-def _links(program: Program, s: Summary) -> list[dict]:
+def _links(program: Program, summary: Summary) -> list[dict]:
     """One row a link that carried flits; peak and mean are the flits in the buffers that it leads to."""
-    rows, loads = [], {load.link: load for load in s.loads or ()}
-    for i in np.flatnonzero(s.link_flits).tolist():
+    rows, loads = [], {load.link: load for load in summary.loads or ()}
+    for i in np.flatnonzero(summary.link_flits).tolist():
         x, y, kind = link_place(program.chip, i)
         load = loads.get(i)
         more = {"peak_flits": load.peak, "mean_flits": load.mean} if load else {}
-        rows.append({"link": i, "x": x, "y": y, "kind": kind, "flits_per_step": float(s.link_flits[i]), **more})
+        rows.append({"link": i, "x": x, "y": y, "kind": kind, "flits_per_step": float(summary.link_flits[i]), **more})
     return rows
 
 
-def _crosscheck(c) -> dict:
-    first = None if c.first_difference is None else str(c.first_difference)
-    return {"agree": c.agree, "backends": list(c.backends), "n_samples": c.n_samples, "n_compared": c.n_compared,
-            "first_difference": first, "text": str(c)}  # fmt: skip
+def _crosscheck(crosscheck) -> dict:
+    first = None if crosscheck.first_difference is None else str(crosscheck.first_difference)
+    return {"agree": crosscheck.agree, "backends": list(crosscheck.backends), "n_samples": crosscheck.n_samples,
+            "n_compared": crosscheck.n_compared, "first_difference": first, "text": str(crosscheck)}  # fmt: skip
 
 
 def _provenance(program: Program, run: Run) -> dict:

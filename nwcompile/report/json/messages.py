@@ -13,17 +13,17 @@ MOST_PLACES = 5  # More places would not help a person who looks for the one tha
 WORDS = {"unicast": "single messages", "tree": "trees"}
 
 
-def collect_multicast(chip: Chip, s: Summary) -> dict | None:
+def collect_multicast(chip: Chip, summary: Summary) -> dict | None:
     """What a sample sends either way; None where messages cannot fork, or all ways are the same."""
     rows = {}
-    for kind, sent in s.sending.items():
+    for kind, sent in summary.sending.items():
         rows[kind] = {"messages_per_sample": sent.messages, "hops_per_sample": sent.hops,
                       "hottest_link_flits": sent.hottest}  # fmt: skip
     if "tree" not in rows or rows["unicast"] == rows["tree"]:
         return None
-    own = chip.noc.multicast
-    other = "tree" if own == "unicast" else "unicast"
-    return {"sent_as": own, **rows, "text": f"sent as {_words(own, rows)}; as {_words(other, rows)}"}
+    kind_used = chip.noc.multicast
+    other = "tree" if kind_used == "unicast" else "unicast"
+    return {"sent_as": kind_used, **rows, "text": f"sent as {_words(kind_used, rows)}; as {_words(other, rows)}"}
 
 
 def _words(kind: str, rows: dict) -> str:
@@ -46,9 +46,9 @@ def collect_dropped(program: Program, run: Run) -> dict | None:
     physical = np.concatenate([chip.site_index(program.mapping.site_of), chip.io_cores])
     inject = len(chip.link_cycles) - 2 * chip.n_cores + physical
     at, to = (a.sum(0) for a in (run.dropped.at, run.dropped.to))
-    sent = sum(int(counters[name].sum()) for name in ("messages_out", "messages_io")) + int(
-        at[len(at) - n_sites :].sum()
-    )
+    sent = sum(int(counters[name].sum()) for name in ("messages_out", "messages_io"))
+    sent += int(at[len(at) - n_sites :].sum())  # of input lines
+    rows: dict[str, list[dict]]
     rows = {"at": [{"place": names[i], "link": link_name(chip, int(inject[i]))} for i in _most(at)],
             "to": [{"place": names[i]} for i in _most(to)]}  # fmt: skip
     for key, amount in (("at", at), ("to", to)):

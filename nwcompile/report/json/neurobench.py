@@ -5,8 +5,8 @@ from dataclasses import asdict
 from nwcompile.cost.neurobench import neurobench
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.report.html.markup import Markup
-from nwcompile.report.html.tables import table
+from nwcompile.report.html_markup import Markup
+from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, grouped, percent
 
 PER_SAMPLE = ("dense_synops", "effective_macs", "effective_acs", "membrane_updates")
@@ -19,9 +19,9 @@ NO_STATES = "not counted: the run kept no states; simulate with record='all'"
 
 def collect_neurobench(program: Program, run: Run) -> dict:
     """Bytes, parts 0..1, and operations per sample; membrane updates are null for a run that kept no states."""
-    found = neurobench(program, run)
-    named = {f"{name}_per_sample" if name in PER_SAMPLE else name: value for name, value in asdict(found).items()}
-    return {"footprint_bytes": found.footprint_bytes, **named}
+    figures = neurobench(program, run)
+    named = {f"{name}_per_sample" if name in PER_SAMPLE else name: value for name, value in asdict(figures).items()}
+    return {"footprint_bytes": figures.footprint_bytes, **named}
 
 
 def neurobench_lines(doc: dict) -> list[str]:

@@ -12,29 +12,30 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.report.text import critical_text
 
-MOST_VALUES = 200_000  # cycles by step, core and phase in report.json
-MOST_LINKS = 5
+MOST_VALUES = 200_000  # More cycles by step, core and phase would make report.json larger than a browser likes.
+MOST_LINKS = 5  # A report names the five most crowded links; the rest of the crowd waits for these.
 
 
-def collect_profile(program: Program, run: Run, s: Summary) -> dict | None:
+def collect_profile(program: Program, run: Run, summary: Summary) -> dict | None:
     """What the run's Profile says, in core cycles; None for a run that was not profiled or a chip without times."""
-    if s.phases is None or s.critical is None:
+    if summary.phases is None or summary.critical is None:
         return None
     return {
         **collect_messages(program, run),
-        "phases": _phases(s.phases, run.n_samples),
-        "critical_paths": [_critical(path, program.chip) for path in s.critical],
+        "phases": _phases(summary.phases, run.n_samples),
+        "critical_paths": [_critical(path, program.chip) for path in summary.critical],
     }
 
 
 def collect_messages(program: Program, run: Run) -> dict:
     """What the Profile of a run says of its messages and links, those of `record="totals"` too, in core cycles."""
     assert run.profile is not None, "simulate with profile=True"
-    noc, found = program.chip.noc, latency(run.profile)
-    ranks = {f"p{p}": cycles for p, cycles in found.percentiles.items()}
+    noc, latencies = program.chip.noc, latency(run.profile)
+    ranks = {f"p{p}": cycles for p, cycles in latencies.percentiles.items()}
     return {
         "cycle_ns": program.chip.core.cycle_ns,
-        "latency_cycles": {"n_messages": found.n_messages, "mean": found.mean, **ranks, "max": found.largest},
+        "latency_cycles": {"n_messages": latencies.n_messages, "mean": latencies.mean, **ranks,
+                           "max": latencies.largest},
         "buffer_flits": noc.buffer_flits * noc.virtual_channels,
         "congested_links": [
             {"link": link_name(program.chip, load.link), "flits": load.flits, "flits_max_step": load.flits_max_step,
@@ -44,21 +45,21 @@ def collect_messages(program: Program, run: Run) -> dict:
     }  # fmt: skip
 
 
-def _phases(found: Phases, n_samples: int) -> dict:
+def _phases(phases_of_run: Phases, n_samples: int) -> dict:
     """By unit: means of a step and sample of every core, and all steps (sums of the samples) unless there are too many.
 
     `cycles[unit][phase]` is a list of steps, each a list of cores.
     """
-    n_steps = len(found.step_cycles)
+    n_steps = len(phases_of_run.step_cycles)
     per_core = {
         unit: {phase: (cycles / (n_steps * n_samples)).tolist() for phase, cycles in table.items()}
-        for unit, table in found.of_cores().items()
+        for unit, table in phases_of_run.of_cores().items()
     }
-    n_values = sum(np.size(cycles) for table in found.units.values() for cycles in table.values())
+    n_values = sum(np.size(cycles) for table in phases_of_run.units.values() for cycles in table.values())
     if n_values > MOST_VALUES:
         note = f"{n_values} values are more than {MOST_VALUES}; simulate --profile -o OUT.npz writes them"
         return {"mean_cycles_per_step": per_core, "cycles": None, "cycles_left_out": note}
-    cycles = {unit: {phase: a.tolist() for phase, a in table.items()} for unit, table in found.units.items()}
+    cycles = {unit: {phase: a.tolist() for phase, a in table.items()} for unit, table in phases_of_run.units.items()}
     return {"mean_cycles_per_step": per_core, "cycles": cycles, "cycles_left_out": None}
 
 

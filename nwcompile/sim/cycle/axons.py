@@ -1,4 +1,6 @@
-"""A program's axons, and the gates of its chip, as the table that the core kernels take."""
+"""A program's axons, and the io sites of its chip, as the tables that the core kernels take."""
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -6,29 +8,41 @@ from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import MulticastTrees, hops_of_axons, spike_fanout
 from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
-from nwcompile.kernels.cores.tables import AXON, AxonTable
+from nwcompile.kernels.cores.tables import AXON, Axons, FanOut, IoAxons, Sites
 
 
-def axon_table(program: Program, own: MulticastTrees | None) -> AxonTable:
-    """The axons with their costs in ticks, then those of output neurons to gates; with trees, where those begin."""
-    axons, chip = program.axons, program.chip
+class AxonTables(NamedTuple):
+    """The axons of a program with what each costs, for those who receive, place and send messages."""
+
+    axons: Axons
+    sites: Sites
+    fan_out: FanOut
+    io: IoAxons
+
+
+def axon_tables(program: Program, trees: MulticastTrees | None) -> AxonTables:
+    """The axons with their costs in ticks, and those of output neurons to io sites; with trees, where those begin."""
+    chip, offset = program.chip, program.axons.offset
     site = np.concatenate([chip.site_index(program.mapping.site_of), chip.io_cores]).astype(np.int32)
     core_at = np.full(chip.n_cores, -1, np.int32)
     core_at[site] = np.arange(len(site))
-    rows, offset = _rows(program), axons.offset
-    gate_first, gate_axon = np.zeros(1, np.int64), np.zeros(0, np.int64)
-    if (ways := io_routes(program)) is not None:
-        come, leave = (core_at[way.site] for way in ways)
-        gate_first, gate_axon = _of_input(program, rows, come)
+    rows, io = _rows(program), IoAxons(np.zeros(1, np.int64), np.zeros(0, np.int64))
+    if (routes := io_routes(program)) is not None:
+        come, leave = (core_at[direction.site] for direction in routes)
+        io = _of_input(program, rows, come)
         rows, offset = _with_output(program, rows, offset, leave)
     rows["to"], rows["flits"] = site[rows["core"]], _flits(program)[rows["source"]]
     root = np.full(len(program.core_of), -1, np.int32)
-    if own is not None:
-        root[own.tree_of >= 0] = own.trees.root[own.tree_of[own.tree_of >= 0]]
+    if trees is not None:
+        root[trees.tree_of >= 0] = trees.trees.root[trees.tree_of[trees.tree_of >= 0]]
     sent = spike_fanout(program)
     n_lines = int(np.count_nonzero(program.core_of < 0))
-    return AxonTable(offset, rows, np.column_stack([sent.messages, sent.hops]), root, site, core_at,
-                     program.mapping.n_cores, n_lines, gate_first, gate_axon)  # fmt: skip
+    return AxonTables(
+        axons=Axons(row=rows, n_cores=program.mapping.n_cores, n_sites=len(site), n_lines=n_lines),
+        sites=Sites(site, core_at),
+        fan_out=FanOut(offset=offset, sent=np.column_stack([sent.messages, sent.hops]), root=root),
+        io=io,
+    )
 
 
 def _rows(program: Program) -> np.ndarray:
@@ -46,17 +60,18 @@ def _rows(program: Program) -> np.ndarray:
     return rows
 
 
-def _of_input(program: Program, rows: np.ndarray, gate_of: np.ndarray):
-    """The axons of input lines that each gate sends, by source: `gate_first` and `gate_axon` of `AxonTable`."""
+def _of_input(program: Program, rows: np.ndarray, site_of: np.ndarray) -> IoAxons:
+    """The axons of input lines that each io site sends, by source."""
     core, source = rows["core"], rows["source"]
     of_line = np.flatnonzero(program.core_of[source] < 0)
-    gate = gate_of[core[of_line]] - program.mapping.n_cores
-    counts = np.bincount(gate, minlength=len(program.chip.io_cores))
-    return csr_offset(counts), of_line[np.lexsort((core[of_line], source[of_line], gate))]
+    site = site_of[core[of_line]] - program.mapping.n_cores
+    counts = np.bincount(site, minlength=len(program.chip.io_cores))
+    order = np.lexsort((core[of_line], source[of_line], site))
+    return IoAxons(csr_offset(counts), of_line[order])
 
 
-def _with_output(program: Program, rows: np.ndarray, offset: np.ndarray, gate_of: np.ndarray):
-    """The axons, and their offsets, with one more of every output neuron: to the gate of its core, all else is 0."""
+def _with_output(program: Program, rows: np.ndarray, offset: np.ndarray, site_of: np.ndarray):
+    """The axons, and their offsets, with one more of every output neuron: to the io site of its core, all else is 0."""
     network = program.network
     goes_out = np.zeros(len(program.core_of), np.int64)
     for name in network.outputs:
@@ -64,7 +79,7 @@ def _with_output(program: Program, rows: np.ndarray, offset: np.ndarray, gate_of
         goes_out[first : first + network.node(name).n_neurons] = 1
     source = np.flatnonzero(goes_out).astype(np.int32)
     more = np.zeros(len(source), AXON)
-    more["source"], more["core"] = source, gate_of[program.core_of[source]]
+    more["source"], more["core"] = source, site_of[program.core_of[source]]
     return np.insert(rows, offset[source + 1], more), offset + csr_offset(goes_out)
 
 

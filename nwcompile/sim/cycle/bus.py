@@ -1,7 +1,5 @@
 """A chip's segmented bus as the tables that the bus kernels take."""
 
-from dataclasses import fields
-
 import numpy as np
 
 from nwcompile.errors import OptionError
@@ -16,14 +14,29 @@ from nwcompile.kernels.noc.bus import (
     PEAK_LANES,
     PEAK_QUEUE,
     SLOTS,
+    TRANSFER,
     TRANSFERS,
     WAITED,
+    WAITING_MESSAGE,
     Bus,
+    BusTotals,
+    Slot,
     Waiting,
-    replay_on_bus,
+    replay_bus,
 )
-from nwcompile.kernels.noc.bus_cores import BusCores
+from nwcompile.kernels.noc.bus_cores import ARRIVED, RING, Arrivals, BusNetwork
 from nwcompile.sim.parallel import alone
+
+# Fields of BusSchedule, and the columns of StepRecord.bus that they are.
+COLUMNS = {
+    "slots": SLOTS,
+    "transfers": TRANSFERS,
+    "waited": WAITED,
+    "conflicts": CONFLICTS,
+    "lane_slots": LANE_SLOTS,
+    "peak_lanes": PEAK_LANES,
+    "peak_queue": PEAK_QUEUE,
+}
 
 
 def bus_of(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
@@ -34,48 +47,69 @@ def bus_of(chip: Chip, site: np.ndarray, tick: int = 1) -> Bus:
     tap[core] = np.arange(len(core))
     at = site[core].astype(np.int64)
     position = at // noc.cores_per_router
-    first_tap = np.searchsorted(position, np.arange(noc.columns + 1)).astype(np.int64)
     ports = link_count(noc.columns, chip.n_cores) - 2 * chip.n_cores + at
     return Bus(
-        noc.lanes, noc.buffer_flits, chip.slot_cycles * tick, noc.inject_cycles * tick, noc.hop_cycles_ew * tick,
-        noc.eject_cycles * tick, noc.cores_per_router, position, first_tap, tap, core,
-        np.stack([ports, ports + chip.n_cores], 1),
-    )  # fmt: skip
+        lanes=noc.lanes,
+        depth=noc.buffer_flits,
+        slot_ticks=chip.slot_cycles * tick,
+        inject_ticks=noc.inject_cycles * tick,
+        hop_ticks=noc.hop_cycles_ew * tick,
+        eject_ticks=noc.eject_cycles * tick,
+        per_position=noc.cores_per_router,
+        position=position,
+        first_tap=np.searchsorted(position, np.arange(noc.columns + 1)).astype(np.int64),
+        tap=tap,
+        core=core,
+        port_link=np.stack([ports, ports + chip.n_cores], 1),
+    )
 
 
 def waiting(bus: Bus, n_links: int) -> Waiting:
-    """Empty queues, to be given to `clear` of bus first."""
+    """Empty queues, to be given to `clear_bus` first."""
     n, n_positions = len(bus.position), len(bus.first_tap) - 1
-    words = -(-n // 64)
+    words, position_words = -(-n // 64), -(-n_positions // 64)
     return Waiting(
-        *(np.zeros((rows, words), np.uint64) for rows in (2 * n, 2, 1)),
-        *(np.zeros((n, n), np.int32) for _ in range(2)),
-        np.zeros((n * bus.depth, 5), np.int64), *(np.zeros(size, np.int64) for size in (2 * n, 2 * n, n, n)),
-        *(np.zeros((rows, -(-n_positions // 64)), np.uint64) for rows in (bus.lanes, 1)), np.zeros((n, 5), np.int64),
-        np.zeros((2, n_positions + 1), np.int64), np.zeros(n_links, np.int64), np.zeros(N_COUNTS, np.int64),
-        np.zeros(2, np.int64),
-    )  # fmt: skip
+        partner=np.zeros((2 * n, words), np.uint64),
+        room=np.zeros((1, words), np.uint64),
+        head=np.zeros((n, n), np.int32),
+        tail=np.zeros((n, n), np.int32),
+        entry=np.zeros(n * bus.depth, WAITING_MESSAGE),
+        load=np.zeros(2 * n, np.int64),
+        blocked=np.zeros(n, np.int64),
+        room_at=np.zeros(n, np.int64),
+        state=np.zeros(2, np.int64),
+        slot=Slot(
+            free=np.zeros((2, words), np.uint64),
+            order=np.zeros(2 * n, np.int64),
+            taken=np.zeros((bus.lanes, position_words), np.uint64),
+            open=np.zeros((1, position_words), np.uint64),
+            transfers=np.zeros(n, TRANSFER),
+        ),
+        totals=BusTotals(
+            ends=np.zeros((2, n_positions + 1), np.int64),
+            flits=np.zeros(n_links, np.int64),
+            counts=np.zeros(N_COUNTS, np.int64),
+        ),
+    )
 
 
-def bus_cores(bus: Bus) -> BusCores:
-    """The cores of a bus before they begin."""
+def bus_network(bus: Bus, n_links: int) -> BusNetwork:
+    """A bus and the cores on it before they begin."""
     n = len(bus.position)
-    return BusCores(np.zeros(n, np.int8), *(np.zeros(n, np.int64) for _ in range(6)),
-                    np.zeros((n, bus.depth, 3), np.int64), np.zeros((n, 2), np.int64))  # fmt: skip
+    return BusNetwork(bus, waiting(bus, n_links), Arrivals(np.zeros((n, bus.depth), ARRIVED), np.zeros(n, RING)))
 
 
 def schedule_of(parts: list[np.ndarray]) -> BusSchedule:
-    """The schedules of a run, from `Record.bus` of some samples after the other."""
+    """The schedules of a run, from `StepRecord.bus` of some samples after the other."""
     of_all = np.array(parts)
     sums, peaks = of_all.sum(0), of_all.max(0)
-    columns = (SLOTS, TRANSFERS, WAITED, CONFLICTS, LANE_SLOTS, PEAK_LANES, PEAK_QUEUE)
-    return BusSchedule(*((peaks if c in (PEAK_LANES, PEAK_QUEUE) else sums)[:, c] for c in columns))
+    return BusSchedule(**{n: (peaks if n.startswith("peak") else sums)[:, c] for n, c in COLUMNS.items()})
 
 
 def summed_schedule(steps: BusSchedule) -> BusSchedule:
     """The schedules of many steps as that of one."""
-    return BusSchedule(*(getattr(steps, f.name).max(keepdims=True) if f.name.startswith("peak") else
-                         getattr(steps, f.name).sum(keepdims=True) for f in fields(BusSchedule)))  # fmt: skip
+    columns = {name: getattr(steps, name) for name in COLUMNS}
+    return BusSchedule(**{n: (a.max if n.startswith("peak") else a.sum)(keepdims=True) for n, a in columns.items()})
 
 
 def links_on_bus(bus: Bus, here: int, there: int) -> list[tuple[int, float]]:
@@ -99,12 +133,14 @@ def send_on_bus(chip: Chip, time, src, size, dst, last: int) -> tuple[np.ndarray
             "transfer, of 1 flit"
         )
     bus = bus_of(chip, np.arange(chip.n_cores))
-    s = waiting(bus, len(chip.link_cycles))
+    queued = waiting(bus, len(chip.link_cycles))
     order = np.lexsort((time, src))
     first = csr_offset(np.bincount(src, minlength=chip.n_cores))
-    found, sent = np.full((2, 2, len(time)), -1)
-    interrupted, packets = np.zeros(1, bool), (time[order], dst[order])
-    alone(lambda: replay_on_bus(bus, s, first, *packets, first[:-1].copy(), interrupted, *found, last + 1), interrupted)
-    found[1, found[1] > last] = -1
-    sent[:, order] = found
-    return *sent, np.abs(bus.position[src] - bus.position[dst]), s.flits
+    inject, arrive = np.full((2, len(time)), -1)
+    interrupted, now, to = np.zeros(1, bool), time[order], dst[order]
+    place = first[:-1].copy()
+    alone(lambda: replay_bus(bus, queued, first, now, to, place, interrupted, inject, arrive, last + 1), interrupted)
+    arrive[arrive > last] = -1
+    sent = np.empty((2, len(time)), np.int64)
+    sent[:, order] = inject, arrive
+    return *sent, np.abs(bus.position[src] - bus.position[dst]), queued.totals.flits

@@ -1,31 +1,28 @@
 """The network on chip by itself: lists of packets, or generated load, without a spiking network."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.time.work import lane_name, link_busy
+from nwcompile.cost.time.work import link_busy, link_name
 from nwcompile.errors import OptionError, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.noc.routing import hops
-from nwcompile.ir.noc.trees import trees
 from nwcompile.kernels.noc.event_queue import NEVER
-from nwcompile.kernels.noc.event_replay import Packets, Sources
-from nwcompile.kernels.noc.event_replay import replay as run_packets
+from nwcompile.kernels.noc.event_replay import Packets, Sources, replay_events
 from nwcompile.kernels.noc.mesh import Mesh
 from nwcompile.sim.cycle.bus import send_on_bus
 from nwcompile.sim.cycle.lockstep import send as send_in_lockstep
 from nwcompile.sim.cycle.lockstep import suits
-from nwcompile.sim.cycle.noc_tables import fabric, planted, queues
+from nwcompile.sim.cycle.noc_tables import mesh_of, queues
 from nwcompile.sim.parallel import alone
 
 PATTERNS = ("uniform", "transpose", "neighbor", "hotspot")
-LARGEST_SIZE = 1 << 16
-LARGEST_TIME = 1 << 48
-CHUNK = 1 << 14  # cycles that packets are drawn for at once
-KEEPS_UP = 0.95  # of the offered load, that a network which is not saturated accepts at least
+MAX_SIZE_FLITS = 1 << 16  # Sums of flits of all packets in flight stay within 32 bits.
+MAX_TIME_CYCLES = 1 << 48  # Latencies can be added without overflow of 64 bits.
+CHUNK_CYCLES = 1 << 14  # Packets are drawn for so many cycles at once: 130 MB of random numbers for 1024 cores.
+KEEPS_UP = 0.95  # A network that is not saturated accepts at least this share of the offered load.
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +31,7 @@ class Replay:
 
     inject: np.ndarray  # int64[packet]: when its head left the source; -1: it has not
     arrive: np.ndarray  # int64[packet]: when its tail reached the sink; -1: it has not
-    hops: np.ndarray  # int64[packet]: links between routers on its way
+    hops: np.ndarray  # int64[packet]: links between routers on its route
     link_flits: np.ndarray  # int64[link]: flits carried, links numbered as in `Run.link_flits`
 
 
@@ -68,80 +65,52 @@ def replay(chip: Chip, time, src, dst, size, last: int = NEVER) -> Replay:
     time, src, dst, size = _verified(chip, time, src, dst, size)
     if chip.is_bus:
         return Replay(*send_on_bus(chip, time, src, size, dst, last))
-    mesh, n_links = fabric(chip)
+    mesh = mesh_of(chip)
     if suits(mesh):
-        inject, arrive, flits = send_in_lockstep(mesh, n_links, time, src, size, dst, last)
+        inject, arrive, flits = send_in_lockstep(mesh, time, src, size, dst, last)
     else:
         order = np.lexsort((time, src))
         inject, arrive = np.full((2, len(time)), -1)
-        inject[order], arrive[order], flits = _send(mesh, n_links, *(a[order] for a in (time, src, size, dst)), 1, last)
-    return Replay(inject, arrive, _links_on_way(chip, src, dst), flits)
+        columns = (a[order] for a in (time, src, size, dst))
+        inject[order], arrive[order], flits = send_by_events(mesh, *columns, 1, last)
+    return Replay(inject, arrive, _links_on_route(chip, src, dst), flits)
 
 
-def replay_trees(chip: Chip, time, src, dst: Sequence, last: int = NEVER) -> Replay:
-    """Send packets of one flit, made at cycle `time[k]` in core `src[k]`, each to all cores of the list `dst[k]`.
-
-    They take the trees of ir.noc.trees. `Replay.arrive` is int64[delivery], packet by packet in the order of its
-    list; `hops` counts each link of a tree once. The cores of a list are different from each other. Otherwise as
-    `replay`. Raises OptionError.
-    """
-    if chip.is_bus:
-        raise OptionError(f"trees fork in routers, and {chip.name} has a segmented bus; send a packet to each core")
-    lists = [_whole("dst", cores) for cores in dst]
-    length = np.array([len(cores) for cores in lists], np.int64)
-    to = np.concatenate([np.zeros(0, np.int64), *lists])
-    time, src = _whole("time", time), _whole("src", src)
-    if not len(time) == len(src) == len(lists):
-        raise OptionError(f"packets: {len(time)} times, {len(src)} sources and {len(lists)} lists; give one a packet")
-    _verified(chip, *(np.repeat(a, length) for a in (time, src)), to, np.ones(len(to)))
-    for k, cores in enumerate(lists):
-        if not len(cores) or len(np.unique(cores)) < len(cores):
-            raise OptionError(f"packet {k}: its {len(cores)} destinations must be one or more different cores")
-    mesh, n_links = fabric(chip)
-    offset = csr_offset(length)
-    found = trees(chip.grid, chip.noc.cores_per_router, src, offset, to)
-    order = np.lexsort((time, src))
-    inject = np.full(len(time), -1)
-    inject[order], arrived, flits = _send(
-        planted(mesh, found), n_links, time[order], src[order], np.ones(len(time), np.int64), found.root[order],
-        length[order], last,
-    )  # fmt: skip
-    arrive = np.empty(len(to), np.int64)
-    if len(order):
-        arrive[np.concatenate([np.arange(offset[k], offset[k + 1]) for k in order])] = arrived
-    return Replay(inject, arrive, found.hops.sum(1), flits)
-
-
-def _send(mesh: Mesh, n_links: int, time, src, size, to, n_deliveries, last: int) -> tuple[np.ndarray, ...]:
+def send_by_events(mesh: Mesh, time, src, size, to, n_deliveries, last: int) -> tuple[np.ndarray, ...]:
     """Send packets that are sorted by source and time: (inject[packet], arrive[delivery], flits[link])."""
-    q = queues(mesh, n_links)
+    network = queues(mesh)
     counts = np.broadcast_to(n_deliveries, len(time))
-    delivery = np.cumsum(counts) - counts
-    n_cores = len(mesh.inject_link)
-    first = csr_offset(np.bincount(src, minlength=n_cores))
-    inject, arrive = np.full(len(time), -1), np.full(counts.sum(), -1)
-    packets = Packets(first, time, size, to.astype(np.int32), inject, arrive, delivery, np.zeros(1, bool))
-    sources = Sources(*np.zeros((4, n_cores), np.int64))
-    alone(lambda: run_packets(mesh, q, packets, sources, last), packets.interrupted)
-    return inject, arrive, q.flits
+    packets = Packets(
+        first=csr_offset(np.bincount(src, minlength=mesh.n_cores)),
+        time=time,
+        size=size,
+        to=to.astype(np.int32),
+        inject=np.full(len(time), -1),
+        arrive=np.full(counts.sum(), -1),
+        delivery=np.cumsum(counts) - counts,
+        interrupted=np.zeros(1, bool),
+    )
+    sources = Sources(*np.zeros((4, mesh.n_cores), np.int64))
+    alone(lambda: replay_events(mesh, network, packets, sources, last), packets.interrupted)
+    return packets.inject, packets.arrive, network.flits
 
 
-def _links_on_way(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """int64[packet]: links between routers on its way; looked up where there are more packets than pairs of routers."""
+def _links_on_route(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """int64[packet]: links between routers on its route, from a table where packets outnumber pairs of routers."""
     n, per_router = len(chip.grid.is_open), chip.noc.cores_per_router
     at, to = (src, dst) if per_router == 1 else (src // per_router, dst // per_router)
     if len(at) < n * n:
         return hops(chip.grid, at, to).sum(-1)
-    own = np.arange(n)
-    return hops(chip.grid, own[:, None], own).sum(-1).reshape(-1)[at * n + to]
+    router = np.arange(n)
+    return hops(chip.grid, router[:, None], router).sum(-1).reshape(-1)[at * n + to]
 
 
 def _verified(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
     """The columns of a list of packets as int64[packet]; raises OptionError for packets that cannot be."""
     time, src, dst, size = (_whole(name, values) for name, values in
                             (("time", time), ("src", src), ("dst", dst), ("size", size)))  # fmt: skip
-    for name, values, low, high in (("time", time, 0, LARGEST_TIME), ("src", src, 0, chip.n_cores - 1),
-                                    ("dst", dst, 0, chip.n_cores - 1), ("size", size, 1, LARGEST_SIZE)):  # fmt: skip
+    for name, values, low, high in (("time", time, 0, MAX_TIME_CYCLES), ("src", src, 0, chip.n_cores - 1),
+                                    ("dst", dst, 0, chip.n_cores - 1), ("size", size, 1, MAX_SIZE_FLITS)):  # fmt: skip
         if values.shape != time.shape:
             raise OptionError(f"packets: {len(values)} values of {name} for {len(time)} of time; give one a packet")
         if values.size and (values.min() < low or values.max() > high):
@@ -180,12 +149,12 @@ def load(
         )
     if pattern == "transpose" and noc.columns != noc.rows:
         raise OptionError(f"traffic transpose needs a square mesh; {chip.name} has {noc.columns} x {noc.rows} routers")
-    for name, value, least, most in (("flits", flits, 1, LARGEST_SIZE), ("warmup", warmup, 0, LARGEST_TIME),
-                                     ("cycles", cycles, 1, LARGEST_TIME), ("seed", seed, 0, None)):  # fmt: skip
-        if value < least:
-            raise OptionError(f"{name} {value} must be a whole number >= {least}")
-        if most is not None and value > most:
-            raise OptionError(f"{name} {value} is above the largest supported, {most}")
+    for name, value, lowest, highest in (("flits", flits, 1, MAX_SIZE_FLITS), ("warmup", warmup, 0, MAX_TIME_CYCLES),
+                                     ("cycles", cycles, 1, MAX_TIME_CYCLES), ("seed", seed, 0, None)):  # fmt: skip
+        if value < lowest:
+            raise OptionError(f"{name} {value} must be a whole number >= {lowest}")
+        if highest is not None and value > highest:
+            raise OptionError(f"{name} {value} is above the largest supported, {highest}")
     if not 0 < offered / flits <= 1:
         raise OptionError(f"load {offered:g} must be above 0 and at most {flits}, one packet of {flits} flits a cycle")
     rng = np.random.default_rng(seed)
@@ -206,19 +175,15 @@ def load(
     stable = bool(arrived.all() and accepted >= KEEPS_UP * made - 3 * np.sqrt(made * per))
     latency = float((done.arrive - time)[measured].mean()) if stable else None
     busiest = None if stable else link_name(chip, int(np.argmax(link_busy(chip, done.link_flits))))
-    return Load(pattern, int(measured.sum()), float(made), float(accepted), latency, stable, busiest)
-
-
-def link_name(chip: Chip, link: int) -> str:
-    """What a link joins: its router and direction, or the core that it leads from or to."""
-    n_mesh = len(chip.link_cycles) - 2 * chip.n_cores
-    if link < n_mesh and chip.is_bus:
-        return lane_name(chip, link)
-    if link < n_mesh:
-        y, x = divmod(link // 4, chip.noc.columns)
-        return f"router ({x}, {y}) {('east', 'west', 'north', 'south')[link % 4]}"
-    way, core = divmod(link - n_mesh, chip.n_cores)
-    return f"core {core} {('injection', 'ejection')[way]}"
+    return Load(
+        pattern=pattern,
+        n_packets=int(measured.sum()),
+        offered=float(made),
+        accepted=float(accepted),
+        mean_latency=latency,
+        stable=stable,
+        bottleneck=busiest,
+    )
 
 
 def _whole(name: str, values) -> np.ndarray:
@@ -232,8 +197,8 @@ def _whole(name: str, values) -> np.ndarray:
 
 def _made(rng, n_cycles: int, n_cores: int, chance: float) -> tuple[np.ndarray, np.ndarray]:
     """When and where packets are made, in the order of time; drawn for some cycles after the other, for memory."""
-    parts = [np.nonzero(rng.random((min(CHUNK, n_cycles - first), n_cores)) < chance) + np.array([[first], [0]])
-             for first in range(0, n_cycles, CHUNK)]  # fmt: skip
+    parts = [np.nonzero(rng.random((min(CHUNK_CYCLES, n_cycles - first), n_cores)) < chance) + np.array([[first], [0]])
+             for first in range(0, n_cycles, CHUNK_CYCLES)]  # fmt: skip
     time, src = np.concatenate(parts, 1)
     return time, src
 

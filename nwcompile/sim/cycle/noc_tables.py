@@ -5,44 +5,77 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.routing import HERE, ports, vc_classes
 from nwcompile.ir.noc.trees import Trees
-from nwcompile.kernels.noc.event_queue import wheel
-from nwcompile.kernels.noc.mesh import BRANCH, BUFFER, OUTPUT, PORT_BITS, SLOT, Mesh, Queues
+from nwcompile.kernels.noc.event_queue import event_queue
+from nwcompile.kernels.noc.mesh import (
+    BRANCH,
+    BUFFER,
+    OUTPUT,
+    PORT_BITS,
+    REQUEST,
+    SLOT,
+    Allocation,
+    Mesh,
+    Queues,
+    Timing,
+)
 
 
-def fabric(chip: Chip, tick: int = 1) -> tuple[Mesh, int]:
-    """The routers of a chip, times in ticks of which a NoC cycle has `tick`, and the number of links."""
-    noc, g = chip.noc, chip.grid
-    n_routers, n_ports = noc.columns * noc.rows, 4 + noc.cores_per_router
+def mesh_of(chip: Chip, tick: int = 1) -> Mesh:
+    """The routers of a chip, times in ticks of which a NoC cycle has `tick`."""
+    noc, grid = chip.noc, chip.grid
+    n_routers, n_ports, n_vcs = noc.columns * noc.rows, 4 + noc.cores_per_router, noc.virtual_channels
     router, port = np.divmod(np.arange(n_routers * n_ports), n_ports)
     core = router * noc.cores_per_router + port - 4
-    neighbour = g.neighbor[router, np.minimum(port, 3)]
-    inside = neighbour >= 0
+    neighbor = grid.neighbor[router, np.minimum(port, 3)]
+    is_inside = neighbor >= 0
     is_local = port >= 4
-    receive = (n_routers * n_ports + core) * noc.virtual_channels
-    down = np.where(is_local, receive, (neighbour * n_ports + (port ^ 1)) * noc.virtual_channels)
-    down = np.where(is_local | inside, down, -1)
-    node = np.where(is_local, n_routers + core, np.where(inside, neighbour, -1))
-    entry = np.where(is_local, 0, (port ^ 1) * noc.virtual_channels)
+    receive_queue = (n_routers * n_ports + core) * n_vcs
+    down = np.where(is_local, receive_queue, (neighbor * n_ports + (port ^ 1)) * n_vcs)
+    node = np.where(is_local, n_routers + core, np.where(is_inside, neighbor, -1))
     link = np.where(is_local, 4 * n_routers + chip.n_cores + core, router * 4 + port)
     output = np.zeros(len(port), OUTPUT)
-    for name, values in (("down", down), ("down_node", node), ("latency", chip.link_latency[link] * tick),
-                         ("link", link), ("up_node", node), ("down_input", entry),
-                         ("held", chip.link_cycles[link] * tick)):  # fmt: skip
-        output[name] = values
-    table = Mesh(
-        n_routers, n_ports, noc.virtual_channels, noc.buffer_flits, noc.speculative, tick, noc.route_cycles * tick,
-        noc.link_cycles_per_flit * tick, noc.inject_cycles * tick, noc.credit_cycles * tick, noc.cores_per_router,
-        chip.n_cores, output, 4 * n_routers + np.arange(chip.n_cores), route_table(chip), np.zeros(0, BRANCH),
-        noc.virtual_channels // 2 if g.has_datelines else noc.virtual_channels,
-    )  # fmt: skip
-    return table, 4 * n_routers + 2 * chip.n_cores
+    output["down"] = np.where(is_local | is_inside, down, -1)
+    output["down_node"] = node
+    output["up_node"] = node
+    output["down_input"] = np.where(is_local, 0, (port ^ 1) * n_vcs)
+    output["link"] = link
+    output["latency"] = chip.link_latency[link] * tick
+    output["held"] = chip.link_cycles[link] * tick
+    return Mesh(
+        n_routers=n_routers,
+        n_ports=n_ports,
+        n_vcs=n_vcs,
+        depth=noc.buffer_flits,
+        per_router=noc.cores_per_router,
+        n_cores=chip.n_cores,
+        dateline_vc=n_vcs // 2 if grid.has_datelines else n_vcs,
+        timing=Timing(
+            is_speculative=noc.speculative,
+            cycle_ticks=tick,
+            route_ticks=noc.route_cycles * tick,
+            link_ticks=noc.link_cycles_per_flit * tick,
+            inject_ticks=noc.inject_cycles * tick,
+            credit_ticks=noc.credit_cycles * tick,
+        ),
+        output=output,
+        inject_link=4 * n_routers + np.arange(chip.n_cores),
+        route=route_table(chip),
+        branch=np.zeros(0, BRANCH),
+    )
 
 
-def planted(m: Mesh, t: Trees) -> Mesh:
+def n_links(mesh: Mesh) -> int:
+    """How many links there are: four of each router, then injection and ejection of each core."""
+    return 4 * mesh.n_routers + 2 * mesh.n_cores
+
+
+def with_trees(mesh: Mesh, trees: Trees) -> Mesh:
     """The routers with the branches of multicast trees."""
-    branch = np.zeros(len(t.to), BRANCH)
-    branch["to"], branch["route"], branch["is_last"] = t.to, t.port | t.vc_class << PORT_BITS, t.is_last
-    return m._replace(branch=branch)
+    branch = np.zeros(len(trees.to), BRANCH)
+    branch["to"] = trees.to
+    branch["route"] = trees.port | trees.vc_class << PORT_BITS
+    branch["is_last"] = trees.is_last
+    return mesh._replace(branch=branch)
 
 
 def route_table(chip: Chip) -> np.ndarray:
@@ -50,35 +83,46 @@ def route_table(chip: Chip) -> np.ndarray:
 
     Without detours they follow from the router's column, that of the core and the height between them.
     """
-    g, own = chip.grid, np.arange(chip.noc.cores_per_router)
-    n = len(g.is_open)
-    table = np.empty((n, n, len(own)), np.uint8)
-    if g.routing == "up-down":
-        table[:] = g.detours[0][:, :, None]
+    grid, local_port = chip.grid, np.arange(chip.noc.cores_per_router)
+    n = len(grid.is_open)
+    table = np.empty((n, n, len(local_port)), np.uint8)
+    if grid.routing == "up-down":
+        table[:] = grid.detours[0][:, :, None]
     else:
-        x, height, to_x = np.ogrid[: g.columns, 1 - g.rows : g.rows, : g.columns]
-        at, to = np.maximum(-height, 0) * g.columns + x, np.maximum(height, 0) * g.columns + to_x
-        toward = ports(g, at, to) | vc_classes(g, at, to) << PORT_BITS
+        x, height, to_x = np.ogrid[: grid.columns, 1 - grid.rows : grid.rows, : grid.columns]
+        at = np.maximum(-height, 0) * grid.columns + x
+        to = np.maximum(height, 0) * grid.columns + to_x
+        toward = ports(grid, at, to) | vc_classes(grid, at, to) << PORT_BITS
         for router in range(n):
-            y, column = divmod(router, g.columns)
-            table[router] = toward[column, g.rows - 1 - y : 2 * g.rows - 1 - y].reshape(n, 1)
-    here = np.flatnonzero(g.is_open)
-    table[here, here] = HERE + own
+            y, column = divmod(router, grid.columns)
+            table[router] = toward[column, grid.rows - 1 - y : 2 * grid.rows - 1 - y].reshape(n, 1)
+    here = np.flatnonzero(grid.is_open)
+    table[here, here] = HERE + local_port
     return table.reshape(n, chip.n_cores)
 
 
-def queues(m: Mesh, n_links: int) -> Queues:
+def queues(mesh: Mesh) -> Queues:
     """Empty buffers of the routers."""
-    n_cores, n_ports = len(m.inject_link), m.n_ports
-    n_buffers = (len(m.output) + n_cores) * m.n_vcs
-    longest = (
-        max(m.output["latency"].max(), m.inject_ticks, m.output["held"].max(), m.credit_ticks, m.link_ticks)
-        + m.route_ticks
-        + m.cycle_ticks
+    n_buffers = (len(mesh.output) + mesh.n_cores) * mesh.n_vcs
+    timing = mesh.timing
+    longest = max(
+        mesh.output["latency"].max(),
+        mesh.output["held"].max(),
+        timing.inject_ticks,
+        timing.credit_ticks,
+        timing.link_ticks,
     )
-    sets = [np.zeros(n_ports, np.uint64) for _ in range(4)]
     return Queues(
-        np.zeros(n_buffers, BUFFER), np.zeros(n_buffers * m.depth, SLOT), m.output.copy(),
-        np.zeros(m.n_routers, np.uint64), wheel(m.n_routers + n_cores, longest), np.zeros(n_links, np.int64),
-        np.zeros(1, np.int64), *sets[:3], np.zeros((n_ports, n_ports), np.int64), sets[3], np.zeros(m.n_vcs, np.int64),
-    )  # fmt: skip
+        buffer=np.zeros(n_buffers, BUFFER),
+        slot=np.zeros(n_buffers * mesh.depth, SLOT),
+        output=mesh.output.copy(),
+        filled=np.zeros(mesh.n_routers, np.uint64),
+        flits=np.zeros(n_links(mesh), np.int64),
+        now=np.zeros(2, np.int64),
+        events=event_queue(mesh.n_routers + mesh.n_cores, longest + timing.route_ticks + timing.cycle_ticks),
+        allocation=Allocation(
+            request=np.zeros(mesh.n_ports, REQUEST),
+            asking=np.zeros((mesh.n_ports, mesh.n_ports), np.int64),
+            offer=np.zeros(mesh.n_vcs, np.int64),
+        ),
+    )

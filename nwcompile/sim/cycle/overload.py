@@ -8,10 +8,9 @@ from nwcompile.cost.traffic.multicast import hops_of_axons
 from nwcompile.errors import BackendError
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Dropped
-from nwcompile.kernels.cores.tables import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, STUCK, AxonTable, Outbox
-from nwcompile.kernels.noc.bus import Waiting
-from nwcompile.kernels.noc.mesh import Mesh, Queues
-from nwcompile.sim.inputs import LARGEST_REPEAT
+from nwcompile.kernels.cores.tables import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, STUCK, Axons, Outbox
+from nwcompile.kernels.noc.mesh import Mesh
+from nwcompile.sim.inputs import MAX_REPEATED_SPIKES
 
 
 def verify_backend(program: Program, backend: str) -> None:
@@ -30,7 +29,7 @@ def verify_backend(program: Program, backend: str) -> None:
         )
 
 
-def longest_step(program: Program, mesh: Mesh | None, axons: AxonTable) -> tuple[int, int, int]:
+def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str, int]:
     """The fields `longest_step`, `longest_idle` and `longest_message` of `Costs`, in ticks.
 
     A flit-hop takes as long as the slowest link and a whole turn of credits, without anything beside it. A bus (without
@@ -39,37 +38,42 @@ def longest_step(program: Program, mesh: Mesh | None, axons: AxonTable) -> tuple
     chip, cost = program.chip, program.chip.cost
     limit = (chip.noc.max_step_cycles or 0) * chip.ticks[0]
     if mesh is None:
-        return limit, 0, 0
+        return {"longest_step": limit, "longest_idle": 0, "longest_message": 0}
     visit, update, spike, message = (
         (c or 0) * chip.ticks[0]
         for c in (cost.visit_cycles, cost.update_cycles, cost.spike_cycles, cost.message_out_cycles)
     )
-    hop = int(mesh.output["latency"].max() + mesh.output["held"].max()) + mesh.credit_ticks + mesh.route_ticks
-    hop += mesh.inject_ticks + mesh.link_ticks + 4 * mesh.cycle_ticks
-    ways = [hops_of_axons(program), *(way.hops for way in io_routes(program) or ())]
-    n_hops = 2 + max(int(way.sum(1).max(initial=0)) for way in ways)
-    n_spikes = LARGEST_REPEAT if program.repeats else 1
+    timing = mesh.timing
+    hop = int(mesh.output["latency"].max() + mesh.output["held"].max()) + timing.credit_ticks + timing.route_ticks
+    hop += timing.inject_ticks + timing.link_ticks + 4 * timing.cycle_ticks
+    n_links = [hops_of_axons(program), *(direction.hops for direction in io_routes(program) or ())]
+    n_hops = 2 + max(int(hops.sum(1).max(initial=0)) for hops in n_links)
+    n_spikes = MAX_REPEATED_SPIKES if program.repeats else 1
     idle = int(np.count_nonzero(program.core_of >= 0)) * (visit + update + n_spikes * spike)
     ticks, flits = (int(axons.row[name].max(initial=1)) for name in ("ticks", "flits"))
-    return limit, idle + hop, spike + message + ticks + flits * n_hops * hop
+    return {
+        "longest_step": limit,
+        "longest_idle": idle + hop,
+        "longest_message": spike + message + ticks + flits * n_hops * hop,
+    }
 
 
 def stopped(
-    program: Program, code: int, where: np.ndarray, axons: AxonTable, box: Outbox, q: Queues | Waiting
+    program: Program, code: int, where: np.ndarray, axons: Axons, outbox: Outbox, link_flits: np.ndarray
 ) -> BackendError:
     """What to say of a step, `where` = (sample, hardware step), whose messages are stuck, or which takes too long.
 
-    Accepted are the flits that reached a core or gate, offered those of all messages of the step (phase); the
+    Accepted are the flits that reached a core or io site, offered those of all messages of the step (phase); the
     bottleneck is the link that needs longest for its flits.
     """
-    chip, n = program.chip, int(box.first[-1])
-    is_tree = box.to[:n] >= chip.n_cores
-    flits = np.where(is_tree, box.copies[:n], axons.row["flits"][np.where(is_tree, 0, box.axon[:n])])
-    offered = int((box.times[:n] * flits).sum())
-    accepted = int(q.flits[len(chip.link_cycles) - chip.n_cores :].sum())
+    chip, messages = program.chip, outbox.message[: int(outbox.first[-1])]
+    is_tree = messages["to"] >= chip.n_cores
+    flits = np.where(is_tree, messages["copies"], axons.row["flits"][np.where(is_tree, 0, messages["axon"])])
+    offered = int((messages["times"] * flits).sum())
+    accepted = int(link_flits[len(chip.link_cycles) - chip.n_cores :].sum())
     place = f"step {where[1]} of sample {where[0]} on {chip.name}"
     loads = f"{accepted} of {offered} flits offered were accepted"
-    busiest = link_busy(chip, q.flits)
+    busiest = link_busy(chip, link_flits)
     link = f"; the busiest link is {link_name(chip, int(busiest.argmax()))}" if busiest.any() else ""
     if code == STUCK:
         return BackendError(f"{place}: messages got stuck, {loads}{link}; please report this chip file")
@@ -86,7 +90,7 @@ def stopped(
 
 
 def take_losses(program: Program, received: np.ndarray, counters: dict[str, np.ndarray]) -> Dropped | None:
-    """The messages dropped, of int64[H, core and gate, N_COUNTS_LOST]; their hops are taken out of `counters`.
+    """The messages dropped, of int64[H, core and io site, N_COUNTS_LOST]; their hops are taken out of `counters`.
 
     None for a chip that drops none.
     """
@@ -97,6 +101,6 @@ def take_losses(program: Program, received: np.ndarray, counters: dict[str, np.n
         counters[name] -= lost[:, :, column]
         counters["hops"] -= lost[:, :, column]
     for i, name in enumerate(("hops_io_ew", "hops_io_ns")):
-        if (ways := io_routes(program)) is not None:
-            counters[name] -= lost[:, :, LOST_OUT] * ways[1].hops[:, i]
+        if (routes := io_routes(program)) is not None:
+            counters[name] -= lost[:, :, LOST_OUT] * routes[1].hops[:, i]
     return Dropped(received[:, :, LOST_AT], received[:, :, LOST_TO])

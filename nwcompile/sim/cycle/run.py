@@ -1,5 +1,7 @@
 """The cycle-level backend: cores and a flit-by-flit network on chip, by events or in lockstep: it alone tells times."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
@@ -10,21 +12,48 @@ from nwcompile.ir.flat import count_lines, csr_offset
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels import jit
-from nwcompile.kernels.cores.probes import Watch
-from nwcompile.kernels.cores.tables import N_COUNTS, N_COUNTS_LOST, STUCK, TOO_LONG, Costs, Outbox, Pipeline
-from nwcompile.kernels.cycle import INTERRUPTED, Plan, Record, run_samples
+from nwcompile.kernels.cores.probes import Probes
+from nwcompile.kernels.cores.tables import (
+    CORE,
+    MESSAGE,
+    N_COUNTS,
+    N_COUNTS_LOST,
+    STUCK,
+    TOO_LONG,
+    CoreTables,
+    CoreWork,
+    Costs,
+    InputQueue,
+    Outbox,
+)
+from nwcompile.kernels.cycle import (
+    INTERRUPTED,
+    N_SENT,
+    ChipCores,
+    EventNetwork,
+    Job,
+    LossyDelivery,
+    NeuronRecord,
+    Plan,
+    SpikingNet,
+    StepRecord,
+    run_samples,
+)
 from nwcompile.kernels.noc import bus
-from nwcompile.sim.cycle.axons import axon_table
-from nwcompile.sim.cycle.bus import bus_cores, bus_of, schedule_of, waiting
-from nwcompile.sim.cycle.lockstep import cores_in_lockstep, suits_cores
-from nwcompile.sim.cycle.noc_tables import fabric, planted, queues
+from nwcompile.kernels.noc.bus_cores import BusNetwork
+from nwcompile.kernels.noc.lockstep_cores import LockstepNetwork
+from nwcompile.sim.cycle.axons import axon_tables
+from nwcompile.sim.cycle.bus import bus_network, bus_of, schedule_of
+from nwcompile.sim.cycle.lockstep import lockstep_network, suits_cores
+from nwcompile.sim.cycle.noc_tables import mesh_of, queues, with_trees
 from nwcompile.sim.cycle.overload import longest_step, stopped, take_losses
-from nwcompile.sim.cycle.profile import Ends, profile, watch
-from nwcompile.sim.inputs import LARGEST_REPEAT, verify_counts
+from nwcompile.sim.cycle.profile import Ends, probes_for, profile
+from nwcompile.sim.inputs import MAX_REPEATED_SPIKES, verify_counts
 from nwcompile.sim.parallel import n_threads, over_samples, over_steps
 from nwcompile.sim.reference.run import finish
 from nwcompile.sim.sequence import tables
 
+# Counters of a Run, in the order of the columns that kernels count in: of what cores receive, and of what they send.
 RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in",
             "messages_io_in")  # fmt: skip
 SENT = ("neuron_visits", "neuron_updates", "spikes_out", "messages_out", "hops_ew", "hops_ns", "messages_io_out")
@@ -45,116 +74,164 @@ def run_program(
     x = np.concatenate([*lines, np.zeros((n_samples, n_steps, 0), np.int32)], 2)
     chip_run = ChipRun(program, n_steps, n_hardware, window)
     keep = keep_states or any(not network.node(n).neuron.fires for n in network.layers)
-    records, notes = chip_run.run_all(x, keep, flight_steps)
+    results = chip_run.run_all(x, keep, flight_steps)
+    records, steps = [r.neurons for r in results], [r.steps for r in results]
     spikes = layers_of(program, network.layers, [r.spikes for r in records])
     spikes = {name: a.astype(network.node(name).neuron.spike_dtype) for name, a in spikes.items()}
     kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
     u, v = (layers_of(program, kept, [getattr(r, state) for r in records]) for state in ("u", "v"))
     states = {name: {"u": u[name], "v": v[name]} for name in kept}
-    received = sum(r.received for r in records)
-    counters = named_counters(program, received, sum(r.sent for r in records))
+    received = sum(s.received for s in steps)
+    counters = named_counters(program, received, sum(s.sent for s in steps))
     dropped = take_losses(program, received, counters)
     measured = chip_run.measured(
-        counters, sum(r.flits for r in records), sum(r.cycles for r in records), n_samples * schedule.period,
-        None if flight_steps is None else notes,
-    )  # fmt: skip
+        counters,
+        sum(s.flits for s in steps),
+        sum(s.cycles for s in steps),
+        n_samples * schedule.period,
+        None if flight_steps is None else [r.probes for r in results],
+    )
     if program.chip.is_bus:
-        measured["bus"] = schedule_of([r.bus for r in records])
+        measured["bus"] = schedule_of([s.bus for s in steps])
     return finish(program, "cycle", "cpu", window, spikes, states, inputs, counters, dropped=dropped, **measured)
 
 
 def named_counters(program: Program, received: np.ndarray, sent: np.ndarray) -> dict[str, np.ndarray]:
-    """The counters of a Run, int64[H, core], of int64[H, core and gate, ...] and int64[H, core, SENT]."""
+    """The counters of a Run, int64[H, core], of int64[H, core and io site, ...] and int64[H, core, SENT]."""
     counters = {name: received[:, : program.mapping.n_cores, i] for i, name in enumerate(RECEIVED)}
     counters |= {name: sent[:, :, i] for i, name in enumerate(SENT)}
     counters["hops"] = counters["hops_ew"] + counters["hops_ns"]
     counters["deliveries"] = counters["messages_in"].copy()
     come, leave = counters["messages_io_in"], counters["messages_io_out"]
     counters["messages_io"] = come + leave
-    ways = io_routes(program)
+    routes = io_routes(program)
     for i, name in enumerate(("hops_io_ew", "hops_io_ns")):
-        counters[name] = np.zeros_like(come) if ways is None else come * ways[0].hops[:, i] + leave * ways[1].hops[:, i]
+        counters[name] = np.zeros_like(come)
+        if routes is not None:
+            counters[name] = come * routes[0].hops[:, i] + leave * routes[1].hops[:, i]
     return counters
 
 
 def layers_of(program: Program, names, parts: list[np.ndarray]) -> dict[str, np.ndarray]:
     """The part [B, T, *shape] of each of these layers in arrays [b, T, neuron] of consecutive samples."""
-    network, found = program.network, {}
+    network, parts_of = program.network, {}
     n_lines = count_lines(network)
     for name in names:
         node, first = network.node(name), network.offsets[name] - n_lines
         whole = np.concatenate([p[:, :, first : first + node.n_neurons] for p in parts])
-        found[name] = whole.reshape(*whole.shape[:2], *node.shape)
-    return found
+        parts_of[name] = whole.reshape(*whole.shape[:2], *node.shape)
+    return parts_of
+
+
+class Result(NamedTuple):
+    """What some samples, or some of their steps, gave."""
+
+    neurons: NeuronRecord
+    steps: StepRecord
+    probes: Probes | None  # None where nothing is profiled
+
+
+class State(NamedTuple):
+    """Everything that changes while samples run: queues, messages, cores, neurons, sums on their way."""
+
+    cores: ChipCores
+    net: SpikingNet
+    lossy: LossyDelivery | None
+    event: EventNetwork | None
+    lockstep: LockstepNetwork | None
+    bus: BusNetwork | None
+
+    @property
+    def link_flits(self) -> np.ndarray:
+        """int64[link]: flits carried in the last micro-step."""
+        if self.event is not None:
+            return self.event.queues.flits
+        return self.lockstep.flits if self.lockstep is not None else self.bus.waiting.totals.flits
 
 
 class ChipRun:
     """A program's constant tables; `run` simulates some samples with a state of its own."""
 
     def __init__(self, program: Program, n_steps: int, n_hardware: int, window: str):
-        self.program, self.chip = program, program.chip
+        self.program, self.chip, self.n_hardware = program, program.chip, n_hardware
         network, chip = program.network, program.chip
-        own = multicast_trees(program) if chip.noc.multicast == "tree" else None
-        self.axons = axon_table(program, own)
-        self.mesh, self.bus, self.n_links = None, None, len(chip.link_cycles)
+        trees = multicast_trees(program) if chip.noc.multicast == "tree" else None
+        self.axons = axon_tables(program, trees)
+        self.mesh, self.bus = None, None
         if chip.is_bus:
-            self.bus = bus_of(chip, self.axons.site, chip.ticks[1])
+            self.bus = bus_of(chip, self.axons.sites.site, chip.ticks[1])
         else:
-            self.mesh, _ = fabric(chip, chip.ticks[1])
-            self.mesh = self.mesh if own is None else planted(self.mesh, own.trees)
-        per_cycle = chip.ticks[0]
-        cost = chip.cost
-        ticks = [(c or 0) * per_cycle for c in (cost.visit_cycles, cost.update_cycles, cost.spike_cycles,
-                                                cost.message_out_cycles)]  # fmt: skip
-        self.costs = Costs(*ticks, cost.units == "shared", per_cycle, chip.noc.on_full == "drop",
-                           *longest_step(program, self.mesh, self.axons))  # fmt: skip
-        self.is_in_lockstep = self.mesh is not None and suits_cores(self.mesh, self.axons, self.costs)
+            mesh = mesh_of(chip, chip.ticks[1])
+            self.mesh = mesh if trees is None else with_trees(mesh, trees.trees)
+        self.costs = self._costs()
+        self.is_in_lockstep = self.mesh is not None and suits_cores(self.mesh, self.axons.axons, self.costs)
         self.neurons = tables.neurons(network, network.layers)
         self.synapses = tables.synapses(network, program.schedule.delay, program.mapping)
-        self.members = tables.members(network, program.mapping, program.core_of)
+        self.members = tables.members(network, program.mapping, program.core_of) if self.costs.drops else None
+        self.plan = self._plan(n_steps, window)
+
+    def _costs(self) -> Costs:
+        cost, per_cycle = self.chip.cost, self.chip.ticks[0]
+        return Costs(
+            visit=(cost.visit_cycles or 0) * per_cycle,
+            update=(cost.update_cycles or 0) * per_cycle,
+            spike=(cost.spike_cycles or 0) * per_cycle,
+            message=(cost.message_out_cycles or 0) * per_cycle,
+            shared=cost.units == "shared",
+            drops=self.chip.noc.on_full == "drop",
+            **longest_step(self.program, self.mesh, self.axons.axons),
+        )
+
+    def _plan(self, n_steps: int, window: str) -> Plan:
+        program, network = self.program, self.program.network
         n_inputs = int(np.count_nonzero(program.core_of < 0))
         offset = [np.full(network.node(n).n_neurons, program.schedule.offset[n]) for n in network.layers]
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
-        self.plan = Plan(n_steps, n_hardware, program.schedule.period, window == "aligned", np.concatenate(offset),
-                         csr_offset(counts), program.visiting_order, n_inputs, per_cycle, program.repeats,
-                         LARGEST_REPEAT,
-                         0, 0, False, True, True, np.zeros(1, bool))  # fmt: skip
+        return Plan(
+            n_steps=n_steps,
+            period=program.schedule.period,
+            is_aligned=window == "aligned",
+            n_inputs=n_inputs,
+            ticks_per_cycle=self.chip.ticks[0],
+            repeats=program.repeats,
+            max_repeats=MAX_REPEATED_SPIKES,
+            offset=np.concatenate(offset),
+            first=csr_offset(counts),
+            neuron=program.visiting_order,
+            interrupted=np.zeros(1, bool),
+        )
 
-    def run_all(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> tuple[list[Record], list[Watch]]:
-        """Simulate samples x int32[B, T, input line] on the cores at hand: Records, Watches of consecutive samples.
+    def run_all(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> list[Result]:
+        """Simulate samples x int32[B, T, input line] on the cores at hand: the Results of consecutive samples.
 
-        Fewer samples than cores share the cores step by step, unless they are watched.
+        Fewer samples than cores share the cores step by step, unless they are profiled.
         """
         if len(x) < n_threads() and flight_steps is None and not self.costs.drops:
             try:
-                return self.run_steps(x, keep), []
-            except (BackendError, ModelError):  # of several steps that must stop, the first is to be named
+                return self.run_steps(x, keep)
+            except (BackendError, ModelError):  # the first of several steps that must stop is the one to be named
                 pass
-        done = over_samples(len(x), lambda own: self.run(x, own, keep, flight_steps), self.plan.interrupted)
-        return [record for record, _ in done], [w for _, w in done]
+        return over_samples(len(x), lambda part: self.run(x, part, keep, flight_steps), self.plan.interrupted)
 
-    def run(self, x: np.ndarray, own: slice, keep: bool, flight_steps: int | None) -> tuple[Record, Watch]:
+    def run(self, x: np.ndarray, part: slice, keep: bool, flight_steps: int | None) -> Result:
         """Simulate some of the samples. Raises ModelError where a neuron spikes too often to be sent."""
-        plan = self.plan._replace(first_sample=own.start)
-        record = self.record((own.stop - own.start, plan.n_steps), plan.n_hardware, keep)
-        w = self.watch(plan.n_hardware, flight_steps)
-        self.go(plan, x[own], record, w, self.state())
-        self.verify(record, own.start)
-        return record, w
+        result = self.result((part.stop - part.start, self.plan.n_steps), self.n_hardware, keep, flight_steps)
+        self.go(self.job(first_sample=part.start), x[part], result, self.state(flight_steps is not None))
+        self.verify(result.neurons, part.start)
+        return result
 
-    def run_steps(self, x: np.ndarray, keep: bool) -> list[Record]:
+    def run_steps(self, x: np.ndarray, keep: bool) -> list[Result]:
         """Simulate each sample: one thread computes its neurons, all move the messages of steps that are computed."""
-        plan, w, idle = self.plan, self.watch(1, None), []
-        records = [self.record((1, plan.n_steps), plan.n_hardware, keep, True) for _ in x]
-        own = [self.state() for _ in x]
+        shape, idle = (1, self.plan.n_steps), []
+        results = [self.result(shape, self.n_hardware, keep, None, is_shared=True) for _ in x]
+        computing = [self.state() for _ in x]
 
-        def some(b: int, steps: slice, state: tuple, computes: bool) -> None:
-            r, then = (
-                records[b],
-                plan._replace(first_sample=b, first=steps.start, computes=computes, moves=not computes),
-            )
-            part = {name: getattr(r, name)[steps] for name in ("received", "sent", "cycles", "flits", "bus")}
-            self.go(then, x[b : b + 1, steps], r._replace(updated=r.updated[:, steps], **part), w, state)
+        def some(b: int, steps: slice, state: State, computes: bool) -> None:
+            r = results[b]
+            rows = {name: getattr(r.steps, name)[steps] for name in ("received", "sent", "cycles", "flits", "bus")}
+            neurons = r.neurons._replace(updated=r.neurons.updated[:, steps])
+            job = self.job(first_sample=b, first_step=steps.start, computes=computes, moves=not computes)
+            self.go(job, x[b : b + 1, steps], Result(neurons, r.steps._replace(**rows), None), state)
 
         def move(b: int, steps: slice) -> None:
             try:
@@ -164,85 +241,124 @@ class ChipRun:
             some(b, steps, state, False)
             idle.append(state)
 
-        over_steps(len(x), plan.n_hardware, lambda b, steps: some(b, steps, own[b], True), move, plan.interrupted)
-        for b, record in enumerate(records):
-            self.verify(record, b)
-        return records
+        over_steps(
+            len(x), self.n_hardware, lambda b, steps: some(b, steps, computing[b], True), move, self.plan.interrupted
+        )
+        for b, result in enumerate(results):
+            self.verify(result.neurons, b)
+        return results
 
-    def verify(self, record: Record, first_sample: int) -> None:
+    def verify(self, record: NeuronRecord, first_sample: int) -> None:
         """Raise ModelError where a neuron fires more often at once than a message tells."""
         if self.plan.repeats:
             program = self.program
             spikes = layers_of(program, program.network.layers, [record.spikes])
             verify_counts(program.network, self.chip, program.on_multi_spike, spikes, first_sample)
 
-    def record(self, shape: tuple[int, int], n_rows: int, keep: bool, is_shared: bool = False) -> Record:
+    def job(
+        self,
+        first_sample: int = 0,
+        first_step: int = 0,
+        by_hardware: bool = False,
+        computes: bool = True,
+        moves: bool = True,
+    ) -> Job:
+        """What one call is to do: all of it, if nothing else is said."""
+        return Job(first_sample, first_step, by_hardware, computes=computes, moves=moves)
+
+    def result(
+        self, shape: tuple[int, int], n_rows: int, keep: bool, flight_steps: int | None, is_shared: bool = False
+    ) -> Result:
         """Zeros for spikes (and states, if they are kept) of `shape` samples and steps, and `n_rows` hardware steps.
 
-        `is_shared`: some compute neurons, others go on with what is recorded.
+        With `flight_steps` there are probes. `is_shared`: some compute neurons, others go on with what is recorded.
         """
-        n_cores, n_neurons = self.program.mapping.n_cores, len(self.neurons.rule_of)
+        n_cores, n_neurons, n_sites = self.program.mapping.n_cores, len(self.neurons.rule_of), self.axons.axons.n_sites
         kept = (*shape, n_neurons) if keep else (0, 0, 0)
-        return Record(
-            np.zeros((*shape, n_neurons), np.int32), np.zeros(kept, np.int64), np.zeros(kept, np.int64),
-            np.zeros((n_rows, len(self.axons.site), N_COUNTS_LOST if self.costs.drops else N_COUNTS), np.int64),
-            np.zeros((n_rows, n_cores, len(SENT)), np.int64), np.zeros(n_rows, np.int64),
-            np.zeros((n_rows, self.n_links), np.int64), np.zeros(2, np.int64),
-            np.zeros((n_rows, bus.N_COUNTS), np.int64),
-            np.zeros((shape[0], n_rows, n_neurons) if is_shared else (0, 0, 0), bool),
-        )  # fmt: skip
+        neurons = NeuronRecord(
+            spikes=np.zeros((*shape, n_neurons), np.int32),
+            u=np.zeros(kept, np.int64),
+            v=np.zeros(kept, np.int64),
+            updated=np.zeros((shape[0], n_rows, n_neurons) if is_shared else (0, 0, 0), bool),
+        )
+        steps = StepRecord(
+            received=np.zeros((n_rows, n_sites, N_COUNTS_LOST if self.costs.drops else N_COUNTS), np.int64),
+            sent=np.zeros((n_rows, n_cores, N_SENT), np.int64),
+            cycles=np.zeros(n_rows, np.int64),
+            flits=np.zeros((n_rows, len(self.chip.link_cycles)), np.int64),
+            bus=np.zeros((n_rows, bus.N_COUNTS), np.int64),
+            stopped=np.zeros(2, np.int64),
+        )
+        probes = None
+        if flight_steps is not None:
+            net, per_cycle = self.mesh or self.bus, self.chip.ticks[0]
+            probes = probes_for(net, n_rows, n_cores, n_sites, flight_steps, per_cycle)
+        return Result(neurons, steps, probes)
 
-    def watch(self, n_rows: int, flight_steps: int | None) -> Watch:
-        """Empty notes for `n_rows` hardware steps."""
-        return watch(self.mesh or self.bus, n_rows, self.program.mapping.n_cores, len(self.axons.site), flight_steps)
-
-    def state(self) -> tuple:
-        """Everything that changes while samples run: queues, messages, cores, neurons, sums on their way."""
-        n_cores, n_axons = len(self.axons.site), len(self.axons.row)
+    def state(self, is_profiled: bool = False) -> State:
+        """An idle chip; lockstep where it suits, but a profile needs the events."""
+        n_sites, n_axons = self.axons.axons.n_sites, len(self.axons.axons.row)
         n_sources, n_neurons = len(self.program.core_of), len(self.neurons.rule_of)
-        of_axon = [np.zeros(n_axons, np.int64) for _ in range(6)]
-        box = Outbox(*(np.zeros(n_axons, np.int32) for _ in range(3)), *of_axon[:4], np.zeros(n_cores + 1, np.int64),
-                     np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64), *of_axon[4:],
-                     np.zeros(n_sources, np.int64))  # fmt: skip
-        n_slots = int(self.synapses.delay.max(initial=1)) + 1
-        acc, events = np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8)
+        work = CoreWork(
+            outbox=Outbox(
+                message=np.zeros(n_axons, MESSAGE),
+                first=np.zeros(n_sites + 1, np.int64),
+                tail=np.zeros(n_sites, np.int64),
+            ),
+            inputs=InputQueue(
+                first=np.zeros(n_sites, np.int64),
+                after=np.zeros(n_axons, np.int64),
+                left=np.zeros(n_axons, np.int64),
+            ),
+            core=np.zeros(n_sites, CORE),
+        )
+        core_tables = CoreTables(self.axons.axons, self.axons.sites, self.costs)
+        n_slots = int(self.synapses.connection["delay"].max(initial=1)) + 1
+        drive = tables.drive(n_slots, n_sources)
+        lossy = event = lockstep = on_bus = None
+        if self.costs.drops:
+            lossy = LossyDelivery(self.members, self.axons.fan_out.sent, np.zeros(n_sources, np.int64))
         if self.bus is not None:
-            q, p = waiting(self.bus, self.n_links), bus_cores(self.bus)
+            on_bus = bus_network(self.bus, len(self.chip.link_cycles))
+        elif self.is_in_lockstep and not is_profiled:
+            lockstep = lockstep_network(self.mesh, n_axons)
         else:
-            q = queues(self.mesh, self.n_links)
-            p = Pipeline(*(np.zeros(n_cores, t) for t in (np.int8, *[np.int64] * 3, *[np.int32] * 2, *[np.int64] * 2,
-                                                          np.int32, np.int64)), np.zeros(1, np.int64))  # fmt: skip
-        lockstep = cores_in_lockstep(self.mesh, n_axons) if self.is_in_lockstep else None
-        return q, box, p, tables.scratch(n_neurons), acc, events, lockstep
+            event = EventNetwork(self.mesh, queues(self.mesh))
+        return State(
+            cores=ChipCores(core_tables, self.axons.fan_out, self.axons.io, work),
+            net=SpikingNet(self.neurons, self.synapses, tables.scratch(n_neurons), drive),
+            lossy=lossy,
+            event=event,
+            lockstep=lockstep,
+            bus=on_bus,
+        )
 
-    def go(self, plan: Plan, x: np.ndarray, record: Record, w: Watch, state: tuple) -> None:
-        """Simulate the hardware steps from `plan.first` on of x int32[b, step, input line], as many as `record` has."""
-        q, box, p, scratch, acc, events, lockstep = state
-        mesh, lockstep = (None, lockstep) if lockstep is not None and not w.is_on else (self.mesh, None)
-        code = run_samples(
-            plan, mesh, lockstep, self.bus, q, w, self.costs, self.axons, box, p, self.neurons, self.synapses,
-            self.members, np.ascontiguousarray(x), record, scratch, acc, events,
-        )  # fmt: skip
+    def go(self, job: Job, x: np.ndarray, result: Result, state: State) -> None:
+        """Simulate the job's hardware steps of x int32[b, step, input line], as many as `result.steps` has rows."""
+        neurons, steps, probes = result
+        x = np.ascontiguousarray(x)
+        code = run_samples(self.plan, job, *state, probes, neurons, steps, x)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if code in (STUCK, TOO_LONG):
-            raise stopped(self.program, code, record.stopped, self.axons, box, q)
+            outbox = state.cores.work.outbox
+            raise stopped(self.program, code, steps.stopped, self.axons.axons, outbox, state.link_flits)
 
     def ends(self) -> Ends:
         """Where the messages of a profile come from and go to."""
-        own, ways = self.program.core_of, io_routes(self.program)
-        site = self.axons.site
-        return Ends(site, np.where(own < 0, -1, site[own]), None if ways is None else ways[0].site)
+        core_of, routes = self.program.core_of, io_routes(self.program)
+        site = self.axons.sites.site
+        return Ends(site, np.where(core_of < 0, -1, site[core_of]), None if routes is None else routes[0].site)
 
     def measured(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
-        """What a Run says of time and energy; `n_barriers` belong to each row, `notes` are the Watches or None."""
+        """What a Run says of time and energy; `n_barriers` belong to each row, `notes` are the Probes or None."""
         chip, program = self.chip, self.program
-        found = {"link_flits": flits}
+        fields = {"link_flits": flits}
         if chip.has_times:
-            found["step_cycles"] = cycles + n_barriers * chip.barrier_cycles(program.mapping.n_tiles)
-            found["seconds"] = float(found["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
-        found["energy_pj"] = energy_pj(counters, chip, found.get("seconds"))
+            fields["step_cycles"] = cycles + n_barriers * chip.barrier_cycles(program.mapping.n_tiles)
+            fields["seconds"] = float(fields["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
+        fields["energy_pj"] = energy_pj(counters, chip, fields.get("seconds"))
         if notes is not None:
             n_ticks = int(cycles.sum()) * chip.ticks[0]
-            found["profile"] = profile(self.mesh or self.bus, notes, flits, self.ends(), n_ticks, chip.ticks[0])
-        return found
+            fields["profile"] = profile(self.mesh or self.bus, notes, flits, self.ends(), n_ticks)
+        return fields

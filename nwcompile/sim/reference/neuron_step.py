@@ -7,8 +7,8 @@ import numpy as np
 from nwcompile.ir.arithmetic import decay, saturate, spike_count, wrap
 from nwcompile.ir.neuron import NeuronSpec
 
-LONG_AGO = 1 << 30
-NO_CLAMP = -(1 << 62)
+LONG_AGO = 1 << 30  # Steps since the last spike of a neuron that has not fired: beyond any refractory time.
+NO_CLAMP = -(1 << 62)  # No membrane is as low as this, so a clamp here never acts.
 
 
 @dataclass(eq=False)

@@ -170,6 +170,12 @@ class RunRecorder:
         return finish(model, "reference", "cpu", window, self.spikes, self.states, inputs, counters, energy_pj=energy)
 
 
+def output_of(network: Network, spikes: dict, states: dict) -> np.ndarray | dict[str, np.ndarray]:
+    """Spikes of the output layers, or the membrane of those that never fire; a dict of them where there are several."""
+    outputs = {n: spikes[n] if network.node(n).neuron.fires else states[n]["v"] for n in network.outputs}
+    return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+
+
 def finish(model: Network | Program, backend, device, window, spikes, states, inputs, counters, **measured) -> Run:
     """A Run with its output: spikes of the output layers, or the membrane of those that never fire.
 
@@ -179,8 +185,7 @@ def finish(model: Network | Program, backend, device, window, spikes, states, in
     repeats = isinstance(model, Program) and model.repeats
     if isinstance(model, Program):
         verify_counts(network, model.chip, model.on_multi_spike, spikes)
-    outputs = {n: spikes[n] if network.node(n).neuron.fires else states[n]["v"] for n in network.outputs}
-    output = next(iter(outputs.values())) if len(outputs) == 1 else outputs
+    output = output_of(network, spikes, states)
     activity = Activity.from_spikes({**inputs, **spikes}, repeats)
     return Run(
         backend=backend,

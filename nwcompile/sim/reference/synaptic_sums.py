@@ -6,7 +6,7 @@ from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair
 from nwcompile.ir.network import Network
 
-NO_LIMIT = 1 << 40
+NO_LIMIT = 1 << 40  # No effective weight is as large as this, so none is clipped.
 
 
 def apply(connection: Connection, x: np.ndarray, target_shape: tuple[int, ...]) -> np.ndarray:

@@ -136,7 +136,7 @@ class _LayerGroup:
             )
             first = network.offsets
             self.flat = np.concatenate([np.arange(n.n_neurons) + first[n.name] for n in self.nodes]).astype(np.int64)
-            self.n_slots = int(self.inner.delay.max()) + 1
+            self.n_slots = int(self.inner.connection["delay"].max()) + 1
             self.n_sources = len(self.inner.node_of)
 
     def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
@@ -178,9 +178,8 @@ class _LayerGroup:
             if not self.is_loop:
                 scan(self.neurons, *args)
             else:
-                acc = np.zeros((self.n_slots, self.n_sources), np.int64)
-                events = np.zeros((self.n_slots, self.n_sources), np.uint8)
-                scan_loop(self.neurons, self.inner, tables.NO_MEMBERS, self.flat, *args, acc, events)
+                inner = tables.drive(self.n_slots, self.n_sources)
+                scan_loop(self.neurons, self.inner, self.flat, *args, inner)
             return counts
 
         return sum(over_samples(n_samples, part))

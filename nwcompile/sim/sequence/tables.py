@@ -9,7 +9,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
 from nwcompile.kernels.cores.neuron import RULE, Neurons, States
-from nwcompile.kernels.cores.synapse import CONV, DENSE, SPARSE, Members, Synapses
+from nwcompile.kernels.cores.synapse import CONNECTION, CONV, DENSE, SPARSE, Drive, Members, Synapses
 from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
 
 LARGEST_WEIGHT = (1 << 31) - 1
@@ -46,6 +46,11 @@ def scratch(n: int) -> States:
     return States(np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, LONG_AGO))
 
 
+def drive(n_slots: int, n_sources: int) -> Drive:
+    """No synaptic sums on their way."""
+    return Drive(np.zeros((n_slots, n_sources), np.int64), np.zeros((n_slots, n_sources), np.uint8))
+
+
 def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synapses:
     """All connections of an effective network, with `delays[i]` in the steps the caller counts.
 
@@ -55,33 +60,26 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
     index = {name: i for i, name in enumerate(names)}
     offset = csr_offset([network.node(name).n_neurons for name in names])
     leaving = [[i for i, c in enumerate(network.connections) if c.source == name] for name in names]
-    kinds, weights, rows, posts = [], [], [], []
-    weight_first, row_first, geometry = [], [], []
-    n_weights = n_rows = n_posts = 0
-    for c in network.connections:
+    table = np.zeros(len(network.connections), CONNECTION)
+    weights, rows, posts = [], [], []
+    n_weights = n_rows = n_posts = n_places = 0
+    for entry, c, delay in zip(table, network.connections, delays, strict=True):
         cores = None if mapping is None else mapping.core_of[c.target]
         kind, weight, row, post = _connection(network, c, cores)
-        weight_first.append(n_weights)
-        row_first.append(n_rows)
+        entry["kind"], entry["target"], entry["delay"] = kind, index[c.target], delay
+        entry["weight_first"], entry["row_first"], entry["place_first"] = n_weights, n_rows, n_places
         rows.append(row + n_posts)
-        n_weights, n_rows, n_posts = n_weights + len(weight), n_rows + len(row), n_posts + len(post)
-        kinds.append(kind)
         weights.append(weight)
         posts.append(post)
-        geometry.append(
-            conv_geometry(c, network.node(c.source).shape) if isinstance(c, Conv2d) else np.zeros(16, np.int64)
-        )
+        n_weights, n_rows, n_posts = n_weights + len(weight), n_rows + len(row), n_posts + len(post)
+        if isinstance(c, Conv2d):
+            n_places += _set_geometry(entry, c, network.node(c.source).shape) + 1
     return Synapses(
         node_of=csr_groups(offset).astype(np.int32),
         node_first=offset,
         fan_out=csr_offset([len(edges) for edges in leaving]),
-        connection=np.array([edge for edges in leaving for edge in edges], np.int64),
-        kind=np.array(kinds, np.int8),
-        target=np.array([index[c.target] for c in network.connections], np.int32),
-        delay=np.array(delays, np.int64),
-        weight_first=np.array(weight_first, np.int64),
-        row_first=np.array(row_first, np.int64),
-        geometry=np.array(geometry, np.int64).reshape(-1, 16),
+        leaving=np.array([edge for edges in leaving for edge in edges], np.int64),
+        connection=table,
         row=_joined(rows, np.int64),
         post=_joined(posts, np.int32),
         weight=_joined(weights, np.int32),
@@ -121,12 +119,15 @@ def csr(connection, n_source: int, cores: np.ndarray | None = None) -> tuple[np.
     return row, np.asarray(connection.post)[order].astype(np.int32), order
 
 
-def conv_geometry(connection: Conv2d, source_shape) -> np.ndarray:
-    """int64[16]: C H W, Co Ho Wo, inputs and outputs per group, kernel, stride, padding, dilation (rows, columns)."""
-    source, target = connection.geometry(source_shape)
-    co, per_in, *kernel = np.shape(connection.weight)
-    windows = (*pair(connection.stride), *pair(connection.padding), *pair(connection.dilation))
-    return np.array([*source, *target, per_in, co // connection.groups, *kernel, *windows], np.int64)
+def _set_geometry(entry: np.void, connection: Conv2d, source_shape) -> int:
+    """Fill in the fields of a CONNECTION that tell a convolution's shape; returns the places of its output map."""
+    (_, entry["height"], entry["width"]), target = connection.geometry(source_shape)
+    _, entry["group_in"], entry["kernel_height"], entry["kernel_width"] = np.shape(connection.weight)
+    entry["channels_out"], entry["out_height"], entry["out_width"] = target
+    entry["group_out"] = len(connection.weight) // connection.groups
+    for name in ("stride", "padding", "dilation"):
+        entry[f"{name}_y"], entry[f"{name}_x"] = pair(getattr(connection, name))
+    return int(target[1] * target[2])
 
 
 def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
@@ -151,10 +152,9 @@ def members(network: Network, mapping: Mapping, core_of: np.ndarray) -> Members:
 
 def _cells(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
     """The fields of `Members` about cells, all convolutions one after the other."""
-    first, places, cores, starts, channels = [], [], [], [], []
-    n_places = n_cells = n_channels = 0
+    places, cores, starts, channels = [], [], [], []
+    n_cells = n_channels = 0
     for c in network.connections:
-        first.append(n_places)
         if not isinstance(c, Conv2d):
             continue
         _, (co, rows, columns) = c.geometry(network.node(c.source).shape)
@@ -167,33 +167,12 @@ def _cells(network: Network, mapping: Mapping) -> dict[str, np.ndarray]:
         cores.append(core[begins])
         starts.append(n_channels + np.flatnonzero(begins))
         channels.append(order.reshape(-1))
-        n_places += len(core) + 1
         n_cells += int(per_place.sum())
         n_channels += order.size
     starts.append(np.array([n_channels]))
     return {
-        "place_first": np.array(first, np.int64),
         "place": _joined(places, np.int64),
         "cell_core": _joined(cores, np.int32),
         "cell_first": _joined(starts, np.int64),
         "channel": _joined(channels, np.int32),
     }
-
-
-def _no_members() -> Members:
-    starts = np.zeros(1, np.int64)
-    nothing = np.zeros(0, np.int32)
-    return Members(
-        offset=starts,
-        neuron=nothing,
-        core_of=nothing,
-        place_first=starts,
-        place=starts,
-        cell_core=nothing,
-        cell_first=starts,
-        channel=nothing,
-        n_cores=0,
-    )
-
-
-NO_MEMBERS = _no_members()  # without a mapping

@@ -5,10 +5,9 @@ import pytest
 
 from nwcompile.cost.time.advice import Advice
 from nwcompile.cost.time.floorline import floorline, tightness
-from nwcompile.cost.time.layers import synops_into
 from nwcompile.cost.time.work import Bottleneck, link_name
 from nwcompile.cost.traffic.axons import build_axons
-from nwcompile.cost.traffic.events import count_events
+from nwcompile.cost.traffic.events import count_events, synops_into
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip

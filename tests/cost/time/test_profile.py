@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nwcompile.cost.time.critical_path import critical_paths
 from nwcompile.cost.time.message_latency import congested_links, latency
 from nwcompile.cost.time.phases import phases
-from nwcompile.kernels.cores.probes import bin_of
+from nwcompile.kernels.cores import probes
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.profile import last_of_bin
 from tests.random_programs import inputs, programs
@@ -68,7 +68,7 @@ def test_critical_path_and_phases_need_a_profile_and_times():
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=60))
 def test_latency_percentiles_equal_those_of_a_list(values):
-    bins = [bin_of(v) for v in values]
+    bins = [probes.bin_of.py_func(v) for v in values]
     taken, count = np.unique(bins, return_counts=True)
     cycles = np.minimum(last_of_bin(taken), max(values))
     profile = simulate(three_cores(), spikes_in(), backend="cycle", profile=True).profile

@@ -1,4 +1,4 @@
-"""Destinations of atoms say what the axons of every source say."""
+"""Destinations of source classes say what the axons of every source say."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -26,7 +26,7 @@ def case(seed: int):
 
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), sharing=st.booleans())
-def test_account_of_atoms_is_that_of_all_axons(seed, sharing):
+def test_account_of_source_classes_is_that_of_all_axons(seed, sharing):
     network, _, core_of, n_lines = case(seed)
     chip = small_chip(weights__sharing=sharing, weights__index_bits=5, core__block_synapses=7)
     axons = build_axons(network, core_of, N_CORES, chip)
@@ -38,7 +38,7 @@ def test_account_of_atoms_is_that_of_all_axons(seed, sharing):
 
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6))
-def test_core_messages_of_atoms_are_those_of_all_axons(seed):
+def test_core_messages_of_classes_are_those_of_all_axons(seed):
     network, activity, core_of, _ = case(seed)
     axons = build_axons(network, core_of, N_CORES, small_chip())
     axon_pair, pair = core_pairs(axons, core_of, N_CORES)
@@ -46,9 +46,9 @@ def test_core_messages_of_atoms_are_those_of_all_axons(seed):
     is_sent = axon_pair >= 0
     messages = np.bincount(axon_pair[is_sent], spikes[axons.source[is_sent]], len(pair)).astype(np.int64)
     found = destinations(network, rows_by_connection(network, core_of, N_CORES), N_CORES)
-    of_atoms, sent = core_messages(found, flows(network, found, core_of, activity), N_CORES)
-    inside = of_atoms[:, 0] >= 0
-    assert np.array_equal(of_atoms[inside], pair[messages > 0])
+    of_classes, sent = core_messages(found, flows(network, found, core_of, activity), N_CORES)
+    inside = of_classes[:, 0] >= 0
+    assert np.array_equal(of_classes[inside], pair[messages > 0])
     assert np.array_equal(sent[inside], messages[messages > 0])
     from_lines = {name: activity.counts[name].sum(0) for name in network.inputs}
     expected = np.zeros(N_CORES, np.int64)
@@ -56,5 +56,5 @@ def test_core_messages_of_atoms_are_those_of_all_axons(seed):
         for line, spikes in enumerate(total, network.offsets[name]):
             expected[axons.core[axons.offset[line] : axons.offset[line + 1]]] += spikes
     of_lines = np.zeros(N_CORES, np.int64)
-    of_lines[of_atoms[~inside][:, 1]] = sent[~inside]
+    of_lines[of_classes[~inside][:, 1]] = sent[~inside]
     assert np.array_equal(of_lines, expected)

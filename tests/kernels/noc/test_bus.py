@@ -3,12 +3,26 @@
 import numpy as np
 import pytest
 
-from nwcompile.kernels.noc.bus import CARRIED, FROM, LANE, SLOTS, TO, TRANSFERS, add_up_links, clear, fill_slot, wait
+from nwcompile.kernels.jit import kernel
+from nwcompile.kernels.noc import bus as kernels
+from nwcompile.kernels.noc.bus import SLOTS, TRANSFERS, clear_bus, fill_slot
 from nwcompile.sim.cycle.bus import bus_of, waiting
 from tests.buses import bus_chip
 from tests.kernels.noc.naive_bus import fault, filled, least_slots
 
+FIELDS = ["source", "target", "lane", "message"]
 PATTERNS = ("uniform", "neighbors", "hotspot", "layers")
+
+
+@kernel
+def enqueue(b, s, source, target, k):
+    """Message k waits from time 0 on."""
+    kernels.enqueue(b, s, source, target, k, -1, 0)
+
+
+@kernel
+def add_up_links(b, s):
+    kernels.add_up_links(b, s)
 
 
 def bus(columns, lanes, cores_per_router=1, cores=None):
@@ -33,9 +47,9 @@ def pattern(kind, n, count, rng):
 def queued(b, pairs):
     """Messages 0, 1, ... that wait from time 0 on."""
     s = waiting(b, 4 * len(b.first_tap) + 2 * len(b.position))
-    clear(b, s)
+    clear_bus(b, s)
     for k, (source, target) in enumerate(pairs):
-        wait(b, s, source, target, k, -1, 0)
+        enqueue(b, s, source, target, k)
     return s
 
 
@@ -46,7 +60,7 @@ def slots_of(b, s):
         n = fill_slot(b, s, len(slots) * b.slot_ticks)
         if n == 0:
             return slots
-        slots.append([tuple(row) for row in s.moved[:n, [FROM, TO, LANE, CARRIED]].tolist()])
+        slots.append(s.slot.transfers[:n][FIELDS].tolist())
 
 
 def lower_bound(b, pairs):
@@ -72,7 +86,7 @@ def test_fill_slot_serves_busy_ports_first_and_nothing_crosses(columns, cores_pe
     left, order, room = list(pairs), [(a, d) for a in range(n) for d in (0, 1)], set(range(n))
     s = queued(b, pairs)
     slots = slots_of(b, s)
-    assert s.counts[SLOTS] == len(slots)
+    assert s.totals.counts[SLOTS] == len(slots)
     for slot in slots:
         assert [row[:3] for row in slot] == filled(b, left, order, room)
         assert fault(b, [row[:3] for row in slot]) is None
@@ -84,7 +98,7 @@ def test_fill_slot_serves_busy_ports_first_and_nothing_crosses(columns, cores_pe
     for pair in set(pairs):  # messages of a pair keep their order
         own = [k for k in messages if pairs[k] == pair]
         assert own == sorted(own)
-    assert s.counts[TRANSFERS] == sum(a != t for a, t in pairs)
+    assert s.totals.counts[TRANSFERS] == sum(a != t for a, t in pairs)
 
 
 def test_fault_finds_crossings_and_shared_ports():
@@ -100,9 +114,9 @@ def test_fill_slot_sends_nothing_to_a_core_without_room():
     s = queued(b, [(0, 3), (1, 4), (2, 3)])
     s.room[0, 0] = 0b010111  # taps 0, 1, 2 and 4
     assert fill_slot(b, s, 0) == 1
-    assert s.moved[0, :2].tolist() == [1, 4]
+    assert s.slot.transfers[0][["source", "target"]].tolist() == (1, 4)
     s.room[0, 0] = 0b111111
-    assert fill_slot(b, s, b.slot_ticks) == 1 and s.moved[0, TO] == 3
+    assert fill_slot(b, s, b.slot_ticks) == 1 and s.slot.transfers[0]["target"] == 3
 
 
 def test_links_count_every_segment_switch_and_port():
@@ -110,9 +124,9 @@ def test_links_count_every_segment_switch_and_port():
     s = queued(b, [(0, 2), (3, 1), (1, 1)])
     slots_of(b, s)
     add_up_links(b, s)
-    assert s.flits[:3].tolist() == [1, 2, 1]  # segments 0-1, 1-2, 2-3
-    assert s.flits[3:7].tolist() == [1, 2, 2, 1]  # switches 0..3
-    assert s.flits[7:11].tolist() == [1, 1, 0, 1] and s.flits[11:15].tolist() == [0, 2, 1, 0]
+    assert s.totals.flits[:3].tolist() == [1, 2, 1]  # segments 0-1, 1-2, 2-3
+    assert s.totals.flits[3:7].tolist() == [1, 2, 2, 1]  # switches 0..3
+    assert s.totals.flits[7:11].tolist() == [1, 1, 0, 1] and s.totals.flits[11:15].tolist() == [0, 2, 1, 0]
 
 
 @pytest.mark.parametrize("kind", PATTERNS)

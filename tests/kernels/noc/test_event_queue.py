@@ -1,4 +1,4 @@
-"""The wheel of wake-up times: times beyond its slots, which wait in its tree, give the same cycles."""
+"""The event queue: times beyond the slots of its wheel, which wait in its tree, give the same cycles."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def four_cores(**noc) -> Program:
 def test_wheel_of_few_slots_gives_the_same_cycles(monkeypatch, noc):
     program = four_cores(**noc)
     near = simulate(program, X, "cycle").step_cycles
-    monkeypatch.setattr(event_queue, "MOST_SLOTS", 64)
+    monkeypatch.setattr(event_queue, "MAX_SLOTS", 64)
     assert np.array_equal(simulate(program, X, "cycle").step_cycles, near)
 
 

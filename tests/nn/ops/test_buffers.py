@@ -9,7 +9,7 @@ from nwcompile.nn.ops import buffers
 def store(monkeypatch):
     empty = {}
     monkeypatch.setattr(buffers, "_store", empty)
-    monkeypatch.setattr(buffers, "MOST_BYTES", 1 << 21)
+    monkeypatch.setattr(buffers, "STORE_BYTES", 1 << 21)
     return empty
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nwcompile.errors import BackendError, OptionError
-from nwcompile.kernels.layers.lif import LARGE_MEM, lif_forward_narrow
+from nwcompile.kernels.layers.lif import LARGE_MEM_NUMBERS, lif_forward_narrow
 from nwcompile.kernels.layers.simd import width_of
 from nwcompile.nn.ops import torch_ops
 from nwcompile.nn.ops.scan import LIFNeurons, fire, scan, scan_loop
@@ -251,11 +251,11 @@ def test_narrow_rows_write_nothing_beyond_their_sample(per_word, n_steps, n):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("n", [8, 23, 24])
 def test_membranes_that_are_written_past_the_caches_are_those_of_fewer_samples(n, dtype):
-    n_samples = LARGE_MEM // (1000 * n) + 2
+    n_samples = LARGE_MEM_NUMBERS // (1000 * n) + 2
     current, neurons = random(n_samples, 1000, n).to(dtype), neurons_of(n, "subtraction")
     neurons = replace(neurons, beta=neurons.beta.to(dtype), threshold=neurons.threshold.to(dtype), floor=True)
     whole = scan(current, neurons.cleared(current), neurons)
-    assert whole[1].numel() >= LARGE_MEM
+    assert whole[1].numel() >= LARGE_MEM_NUMBERS
     for some in (slice(0, 1), slice(n_samples - 2, n_samples)):
         part = scan(current[some], neurons.cleared(current[some]), neurons)
         assert torch.equal(part[0], whole[0][some]) and torch.equal(part[1], whole[1][some])

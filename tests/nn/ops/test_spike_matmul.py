@@ -5,7 +5,7 @@ import torch
 from nwcompile.kernels.layers.simd import width_of
 from nwcompile.kernels.layers.spike_matmul import spike_matmul_narrow
 from nwcompile.nn.ops import torch_ops
-from nwcompile.nn.ops.spike_matmul import MOST_WEIGHTS, spike_matmul
+from nwcompile.nn.ops.spike_matmul import MAX_CACHED_WEIGHTS, spike_matmul
 
 
 def given(*shape, n_out, rate=0.3, dtype=torch.float64):
@@ -78,7 +78,7 @@ def test_spike_matmul_of_a_part_of_the_rows_writes_no_others():
 
 
 def test_spike_matmul_of_many_weights_is_torchs_product():
-    x, weight = given(3, 5, MOST_WEIGHTS // 100, n_out=101, dtype=torch.float32)
+    x, weight = given(3, 5, MAX_CACHED_WEIGHTS // 100, n_out=101, dtype=torch.float32)
     for grad in (False, True):
         with torch.set_grad_enabled(grad):
             assert torch.equal(spike_matmul(x, weight), x @ weight)

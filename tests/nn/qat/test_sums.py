@@ -35,7 +35,7 @@ def test_sums_of_synapses_count_each_of_a_neuron():
 
 @pytest.mark.parametrize("filled", [0, 32])
 def test_sums_and_gradients_of_synapses_are_those_of_the_matrix(filled, monkeypatch):
-    monkeypatch.setattr(integer_sums, "FILLED", filled)
+    monkeypatch.setattr(integer_sums, "MAX_ENTRIES_PER_SYNAPSE", filled)
     rng = np.random.default_rng(0)
     pre, post = rng.integers(0, 5, 12), rng.integers(0, 4, 12)  # some twice
     weight = torch.tensor(rng.integers(-9, 10, 12), dtype=torch.float64, requires_grad=True)

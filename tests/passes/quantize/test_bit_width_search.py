@@ -56,8 +56,8 @@ def test_narrowest_keeps_the_accuracy_that_the_compiled_program_has():
     seen = []
     found = narrowest(network, TINY, x[:10], x[10:], labels[10:], Options(), 0.2, lambda *made: seen.append(made))
     assert found.accuracy_float == 1.0 and found.start == {"fc1": 8, "out": 8} and seen == found.tried
-    assert found.accuracy >= 0.8 and sum(found.found.values()) < 16 and found.n_weights == {"fc1": 72, "out": 36}
-    program = nw.compile(network, TINY, x[:10], Options(layer_bits=found.found))
+    assert found.accuracy >= 0.8 and sum(found.narrowest.values()) < 16 and found.n_weights == {"fc1": 72, "out": 36}
+    program = nw.compile(network, TINY, x[:10], Options(layer_bits=found.narrowest))
     run = simulate(program, x[10:], backend="cycle")
     assert float(np.mean(answers(run) == labels[10:])) == found.accuracy
 
@@ -65,15 +65,15 @@ def test_narrowest_keeps_the_accuracy_that_the_compiled_program_has():
 def test_narrowest_begins_at_the_widths_that_were_chosen():
     network, x, labels = case(20)
     found = narrowest(network, TINY, x, x, labels, Options(bits=3, layer_bits={"out": 2}), 0.99)
-    assert found.start == {"fc1": 3, "out": 2} and found.found == {"fc1": 1, "out": 1}
+    assert found.start == {"fc1": 3, "out": 2} and found.narrowest == {"fc1": 1, "out": 1}
 
 
 def test_narrowest_finds_nothing_where_the_start_is_too_narrow():
     network, x, labels = case(20)
     found = narrowest(network, TINY, x, x, (labels + 1) % 3, Options(bits=1), 0.0)
-    assert found.accuracy_float == 0.0 and found.found is not None
+    assert found.accuracy_float == 0.0 and found.narrowest is not None
     found = narrowest(network, TINY, x, x, labels, Options(bits=1), 0.0)
-    assert found.found is None and found.accuracy is None and found.accuracy_start < 1
+    assert found.narrowest is None and found.accuracy is None and found.accuracy_start < 1
 
 
 def test_narrowest_refuses_integers():

@@ -12,9 +12,9 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report.html.maps import HEAT, Grid, core_map, heat, link_map
-from nwcompile.report.html.markup import Markup, tag
 from nwcompile.report.html.page import render_html
 from nwcompile.report.html.plots import Axis, floorline_plot, step_plot
+from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.json.collect import collect
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import Crosscheck, Difference

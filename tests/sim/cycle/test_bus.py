@@ -23,7 +23,7 @@ from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.report.export.perfetto import trace
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import crosscheck
-from nwcompile.sim.cycle.noc import load, replay, replay_trees
+from nwcompile.sim.cycle.noc import load, replay
 from tests.buses import bus_chip
 from tests.nets import dense_net
 from tests.random_programs import buses, inputs, programs
@@ -233,16 +233,13 @@ def test_noc_load_on_a_bus_saturates_and_names_its_busiest_switch():
     assert not heavy.stable and heavy.accepted < 0.1 and heavy.bottleneck.startswith("switch ")
 
 
-def test_noc_refuses_long_packets_and_trees_on_a_bus():
+def test_noc_refuses_long_packets_on_a_bus():
     chip = bus_chip()
     with pytest.raises(OptionError) as error:
         replay(chip, [0], [0], [1], [4])
     assert str(error.value) == (
         "packet 0 has 4 flits; on the segmented bus of small bus every packet is one transfer, of 1 flit"
     )
-    with pytest.raises(OptionError) as error:
-        replay_trees(chip, [0], [0], [[1, 2]])
-    assert str(error.value) == "trees fork in routers, and small bus has a segmented bus; send a packet to each core"
 
 
 @pytest.mark.parametrize("last, inject, arrive", [

@@ -16,7 +16,7 @@ from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle import run
 from nwcompile.sim.cycle.lockstep import SLOWEST_LINK
-from nwcompile.sim.cycle.noc_tables import fabric
+from nwcompile.sim.cycle.noc_tables import mesh_of
 from nwcompile.sim.cycle.run import ChipRun
 from tests.chips import small_chip
 from tests.nets import FIXED
@@ -194,12 +194,12 @@ def test_messages_that_wait_for_each_other_are_stuck_in_the_same_words(monkeypat
     """All go round the square in one direction, however far: a circle in one channel."""
 
     def turned(chip, tick):
-        mesh, n_links = fabric(chip, tick)
+        mesh = mesh_of(chip, tick)
         onward = (chip.grid.neighbor == np.array([1, 3, 0, 2])[:, None]).argmax(1)
         is_here = np.arange(4)[:, None] == np.arange(8) // 2
-        return mesh._replace(route=np.where(is_here, mesh.route, onward[:, None]).astype(np.uint8)), n_links
+        return mesh._replace(route=np.where(is_here, mesh.route, onward[:, None]).astype(np.uint8))
 
-    monkeypatch.setattr(run, "fabric", turned)
+    monkeypatch.setattr(run, "mesh_of", turned)
     one, other = both(square(), spikes_in())
     assert one == other
     assert "messages got stuck" in one

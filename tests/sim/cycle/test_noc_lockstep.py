@@ -10,7 +10,7 @@ from nwcompile.ir.noc.routing import EAST, HERE, NORTH, SOUTH, WEST
 from nwcompile.kernels.noc.event_queue import NEVER
 from nwcompile.sim.cycle import noc
 from nwcompile.sim.cycle.lockstep import suits
-from nwcompile.sim.cycle.noc_tables import fabric
+from nwcompile.sim.cycle.noc_tables import mesh_of
 from tests.chips import small_chip
 
 TRAFFIC = ("random", "burst", "all to one", "few")
@@ -63,7 +63,7 @@ def assert_same(one, other):
 
 @given(chips(), st.sampled_from(TRAFFIC), st.integers(0, 99))
 def test_every_packet_has_the_cycles_of_the_events(c, traffic, seed):
-    assert suits(fabric(c)[0])
+    assert suits(mesh_of(c))
     assert_same(*both(c, packets(c, traffic, seed)))
 
 
@@ -86,9 +86,9 @@ def test_a_mesh_in_overload_and_all_to_one(n_vcs):
 def test_flits_that_wait_for_each_other_in_a_circle_end_a_replay(monkeypatch):
     """No routing of ours does so: here every message goes round clockwise until it is there."""
     c = small_chip(noc__columns=2, noc__cores_per_router=1, noc__buffer_flits=1)
-    mesh, n_links = fabric(c)
+    mesh = mesh_of(c)
     route = np.where(np.eye(4), HERE, np.array([[EAST], [NORTH], [SOUTH], [WEST]])).astype(np.uint8)
-    monkeypatch.setattr(noc, "fabric", lambda chip: (mesh._replace(route=route), n_links))
+    monkeypatch.setattr(noc, "mesh_of", lambda chip: mesh._replace(route=route))
     src = np.tile(np.arange(4), 50)
     lists, events = both(c, (np.zeros(200, int), src, 3 - src, np.ones(200, int)))
     assert_same(lists, events)
@@ -112,5 +112,5 @@ OTHERS = [
 
 @pytest.mark.parametrize("keys", OTHERS)
 def test_other_networks_go_event_by_event(keys):
-    assert suits(fabric(small_chip())[0])
-    assert not suits(fabric(small_chip(**{f"noc__{name}": value for name, value in keys.items()}))[0])
+    assert suits(mesh_of(small_chip()))
+    assert not suits(mesh_of(small_chip(**{f"noc__{name}": value for name, value in keys.items()})))

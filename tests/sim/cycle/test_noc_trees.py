@@ -3,25 +3,45 @@
 import numpy as np
 import pytest
 
-from nwcompile.errors import OptionError
 from nwcompile.ir.noc.trees import trees
-from nwcompile.sim.cycle.noc import replay, replay_trees
+from nwcompile.kernels.noc.event_queue import NEVER
+from nwcompile.sim.cycle.noc import Replay, replay, send_by_events
+from nwcompile.sim.cycle.noc_tables import mesh_of, with_trees
 from tests.long import EXAMPLES
 from tests.sim.cycle.test_noc_shapes import LAYOUTS, chip, usable
 
 FLIT_HOPS = 40_000 * EXAMPLES  # 2e7 in `make test-long`, of each shape
 
 
-def random_lists(c, n, most, rng):
+def replay_trees(c, time, src, lists) -> Replay:
+    """Send packets of one flit, made at cycle `time[k]` in core `src[k]`, each to all cores of `lists[k]`.
+
+    `arrive` is by delivery, packet by packet in the order of its list; `hops` counts each link of a tree once.
+    """
+    time, src = np.asarray(time, np.int64), np.asarray(src, np.int64)
+    length = np.array([len(cores) for cores in lists])
+    offset = np.concatenate([[0], np.cumsum(length)])
+    planned = trees(c.grid, c.noc.cores_per_router, src, offset, np.concatenate(lists))
+    order = np.lexsort((time, src))
+    inject, arrive = np.full(len(time), -1), np.empty(offset[-1], np.int64)
+    inject[order], arrived, flits = send_by_events(
+        with_trees(mesh_of(c), planned), time[order], src[order], np.ones(len(time), np.int64), planned.root[order],
+        length[order], NEVER,
+    )  # fmt: skip
+    arrive[np.concatenate([np.arange(offset[k], offset[k + 1]) for k in order])] = arrived
+    return Replay(inject, arrive, planned.hops.sum(1), flits)
+
+
+def random_lists(c, n, longest, rng):
     cores = usable(c)
-    return [rng.choice(cores, rng.integers(1, most), replace=False) for _ in range(n)]
+    return [rng.choice(cores, rng.integers(1, longest), replace=False) for _ in range(n)]
 
 
 def link_flits(c, src, lists):
     offset = np.concatenate([[0], np.cumsum([len(x) for x in lists])])
-    found = trees(c.grid, c.noc.cores_per_router, src, offset, np.concatenate(lists))
+    planned = trees(c.grid, c.noc.cores_per_router, src, offset, np.concatenate(lists))
     n_mesh = 4 * c.noc.columns * c.noc.rows
-    parts = found.link, n_mesh + src, n_mesh + c.n_cores + np.concatenate(lists)
+    parts = planned.link, n_mesh + src, n_mesh + c.n_cores + np.concatenate(lists)
     return sum(np.bincount(part, minlength=len(c.link_cycles)) for part in parts)
 
 
@@ -56,20 +76,6 @@ def test_all_to_all_at_once_ends():
     cores = usable(c)
     done = replay_trees(c, np.zeros(len(cores)), cores, [cores] * len(cores))
     assert (done.arrive >= 0).all()
-
-
-def test_a_list_that_names_a_core_twice_is_refused():
-    with pytest.raises(OptionError) as caught:
-        replay_trees(chip("xy"), [0, 0], [1, 2], [[3, 4], [5, 5]])
-    assert str(caught.value) == "packet 1: its 2 destinations must be one or more different cores"
-
-
-def test_lists_of_trees_that_cannot_be_are_named():
-    assert replay_trees(chip("xy"), [], [], []).arrive.tolist() == []
-    for cores, text in (([1.5], "whole numbers"), (["a"], "a list of whole numbers"), (1, "a list of whole numbers")):
-        with pytest.raises(OptionError) as error:
-            replay_trees(chip("xy"), [0], [0], [cores])
-        assert str(error.value) == f"packets: dst must be {text}"
 
 
 @pytest.mark.long

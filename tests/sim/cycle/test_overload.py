@@ -279,7 +279,8 @@ def test_a_step_may_take_max_step_cycles_and_no_cycle_more(on, data):
 
 def test_a_run_that_we_let_hang_says_so(monkeypatch):
     program, x = two_cores(**TINY), np.array([[[1], [0]]])
-    monkeypatch.setattr("nwcompile.sim.cycle.run.longest_step", lambda *_: (0, 30, 1))
+    limits = {"longest_step": 0, "longest_idle": 30, "longest_message": 1}
+    monkeypatch.setattr("nwcompile.sim.cycle.run.longest_step", lambda *_: limits)
     with pytest.raises(BackendError) as caught:
         simulate(program, x, "cycle")
     assert str(caught.value) == (

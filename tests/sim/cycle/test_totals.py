@@ -43,7 +43,7 @@ def both(program, x, **more):
 
 @pytest.mark.parametrize("chunk", [1, 3, 128])
 def test_totals_are_the_sums_of_the_steps_whatever_is_done_at_once(monkeypatch, chunk):
-    monkeypatch.setattr(totals, "CHUNK", chunk)
+    monkeypatch.setattr(totals, "CHUNK_STEPS", chunk)
     program, x = crowded()
     whole, kept = both(program, x)
     assert (kept.totals.n_steps, kept.totals.n_hardware_steps) == (12, 14)
@@ -60,11 +60,11 @@ def test_totals_are_the_sums_of_the_steps_whatever_is_done_at_once(monkeypatch, 
 def test_totals_of_any_program_are_the_sums_of_its_steps(data, window):
     program = data.draw(programs())
     x = data.draw(inputs(program))
-    chunk, totals.CHUNK = totals.CHUNK, 2
+    chunk, totals.CHUNK_STEPS = totals.CHUNK_STEPS, 2
     try:
         both(program, x, window=window)
     finally:
-        totals.CHUNK = chunk
+        totals.CHUNK_STEPS = chunk
 
 
 def test_totals_do_not_depend_on_threads(monkeypatch):

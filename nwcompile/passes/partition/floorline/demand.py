@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.cost.time.work import event_cycles
-from nwcompile.cost.traffic.destinations import source_atoms
+from nwcompile.cost.time.work import cycles_of_event
+from nwcompile.cost.traffic.destinations import source_classes
 from nwcompile.cost.traffic.memory import stored_kind, synapse_bits
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
@@ -80,7 +80,7 @@ def cluster_demand(
         arrivals.offset, arrivals.step, arrivals.n, receive,
     )  # fmt: skip
     kernel_offset, kernel, n_readers = _kernels(table, start, neurons)
-    costs = [event_cycles(chip, name) for name in ("message_out", "message_in", "word")]
+    costs = [cycles_of_event(chip, name) for name in ("message_out", "message_in", "word")]
     send = _send(network, chip, activity, timing, cluster_of, step_at, n_steps)
     if chip.noc.multicast == "tree":
         _add_forking(send, groups, entries, costs[cluster_state.MESSAGE_OUT])
@@ -194,11 +194,11 @@ def neuron_load(network: Network, chip: Chip, activity: Activity) -> np.ndarray:
     """
     visits = activity.n_steps * activity.n_samples
     synops = capacity.synaptic_load(network, activity) - visits
-    spike_cycles = event_cycles(chip, "spike") + DESTINATIONS * event_cycles(chip, "message_out")
+    spike_cycles = cycles_of_event(chip, "spike") + DESTINATIONS * cycles_of_event(chip, "message_out")
     sent = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) * spike_cycles for name in network.layers])
-    sent += visits * (event_cycles(chip, "visit") + event_cycles(chip, "update"))
+    sent += visits * (cycles_of_event(chip, "visit") + cycles_of_event(chip, "update"))
     if chip.cost.units == "shared":
-        load = sent + synops * max(event_cycles(chip, f"synop_{kind}") for kind in SYNAPSE_KINDS)
+        load = sent + synops * max(cycles_of_event(chip, f"synop_{kind}") for kind in SYNAPSE_KINDS)
         return load if load.any() else np.ones_like(load)
     share = np.maximum(sent / max(1, sent.sum()), synops / max(1, synops.sum()))
     return np.ceil((share if share.any() else np.ones_like(share)) * (1 << 40)).astype(np.int64)
@@ -224,7 +224,7 @@ def _read(network: Network, table: SynapseTable, start, neurons) -> tuple[Entrie
     digest = np.zeros((len(table.class_size), 2), np.uint64)
     np.add.at(digest, table.classes, of_row)
     merged, first = _merged(digest)
-    atom_of, _ = source_atoms(network, [wiring(network, c) for c in network.connections])
+    class_of, _ = source_classes(network, [wiring(network, c) for c in network.connections])
     is_first = np.zeros(len(digest), bool)
     is_first[first] = True
     is_kept = is_first[table.classes]
@@ -236,7 +236,7 @@ def _read(network: Network, table: SynapseTable, start, neurons) -> tuple[Entrie
         kept, row[:n_kept].copy(), n_synapses[:n_kept].copy(), merged[table.classes[is_kept]], row_format[is_kept]
     )
     size = np.bincount(merged, table.class_size, len(first)).astype(np.int64)
-    return entries, {name: merged[atom] for name, atom in atom_of.items()}, size
+    return entries, {name: merged[source_class] for name, source_class in class_of.items()}, size
 
 
 def _cluster_rows(table: SynapseTable, start, neurons) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -341,7 +341,7 @@ def _formats(network: Network, chip: Chip, table: SynapseTable) -> tuple[np.ndar
         kind = wiring(network, c).kind
         if kind == CONV and chip.weights.sharing:
             shared[i] = synapse_bits(c, kind, chip)
-        synop[i] = event_cycles(chip, f"synop_{SYNAPSE_KINDS[stored_kind(kind, chip)]}")
+        synop[i] = cycles_of_event(chip, f"synop_{SYNAPSE_KINDS[stored_kind(kind, chip)]}")
     return row_bits, shared, synop
 
 
@@ -358,7 +358,7 @@ def _kernels(table: SynapseTable, start: np.ndarray, neurons: np.ndarray) -> tup
 
 def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.ndarray:
     """int64[cluster, step]: cycles of visits, updates and spikes."""
-    visits = np.bincount(cluster_of) * activity.n_samples * event_cycles(chip, "visit")
+    visits = np.bincount(cluster_of) * activity.n_samples * cycles_of_event(chip, "visit")
     done = np.repeat(visits[:, None], n_steps, 1).astype(np.int64)
     first = neuron_offsets(network)
     for name, at in first.items():
@@ -369,10 +369,9 @@ def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.n
             if h < 0:
                 continue
             updates = activity.updates[name][t] if name in activity.updates else activity.n_samples
-            update_cycles = updates * np.int64(event_cycles(chip, "update"))
-            np.add.at(
-                done[:, h], cluster, update_cycles + activity.counts[name][t] * np.int64(event_cycles(chip, "spike"))
-            )
+            update_cycles = updates * np.int64(cycles_of_event(chip, "update"))
+            spike_cycles = activity.counts[name][t] * np.int64(cycles_of_event(chip, "spike"))
+            np.add.at(done[:, h], cluster, update_cycles + spike_cycles)
     return done
 
 

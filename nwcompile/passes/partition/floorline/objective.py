@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from nwcompile.cost.time.work import event_cycles
+from nwcompile.cost.time.work import cycles_of_event
 from nwcompile.cost.traffic.memory import stored_kind
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import csr_groups
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS
 from nwcompile.kernels.mapping.cluster_state import Objective
@@ -40,7 +39,7 @@ def weights(network: Network, chip: Chip, activity: Activity, n_steps: int, opti
             return Objective(time=float(static + TIE_WEIGHT), messages=float(message))
         fixed = float(fixed_pj(network, chip, activity, n_steps))
         return Objective(fixed=fixed, time=float(static), messages=float(message), factor=0.0, factor_time=1.0)
-    message = event_cycles(chip, "message_in") + (0 if is_tree else event_cycles(chip, "message_out"))
+    message = cycles_of_event(chip, "message_in") + (0 if is_tree else cycles_of_event(chip, "message_out"))
     return Objective(time=1.0, messages_by_cores=float(message))
 
 
@@ -60,12 +59,11 @@ def fixed_pj(network: Network, chip: Chip, activity: Activity, n_steps: int) -> 
         total += energy.spike_pj * float(activity.counts[name].sum())
     for c in network.connections:
         wires = wiring(network, c)
-        spikes = np.bincount(wires.source_class, activity.counts[c.source].sum(0), wires.n_source_classes)
-        readers = np.bincount(wires.target_class, minlength=len(wires.offset) - 1)[csr_groups(wires.offset)]
+        spikes = activity.counts[c.source].sum(0, dtype=np.int64)
         pj = getattr(energy, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}_pj")
-        total += pj * float(spikes[wires.taps] @ readers)
+        total += pj * float(spikes @ wires.fan_out)
         if c.source in is_read:
-            is_read[c.source] |= (np.bincount(wires.taps, readers, wires.n_source_classes) > 0)[wires.source_class]
+            is_read[c.source] |= wires.fan_out > 0
     for name, read in is_read.items():
         total += is_tree * energy.message_out_pj * float(activity.counts[name].sum(0)[read].sum())
     return total

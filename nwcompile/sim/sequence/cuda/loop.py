@@ -9,7 +9,7 @@ from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Node
 from nwcompile.sim.reference.synaptic_sums import apply, structure
 
-LARGEST = 128  # neurons whose weights the registers of one program hold
+MAX_NEURONS = 128  # The registers of one program hold the weights of so many neurons onto themselves.
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +23,10 @@ class Loop:
 def loop_of(node: Node, edges: list[tuple[Connection, int]], device: torch.device) -> Loop | None:
     """The connections of a layer to itself, with their delays, as one table; None where the kernel does not take them.
 
-    It takes up to LARGEST neurons, delays of one step, and weights of 32 bits.
+    It takes up to MAX_NEURONS neurons, delays of one step, and weights of 32 bits.
     """
     n = node.n_neurons
-    if n > LARGEST or any(delay != 1 for _, delay in edges):
+    if n > MAX_NEURONS or any(delay != 1 for _, delay in edges):
         return None
     one_spike_each = np.eye(n, dtype=np.int64).reshape(n, *node.shape)
     weight, n_synapses = (

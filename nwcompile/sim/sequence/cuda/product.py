@@ -17,10 +17,10 @@ from nwcompile.errors import BackendError
 
 INT32 = (1 << 31) - 1  # The largest sum that an int32 holds.
 INT64 = (1 << 62) - 1  # The largest sum allowed in an int64, half of what it holds, so that adding a drive stays exact.
-FLOAT32 = 1 << 24  # Whole numbers up to here are exact in float32, and so is every partial sum that stays below.
+FLOAT32 = 1 << 24  # Whole numbers up to here, and partial sums below, are exact in float32.
 BFLOAT16 = 256  # Whole numbers up to here are exact in bfloat16.
 BLOCK_WEIGHTS = 1 << 22  # So many weights are looked at together, which bounds the memory for their digits.
-MIN_ROWS = 32  # torch._int_mm takes int8 matrices of more than 16 rows only; 32 is the next size that it likes.
+MIN_ROWS = 32  # torch._int_mm refuses matrices of 16 rows or fewer, so smaller ones are filled up to 32.
 ROW_MULTIPLE = 8  # torch._int_mm wants the numbers of rows to be multiples of this.
 COLUMN_MULTIPLE = 16  # torch._int_mm wants the numbers of columns to be multiples of this.
 

@@ -1,6 +1,6 @@
 """Tables of report.html; on a narrow page every row becomes a list of labeled values."""
 
-from nwcompile.report.html.markup import Markup, join, tag
+from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.text import binding, grouped, number, percent, resource
 
 KINDS = {
@@ -11,7 +11,8 @@ KINDS = {
 }  # fmt: skip
 LAYERS = ("#d9480f", "#e8912d", "#2b8a8a", "#1c6fd1", "#8c5cc9", "#b0567e", "#5c940d", "#a0522d")
 NO_BREAK = "\u00a0"
-LINKS, BARRIER = "#364fc7", "#aab2bc"
+LINKS = "#364fc7"  # The color of what links take of the time, apart from those of layers.
+BARRIER = "#aab2bc"  # A gray, as the barrier is nobody's work.
 ROWS = {"measured": "measured by the cycle backend", "bound": "bound of this run (floorline)",
         "predicted": "predicted from calibration"}  # fmt: skip
 

@@ -1,0 +1,57 @@
+"""The send side of a core, in Numba: pieces of work, each followed by a message that is sent once or several times.
+
+The engines differ in when a message leaves the core; what comes next is the same in all of them.
+"""
+
+import numpy as np
+
+from nwcompile.kernels.cores.tables import SEND_NEXT
+from nwcompile.kernels.jit import inlined
+
+
+@inlined
+def begin_cores(work, n_sites, start):
+    """All cores begin a micro-step at `start`; returns how many messages (copies of trees) are to be taken in it."""
+    outbox, inputs = work.outbox, work.inputs
+    n_waiting = np.int64(0)
+    for k in range(outbox.first[n_sites]):
+        message = outbox.message[k]
+        n_waiting += message.times * np.int64(message.copies)
+        message.lost = 0
+    for c in range(n_sites):
+        core = work.core[c]
+        core.phase = SEND_NEXT
+        core.message = outbox.first[c]
+        core.sent = 0
+        core.inject_at = start
+        core.receive_at = start
+        core.end = start
+        axon = inputs.first[c]
+        while axon >= 0:
+            n_waiting += inputs.left[axon]
+            axon = inputs.after[axon]
+    return n_waiting
+
+
+@inlined
+def has_message(outbox, core, c):
+    """Whether core `c`, whose state is `core`, has a message left to send."""
+    return core.message < outbox.first[c + 1]
+
+
+@inlined
+def work_before_next(outbox, core, c):
+    """Ticks of work before core `c` can send its next message, or after the last one if it has none left."""
+    if core.message >= outbox.first[c + 1]:
+        return outbox.tail[c]
+    message = outbox.message[core.message]
+    return message.work if core.sent == 0 else message.again
+
+
+@inlined
+def count_sent(outbox, core):
+    """The message of a core has left (or is dropped): its next copy follows, or the next message."""
+    core.sent += 1
+    if core.sent == outbox.message[core.message].times:
+        core.message += 1
+        core.sent = 0
