@@ -68,7 +68,7 @@ def imports() -> frozenset[tuple[str, str]]:
 
     The names of `nwcompile/__init__.py`, which stands above all layers and is imported by none for them, do not count.
     """
-    graph = grimp.build_graph("nwcompile", exclude_type_checking_imports=True)
+    graph = grimp.build_graph("nwcompile", exclude_type_checking_imports=True, cache_dir=None)
     pairs = {(a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a)}
     root = Path(nw.__file__).parent
     for file in root.rglob("*.py"):

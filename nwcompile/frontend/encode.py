@@ -20,7 +20,8 @@ def encode(x, steps: int, kind: str = "current", unit: float = 1.0, seed: int = 
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise OptionError(unknown_choice("kind", kind, KINDS))
-    n_steps, seed = whole("steps", steps, 1), whole("seed", seed, 0)
+    n_steps = whole("steps", steps, 1)
+    seed = whole("seed", seed, 0)
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={shown(unit)} must be a number above 0: what a 1 of the input is worth")
     samples = _samples(x) / unit
@@ -38,7 +39,8 @@ def encode(x, steps: int, kind: str = "current", unit: float = 1.0, seed: int = 
             f"steps={shown(n_steps)} of {len(samples)} samples do not fit in memory; encode fewer"
         ) from None
     if kind == "bernoulli":
-        rng, signs = np.random.default_rng(seed), np.sign(samples).astype(np.int8)
+        rng = np.random.default_rng(seed)
+        signs = np.sign(samples).astype(np.int8)
         for b in range(len(samples)):
             numbers[b] = (rng.random(shape[1:]) < np.abs(samples[b])) * signs[b]
         return numbers

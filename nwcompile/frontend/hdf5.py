@@ -41,7 +41,8 @@ def read_hdf5(path: Path, kind: str, seconds: float = SECONDS) -> dict:
     try:
         if path.is_file() or not path.exists():
             with path.open("rb") as file:
-                n_bytes, start = path.stat().st_size, file.read(8)
+                n_bytes = path.stat().st_size
+                start = file.read(8)
     except FileNotFoundError:
         raise ModelError(f"{where}: there is no such file") from None
     except (OSError, ValueError) as error:

@@ -76,12 +76,13 @@ class Chip:
         for resource in RESOURCES:
             limit = getattr(core, resource.limit_key)
             largest = max(limit) if isinstance(limit, list) else limit
-            limits.append(f"{resource.name} {'without limit' if limit is None else largest}")
+            what = resource.name if resource.name.endswith(resource.unit) else f"{resource.unit} of {resource.name}"
+            limits.append(f"any number of {what}" if limit is None else f"{largest} {what}")
         known = [f"{what} {'known' if is_known else 'not known'}"
                  for what, is_known in (("times", self.has_times), ("energies", self.has_energies))]  # fmt: skip
         rows = [
             f"a core: {', '.join(limits)}",
-            f"weights of {self.weights.bits} bits, states of {self.state.bits}",
+            f"weights of {self.weights.bits} bits, states of {self.state.bits} bits",
             f"resets {', '.join(self.neuron.reset)}; spikes {', '.join(self.neuron.spikes)}",
             ", ".join(known),
         ]

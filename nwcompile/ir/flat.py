@@ -56,6 +56,16 @@ def flat_cores(network: Network, mapping: "Mapping") -> np.ndarray:
     return cores_of_sources(network, join_layers(network, mapping.core_of))
 
 
+def neuron_places(network: Network) -> np.ndarray:
+    """int64[neuron, 3]: channel, row and column of every neuron; in layers of other shapes all are channels."""
+    places = []
+    for name in network.layers:
+        shape = network.node(name).shape
+        shape = shape if len(shape) == 3 else (int(np.prod(shape)), 1, 1)
+        places.append(np.indices(shape).reshape(3, -1).T)
+    return np.concatenate(places).astype(np.int64)
+
+
 def csr_offset(counts) -> np.ndarray:
     """int64[group + 1]: where the entries of every group begin, and the end, for whole numbers of entries [group]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])

@@ -26,9 +26,16 @@ RECORDS = ("spikes", "all", "totals")
 
 
 def simulate(
-    model, x=None, backend="reference", device="cpu", window="aligned", record="spikes", steps=None, profile=False,
+    model,
+    x=None,
+    backend="reference",
+    device="cpu",
+    window="aligned",
+    record="spikes",
+    steps=None,
+    profile=False,
     flight_steps=0,
-) -> Run:  # fmt: skip
+) -> Run:
     """Simulate a Network (reference backend only) or a Program.
 
     `device="cuda"` (backend sequence) gives the same integers and counters on a GPU, every NeuronSpec option included.

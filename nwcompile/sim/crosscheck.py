@@ -154,7 +154,8 @@ def _counters(runs: dict[str, Run]) -> Difference | None:
     first = next(iter(runs))
     for name in COUNTERS:
         for other in runs.values():
-            x, y = runs[first].counters[name], other.counters[name]
+            x = runs[first].counters[name]
+            y = other.counters[name]
             if not np.array_equal(x, y):
                 step, core = map(int, np.argwhere(x != y)[0])
                 values = {run: int(runs[run].counters[name][step, core]) for run in runs}

@@ -102,7 +102,8 @@ def _layer(program: Program, name: str, wanted: Run, run: Run) -> LayerDifferenc
     node = program.network.node(name)
     if not node.neuron.fires:
         return LayerDifference(name, node.n_neurons, membrane_error=_membrane_error(program, name, wanted, run))
-    in_float, in_fixed = wanted.spikes[name], run.spikes[name]
+    in_float = wanted.spikes[name]
+    in_fixed = run.spikes[name]
     differing = in_float != in_fixed
     n_differing = int(np.count_nonzero(differing))
     n_either = np.count_nonzero((in_float != 0) | (in_fixed != 0))

@@ -94,7 +94,8 @@ def _whole(name: str, array: np.ndarray) -> None:
             f"input {name!r} has the value {value!s}, but the integer program takes whole numbers; "
             "encode real values into spikes first (nwcompile.encode does)"
         )
-    low, high = int(array.min()), int(array.max())
+    low = int(array.min())
+    high = int(array.max())
     if max(-low, high) > LARGEST_SPIKE:
         raise ModelError(f"input {name!r} has values up to {max(-low, high)}; the limit is {LARGEST_SPIKE}")
 
@@ -118,10 +119,11 @@ def _verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: s
             )
         return
     if on_multi_spike == "refuse" and "multi" not in chip.neuron.spikes:
-        ways = "'graded'" if low < 0 else "'graded' or 'repeat'"
+        choices = "'graded'" if low < 0 else "'graded' or 'repeat'"
         raise ModelError(
             f"{has}, but {chip.name} takes spikes {smallest_spike}..{largest_spike}; compile with "
-            f"on_multi_spike={ways}, encode graded values into spikes, or choose a chip whose neuron.spikes has 'multi'"
+            f"on_multi_spike={choices}, encode graded values into spikes, or choose a chip whose neuron.spikes has "
+            "'multi'"
         )
     limit = largest_payload(chip, low < 0)
     if max(-low, high) > limit:
@@ -140,9 +142,13 @@ def largest_payload(chip: Chip, is_signed: bool) -> int:
 
 
 def verify_counts(
-    network: Network, chip: Chip, on_multi_spike: str, spikes: dict[str, np.ndarray], first_sample: int = 0,
+    network: Network,
+    chip: Chip,
+    on_multi_spike: str,
+    spikes: dict[str, np.ndarray],
+    first_sample: int = 0,
     first_step: dict[str, int] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Raise ModelError, naming the first of them, unless a chip's messages can tell how often neurons spike in a step.
 
     `spikes[layer]` is [B, T, *shape]; `on_multi_spike` that of `Options`. First by sample, then by step. They begin
@@ -156,7 +162,8 @@ def verify_counts(
         flat = spikes[name].reshape(*spikes[name].shape[:2], -1)
         sample, step, neuron = (int(i) for i in np.argwhere(flat > limit)[0])
         n = int(flat[sample, step, neuron])
-        sample, step = first_sample + sample, step + (first_step[name] if first_step else 0)
+        sample = first_sample + sample
+        step = step + (first_step[name] if first_step else 0)
         where = f"layer {name!r} fires {n} spikes at once (sample {sample}, step {step}, neuron {neuron})"
         if repeats:
             raise ModelError(

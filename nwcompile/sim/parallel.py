@@ -28,9 +28,12 @@ def over_samples(n_samples: int, work: Callable[[slice], object], interrupted: n
 
 
 def over_steps(
-    n_samples: int, n_steps: int, compute: Callable[[int, slice], object], move: Callable[[int, slice], object],
+    n_samples: int,
+    n_steps: int,
+    compute: Callable[[int, slice], object],
+    move: Callable[[int, slice], object],
     interrupted: np.ndarray,
-) -> None:  # fmt: skip
+) -> None:
     """Do `compute(sample, steps)` for each sample, chunk of steps after chunk, and `move` for each that is computed.
 
     The first error ends it; what has not begun by then is left.

@@ -58,10 +58,19 @@ class Robustness:
 
 
 def robustness(
-    program: Program, x, y, samples: int = 100, seed: int = 0, weight: float | None = None,
-    threshold: float | None = None, leak: float | None = None, stuck: float | None = None, dead: float | None = None,
-    backend: str = "sequence", device: str = "cpu",
-) -> Robustness:  # fmt: skip
+    program: Program,
+    x,
+    y,
+    samples: int = 100,
+    seed: int = 0,
+    weight: float | None = None,
+    threshold: float | None = None,
+    leak: float | None = None,
+    stuck: float | None = None,
+    dead: float | None = None,
+    backend: str = "sequence",
+    device: str = "cpu",
+) -> Robustness:
     """Accuracy of a program on `samples` devices, each with its own mismatch and faults, and on the ideal one.
 
     `x` is what `simulate` takes, `y` int[B] the labels. `weight`, `threshold` and `leak` are standard deviations as
@@ -81,7 +90,8 @@ def accuracies(
     """The accuracy of the ideal device, then of each device: what `robustness` is made of, one after the other."""
     if not isinstance(program, Program):
         raise OptionError(f"robustness takes an nw.Program, not {type(program).__name__}; compile the network first")
-    samples, seed = whole("samples", samples, 1, MAX_DEVICES), whole("seed", seed, 0, LARGEST_SEED)
+    samples = whole("samples", samples, 1, MAX_DEVICES)
+    seed = whole("seed", seed, 0, LARGEST_SEED)
     devices = Devices(program, varied(program.chip, given), seed)
     inputs, n_samples, _ = prepare(program.network, x, None, program.chip, program.on_multi_spike)
     labels = verified_labels(y, n_samples)
@@ -97,8 +107,9 @@ def accuracies(
 def varied(chip: Chip, given: Variation) -> Variation:
     """What is given, and the chip's own figure where that is None; raises OptionError."""
     verify_variation(given)
-    both = {name: getattr(chip.variation, name) if value is None else float(value)
-            for name, value in asdict(given).items()}  # fmt: skip
+    both = {
+        name: getattr(chip.variation, name) if value is None else float(value) for name, value in asdict(given).items()
+    }
     if all(value is None for value in both.values()):
         raise OptionError(
             f"{chip.name} does not say how its devices differ: give weight, threshold, leak, stuck or dead (on the "

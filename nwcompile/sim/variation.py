@@ -62,8 +62,10 @@ class Devices:
         """The program as device `index`, 0 or more, computes it."""
         network = self.program.network
         layers = [network.node(name) for name in network.layers]
-        dead = {node.name: self._drawn("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
-                for i, node in enumerate(layers)}  # fmt: skip
+        dead = {
+            node.name: self._drawn("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
+            for i, node in enumerate(layers)
+        }
         nodes = {node.name: self._node(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
         edges = tuple(self._connection(c, i, index, dead[c.target]) for i, c in enumerate(network.connections))
         varied = Network(network.inputs, {name: nodes[name] for name in network.nodes}, edges)
@@ -78,8 +80,10 @@ class Devices:
     def _finer(self) -> dict[str, tuple[int, int]]:
         """Of each layer: bits by which its weights grow, and by which its state grows."""
         network = self.program.network
-        return {name: finer(network, name) if self.variation.weight or self.variation.threshold else (0, 0)
-                for name in network.layers}  # fmt: skip
+        return {
+            name: finer(network, name) if self.variation.weight or self.variation.threshold else (0, 0)
+            for name in network.layers
+        }
 
     @cached_property
     def _stored(self) -> list[tuple[Connection, np.ndarray, np.ndarray | slice, int]]:
@@ -99,13 +103,15 @@ class Devices:
 
     def _unrolled(self, connection: Connection) -> tuple[Connection, np.ndarray, np.ndarray | slice, int]:
         pre, post, place = synapse_list(connection, self.program.network.node(connection.source).shape)
-        stored, n_stored = slice(None), len(place)
+        stored = slice(None)
+        n_stored = len(place)
         if not isinstance(connection, Conv2d):
             return connection, post, stored, n_stored
         weight = np.ravel(connection.weight)
         if self.program.chip.weights.sharing:
             cores, core = np.unique(self.program.mapping.core_of[connection.target], return_inverse=True)
-            stored, n_stored = core[post] * len(weight) + place, len(cores) * len(weight)
+            stored = core[post] * len(weight) + place
+            n_stored = len(cores) * len(weight)
         listed = Sparse(
             connection.source, connection.target, pre=pre, post=post, weight=weight[place], delay=connection.delay
         )
@@ -130,7 +136,8 @@ class Devices:
         """Layer i as device `index` has it."""
         spec, shape, (in_weight, in_state) = node.neuron, node.shape, self._finer[node.name]
         fixed, dead = spec.fixed, dead.reshape(shape)
-        state_bits, threshold = fixed.state_bits + in_state, spec.array("threshold", shape) << in_state
+        state_bits = fixed.state_bits + in_state
+        threshold = spec.array("threshold", shape) << in_state
         if self.variation.threshold:
             e = self._drawn("threshold", index, i).standard_normal(shape)
             varied = np.rint(threshold * np.maximum(1 + self.variation.threshold * e, 0)).astype(np.int64)
@@ -172,7 +179,8 @@ def finer(network: Network, name: str) -> tuple[int, int]:
 
 def varied_decay(decay: np.ndarray, decay_bits: int, factor: np.ndarray) -> np.ndarray:
     """Decays of `decay_bits` with their leak rates times `factor`, as decays of DECAY_BITS bits, int64."""
-    lost, whole = decay / (1 << decay_bits), 1 << DECAY_BITS
+    lost = decay / (1 << decay_bits)
+    whole = 1 << DECAY_BITS
     varied = np.rint(whole * (1 - (1 - lost) ** factor)).astype(np.int64)
     return np.where(lost == 1, whole, varied)
 

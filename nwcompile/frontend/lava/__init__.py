@@ -140,9 +140,11 @@ def _input_shape(entries: list[Entry], given) -> tuple[int, ...]:
 
 def _unstrided_source(first: Entry) -> tuple[int, ...]:
     """Shape of the source of a convolution with stride 1."""
-    weight, out = first.whole("weight"), first.shape()
+    weight = first.whole("weight")
+    out = first.shape()
     if weight.ndim < 4 or len(out) != 3:
         raise first.fail(f"weight {weight.shape} and shape {out} must be [C_out, C_in, rows, columns] and [C, H, W]")
-    padding, dilation = first.pair("padding", 0), first.pair("dilation", 1)
+    padding = first.pair("padding", 0)
+    dilation = first.pair("dilation", 1)
     size = (out[1 + a] - 1 + dilation[a] * (weight.shape[2 + a] - 1) + 1 - 2 * padding[a] for a in (0, 1))
     return (weight.shape[1] * first.single("groups", 1), *size)

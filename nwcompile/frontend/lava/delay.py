@@ -17,7 +17,8 @@ def delays(entry: Entry, shape: Shape, n_source: int) -> tuple[np.ndarray, np.nd
     One number, one per channel or one per neuron delay the layer's spikes (SLAYER exports these). In dense layers,
     netx reads one per input, and a matrix as one per synapse [n_target, n_source].
     """
-    steps, n = entry.whole("delay", 0), prod(shape)
+    steps = entry.whole("delay", 0)
+    n = prod(shape)
     if steps.min() < 0:
         raise entry.fail(f"delay {steps.min()} must be 0 or more steps")
     if steps.ndim == 2 and entry.kind in DENSE and steps.shape == (n, n_source) and min(steps.shape) > 1:

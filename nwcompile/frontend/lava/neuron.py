@@ -49,8 +49,10 @@ def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> Neur
         )
     if entry.single("weight_exp", 0, "neuron"):
         raise entry.fail("neuron/weight_exp is not 0: a batch norm that scales; train it with a norm of the mean only")
-    threshold, refractory = THRESHOLD_UNIT * number("vThMant"), number("refDelay", 1)
-    decay_u, bias = number("iDecay"), entry.spread("bias", shape, 0)
+    threshold = THRESHOLD_UNIT * number("vThMant")
+    refractory = number("refDelay", 1)
+    decay_u = number("iDecay")
+    bias = entry.spread("bias", shape, 0)
     into_u = entry.kind == "input" and bool(np.any(decay_u != FULL_DECAY))
     spec = NeuronSpec(
         threshold=threshold,

@@ -63,7 +63,8 @@ def _exponent(entry: Entry) -> int:
 
 def _average(entry: Entry, source: str, shape: Shape, declared: Shape) -> tuple[Connection, Shape]:
     """Each of shape[0] outputs receives its share of the source, a run of neurons in C order (SLAYER's Average)."""
-    n, groups = prod(shape), declared[0]
+    n = prod(shape)
+    groups = declared[0]
     if n % groups or n > MAX_LISTED_SYNAPSES:
         raise entry.fail(f"{n} neurons do not divide into {groups} groups, or are over {MAX_LISTED_SYNAPSES:,}")
     post = np.repeat(np.arange(groups), n // groups)
@@ -82,7 +83,8 @@ def _pool(entry: Entry, source: str, shape: Shape, weight: np.ndarray, told: dic
     if min(kernel) < 1 or weight.size != prod(kernel) or len(shape) != 3:
         raise entry.fail(f"weight {weight.shape} must be [1, 1, rows, columns], of one kernel for a source [C, H, W]")
     stride = entry.pair("stride", 0) if "stride" in entry.values else kernel
-    padding, dilation = entry.pair("padding", 0), entry.pair("dilation", 1)
+    padding = entry.pair("padding", 0)
+    dilation = entry.pair("dilation", 1)
     channels, *size = shape
     rows, columns = (size[a] + size[a] % kernel[a] for a in (0, 1))
     if min(*stride, *dilation) < 1 or padding[0] or rows % stride[0] or dilation[0] * (kernel[0] - 1) >= stride[0]:
@@ -124,7 +126,8 @@ def listed(entry: Entry, connection: Dense | Conv2d, source: Shape, target: Shap
     parts = []
     for a, b in np.ndindex(*connection.weight.shape[2:]):
         (oy, y), (ox, x) = (_taps(connection, axis, tap, shape, target) for axis, tap in ((0, a), (1, b)))
-        place, pixel = oy[:, None] * target[-1] + ox, y[:, None] * shape[2] + x
+        place = oy[:, None] * target[-1] + ox
+        pixel = y[:, None] * shape[2] + x
         n_pixels = prod(target) // len(connection.weight)
         pre = channel[:, :, None, None] * (shape[1] * shape[2]) + pixel
         post = np.arange(len(connection.weight))[:, None, None, None] * n_pixels + place

@@ -43,7 +43,8 @@ def from_nir(path, dt: float | None = None, dialect: str | None = None, neuron: 
     ModelError for files, nodes and numbers that cannot be used, naming the node; warns with NwWarning what is assumed
     and what contradicts the dialect.
     """
-    dt, dialect = plain(dt), dialect.strip().lower() if isinstance(dialect, str) else dialect
+    dt = plain(dt)
+    dialect = dialect.strip().lower() if isinstance(dialect, str) else dialect
     _check_choices(dt, dialect, neuron)
     neuron = {str(key): value for key, value in (neuron or {}).items()}
     tree = read_tree(path)
@@ -147,7 +148,8 @@ def _shapes(graph: NirGraph) -> dict[str, tuple[int, ...]]:
         source = ready.popleft()
         for name in graph.after[source.name]:
             if name not in shapes:
-                node, shape = graph.nodes[name], shapes[source.name]
+                node = graph.nodes[name]
+                shape = shapes[source.name]
                 shapes[name] = shape if node.kind in (*NEURONS, "Output") else output_shape(node, source.name, shape)
                 ready.append(node)
     return shapes

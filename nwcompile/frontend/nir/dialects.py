@@ -222,7 +222,8 @@ def _membrane(node: NirNode, dialect: Dialect, dt: float | None, given: Mapping,
     if dialect.unit_r == "exp" and node.kind != "LI":
         gain = gain / keep
     gain = _snapped(gain)
-    leaks_in, whole = np.abs(r - 1) <= DT_TOLERANCE, np.abs(gain - 1) <= DT_TOLERANCE
+    leaks_in = np.abs(r - 1) <= DT_TOLERANCE
+    whole = np.abs(gain - 1) <= DT_TOLERANCE
     usual = {"tau/dt": whole, "exp": whole | (node.kind == "LI"), "either": leaks_in | whole, "1": leaks_in}
     if node.kind.startswith("Cuba"):
         usual["1"] = leaks_in | whole
@@ -261,7 +262,8 @@ def _current(node: NirNode, dialect: Dialect, dt: float | None, remarks: list[st
 
 def _firing(node: NirNode, dialect: Dialect, given: Mapping, remarks: list[str]) -> dict:
     """Fields of threshold and reset."""
-    threshold, v_reset = node.numbers("v_threshold"), node.numbers("v_reset", 0.0)
+    threshold = node.numbers("v_threshold")
+    v_reset = node.numbers("v_reset", 0.0)
     written = "value" if v_reset.any() else "zero"
     reset = given.get("reset", written if dialect.reset == "file" else dialect.reset)
     if dialect.reset != "file" and written == "value" and "reset" not in given:
@@ -296,7 +298,8 @@ def _time_step(node: NirNode, dialect: Dialect, dt: float | None) -> float:
 
 def _decay(node: NirNode, key: str, dialect: Dialect, dt: float | None) -> tuple[np.ndarray, np.ndarray]:
     """dt/tau, and what a step keeps of the state."""
-    dt, tau = _time_step(node, dialect, dt), node.numbers(key)
+    dt = _time_step(node, dialect, dt)
+    tau = node.numbers(key)
     if (tau <= 0).any():
         raise node.fail(f"{key} is {tau.min():g}; a time constant must be above 0")
     rate = _rate(np.asarray(node.values[key]), dialect, dt)
@@ -319,7 +322,8 @@ def _rate(tau: np.ndarray, dialect: Dialect, dt: float) -> np.ndarray:
     if tau.dtype != np.float32:
         tau = tau.astype(np.float64)
         return dt / (tau / dt) if dialect.tau_times_dt else dt / tau
-    step, wide = np.float32(dt), tau.astype(np.float64)
+    step = np.float32(dt)
+    wide = tau.astype(np.float64)
     if dialect.tau_times_dt:
         return (step * (step / wide).astype(np.float32)).astype(np.float64)
     if dialect.decay == "exp":
@@ -332,7 +336,8 @@ def _snapped(gain: np.ndarray) -> np.ndarray:
 
 
 def _span(values: np.ndarray) -> str:
-    low, high = f"{values.min():g}", f"{values.max():g}"
+    low = f"{values.min():g}"
+    high = f"{values.max():g}"
     return low if low == high else f"{low}..{high}"
 
 

@@ -183,7 +183,8 @@ def _splice(name: str, edges: list, inner: NirGraph) -> list:
     edges = [(ports["Output"] if a == name else a, ports["Input"] if b == name else b) for a, b in edges]
     edges += inner.edges
     for port in _ends(inner):
-        before, after = [a for a, b in edges if b == port], [b for a, b in edges if a == port]
+        before = [a for a, b in edges if b == port]
+        after = [b for a, b in edges if a == port]
         edges = [e for e in edges if port not in e] + [(a, b) for a in before for b in after]
     return edges
 

@@ -30,9 +30,13 @@ def _nearest_node(spec: NeuronSpec, shape: tuple[int, ...], dt: float) -> dict[s
     numbers = {name: _wide(getattr(spec, name), shape) for name in NeuronSpec.NUMBERS[:11]}
     if _is_threshold(spec):
         return {"type": "Threshold", "threshold": numbers["threshold"]}
-    keep, r, drive = numbers["beta"], numbers["gain"], numbers["leak"] + numbers["bias"]
+    keep = numbers["beta"]
+    r = numbers["gain"]
+    drive = numbers["leak"] + numbers["bias"]
     if spec.membrane == "euler":
-        keep, r, drive = 1 - numbers["k"], numbers["k"] * numbers["r"], numbers["k"] * numbers["v_leak"] + drive
+        keep = 1 - numbers["k"]
+        r = numbers["k"] * numbers["r"]
+        drive = numbers["k"] * numbers["v_leak"] + drive
     rate = np.clip(1 - keep, SLOWEST, 1.0)
     values: dict[str, object] = {}
     if spec.alpha is not None:

@@ -86,9 +86,11 @@ def _convolution(connection: Conv1d | Conv2d, shape, target_shape) -> tuple[dict
     else:
         square, groups = _square(connection), 1
         if square is None:
-            square, groups = (np.asarray(connection.weight), pair(connection.padding)), int(connection.groups)
+            square = (np.asarray(connection.weight), pair(connection.padding))
+            groups = int(connection.groups)
         weight, padding = square
-        stride, dilation = pair(connection.stride), pair(connection.dilation)
+        stride = pair(connection.stride)
+        dilation = pair(connection.dilation)
         sizes = {"stride": np.array(stride), "padding": np.array(padding), "dilation": np.array(dilation)}
         input_shape = np.array(shape[1:])
     parameters = {"input_shape": input_shape, "weight": weight, **sizes, "groups": np.int64(groups), "bias": bias}
@@ -99,7 +101,8 @@ def _ungrouped(weight: np.ndarray, groups: int) -> np.ndarray:
     """The kernel over all channels, zero for those of other groups."""
     if groups == 1:
         return weight
-    n_out, n_in = weight.shape[0] // groups, weight.shape[1]
+    n_out = weight.shape[0] // groups
+    n_in = weight.shape[1]
     full = np.zeros((weight.shape[0], n_in * groups, *weight.shape[2:]), weight.dtype)
     for g in range(groups):
         full[g * n_out : (g + 1) * n_out, g * n_in : (g + 1) * n_in] = weight[g * n_out : (g + 1) * n_out]
@@ -129,7 +132,8 @@ def _matrix(connection: Connection, source_shape, target_shape) -> np.ndarray:
     """float32[n_target, n_source] that does what `connection` does without its bias."""
     from nwcompile.passes.prepare.fold import linear_map, matrix
 
-    n_source, n_target = prod(source_shape), prod(target_shape)
+    n_source = prod(source_shape)
+    n_target = prod(target_shape)
     if n_source * n_target > MAX_MATRIX_ENTRIES:
         raise connection.fail(
             f"NIR has no node for this {type(connection).__name__}, and a matrix of {n_target} x {n_source} values is "

@@ -21,9 +21,9 @@ def note(fields: Iterable[tuple[str, object]], parameters: Mapping[str, object])
     arrays: dict[str, np.ndarray] = {}
     for name, value in fields:
         if isinstance(value, np.ndarray) and value.size and value.ndim:
-            twin = next((key for key, other in parameters.items() if _same(value, other)), None)
-            text[name] = {"array": None} if twin is None else {"parameter": twin}
-            if twin is None:
+            same_parameter = next((key for key, other in parameters.items() if _same(value, other)), None)
+            text[name] = {"array": None} if same_parameter is None else {"parameter": same_parameter}
+            if same_parameter is None:
                 arrays[f"{KEY}_{name}"] = value
         else:
             text[name] = written(value)

@@ -107,7 +107,8 @@ class _Builder:
 
     def layer(self, name: str) -> dict:
         """The node of a layer, or of a junction: a Scale by 1, at which edges add up."""
-        node, shape = self.network.node(name), self.shapes[name]
+        node = self.network.node(name)
+        shape = self.shapes[name]
         if node.neuron is None:
             return {"type": "Scale", "scale": np.broadcast_to(np.float32(1), shape)}
         values = nearest_node(node.neuron, node.shape, self.dt)
@@ -122,8 +123,11 @@ class _Builder:
 
     def connect(self, connection: Connection) -> str | dict:
         """Add the nodes and edges of a connection; returns the name of the node with its note, or the note itself."""
-        network, shape, target_shape = self.network, self.shapes[connection.source], self.shapes[connection.target]
-        source, target = network.node(connection.source), network.node(connection.target)
+        network = self.network
+        shape = self.shapes[connection.source]
+        target_shape = self.shapes[connection.target]
+        source = network.node(connection.source)
+        target = network.node(connection.target)
         operation, lost = nearest_operation(connection, shape, source.shape, target.shape)
         self.lose(
             [f"{name}={_short(getattr(connection, name))}" for name in lost],

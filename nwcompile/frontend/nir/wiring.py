@@ -20,7 +20,8 @@ def check_ends(graph: NirGraph) -> None:
     if len(outputs) > 1:
         raise ModelError(f"NIR graph: it has {len(outputs)} Output nodes, {', '.join(outputs)}; keep one of them")
     for node in graph.nodes.values():
-        before, after = graph.before[node.name], graph.after[node.name]
+        before = graph.before[node.name]
+        after = graph.after[node.name]
         if node.kind == "Input" and before:
             raise node.fail(f"an edge leads from {before[0]!r} into this Input; remove it")
         if node.kind == "Output" and after:

@@ -63,7 +63,8 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     layers have their kept state cleared. Raises ModelError for what cannot be followed, weights that are not finite, or
     an unusable example.
     """
-    layout, module = layout_of(layout), unwrapped(module)
+    layout = layout_of(layout)
+    module = unwrapped(module)
     x = example_of(module, example_input, layout)
     if relu is not None and not isinstance(relu, NeuronSpec):
         raise ModelError(f"relu={relu!r} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
@@ -93,9 +94,9 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     for path, part in module.named_modules():
         if is_foreign_neuron(part) and kind_of(part) is None:
             raise ModelError(f"{path!r}: {stated(part)}" if path else stated(part))
-    ways = f"with all steps, {failed[0]}; step by step, {failed[1]}" if layout != "B" else str(failed[0])
+    attempts = f"with all steps, {failed[0]}; step by step, {failed[1]}" if layout != "B" else str(failed[0])
     raise ModelError(
-        f"{type(module).__name__} cannot be run on example_input of shape {list(np.shape(example_input))}: {ways}; "
+        f"{type(module).__name__} cannot be run on example_input of shape {list(np.shape(example_input))}: {attempts}; "
         f"example_input must be {LAYOUTS[layout]} as the module takes it"
     )
 
@@ -141,7 +142,9 @@ class RunError(Exception):
 def _build(recording: Recording, modules: dict[str, torch.nn.Module]) -> Network:
     builder = Builder(recording, {layer_name(path) for path in recording.calls})
     for path, calls in recording.calls.items():
-        name, module, fed = layer_name(path), modules[path], calls[-1].fed
+        name = layer_name(path)
+        module = modules[path]
+        fed = calls[-1].fed
         neurons = recording.kinds[path].read(module, name, fed.shape)
         builder.add_layer(name, neurons.spec, fed)
         builder.connections += neurons.recurrent

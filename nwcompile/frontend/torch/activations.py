@@ -196,7 +196,8 @@ def activations(net: Traced, samples: torch.Tensor) -> dict[str, np.ndarray]:
 @torch.no_grad()
 def verify_same(net: Traced, samples: torch.Tensor) -> None:
     """Raise ModelError unless the network gives one tensor, and the traced one the same, on `samples` [B, *shape]."""
-    wanted, given = net.copy(samples.clone()), net.module(samples.clone())
+    wanted = net.copy(samples.clone())
+    given = net.module(samples.clone())
     if not isinstance(wanted, torch.Tensor):
         raise ModelError(f"the network gives a {type(wanted).__name__}, not one tensor; convert takes one output")
     if wanted.ndim < 2 or len(wanted) != len(samples):

@@ -5,26 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nwcompile.errors import ModelError
+from nwcompile.frontend.torch import symbols
 from nwcompile.frontend.torch.operations import SUPPORTED, not_followed
-from nwcompile.frontend.torch.symbols import (
-    Applied,
-    Call,
-    Constant,
-    Picked,
-    Pooled,
-    Recording,
-    Source,
-    Stacked,
-    Summed,
-    Symbol,
-    Unsupported,
-    WrongLayout,
-)
+from nwcompile.frontend.torch.symbols import Call, Recording, Symbol
 
 
 @dataclass(frozen=True)
 class Term:
-    """One way from a source to a layer: the operations on it, and the steps it is late (None: a constant)."""
+    """One path from a source to a layer: the operations on it, and the steps it is late (None: a constant)."""
 
     chain: tuple
     source: str
@@ -51,7 +39,7 @@ def verify(recording: Recording, module: str) -> None:
         )
     for path, calls in recording.calls.items():
         for call in calls:
-            if isinstance(call.fed, WrongLayout):
+            if isinstance(call.fed, symbols.WrongLayout):
                 raise LayoutError(f"layer {path!r} is fed by {call.fed.reason}")
             if call.fault is not None:
                 raise ModelError(f"layer {path!r} {call.fault}")
@@ -59,7 +47,7 @@ def verify(recording: Recording, module: str) -> None:
         raise ModelError(f"{path!r} is fed by {reason}; {SUPPORTED}")
     for path, calls in recording.calls.items():
         for symbol in _ends(calls[-1].fed):
-            if isinstance(symbol, Constant | Unsupported):
+            if isinstance(symbol, symbols.Constant | symbols.Unsupported):
                 raise not_followed(path, symbol)
         _verify_calls(path, calls, recording.n_steps)
         if not calls[0].is_whole:
@@ -102,23 +90,23 @@ def _verify_steps(path: str, fed: list[Symbol]) -> None:
 
 
 def _terms(symbol: Symbol, now: int, shift: int = 0, chain: tuple = (), has_bias: bool = False) -> Iterator[Term]:
-    if isinstance(symbol, Summed):
+    if isinstance(symbol, symbols.Summed):
         for term in symbol.terms:
             yield from _terms(term, now, shift, chain, has_bias)
-    elif isinstance(symbol, Stacked):
+    elif isinstance(symbol, symbols.Stacked):
         yield from _terms(symbol.steps[-1], now, shift, chain, has_bias)
-    elif isinstance(symbol, Picked):
+    elif isinstance(symbol, symbols.Picked):
         for k, source in enumerate(symbol.sources):
             moved = () if symbol.is_view else ((k, symbol.which.tobytes(), symbol.index.tobytes()),)
             yield from _terms(source, now, shift - symbol.shift, chain + moved, has_bias)
-    elif isinstance(symbol, Applied | Pooled):
+    elif isinstance(symbol, symbols.Applied | symbols.Pooled):
         operation = symbol.operation
         step = (operation.path, operation.kind, operation.digest)
         yield from _terms(symbol.source, now, shift, (*chain, step), has_bias or operation.has_bias)
-    elif isinstance(symbol, Source):
+    elif isinstance(symbol, symbols.Source):
         yield Term(chain, symbol.name, symbol.delay(now) + shift, has_bias)
     else:
-        yield Term(chain, symbol.reason, None, has_bias, isinstance(symbol, Constant) and symbol.is_zero)
+        yield Term(chain, symbol.reason, None, has_bias, isinstance(symbol, symbols.Constant) and symbol.is_zero)
 
 
 def _ends(symbol: Symbol) -> Iterator[Symbol]:
@@ -129,8 +117,8 @@ def _ends(symbol: Symbol) -> Iterator[Symbol]:
         yield from _ends(source)
 
 
-def _stacks(symbol: Symbol) -> Iterator[Stacked]:
-    if isinstance(symbol, Stacked):
+def _stacks(symbol: Symbol) -> Iterator[symbols.Stacked]:
+    if isinstance(symbol, symbols.Stacked):
         yield symbol
     for source in _inner(symbol):
         yield from _stacks(source)
@@ -138,10 +126,10 @@ def _stacks(symbol: Symbol) -> Iterator[Stacked]:
 
 def _inner(symbol: Symbol) -> tuple[Symbol, ...]:
     """The symbols that this one is made of."""
-    if isinstance(symbol, Summed):
+    if isinstance(symbol, symbols.Summed):
         return symbol.terms
-    if isinstance(symbol, Picked):
+    if isinstance(symbol, symbols.Picked):
         return symbol.sources
-    if isinstance(symbol, Stacked):
+    if isinstance(symbol, symbols.Stacked):
         return symbol.steps[-1:]
-    return (symbol.source,) if isinstance(symbol, Applied | Pooled) else ()
+    return (symbol.source,) if isinstance(symbol, symbols.Applied | symbols.Pooled) else ()

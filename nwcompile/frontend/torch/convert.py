@@ -23,9 +23,14 @@ EXAMPLE_SAMPLES = 2  # The network's structure is read on so many samples; it is
 
 
 def convert(
-    ann: torch.nn.Module, calibration, steps: int, method: str = "percentile", percentile: float = 99.9,
-    unit: float = 1.0, reset: str = "subtract",
-) -> Network:  # fmt: skip
+    ann: torch.nn.Module,
+    calibration,
+    steps: int,
+    method: str = "percentile",
+    percentile: float = 99.9,
+    unit: float = 1.0,
+    reset: str = "subtract",
+) -> Network:
     """The float network of integrate-and-fire neurons that computes a trained ReLU network in `steps` steps.
 
     `ann` is a Sequential or any traceable module, residual ones included, of Linear, Conv1d, Conv2d, BatchNorm, average
@@ -82,8 +87,10 @@ def convert(
 def _answering(network: Network, layer: str, name: str) -> Network:
     """The network with its answer, so far neurons of that layer, as a readout, of that name if it is free."""
     name = layer if name in network.nodes else name
-    nodes = {name if n == layer else n: Node(name, node.shape, READOUT) if n == layer else node
-             for n, node in network.nodes.items()}  # fmt: skip
+    nodes = {
+        name if n == layer else n: Node(name, node.shape, READOUT) if n == layer else node
+        for n, node in network.nodes.items()
+    }
     connections = tuple(c.replace(target=name) if c.target == layer else c for c in network.connections)
     return Network(network.inputs, nodes, connections)
 

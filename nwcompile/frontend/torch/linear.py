@@ -38,7 +38,8 @@ def linear(name: str, args, kwargs, known: Callable[[torch.Tensor], Tracked], pa
         tensors = [x for x in tensors if not isinstance(known(x).symbol, Constant)]
     if len(tensors) != 1:
         return None
-    x, is_first = known(tensors[0]), tensors[0] is a
+    x = known(tensors[0])
+    is_first = tensors[0] is a
     number = _per_entry(b if is_first else a, tensors[0], x.symbol)
     if number is None:
         return None

@@ -14,12 +14,50 @@ import torch
 from nwcompile.frontend.torch.symbols import Picked, Stacked, Symbol
 
 MOVES = frozenset(
-    ("__getitem__", "__get__", "select", "narrow", "index_select", "unbind", "chunk", "split", "split_with_sizes",
-     "tensor_split", "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
-     "permute", "transpose", "t", "swapaxes", "swapdims", "movedim", "moveaxis", "contiguous", "clone", "detach",
-     "flip", "roll", "expand", "expand_as", "repeat", "repeat_interleave", "tile", "cat", "concat", "concatenate",
-     "stack", "hstack", "vstack")
-)  # fmt: skip
+    (
+        "__getitem__",
+        "__get__",
+        "select",
+        "narrow",
+        "index_select",
+        "unbind",
+        "chunk",
+        "split",
+        "split_with_sizes",
+        "tensor_split",
+        "view",
+        "view_as",
+        "reshape",
+        "reshape_as",
+        "flatten",
+        "unflatten",
+        "squeeze",
+        "unsqueeze",
+        "permute",
+        "transpose",
+        "t",
+        "swapaxes",
+        "swapdims",
+        "movedim",
+        "moveaxis",
+        "contiguous",
+        "clone",
+        "detach",
+        "flip",
+        "roll",
+        "expand",
+        "expand_as",
+        "repeat",
+        "repeat_interleave",
+        "tile",
+        "cat",
+        "concat",
+        "concatenate",
+        "stack",
+        "hstack",
+        "vstack",
+    )
+)
 NO_STEP = -1
 ONE_STEP = ("B", "1B")
 
@@ -128,7 +166,8 @@ class _Origins:
         local = ids - self.starts[which]
         sample, step, position = np.empty((3, ids.size), np.int64)
         for k in np.unique(which):
-            here, operand = which == k, self.operands[k]
+            here = which == k
+            operand = self.operands[k]
             rest, position[here] = np.divmod(local[here], prod(operand.symbol.shape))
             if operand.lead in ONE_STEP:
                 sample[here], step[here] = rest, NO_STEP
@@ -142,12 +181,14 @@ class _Origins:
         sources: dict[Symbol, int] = {}  # in order of first use
         picks = np.empty((2, index.size), np.int64)
         for k in np.unique(which):
-            here, symbol = which == k, self.operands[k].symbol
+            here = which == k
+            symbol = self.operands[k].symbol
             if isinstance(symbol, Picked) and symbol.shift == 0:
                 inner = [sources.setdefault(s, len(sources)) for s in symbol.sources]
                 picks[:, here] = np.array(inner)[symbol.which[index[here]]], symbol.index[index[here]]
             else:
-                picks[0, here], picks[1, here] = sources.setdefault(symbol, len(sources)), index[here]
+                picks[0, here] = sources.setdefault(symbol, len(sources))
+                picks[1, here] = index[here]
         from_source, entry = picks
         picked = Picked(tuple(sources), from_source, entry, tuple(shape), shift)
         only = picked.sources[0]

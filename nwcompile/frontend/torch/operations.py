@@ -54,7 +54,8 @@ def verify_finite(module: torch.nn.Module) -> None:
     """Raise ModelError if a number that `module` or a part of it computes with is NaN, infinite or not there yet."""
     for path, part in module.named_modules():
         for name in NUMBERS:
-            value, kind = getattr(part, name, None), type(part).__name__
+            value = getattr(part, name, None)
+            kind = type(part).__name__
             if isinstance(value, torch.Tensor) and (torch.nn.parameter.is_lazy(value) or value.is_meta):
                 raise ModelError(
                     f"{f'{path!r} ({kind})' if path else kind}: {name} has no values yet; "
@@ -109,7 +110,8 @@ def _convolution(module, path, _shape) -> Operation:
         if any(n % 2 for n in total):
             raise UnfollowableError("whose padding='same' is uneven for this kernel, which is not supported")
         padding = tuple(n // 2 for n in total)
-    weight, bias = array(module.weight), array(module.bias)
+    weight = array(module.weight)
+    bias = array(module.bias)
     geometry = {"stride": module.stride, "padding": padding, "dilation": module.dilation}
     if weight.ndim == 3:
         geometry = {name: value[0] for name, value in geometry.items()}
@@ -157,7 +159,8 @@ def _windowed(module, path, n_channels: int, windows: np.ndarray, weights: np.nd
 
 def _windows(n: int, m: int) -> np.ndarray:
     """bool[m, n]: which of n entries are in each of m windows."""
-    i, k = np.arange(m)[:, None], np.arange(n)
+    i = np.arange(m)[:, None]
+    k = np.arange(n)
     return (k >= i * n // m) & (k < -(-(i + 1) * n // m))
 
 
@@ -185,7 +188,8 @@ def _maximum_1d(module, path, shape) -> Operation:
 
 def _pool_1d(module, path, shape, weight: float) -> Operation:
     """Sums over windows of the last axis, times `weight`."""
-    kernel, padding = _single(module.kernel_size), _single(module.padding)
+    kernel = _single(module.kernel_size)
+    padding = _single(module.padding)
     stride = kernel if module.stride is None else _single(module.stride)
     start = stride * np.arange((shape[1] + 2 * padding - kernel) // stride + 1)[:, None] - padding
     windows = (np.arange(shape[1]) >= start) & (np.arange(shape[1]) < start + kernel)
@@ -203,7 +207,8 @@ def _power_average(module, path, _shape) -> Operation:
 
 
 def _pool(module, path, kind) -> Operation:
-    kernel, padding = pair(module.kernel_size), pair(getattr(module, "padding", 0))
+    kernel = pair(module.kernel_size)
+    padding = pair(getattr(module, "padding", 0))
     stride = kernel if module.stride is None else pair(module.stride)
 
     def connect(source, target, delay, _shape):
@@ -218,7 +223,8 @@ def _batch_norm(module, path, _shape) -> Operation:
     scale = 1 / torch.sqrt(module.running_var.detach().double() + module.eps)
     shift = -module.running_mean.detach().double() * scale
     if module.affine:
-        scale, shift = scale * module.weight.detach(), shift * module.weight.detach() + module.bias.detach()
+        scale = scale * module.weight.detach()
+        shift = shift * module.weight.detach() + module.bias.detach()
     return affine(path, type(module).__name__, array(scale), array(shift), has_weight=True)
 
 

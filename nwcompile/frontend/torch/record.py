@@ -33,16 +33,22 @@ class ModuleRecorder(Tracker):
     """Follows tensors through the leaf modules of `module` and the torch functions called between them."""
 
     def __init__(
-        self, module: torch.nn.Module, x: torch.Tensor, lead: str, input_name: str, relu: NeuronSpec | None = None,
-        is_given_once: bool = False
-    ):  # fmt: skip
+        self,
+        module: torch.nn.Module,
+        x: torch.Tensor,
+        lead: str,
+        input_name: str,
+        relu: NeuronSpec | None = None,
+        is_given_once: bool = False,
+    ):
         """`x` is `[B, T, *shape]`; `lead` says how the module is given it.
 
         All steps at once "BT" or "TB", merged with the samples "B*T" or "T*B", or "B", step by step.
         With `relu`, every torch.nn.ReLU is a layer of such neurons. With `is_given_once` the module is called once,
         with the first step, which it repeats itself.
         """
-        n_samples, n_steps = x.shape[0], x.shape[1]
+        n_samples = x.shape[0]
+        n_steps = x.shape[1]
         extent = Extent(n_samples, n_steps, has_steps=relu is None or not is_given_once)
         super().__init__(extent, lead, input_name)
         self.input_is_spikes = bool(((x == 0) | (x == 1)).all())
@@ -128,7 +134,8 @@ class ModuleRecorder(Tracker):
             self.quietly(lambda: self._called(module, self.paths[id(module)], args, kwargs, result))
 
     def _called(self, module, path: str, args, kwargs, result) -> None:
-        kind, name = self._kind_of(module), type(module).__name__
+        kind = self._kind_of(module)
+        name = type(module).__name__
         given = (*args, *kwargs.values())
         if kind is not None and given and isinstance(given[0], torch.Tensor):
             self._layer_called(module, path, kind, given, result)
@@ -149,7 +156,8 @@ class ModuleRecorder(Tracker):
             self._operated(module, path, known, result)
 
     def _layer_called(self, module, path: str, kind: Kind, given: tuple, result) -> None:
-        known, leads = self.known(given[0]), kind.leads(module)
+        known = self.known(given[0])
+        leads = kind.leads(module)
         fed, lead, is_whole = known.symbol, known.lead, known.lead != "B"
         if leads in (("TB",), ("BT",)):
             self.most_steps = max(self.most_steps, given[0].shape[leads[0].index("T")])
@@ -159,7 +167,8 @@ class ModuleRecorder(Tracker):
             if {lead, *leads} >= {"BT", "TB"}:
                 text += f"; give from_torch layout={'BT' if lead == 'TB' else 'TB'!r} and an example in it"
             fed = WrongLayout(text, fed.shape)
-        calls, name = self.calls.setdefault(path, []), layer_name(path)
+        calls = self.calls.setdefault(path, [])
+        name = layer_name(path)
         time = self.extent.n_steps - 1 if is_whole else len(calls)
         self.kinds[path] = kind
         fed = self._weighed_by_itself(kind.weight(module), f"{path}.weight", known, fed)
@@ -167,7 +176,8 @@ class ModuleRecorder(Tracker):
         spikes, *states = tensors_in(result)
         axes = self.extent.axes[lead]
         shape = fed.shape or tuple(spikes.shape[len(axes) :])
-        source, factor = Source(name, tuple(shape), time), kind.spike(module)
+        source = Source(name, tuple(shape), time)
+        factor = kind.spike(module)
         fires = kind.gives(module) != "membrane"
         if kind.gives(module) == "counts":
             self.counting.add(name)

@@ -192,14 +192,12 @@ def scan(
     touched_at = touched + sample * touched_sample + neuron * touched_neuron
     out_at = sample * out_sample + neuron
     updates_at = updates + neuron
-    sums, events = read_input(
-        drive_at, touched_at, 0, n_steps, drive_step, touched_step, lanes, AHEAD=AHEAD, TOUCHED=TOUCHED
-    )
+    sums, events = read_input(drive_at, touched_at, 0, n_steps, drive_step, touched_step, lanes, AHEAD, TOUCHED)
     for t in range(0, n_steps, AHEAD):
         drive_at += AHEAD * drive_step
         touched_at += AHEAD * touched_step
         later_sums, later_events = read_input(
-            drive_at, touched_at, t + AHEAD, n_steps, drive_step, touched_step, lanes, AHEAD=AHEAD, TOUCHED=TOUCHED
+            drive_at, touched_at, t + AHEAD, n_steps, drive_step, touched_step, lanes, AHEAD, TOUCHED
         )
         for k in tl.static_range(AHEAD):
             now = lanes & (t + k < n_steps)

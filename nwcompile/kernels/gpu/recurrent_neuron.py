@@ -52,20 +52,18 @@ def scan_loop(
     since = tl.full((SIZE,), LONG_AGO, tl.int32)
     drive_at = drive + sample * drive_sample + neuron
     touched_at = touched + sample * touched_sample + neuron * touched_neuron
-    out_at = sample * n_steps * n + neuron
     updates_at = updates + neuron
-    sums, events = read_input(
-        drive_at, touched_at, 0, n_steps, drive_step, touched_step, lanes, AHEAD=AHEAD, TOUCHED=TOUCHED
-    )
+    out_at = sample * n_steps * n + neuron
+    sums, events = read_input(drive_at, touched_at, 0, n_steps, drive_step, touched_step, lanes, AHEAD, TOUCHED)
     for t in range(0, n_steps, AHEAD):
         drive_at += AHEAD * drive_step
         touched_at += AHEAD * touched_step
         later_sums, later_events = read_input(
-            drive_at, touched_at, t + AHEAD, n_steps, drive_step, touched_step, lanes, AHEAD=AHEAD, TOUCHED=TOUCHED
+            drive_at, touched_at, t + AHEAD, n_steps, drive_step, touched_step, lanes, AHEAD, TOUCHED
         )
         for k in tl.static_range(AHEAD):
-            now = lanes & (t + k < n_steps)
             x = (sums[k].to(tl.int32) << drive_bits) + tl.sum(count[:, None] * weights, axis=0)
+            now = lanes & (t + k < n_steps)
             if COUNTS:
                 reached = tl.sum((count != 0).to(tl.int32)[:, None] * synapses, axis=0)
                 updated = is_updated(u, v, numbers) | (reached != 0)

@@ -70,7 +70,8 @@ class Collate:
             raise ModelError(
                 "batches are made of spikes [T, N]; give what packed, cached or Transformed makes of samples"
             )
-        lengths, n_neurons = [len(spikes) for spikes, _ in samples], {spikes.shape[1] for spikes, _ in samples}
+        lengths = [len(spikes) for spikes, _ in samples]
+        n_neurons = {spikes.shape[1] for spikes, _ in samples}
         if len(n_neurons) > 1:
             raise ModelError(
                 f"samples of a batch have {min(n_neurons)} to {max(n_neurons)} neurons; all must have as many"

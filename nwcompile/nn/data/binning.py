@@ -152,7 +152,8 @@ class Binning:
     def _neurons(self, of: Events) -> tuple[np.ndarray, np.ndarray]:
         """Which events are inside the crop, and each one's neuron."""
         left, top, width, height = self.crop or (0, 0, *self.sensor[:2])
-        x, y = of.x - left, of.y - top
+        x = of.x - left
+        y = of.y - top
         inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
         _, rows, columns = self.shape
         return inside, (of.p * rows + y * rows // height) * columns + x * columns // width

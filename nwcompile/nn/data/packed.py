@@ -79,9 +79,11 @@ class Packed(Dataset):
     def __getitems__(self, indices: Sequence[int]) -> Words:
         """Several recordings, as a DataLoader asks for them."""
         at = torch.as_tensor(indices, device=self.lengths.device)
-        lengths, n_rows = self.lengths[at], self._rows[at]
+        lengths = self.lengths[at]
+        n_rows = self._rows[at]
         row = torch.arange(int(n_rows.max()), device=at.device)
-        rows, beyond = self._first[at, None] + row, row >= n_rows[:, None]
+        rows = self._first[at, None] + row
+        beyond = row >= n_rows[:, None]
         words = self.words[rows.masked_fill_(beyond, 0)]
         return Words(words.masked_fill_(beyond[..., None], 0), lengths, self.labels[at])
 

@@ -51,9 +51,11 @@ class TimePipeline:
         if not dist.is_initialized():
             raise BackendError("a pipeline needs processes: call torch.distributed.init_process_group first")
         self.net, self.n_chunks, self.timeout_s = net, n_chunks, timeout_s
-        self.rank, self.n_ranks = dist.get_rank(group), dist.get_world_size(group)
+        self.rank = dist.get_rank(group)
+        self.n_ranks = dist.get_world_size(group)
         first, last = shares(net, self.n_ranks)[self.rank]
-        self.is_first, self.is_last = self.rank == 0, self.rank == self.n_ranks - 1
+        self.is_first = self.rank == 0
+        self.is_last = self.rank == self.n_ranks - 1
         self.layers = net[first:last]
         self._first = first
         with self._bounded():
@@ -150,10 +152,14 @@ class TimePipeline:
                 return torch.empty(size, dtype=of.dtype, device="meta", requires_grad=needs_grad)
 
             stage = PipelineStage(
-                Chunk(cast(Sequential, self.layers), self.is_last), self.rank, self.n_ranks, device,
+                Chunk(cast(Sequential, self.layers), self.is_last),
+                self.rank,
+                self.n_ranks,
+                device,
                 input_args=tuple(chunk(t, trains and not self.is_first) for t in passed[0]),
-                output_args=tuple(chunk(t, trains) for t in passed[1]), group=self._group
-            )  # fmt: skip
+                output_args=tuple(chunk(t, trains) for t in passed[1]),
+                group=self._group,
+            )
             self._schedules[key] = ScheduleLoopedBFS(
                 [stage], n_chunks, loss_fn=self._loss if trains else None, scale_grads=False
             )

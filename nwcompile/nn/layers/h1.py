@@ -41,9 +41,15 @@ class H1v1Synapse(LIFSynapse):
     limit = 0.9
 
     def __init__(
-        self, n_in: int, n_out: int, device: str = "cpu", lif_threshold: float = 1.0,
-        quantization_bits: int | None = None, stddev: float | None = None, init=None,
-    ):  # fmt: skip
+        self,
+        n_in: int,
+        n_out: int,
+        device: str = "cpu",
+        lif_threshold: float = 1.0,
+        quantization_bits: int | None = None,
+        stddev: float | None = None,
+        init=None,
+    ):
         super().__init__(n_in, n_out, device, init)
         where = f"{type(self).__name__}({n_in}, {n_out})"
         if not 0 < lif_threshold < math.inf:
@@ -97,9 +103,14 @@ class H1v1Frontend(H1v1Synapse):
     """
 
     def __init__(
-        self, nb_inputs: int = 16, quantization_bits: int | None = None, stddev: float | None = None, init=None,
-        lif_threshold: float = 1.0, device: str = "cpu",
-    ):  # fmt: skip
+        self,
+        nb_inputs: int = 16,
+        quantization_bits: int | None = None,
+        stddev: float | None = None,
+        init=None,
+        lif_threshold: float = 1.0,
+        device: str = "cpu",
+    ):
         super().__init__(nb_inputs, nb_inputs, device, lif_threshold, quantization_bits, stddev, init)
         with torch.no_grad():
             self.weight.mul_(torch.eye(nb_inputs, device=self.weight.device))
@@ -130,11 +141,19 @@ class H1v1Layer(LIFLayer):
     limit = H1v1Synapse.limit
 
     def __init__(
-        self, n_neurons: int, taus=20e-3, dt: float = 1e-3, ileak_mismatch: float | None = None,
-        layer_topology: str = "FF", device: str = "cpu", surrogate="fast_sigmoid", detach_reset: bool = False,
-    ):  # fmt: skip
-        super().__init__(n_neurons, taus, THRESHOLD, "subtraction", dt, layer_topology, False, False, surrogate, device,
-                         detach_reset)  # fmt: skip
+        self,
+        n_neurons: int,
+        taus=20e-3,
+        dt: float = 1e-3,
+        ileak_mismatch: float | None = None,
+        layer_topology: str = "FF",
+        device: str = "cpu",
+        surrogate="fast_sigmoid",
+        detach_reset: bool = False,
+    ):
+        super().__init__(
+            n_neurons, taus, THRESHOLD, "subtraction", dt, layer_topology, False, False, surrogate, device, detach_reset
+        )
         self.mismatches["leak"] = Mismatch(f"{type(self).__name__}({n_neurons})", "ileak_mismatch", ileak_mismatch)
 
     def _drawn(self) -> torch.Tensor:

@@ -80,7 +80,8 @@ class LIFSynapse(Prepared):
     def forward(self, spikes: torch.Tensor) -> torch.Tensor:
         """`[..., n_in]` spikes (any dtype) to `[..., n_out]` currents."""
         if spikes.shape[-1] != self.n_in:
-            where, shape = f"{type(self).__name__}({self.n_in}, {self.n_out})", tuple(spikes.shape)
+            where = f"{type(self).__name__}({self.n_in}, {self.n_out})"
+            shape = tuple(spikes.shape)
             raise ModelError(f"{where}: input of shape {shape} must end in {self.n_in}")
         verify_device(spikes, self.weight, f"{type(self).__name__}({self.n_in}, {self.n_out})")
         weight = self.effective_weight()
@@ -116,10 +117,19 @@ class LIFLayer(Prepared):
     floor = False  # whether the membrane is clipped at 0
 
     def __init__(
-        self, n_neurons: int, taus=20e-3, thresholds=1.0, reset_mechanism: str = "subtraction", dt: float = 1e-3,
-        layer_topology: str = "FF", learn_taus: bool = False, learn_thresholds: bool = False,
-        surrogate: str | Callable = "fast_sigmoid", device: str = "cpu", detach_reset: bool = False,
-    ):  # fmt: skip
+        self,
+        n_neurons: int,
+        taus=20e-3,
+        thresholds=1.0,
+        reset_mechanism: str = "subtraction",
+        dt: float = 1e-3,
+        layer_topology: str = "FF",
+        learn_taus: bool = False,
+        learn_thresholds: bool = False,
+        surrogate: str | Callable = "fast_sigmoid",
+        device: str = "cpu",
+        detach_reset: bool = False,
+    ):
         super().__init__()
         name = type(self).__name__
         if n_neurons < 1:
@@ -133,7 +143,8 @@ class LIFLayer(Prepared):
         self.n_neurons, self.dt, self.layer_topology = n_neurons, dt, layer_topology
         self.reset_mechanism, self.surrogate, self.detach_reset = reset_mechanism, named(surrogate), detach_reset
         target = torch_device(device)
-        taus, thresholds = self._per_neuron("taus", taus), self._per_neuron("thresholds", thresholds)
+        taus = self._per_neuron("taus", taus)
+        thresholds = self._per_neuron("thresholds", thresholds)
         if not (taus > 0).all():
             raise ModelError(f"{name}({n_neurons}): taus are {taus.min():g} s at least, must be > 0")
         if not thresholds.isfinite().all():
@@ -154,7 +165,9 @@ class LIFLayer(Prepared):
     def _per_neuron(self, key: str, value) -> torch.Tensor:
         value = torch.as_tensor(value, dtype=torch.float32).detach().cpu()
         if value.ndim > 1 or value.numel() not in (1, self.n_neurons):
-            name, n, shape = type(self).__name__, self.n_neurons, tuple(value.shape)
+            name = type(self).__name__
+            n = self.n_neurons
+            shape = tuple(value.shape)
             raise ModelError(f"{name}({n}): {key} of shape {shape} must be a number or of shape [{n}]")
         return value.reshape(-1).expand(self.n_neurons).clone()
 
@@ -231,7 +244,8 @@ class LIFLayer(Prepared):
         spikes, mem, last = scan(current, neurons.cleared(current) if state is None else state, neurons)
         self._kept = KeptState(last, torch.compiler.is_exporting())
         if spikes.dtype != dtype:
-            spikes, mem = spikes.to(dtype), mem.to(dtype)
+            spikes = spikes.to(dtype)
+            mem = mem.to(dtype)
         return (spikes, mem) if spikes.shape == shape else (spikes.reshape(shape), mem.reshape(shape))
 
     def neurons(self) -> LIFNeurons:

@@ -51,9 +51,12 @@ class Prepared(Movable):
         self._made = {}
 
     def _once(
-        self, key: str, source: torch.Tensor, make: Callable[[bool], torch.Tensor],
+        self,
+        key: str,
+        source: torch.Tensor,
+        make: Callable[[bool], torch.Tensor],
         numbers: Callable[[], tuple | None] = lambda: None,
-    ) -> torch.Tensor:  # fmt: skip
+    ) -> torch.Tensor:
         """What `make(spent)` gave last, unless `source`, the mode or the batch has changed since.
 
         `spent`: a backward pass has gone through what was made before, and `prepare` was not called since. `numbers()`:
@@ -62,7 +65,8 @@ class Prepared(Movable):
         if torch.compiler.is_compiling():
             return make(False)
         has_graph = torch.is_grad_enabled() and source.requires_grad
-        mode, made = (self.training, has_graph, torch.is_inference_mode_enabled()), self._made.get(key)
+        mode = (self.training, has_graph, torch.is_inference_mode_enabled())
+        made = self._made.get(key)
         if made and made.source is source and made.version == source._version and made.mode == mode:
             return made.value
         spent = made is not None and (made.spent or is_used_up(made.value))

@@ -54,16 +54,34 @@ RECURRENT_AHEAD_STEPS = 4  # So many steps of current are read ahead; the weight
 def forward(current, state, beta, threshold, w_rec, reset: str, floor: bool):
     """`spikes` and `mem` of the current's shape, and the state `[1 or 2, B, N]` after the last step."""
     spikes = torch.empty(current.shape, dtype=beta.dtype, device=current.device)
-    mem, last = torch.empty_like(spikes), torch.empty_like(state, memory_format=torch.contiguous_format)
+    mem = torch.empty_like(spikes)
+    last = torch.empty_like(state, memory_format=torch.contiguous_format)
     if w_rec is None:
         _scan(current, state, beta, threshold, reset, floor, spikes, mem, last)
         return spikes, mem, last
-    x, (n_samples, n_steps, n) = _row_by_row(current), _steps(current)
+    x = _row_by_row(current)
+    (n_samples, n_steps, n) = _steps(current)
     _start(
-        recurrent.recurrent_forward, current, n_samples, x, state.contiguous(), w_rec.contiguous(),
-        beta.contiguous(), threshold.contiguous(), spikes, mem, last, n_samples, n_steps, n, *_distances(x),
-        RESET=reset, FLOOR=floor, AHEAD=RECURRENT_AHEAD_STEPS, **_whole_layer(n, 2048),
-    )  # fmt: skip
+        recurrent.recurrent_forward,
+        current,
+        n_samples,
+        x,
+        state.contiguous(),
+        w_rec.contiguous(),
+        beta.contiguous(),
+        threshold.contiguous(),
+        spikes,
+        mem,
+        last,
+        n_samples,
+        n_steps,
+        n,
+        *_distances(x),
+        RESET=reset,
+        FLOOR=floor,
+        AHEAD=RECURRENT_AHEAD_STEPS,
+        **_whole_layer(n, 2048),
+    )
     return spikes, mem, last
 
 
@@ -87,9 +105,23 @@ def _scan(current, state, beta, threshold, reset, floor, spikes, mem, last) -> N
     unit, sizes, distances = _in_units(current, x)
     launch, n_programs = _launch(FORWARD, current)
     _start(
-        lif.lif_forward, current, n_programs, x, state.contiguous(), beta.contiguous(), threshold.contiguous(),
-        spikes, mem, last, *sizes, *distances, RESET=reset, FLOOR=floor, UNIT_NUMBERS=unit, **launch,
-    )  # fmt: skip
+        lif.lif_forward,
+        current,
+        n_programs,
+        x,
+        state.contiguous(),
+        beta.contiguous(),
+        threshold.contiguous(),
+        spikes,
+        mem,
+        last,
+        *sizes,
+        *distances,
+        RESET=reset,
+        FLOOR=floor,
+        UNIT_NUMBERS=unit,
+        **launch,
+    )
 
 
 def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns: bool):
@@ -101,7 +133,8 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     exponential.
     """
     reset, floor, detach, surrogate, slope = rule
-    x, (h, g) = _row_by_row(current), (None if t is None else _row_by_row(t, (0, 1)) for t in grads[:2])
+    x = _row_by_row(current)
+    (h, g) = (None if t is None else _row_by_row(t, (0, 1)) for t in grads[:2])
     grad_current = torch.empty_like(current, memory_format=torch.contiguous_format)
     carried = torch.zeros_like(state, memory_format=torch.contiguous_format)
     if grads[2] is not None:
@@ -112,18 +145,45 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
         "RESET": reset, "FLOOR": floor, "DETACH": detach, "SURROGATE": surrogate, "SLOPE": float(number(slope)),
         "SCALED": float(number(math.pi / 2) * number(slope)), "H_EACH": _each(h), "G_EACH": _each(g),
     }  # fmt: skip
-    before, neurons = (mem.contiguous(), state.contiguous(), h, g), (beta.contiguous(), threshold.contiguous())
+    before = (mem.contiguous(), state.contiguous(), h, g)
+    neurons = (beta.contiguous(), threshold.contiguous())
     out = grad_current, carried, sums
     if w_rec is None:
         unit, sizes, distances = _in_units(current, x, h, g)
         launch, n_programs = _launch(BACKWARD, current)
-        _start(lif.lif_backward, current, n_programs, x, *before, *neurons, *out, *sizes, *distances, **form,
-               UNIT_NUMBERS=unit, **launch)  # fmt: skip
+        _start(
+            lif.lif_backward,
+            current,
+            n_programs,
+            x,
+            *before,
+            *neurons,
+            *out,
+            *sizes,
+            *distances,
+            **form,
+            UNIT_NUMBERS=unit,
+            **launch,
+        )
     else:
-        sizes, distances = _steps(current), [d for array in (x, h, g) for d in _distances(array)]
+        sizes = _steps(current)
+        distances = [d for array in (x, h, g) for d in _distances(array)]
         weights = w_rec.contiguous(), w_rec.T.contiguous()
-        _start(recurrent.recurrent_backward, current, sizes[0], x, spikes.contiguous(), *before, *weights,
-               *neurons, *out, *sizes, *distances, **form, **_whole_layer(sizes[2], 1024))  # fmt: skip
+        _start(
+            recurrent.recurrent_backward,
+            current,
+            sizes[0],
+            x,
+            spikes.contiguous(),
+            *before,
+            *weights,
+            *neurons,
+            *out,
+            *sizes,
+            *distances,
+            **form,
+            **_whole_layer(sizes[2], 1024),
+        )
     if sums is None:
         return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
     of_beta, of_threshold = sums.sum(1).to(beta.dtype)

@@ -79,7 +79,8 @@ def scan_loop(current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons):
     if current.ndim == 2:
         spikes, mem, last = scan_loop(current[:, None], state, neurons)
         return spikes[:, 0], mem[:, 0], last
-    v, spikes = state[0], state[-1]
+    v = state[0]
+    spikes = state[-1]
     all_spikes, all_mem = [], []
     for i in current.unbind(1):
         v = neurons.beta * v + (i if neurons.w_rec is None else i + spikes @ neurons.w_rec)

@@ -48,7 +48,8 @@ def lif_scan_backward(
     detach_reset: bool, surrogate: str, slope: float, learns: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of current, state, and (empty unless `learns`) of beta and threshold."""
-    grads, rule = (grad_spikes, grad_mem, grad_last), (reset, floor, detach_reset, surrogate, slope)
+    grads = (grad_spikes, grad_mem, grad_last)
+    rule = (reset, floor, detach_reset, surrogate, slope)
     return kernels(current).backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
 
 
@@ -124,7 +125,9 @@ def _keep_scan(ctx, inputs, output):
 
 def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
     current, state, beta, threshold, w_rec, spikes, mem = saved(ctx)
-    needs, grads, tensors = ctx.needs_input_grad, (grad_spikes, grad_mem, grad_last), (current, spikes, mem, state)
+    needs = ctx.needs_input_grad
+    grads = (grad_spikes, grad_mem, grad_last)
+    tensors = (current, spikes, mem, state)
     learns = needs[2] or needs[3]
     if is_plain(current) and not torch.is_grad_enabled():  # enabled: for gradients of gradients, which are refused
         gradients = kernels(current).backward(grads, *tensors, beta, threshold, w_rec, ctx.rule, learns)
@@ -152,7 +155,8 @@ def _spike_matmul_gradient(ctx, grad):
     with full_precision(grad):
         grad_x = grad @ weight.T if of_x else None
         if x.ndim != 2:
-            x, grad = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
+            x = x.reshape(-1, x.shape[-1])
+            grad = grad.reshape(-1, grad.shape[-1])
         return grad_x, x.T @ grad if of_weight else None
 
 

@@ -65,8 +65,16 @@ class QuantizedLayer(torch.nn.Module):
     beta: torch.nn.Parameter | None
     connections: tuple[Direct, ...]
 
-    def __init__(self, network: Network, name: str, chip: Chip, trains: tuple[bool, ...], learned: tuple[str, ...],
-                 surrogate: Callable, detach_reset: bool):  # fmt: skip
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        chip: Chip,
+        trains: tuple[bool, ...],
+        learned: tuple[str, ...],
+        surrogate: Callable,
+        detach_reset: bool,
+    ):
         super().__init__()
         self.name, self.chip, self.surrogate, self.detach_reset = name, chip, surrogate, detach_reset
         self.connections = cast("tuple[Direct, ...]", network.into(name))
@@ -126,7 +134,8 @@ class QuantizedLayer(torch.nn.Module):
                 f"layer {self.name!r}: the state_dict is of other synapses; make the module of a network in which the "
                 "same weights are pruned"
             )
-        scale, pinned = state["channel_scale"], {key: value for key, value in state.items() if key != "ends"}
+        scale = state["channel_scale"]
+        pinned = {key: value for key, value in state.items() if key != "ends"}
         self.pin(Pin(**pinned | {"channel_scale": None if scale is None else scale.numpy()}))
 
     def _ends(self) -> list[torch.Tensor]:
@@ -198,7 +207,8 @@ class QuantizedLayer(torch.nn.Module):
 
     def learned(self) -> tuple[torch.Tensor, ...]:
         """float32[N] each: bias of u and v, threshold, what u and v keep; with gradients where they are parameters."""
-        bias, none = self._bias(), torch.zeros(self.node.n_neurons)
+        bias = self._bias()
+        none = torch.zeros(self.node.n_neurons)
         of_neurons = none if bias is None else bias.float()
         biases = (none, of_neurons) if self.node.neuron.alpha is None else (of_neurons, none)
         others = (getattr(self, key) for key in LEARNABLE)

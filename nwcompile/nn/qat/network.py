@@ -42,11 +42,19 @@ class QuantizedNetwork(torch.nn.Module):
     """
 
     def __init__(
-        self, network: Network, chip: Chip | str, calibration=None, *, bits: int | None = None,
-        layer_bits: dict[str, int] | None = None, surrogate: str | Callable = "fast_sigmoid",
-        detach_reset: bool = False, learn_thresholds: bool = False, learn_taus: bool = False,
+        self,
+        network: Network,
+        chip: Chip | str,
+        calibration=None,
+        *,
+        bits: int | None = None,
+        layer_bits: dict[str, int] | None = None,
+        surrogate: str | Callable = "fast_sigmoid",
+        detach_reset: bool = False,
+        learn_thresholds: bool = False,
+        learn_taus: bool = False,
         on_multi_spike: str = "refuse",
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.chip = chip if isinstance(chip, Chip) else Chip.load(chip)
         self.options = Options(bits=bits, layer_bits=layer_bits, on_multi_spike=on_multi_spike)
@@ -258,7 +266,7 @@ def _trained(network: Network, normal: Network) -> dict[str, tuple[bool, ...]]:
 
 
 def _learned_from(network: Network, name: str) -> dict[str, bool]:
-    """By input or layer that a place is fed by, whether weights lie on some way from there."""
+    """By input or layer that a place is fed by, whether weights lie on some path from there."""
     learned_from: dict[str, bool] = {}
     for c in network.into(name):
         is_trained = c.has_weight and not (isinstance(c, Sparse) and np.all(np.asarray(c.weight) == 1))

@@ -92,8 +92,13 @@ def _as_float32(numbers: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(numbers, np.float32)
 
 
-def run(drive: torch.Tensor, state: torch.Tensor | None, learned: tuple[torch.Tensor, ...], neurons: IntegerNeurons,
-        recorded: dict | None) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:  # fmt: skip
+def run(
+    drive: torch.Tensor,
+    state: torch.Tensor | None,
+    learned: tuple[torch.Tensor, ...],
+    neurons: IntegerNeurons,
+    recorded: dict | None,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """Spikes float32[B, T, N], membranes likewise or None, and the last state float64[3, B, N] of a layer.
 
     `drive`: whole numbers [B, T, N], float32 or float64; `state`: that of the call before, None at first; `learned`:

@@ -95,7 +95,9 @@ def sums(connection: Connection, x: torch.Tensor, weight: torch.Tensor, source_s
         )
         return y.flatten(1)
     assert isinstance(connection, Sparse)
-    pre, post, n_source = torch.as_tensor(connection.pre).long(), torch.as_tensor(connection.post).long(), x.shape[1]
+    pre = torch.as_tensor(connection.pre).long()
+    post = torch.as_tensor(connection.post).long()
+    n_source = x.shape[1]
     if n_source * n_target <= min(MAX_ENTRIES_PER_SYNAPSE * len(weight), CHUNK_NUMBERS):
         rows = weight.new_zeros(n_target, n_source).index_put((post, pre), weight, accumulate=True)
         return x @ rows.T
@@ -117,8 +119,10 @@ class _Synapses(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         x, weight, pre, post = ctx.saved_tensors
-        rows, columns = grad.T.contiguous(), x.T.contiguous()
-        of_x, of_weight = torch.zeros_like(columns), torch.empty_like(weight)
+        rows = grad.T.contiguous()
+        columns = x.T.contiguous()
+        of_x = torch.zeros_like(columns)
+        of_weight = torch.empty_like(weight)
         for part in _chunks(len(weight), len(x)):
             back = rows[post[part]]
             of_weight[part] = (columns[pre[part]] * back).sum(1)

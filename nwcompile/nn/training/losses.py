@@ -52,9 +52,13 @@ class SignAnnealing:
     """
 
     def __init__(
-        self, model: torch.nn.Module, n_steps: int, alpha_start: float = 0.5, alpha_end: float = 20.0,
+        self,
+        model: torch.nn.Module,
+        n_steps: int,
+        alpha_start: float = 0.5,
+        alpha_end: float = 20.0,
         block: int = BLOCK_NEURONS,
-    ):  # fmt: skip
+    ):
         self.synapses = [m for m in model.modules() if isinstance(m, H1v1Synapse)]
         if not self.synapses:
             raise ModelError(f"SignAnnealing: {type(model).__name__} has no H1v1Synapse or H1v2Synapse")

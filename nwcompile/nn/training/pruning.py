@@ -80,7 +80,8 @@ def _weights(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
 
 def _mask(module: torch.nn.Module, name: str, kept: torch.Tensor) -> None:
     """Keep these weights, bool of any shape, and of them only those that were kept before."""
-    kept, mask = kept.reshape(getattr(module, name).shape), _mask_of(module, name)
+    kept = kept.reshape(getattr(module, name).shape)
+    mask = _mask_of(module, name)
     if mask is None:
         parametrize.register_parametrization(module, name, Mask(kept))
     else:

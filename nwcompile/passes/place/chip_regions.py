@@ -7,7 +7,7 @@ edges sends to other chips. Ours; tiles are made as a k-d tree cuts points (Bent
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import layer_numbers
+from nwcompile.ir.flat import layer_numbers, neuron_places
 from nwcompile.ir.network import Network
 from nwcompile.ir.noc.routing import between_chips
 from nwcompile.passes.fit import capacity
@@ -59,23 +59,13 @@ def cluster_regions(network: Network, load: np.ndarray, cluster_of: np.ndarray, 
     pixel, between channels, or neurons, in order.
     """
     size = np.bincount(cluster_of)
-    place = np.stack([np.bincount(cluster_of, axis) / size for axis in neuron_positions(network).T], 1)
+    place = np.stack([np.bincount(cluster_of, axis) / size for axis in neuron_places(network).T], 1)
     heavy, region = np.bincount(cluster_of, load), np.zeros(len(size), np.int64)
     layer = layer_numbers(network)
     of_unit = layer[np.unique(cluster_of, return_index=True)[1]]
     for k in range(len(network.layers)):
         _cut(region, np.flatnonzero(of_unit == k), place, heavy, sizes, 0)
     return region
-
-
-def neuron_positions(network: Network) -> np.ndarray:
-    """int64[neuron, 3]: channel, row and column of every neuron; in layers of other shapes all are channels."""
-    parts = []
-    for name in network.layers:
-        shape = network.node(name).shape
-        shape = shape if len(shape) == 3 else (int(np.prod(shape)), 1, 1)
-        parts.append(np.indices(shape).reshape(3, -1).T)
-    return np.concatenate(parts).astype(np.int64)
 
 
 def _cut(region: np.ndarray, some: np.ndarray, place, heavy, sizes: np.ndarray, first: int) -> None:

@@ -53,7 +53,7 @@ class Load:
     bottleneck: str | None
 
 
-def replay(chip: Chip, time, src, dst, size, last: int = NEVER) -> Replay:
+def replay(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> Replay:
     """Send packets of `size[k]` flits, made at cycle `time[k]` in core `src[k]`, to core `dst[k]`.
 
     Cores are physical, numbered as sites are: router * cores_per_router + port. A source sends its packets in order of
@@ -71,8 +71,9 @@ def replay(chip: Chip, time, src, dst, size, last: int = NEVER) -> Replay:
     else:
         order = np.lexsort((time, src))
         inject, arrive = np.full((2, len(time)), -1)
-        columns = (a[order] for a in (time, src, size, dst))
-        inject[order], arrive[order], flits = send_by_events(mesh, *columns, 1, last)
+        inject[order], arrive[order], flits = send_by_events(
+            mesh, time[order], src[order], size[order], dst[order], 1, last
+        )
     return Replay(inject, arrive, _links_on_route(chip, src, dst), flits)
 
 

@@ -1,6 +1,6 @@
 """What the cycle kernels note in a profiled run: the empty probes, and the Profile that is made of full ones."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,13 +64,16 @@ def profile(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends,
     link = link_of_group(net)
     known = link >= 0
     peak[link[known]] = np.max([probes.group["peak"] for probes in parts], 0)[known]
-    mean[link[known]] = sum(probes.group["area"] for probes in parts)[known] / max(n_ticks, 1)
-    counts = sum(probes.latency for probes in parts)
+    counts: Any = sum(probes.latency for probes in parts)
+    area: Any = sum(probes.group["area"] for probes in parts)
+    stall: Any = sum(probes.stall for probes in parts)
+    done: Any = sum(probes.done for probes in parts)
+    mean[link[known]] = area[known] / max(n_ticks, 1)
     taken = np.flatnonzero(counts)
     latest = max(int(probes.total[1]) for probes in parts)
     return Profile(
-        stall_cycles=sum(probes.stall for probes in parts) / ticks,
-        done_cycles=sum(probes.done for probes in parts) / ticks,
+        stall_cycles=stall / ticks,
+        done_cycles=done / ticks,
         link_peak=peak,
         link_mean=mean,
         latency_cycles=np.minimum(last_of_bin(taken), latest),
@@ -140,14 +143,14 @@ def _path(net: Mesh | Bus, parts: list[Probes], flits: np.ndarray, ends: Ends) -
     return columns
 
 
-def links_between(net: Mesh | Bus, here: int, there: int) -> list[tuple[int, int]]:
+def links_between(net: Mesh | Bus, here: int, there: int) -> list[tuple[int, float]]:
     """The links that a message takes from a physical core to another, the cores' own included, and ticks a flit.
 
     `there` may be a branch, as in mesh.SLOT: then all links of the tree.
     """
     if isinstance(net, Bus):
         return links_on_bus(net, here, there)
-    links = [(int(net.inject_link[here]), net.timing.link_ticks)]
+    links: list = [(int(net.inject_link[here]), net.timing.link_ticks)]
     todo = [(here // net.per_router, there)]
     while todo:
         router, to = todo.pop()

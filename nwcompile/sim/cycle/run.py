@@ -1,6 +1,6 @@
 """The cycle-level backend: cores and a flit-by-flit network on chip, by events or in lockstep: it alone tells times."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,13 +81,16 @@ def run_program(
     kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
     u, v = (layers_of(program, kept, [getattr(r, state) for r in records]) for state in ("u", "v"))
     states = {name: {"u": u[name], "v": v[name]} for name in kept}
-    received = sum(s.received for s in steps)
-    counters = named_counters(program, received, sum(s.sent for s in steps))
+    received: Any = sum(s.received for s in steps)
+    sent: Any = sum(s.sent for s in steps)
+    flits: Any = sum(s.flits for s in steps)
+    cycles: Any = sum(s.cycles for s in steps)
+    counters = named_counters(program, received, sent)
     dropped = take_losses(program, received, counters)
     measured = chip_run.measured(
         counters,
-        sum(s.flits for s in steps),
-        sum(s.cycles for s in steps),
+        flits,
+        cycles,
         n_samples * schedule.period,
         None if flight_steps is None else [r.probes for r in results],
     )
@@ -222,7 +225,8 @@ class ChipRun:
 
     def run_steps(self, x: np.ndarray, keep: bool) -> list[Result]:
         """Simulate each sample: one thread computes its neurons, all move the messages of steps that are computed."""
-        shape, idle = (1, self.plan.n_steps), []
+        shape = (1, self.plan.n_steps)
+        idle: list = []
         results = [self.result(shape, self.n_hardware, keep, None, is_shared=True) for _ in x]
         computing = [self.state() for _ in x]
 
@@ -353,7 +357,7 @@ class ChipRun:
     def measured(self, counters: dict, flits: np.ndarray, cycles: np.ndarray, n_barriers: int, notes) -> dict:
         """What a Run says of time and energy; `n_barriers` belong to each row, `notes` are the Probes or None."""
         chip, program = self.chip, self.program
-        fields = {"link_flits": flits}
+        fields: dict[str, Any] = {"link_flits": flits}
         if chip.has_times:
             fields["step_cycles"] = cycles + n_barriers * chip.barrier_cycles(program.mapping.n_tiles)
             fields["seconds"] = float(fields["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)

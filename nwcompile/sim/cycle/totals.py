@@ -46,7 +46,7 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
     names = network.layers
     spikes = layers_of(program, names, [p.spikes for p in parts])
     still = [name for name in names if not network.node(name).neuron.fires]
-    states = {name: {} for name in still}
+    states: dict[str, dict[str, np.ndarray]] = {name: {} for name in still}
     for state in ("u", "v"):
         for name, values in layers_of(program, still, [getattr(p, state) for p in parts]).items():
             states[name][state] = values

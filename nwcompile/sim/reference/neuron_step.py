@@ -78,7 +78,8 @@ class LayerState:
         spec = self.spec
         current = x.astype(np.float32, copy=False)
         if spec.alpha is not None:
-            alpha, drive = _number(spec, "alpha"), _number(spec, "w_in") * current
+            alpha = _number(spec, "alpha")
+            drive = _number(spec, "w_in") * current
             if spec.current_order == "decay_then_add":
                 current = self.current = alpha * self.current + drive
             elif spec.current_order == "add_then_decay":

@@ -54,9 +54,11 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     events = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
     recorder = RunRecorder(network, n_samples, n_steps, keep_states)
     counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
-    sent_by, ways = spike_fanout(program), io_routes(program)
+    sent_by = spike_fanout(program)
+    routes = io_routes(program)
     for m in range(n_hardware * schedule.period):
-        h, slot = m // schedule.period, m % n_slots
+        h = m // schedule.period
+        slot = m % n_slots
         sent = {}
         for name, x in inputs.items():
             if m % schedule.period == 0 and h < n_steps:
@@ -78,14 +80,15 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
             events[name][slot] = 0
         for c, delay in zip(network.connections, schedule.delay, strict=True):
             if c.source in sent and sent[c.source].any():
-                shape, later = nodes[c.target].shape, (m + delay) % n_slots
+                shape = nodes[c.target].shape
+                later = (m + delay) % n_slots
                 arriving[c.target][later] += apply(c, sent[c.source], shape)
                 events[c.target][later] += apply(structure(c), (sent[c.source] != 0).astype(np.int64), shape)
         for name, spikes in sent.items():
             messages = np.abs(spikes).sum(0) if program.repeats else np.count_nonzero(spikes, axis=0)
             _count_messages(program, sent_by, name, messages.reshape(-1), counters, h)
-            if ways is not None:
-                _count_io(program, ways, name, messages.reshape(-1), counters, h)
+            if routes is not None:
+                _count_io(program, routes, name, messages.reshape(-1), counters, h)
     return recorder.run(window, inputs, counters, program)
 
 
@@ -103,7 +106,8 @@ def _count_messages(
     """Add the messages, `n_spikes` of each neuron to each destination, of one layer or input in hardware step h."""
     axons, first = program.axons, program.network.offsets[name]
     for neuron in np.flatnonzero(n_spikes):
-        count, source = n_spikes[neuron], first + neuron
+        count = n_spikes[neuron]
+        source = first + neuron
         home = program.core_of[source]
         if home >= 0:
             counters["spikes_out"][h, home] += count
@@ -121,21 +125,22 @@ def _count_messages(
             counters["deliveries"][h, core] += count
 
 
-def _count_io(program: Program, ways: tuple[IoRoutes, IoRoutes], name: str, n_spikes, counters: dict, h: int) -> None:
+def _count_io(program: Program, routes: tuple[IoRoutes, IoRoutes], name: str, n_spikes, counters: dict, h: int) -> None:
     """Add messages through the io.sites: of an input line one to each core that it feeds, of an output spike one."""
     axons, first = program.axons, program.network.offsets[name]
     is_input = name in program.network.inputs
     if not is_input and name not in program.network.outputs:
         return
-    direction, way = ("in", ways[0]) if is_input else ("out", ways[1])
+    direction, route = ("in", routes[0]) if is_input else ("out", routes[1])
     for neuron in np.flatnonzero(n_spikes):
-        source, count = first + neuron, n_spikes[neuron]
+        source = first + neuron
+        count = n_spikes[neuron]
         cores = axons.core[axons.offset[source] : axons.offset[source + 1]] if is_input else [program.core_of[source]]
         for core in cores:
             counters["messages_io"][h, core] += count
             counters[f"messages_io_{direction}"][h, core] += count
-            counters["hops_io_ew"][h, core] += count * way.hops[core, 0]
-            counters["hops_io_ns"][h, core] += count * way.hops[core, 1]
+            counters["hops_io_ew"][h, core] += count * route.hops[core, 0]
+            counters["hops_io_ns"][h, core] += count * route.hops[core, 1]
 
 
 class RunRecorder:

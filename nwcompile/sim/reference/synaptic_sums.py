@@ -70,7 +70,9 @@ def _sparse(connection: Sparse, x: np.ndarray, n_target: int) -> np.ndarray:
 
 def windows(x: np.ndarray, kernel, stride, padding, dilation) -> np.ndarray:
     """`[B, C, rows, columns, k_rows, k_columns]`: the taps of every window of `x` `[B, C, H, W]`, zero-padded."""
-    (ph, pw), (dh, dw), (sh, sw) = pair(padding), pair(dilation), pair(stride)
+    (ph, pw) = pair(padding)
+    (dh, dw) = pair(dilation)
+    (sh, sw) = pair(stride)
     x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
     span = (dh * (kernel[0] - 1) + 1, dw * (kernel[1] - 1) + 1)
     view = np.lib.stride_tricks.sliding_window_view(x, span, axis=(2, 3))  # type: ignore[call-overload]
@@ -82,7 +84,9 @@ def convolve(connection: Conv2d, x: np.ndarray, weight: np.ndarray) -> np.ndarra
     if connection.source_shape is not None:
         x = x.reshape(len(x), *connection.source_shape)
     taps = windows(x, weight.shape[2:], connection.stride, connection.padding, connection.dilation)
-    parts, per_in, per_out = [], weight.shape[1], weight.shape[0] // connection.groups
+    parts = []
+    per_in = weight.shape[1]
+    per_out = weight.shape[0] // connection.groups
     for g in range(connection.groups):
         patch = taps[:, g * per_in : (g + 1) * per_in].transpose(0, 2, 3, 1, 4, 5)
         kernel = weight[g * per_out : (g + 1) * per_out].reshape(per_out, -1)

@@ -141,7 +141,8 @@ class _LayerGroup:
 
     def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
         """Fill the chunk's part of `spikes`, `states` and `updates` of these layers."""
-        n_samples, n = len(next(iter(spikes.values()))[chunk]), len(self.neurons.rule_of)
+        n_samples = len(next(iter(spikes.values()))[chunk])
+        n = len(self.neurons.rule_of)
         drive = np.zeros((n_samples, n_steps, n), np.int64)
         touched = np.zeros((n_samples, n_steps, n), np.uint8)
         first = 0
@@ -227,5 +228,7 @@ def _convolve_float64(connection: Conv2d, images: np.ndarray, weight: np.ndarray
     import torch
 
     x, kernel = (torch.from_numpy(np.ascontiguousarray(a, np.float64)) for a in (images, weight))
-    stride, padding, dilation = pair(connection.stride), pair(connection.padding), pair(connection.dilation)
+    stride = pair(connection.stride)
+    padding = pair(connection.padding)
+    dilation = pair(connection.dilation)
     return torch.nn.functional.conv2d(x, kernel, None, stride, padding, dilation, connection.groups).numpy()

@@ -31,7 +31,8 @@ def _rules(node) -> np.ndarray:
     rules["reset_value"] = spec.array("reset_value", node.shape).reshape(-1) if spec.reset == "value" else 0
     rules["v_min"] = NO_CLAMP if spec.v_min is None else spec.array("v_min", node.shape).reshape(-1)
     rules["strict"], rules["fires"], rules["wraps"] = spec.strict, spec.fires, spec.fixed.overflow == "wrap"
-    rules["spikes"], rules["reset"] = SPIKES.index(spec.spikes), RESETS.index(spec.reset)
+    rules["spikes"] = SPIKES.index(spec.spikes)
+    rules["reset"] = RESETS.index(spec.reset)
     rules["timing"] = RESET_TIMINGS.index(spec.reset_timing)
     rules["state_bits"], rules["decay_bits"] = spec.fixed.state_bits, spec.fixed.decay_bits
     rules["shift"] = spec.fixed.shift_bits
@@ -71,7 +72,9 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
         rows.append(row + n_posts)
         weights.append(weight)
         posts.append(post)
-        n_weights, n_rows, n_posts = n_weights + len(weight), n_rows + len(row), n_posts + len(post)
+        n_weights += len(weight)
+        n_rows += len(row)
+        n_posts += len(post)
         if isinstance(c, Conv2d):
             n_places += _set_geometry(entry, c, network.node(c.source).shape) + 1
     return Synapses(

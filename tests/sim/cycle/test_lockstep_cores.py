@@ -175,7 +175,7 @@ def test_who_went_first_in_one_step_has_no_turn_to_wait_for_in_the_next(link, sp
 
 @pytest.mark.parametrize("spike", [10, 300, 5_000, 100_000])
 def test_cores_that_work_long_before_a_message_wake_in_time(spike):
-    """Beyond the rows of the calendar, and beyond the blocks in which they wait for that."""
+    """Beyond the rows of the agenda, and beyond the blocks in which they wait for that."""
     program = square(**QUICK | {"cost__spike_cycles": spike, "cost__visit_cycles": 7}, noc__link_cycles_per_flit=2)
     one, other = both(program, spikes_in(3))
     assert one.step_cycles.max() > spike
@@ -225,8 +225,8 @@ def test_what_lockstep_does_not_do_goes_event_by_event(keys):
     assert is_in_lockstep(program) and not is_in_lockstep(with_keys(program, **keys))
 
 
-def test_a_run_that_is_watched_goes_event_by_event_and_takes_as_long():
+def test_a_run_that_is_profiled_goes_event_by_event_and_takes_as_long():
     program, x = square(), spikes_in()
-    watched, plain = simulate(program, x, "cycle", profile=True), simulate(program, x, "cycle")
-    assert watched.profile.latency_count.sum() > 0
-    assert_same(watched, plain)
+    profiled, plain = simulate(program, x, "cycle", profile=True), simulate(program, x, "cycle")
+    assert profiled.profile.latency_count.sum() > 0
+    assert_same(profiled, plain)

@@ -103,7 +103,7 @@ def test_a_saturated_network_names_its_busiest_link():
 
 def test_a_load_does_not_depend_on_how_many_cycles_are_drawn_at_once(monkeypatch):
     wanted = load(mesh("spec", 4), "uniform", 0.2, warmup=100, cycles=300, seed=1)
-    monkeypatch.setattr("nwcompile.sim.cycle.noc.CHUNK", 7)
+    monkeypatch.setattr("nwcompile.sim.cycle.noc.CHUNK_CYCLES", 7)
     assert load(mesh("spec", 4), "uniform", 0.2, warmup=100, cycles=300, seed=1) == wanted
 
 

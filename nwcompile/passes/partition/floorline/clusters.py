@@ -7,11 +7,10 @@ pixel read the same sources, so that they share axons.
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import csr_offset, layer_numbers
+from nwcompile.ir.flat import csr_offset, layer_numbers, neuron_places
 from nwcompile.ir.network import Network
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity
-from nwcompile.passes.place.chip_regions import neuron_positions
 
 
 def fitting_clusters(
@@ -46,7 +45,7 @@ def split(network: Network, cluster_of: np.ndarray, which: np.ndarray) -> np.nda
     if not len(members):
         return cluster_of
     members = members[np.argsort(cluster_of[members], kind="stable")]
-    position, n_clusters = neuron_positions(network)[members], len(which)
+    position, n_clusters = neuron_places(network)[members], len(which)
     clusters, begin = np.unique(cluster_of[members], return_index=True)
     low, high = np.minimum.reduceat(position, begin), np.maximum.reduceat(position, begin)
     extent = high - low

@@ -17,7 +17,7 @@ from nwcompile.cost.traffic.route_cost import route_cost
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import csr_groups, layer_numbers, split_layers
+from nwcompile.ir.flat import csr_groups, layer_numbers, neuron_places, split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import cluster_state, core_usage, traffic_anneal
@@ -28,7 +28,6 @@ from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_c
 from nwcompile.passes.partition.floorline.search import Partition, Search
 from nwcompile.passes.partition.floorline.step_time import step_cycles
 from nwcompile.passes.place.anneal import annealed, uphill_mean
-from nwcompile.passes.place.chip_regions import neuron_positions
 from nwcompile.passes.place.problem import placement_problem
 from nwcompile.passes.place.space_filling import z_rank
 
@@ -252,7 +251,7 @@ def filled(search: Search, n_cores: int) -> np.ndarray | None:
     network, cluster_of = search.network, _clusters(search, TRAFFIC.annealings[0].clusters_per_core * n_cores, None)
     size, first = np.bincount(cluster_of), np.unique(cluster_of, return_index=True)[1]
     layer = layer_numbers(network)
-    channel, row, column = neuron_positions(network)[first].T
+    channel, row, column = neuron_places(network)[first].T
     room = _room(search, n_cores)
     core_of, core, held = np.zeros(len(size), np.int32), 0, 0
     for cluster in np.lexsort((channel, z_rank(column, row), layer[first])):

@@ -74,16 +74,21 @@ class Inference:
 
     @torch.no_grad()
     def infer(
-        self, inputs: dict[str, torch.Tensor], shape: tuple[int, int], keep_states: bool = False, counts: bool = True,
+        self,
+        inputs: dict[str, torch.Tensor],
+        shape: tuple[int, int],
+        keep_states: bool = False,
+        counts: bool = True,
         ranges: dict[str, Range] | None = None,
-    ) -> Recorded:  # fmt: skip
+    ) -> Recorded:
         """Spikes for int8 or int32 `inputs[name]` `[B, T, *shape]`; states of readouts, or of all layers.
 
         `shape`: (B, T). `counts`: count neuron updates, for which every event must be known. `ranges`: bounds of the
         values of every input; looked up if not given. Raises BackendError where sums cannot be proved exact.
         """
         ranges = dict(ranges or {name: range_of(x) for name, x in inputs.items()})
-        sources, done = dict(inputs), Recorded({}, {}, {})
+        sources = dict(inputs)
+        done = Recorded({}, {}, {})
         with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():  # kernels start there
             for names in self.groups:
                 self._run_group(names, shape, sources, ranges, keep_states, counts, done)

@@ -71,7 +71,9 @@ class GpuNeurons:
         A u that wraps is within its range again where the drive is no more than the whole range, 2**state_bits; then
         every u is at most half of it. The product in `decay` needs states of at most 2**30.
         """
-        half, drive, threshold = self.limit + 1, self.drive(largest), max(self.most["threshold"], self.limit)
+        half = self.limit + 1
+        drive = self.drive(largest)
+        threshold = max(self.most["threshold"], self.limit)
         if self.node.neuron.fixed.overflow == "wrap" and drive > 2 * half:
             return False
         before = max(half, self.most["reset_value"]) + half + self.most["bias"] + threshold
@@ -101,7 +103,8 @@ class Scan:
 
     def __init__(self, neurons: GpuNeurons, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool):
         self.neurons, self.keeps, self.counts = neurons, keeps, counts
-        self.is_wide, self.options = not neurons.fits_32_bits(largest), neurons.options(largest)
+        self.is_wide = not neurons.fits_32_bits(largest)
+        self.options = neurons.options(largest)
         device, shape = neurons.device, (n_samples, n_steps, neurons.n)
         number = torch.int64 if self.is_wide else torch.int32
         kind = torch.int32 if neurons.node.neuron.spikes == "multi" else torch.int8
@@ -122,11 +125,28 @@ class Scan:
             self.state[:2], self.state[2] = 0, LONG_AGO
         block = 32 if n_samples * n <= FEW_LANES else 128
         scan[(-(-n_samples * n // block),)](
-            sums, events, self.neurons.rule(self.is_wide), self.state, out, self.u[:, steps], self.v[:, steps],
-            self.updates[steps], n_samples * n, n, n_steps, bits, *strides, out.stride(0), **flags, WIDE=self.is_wide,
-            RESUMES=resumes, AHEAD=1 if resumes else AHEAD_STEPS, BLOCK=block, num_warps=block // 32,
+            sums,
+            events,
+            self.neurons.rule(self.is_wide),
+            self.state,
+            out,
+            self.u[:, steps],
+            self.v[:, steps],
+            self.updates[steps],
+            n_samples * n,
+            n,
+            n_steps,
+            bits,
+            *strides,
+            out.stride(0),
+            **flags,
+            WIDE=self.is_wide,
+            RESUMES=resumes,
+            AHEAD=1 if resumes else AHEAD_STEPS,
+            BLOCK=block,
+            num_warps=block // 32,
             enable_fp_fusion=False,
-        )  # fmt: skip
+        )
 
     def run_loop(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, loop: Loop) -> None:
         """Run all steps of a layer that is fed its own spikes too; sums and events are those from outside."""
@@ -134,10 +154,25 @@ class Scan:
         events, strides, flags = self._given(sums, touched)
         size = max(16, 1 << (n - 1).bit_length())
         scan_loop[(n_samples,)](
-            sums, events, self.neurons.rule(False), loop.weight, loop.synapse, self.spikes, self.u, self.v,
-            self.updates, n, n_steps, bits, *strides, **flags, AHEAD=LOOP_AHEAD_STEPS, SIZE=size,
-            num_warps=max(1, size // 16), enable_fp_fusion=False,
-        )  # fmt: skip
+            sums,
+            events,
+            self.neurons.rule(False),
+            loop.weight,
+            loop.synapse,
+            self.spikes,
+            self.u,
+            self.v,
+            self.updates,
+            n,
+            n_steps,
+            bits,
+            *strides,
+            **flags,
+            AHEAD=LOOP_AHEAD_STEPS,
+            SIZE=size,
+            num_warps=max(1, size // 16),
+            enable_fp_fusion=False,
+        )
 
     def _given(self, sums: torch.Tensor, touched: torch.Tensor | None):
         """Events, the strides of both inputs, and what is asked of the kernel."""

@@ -49,7 +49,8 @@ class Product:
 
     def __init__(self, weight: np.ndarray, device: torch.device, name: str):
         weight = np.asarray(weight)
-        self.least, self.most = int(weight.min(initial=0)), int(weight.max(initial=0))
+        self.least = int(weight.min(initial=0))
+        self.most = int(weight.max(initial=0))
         self.weight = weight.astype(np.min_scalar_type(-max(-self.least, self.most + 1)), copy=False)
         self.device, self.name = device, name
         self._plans: dict[tuple[int, int], ProductPlan] = {}
@@ -69,7 +70,8 @@ class Product:
     def _row_sums(self, bits: int, n: int) -> list[int]:
         """The largest sum of the magnitudes of one target's weights, without `bits`, by each of their n digits."""
         rows = self.weight.reshape(-1, self.weight.shape[-1])
-        size, sums = max(1, BLOCK_WEIGHTS // rows.shape[1]), np.zeros(n, np.int64)
+        size = max(1, BLOCK_WEIGHTS // rows.shape[1])
+        sums = np.zeros(n, np.int64)
         for first in range(0, len(rows), size):
             parts = digits(rows[first : first + size].astype(np.int64) >> bits, n)
             sums = np.maximum(sums, [np.abs(part).sum(1).max() for part in parts])
@@ -82,8 +84,11 @@ class Product:
         return self._plans[low, high]
 
     def _plan(self, low: int, high: int) -> ProductPlan:
-        lowest, highest, largest = self.least >> self.bits, self.most >> self.bits, max(-low, high)
-        n_weight, n_payload = n_digits(lowest, highest), n_digits(low, high)
+        lowest = self.least >> self.bits
+        highest = self.most >> self.bits
+        largest = max(-low, high)
+        n_weight = n_digits(lowest, highest)
+        n_payload = n_digits(low, high)
         in_bfloat16 = (self.row_sum >> self.bits) * largest
         fits = max(-lowest, highest, largest) <= BFLOAT16 and in_bfloat16 <= FLOAT32
         if n_weight * n_payload > 1 and fits and has_bfloat16_sums(self.device):
@@ -97,7 +102,8 @@ class Product:
 
     def __call__(self, payload: torch.Tensor, plan: ProductPlan, group: int = 0) -> torch.Tensor:
         """payload int[row, source] times the weights of a group: `plan.number`[row, target], without `plan.bits`."""
-        n_rows, n_target = len(payload), self.weight.shape[1]
+        n_rows = len(payload)
+        n_target = self.weight.shape[1]
         operands = self._operand(plan)[group]
         if plan.in_bfloat16:
             return bfloat16_product(payload, operands[0]).to(torch.int32)

@@ -51,7 +51,8 @@ class ConvSynapses:
     def __init__(self, connection: Conv2d, source: Node, device: torch.device, name: str):
         self.c, self.source_shape = connection, tuple(connection.source_shape or source.shape)
         weight = np.asarray(connection.weight)
-        self.n_channels, self.kernel = len(weight), weight.shape[2:]
+        self.n_channels = len(weight)
+        self.kernel = weight.shape[2:]
         self.product = Product(
             weight.reshape(connection.groups, self.n_channels // connection.groups, -1), device, name
         )
@@ -79,7 +80,9 @@ class ConvSynapses:
 
     def _taps(self, images: torch.Tensor) -> torch.Tensor:
         """A view [image, channel, row, column, kernel row, kernel column] of images, padded with zeros."""
-        (sh, sw), (ph, pw), (dh, dw) = pair(self.c.stride), pair(self.c.padding), pair(self.c.dilation)
+        (sh, sw) = pair(self.c.stride)
+        (ph, pw) = pair(self.c.padding)
+        (dh, dw) = pair(self.c.dilation)
         taps = torch.nn.functional.pad(images, (pw, pw, ph, ph))
         for axis, size, dilation, stride in ((2, self.kernel[0], dh, sh), (3, self.kernel[1], dw, sw)):
             taps = taps.unfold(axis, dilation * (size - 1) + 1, stride)
@@ -125,7 +128,18 @@ class SparseSynapses:
         out = torch.empty((n_rows, self.n_target), dtype=number, device=rows.device)
         n_programs = -(-n_rows // GATHER_ROWS) * -(-self.n_target // GATHER_TARGETS)
         gather[(n_programs,)](
-            self.row, self.source, weight, rows, out, n_rows, n_source, self.n_target,
-            EVENTS=is_events, ROWS=GATHER_ROWS, BLOCK=GATHER_TARGETS, num_warps=4, enable_fp_fusion=False,
-        )  # fmt: skip
+            self.row,
+            self.source,
+            weight,
+            rows,
+            out,
+            n_rows,
+            n_source,
+            self.n_target,
+            EVENTS=is_events,
+            ROWS=GATHER_ROWS,
+            BLOCK=GATHER_TARGETS,
+            num_warps=4,
+            enable_fp_fusion=False,
+        )
         return out
