@@ -220,7 +220,7 @@ def _program(net: Net, args, method: str, seed: int) -> nw.Program:
     options = nw.Options(seed=seed, partitioner=partitioner, placer=placer or "anneal",
                          optimize=optimize or args.optimize, n_cores=int(cores) if cores else None,
                          step_limit_us=float(limit) if limit else None)  # fmt: skip
-    mapping = partition(net.network, net.chip, net.activity, options)
+    mapping = partition(net.network, net.chip, net.activity, options).mapping
     mapping = place(mapping, net.network, net.chip, net.activity, options)
     if partitioner == "floorline":  # the others are as their papers have them, which know no order of visits
         mapping = interleave_visits(mapping, net.network, net.chip, net.activity)

@@ -181,6 +181,6 @@ def _of(program: nw.Program, x: np.ndarray, steps: int) -> Net:
 def _driven(network: nw.Network, chip: nw.Chip, steps: int, x: np.ndarray | None = None) -> Net:
     """A net with the activity of `steps` steps, of input x or by itself."""
     base = Net(network, chip, Activity.uniform(network, 1), x, steps)
-    mapping = partition(network, chip, base.activity, nw.Options(partitioner="sequential"))
+    mapping = partition(network, chip, base.activity, nw.Options(partitioner="sequential")).mapping
     run = nw.simulate(base.emitted(mapping), x, "sequence", steps=None if x is not None else steps)
     return base._replace(activity=run.activity)

@@ -15,7 +15,7 @@ from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
-from nwcompile.passes.partition.partition import method_warnings, partition, result_warnings
+from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.legalize import legalize
@@ -69,15 +69,14 @@ def compile(
     fixed = quantized.network
     activity = stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike)
     if mapping is None:
-        notes = [*notes, *method_warnings(chip, options)]
         try:
-            mapping = stage("partition", partition, fixed, chip, activity, options)
+            partitioned = stage("partition", partition, fixed, chip, activity, options)
         except FitError as e:
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
             change = None if needs else smallest_change(fixed, chip, e, options)
             raise FitError(chip.name, [*needs, *e.violations], change) from None
-        notes += result_warnings(mapping, fixed, chip, activity, options)
-        mapping = stage("place", place, mapping, fixed, chip, activity, options)
+        notes = [*notes, *partitioned.warnings]
+        mapping = stage("place", place, partitioned.mapping, fixed, chip, activity, options)
     mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
     manifest = _manifest(options, quantized, notes, x)

@@ -13,6 +13,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted
+from nwcompile.passes.partition.logical_cores import Partitioned
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.prepare.legalize import Legalized
 from nwcompile.passes.quantize.quantize import Quantized
@@ -41,6 +42,7 @@ class Progress:
     def size(self, value) -> str:
         """What a stage made, in a few words."""
         value = value.network if isinstance(value, Legalized) else value
+        value = value.mapping if isinstance(value, Partitioned) else value
         if isinstance(value, Network):
             n_neurons = count_neurons(value)
             return f"{counted(len(value.layers), 'layer')}, {counted(n_neurons, 'neuron')}"
@@ -74,7 +76,7 @@ class Progress:
             rate = float(np.mean(np.concatenate([value.rate(layer) for layer in layers])))
             return f"{'' if value.updates else 'assumed '}{100 * rate:.1f} % of neurons a step"
         if name == "place":
-            cost = [self._hops(mapping) for mapping in (self.seen["partition"], value)]
+            cost = [self._hops(mapping) for mapping in (self.seen["partition"].mapping, value)]
             return improved("hops a step and sample", *cost)
         return ""
 

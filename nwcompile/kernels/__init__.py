@@ -3,7 +3,7 @@
 room         what it serves                                            main function
 noc/         the network on chip: event-driven, lockstep, and bus      event_cores.py:run_events
 cores/       a chip's cores: neurons, synapses, tables, probes         neuron.py:step, synapse.py:deliver
-mapping/     partition and placement: moves, loads, annealing          moves.py:anneal_clusters, place_anneal.py:anneal
+mapping/     partition and placement: moves, loads, annealing          moves.py:anneal_clusters, placement.py
 layers/      trainable layers: scans over time and their gradients     lif.py:lif_forward, lif.py:lif_backward
 gpu/         the same for GPUs, in Triton                              gpu/lif.py, gpu/neuron.py
 

@@ -9,7 +9,7 @@ import numpy as np
 from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.routing import between_chips, ports
-from nwcompile.kernels.mapping import routes
+from nwcompile.kernels.mapping import traffic
 
 LARGEST_WEIGHT = 10_000  # Ratios of link costs up to this one are kept exactly as whole numbers.
 
@@ -76,7 +76,7 @@ def _table(grid, routers: np.ndarray, link_cost: np.ndarray) -> np.ndarray:
     position[routers] = np.arange(len(routers))
     cost = np.zeros((len(routers), len(routers)), np.int64)
     port = ports(grid, routers[:, None], routers)
-    routes.way_costs(port, routers.astype(np.int64), position, grid.neighbor.astype(np.int64), link_cost, cost)
+    traffic.route_costs(port, routers.astype(np.int64), position, grid.neighbor.astype(np.int64), link_cost, cost)
     return cost
 
 

@@ -50,16 +50,17 @@ def refine_pair(start, other, weight, size, part, members, n_first, gain, free, 
         for i in range(start[u], start[u + 1]):
             link[other[i]] = weight[i]
         partner = u
-        most = np.iinfo(np.int64).min
+        largest_gain = np.iinfo(np.int64).min
         for v in members:
-            if free[v] and part[v] != part[u] and size[v] == size[u] and gain[v] - 2 * link[v] > most:
-                partner, most = v, gain[v] - 2 * link[v]
+            if free[v] and part[v] != part[u] and size[v] == size[u] and gain[v] - 2 * link[v] > largest_gain:
+                partner = v
+                largest_gain = gain[v] - 2 * link[v]
         for i in range(start[u], start[u + 1]):
             link[other[i]] = 0
         if partner == u:
             free[u] = False
             continue
-        total += gain[u] + most
+        total += gain[u] + largest_gain
         swaps[n] = u, partner
         n += 1
         for mover in (u, partner):

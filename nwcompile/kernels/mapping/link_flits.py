@@ -14,7 +14,7 @@ def core_messages(start, source_class, messages, offset, core, n_cores):
     """
     n_homes = len(start) - 1
     total = np.zeros(n_cores, np.int64)
-    found = np.zeros(n_homes + 1, np.int64)
+    first = np.zeros(n_homes + 1, np.int64)
     to, sent = np.empty(16, np.int64), np.empty(16, np.int64)
     n = 0
     for home in range(n_homes):
@@ -28,8 +28,8 @@ def core_messages(start, source_class, messages, offset, core, n_cores):
                 to[n], sent[n] = c, total[c]
                 n += 1
                 total[c] = 0
-        found[home + 1] = n
-    return found, to[:n].copy(), sent[:n].copy()
+        first[home + 1] = n
+    return first, to[:n].copy(), sent[:n].copy()
 
 
 @compiled()

@@ -1,4 +1,4 @@
-"""Hot loops of placers that search: tensions between neighbouring sites, best sites, particles (Numba)."""
+"""Hot loops of placers that search: tensions between neighboring sites, best sites, particles (Numba)."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from nwcompile.kernels.mapping.random import below, uniform
 
 
 @compiled()
-def tensions(ground, site_of, core_at, pairs, gain):
+def tensions(problem, site_of, core_at, pairs, gain):
     """Set gain: int64[pair] to what exchanging the contents of two sites saves; 0 where it may or need not be.
 
     pairs: int64[pair, 2].
@@ -18,17 +18,17 @@ def tensions(ground, site_of, core_at, pairs, gain):
         a, new = core_at[pairs[i, 0]], pairs[i, 1]
         if a < 0:
             a, new = core_at[pairs[i, 1]], pairs[i, 0]
-        if a >= 0 and is_legal(ground, site_of, core_at, a, new):
-            gain[i] = -swap_delta(ground, site_of, a, core_at[new], new)
+        if a >= 0 and is_legal(problem, site_of, core_at, a, new):
+            gain[i] = -swap_delta(problem, site_of, a, core_at[new], new)
 
 
 @compiled()
-def relax(ground, site_of, core_at, pairs):
+def relax(problem, site_of, core_at, pairs):
     """Exchange the contents of each pair of sites that saves something by then, in place; returns what it saved."""
     saved = np.int64(0)
     gain = np.zeros(1, np.int64)
     for i in range(len(pairs)):
-        tensions(ground, site_of, core_at, pairs[i : i + 1], gain)
+        tensions(problem, site_of, core_at, pairs[i : i + 1], gain)
         if gain[0] > 0:
             s, t = pairs[i]
             if core_at[s] >= 0:
@@ -40,14 +40,14 @@ def relax(ground, site_of, core_at, pairs):
 
 
 @compiled()
-def climb(ground, site_of, core_at, order):
+def climb(problem, site_of, core_at, order):
     """Move each core, in order, to the site that saves most, in place; returns what was saved. order: int64[...]."""
     saved = np.int64(0)
     for a in order:
         best, least = np.int64(-1), np.int64(0)
         for new in range(len(core_at)):
-            if is_legal(ground, site_of, core_at, a, new):
-                delta = swap_delta(ground, site_of, a, core_at[new], new)
+            if is_legal(problem, site_of, core_at, a, new):
+                delta = swap_delta(problem, site_of, a, core_at[new], new)
                 if delta < least:
                     best, least = np.int64(new), delta
         if best >= 0:
@@ -57,7 +57,7 @@ def climb(ground, site_of, core_at, order):
 
 
 @compiled()
-def fly(ground, sites, cores, own_best, own_cost, best, state, chance, cost):
+def fly(problem, sites, cores, own_best, own_cost, best, state, chance, cost):
     """Move every particle once: each core stays, goes to a random site, or to its site in one of the best, if legal.
 
     sites: int64[particle, core], cores: int64[particle, site], cost: int64[particle], own_best, own_cost: the best
@@ -75,8 +75,8 @@ def fly(ground, sites, cores, own_best, own_cost, best, state, chance, cost):
                 new = own_best[p, a]
             elif drawn < chance[0] + chance[1] + chance[2]:
                 new = best[a]
-            if new != sites[p, a] and is_legal(ground, sites[p], cores[p], a, new):
-                cost[p] += swap_delta(ground, sites[p], a, cores[p, new], new)
+            if new != sites[p, a] and is_legal(problem, sites[p], cores[p], a, new):
+                cost[p] += swap_delta(problem, sites[p], a, cores[p, new], new)
                 swap(sites[p], cores[p], a, new)
         if cost[p] < own_cost[p]:
             own_cost[p] = cost[p]
@@ -89,10 +89,10 @@ def fly(ground, sites, cores, own_best, own_cost, best, state, chance, cost):
 
 @compiled()
 def smooth(start, other, weight, root, values, n_rounds):
-    """Turn values: float64[axis, core] into the slowest waves of a graph, in place: each round averages neighbours.
+    """Turn values: float64[axis, core] into the slowest waves of a graph, in place: each round averages neighbors.
 
     start, other: CSR; weight: float64[end], w_ij / sqrt(w_i * w_j); root: float64[core], sqrt(w_i), of length 1. A
-    round multiplies by 2 I - L, L being the normalised Laplacian, and makes the axes orthogonal to root and each other.
+    round multiplies by 2 I - L, L being the normalized Laplacian, and makes the axes orthogonal to root and each other.
     """
     n = len(root)
     new = np.empty(n)

@@ -337,20 +337,24 @@ def anneal_clusters(demand, cores, weight, temperature, n_moves, keep_all, state
                 continue
         _save_totals(busy, attempt)
         attempt.to[1] = home
-        relocate(reads, rows, sends, classes, rules, held, busy, attempt.cluster, attempt.to)
-        refresh_totals(rules, held, busy)
-        rise = cost(busy.total, weight) - before
-        accept = busy.total[EXCESS] <= excess
-        if accept and busy.total[EXCESS] == excess and rise > 0:
-            accept = is_taken(rise, temperature, state)
-        if not accept:
+        for is_way_back in range(2):
+            relocate(reads, rows, sends, classes, rules, held, busy, attempt.cluster, attempt.to)
+            if is_way_back:
+                _restore_totals(rules, held, busy, attempt)
+                break
+            refresh_totals(rules, held, busy)
+            rise = cost(busy.total, weight) - before
+            accept = busy.total[EXCESS] <= excess
+            if accept and busy.total[EXCESS] == excess and rise > 0:
+                accept = is_taken(rise, temperature, state)
+            if accept:
+                is_cheaper = busy.total[EXCESS] == least_excess and before + rise < least_cost
+                if busy.total[EXCESS] < least_excess or is_cheaper:
+                    least_excess = busy.total[EXCESS]
+                    least_cost = before + rise
+                    for i in range(len(best)):
+                        best[i] = held.core_of[i]
+                break
             attempt.to[1] = attempt.to[0]
             attempt.to[0] = home
-            relocate(reads, rows, sends, classes, rules, held, busy, attempt.cluster, attempt.to)
-            _restore_totals(rules, held, busy, attempt)
-        elif busy.total[EXCESS] < least_excess or (busy.total[EXCESS] == least_excess and before + rise < least_cost):
-            least_excess = busy.total[EXCESS]
-            least_cost = before + rise
-            for i in range(len(best)):
-                best[i] = held.core_of[i]
     return least_excess, least_cost

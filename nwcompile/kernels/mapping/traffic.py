@@ -224,3 +224,29 @@ def count_links(carried, ends, way_offset, way_link, flits):
             flits[ends[1, p]] += carried[p]
             for i in range(way_offset[p], way_offset[p + 1]):
                 flits[way_link[i]] += carried[p]
+
+
+@compiled()
+def route_costs(port, router, position, neighbor, link_cost, cost):
+    """Set cost: int64[at, to] to the sum of the links' costs on each route between some routers; 0 where there is none.
+
+    port: uint8[at, to], above 3 for no link; router: int64[at], the routers that `at` and `to` count, closed under
+    routes; position: int64[router], their reverse; neighbor: int64[router, 4]; link_cost: int64[router, 4].
+    """
+    n = len(router)
+    path = np.empty(n, np.int64)
+    for to in range(n):
+        known = np.zeros(n, np.bool_)
+        known[to] = True
+        for start in range(n):
+            at = np.int64(start)
+            length = 0
+            while not known[at] and port[at, to] < 4:
+                path[length] = at
+                length += 1
+                at = position[neighbor[router[at], port[at, to]]]
+            for i in range(length - 1, -1, -1):
+                before = path[i]
+                p = port[before, to]
+                cost[before, to] = link_cost[router[before], p] + cost[position[neighbor[router[before], p]], to]
+                known[before] = True

@@ -6,6 +6,7 @@ parts does, fewer parts are made and what has no room goes to cores that are lef
 """
 
 from collections.abc import Callable
+from functools import cache
 from math import ceil
 
 import numpy as np
@@ -16,23 +17,25 @@ from nwcompile.errors import FitError, Violation
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Sparse
-from nwcompile.ir.flat import count_neurons, split_layers
+from nwcompile.ir.flat import count_lines, count_neurons
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import DENSE, SPARSE
 from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity
+from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
 from nwcompile.passes.partition.sequential import halve_heaviest, in_order, sequential, site_orders
+from nwcompile.passes.partition.synapse_graph import n_twins
 
 GROWTH = 1.25
 BISECTION_SYNAPSES = 20_000_000  # that may be gone through, all attempts together, to save single cores
 
 
-def cores_of_parts(
+def fit_parts(
     network: Network, chip: Chip, activity: Activity, options: Options, method: str, parts_for: Callable
-) -> dict[str, np.ndarray]:
-    """Cores int32[n] of every layer, on `options.n_cores` cores or on the fewest for which parts can be made to fit.
+) -> LogicalCores:
+    """The cores of every layer, on `options.n_cores` cores or on the fewest for which parts can be made to fit.
 
     `parts_for(limits int64[part, resource])` gives the part of every neuron, int32[neuron], one for each core of these
     limits; the cores are tried by the largest first. `method` is its name in errors. Core rules
@@ -59,10 +62,25 @@ def cores_of_parts(
         if options.n_cores is not None:
             core_of, fits = attempt(options.n_cores, out_axons)
             return halve_heaviest(core_of, load, options.n_cores) if fits else core_of
-        return _fewest(network, chip, fan, method, lambda *k: attempt(k[0], out_axons, *k[1:]))
+        return _fewest(network, chip, fan, method, lambda k, n_spare=0: attempt(k, out_axons, n_spare))
 
     core_of = in_order(capacity.settle_out_axons(network, chip, build))
-    return split_layers(network, core_of.astype(np.int32))
+    return logical_cores(network, core_of)
+
+
+def parts_of_graph(network: Network, graph_for: Callable, cut: Callable) -> Callable:
+    """`parts_for` as `fit_parts` takes it, of an algorithm that cuts a graph whose vertices may be several twins.
+
+    `graph_for(n)` makes the graph with up to n twins a vertex, once for every n; `cut(graph, room int64[part])` gives
+    the part of every vertex. The graph has `vertex_of`, as `SynapseGraph` has it.
+    """
+    n_lines, kept_graph = count_lines(network), cache(graph_for)
+
+    def parts_for(limits: np.ndarray) -> np.ndarray:
+        graph = kept_graph(n_twins(network, len(limits)))
+        return cut(graph, limits[:, kernels.NEURONS])[graph.vertex_of[n_lines:]]
+
+    return parts_for
 
 
 def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -> np.ndarray:
@@ -72,8 +90,8 @@ def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -
     k = _least_cores(network, chip)
     too_few, n_calls, highest, tried = k - 1, 1, min(capacity.n_usable(chip), n_neurons), [k]
     core_of, fits = attempt(k)
-    most = capacity.alone(fan, np.arange(n_neurons)).max(0)
-    if (most > capacity.site_limits(chip).max(0)).any():
+    largest = capacity.alone(fan, np.arange(n_neurons)).max(0)
+    if (largest > capacity.site_limits(chip).max(0)).any():
         return core_of  # some neuron fits on no core at all
     while not fits and k < highest:
         too_few, k = k, min(highest, max(k + 1, ceil(GROWTH * k)))
@@ -88,10 +106,10 @@ def _fewest(network: Network, chip: Chip, fan, method: str, attempt: Callable) -
         return _slices_instead(network, chip, method)
     while fits and k - too_few > 1 and n_calls * n_synapses < BISECTION_SYNAPSES:
         middle = (too_few + k) // 2
-        found, found_fits = attempt(middle)
+        fewer_cores, fits_fewer = attempt(middle)
         n_calls += 1
-        if found_fits:
-            core_of, k = found, middle
+        if fits_fewer:
+            core_of, k = fewer_cores, middle
         else:
             too_few = middle
     return core_of
@@ -102,16 +120,16 @@ def _slices_instead(network: Network, chip: Chip, method: str) -> np.ndarray:
 
     Neither needs the activity.
     """
-    cores = sequential(network, chip, Activity.uniform(network, 1), Options())
-    n_cores = 1 + max(int(c.max()) for c in cores.values())
-    held, _ = capacity.account(network, chip, np.concatenate([*cores.values()]), n_cores)
+    core_of = sequential(network, chip, Activity.uniform(network, 1), Options()).by_neuron(network)
+    n_cores = 1 + int(core_of.max())
+    held, _ = capacity.account(network, chip, core_of, n_cores)
     limits = capacity.site_limits(chip)
     fits = all((held[r.key] <= limits[:, i].max()).all() for i, r in enumerate(RESOURCES))
     n_most = capacity.n_usable(chip)
     if fits and n_cores <= n_most:
         raise FitError(chip.name, [Violation("cores", f"network -> {method}", f"more than {n_most}", n_most,
                                              f"use partitioner='sequential', which needs {n_cores}")])  # fmt: skip
-    return np.concatenate([*cores.values()])
+    return core_of
 
 
 def _least_cores(network: Network, chip: Chip) -> int:

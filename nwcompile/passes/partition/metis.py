@@ -10,48 +10,43 @@ import numpy as np
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import count_lines
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.kernels.mapping import core_usage as kernels
-from nwcompile.passes.partition.graph_partition import cores_of_parts
-from nwcompile.passes.partition.synapse_graph import SynapseGraph, n_twins, synapse_graph
+from nwcompile.passes.partition.graph_partition import fit_parts, parts_of_graph
+from nwcompile.passes.partition.logical_cores import LogicalCores
+from nwcompile.passes.partition.synapse_graph import SynapseGraph, synapse_graph
 
-LARGEST_IMBALANCE = 30  # per mille; METIS's own default for k-way cuts
+# Per mille of a part by which it may be too large: METIS's own default for k-way cuts.
+LARGEST_IMBALANCE = 30
 
 
-def metis(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray]:
+def metis(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
     """Cores int32[n] of every layer, from METIS's parts as `nwcompile.passes.partition.graph_partition` makes them fit.
 
     Input lines are vertices without weight: they take no room, but draw together what they feed. Raises OptionError
     for more edges than METIS can take.
     """
-    graphs: dict[int, SynapseGraph] = {}
-    n_lines = count_lines(network)
 
-    def parts_for(limits: np.ndarray) -> np.ndarray:
-        twins = n_twins(network, len(limits))
-        if twins not in graphs:
-            graphs[twins] = synapse_graph(network, activity, twins)
-        return _parts(graphs[twins], n_lines, limits, options.seed)
+    def cut(graph: SynapseGraph, room: np.ndarray) -> np.ndarray:
+        return _parts(graph, room, options.seed)
 
-    return cores_of_parts(network, chip, activity, options, "metis", parts_for)
+    parts_for = parts_of_graph(network, lambda twins: synapse_graph(network, activity, twins), cut)
+    return fit_parts(network, chip, activity, options, "metis", parts_for)
 
 
-def _parts(graph: SynapseGraph, n_lines: int, limits: np.ndarray, seed: int) -> np.ndarray:
-    """int32[neuron]: the part METIS gives each neuron, parts as large as the cores with these limits are."""
+def _parts(graph: SynapseGraph, room: np.ndarray, seed: int) -> np.ndarray:
+    """int32[vertex]: the part METIS gives each vertex, parts as large as the cores' `room` int64[part] is."""
     import pymetis
 
-    room = limits[:, kernels.NEURONS]
     spare = 1000 * int(room.sum()) // int(graph.n_neurons.sum()) - 1000
     share = None if (room == room[0]).all() else (room / room.sum()).tolist()
     kept = {"tpwgts": share, "options": pymetis.Options(seed=seed, ufactor=max(1, min(spare, LARGEST_IMBALANCE)))}
     edges = pymetis.CSRAdjacency(graph.start, graph.other)
     try:
-        _, part = pymetis.part_graph(len(limits), edges, vweights=graph.n_neurons, eweights=graph.weight, **kept)
+        _, part = pymetis.part_graph(len(room), edges, vweights=graph.n_neurons, eweights=graph.weight, **kept)
     except RuntimeError as error:  # out of memory, and whatever else METIS gives up on
         raise OptionError(
-            f"METIS gave up on {len(graph.other) // 2:,} edges and {len(limits)} parts ({error}); "
+            f"METIS gave up on {len(graph.other) // 2:,} edges and {len(room)} parts ({error}); "
             "use partitioner='sequential'"
         ) from None
-    return np.asarray(part, np.int32)[graph.vertex_of[n_lines:]]
+    return np.asarray(part, np.int32)

@@ -1,6 +1,7 @@
 """Partition: neurons to logical cores, within every limit of the chip, and the cores to sites in row-major order."""
 
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -22,37 +23,39 @@ from nwcompile.passes.partition.baselines.hypergraph import hypergraph
 from nwcompile.passes.partition.baselines.kernighan_lin import kernighan_lin
 from nwcompile.passes.partition.baselines.streaming import streaming
 from nwcompile.passes.partition.floorline.floorline import floorline
+from nwcompile.passes.partition.logical_cores import LogicalCores, Partitioned
 from nwcompile.passes.partition.metis import metis
 from nwcompile.passes.partition.sequential import sequential
-from nwcompile.passes.partition.striped import striped, striped_halves
+from nwcompile.passes.partition.striped import striped
 
 PARTITIONERS = {
     "sequential": sequential,
     "metis": metis,
     "striped": striped,
-    "striped-halves": striped_halves,
+    "striped-halves": partial(striped, n_bands=2),
     "kernighan-lin": kernighan_lin,
     "hypergraph": hypergraph,
     "streaming": streaming,
     "floorline": floorline,
 }
-BREAKS_RULES = set(PARTITIONERS) - {"sequential"}  # methods that know nothing of `nwcompile.passes.fit.core_rules`
-SLICES_INSTEAD = "floorline"  # the default gives slices where a chip has such rules, and says so
+
+# Methods that know nothing of `nwcompile.passes.fit.core_rules`; the default gives slices there, and says so.
+BREAKS_RULES = set(PARTITIONERS) - {"sequential", "floorline"}
 
 
-def partition(network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Neurons of a normalized network on the cores of a chip, each core at the first site that holds it.
+def partition(network: Network, chip: Chip, activity: Activity, options: Options) -> Partitioned:
+    """Neurons of a normalized network on the cores of a chip, each core at the first site that holds it; and warnings.
 
-    `options.partitioner` names one of `PARTITIONERS` or is a callable of their signature: it takes the arguments of
-    this function and gives the logical core of every neuron of every layer, {layer: int[n]}, or a Mapping, whose sites
-    and order of visits are then kept. Cores without neurons are dropped. `mapping.note` says what fills each core most.
-    Raises FitError with every limit that is exceeded, and OptionError for an unknown method, an impossible `n_cores`,
-    or a method that cannot keep the chip's rules of cores.
+    `options.partitioner` names one of `PARTITIONERS` or is a callable: it takes the arguments of this function and
+    gives the logical core of every neuron of every layer, {layer: int[n]}, or a Mapping, whose sites and order of
+    visits are then kept. Cores without neurons are dropped. `mapping.note` says what fills each core most. Raises
+    FitError with every limit that is exceeded, and OptionError for an unknown method, an impossible `n_cores`, or a
+    method that cannot keep the chip's rules of cores.
     """
     method = options.partitioner if callable(options.partitioner) else PARTITIONERS.get(options.partitioner)
     if method is None:
         raise OptionError(unknown_choice("partitioner", options.partitioner, PARTITIONERS))
-    if options.partitioner in BREAKS_RULES - {SLICES_INSTEAD} and has_rules(chip):
+    if options.partitioner in BREAKS_RULES and has_rules(chip):
         raise OptionError(
             f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "
             "cannot keep; use partitioner='sequential'"
@@ -64,35 +67,21 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
             f"n_cores={options.n_cores} is too many: {chip.name} has {n_usable} cores, the net {n_neurons} neurons"
         )
     activity.verify(network)
-    found = method(network, chip, activity, options)
-    if not isinstance(found, Mapping):
-        return on_sites(network, chip, found, options)
-    found.verify(network, chip)
-    cores = on_sites(network, chip, found.core_of, options, may_cut=False)
-    used = np.unique(_flat(network, found.core_of))
-    return Mapping(cores.core_of, found.site_of[used], cores.note, found.visit)
+    cores = _as_logical_cores(method(network, chip, activity, options))
+    given = cores.mapping
+    if given is None:
+        return Partitioned(on_sites(network, chip, cores.core_of, options), cores.warnings)
+    given.verify(network, chip)
+    kept = on_sites(network, chip, given.core_of, options, may_cut=False)
+    used = np.unique(_flat(network, given.core_of))
+    return Partitioned(Mapping(kept.core_of, given.site_of[used], kept.note, given.visit), cores.warnings)
 
 
-def method_warnings(chip: Chip, options: Options) -> list[str]:
-    """What the partitioner does otherwise on this chip, as sentences."""
-    if options.partitioner != SLICES_INSTEAD or not has_rules(chip):
-        return []
-    return [f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "
-            "cannot keep: cores are cut as with partitioner='sequential'"]  # fmt: skip
-
-
-def result_warnings(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> list[str]:
-    """What the partitioner could not do, as sentences: `floorline` gives slices where it finds nothing that fits."""
-    if options.partitioner != "floorline" or has_rules(chip):
-        return []
-    try:
-        slices = np.unique(_flat(network, sequential(network, chip, activity, options)), return_inverse=True)[1]
-    except FitError:
-        return []
-    if mapping.n_cores == 1 or not np.array_equal(_flat(network, mapping.core_of), slices.reshape(-1)):
-        return []
-    return [f"partitioner 'floorline' found nothing better within the limits of {chip.name} than contiguous slices: "
-            "cores are cut as with partitioner='sequential'"]  # fmt: skip
+def _as_logical_cores(answer) -> LogicalCores:
+    """The answer of a partitioner, a callable of the user's own among them, in the one form that methods give."""
+    if isinstance(answer, LogicalCores):
+        return answer
+    return LogicalCores(answer.core_of, mapping=answer) if isinstance(answer, Mapping) else LogicalCores(answer)
 
 
 def on_sites(

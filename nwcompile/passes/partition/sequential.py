@@ -11,12 +11,13 @@ import numpy as np
 from nwcompile.errors import FitError, Violation
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import count_neurons, neuron_offsets, split_layers
+from nwcompile.ir.flat import count_neurons, neuron_offsets
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.fit.core_rules import n_over
+from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
 
 
 class Candidate(NamedTuple):
@@ -35,7 +36,7 @@ class Slices(NamedTuple):
     fits: bool
 
 
-def sequential(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray]:
+def sequential(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
     """Cores int32[n] of every layer: slices in topological order, each as long as the next core holds.
 
     A map [C, H, W] is cut channel by channel, or pixel by pixel with all channels of a pixel side by side. Gives the
@@ -50,7 +51,7 @@ def sequential(network: Network, chip: Chip, activity: Activity, options: Option
         cut = _fewest if options.n_cores is None else _spread
         return cut(network, chip, fan, demand, options.n_cores).core_of
 
-    return split_layers(network, capacity.settle_out_axons(network, chip, build).astype(np.int32))
+    return logical_cores(network, capacity.settle_out_axons(network, chip, build))
 
 
 def halve_heaviest(core_of: np.ndarray, load: np.ndarray, n_cores: int) -> np.ndarray:

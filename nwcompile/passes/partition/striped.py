@@ -11,17 +11,22 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import core_usage as kernels
-from nwcompile.passes.partition.graph_partition import cores_of_parts
+from nwcompile.passes.partition.graph_partition import fit_parts
+from nwcompile.passes.partition.logical_cores import LogicalCores
 
 
-def striped(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray]:
-    """Cores int32[n] of every layer: the pixels of a map, each with all its channels, dealt over the cores in turn."""
-    return _dealt(network, chip, activity, options, "striped", 1)
+def striped(network: Network, chip: Chip, activity: Activity, options: Options, n_bands: int = 1) -> LogicalCores:
+    """The pixels of a map, each with `n_bands` bands of its channels apart, dealt over the cores in turn.
 
+    With one band all channels of a pixel stay together; with two there are twice as many messages for better balance.
+    """
+    cluster = striped_clusters(network, n_bands)
 
-def striped_halves(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray]:
-    """Cores int32[n] of every layer: the same with half the channels of a pixel, twice as many messages for balance."""
-    return _dealt(network, chip, activity, options, "striped-halves", 2)
+    def parts_for(limits: np.ndarray) -> np.ndarray:
+        return _turns(limits[:, kernels.NEURONS], int(cluster.max()) + 1)[cluster]
+
+    method = "striped" if n_bands == 1 else "striped-halves"
+    return fit_parts(network, chip, activity, options, method, parts_for)
 
 
 def striped_clusters(network: Network, n_bands: int) -> np.ndarray:
@@ -39,15 +44,6 @@ def striped_clusters(network: Network, n_bands: int) -> np.ndarray:
         parts.append((np.arange(pixels)[None] * bands + band[:, None]).reshape(-1) + n_clusters)
         n_clusters += pixels * bands
     return np.concatenate(parts)
-
-
-def _dealt(network: Network, chip: Chip, activity: Activity, options: Options, method: str, n_bands: int):
-    cluster = striped_clusters(network, n_bands)
-
-    def parts_for(limits: np.ndarray) -> np.ndarray:
-        return _turns(limits[:, kernels.NEURONS], int(cluster.max()) + 1)[cluster]
-
-    return cores_of_parts(network, chip, activity, options, method, parts_for)
 
 
 def _turns(room: np.ndarray, n_clusters: int) -> np.ndarray:

@@ -42,15 +42,15 @@ def smallest_change(network: Network, chip: Chip, error: FitError, options: Opti
     if _fits(network, chip):
         return _other_options(network, chip, options)
     is_small = sum(synapse_count(network, c) for c in network.connections) <= LARGEST
-    found = [*_more_cores(network, chip)] if is_small or "cores" in {v.what for v in error.violations} else []
+    changes = [*_more_cores(network, chip)] if is_small or "cores" in {v.what for v in error.violations} else []
     if is_small:
-        found += [*_fewer_bits(network, chip), *_smaller_layer(network, chip)]
-    return ", or ".join(text for _, text in sorted(found)) or None
+        changes += [*_fewer_bits(network, chip), *_smaller_layer(network, chip)]
+    return ", or ".join(text for _, text in sorted(changes)) or None
 
 
 def _fits(network: Network, chip: Chip, options: Options = SLICES) -> Mapping | None:
     try:
-        return partition(network, chip, Activity.uniform(network, 1), options)
+        return partition(network, chip, Activity.uniform(network, 1), options).mapping
     except (FitError, OptionError):
         return None
 
@@ -69,14 +69,14 @@ def _other_options(network: Network, chip: Chip, options: Options) -> str | None
 
 def _more_cores(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
     """As many more columns of the same cores as it takes."""
-    growth, found, a_column = 1, None, chip.noc.rows * chip.noc.cores_per_router
+    growth, mapping, a_column = 1, None, chip.noc.rows * chip.noc.cores_per_router
     try:
-        while found is None and growth < MOST_GROWTH:
+        while mapping is None and growth < MOST_GROWTH:
             growth *= 2
-            found = _fits(network, chip.replace({"noc.columns": chip.noc.columns * growth}))
-        if found is None:
+            mapping = _fits(network, chip.replace({"noc.columns": chip.noc.columns * growth}))
+        if mapping is None:
             return
-        columns = chip.noc.columns + ceil(max(1, found.n_cores - chip.n_cores) / a_column)
+        columns = chip.noc.columns + ceil(max(1, mapping.n_cores - chip.n_cores) / a_column)
         while columns < chip.noc.columns * growth and not _fits(network, chip.replace({"noc.columns": columns})):
             columns += 1
     except NwError:  # each core has figures of its own, or so large a grid cannot be
@@ -87,15 +87,15 @@ def _more_cores(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
 
 def _fewer_bits(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
     """The most bits a weight, below what there are, with which the synapse memory holds the network."""
-    most = max((c.weight_bits or chip.weights.bits for c in network.connections), default=1)
+    max_bits = max((c.weight_bits or chip.weights.bits for c in network.connections), default=1)
 
     def narrowed(bits: int) -> Network:
         edges = (c.replace(weight_bits=min(bits, c.weight_bits or chip.weights.bits)) for c in network.connections)
         return Network(network.inputs, network.nodes, tuple(edges))
 
-    bits = _largest(1, most - 1, lambda bits: _fits(narrowed(bits), chip) is not None)
+    bits = _largest(1, max_bits - 1, lambda bits: _fits(narrowed(bits), chip) is not None)
     if bits is not None:
-        yield (most - bits) / most, f"{bits}-bit weights instead of {most}-bit ones"
+        yield (max_bits - bits) / max_bits, f"{bits}-bit weights instead of {max_bits}-bit ones"
 
 
 def _smaller_layer(network: Network, chip: Chip) -> Iterator[tuple[float, str]]:
@@ -123,9 +123,12 @@ def _largest(low: int, high: int, is_good) -> int | None:
     return low
 
 
-def _can_shrink(c: Connection, name: str) -> bool:
+def _can_shrink(connection: Connection, name: str) -> bool:
     """Whether the layer's first axis can be cut in this connection."""
-    return name not in (c.source, c.target) or not isinstance(c, Conv2d) or (c.groups == 1 and c.source_shape is None)
+    is_end = name in (connection.source, connection.target)
+    if not is_end or not isinstance(connection, Conv2d):
+        return True
+    return connection.groups == 1 and connection.source_shape is None
 
 
 def shrunk(network: Network, name: str, n: int) -> Network:

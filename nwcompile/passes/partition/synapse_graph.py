@@ -39,15 +39,15 @@ def n_twins(network: Network, n_cores: int) -> int:
     return 1 << (max(1, n_neurons // (VERTICES_PER_CORE * n_cores)).bit_length() - 1)
 
 
-def synapse_graph(network: Network, activity: Activity, most: int, method: str = "metis") -> SynapseGraph:
-    """The synapse graph, with up to `most` twins a vertex where the net has more than `FINE` synapses, else with none.
+def synapse_graph(network: Network, activity: Activity, max_twins: int, method: str = "metis") -> SynapseGraph:
+    """The synapse graph, with up to `max_twins` twins a vertex where the net has more than `FINE` synapses, else none.
 
     An edge weighs the spikes of its sources, at least 1 for each synapse. `method` is who asks, for errors. Raises
     OptionError for over `LARGEST` edges.
     """
     counts = [synapse_count(network, c) for c in network.connections]
     wires = [wiring(network, c) for c in network.connections]
-    vertex_of = vertices(network, wires, most if sum(counts) > FINE else 1)
+    vertex_of = vertices(network, wires, max_twins if sum(counts) > FINE else 1)
     size = np.bincount(vertex_of).astype(np.int64)
     tables = [_table(network, c, w, vertex_of) for c, w in zip(network.connections, wires, strict=True)]
     degree, n_edges = np.zeros(len(size) + 1, np.int64), 0
@@ -74,27 +74,27 @@ def synapse_graph(network: Network, activity: Activity, most: int, method: str =
     return SynapseGraph(start.astype(np.int32), other, weight, vertex_of, n_neurons)
 
 
-def vertices(network: Network, wires: list[Wiring], most: int) -> np.ndarray:
-    """int32[source]: the vertex of every source, node after node, runs of at most `most` twins of one node."""
+def vertices(network: Network, wires: list[Wiring], max_twins: int) -> np.ndarray:
+    """int32[source]: the vertex of every source, node after node, runs of at most `max_twins` twins of one node."""
     parts, n_vertices = [], 0
     for name in network.offsets:
         n = network.node(name).n_neurons
-        twins = np.arange(n) if most == 1 else np.zeros(n, np.int64)
-        for c, w in zip(network.connections, wires, strict=True) if most > 1 else ():
+        twins = np.arange(n) if max_twins == 1 else np.zeros(n, np.int64)
+        for c, w in zip(network.connections, wires, strict=True) if max_twins > 1 else ():
             for end, classes in ((c.source, w.source_class), (c.target, w.target_class)):
                 if end == name:
                     key = twins * (int(classes.max(initial=0)) + 1) + classes
                     twins = np.unique(key, return_inverse=True)[1].reshape(-1)
-        own = _cut(twins, most)
-        parts.append(own + n_vertices)
-        n_vertices += int(own.max(initial=-1)) + 1
+        vertex = _cut(twins, max_twins)
+        parts.append(vertex + n_vertices)
+        n_vertices += int(vertex.max(initial=-1)) + 1
     return np.concatenate(parts).astype(np.int32)
 
 
-def _cut(groups: np.ndarray, most: int) -> np.ndarray:
-    """Groups int64[n] cut into even runs of at most `most`, numbered by group: int64[n]."""
+def _cut(groups: np.ndarray, max_twins: int) -> np.ndarray:
+    """Groups int64[n] cut into even runs of at most `max_twins`, numbered by group: int64[n]."""
     size = np.bincount(groups)
-    n_runs = -(-size // most)
+    n_runs = -(-size // max_twins)
     length = -(-size // np.maximum(n_runs, 1))
     order = np.argsort(groups, kind="stable")
     rank = np.empty(len(groups), np.int64)
@@ -102,7 +102,7 @@ def _cut(groups: np.ndarray, most: int) -> np.ndarray:
     return np.cumsum(n_runs)[groups] - n_runs[groups] + rank // length[groups]
 
 
-def _table(network: Network, c: Connection, wires: Wiring, vertex_of: np.ndarray) -> tuple[np.ndarray, ...]:
+def _table(network: Network, connection: Connection, wires: Wiring, vertex_of: np.ndarray) -> tuple[np.ndarray, ...]:
     """One connection between vertices, as the kernels take it: who is in each source class, who reads which."""
 
     def ends(name: str, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -110,8 +110,8 @@ def _table(network: Network, c: Connection, wires: Wiring, vertex_of: np.ndarray
         vertex, at = np.unique(vertex_of[first : first + len(classes)], return_index=True)
         return vertex.astype(np.int64), classes[at]
 
-    source, source_class = ends(c.source, wires.source_class)
-    target, target_class = ends(c.target, wires.target_class)
+    source, source_class = ends(connection.source, wires.source_class)
+    target, target_class = ends(connection.target, wires.target_class)
     members = source[np.argsort(source_class, kind="stable")]
     starts = csr_offset(np.bincount(source_class, minlength=wires.n_source_classes))
     return starts, members, target, target_class, wires.offset, wires.taps

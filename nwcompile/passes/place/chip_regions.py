@@ -99,8 +99,10 @@ def _is_slower_between(chip: Chip) -> bool:
     if chip.is_bus:
         return False
     slow = between_chips(chip.grid, chip.noc.chip_columns, chip.noc.chip_rows).reshape(-1)
-    each = np.stack([chip.link_latency, chip.link_cycles])[:, : len(slow)]
-    return bool(slow.any() and not slow.all() and (each[:, slow].max(1) > each[:, ~slow].max(1)).any())
+    if not slow.any() or slow.all():
+        return False
+    figures = np.stack([chip.link_latency, chip.link_cycles])[:, : len(slow)]
+    return bool((figures[:, slow].max(1) > figures[:, ~slow].max(1)).any())
 
 
 def _sites_of_chips(chip: Chip) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Placer `routed`: the shortest ways from several starts, then the hottest link cooled."""
+"""Placer `routed`: the shortest routes from several starts, then the hottest link cooled."""
 
 import numpy as np
 
@@ -13,14 +13,22 @@ from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import link_load, placement
 from nwcompile.passes.place.anneal import annealed
 from nwcompile.passes.place.chip_regions import region_sizes, sites_by_region
-from nwcompile.passes.place.problem import cores_at, ground
+from nwcompile.passes.place.problem import cores_at, placement_problem
 from nwcompile.passes.place.space_filling import hilbert, hilbert_rank, row_major
 from nwcompile.passes.place.spectral import spectral
 
-LINK_WEIGHT = 0.1  # of a flit on the hottest link against a message's hop: the weights of M-HySMap
-MOST_ROUTERS = 512  # of which a table of all ways is kept
-FOR_TIME = ("time", "edp")  # objectives that longer ways serve, where messages then wait less
-MOVES_PER_SITE, LARGEST_MOVES = 200, 200_000
+# Weight of a flit on the hottest link against a message's hop: the weights of M-HySMap.
+LINK_WEIGHT = 0.1
+
+# A table of all routes is kept of no more routers than this: it grows with their square, to some 100 MB.
+MAX_ROUTERS = 512
+
+# The objectives that longer routes serve, where messages then wait less.
+FOR_TIME = ("time", "edp")
+
+# Swaps that are tried for every site to cool the hottest link, but never more in all than a second allows.
+MOVES_PER_SITE = 200
+MAX_MOVES = 200_000
 
 
 def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
@@ -29,59 +37,59 @@ def routed(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     Ours. It begins with row-major, Hilbert or spectral order, that of regions, or the mapping's own. What it makes
     small is `J = C_hop + 0.1 max_l L_l`, hops and flits of the hottest link, as M-HySMap (arXiv 2608.26223, by its
     re-implementation) without the variance, and with messages to each destination as they are sent; a flit between
-    chips counts for as many as pass a link within a chip meanwhile. A swap recounts the ways of its two cores only.
-    Where messages wait in the network (`waits`) and time counts, cores are spread over all routers that the barrier
-    takes no longer for. The same seed gives the same sites, unless `options.time_budget_s` is set, for as long as the
-    annealing may go on. On more than `MOST_ROUTERS` routers links are left as they are.
+    chips counts for as many as pass a link within a chip meanwhile. A swap recounts the routes of its two cores only.
+    Where messages wait in the network (`is_congested`) and time counts, cores are spread over all routers that the
+    barrier takes no longer for. The same seed gives the same sites, unless `options.time_budget_s` is set, for as long
+    as the annealing may go on. On more than `MAX_ROUTERS` routers links are left as they are.
     """
-    known = ground(mapping, network, chip, activity, options)
-    if options.optimize in FOR_TIME and waits(known, chip, activity):
-        known, start = spread(known, chip)
+    problem = placement_problem(mapping, network, chip, activity, options)
+    if options.optimize in FOR_TIME and is_congested(problem, chip, activity):
+        problem, start = spread(problem, chip)
     else:
         placers = (row_major, hilbert, spectral)
         starts = [chip.site_index(m(mapping, network, chip, activity, options).site_of) for m in placers]
         starts.append(chip.site_index(mapping.site_of))
         regions = region_sizes(chip, mapping.n_cores)
-        if len(regions) > 1 and known.fits.all():
+        if len(regions) > 1 and problem.fits.all():
             starts.append(sites_by_region(chip, regions, hilbert_rank(chip)))
-        start = min(starts, key=lambda site_of: placement.routed_cost(known, site_of))
-    site_of = annealed(known, start, options)
+        start = min(starts, key=lambda site_of: placement.routed_cost(problem, site_of))
+    site_of = annealed(problem, start, options)
     n_routers = chip.noc.columns * chip.noc.rows
-    if n_routers <= MOST_ROUTERS and len(known.other):
-        table, load = all_ways(chip), np.zeros(4 * n_routers, np.int64)
-        link_load.fill_links(known, table, site_of, load)
+    if n_routers <= MAX_ROUTERS and len(problem.other):
+        table, load = all_routes(chip), np.zeros(4 * n_routers, np.int64)
+        link_load.fill_links(problem, table, site_of, load)
         weight = LINK_WEIGHT * float(np.mean(link_weights(chip, options.optimize)[:2])) / int(table.need.min())
-        n_moves = min(LARGEST_MOVES, MOVES_PER_SITE * chip.n_cores)
+        n_moves = min(MAX_MOVES, MOVES_PER_SITE * chip.n_cores)
         state = np.array([options.seed], np.uint64)
-        link_load.cool_links(known, table, site_of, cores_at(site_of, chip.n_cores), state, n_moves, weight, load)
+        link_load.cool_links(problem, table, site_of, cores_at(site_of, chip.n_cores), state, n_moves, weight, load)
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 
-def waits(known: placement.Ground, chip: Chip, activity: Activity) -> bool:
+def is_congested(problem: placement.PlacementProblem, chip: Chip, activity: Activity) -> bool:
     """Whether the mean core gets more messages in a step than its router buffers, so that some wait in links before it.
 
     Only for chips with routers that give the cost of a barrier, without slower links between chips, on which every core
     may be anywhere.
     """
-    if chip.is_bus or chip.cost.barrier_cycles is None or chip.noc.chip_columns is not None or not known.fits.all():
+    if chip.is_bus or chip.cost.barrier_cycles is None or chip.noc.chip_columns is not None or not problem.fits.all():
         return False
-    n_each = known.sent.sum() / (len(known.start) - 1) / max(1, activity.n_steps * activity.n_samples)
+    n_each = problem.sent.sum() / (len(problem.start) - 1) / max(1, activity.n_steps * activity.n_samples)
     return bool(n_each * chip.noc.flits_per_message > chip.noc.buffer_flits * chip.noc.virtual_channels)
 
 
-def spread(known: placement.Ground, chip: Chip) -> tuple[placement.Ground, np.ndarray]:
-    """The ground with as few cores a router as the barrier allows at no cost, and sites int64[core] to begin with."""
-    n_cores, n_ports = len(known.start) - 1, chip.noc.cores_per_router
-    least, most = -(-n_cores // n_ports), min(n_cores, chip.noc.columns * chip.noc.rows)
-    n_tiles = max(n for n in range(least, most + 1) if chip.barrier_cycles(n) == chip.barrier_cycles(least))
+def spread(problem: placement.PlacementProblem, chip: Chip) -> tuple[placement.PlacementProblem, np.ndarray]:
+    """The problem with as few cores a router as the barrier allows at no cost, and sites int64[core] to begin with."""
+    n_cores, n_ports = len(problem.start) - 1, chip.noc.cores_per_router
+    least, largest = -(-n_cores // n_ports), min(n_cores, chip.noc.columns * chip.noc.rows)
+    n_tiles = max(n for n in range(least, largest + 1) if chip.barrier_cycles(n) == chip.barrier_cycles(least))
     port, router = np.divmod(np.arange(-(-n_cores // n_tiles) * n_tiles), n_tiles)
     inside = router * n_ports + port
-    kind = np.ones(len(known.site_kind), np.int64)
+    kind = np.ones(len(problem.site_kind), np.int64)
     kind[inside] = 0
-    return known._replace(site_kind=kind, fits=np.tile([True, False], (n_cores, 1))), inside[:n_cores]
+    return problem._replace(site_kind=kind, fits=np.tile([True, False], (n_cores, 1))), inside[:n_cores]
 
 
-def all_ways(chip: Chip) -> link_load.Ways:
+def all_routes(chip: Chip) -> link_load.Routes:
     """The links between every pair of open routers of a chip; none where one is out of use."""
     n = chip.noc.columns * chip.noc.rows
     at, to = np.divmod(np.arange(n * n), n)
@@ -92,7 +100,9 @@ def all_ways(chip: Chip) -> link_load.Ways:
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
     pair = np.repeat(np.arange(n * n), length)[np.argsort(link, kind="stable")]
     offset = csr_offset(np.bincount(link, minlength=4 * n))
-    return link_load.Ways(csr_offset(length), link, router, _needs(chip), offset, pair)
+    return link_load.Routes(
+        offset=csr_offset(length), link=link, router=router, need=_needs(chip), pair_offset=offset, pair=pair
+    )
 
 
 def _needs(chip: Chip) -> np.ndarray:
@@ -104,6 +114,6 @@ def _needs(chip: Chip) -> np.ndarray:
     if not slow.any() or slow.all():
         return np.ones(len(slow), np.int64)
     n_slots = chip.noc.buffer_flits * chip.noc.virtual_channels
-    each = np.maximum(chip.link_cycles * n_slots, chip.link_latency)[: len(slow)]
-    each = np.where(slow, each, np.rint(each[~slow].mean()).astype(np.int64))
-    return each // np.gcd.reduce(each)
+    cycles = np.maximum(chip.link_cycles * n_slots, chip.link_latency)[: len(slow)]
+    cycles = np.where(slow, cycles, np.rint(cycles[~slow].mean()).astype(np.int64))
+    return cycles // np.gcd.reduce(cycles)

@@ -1,4 +1,4 @@
-"""Place: logical cores to sites, so that messages take short ways."""
+"""Place: logical cores to sites, so that messages take short routes."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from nwcompile.passes.fit.fixed_sites import FREE, pins
 from nwcompile.passes.place.anneal import anneal
 from nwcompile.passes.place.baselines.local_search import force, hill_climb, pso
 from nwcompile.passes.place.congestion import routed
-from nwcompile.passes.place.problem import ground
+from nwcompile.passes.place.problem import placement_problem
 from nwcompile.passes.place.space_filling import hilbert, random, row_major
 from nwcompile.passes.place.spectral import spectral
 
@@ -59,6 +59,6 @@ def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
 
 
 def routed_cost(mapping: Mapping, network: Network, chip: Chip, activity: Activity, optimize: str) -> int:
-    """Messages times the cost of their ways over all of `activity`, in `link_weights`: what placers make small."""
-    known = ground(mapping, network, chip, activity, Options(optimize=optimize))
-    return int(placement.routed_cost(known, chip.site_index(mapping.site_of)))
+    """Messages times the cost of their routes over all of `activity`, in `link_weights`: what placers make small."""
+    problem = placement_problem(mapping, network, chip, activity, Options(optimize=optimize))
+    return int(placement.routed_cost(problem, chip.site_index(mapping.site_of)))

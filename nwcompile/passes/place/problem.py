@@ -1,4 +1,4 @@
-"""Ground: what placers work on. The messages between cores, what their ways cost, and which core may go where."""
+"""Placement problem: the messages between cores, what their routes cost, and which core may go where."""
 
 import numpy as np
 
@@ -16,15 +16,17 @@ from nwcompile.passes.fit import capacity
 from nwcompile.passes.fit.fixed_sites import kinds_of_sites, pins
 
 
-def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> placement.Ground:
-    """The Ground of a mapping's cores: costs of ways for `options.optimize`, cores fixed by `options.fixed_sites`.
+def placement_problem(
+    mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options
+) -> placement.PlacementProblem:
+    """The PlacementProblem of a mapping's cores: routes cost as `options.optimize` says, some cores have fixed sites.
 
-    Ways are those of the chip's routing, detours round faults and slow links between chips included, and those from
+    Routes are those of the chip's routing, detours round faults and slow links between chips included, and those from
     and to io.sites. Raises OptionError for an objective that the chip's file has no figures for.
     """
     n_cores, core_of = mapping.n_cores, flat_cores(network, mapping)
-    found = destinations(network, rows_by_connection(network, core_of, n_cores), n_cores)
-    pair, messages = core_messages(found, flows(network, found, core_of, activity), n_cores)
+    targets = destinations(network, rows_by_connection(network, core_of, n_cores), n_cores)
+    pair, messages = core_messages(targets, flows(network, targets, core_of, activity), n_cores)
     moving = (pair[:, 0] != pair[:, 1]) & (pair[:, 0] >= 0)
     ends = np.concatenate([pair[moving], pair[moving][:, ::-1]]).astype(np.int64)
     key, inverse = np.unique(ends[:, 0] * n_cores + ends[:, 1], return_inverse=True)
@@ -34,13 +36,22 @@ def ground(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
     of_neuron = join_layers(network, mapping.core_of)
     used = capacity.used_by_core(network, chip, of_neuron, n_cores)
     pinned = pins(network, chip, mapping.core_of, n_cores, options)
-    way = route_cost(chip, options.optimize)
+    costs = route_cost(chip, options.optimize)
     router = np.arange(chip.n_cores) // chip.noc.cores_per_router
-    return placement.Ground(
-        start, key % n_cores, both[0], both[1], way.xy[router], way.along_x, way.along_y,
-        _outside(network, pair, messages, core_of, n_cores, activity), _gate_cost(chip, way),
-        *kinds_of_sites(capacity.site_limits(chip), used, pinned),
-    )  # fmt: skip
+    site_kind, fits = kinds_of_sites(capacity.site_limits(chip), used, pinned)
+    return placement.PlacementProblem(
+        start=start,
+        other=key % n_cores,
+        sent=both[0],
+        received=both[1],
+        site_xy=costs.xy[router],
+        along_x=costs.along_x,
+        along_y=costs.along_y,
+        outside=_outside(network, pair, messages, core_of, n_cores, activity),
+        io_cost=_io_costs(chip, costs),
+        site_kind=site_kind,
+        fits=fits,
+    )
 
 
 def _outside(network: Network, pair, messages, core_of: np.ndarray, n_cores: int, activity: Activity) -> np.ndarray:
@@ -48,26 +59,26 @@ def _outside(network: Network, pair, messages, core_of: np.ndarray, n_cores: int
 
     `pair`, `messages`: as `core_messages` gives them.
     """
-    found = np.zeros((2, n_cores), np.int64)
+    outside = np.zeros((2, n_cores), np.int64)
     of_lines = pair[:, 0] < 0
-    found[0, pair[of_lines, 1]] = messages[of_lines]
+    outside[0, pair[of_lines, 1]] = messages[of_lines]
     for name in network.outputs:
         first = network.offsets[name]
         cores = core_of[first : first + network.node(name).n_neurons]
-        np.add.at(found[1], cores, activity.counts[name].sum(0, dtype=np.int64))
-    return found
+        np.add.at(outside[1], cores, activity.counts[name].sum(0, dtype=np.int64))
+    return outside
 
 
-def _gate_cost(chip: Chip, way: RouteCost) -> np.ndarray:
-    """int64[2, site]: cost of the ways from and to the gate of each site (`cost.traffic.io_sites`); 0 without any."""
+def _io_costs(chip: Chip, costs: RouteCost) -> np.ndarray:
+    """int64[2, site]: cost of the routes from and to the io site of each site (`cost.traffic.io_sites`); 0 without."""
     if not len(chip.io_cores):
         return np.zeros((2, chip.n_cores), np.int64)
-    gate = chip.io_cores[:, None] // chip.noc.cores_per_router
-    own, costs = np.arange(len(chip.grid.is_open)), []
-    for ends in ((gate, own), (own, gate)):
+    io_router = chip.io_cores[:, None] // chip.noc.cores_per_router
+    routers, both_ways = np.arange(len(chip.grid.is_open)), []
+    for ends in ((io_router, routers), (routers, io_router)):
         nearest = hops(chip.grid, *ends).sum(-1).argmin(0)
-        costs.append(way.between(*ends)[nearest, own])
-    return np.repeat(costs, chip.noc.cores_per_router, axis=1)
+        both_ways.append(costs.between(*ends)[nearest, routers])
+    return np.repeat(both_ways, chip.noc.cores_per_router, axis=1)
 
 
 def cores_at(site_of: np.ndarray, n_sites: int) -> np.ndarray:
@@ -77,17 +88,17 @@ def cores_at(site_of: np.ndarray, n_sites: int) -> np.ndarray:
     return core_at
 
 
-def seat(ground: placement.Ground, start: np.ndarray, order: np.ndarray, dislike) -> np.ndarray:
+def seat(problem: placement.PlacementProblem, start: np.ndarray, order: np.ndarray, dislike) -> np.ndarray:
     """int64[core]: sites given to the cores in `order`, to each the free one that it dislikes least; legal throughout.
 
     `dislike(core)` gives a number for every site. Each core changes places with who is at its site, if both fit and
     neither has been seated; `start` int64[core] must be legal, and is kept by a core that finds nothing better.
     """
-    site_of, core_at = start.copy(), cores_at(start, len(ground.site_kind))
+    site_of, core_at = start.copy(), cores_at(start, len(problem.site_kind))
     seated = np.zeros(len(core_at), bool)
     for a in order:
-        there = ground.fits[core_at, ground.site_kind[site_of[a]]] | (core_at < 0)
-        legal = ~seated & ground.fits[a, ground.site_kind] & (there | (core_at == a))
+        there = problem.fits[core_at, problem.site_kind[site_of[a]]] | (core_at < 0)
+        legal = ~seated & problem.fits[a, problem.site_kind] & (there | (core_at == a))
         site = int(np.where(legal, dislike(a), np.inf).argmin())
         if site != site_of[a]:
             placement.swap(site_of, core_at, a, site)

@@ -8,7 +8,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import placement
-from nwcompile.passes.place.problem import cores_at, ground, seat
+from nwcompile.passes.place.problem import cores_at, placement_problem, seat
 
 
 def row_major(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
@@ -17,11 +17,11 @@ def row_major(mapping: Mapping, network: Network, chip: Chip, activity: Activity
 
 
 def random(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
-    """Random sites, the same for a seed: what any method should beat. Uniform over all ways where cores are equal."""
-    known = ground(mapping, network, chip, activity, options)
+    """Random sites, the same for a seed: what any method should beat. Uniform over all routes where cores are equal."""
+    problem = placement_problem(mapping, network, chip, activity, options)
     site_of = chip.site_index(mapping.site_of)
     state = np.array([options.seed], np.uint64)
-    placement.shuffle(known, site_of, cores_at(site_of, chip.n_cores), state)
+    placement.shuffle(problem, site_of, cores_at(site_of, chip.n_cores), state)
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 
@@ -32,9 +32,9 @@ def hilbert(mapping: Mapping, network: Network, chip: Chip, activity: Activity, 
     neuron, and layers are in topological order. Assumed, as the paper's way with other rectangles could not be read:
     the curve of the enclosing square of side 2^n, its routers outside the chip left out.
     """
-    known = ground(mapping, network, chip, activity, options)
+    problem = placement_problem(mapping, network, chip, activity, options)
     start, rank = chip.site_index(mapping.site_of), hilbert_rank(chip)
-    site_of = seat(known, start, np.arange(mapping.n_cores), lambda core: rank)
+    site_of = seat(problem, start, np.arange(mapping.n_cores), lambda core: rank)
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 

@@ -11,7 +11,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import local_search
-from nwcompile.passes.place.problem import ground, seat
+from nwcompile.passes.place.problem import placement_problem, seat
 
 N_ROUNDS = 500
 DIGITS = 9  # of coordinates, so that cores that are alike are equal
@@ -25,7 +25,7 @@ def spectral(mapping: Mapping, network: Network, chip: Chip, activity: Activity,
     one, scaled to the chip, say where cores belong. Assumed: the nearest free site takes a core; eigenvectors by
     `N_ROUNDS` of orthogonal iteration from random waves that the seed draws, the same for any number of threads.
     """
-    known = ground(mapping, network, chip, activity, options)
+    problem = placement_problem(mapping, network, chip, activity, options)
     together = _together(mapping, network, chip, activity)
     start, weight = chip.site_index(mapping.site_of), np.asarray(together.sum(1)).reshape(-1)
     if not weight.any():
@@ -36,19 +36,19 @@ def spectral(mapping: Mapping, network: Network, chip: Chip, activity: Activity,
     wanted = scaled * np.array([[chip.noc.columns - 1], [chip.noc.rows - 1]])
     xy = chip.sites[:, :2].T.astype(float)
     busiest_first = np.lexsort((np.arange(len(weight)), -weight))
-    site_of = seat(known, start, busiest_first, lambda core: ((xy - wanted[:, core, None]) ** 2).sum(0))
+    site_of = seat(problem, start, busiest_first, lambda core: ((xy - wanted[:, core, None]) ** 2).sum(0))
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 
 def _together(mapping: Mapping, network: Network, chip: Chip, activity: Activity) -> csr_array:
     """float64[core, core], sparse: messages of the neurons whose hyperedge holds both cores; 0 on the diagonal."""
     core_of, n_cores = flat_cores(network, mapping), mapping.n_cores
-    found = destinations(network, rows_by_connection(network, core_of, n_cores), n_cores)
-    flow = flows(network, found, core_of, activity)
+    targets = destinations(network, rows_by_connection(network, core_of, n_cores), n_cores)
+    flow = flows(network, targets, core_of, activity)
     inside = flow.home >= 0
     source_class, home, sent = (a[inside] for a in flow)
-    length = np.diff(found.offset)[source_class]
-    core = np.concatenate([home, found.core[csr_entries(found.offset, source_class)]])
+    length = np.diff(targets.offset)[source_class]
+    core = np.concatenate([home, targets.core[csr_entries(targets.offset, source_class)]])
     source = np.concatenate([np.arange(len(home)), np.repeat(np.arange(len(home)), length)])
     holds = csr_array((np.ones(len(core)), (core, source)), shape=(n_cores, len(sent)))
     holds.data = np.minimum(holds.data, 1)

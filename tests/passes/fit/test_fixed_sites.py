@@ -34,7 +34,7 @@ def test_layers_fixed_at_small_cores_fit_there(method, seed):
     layers = rng.permutation(list(network.layers))[:2]
     options = Options(partitioner=method, fixed_sites={str(n): [tuple(s)] for n, s in zip(layers, at, strict=True)})
     activity = Activity.uniform(network)
-    mapping = place(partition(network, chip, activity, options), network, chip, activity, options)
+    mapping = place(partition(network, chip, activity, options).mapping, network, chip, activity, options)
     mapping.verify(network, chip)
     assert held(network, chip, mapping).all()
     for name, site in zip(layers, at, strict=True):
@@ -79,7 +79,7 @@ def test_cores_that_may_not_be_cut_are_numbered_anew(keys, n_cores):
     network, chip = dense_net(3, 20), small_chip(core__max_neurons=[4] + [16] * 11, **keys)
     options = Options(partitioner=lambda *_: {"fc1": np.repeat([0, 1], [16, 4])}, n_cores=n_cores,
                       fixed_sites={"fc1": [(0, 0, 0)]})  # fmt: skip
-    mapping = partition(network, chip, Activity.uniform(network), options)
+    mapping = partition(network, chip, Activity.uniform(network), options).mapping
     assert mapping.core_of["fc1"].tolist() == [1] * 16 + [0] * 4
     assert mapping.site_of[0].tolist() == [0, 0, 0]
 

@@ -39,7 +39,9 @@ def sizes(mapping) -> list[list[int]]:
 
 def partitioned(network, chip, method, activity=None, **options):
     options = {"optimize": "cores"} | options  # `floorline` alone would take more than the fewest
-    return partition(network, chip, activity or Activity.uniform(network), Options(partitioner=method, **options))
+    return partition(
+        network, chip, activity or Activity.uniform(network), Options(partitioner=method, **options)
+    ).mapping
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -350,7 +352,7 @@ network, chip = mixed_net(5), small_chip(core__max_neurons=30)
 for method, placer in [*((m, "anneal") for m in {methods}), *(("metis", p) for p in PLACERS)]:
     options = Options(seed=3, partitioner=method, placer=placer)
     activity = Activity.uniform(network)
-    mapping = place(partition(network, chip, activity, options), network, chip, activity, options)
+    mapping = place(partition(network, chip, activity, options).mapping, network, chip, activity, options)
     digest = hashlib.sha256(mapping.site_of.tobytes())
     for name in network.layers:
         digest.update(mapping.core_of[name].tobytes())

@@ -24,7 +24,7 @@ SLICES = np.arange(48) // 4  # 12 cores of 4 neurons, each of one layer
 def on_chip(method: str, limits: dict):
     """The mapping by one method on 12 cores of these limits."""
     options = nw.Options(partitioner=method)
-    return partition(NETWORK, small_chip().replace({**FREE, **limits}), Activity.uniform(NETWORK, 2), options)
+    return partition(NETWORK, small_chip().replace({**FREE, **limits}), Activity.uniform(NETWORK, 2), options).mapping
 
 
 def used_by(core_of: np.ndarray) -> dict[str, int]:

@@ -13,7 +13,7 @@ from tests.nets import conv_net, dense_net
 
 def dealt(network, method, n_cores):
     options = Options(partitioner=method, n_cores=n_cores)
-    return partition(network, small_chip(core__max_in_axons=600), Activity.uniform(network), options).core_of
+    return partition(network, small_chip(core__max_in_axons=600), Activity.uniform(network), options).mapping.core_of
 
 
 @pytest.mark.parametrize("method, channels, bands", [("striped", 4, 1), ("striped-halves", 5, 2)])

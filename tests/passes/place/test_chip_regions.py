@@ -97,12 +97,12 @@ def test_default_mapping_of_a_board_sends_little_between_its_chips():
     flits, core_of = [], []
     for method in ("floorline", "striped"):
         options = Options(n_cores=64, partitioner=method, placer="routed")
-        mapping = partition(network, chip, activity, options)
+        mapping = partition(network, chip, activity, options).mapping
         core_of.append(mapping.core_of["b"])
         program = emit(network, schedule(network), place(mapping, network, chip, activity, options), chip, activity, {})
         flits.append(int(link_flits(program, activity)[:, slow].sum()))
     assert flits[0] < 0.25 * flits[1]  # half of them where moves are not kept within regions
-    again = partition(network, chip, activity, Options(n_cores=64))
+    again = partition(network, chip, activity, Options(n_cores=64)).mapping
     assert np.array_equal(core_of[0], again.core_of["b"])
 
 
@@ -112,7 +112,7 @@ def test_a_net_without_any_work_is_spread_over_as_many_cores_as_asked_for(optimi
     free = {f"cost__{event}_cycles": 0 for event in (*SEND, *RECEIVE)}
     chip, network = small_chip(**free, cost__units=units), dense_net(6, 100, 40)
     silent = Activity({name: np.zeros((2, network.node(name).n_neurons), np.int32) for name in network.offsets}, 1)
-    assert partition(network, chip, silent, Options(optimize=optimize, n_cores=7)).n_cores == 7
+    assert partition(network, chip, silent, Options(optimize=optimize, n_cores=7)).mapping.n_cores == 7
 
 
 def test_pixels_without_work_are_dealt_over_regions_by_number():

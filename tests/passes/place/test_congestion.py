@@ -10,9 +10,9 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.noc.routing import between_chips
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import link_load, placement
-from nwcompile.passes.place.congestion import LINK_WEIGHT, all_ways
+from nwcompile.passes.place.congestion import LINK_WEIGHT, all_routes
 from nwcompile.passes.place.place import place
-from nwcompile.passes.place.problem import cores_at, ground
+from nwcompile.passes.place.problem import cores_at, placement_problem
 from tests.chips import small_chip
 from tests.nets import dense_net
 
@@ -27,9 +27,9 @@ def scattered(seed: int, chip, n_cores: int):
     return network, Mapping.from_arrays(cores, chip.sites[rng.permutation(open_sites)[:n_cores]]), Activity(counts, 1)
 
 
-def loads(known, table, site_of) -> np.ndarray:
+def loads(problem, table, site_of) -> np.ndarray:
     load = np.zeros(len(np.unique(table.router)) * 4, np.int64)
-    link_load.fill_links(known, table, site_of, load)
+    link_load.fill_links(problem, table, site_of, load)
     return load
 
 
@@ -38,15 +38,15 @@ def test_cooling_keeps_its_own_account_of_links_and_hops(seed):
     faults = {"noc__routing": "up-down", "noc__faults": ["1,0-2,0"]} if seed % 2 else {}
     chip = small_chip(noc__columns=4, **faults)
     network, mapping, activity = scattered(seed, chip, 7)
-    known = ground(mapping, network, chip, activity, Options(optimize="traffic"))
-    table, site_of = all_ways(chip), chip.site_index(mapping.site_of)
-    load, before = loads(known, table, site_of), placement.routed_cost(known, site_of)
+    problem = placement_problem(mapping, network, chip, activity, Options(optimize="traffic"))
+    table, site_of = all_routes(chip), chip.site_index(mapping.site_of)
+    load, before = loads(problem, table, site_of), placement.routed_cost(problem, site_of)
     hottest = load.max()
     assert load.sum() == before
     core_at, state = cores_at(site_of, chip.n_cores), np.array([seed], np.uint64)
-    change = link_load.cool_links(known, table, site_of, core_at, state, 300, 0.5, load)
-    assert np.array_equal(load, loads(known, table, site_of))
-    assert placement.routed_cost(known, site_of) == before + change
+    change = link_load.cool_links(problem, table, site_of, core_at, state, 300, 0.5, load)
+    assert np.array_equal(load, loads(problem, table, site_of))
+    assert placement.routed_cost(problem, site_of) == before + change
     assert change + 0.5 * (int(load.max()) - int(hottest)) <= 0
     assert np.array_equal(core_at, cores_at(site_of, chip.n_cores))
 
@@ -56,16 +56,16 @@ def test_links_between_chips_are_cooled_by_what_a_flit_takes_there(seed):
     board = {"noc__columns": 4, "noc__chip_columns": 2, "noc__chip_rows": 2, "noc__chip_hop_cycles": 500}
     chip = small_chip(**board, noc__buffer_flits=4)  # links within chips: 5 cycles of 4 hops' length, between them 500
     network, mapping, activity = scattered(seed, chip, 7)
-    known = ground(mapping, network, chip, activity, Options(optimize="traffic"))
-    table, site_of = all_ways(chip), chip.site_index(mapping.site_of)
+    problem = placement_problem(mapping, network, chip, activity, Options(optimize="traffic"))
+    table, site_of = all_routes(chip), chip.site_index(mapping.site_of)
     slow = between_chips(chip.grid, 2, 2).reshape(-1)
     assert (table.need == np.where(slow, 100, 1)).all()
-    load, before = loads(known, table, site_of), placement.routed_cost(known, site_of)
-    assert np.array_equal(load // table.need, loads(known, table._replace(need=np.ones_like(table.need)), site_of))
+    load, before = loads(problem, table, site_of), placement.routed_cost(problem, site_of)
+    assert np.array_equal(load // table.need, loads(problem, table._replace(need=np.ones_like(table.need)), site_of))
     hottest, state = load.max(), np.array([seed], np.uint64)
-    change = link_load.cool_links(known, table, site_of, cores_at(site_of, chip.n_cores), state, 300, 0.5, load)
-    assert np.array_equal(load, loads(known, table, site_of))
-    assert placement.routed_cost(known, site_of) == before + change
+    change = link_load.cool_links(problem, table, site_of, cores_at(site_of, chip.n_cores), state, 300, 0.5, load)
+    assert np.array_equal(load, loads(problem, table, site_of))
+    assert placement.routed_cost(problem, site_of) == before + change
     assert change + 0.5 * (int(load.max()) - int(hottest)) <= 0
 
 
@@ -74,38 +74,41 @@ def test_only_swaps_that_help_no_link_are_passed_over(board):
     """Without the look at the hottest link alone every swap is counted whole; the sites are the same."""
     chip = small_chip(noc__columns=4, noc__rows=4, **board)
     network, mapping, activity = scattered(5, chip, 14)
-    known = ground(mapping, network, chip, activity, Options(optimize="traffic"))
-    table, start = all_ways(chip), chip.site_index(mapping.site_of)
+    problem = placement_problem(mapping, network, chip, activity, Options(optimize="traffic"))
+    table, start = all_routes(chip), chip.site_index(mapping.site_of)
     found = []
     for is_plain in (False, True):
-        site_of, state, load = start.copy(), np.array([3], np.uint64), loads(known, table, start)
+        site_of, state, load = start.copy(), np.array([3], np.uint64), loads(problem, table, start)
         cool = plainly_cooled if is_plain else link_load.cool_links
-        cool(known, table, site_of, cores_at(site_of, chip.n_cores), state, 400, 0.5, load)
+        cool(problem, table, site_of, cores_at(site_of, chip.n_cores), state, 400, 0.5, load)
         found.append(site_of)
     assert np.array_equal(*found) and not np.array_equal(found[0], start)
 
 
-def plainly_cooled(known, table, site_of, core_at, state, n_moves, weight, load):
-    """`link_load.cool_links`, with all links and ways counted anew for every swap."""
+def plainly_cooled(problem, table, site_of, core_at, state, n_moves, weight, load):
+    """`link_load.cool_links`, with all links and routes counted anew for every swap."""
     for _ in range(n_moves):
-        a, b, new = placement.propose(known, site_of, core_at, state)
+        a, b, new = placement.propose(problem, site_of, core_at, state)
         if a < 0:
             continue
-        old, before = site_of[a], placement.routed_cost(known, site_of) + weight * loads(known, table, site_of).max()
+        old, before = (
+            site_of[a],
+            placement.routed_cost(problem, site_of) + weight * loads(problem, table, site_of).max(),
+        )
         placement.swap(site_of, core_at, a, new)
-        if placement.routed_cost(known, site_of) + weight * loads(known, table, site_of).max() >= before:
+        if placement.routed_cost(problem, site_of) + weight * loads(problem, table, site_of).max() >= before:
             placement.swap(site_of, core_at, a, old)
 
 
 def test_routed_is_as_good_as_its_annealing_by_hops_and_hottest_link():
     chip = small_chip(noc__columns=4, noc__rows=4, noc__cores_per_router=1)
     network, mapping, activity = scattered(3, chip, 14)
-    known = ground(mapping, network, chip, activity, Options(optimize="traffic"))
-    table, score = all_ways(chip), {}
+    problem = placement_problem(mapping, network, chip, activity, Options(optimize="traffic"))
+    table, score = all_routes(chip), {}
     for placer in ("row-major", "anneal", "routed"):
         placed = place(mapping, network, chip, activity, Options(placer=placer, optimize="traffic"))
         site_of = chip.site_index(placed.site_of)
-        score[placer] = placement.routed_cost(known, site_of) + LINK_WEIGHT * loads(known, table, site_of).max()
+        score[placer] = placement.routed_cost(problem, site_of) + LINK_WEIGHT * loads(problem, table, site_of).max()
     assert score["routed"] < score["row-major"]
     assert score["routed"] <= 1.01 * score["anneal"]
 

@@ -1,7 +1,8 @@
-"""Placement: incremental costs are exact, results are legal, never worse than row-major, best where that is known."""
+"""Placement: incremental costs are exact, results are legal, never worse than row-major, best where that is problem."""
 
 import itertools
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,13 +16,13 @@ from nwcompile.ir.connection import Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.kernels.mapping import place_anneal, placement
+from nwcompile.kernels.mapping import placement
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.fit.capacity import site_limits
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place import anneal
 from nwcompile.passes.place.place import PLACERS, place, routed_cost
-from nwcompile.passes.place.problem import cores_at, ground
+from nwcompile.passes.place.problem import cores_at, placement_problem
 from nwcompile.passes.place.space_filling import hilbert_rank
 from tests.chips import small_chip
 from tests.cost.traffic.test_events import mixed_net
@@ -67,7 +68,7 @@ ONE_WAY = {**SLOW, "noc__topology": "torus", "noc__virtual_channels": 2, "noc__c
 def test_swap_delta_is_the_difference_of_full_costs(seed, n_cores, keys):
     chip = small_chip(**keys)
     network, mapping, activity = scattered(seed, n_cores, chip)
-    known = ground(mapping, network, chip, activity, Options())
+    problem = placement_problem(mapping, network, chip, activity, Options())
     site_of = chip.site_index(mapping.site_of)
     core_at = cores_at(site_of, chip.n_cores)
     for new in range(chip.n_cores):
@@ -78,8 +79,8 @@ def test_swap_delta_is_the_difference_of_full_costs(seed, n_cores, keys):
         moved[0] = new
         if b >= 0:
             moved[b] = site_of[0]
-        delta = placement.swap_delta(known, site_of, 0, b, new)
-        assert delta == placement.routed_cost(known, moved) - placement.routed_cost(known, site_of)
+        delta = placement.swap_delta(problem, site_of, 0, b, new)
+        assert delta == placement.routed_cost(problem, moved) - placement.routed_cost(problem, site_of)
 
 
 def test_compiling_leaves_out_what_is_out_of_use():
@@ -88,7 +89,7 @@ def test_compiling_leaves_out_what_is_out_of_use():
     activity = Activity.uniform(network, 1)
     for partitioner, placer in itertools.product(("sequential", "metis"), PLACERS):
         options = Options(partitioner=partitioner, placer=placer)
-        mapping = place(partition(network, chip, activity, options), network, chip, activity, options)
+        mapping = place(partition(network, chip, activity, options).mapping, network, chip, activity, options)
         at = {(int(x), int(y)) for x, y, _ in mapping.site_of}
         assert mapping.n_cores >= 6 and not at & {(0, 0), (2, 1)}
 
@@ -97,14 +98,14 @@ def test_compiling_leaves_out_what_is_out_of_use():
 def test_anneal_kernel_keeps_its_own_account(seed):
     chip = small_chip()
     network, mapping, activity = scattered(seed, 7, chip)
-    known = ground(mapping, network, chip, activity, Options())
+    problem = placement_problem(mapping, network, chip, activity, Options())
     site_of = chip.site_index(mapping.site_of)
     core_at = cores_at(site_of, chip.n_cores)
-    before, best = placement.routed_cost(known, site_of), site_of.copy()
+    before, best = placement.routed_cost(problem, site_of), site_of.copy()
     state = np.array([seed], np.uint64)
-    change, lowest = place_anneal.anneal(known, site_of, core_at, state, before / 10, 500, best)
-    assert placement.routed_cost(known, site_of) == before + change
-    assert placement.routed_cost(known, best) == before + lowest
+    change, lowest = placement.anneal_cores(problem, site_of, core_at, state, before / 10, 500, best)
+    assert placement.routed_cost(problem, site_of) == before + change
+    assert placement.routed_cost(problem, best) == before + lowest
     assert (core_at[site_of] == np.arange(7)).all()
     assert (core_at >= 0).sum() == 7
 
@@ -135,7 +136,7 @@ def test_every_placer_keeps_limits_and_fixed_sites(placer, seed):
     fixed = {"fc3": [chip.sites[int(np.argmax(site_limits(chip)[:, 0]))].tolist()]} if seed % 3 == 0 else None
     options = Options(partitioner="sequential", placer=placer, seed=seed, fixed_sites=fixed)
     try:
-        start = partition(network, chip, activity, options)
+        start = partition(network, chip, activity, options).mapping
     except FitError:
         assume(False)
     placed = place(start, network, chip, activity, options)
@@ -199,8 +200,8 @@ def test_random_places_every_core_anywhere():
     chip = small_chip(noc__columns=2, noc__rows=2, noc__cores_per_router=1)
     start = Mapping.from_arrays(core_of, chip.sites[:3])
     found = [place(start, network, chip, activity, Options(placer="random", seed=s)).site_of for s in range(480)]
-    ways, count = np.unique([chip.site_index(f) for f in found], axis=0, return_counts=True)
-    assert len(ways) == 24 and count.min() > 5
+    routes, count = np.unique([chip.site_index(f) for f in found], axis=0, return_counts=True)
+    assert len(routes) == 24 and count.min() > 5
 
 
 def test_fixed_sites_that_cannot_be_are_refused():
@@ -288,19 +289,18 @@ def test_anneal_uses_its_time_and_no_more():
 def test_anneal_looks_at_so_many_messages_a_temperature_and_moves_so_often_at_least(monkeypatch):
     chip = small_chip(noc__columns=6, noc__rows=6)
     network, mapping, activity = scattered(1, 40, chip)
-    known = ground(mapping, network, chip, activity, Options())
-    of_move = 1 + 2 * len(known.other) // mapping.n_cores
+    problem = placement_problem(mapping, network, chip, activity, Options())
+    of_move = 1 + 2 * len(problem.other) // mapping.n_cores
     assert of_move > 9
-    kernel, found = place_anneal.anneal, []
+    kernel, found = placement.anneal_cores, []
 
     def counted(*arguments):
         found.append(arguments[5])
         return kernel(*arguments)
 
-    monkeypatch.setattr(place_anneal, "anneal", counted)
+    monkeypatch.setattr(placement, "anneal_cores", counted)
     for looks, fewest in ((10**9, 1), (1000 * of_move, 1), (1, 77)):
-        monkeypatch.setattr(anneal, "LARGEST_LOOKS", looks)
-        monkeypatch.setattr(anneal, "FEWEST_MOVES", fewest)
+        monkeypatch.setattr(anneal, "SITES", replace(anneal.SITES, max_looks=looks, min_moves=fewest))
         place(mapping, network, chip, activity, Options())
     assert list(dict.fromkeys(found)) == [100 * chip.n_cores, 1000, 77]
 
@@ -308,7 +308,7 @@ def test_anneal_looks_at_so_many_messages_a_temperature_and_moves_so_often_at_le
 def test_anneal_interrupted_gives_the_best_so_far_only_within_a_time_budget(monkeypatch):
     chip = small_chip()
     network, mapping, activity = scattered(1, 9, chip)
-    kernel, calls = place_anneal.anneal, []
+    kernel, calls = placement.anneal_cores, []
 
     def interrupted(*arguments):
         calls.append(1)
@@ -316,7 +316,7 @@ def test_anneal_interrupted_gives_the_best_so_far_only_within_a_time_budget(monk
             raise KeyboardInterrupt
         return kernel(*arguments)
 
-    monkeypatch.setattr(place_anneal, "anneal", interrupted)
+    monkeypatch.setattr(placement, "anneal_cores", interrupted)
     placed = place(mapping, network, chip, activity, Options(time_budget_s=600))
     costs = [routed_cost(m, network, chip, activity, "time") for m in (placed, mapping)]
     assert costs[0] < costs[1]
@@ -335,7 +335,7 @@ def test_anneal_leaves_a_mapping_without_traffic_between_cores_alone():
 def test_row_major_keeps_the_sites_of_the_partition():
     network, chip = dense_net(3, 100), small_chip()
     activity = Activity.uniform(network)
-    mapping = partition(network, chip, activity, Options(partitioner="sequential"))
+    mapping = partition(network, chip, activity, Options(partitioner="sequential")).mapping
     placed = place(mapping, network, chip, activity, Options(placer="row-major"))
     assert placed.site_of.tolist() == chip.sites[:2].tolist()
 

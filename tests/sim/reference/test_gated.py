@@ -29,7 +29,7 @@ def whole() -> Program:
     chip = small_chip(neuron__spikes=["binary", "multi", "bipolar"], neuron__strict=[True, False])
     network = one(GATED.replace(threshold=64, fixed=FixedPoint()), 1)
     activity = Activity.uniform(network)
-    mapping = place(partition(network, chip, activity, Options()), network, chip, activity, Options())
+    mapping = place(partition(network, chip, activity, Options()).mapping, network, chip, activity, Options())
     return emit(network, schedule(network), mapping, chip, activity, {}, "graded")
 
 

@@ -1,0 +1,7 @@
+"""Partitioners of papers, kept for comparison: none wins on a net of the benchmarks.
+
+method                                          function                    file
+`hypergraph`: Mt-KaHyPar's parts                hypergraph                  hypergraph.py
+`kernighan-lin`: SpiNeMap's SpiNeCluster        kernighan_lin               kernighan_lin.py
+`streaming`: EdgeMap's one look at each neuron  streaming                   streaming.py
+"""

@@ -6,6 +6,7 @@ chip with one message per spike and core, that is the traffic between cores (Ron
 """
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,33 +17,37 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_lines, csr_entries
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.kernels.mapping import core_usage as kernels
-from nwcompile.passes.partition.graph_partition import cores_of_parts
-from nwcompile.passes.partition.synapse_graph import FINE, LARGEST_WEIGHT_SUM, n_twins, vertices
+from nwcompile.passes.partition.graph_partition import fit_parts, parts_of_graph
+from nwcompile.passes.partition.logical_cores import LogicalCores
+from nwcompile.passes.partition.synapse_graph import FINE, LARGEST_WEIGHT_SUM, vertices
 
 LARGEST_IMBALANCE = 0.05  # of the parts' neurons, where cores have as much to spare
 LARGEST = 20_000_000  # pins: some 50 bytes each while they are handed over
 
 
-def hypergraph(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray]:
+def hypergraph(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
     """Cores int32[n] of every layer, from Mt-KaHyPar's parts as `passes.partition.graph_partition` makes them fit.
 
     Its deterministic preset is used, so threads do not change the result. Input lines are vertices without weight.
     Raises OptionError if Mt-KaHyPar is not installed, and for more pins than can be handed over.
     """
     library()
-    known: dict[int, tuple] = {}
     n_lines = count_lines(network)
 
-    def parts_for(limits: np.ndarray) -> np.ndarray:
-        twins = n_twins(network, len(limits))
-        if twins not in known:
-            known[twins] = hyperedges(network, activity, twins)
-        pins, weight, vertex_of = known[twins]
-        size = np.bincount(vertex_of[n_lines:], minlength=len(weight))
-        return _parts(pins, weight, size, limits[:, kernels.NEURONS], options.seed)[vertex_of[n_lines:]]
+    def cut(graph: Hypergraph, room: np.ndarray) -> np.ndarray:
+        size = np.bincount(graph.vertex_of[n_lines:], minlength=len(graph.weight))
+        return _parts(graph.pins, graph.weight, size, room, options.seed)
 
-    return cores_of_parts(network, chip, activity, options, "hypergraph", parts_for)
+    parts_for = parts_of_graph(network, lambda twins: hyperedges(network, activity, twins), cut)
+    return fit_parts(network, chip, activity, options, "hypergraph", parts_for)
+
+
+class Hypergraph(NamedTuple):
+    """A hyperedge for every vertex."""
+
+    pins: list[np.ndarray]  # int64[...]: the vertices of each hyperedge, its own among them
+    weight: np.ndarray  # int64[vertex]: spikes, 1 or more
+    vertex_of: np.ndarray  # int32[source], as in `nwcompile.passes.partition.synapse_graph.vertices`
 
 
 @cache
@@ -58,12 +63,11 @@ def library():
     return mtkahypar, mtkahypar.initialize(1, print_warnings=False)
 
 
-def hyperedges(network: Network, activity: Activity, most: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """One hyperedge a vertex: (its pins int64[...], itself among them; its spikes int64[vertex], 1 or more; int32
-    [source]: the vertex of every source, as in `nwcompile.passes.partition.synapse_graph.vertices`)."""
+def hyperedges(network: Network, activity: Activity, max_twins: int) -> Hypergraph:
+    """One hyperedge for every vertex, itself and all that read it, with up to `max_twins` twins a vertex."""
     wires = [wiring(network, c) for c in network.connections]
     n_synapses = sum(synapse_count(network, c) for c in network.connections)
-    vertex_of = vertices(network, wires, most if n_synapses > FINE else 1)
+    vertex_of = vertices(network, wires, max_twins if n_synapses > FINE else 1)
     n_vertices = int(vertex_of.max()) + 1
     keys = [np.arange(n_vertices, dtype=np.int64) * (n_vertices + 1)]
     n_pins = n_vertices
@@ -86,7 +90,7 @@ def hyperedges(network: Network, activity: Activity, most: int) -> tuple[list[np
     weight = np.zeros(n_vertices, np.int64)
     np.add.at(weight, vertex_of, spikes)
     weight = np.maximum(1, weight // (1 + int(weight.sum()) // LARGEST_WEIGHT_SUM))
-    return np.split(key % n_vertices, ends), weight, vertex_of
+    return Hypergraph(np.split(key % n_vertices, ends), weight, vertex_of)
 
 
 def _parts(pins, weight: np.ndarray, size: np.ndarray, room: np.ndarray, seed: int) -> np.ndarray:

@@ -10,35 +10,30 @@ import numpy as np
 
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import count_lines
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.kernels.mapping import kernighan_lin as refinement
-from nwcompile.passes.partition.graph_partition import cores_of_parts
-from nwcompile.passes.partition.synapse_graph import SynapseGraph, n_twins, synapse_graph
+from nwcompile.passes.partition.graph_partition import fit_parts, parts_of_graph
+from nwcompile.passes.partition.logical_cores import LogicalCores
+from nwcompile.passes.partition.synapse_graph import SynapseGraph, synapse_graph
 
 MOST_SWEEPS = 4
 
 
-def kernighan_lin(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray]:
+def kernighan_lin(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
     """Cores int32[n] of every layer, from the parts as `nwcompile.passes.partition.graph_partition` makes them fit.
 
     Input lines lie on no core and do not count. Of equal pairs the seed chooses. Raises OptionError for more edges
     than the graph may have.
     """
-    graphs: dict[int, SynapseGraph] = {}
-    n_lines = count_lines(network)
 
-    def parts_for(limits: np.ndarray) -> np.ndarray:
-        twins = n_twins(network, len(limits))
-        if twins not in graphs:
-            graphs[twins] = synapse_graph(network, activity, twins, "kernighan-lin")
-        part = _slices(graphs[twins].n_neurons, limits[:, kernels.NEURONS])
-        _refine(graphs[twins], part, len(limits), np.random.default_rng(options.seed))
-        return part[graphs[twins].vertex_of[n_lines:]]
+    def cut(graph: SynapseGraph, room: np.ndarray) -> np.ndarray:
+        part = _slices(graph.n_neurons, room)
+        _refine(graph, part, len(room), np.random.default_rng(options.seed))
+        return part
 
-    return cores_of_parts(network, chip, activity, options, "kernighan-lin", parts_for)
+    parts_for = parts_of_graph(network, lambda twins: synapse_graph(network, activity, twins, "kernighan-lin"), cut)
+    return fit_parts(network, chip, activity, options, "kernighan-lin", parts_for)
 
 
 def _slices(n_neurons: np.ndarray, room: np.ndarray) -> np.ndarray:

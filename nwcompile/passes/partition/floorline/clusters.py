@@ -41,25 +41,25 @@ def split(network: Network, cluster_of: np.ndarray, which: np.ndarray) -> np.nda
     A cluster of several pixels is cut across its longer side, one of a single pixel between its channels. New clusters
     take the numbers from the last on; the first half keeps its cluster's.
     """
-    own = np.flatnonzero(which[cluster_of])
-    if not len(own):
+    members = np.flatnonzero(which[cluster_of])
+    if not len(members):
         return cluster_of
-    own = own[np.argsort(cluster_of[own], kind="stable")]
-    place, n_clusters = neuron_places(network)[own], len(which)
-    clusters, begin = np.unique(cluster_of[own], return_index=True)
-    low, high = np.minimum.reduceat(place, begin), np.maximum.reduceat(place, begin)
+    members = members[np.argsort(cluster_of[members], kind="stable")]
+    position, n_clusters = neuron_places(network)[members], len(which)
+    clusters, begin = np.unique(cluster_of[members], return_index=True)
+    low, high = np.minimum.reduceat(position, begin), np.maximum.reduceat(position, begin)
     extent = high - low
     axis = np.where(extent[:, 1:].any(1), 1 + extent[:, 1:].argmax(1), 0)
     every = np.arange(len(clusters))
     middle = (low[every, axis] + high[every, axis]) // 2
     cut = extent[every, axis] > 0
-    at = np.repeat(every, np.diff(begin, append=len(own)))
-    second = own[cut[at] & (place[np.arange(len(own)), axis[at]] > middle[at])]
-    new = np.zeros(n_clusters, np.int64)
-    new[clusters] = n_clusters + np.cumsum(cut) - 1
-    found = cluster_of.copy()
-    found[second] = new[cluster_of[second]]
-    return found
+    at = np.repeat(every, np.diff(begin, append=len(members)))
+    second = members[cut[at] & (position[np.arange(len(members)), axis[at]] > middle[at])]
+    new_cluster = np.zeros(n_clusters, np.int64)
+    new_cluster[clusters] = n_clusters + np.cumsum(cut) - 1
+    halved = cluster_of.copy()
+    halved[second] = new_cluster[cluster_of[second]]
+    return halved
 
 
 def _fit(fan: kernels.SynapseTable, limit: np.ndarray, cluster_of: np.ndarray) -> np.ndarray:

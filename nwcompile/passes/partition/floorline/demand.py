@@ -80,11 +80,11 @@ def cluster_demand(
         arrivals.offset, arrivals.step, arrivals.n, receive,
     )  # fmt: skip
     kernel_offset, kernel, n_readers = _kernels(table, start, neurons)
-    event_cycles = [cycles_of_event(chip, name) for name in ("message_out", "message_in", "word")]
+    costs = [cycles_of_event(chip, name) for name in ("message_out", "message_in", "word")]
     send = _send(network, chip, activity, timing, cluster_of, step_at, n_steps)
     if chip.noc.multicast == "tree":
-        _add_forking(send, groups, entries, event_cycles[cluster_state.MESSAGE_OUT])
-        event_cycles[cluster_state.MESSAGE_OUT] = 0
+        _add_forking(send, groups, entries, costs[cluster_state.MESSAGE_OUT])
+        costs[cluster_state.MESSAGE_OUT] = 0
     inside = groups.cluster >= 0
     return cluster_state.Demand(
         reads=cluster_state.Reads(
@@ -124,16 +124,16 @@ def cluster_demand(
             arrival_step=arrivals.step,
             arrival_count=arrivals.n,
         ),
-        rules=_core_rules(chip, n_cores, activity.n_samples * timing.period, event_cycles),
+        rules=_core_rules(chip, n_cores, activity.n_samples * timing.period, costs),
     )
 
 
-def _core_rules(chip: Chip, n_cores: int, n_barriers: int, event_cycles: list[int]) -> cluster_state.CoreRules:
+def _core_rules(chip: Chip, n_cores: int, n_barriers: int, costs: list[int]) -> cluster_state.CoreRules:
     """The largest `n_cores` cores, the largest first, every cluster free to go to any of them."""
     limit = capacity.site_limits(chip)[:, :N_RESOURCES]
     limit = limit[np.lexsort(tuple(-limit[:, i] for i in reversed(range(limit.shape[1]))))][:n_cores]
     return cluster_state.CoreRules(
-        cycles=np.array(event_cycles, np.int64),
+        cycles=np.array(costs, np.int64),
         word_bits=np.array([chip.core.word_bits]),
         limit=np.ascontiguousarray(limit),
         barrier=_barriers(chip, n_cores, n_barriers),

@@ -18,7 +18,6 @@ import numpy as np
 from nwcompile.errors import FitError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.flat import split_layers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
@@ -31,6 +30,7 @@ from nwcompile.passes.partition.floorline.demand import neuron_load
 from nwcompile.passes.partition.floorline.min_traffic import are_alike, are_full, filled, least_traffic, repair_start
 from nwcompile.passes.partition.floorline.search import Partition, Search
 from nwcompile.passes.partition.floorline.step_time import max_cycles, step_cycles, step_us, too_slow
+from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
 from nwcompile.passes.partition.metis import metis
 from nwcompile.passes.partition.sequential import in_order, sequential
 from nwcompile.passes.partition.striped import striped, striped_clusters
@@ -39,6 +39,16 @@ from nwcompile.passes.prepare.schedule import schedule
 
 # The objectives that more cores than needed do not serve.
 SAVE_CORES = ("cores", "traffic")
+
+
+_RULES_KEPT = (
+    "{chip} limits the layers or destinations of a core, which partitioner 'floorline' cannot keep: cores are cut as "
+    "with partitioner='sequential'"
+)
+_SLICES_INSTEAD = (
+    "partitioner 'floorline' found nothing better within the limits of {chip} than contiguous slices: cores are cut as "
+    "with partitioner='sequential'"
+)
 
 
 @dataclass(frozen=True)
@@ -76,8 +86,8 @@ class FloorlineSearch:
 FLOORLINE = FloorlineSearch()
 
 
-def floorline(network: Network, chip: Chip, activity: Activity, options: Options) -> dict[str, np.ndarray] | Mapping:
-    """Cores int32[n] of every layer, on `options.n_cores` cores or on as many as `options.optimize` asks for.
+def floorline(network: Network, chip: Chip, activity: Activity, options: Options) -> LogicalCores:
+    """The cores of every layer, on `options.n_cores` cores or on as many as `options.optimize` asks for.
 
     `time` makes the sum of the predicted step times least, then messages, on cores that are worth it: a share more of
     them must save half that share of the time (least is the time times the root of the cores in use). `energy` and
@@ -88,7 +98,7 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
     `sequential`. The result may exceed the chip: `partition` judges it.
     """
     if has_rules(chip):
-        return sequential(network, chip, activity, options)
+        return sequential(network, chip, activity, options)._replace(warnings=(_RULES_KEPT.format(chip=chip.name),))
     deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
     search = Search(
         network=network,
@@ -111,11 +121,14 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
         if deadline is None or best is None:
             raise
     if best.excess:
-        return sequential(network, chip, activity, options)
+        slices = sequential(network, chip, activity, options)
+        n_cores = len(np.unique(slices.by_neuron(network)))
+        return slices if n_cores == 1 else slices._replace(warnings=(_SLICES_INSTEAD.format(chip=chip.name),))
     if sites is None:
-        return split_layers(network, _in_order(best).astype(np.int32))
+        return logical_cores(network, _in_order(best))
     used, cores = np.unique(best.neuron_core, return_inverse=True)
-    return Mapping(split_layers(network, cores.reshape(-1).astype(np.int32)), chip.sites[sites[used]])
+    in_order_of_sites = logical_cores(network, cores.reshape(-1))
+    return in_order_of_sites._replace(mapping=Mapping(in_order_of_sites.core_of, chip.sites[sites[used]]))
 
 
 def _in_order(partition: Partition) -> np.ndarray:
@@ -357,7 +370,7 @@ def _cores_by(method, search: Search, n_cores: int | None = None) -> np.ndarray 
     """Cores int32[neuron] of another partitioner, on `n_cores` if given; None where it knows none of that number."""
     options = search.options if n_cores is None else replace(search.options, n_cores=n_cores)
     try:
-        cores = np.concatenate([*method(search.network, search.chip, search.activity, options).values()])
+        cores = method(search.network, search.chip, search.activity, options).by_neuron(search.network)
     except (FitError, OptionError):
         return None
     return cores if n_cores is None or cores.max() < n_cores else None

@@ -28,7 +28,7 @@ from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_c
 from nwcompile.passes.partition.floorline.search import Partition, Search
 from nwcompile.passes.partition.floorline.step_time import step_cycles
 from nwcompile.passes.place.anneal import annealed, uphill_mean
-from nwcompile.passes.place.problem import ground
+from nwcompile.passes.place.problem import placement_problem
 from nwcompile.passes.place.space_filling import z_rank
 
 # What a hop costs, where a message to another core costs 1 beside its route: hops come first, messages decide.
@@ -302,9 +302,9 @@ def placed(search: Search, cores: np.ndarray, sites: np.ndarray) -> np.ndarray:
     if not are_alike(chip, search.options):
         return sites
     mapping = Mapping(split_layers(network, np.searchsorted(used, cores).astype(np.int32)), chip.sites[sites[used]])
-    known = ground(mapping, network, chip, search.activity, search.options)
+    problem = placement_problem(mapping, network, chip, search.activity, search.options)
     better = sites.copy()
-    better[used] = annealed(known, sites[used], replace(search.options, time_budget_s=None))
+    better[used] = annealed(problem, sites[used], replace(search.options, time_budget_s=None))
     unused = np.setdiff1d(np.arange(len(sites)), used)
     better[unused] = np.setdiff1d(np.concatenate([sites, np.arange(chip.n_cores)]), better[used])[: len(unused)]
     return better

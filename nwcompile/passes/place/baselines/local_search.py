@@ -8,13 +8,23 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import local_search, placement
-from nwcompile.passes.place.problem import cores_at, ground
+from nwcompile.passes.place.problem import cores_at, placement_problem
 from nwcompile.passes.place.space_filling import hilbert
 
-TENSEST = 0.3  # share of the pairs under tension that are exchanged before forces are computed anew
-MOST_SWEEPS = 100
-N_PARTICLES, N_FLIGHTS = 30, 200
-CHANCES = 0.02, 0.2, 0.2  # of a random site, of the particle's best, of the best of all; else a core stays
+# Share of the pairs under tension that are exchanged before forces are computed anew, as more would undo one another.
+TENSEST_SHARE = 0.3
+
+# Sweeps of a hill climb end here; those of the benchmarks' nets end long before.
+MAX_SWEEPS = 100
+
+# Placements of a swarm: the usual number of particle swarm optimization.
+N_PARTICLES = 30
+
+# Times that each of them flies: the best of them changed little after so many on the benchmarks' nets.
+N_FLIGHTS = 200
+
+# Chances of a random site, of the particle's best, and of the best of all; else a core stays.
+CHANCES = (0.02, 0.2, 0.2)
 
 
 def force(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
@@ -22,16 +32,16 @@ def force(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
 
     The force-directed placement of Jin et al. (ASPLOS'23, doi 10.1145/3582016.3582038): connections pull like springs,
     and the pairs of neighbors under most tension change places. Assumed, as the paper could not be read: the potential
-    is messages times the cost of their ways, and the `TENSEST` share of pairs is exchanged at a time.
+    is messages times the cost of their routes, and the `TENSEST_SHARE` share of pairs is exchanged at a time.
     """
-    known = ground(mapping, network, chip, activity, options)
+    problem = placement_problem(mapping, network, chip, activity, options)
     site_of = chip.site_index(hilbert(mapping, network, chip, activity, options).site_of)
     core_at, pairs = cores_at(site_of, chip.n_cores), neighboring_sites(chip)
     gain = np.zeros(len(pairs), np.int64)
     while True:
-        local_search.tensions(known, site_of, core_at, pairs, gain)
-        order = np.argsort(-gain, kind="stable")[: int(np.ceil(TENSEST * np.count_nonzero(gain > 0)))]
-        if local_search.relax(known, site_of, core_at, pairs[order]) == 0:
+        local_search.tensions(problem, site_of, core_at, pairs, gain)
+        order = np.argsort(-gain, kind="stable")[: int(np.ceil(TENSEST_SHARE * np.count_nonzero(gain > 0)))]
+        if local_search.relax(problem, site_of, core_at, pairs[order]) == 0:
             return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
 
@@ -49,14 +59,14 @@ def hill_climb(mapping: Mapping, network: Network, chip: Chip, activity: Activit
     """Sites by hill climbing: core after core goes where it saves most, until no core can save anything.
 
     After the cluster mapping of MASS (arXiv 2506.11286), which climbs on energy and path crossings of a segmented
-    ladder bus. Assumed: crossings have no counterpart on a routed network, so the cost is that of all ways; cores move
-    in an order that the seed draws anew for every sweep, `MOST_SWEEPS` at most.
+    ladder bus. Assumed: crossings have no counterpart on a routed network, so the cost is that of all routes; cores
+    move in an order that the seed draws anew for every sweep, `MAX_SWEEPS` at most.
     """
-    known = ground(mapping, network, chip, activity, options)
+    problem = placement_problem(mapping, network, chip, activity, options)
     site_of, rng = chip.site_index(mapping.site_of), np.random.default_rng(options.seed)
     core_at = cores_at(site_of, chip.n_cores)
-    for _ in range(MOST_SWEEPS):
-        if local_search.climb(known, site_of, core_at, rng.permutation(mapping.n_cores)) == 0:
+    for _ in range(MAX_SWEEPS):
+        if local_search.climb(problem, site_of, core_at, rng.permutation(mapping.n_cores)) == 0:
             break
     return Mapping(mapping.core_of, chip.sites[site_of], mapping.note)
 
@@ -69,14 +79,14 @@ def pso(mapping: Mapping, network: Network, chip: Chip, activity: Activity, opti
     the first the one given and the others random, fly `N_FLIGHTS` times; a velocity is the `CHANCES` that a core
     changes places for its site in the best placements so far.
     """
-    known = ground(mapping, network, chip, activity, options)
+    problem = placement_problem(mapping, network, chip, activity, options)
     state, start = np.array([options.seed], np.uint64), chip.site_index(mapping.site_of)
     sites = np.tile(start, (N_PARTICLES, 1))
     cores = np.tile(cores_at(start, chip.n_cores), (N_PARTICLES, 1))
     for site_of, core_at in zip(sites[1:], cores[1:], strict=True):
-        placement.shuffle(known, site_of, core_at, state)
-    cost = np.array([placement.routed_cost(known, site_of) for site_of in sites])
+        placement.shuffle(problem, site_of, core_at, state)
+    cost = np.array([placement.routed_cost(problem, site_of) for site_of in sites])
     own_best, own_cost, best = sites.copy(), cost.copy(), sites[cost.argmin()].copy()
     for _ in range(N_FLIGHTS):
-        local_search.fly(known, sites, cores, own_best, own_cost, best, state, np.array(CHANCES), cost)
+        local_search.fly(problem, sites, cores, own_best, own_cost, best, state, np.array(CHANCES), cost)
     return Mapping(mapping.core_of, chip.sites[best], mapping.note)

@@ -17,11 +17,13 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import OBJECTIVES, Options
 from nwcompile.kernels.mapping import cluster_state, moves
 from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.partition.floorline import floorline as floorline_module
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters, split
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.floorline import floorline
 from nwcompile.passes.partition.floorline.objective import fixed_pj, weights
-from nwcompile.passes.partition.partition import PARTITIONERS
+from nwcompile.passes.partition.floorline.search import Partition
+from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.sequential import sequential
 from nwcompile.passes.partition.striped import striped
 from nwcompile.passes.prepare.schedule import schedule
@@ -35,8 +37,8 @@ def judged(network, chip, activity, core_of, n_cores) -> np.ndarray:
     return filled_cores(demand, chip, core_of).busy.total
 
 
-def flat(cores: dict | Mapping) -> np.ndarray:
-    return np.concatenate([*(cores.core_of if isinstance(cores, Mapping) else cores).values()])
+def flat(cores: LogicalCores) -> np.ndarray:
+    return np.concatenate([*cores.core_of.values()])
 
 
 def tiny_case(seed: int):
@@ -178,7 +180,12 @@ def test_a_seed_gives_one_partition_and_another_seed_another():
 def test_a_warning_says_where_floorline_gives_nothing_but_slices(monkeypatch):
     network, chip, activity = bursty()
     calm = [nw.compile(network, chip, options=Options(partitioner=p)) for p in ("floorline", "sequential")]
-    monkeypatch.setitem(PARTITIONERS, "floorline", sequential)
+
+    def improvements(search):
+        n_neurons = len(search.load)
+        yield Partition(np.arange(n_neurons), np.zeros(n_neurons, np.int32), 1, 1, 0.0), None  # exceeds limits
+
+    monkeypatch.setattr(floorline_module, "_improvements", improvements)
     sliced = nw.compile(network, chip, options=Options(partitioner="floorline"))
     warning = ("partitioner 'floorline' found nothing better within the limits of small than contiguous slices: cores "
                "are cut as with partitioner='sequential'")  # fmt: skip
@@ -220,4 +227,4 @@ def test_as_many_cores_as_asked_for_hold_neurons_where_a_few_neurons_do_most(opt
     counts["fc1"][:, 3] = 1
     counts["fc2"][:, :4] = 1
     cores = floorline(network, chip, Activity(counts, 1), Options(optimize=optimize, n_cores=60))
-    assert len(np.unique(np.concatenate([*cores.values()]))) == 60
+    assert len(np.unique(flat(cores))) == 60

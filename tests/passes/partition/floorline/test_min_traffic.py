@@ -56,7 +56,7 @@ def is_optimal(seed: int) -> bool:
     if not every:
         return True
     options = Options(seed=seed, optimize="traffic", n_cores=n_cores)
-    found = place(partition(network, chip, activity, options), network, chip, activity, options)
+    found = place(partition(network, chip, activity, options).mapping, network, chip, activity, options)
     at = message_costs(chip, chip.site_index(found.site_of))
     return cost(found.core_of["a"], at) == min(cost(c, k) for c in every for k in costs)
 
@@ -73,7 +73,7 @@ def test_traffic_is_the_least_of_all_mappings_of_100_tiny_nets():
 def hops_of(network, chip, activity, **options) -> tuple[int, int]:
     """Routed hops and messages of a mapping."""
     options = Options(**options)
-    mapping = place(partition(network, chip, activity, options), network, chip, activity, options)
+    mapping = place(partition(network, chip, activity, options).mapping, network, chip, activity, options)
     counters = count_events(emit(network, schedule(network), mapping, chip, activity, {}), activity)
     return int(counters["hops"].sum()), int(counters["messages_out"].sum())
 
@@ -102,7 +102,7 @@ def test_units_are_as_fine_as_memory_allows_and_coarse_ones_that_it_does_not_are
     assert coarse == sizes[0] < fine
     sizes.clear()
     monkeypatch.setattr(min_traffic, "TRAFFIC", replace(min_traffic.TRAFFIC, max_bytes=coarse))
-    partition(network, chip, activity, options).verify(network, chip)
+    partition(network, chip, activity, options).mapping.verify(network, chip)
     assert max(sizes) == coarse
     monkeypatch.setattr(min_traffic, "TRAFFIC", replace(min_traffic.TRAFFIC, max_bytes=coarse - 1))
     with pytest.raises(OptionError, match="would keep 0 GB of tables for 3 cores, more than 0; ask for fewer cores"):
@@ -113,7 +113,7 @@ def test_cores_are_where_the_partitioner_put_them_before_they_are_placed():
     network, chip, activity = bursty()
     chip = chip.replace({"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3, "core.max_neurons": 30})
     options = Options(optimize="traffic", n_cores=6)
-    mapping = partition(network, chip, activity, options)
+    mapping = partition(network, chip, activity, options).mapping
     mapping.verify(network, chip)
     assert len(np.unique(mapping.site_of, axis=0)) == mapping.n_cores == 6
     assert mapping.note
@@ -138,10 +138,12 @@ def step_us(network, chip, activity, mapping) -> float:
 def test_a_step_limit_is_kept_and_costs_hops():
     network, chip, activity = bursty()
     chip = chip.replace({"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3})
-    fastest, free = (partition(network, chip, activity, Options(optimize=o, n_cores=6)) for o in ("time", "traffic"))
+    fastest, free = (
+        partition(network, chip, activity, Options(optimize=o, n_cores=6)).mapping for o in ("time", "traffic")
+    )
     times = [step_us(network, chip, activity, mapping) for mapping in (fastest, free)]
     limit = 0.7 * times[0] + 0.3 * times[1]
-    kept = partition(network, chip, activity, Options(optimize="traffic", n_cores=6, step_limit_us=limit))
+    kept = partition(network, chip, activity, Options(optimize="traffic", n_cores=6, step_limit_us=limit)).mapping
     assert times[0] <= step_us(network, chip, activity, kept) <= limit < times[1]
     hops = [count_events(emit(network, schedule(network), mapping, chip, activity, {}), activity)["hops"].sum()
             for mapping in (free, kept, fastest)]  # fmt: skip
@@ -152,10 +154,12 @@ def test_a_step_limit_is_kept_where_links_are_what_takes_longest():
     network, chip, activity = bursty()
     slow = {"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3, "noc.link_cycles_per_flit": 80}
     chip = chip.replace(slow)
-    fastest, free = (partition(network, chip, activity, Options(optimize=o, n_cores=6)) for o in ("time", "traffic"))
+    fastest, free = (
+        partition(network, chip, activity, Options(optimize=o, n_cores=6)).mapping for o in ("time", "traffic")
+    )
     fastest = place(fastest, network, chip, activity, Options(optimize="traffic"))
     limit = 0.8 * step_us(network, chip, activity, fastest) + 0.2 * step_us(network, chip, activity, free)
-    kept = partition(network, chip, activity, Options(optimize="traffic", n_cores=6, step_limit_us=limit))
+    kept = partition(network, chip, activity, Options(optimize="traffic", n_cores=6, step_limit_us=limit)).mapping
     assert step_us(network, chip, activity, kept) <= limit
 
 
@@ -170,11 +174,11 @@ def test_within_the_step_of_metis_traffic_is_never_above_that_of_metis(kept_step
     chip = small_chip(noc__rows=3, noc__cores_per_router=2, core__max_neurons=80, core__max_in_axons=None,
                       core__max_out_axons=None, core__synapse_bits=None)  # fmt: skip
     options = Options(partitioner="metis", n_cores=5)
-    cut = place(partition(network, chip, activity, options), network, chip, activity, options)
+    cut = place(partition(network, chip, activity, options).mapping, network, chip, activity, options)
     options = Options(optimize="traffic", n_cores=5, step_limit_us=step_us(network, chip, activity, cut))
     monkeypatch.setattr(min_traffic, "TRAFFIC", replace(min_traffic.TRAFFIC, kept_steps=kept_steps))
     monkeypatch.setattr(floorline, "least_traffic", lambda *_: iter(()))
-    found = partition(network, chip, activity, options)
+    found = partition(network, chip, activity, options).mapping
     assert step_us(network, chip, activity, found) <= options.step_limit_us
     hops = [count_events(emit(network, schedule(network), mapping, chip, activity, {}), activity)["hops"].sum()
             for mapping in (cut, found)]  # fmt: skip
@@ -191,9 +195,9 @@ def test_where_metis_is_not_the_best_traffic_is_as_without_it(monkeypatch):
 
     original = floorline._of_metis
     monkeypatch.setattr(floorline, "_of_metis", of_metis)
-    beside = partition(network, chip, activity, options)
+    beside = partition(network, chip, activity, options).mapping
     monkeypatch.setattr(floorline, "_of_metis", lambda *_: None)
-    without = partition(network, chip, activity, options)
+    without = partition(network, chip, activity, options).mapping
     assert tried[0] is not None
     assert np.array_equal(beside.site_of, without.site_of)
     assert all(np.array_equal(beside.core_of[name], without.core_of[name]) for name in network.layers)
@@ -211,16 +215,16 @@ def test_a_try_with_finer_units_that_needs_too_much_memory_leaves_what_was_found
         yield Partition(np.arange(1), np.zeros(1, np.int32), n_cores, 1 << 40, 0.0), np.zeros(1, np.int64)
 
     monkeypatch.setattr(floorline, "least_traffic", refused)
-    found = partition(network, chip, activity, Options(optimize="traffic", n_cores=6))
+    found = partition(network, chip, activity, Options(optimize="traffic", n_cores=6)).mapping
     assert tried == [True, False] and found.n_cores == 6
 
 
 def test_cores_within_a_step_limit_are_as_few_as_keep_it():
     network, chip, activity = bursty()
     chip = chip.replace({"cost.barrier_cycles": {"1": 60}})
-    fewest = partition(network, chip, activity, Options(optimize="cores"))
+    fewest = partition(network, chip, activity, Options(optimize="cores")).mapping
     limit = 0.8 * step_us(network, chip, activity, fewest)
-    found = partition(network, chip, activity, Options(optimize="cores", step_limit_us=limit))
+    found = partition(network, chip, activity, Options(optimize="cores", step_limit_us=limit)).mapping
     assert step_us(network, chip, activity, found) <= limit
     assert fewest.n_cores < found.n_cores < chip.n_cores
 
@@ -253,7 +257,7 @@ def test_the_shortest_step_is_told_also_where_the_limit_is_less_than_a_cycle():
 
 def test_a_step_limit_of_any_length_is_taken():
     network, chip, activity = bursty()
-    found = [partition(network, chip, activity, Options(optimize="cores", step_limit_us=limit))
+    found = [partition(network, chip, activity, Options(optimize="cores", step_limit_us=limit)).mapping
              for limit in (1e6, 1e308)]  # fmt: skip
     assert found[0].n_cores == found[1].n_cores
 
@@ -268,7 +272,7 @@ def test_a_time_that_was_told_is_a_limit_of_just_as_many_cycles(cycle_ns):
         told = cycles / n_steps * cycle_ns / 1000
         for limit, n_cycles in ((told, cycles), (told * (1 - 1e-9), cycles - 1)):
             assert max_cycles(search._replace(options=Options(optimize="cores", step_limit_us=limit))) == n_cycles
-    mapping = partition(network, chip, activity, Options(partitioner="sequential"))
+    mapping = partition(network, chip, activity, Options(partitioner="sequential")).mapping
     program, told = emit(network, timing, mapping, chip, activity, {}), step_us(network, chip, activity, mapping)
     for less in (0.0, 1e-16, 1e-15):
         verify_step_time(program, Options(optimize="cores", step_limit_us=told * (1 - less)))
@@ -315,7 +319,7 @@ def test_full_cores_leave_traffic_as_low_with_a_step_limit_as_without():
     hops = []
     for limit in (None, 1e6):
         options = Options(optimize="traffic", n_cores=9, step_limit_us=limit)
-        mapping = partition(network, chip, activity, options)
+        mapping = partition(network, chip, activity, options).mapping
         program = emit(network, schedule(network), mapping, chip, activity, {})
         hops.append(int(count_events(program, activity)["hops"].sum()))
     assert hops[1] <= 1.1 * hops[0]

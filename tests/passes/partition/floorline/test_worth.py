@@ -29,7 +29,7 @@ def tried(monkeypatch, time_of, n_neurons: int = 64, board=None, **options) -> t
         {"a": (FIXED, (n_neurons,))}, [sparse_edge("in", "a", 4, n_neurons, 80)], {"in": (4,)}
     )
     chip = small_chip(noc__columns=8, noc__rows=8, **(board or {}))
-    cores = floorline(network, chip, Activity.uniform(network), Options(**options))["a"]
+    cores = floorline(network, chip, Activity.uniform(network), Options(**options)).core_of["a"]
     return counts, int(cores.max()) + 1
 
 
@@ -69,7 +69,7 @@ def test_a_second_chip_is_taken_only_where_its_links_are_fast_enough(slow):
              "core__max_out_axons": None, "noc__chip_hop_cycles": slow, "noc__buffer_flits": 1,
              "core__max_neurons": 256, "cost__barrier_cycles": {"1": 1}}  # fmt: skip
     chip, network = small_chip(**board), conv_net((2, 16, 16), channels=4, n_out=8, padding=1)
-    cores = floorline(network, chip, Activity.uniform(network, 2), Options(optimize="edp"))
+    cores = floorline(network, chip, Activity.uniform(network, 2), Options(optimize="edp")).core_of
     assert 1 + max(c.max() for c in cores.values()) == (32 if slow == 20 else 16)
 
 
