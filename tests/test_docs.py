@@ -137,6 +137,13 @@ def test_docs_have_american_spelling_and_the_words_of_the_field(page):
     assert sorted(words - OLD_NAMES) == []
 
 
+def test_code_has_american_spelling():
+    folders = (PACKAGE, ROOT / "examples", ROOT / "benchmarks")
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    words = {(id_of(file), word[0]) for file in files for word in BRITISH.finditer(file.read_text())}
+    assert sorted(pair for pair in words if pair[1] not in OLD_NAMES) == []
+
+
 @pytest.mark.parametrize("page", [DOCS / "map.md", DOCS / "architecture.md", ROOT / "README.md"], ids=id_of)
 def test_docs_draw_every_stage_in_its_order(page):
     flows = [block for block in page.read_text().split("```")[1::2] if "normalize" in block]

@@ -26,7 +26,7 @@ def run(args: Namespace) -> int:
     drop, path = _percent(args.drop), writable_file(args.output)
     if path.suffix != ".toml":
         raise OptionError(f"-o {args.output}: give the name of a .toml file, so that --bits can read it")
-    data = _labelled(args)
+    data = _labeled(args)
     network = network_of(args.model, args, data.example)
     if len(network.outputs) == 1:
         check_labels(data.y, network.node(network.outputs[0]).n_neurons)
@@ -64,7 +64,7 @@ def _percent(text: str) -> float:
     return value
 
 
-def _labelled(args: Namespace) -> Data:
+def _labeled(args: Namespace) -> Data:
     """The samples of `--input` with labels from `--labels` or from the same file."""
     data = data_of(args)
     if args.labels is not None:

@@ -1,4 +1,4 @@
-"""`nwcompile evaluate`: accuracy on labelled samples, of the float model and of the program."""
+"""`nwcompile evaluate`: accuracy on labeled samples, of the float model and of the program."""
 
 from argparse import Namespace
 

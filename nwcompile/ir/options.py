@@ -15,7 +15,7 @@ OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
 WITH_STEP_LIMIT = ("traffic", "cores")
 ON_MULTI_SPIKE = ("refuse", "graded", "repeat")
 LARGEST = (1 << 63) - 1  # Seeds and numbers of cores are kept in 64 bits with a sign.
-MOST_BITS = 16  # Wider weights than 16 bits are on no chip that is modelled.
+MOST_BITS = 16  # Wider weights than 16 bits are on no chip that is modeled.
 OLD_NAME = "Options.optimise is called optimize now; the old name goes with the next release"
 
 

@@ -9,7 +9,7 @@ WIDTH = 640  # Units of the drawing, which scales with the page.
 MARGIN = 22  # Units around the map, with room for the numbers of columns and rows.
 LARGEST_PITCH = 76  # Pixels from router to router of a small chip, whose squares would be clumsy if larger.
 SMALLEST_PITCH = 3  # Pixels of a large one, of which less could not be seen.
-LABELLED_PITCH = 44  # Pixels from router to router from which a core's number fits into its square.
+LABELED_PITCH = 44  # Pixels from router to router from which a core's number fits into its square.
 HEAT = ((0.0, (254, 243, 199)), (0.25, (253, 202, 96)), (0.5, (245, 142, 50)), (0.75, (213, 74, 36)),
         (1.0, (127, 29, 29)))  # fmt: skip
 DARK_FROM = 0.5  # From half of the largest load on squares are dark, and their numbers white.
@@ -17,7 +17,7 @@ DIRECTIONS = {"E": (1, 0), "W": (-1, 0), "N": (0, 1), "S": (0, -1)}
 
 
 def heat(part: float) -> str:
-    """Colour of a part 0..1 of the largest value: pale yellow, orange, dark red."""
+    """Color of a part 0..1 of the largest value: pale yellow, orange, dark red."""
     part = min(max(part, 0.0), 1.0)
     for (low, a), (high, b) in zip(HEAT, HEAT[1:], strict=False):
         if part <= high:
@@ -84,7 +84,7 @@ def core_map(doc: dict) -> Markup:
         square = tag("rect", tag("title", _about_core(core)), x=x + cell * 0.03, y=y + cell * 0.03, width=size,
                      height=size, rx=min(3.0, cell / 8), fill=heat(part), class_="core")  # fmt: skip
         cells.append(square)
-        if grid.pitch >= LABELLED_PITCH:
+        if grid.pitch >= LABELED_PITCH:
             shade = "label light" if part > DARK_FROM else "label"
             cells.append(tag("text", core["core"], x=x + cell / 2, y=y + cell / 2 + 4, class_=shade))
     drawing = grid.drawing("cores of the chip", grid.squares(tile, "tile"), *cells, grid.axes())

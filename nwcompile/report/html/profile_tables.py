@@ -5,11 +5,11 @@ from nwcompile.report.html_tables import NO_BREAK, table
 from nwcompile.report.text import PARTS, PHASES, grouped, latency_text, number, percent, sender
 
 MOST_CORES = 8  # The cores that work longest; the others are much like them.
-COLOURS = {
+COLORS = {
     "visit": "#1c6fd1", "update": "#4c93e6", "spike": "#8fbdf0", "message_out": "#7a3fc4", "stall": "#b91c1c",
     "message_in": "#a87be0", "word": "#f2a65a", "synop": "#d9480f", "idle": "#e9edf1", "barrier": "#aab2bc",
 }  # fmt: skip
-PART_COLOURS = {"send": "#1c6fd1", "stall": "#b91c1c", "network": "#7a3fc4", "receive": "#d9480f", "link": "#aab2bc"}
+PART_COLORS = {"send": "#1c6fd1", "stall": "#b91c1c", "network": "#7a3fc4", "receive": "#d9480f", "link": "#aab2bc"}
 
 
 def phase_tables(profile: dict) -> Markup:
@@ -25,16 +25,16 @@ def phase_tables(profile: dict) -> Markup:
     rows: list[list[object]] = []
     for unit, of in units.items():
         cells = {phase: sum(cycles) / len(cycles) for phase, cycles in of.items()}
-        rows.append(["mean of all", unit, *_worked(cells), stack(cells, PHASES, COLOURS)])
+        rows.append(["mean of all", unit, *_worked(cells), stack(cells, PHASES, COLORS)])
     order = sorted(
         ((unit, core) for unit, of in units.items() for core in range(len(of["idle"]))),
         key=lambda place: units[place[0]]["idle"][place[1]],
     )
     for unit, core in order[:MOST_CORES]:
         cells = {phase: cycles[core] for phase, cycles in units[unit].items()}
-        rows.append([f"core {core}", unit, *_worked(cells), stack(cells, PHASES, COLOURS)])
+        rows.append([f"core {core}", unit, *_worked(cells), stack(cells, PHASES, COLORS)])
     used = [phase for phase in PHASES if any(sum(of.get(phase, [])) for of in units.values())]
-    return join([legend(used, PHASES, COLOURS), table(columns, rows)])
+    return join([legend(used, PHASES, COLORS), table(columns, rows)])
 
 
 def _worked(cells: dict[str, float]) -> list[str]:
@@ -83,9 +83,9 @@ def critical_table(profile: dict) -> Markup:
     for r in profile["critical_paths"]:
         waits = None if r["source_layer"] is None else sender(r)
         rows.append([f"step {r['step']}", grouped(r["cycles"]), f"{r['layer']} on core {r['core']}", waits, r["link"],
-                     stack(r["parts"], PARTS, PART_COLOURS)])  # fmt: skip
+                     stack(r["parts"], PARTS, PART_COLORS)])  # fmt: skip
     used = [part for part in PARTS if any(r["parts"][part] for r in profile["critical_paths"])]
-    return join([legend(used, PARTS, PART_COLOURS), table(columns, rows)])
+    return join([legend(used, PARTS, PART_COLORS), table(columns, rows)])
 
 
 def stack(cells: dict[str, float], names: dict[str, str], colors: dict[str, str]) -> Markup:
