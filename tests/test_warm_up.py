@@ -29,6 +29,8 @@ def stderr_of(code: str, cache, **environment) -> str:
 def test_first_compilation_is_announced_in_one_line_and_a_kept_kernel_is_not(tmp_path):
     assert stderr_of(ONE_KERNEL, tmp_path) == "compiling kernels, once on this machine: about 15 s\n"
     assert stderr_of(ONE_KERNEL, tmp_path) == ""
+    another = ONE_KERNEL.replace("decay(8, 1, 12)", "wrap(8, 24)").replace("import decay", "import wrap")
+    assert stderr_of(another, tmp_path) == "compiling more kernels, once on this machine: some seconds\n"
 
 
 def test_compilations_are_not_announced_where_the_environment_says_so(tmp_path):

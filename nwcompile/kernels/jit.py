@@ -90,12 +90,20 @@ class Announcement(event.Listener):
         self.is_due = QUIET not in os.environ
 
     def on_start(self, event) -> None:
-        if self.is_due and event.data["dispatcher"].py_func.__module__.startswith(f"{PACKAGE.name}."):
+        dispatcher = event.data["dispatcher"]
+        if self.is_due and dispatcher.py_func.__module__.startswith(f"{PACKAGE.name}."):
             self.is_due = False
-            print("compiling kernels, once on this machine: about 15 s", file=sys.stderr, flush=True)
+            print(self.text(dispatcher), file=sys.stderr, flush=True)
 
     def on_end(self, event) -> None:
         pass
+
+    def text(self, dispatcher) -> str:
+        """How long it may take: a machine that has kernels of the same folder needs only a few more."""
+        kept = Path(dispatcher._cache.cache_path or PACKAGE / "nowhere")
+        if any(kept.glob("*.nbi")):
+            return "compiling more kernels, once on this machine: some seconds"
+        return "compiling kernels, once on this machine: about 15 s"
 
 
 event.register("numba:compile", Announcement())
@@ -118,8 +126,13 @@ def compile_elsewhere(command: list[str], given: str) -> None:
     )  # fmt: skip
     with other.stdin as pipe:
         pipe.write(given)
-    atexit.register(other.kill)
+    atexit.register(_end, other)
     OTHERS.append(other)
+
+
+def _end(other: subprocess.Popen) -> None:
+    other.kill()
+    other.wait()
 
 
 def wait_for_others() -> None:
