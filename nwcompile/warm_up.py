@@ -1,8 +1,8 @@
 """Warm up: where no kernel was ever compiled, a second process compiles those of the cycle backend meanwhile.
 
 A person's first command needs the kernels of the mapper, then those of the simulators, and Numba compiles one function
-after another. So `flow.compile` starts `python -m nwcompile.warm_up`, which runs a few neurons on the same chip and so
-leaves the kernels of the cycle backend in the cache; that backend waits for it before it calls them
+after another. So `flow.compile` starts `python -P -m nwcompile.warm_up`, which runs a few neurons on the same chip and
+so leaves the kernels of the cycle backend in the cache; that backend waits for it before it calls them
 (`jit.wait_for_others`). It happens once on a machine, and no result depends on it: whatever is not in the cache is
 compiled when it is called.
 """
@@ -28,7 +28,7 @@ from nwcompile.sim import simulate
 def start(chip: Chip) -> None:
     """Begin to compile the cycle backend's kernels for a chip elsewhere, if none is kept and there is a second core."""
     if len(os.sched_getaffinity(0)) > 1 and jit.is_cold(cycle.run_samples):
-        jit.compile_elsewhere([sys.executable, "-m", __name__], json.dumps(chip.to_dict()))
+        jit.compile_elsewhere([sys.executable, "-P", "-m", __name__], json.dumps(chip.to_dict()))
 
 
 def simulate_few_neurons(chip: Chip) -> None:

@@ -119,6 +119,7 @@ def test_circles_are_found():
 def test_nn_offers_its_submodules_as_attributes(name):
     assert python(f"import nwcompile.nn as nn; print(nn.{name} is not None, {name!r} in nn.__all__)") == "True True"
     assert python(f"from nwcompile.nn import {name}; print({name}.__name__)")
+    assert python(f"import nwcompile.nn as nn; print({name!r} in dir(nn))") == "True"
 
 
 def test_nn_unknown_name_is_an_attribute_error():

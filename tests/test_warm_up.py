@@ -52,7 +52,7 @@ def test_kernels_are_compiled_elsewhere_only_where_none_is_kept_and_a_core_is_fr
     monkeypatch.setattr(jit, "is_cold", lambda kernel: kernel is cycle.run_samples)
     warm_up.start(Chip.load("loihi1"))
     ((command, given),) = started
-    assert command == [sys.executable, "-m", "nwcompile.warm_up"]
+    assert command == [sys.executable, "-P", "-m", "nwcompile.warm_up"]
     subprocess.run(command, input=given, text=True, check=True)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     warm_up.start(Chip.load("loihi1"))
@@ -75,3 +75,37 @@ def test_others_that_compile_are_waited_for(tmp_path):
     jit.wait_for_others()
     assert done.read_text() == "yes"
     assert not jit.OTHERS
+
+
+@pytest.mark.parametrize("command", [["/nowhere/python"], ["true"]])
+def test_process_that_cannot_start_or_ends_at_once_is_done_without(command):
+    jit.compile_elsewhere(command, "x" * (1 << 20))
+    jit.wait_for_others()
+    assert not jit.OTHERS
+
+
+def test_process_that_hangs_is_ended(monkeypatch):
+    monkeypatch.setattr(jit, "LONGEST_WAIT_S", 0.2)
+    jit.compile_elsewhere(["sleep", "60"], "")
+    (other,) = jit.OTHERS
+    jit.wait_for_others()
+    assert other.poll() is not None
+
+
+def test_process_imports_the_package_of_this_one_wherever_it_is_started(tmp_path, monkeypatch):
+    (tmp_path / "nwcompile").mkdir()
+    (tmp_path / "nwcompile" / "__init__.py").write_text("raise SystemExit(1)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    jit.compile_elsewhere([sys.executable, "-P", "-c", "import nwcompile.errors"], "")
+    (other,) = jit.OTHERS
+    jit.wait_for_others()
+    assert other.returncode == 0
+
+
+def test_kernel_whose_index_is_cut_is_compiled_again(tmp_path):
+    stderr_of(ONE_KERNEL, tmp_path)
+    (index,) = tmp_path.rglob("neuron.decay-*.nbi")
+    for content in (b"", index.read_bytes()[:100]):
+        index.write_bytes(content)
+        assert stderr_of(ONE_KERNEL, tmp_path).startswith("compiling ")

@@ -81,7 +81,7 @@ class Weights:
     effective_limit: int = 32767  # |floor(mantissa * 2**exponent)| is clipped to this
     sharing: bool = False  # one copy of a convolution kernel per core, instead of one row per source
     index_bits: int = 0  # added per synapse of a sparse row
-    axon_types: int | None = None  # a core's in-axons are of so many types, and a neuron has one weight for each type
+    axon_types: int | None = None  # a core's fan-in axons are of so many types, and a neuron one weight for each
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Cost:
     update_cycles: int | None = None  # send: a neuron with an event, a bias, or state that is not zero
     spike_cycles: int | None = None  # send: a spike
     message_out_cycles: int | None = None  # send: one spike to one destination core
-    message_in_cycles: int | None = None  # receive: an in-axon looked up
+    message_in_cycles: int | None = None  # receive: a fan-in axon looked up
     word_cycles: int | None = None  # receive: a synapse-memory word read
     synop_dense_cycles: int | None = None  # receive: a stored weight of a dense row accumulated
     synop_sparse_cycles: int | None = None  # receive: the same, of a sparse row
@@ -140,7 +140,7 @@ class Energy:
     update_pj: float | None = None  # a neuron with an event, a bias, or state that is not zero
     spike_pj: float | None = None  # a spike
     message_out_pj: float | None = None  # one spike to one destination core
-    message_in_pj: float | None = None  # an in-axon looked up
+    message_in_pj: float | None = None  # a fan-in axon looked up
     synop_dense_pj: float | None = None  # a stored weight of a dense row accumulated
     synop_sparse_pj: float | None = None  # the same, of a sparse row
     synop_conv_pj: float | None = None  # the same, of a convolution with shared weights

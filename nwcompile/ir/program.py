@@ -179,13 +179,13 @@ class Program:
     def load(cls, path) -> "Program":
         """Read a .nwc file; raises ArtifactError for one that is cut, altered or of another schema."""
         manifest, arrays = artifact.decode(artifact.read_bytes(path), str(path))
-        if manifest.get("schema") == OLD_SCHEMA:
-            manifest = _from_schema_1(manifest)
-        if manifest.get("schema") != SCHEMA:
-            raise ArtifactError(
-                f"{path}: schema {manifest.get('schema')} is not {SCHEMA}, the one this version reads; compile again"
-            )
+        schema = manifest.get("schema")
+        if schema not in (OLD_SCHEMA, SCHEMA):
+            known = f"{SCHEMA}, nor {OLD_SCHEMA} of the release before"
+            raise ArtifactError(f"{path}: schema {schema} is not {known}, which this version reads; compile again")
         try:
+            if schema == OLD_SCHEMA:
+                manifest = _from_schema_1(manifest)
             program = _unpack(manifest, arrays)
             program.verify()
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, NwError) as e:

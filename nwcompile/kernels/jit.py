@@ -9,9 +9,11 @@ import ast
 import atexit
 import hashlib
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from numba.core import event
 
 PACKAGE = Path(__file__).resolve().parents[1]
 QUIET = "NWCOMPILE_QUIET"  # an environment variable: where it is set, nothing is said of compilations
+LONGEST_WAIT_S = 300  # Ten times what all kernels take on a slow machine: a process that needs longer hangs.
 OTHERS: list[subprocess.Popen] = []  # processes that compile kernels for this one
 
 
@@ -51,7 +54,8 @@ def compiled(**options) -> Callable:
     Where neither may be written (an installation of root's, run by a user without a home), it is made in every run.
     Numba takes what it kept for good until the kernel's own file changes, although kernels of other files are compiled
     into it; so the stamp that it compares is made from all files that its own imports from. What another version of
-    the package left there may name modules that are gone, and is taken for nothing.
+    the package left there may name modules that are gone, and what a full disk left there may be cut: either is taken
+    for nothing.
     """
 
     def decorate(function: Callable):
@@ -66,7 +70,7 @@ def compiled(**options) -> Callable:
         def load_index():
             try:
                 return load()
-            except (ImportError, AttributeError):
+            except (ImportError, AttributeError, EOFError, pickle.UnpicklingError):
                 return {}
 
         kept._load_index = load_index
@@ -119,15 +123,23 @@ def is_cold(dispatcher) -> bool:
 
 
 def compile_elsewhere(command: list[str], given: str) -> None:
-    """Start a process that compiles kernels into the cache; `given` is its input, and it never outlives this one."""
-    other = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
-        env={**os.environ, QUIET: "1"},
-    )  # fmt: skip
-    with other.stdin as pipe:
-        pipe.write(given)
+    """Start a process that compiles kernels into the cache; `given` is its input, and it ends when this one exits.
+
+    It imports this very package, wherever that was found. Where no process can be started, or it ends at once, nothing
+    is compiled elsewhere.
+    """
+    paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        other = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
+            env={**os.environ, QUIET: "1", "PYTHONPATH": os.pathsep.join(paths)},
+        )  # fmt: skip
+    except OSError:
+        return
     atexit.register(_end, other)
     OTHERS.append(other)
+    with suppress(BrokenPipeError), other.stdin as pipe:
+        pipe.write(given)
 
 
 def _end(other: subprocess.Popen) -> None:
@@ -136,6 +148,10 @@ def _end(other: subprocess.Popen) -> None:
 
 
 def wait_for_others() -> None:
-    """Wait until the processes that compile for this one have ended."""
+    """Wait until the processes that compile for this one have ended; one that hangs is ended."""
     while OTHERS:
-        OTHERS.pop().wait()
+        other = OTHERS.pop()
+        try:
+            other.wait(LONGEST_WAIT_S)
+        except subprocess.TimeoutExpired:
+            _end(other)

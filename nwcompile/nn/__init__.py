@@ -66,3 +66,7 @@ def __getattr__(name: str):
     value = look_up(__name__, name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

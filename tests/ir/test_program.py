@@ -47,7 +47,18 @@ def test_program_of_another_schema_is_refused(tmp_path):
     path.write_bytes(artifact.encode({**manifest, "schema": 99}, arrays))
     with pytest.raises(ArtifactError) as caught:
         nw.Program.load(path)
-    assert str(caught.value) == f"{path}: schema 99 is not 2, the one this version reads; compile again"
+    assert str(caught.value) == (
+        f"{path}: schema 99 is not 2, nor 1 of the release before, which this version reads; compile again"
+    )
+
+
+@pytest.mark.parametrize("options", [5, None, [1], "all"])
+def test_program_of_the_schema_before_with_options_that_are_no_table_is_refused(tmp_path, options):
+    manifest, arrays = artifact.decode(program().data, "net")
+    path = tmp_path / "net.nwc"
+    path.write_bytes(artifact.encode({**manifest, "schema": 1, "options": options}, arrays))
+    with pytest.raises(ArtifactError, match="content is not consistent .*; compile the network again"):
+        nw.Program.load(path)
 
 
 def test_program_of_the_schema_before_is_read_with_its_options_renamed(tmp_path):

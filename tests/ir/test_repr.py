@@ -1,5 +1,7 @@
 """What nouns show of themselves: what a person asks first, in at most ten lines, never an array."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -56,3 +58,10 @@ def test_repr_of_a_chip_gives_its_limits():
     assert lines[0] == "Chip loihi1: 128 cores, 8 x 4 routers with 4 each, mesh"
     assert lines[2] == ("  a core: 1024 neurons, 4096 fan-in axons, 4096 fan-out axons, 1048576 bits of synapse memory")
     assert "any number of fan-in axons" in repr(nw.Chip.load("ladderbus"))
+
+
+def test_repr_shows_line_breaks_and_escapes_instead_of_obeying_them():
+    chip = replace(nw.Chip.load("tiny"), description="two\nlines \x1b[31m")
+    assert repr(chip).splitlines()[1] == r"  two\nlines \x1b[31m"
+    noisy = replace(program(), manifest={"warnings": ["one\n" * 20] * 20})
+    assert len(repr(noisy).splitlines()) == 10

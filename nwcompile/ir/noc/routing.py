@@ -111,7 +111,7 @@ def _verify(grid: Grid, has_faults: bool, where: str) -> None:
         return
     if len(grid.is_open) > MAX_UP_DOWN_ROUTERS:
         raise ChipError(
-            f'{where}: noc.routing: "up-down" keeps a table of all ways; {len(grid.is_open)} routers are above the '
+            f'{where}: noc.routing: "up-down" keeps a table of all routes; {len(grid.is_open)} routers are above the '
             f"largest supported, {MAX_UP_DOWN_ROUTERS}"
         )
     if not grid.is_open.any():
@@ -121,7 +121,7 @@ def _verify(grid: Grid, has_faults: bool, where: str) -> None:
     if lost.size:
         ends = [f"{r % grid.columns},{r // grid.columns}" for r in (int(np.argmax(grid.is_open)), int(lost[0]))]
         raise ChipError(
-            f"{where}: noc.faults: no way is left from router {ends[0]} to router {ends[1]}; leave a link between "
+            f"{where}: noc.faults: no route is left from router {ends[0]} to router {ends[1]}; leave a link between "
             "them, or add the routers that are cut off"
         )
 

@@ -80,6 +80,8 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
 def _as_logical_cores(answer) -> LogicalCores:
     """The answer of a partitioner, a callable of the user's own among them, in the one form that methods give."""
     if isinstance(answer, LogicalCores):
+        if not isinstance(answer.mapping, Mapping | None):
+            raise ModelError(f"partitioner: gave {type(answer.mapping).__name__} for a mapping, not a Mapping")
         return answer
     return LogicalCores(answer.core_of, mapping=answer) if isinstance(answer, Mapping) else LogicalCores(answer)
 
@@ -180,7 +182,11 @@ def _flat(network: Network, core_of: dict[str, np.ndarray]) -> np.ndarray:
             f"partitioner: gave {type(core_of).__name__}, not the core of every neuron as {{layer: int[n]}}"
         )
     for name in network.layers:
-        cores, n = np.asarray(core_of.get(name, ())), network.node(name).n_neurons
+        n = network.node(name).n_neurons
+        try:
+            cores = np.asarray(core_of.get(name, ()))
+        except ValueError:  # of lists that are not equally long
+            cores = np.zeros(0)
         if cores.shape != (n,) or not np.issubdtype(cores.dtype, np.integer) or cores.min() < 0:
             raise ModelError(f"partitioner: layer {name!r} needs the cores, 0 or more, of its {n} neurons as int[{n}]")
     return join_layers(network, core_of).astype(np.int64)

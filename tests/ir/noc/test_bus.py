@@ -26,7 +26,7 @@ from tests.chips import small_chip
                                        "itself; leave it out"),
         ({"noc__faults": ["1,0"]}, "noc.faults: a segmented bus has none, faulty lanes and switches are not modeled; "
                                    "leave it out"),
-        ({"noc__routing": "yx"}, "noc.routing: a segmented bus has none, there is one way along the lanes; leave it "
+        ({"noc__routing": "yx"}, "noc.routing: a segmented bus has none, there is one route along the lanes; leave it "
                                  "out"),
         ({"noc__on_full": "drop"}, "noc.on_full: a segmented bus has none, its queues stall what would enter them; "
                                    "leave it out"),

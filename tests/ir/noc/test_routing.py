@@ -93,7 +93,7 @@ def test_detours_reach_every_open_router_and_cannot_deadlock(shape, topology, se
     try:
         g = routers(*shape, topology, "up-down", dict.fromkeys(faults))
     except ChipError as error:
-        assert "no way is left" in str(error) or "no router is left" in str(error) or "no link" in str(error)
+        assert "no route is left" in str(error) or "no router is left" in str(error) or "no link" in str(error)
         return
     assert nx.is_directed_acyclic_graph(dependencies(g))
     at, to = pairs(g)
@@ -157,12 +157,12 @@ BAD = [
     ({"faults": ["0,0-2,0"], "routing": "up-down"},
      "noc.faults: there is no link 0,0-2,0; a link joins two neighbors"),
     ({"faults": ["1,0", "1,1-2,1"], "routing": "up-down"},
-     "noc.faults: no way is left from router 0,0 to router 2,0; leave a link between them, or add the routers that are "
-     "cut off"),
+     "noc.faults: no route is left from router 0,0 to router 2,0; leave a link between them, or add the routers that "
+     "are cut off"),
     ({"faults": ["0,0"], "routing": "up-down", "columns": 1, "rows": 1},
      "noc.faults: no router is left; take some out"),
     ({"routing": "up-down", "columns": 65, "rows": 64},
-     "noc.routing: \"up-down\" keeps a table of all ways; 4160 routers are above the largest supported, 4096"),
+     "noc.routing: \"up-down\" keeps a table of all routes; 4160 routers are above the largest supported, 4096"),
     ({"routing": "down-up"},
      "noc.routing: unknown value 'down-up'; choose one of: up-down, odd-even, west-first, xy, yx"),
     ({"topology": "ring"}, "noc.topology: unknown value 'ring'; choose one of: mesh, segmented_bus, torus"),

@@ -22,6 +22,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.fit.capacity import with_binding_resource
 from nwcompile.passes.fit.check import capacity_violations, check
+from nwcompile.passes.partition.logical_cores import LogicalCores
 from nwcompile.passes.partition.partition import PARTITIONERS, match_sites, partition
 from nwcompile.passes.partition.synapse_graph import synapse_graph
 from tests.chips import small_chip
@@ -276,10 +277,13 @@ def test_partition_takes_a_callable_and_checks_its_answer():
     network, chip = dense_net(2, 3, 2), small_chip()
     mapping = partitioned(network, chip, lambda *_: {"fc1": np.array([4, 4, 9]), "fc2": np.array([9, 1])})
     assert sizes(mapping) == [[0, 2, 1], [1, 0, 1]]
-    for wrong in ({"fc1": np.zeros(3, int)}, {"fc1": np.zeros(3, int), "fc2": np.array([0, -1])}):
+    wrong_cores = (np.array([0, -1]), [[0], [1, 2]])
+    for wrong in ({"fc1": np.zeros(3, int)}, *({"fc1": np.zeros(3, int), "fc2": cores} for cores in wrong_cores)):
         with pytest.raises(ModelError) as error:
             partitioned(network, chip, lambda *_, wrong=wrong: wrong)
         assert str(error.value) == "partitioner: layer 'fc2' needs the cores, 0 or more, of its 2 neurons as int[2]"
+    with pytest.raises(ModelError, match="gave str for a mapping, not a Mapping"):
+        partitioned(network, chip, lambda *_: LogicalCores({}, mapping="none"))
     with pytest.raises(FitError, match="cores  network -> small  14 of 12"):
         partitioned(dense_net(1, 14), chip, lambda *_: {"fc1": np.arange(14)})
 
