@@ -121,9 +121,13 @@ def is_cold(dispatcher) -> bool:
 def compile_elsewhere(command: list[str], given: str) -> None:
     """Start a process that compiles kernels into the cache; `given` is its input, and it never outlives this one."""
     other = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
         env={**os.environ, QUIET: "1"},
-    )  # fmt: skip
+    )
     with other.stdin as pipe:
         pipe.write(given)
     atexit.register(_end, other)
