@@ -89,8 +89,10 @@ def compilations(watched: Path) -> list[dict]:
                 kernel = kernels.setdefault(name, [0, 0.0])
                 kernel[0] += n_times
                 kernel[1] += seconds
-    return [{"kernel": name, "times": n_times, "seconds": seconds}
-            for name, (n_times, seconds) in sorted(kernels.items(), key=lambda item: -item[1][1])]  # fmt: skip
+    return [
+        {"kernel": name, "times": n_times, "seconds": seconds}
+        for name, (n_times, seconds) in sorted(kernels.items(), key=lambda item: -item[1][1])
+    ]
 
 
 def main() -> None:
@@ -106,8 +108,11 @@ def main() -> None:
                 {"cache": "empty", **run(Path(cache), Path(folder))},
                 {"cache": "full", **run(Path(cache), Path(folder))},
             ]
-    with (tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as folder,
-          tempfile.TemporaryDirectory() as watched):  # fmt: skip
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as watched,
+    ):
         run(Path(cache), Path(folder), Path(watched))
         kernels = compilations(Path(watched))
     if args.out:

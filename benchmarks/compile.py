@@ -58,9 +58,12 @@ def compile_stages(repeats: int):
     for i in range(repeats + 1):
         start = time.perf_counter()
         nw.compile(
-            net, "loihi1", calibration, nw.Options(n_cores=17),
+            net,
+            "loihi1",
+            calibration,
+            nw.Options(n_cores=17),
             on_stage=lambda name, _, s: stages.setdefault(name, []).append(s),
-        )  # fmt: skip
+        )
         stages.setdefault("whole", []).append(time.perf_counter() - start)
         if i == 0:
             first = stages["whole"][0]

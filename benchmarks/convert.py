@@ -82,10 +82,17 @@ SINABS_CASES = (Case("percentile", 32, goal=97.0), Case("percentile", 32, chip="
 def convolutional() -> Sequential:
     """28 x 28 -> 8 x 14 x 14 -> 16 x 14 x 14 -> 10: 272,832 multiply-adds."""
     return Sequential(
-        Conv2d(1, 8, 5, stride=2, padding=2, bias=False), BatchNorm2d(8), ReLU(),
-        Conv2d(8, 16, 3, padding=1, bias=False), BatchNorm2d(16), ReLU(),
-        AvgPool2d(2), Flatten(), Dropout(0.3), Linear(16 * 7 * 7, 10),
-    )  # fmt: skip
+        Conv2d(1, 8, 5, stride=2, padding=2, bias=False),
+        BatchNorm2d(8),
+        ReLU(),
+        Conv2d(8, 16, 3, padding=1, bias=False),
+        BatchNorm2d(16),
+        ReLU(),
+        AvgPool2d(2),
+        Flatten(),
+        Dropout(0.3),
+        Linear(16 * 7 * 7, 10),
+    )
 
 
 def fit(net: Sequential, x: torch.Tensor, labels: torch.Tensor, seed: int) -> Sequential:
@@ -151,8 +158,18 @@ def tested(net: str, cases, ann_of, calibration, images, labels) -> list[dict]:
         some = slice(None, None, case.every)
         agree = None if case.chip is None else nw.crosscheck(model, spikes(images[:1], case, 0)).agree
         right = n_right(model, images[some], labels[some], case)
-        rows.append({"net": net, **case.row, "goal": case.goal, "ann": int(ann_is_right[some].sum()), "right": right,
-                     "n": len(labels[some]), "agree": agree, "seconds": time.thread_time() - start})  # fmt: skip
+        rows.append(
+            {
+                "net": net,
+                **case.row,
+                "goal": case.goal,
+                "ann": int(ann_is_right[some].sum()),
+                "right": right,
+                "n": len(labels[some]),
+                "agree": agree,
+                "seconds": time.thread_time() - start,
+            }
+        )
     return rows
 
 
@@ -168,9 +185,13 @@ def mnist_fold(k: int, fraction: float) -> list[dict]:
     steps = {case.steps for case in MNIST_CASES if case.method == "quantized" and case.kind == "current"}
     narrow = fit(quantized(begun, max(steps)), x, y, 2 * k + 1)
     return tested(
-        "mnist_conv", MNIST_CASES, lambda method: narrow if method == "quantized" else plain, images[fold.train],
-        images[test], labels[test],
-    )  # fmt: skip
+        "mnist_conv",
+        MNIST_CASES,
+        lambda method: narrow if method == "quantized" else plain,
+        images[fold.train],
+        images[test],
+        labels[test],
+    )
 
 
 def sinabs_half(k: int, fraction: float) -> list[dict]:

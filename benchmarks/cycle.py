@@ -36,8 +36,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--sanafe", metavar="PYTHON")
-    parser.add_argument("--reference", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "reference",
-                        metavar="DIR")  # fmt: skip
+    parser.add_argument(
+        "--reference", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "reference", metavar="DIR"
+    )
     args = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
     for part in args.parts:

@@ -32,18 +32,23 @@ def demo(args) -> None:
         program = nw.compile(net, "loihi1", calibration=calibration, options=nw.Options(n_cores=n_cores))
         seconds, run = median_seconds(lambda p=program: nw.simulate(p, x, backend="cycle"), args.repeats)
         total = {name: int(run.counters[name].sum()) for name in ("messages_in", "synops")}
-        rows.append({
-            "cores": program.mapping.n_cores,
-            "median s": seconds,
-            "steps/s": len(run.step_cycles) * run.n_samples / seconds,
-            "messages/s": total["messages_in"] / seconds,
-            "synops/s": total["synops"] / seconds,
-            "flits": int(run.link_flits.sum()),
-            "real-time factor": seconds / run.seconds,
-        })  # fmt: skip
+        rows.append(
+            {
+                "cores": program.mapping.n_cores,
+                "median s": seconds,
+                "steps/s": len(run.step_cycles) * run.n_samples / seconds,
+                "messages/s": total["messages_in"] / seconds,
+                "synops/s": total["synops"] / seconds,
+                "flits": int(run.link_flits.sum()),
+                "real-time factor": seconds / run.seconds,
+            }
+        )
     cold = kernel_compile_seconds()
-    save("cycle", rows, {"images": args.images, "repeats": args.repeats, "threads": args.threads,
-                         "kernel compile s": cold})  # fmt: skip
+    save(
+        "cycle",
+        rows,
+        {"images": args.images, "repeats": args.repeats, "threads": args.threads, "kernel compile s": cold},
+    )
     print(f"compiling the kernels from nothing, once: {cold:.1f} s")
 
 

@@ -41,15 +41,20 @@ def nets(args) -> None:
         dvs = args.reference / "models" / "sanafe_dvs" / "dvs_challenge.npz"
         with np.load(path) as data:
             random = program_of(dict(data))
-        for name, program, steps, kind, file in (("DVS gesture", dvs_program(args.reference), 1000, "dvs", dvs),
-                                                 ("random 16384", random, 500, "random", path)):  # fmt: skip
+        for name, program, steps, kind, file in (
+            ("DVS gesture", dvs_program(args.reference), 1000, "dvs", dvs),
+            ("random 16384", random, 500, "random", path),
+        ):
             row = {"net": name, "steps": steps, **_ours(program, steps, args.repeats)}
             row |= {f"SANA-FE noted, {model} steps/s": figure for model, figure in NOTED[name].items()}
             if args.sanafe:
                 row |= _theirs(args.sanafe, kind, file, steps, row)
             rows.append(row)
-    save(f"cycle_nets_{args.threads}", rows, {"repeats": args.repeats, "threads": args.threads, "seed": 0,
-                                              "sanafe": bool(args.sanafe), **RANDOM})  # fmt: skip
+    save(
+        f"cycle_nets_{args.threads}",
+        rows,
+        {"repeats": args.repeats, "threads": args.threads, "seed": 0, "sanafe": bool(args.sanafe), **RANDOM},
+    )
 
 
 def _ours(program: nw.Program, steps: int, repeats: int) -> dict:
@@ -87,8 +92,10 @@ def _theirs(python: str, kind: str, path: Path, steps: int, ours: dict) -> dict:
 def setup(args) -> None:
     """CPU seconds until the first step: compiling, the tables of a program, those of networks on chip."""
     rows = []
-    for name, build in (("DVS gesture", lambda: dvs_program(args.reference)),
-                        ("random 16384", lambda: program_of(random_net(**RANDOM)))):  # fmt: skip
+    for name, build in (
+        ("DVS gesture", lambda: dvs_program(args.reference)),
+        ("random 16384", lambda: program_of(random_net(**RANDOM))),
+    ):
         compiled, program = median_seconds(build, args.repeats)
         tables, _ = median_seconds(lambda p=program: ChipRun(p, 1, 1, "hardware").state(), args.repeats)
         rows.append({"what": f"{name} net", "compile s": compiled, "tables s": tables, "SANA-FE noted s": "13 to 60"})
@@ -97,16 +104,27 @@ def setup(args) -> None:
             keys = {"noc.columns": k, "noc.rows": k, "noc.routing": routing}
             chip = nw.Chip.load("mesh_spec")
             seconds, _ = median_seconds(lambda c=chip, o=keys: mesh_of(c.replace(o)), args.repeats)
-            rows.append({"what": f"mesh of {k * k} routers, {routing}", "compile s": 0.0, "tables s": seconds,
-                         "SANA-FE noted s": "about 9 for 32 routers" if k == 4 else ""})  # fmt: skip
+            rows.append(
+                {
+                    "what": f"mesh of {k * k} routers, {routing}",
+                    "compile s": 0.0,
+                    "tables s": seconds,
+                    "SANA-FE noted s": "about 9 for 32 routers" if k == 4 else "",
+                }
+            )
     save("cycle_setup", rows, {"repeats": args.repeats, "seed": 0})
 
 
 def memory(args) -> None:
     """Largest memory of a process that simulates so many steps, of which it keeps sums, or all."""
     rows = []
-    for record, steps in (("totals", 1000), ("totals", 10_000), ("totals", 1_000_000), ("spikes", 1000),
-                          ("spikes", 10_000)):  # fmt: skip
+    for record, steps in (
+        ("totals", 1000),
+        ("totals", 10_000),
+        ("totals", 1_000_000),
+        ("spikes", 1000),
+        ("spikes", 10_000),
+    ):
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         command = [sys.executable, "-c", MEMORY, str(steps), record]
         text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout

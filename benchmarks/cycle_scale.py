@@ -25,13 +25,20 @@ def cores(args) -> None:
         seconds, run = median_seconds(
             lambda p=program, s=steps: nw.simulate(p, None, "cycle", steps=s, window="hardware", record="totals"),
             args.repeats,
-        )  # fmt: skip
+        )
         messages, hops = (int(run.counters[name].sum()) for name in ("messages_out", "hops"))
-        rows.append({
-            "cores": n, "steps": steps, "steps/s": steps / seconds, "messages a step": messages / steps,
-            "hops a message": hops / messages, "us a message": 1e6 * seconds / messages,
-            "us a flit-hop": 1e6 * seconds / (messages + hops), "real-time factor": seconds / run.seconds,
-        })  # fmt: skip
+        rows.append(
+            {
+                "cores": n,
+                "steps": steps,
+                "steps/s": steps / seconds,
+                "messages a step": messages / steps,
+                "hops a message": hops / messages,
+                "us a message": 1e6 * seconds / messages,
+                "us a flit-hop": 1e6 * seconds / (messages + hops),
+                "real-time factor": seconds / run.seconds,
+            }
+        )
     save("cycle_cores", rows, {"repeats": args.repeats, "seed": 0, **PER_CORE})
     curves = {name: [(row["cores"], row[name]) for row in rows] for name in ("us a message", "us a flit-hop")}
     _draw("cycle_cores", "Simulating a random net flit by flit", "cores", "CPU time, us", curves)
@@ -51,11 +58,17 @@ def load(args) -> None:
                 lambda c=chip, m=made, s=src, d=dst: replay(c, m, s, d, np.ones(len(m))), args.repeats
             )
             flit_hops = float((done.hops + 1).sum())
-            rows.append({
-                "mesh": f"{k}x{k}", "channels": n_vcs, "load": rate, "flit-hops/s": flit_hops / seconds,
-                "ns a flit-hop": 1e9 * seconds / flit_hops, "cycles/s": CYCLES / seconds,
-                "BookSim 2 noted, M flit-hops/s": BOOKSIM[k].get(rate, "") if n_vcs == 1 else "",
-            })  # fmt: skip
+            rows.append(
+                {
+                    "mesh": f"{k}x{k}",
+                    "channels": n_vcs,
+                    "load": rate,
+                    "flit-hops/s": flit_hops / seconds,
+                    "ns a flit-hop": 1e9 * seconds / flit_hops,
+                    "cycles/s": CYCLES / seconds,
+                    "BookSim 2 noted, M flit-hops/s": BOOKSIM[k].get(rate, "") if n_vcs == 1 else "",
+                }
+            )
     save("cycle_load", rows, {"repeats": args.repeats, "seed": 0, "cycles": CYCLES})
     curves = {}
     for mesh, n_vcs in (("8x8", 1), ("8x8", 4), ("16x16", 1)):

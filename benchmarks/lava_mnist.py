@@ -47,8 +47,16 @@ def rows(reference: Path = REFERENCE) -> list[dict]:
         output = np.concatenate(parts)
         wanted = output if wanted is None else wanted
         right = output.sum(1).argmax(1) == labels
-        found.append({"net": "lava_mnist", "backend": backend, "images": len(labels), "accuracy %": 100 * right.mean(),
-                      "equal": bool(np.array_equal(output, wanted)), "CPU s": time.process_time() - start})  # fmt: skip
+        found.append(
+            {
+                "net": "lava_mnist",
+                "backend": backend,
+                "images": len(labels),
+                "accuracy %": 100 * right.mean(),
+                "equal": bool(np.array_equal(output, wanted)),
+                "CPU s": time.process_time() - start,
+            }
+        )
     return found
 
 

@@ -83,18 +83,33 @@ def measured(name: str, folder: Path, repeats: int) -> Iterator[dict]:
     n_bytes = {"naive": 0, "disk": sum(f.stat().st_size for f in (folder / "cache").iterdir()), "device": held.n_bytes}
     raw_bytes = sum(f.stat().st_size for f in samples.files)
     net = network(binning.n_neurons, max(labels) + 1)
-    turns = {(loader, model): (data.batches(of, batch_size=BATCH), epoch(net))
-             for model, epoch in MODELS.items() for loader, of in loaders.items()}  # fmt: skip
+    turns = {
+        (loader, model): (data.batches(of, batch_size=BATCH), epoch(net))
+        for model, epoch in MODELS.items()
+        for loader, of in loaders.items()
+    }
     times = timed(turns, repeats)
     faster = {"naive": (), "disk": ("naive",), "device": ("naive", "disk")}
     steps = f"{int(on_disk.lengths.min())}..{int(on_disk.lengths.max())}"
     for (loader, model), ms in times.items():
-        others = {f"to {other}": compared(ms, times[other, model]) if other in faster[loader] else ""
-                  for other in ("naive", "disk")}  # fmt: skip
+        others = {
+            f"to {other}": compared(ms, times[other, model]) if other in faster[loader] else ""
+            for other in ("naive", "disk")
+        }
         of_raw = f"{n_bytes[loader] / raw_bytes:.0%}"
-        yield {"data": name, "samples": len(samples), "steps": steps, "neurons": binning.n_neurons, "model": model,
-               "loader": loader, "epoch ms": float(np.median(ms)), **others, "cache bytes": n_bytes[loader],
-               "of raw": of_raw, "made in ms": made_ms if loader == "disk" else ""}  # fmt: skip
+        yield {
+            "data": name,
+            "samples": len(samples),
+            "steps": steps,
+            "neurons": binning.n_neurons,
+            "model": model,
+            "loader": loader,
+            "epoch ms": float(np.median(ms)),
+            **others,
+            "cache bytes": n_bytes[loader],
+            "of raw": of_raw,
+            "made in ms": made_ms if loader == "disk" else "",
+        }
 
 
 def timed(turns: dict, repeats: int) -> dict[tuple[str, str], np.ndarray]:
@@ -119,8 +134,10 @@ def compared(ms: np.ndarray, other: np.ndarray) -> str:
 def network(n_in: int, n_classes: int) -> nn.Sequential:
     torch.manual_seed(0)
     tau = 10 * STEP_US * 1e-6
-    parts = [(nn.LIFSynapse(n, m), nn.LIFLayer(m, tau, thresholds=0.5, dt=STEP_US * 1e-6))
-             for n, m in ((n_in, HIDDEN), (HIDDEN, n_classes))]  # fmt: skip
+    parts = [
+        (nn.LIFSynapse(n, m), nn.LIFLayer(m, tau, thresholds=0.5, dt=STEP_US * 1e-6))
+        for n, m in ((n_in, HIDDEN), (HIDDEN, n_classes))
+    ]
     return nn.Sequential(*(module for pair in parts for module in pair))
 
 

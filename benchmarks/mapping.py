@@ -131,9 +131,11 @@ def _row(net: str, method: str, limit: float, rows: list[dict], folder: str) -> 
         method = method.replace("@sneap", f"@{taken[0]['cores']}").replace("/sneap", f"/{taken[0]['predicted us']}")
     own = ["--net", net, "--method", method, "--one", folder]
     done = subprocess.run(
-        [sys.executable, __file__, *sys.argv[1:], *own], capture_output=True, text=True,
+        [sys.executable, __file__, *sys.argv[1:], *own],
+        capture_output=True,
+        text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (round(limit), round(limit))),
-    )  # fmt: skip
+    )
     if -done.returncode in (signal.SIGXCPU, signal.SIGKILL):
         return {**known, "outcome": f"over {limit:.0f} s"}
     last = done.stdout.strip().splitlines()[-1:]
@@ -217,9 +219,14 @@ def _program(net: Net, args, method: str, seed: int) -> nw.Program:
     cores, _, limit = cores.partition("/")
     way, _, placer = way.partition("+")
     partitioner, _, optimize = way.partition(":")
-    options = nw.Options(seed=seed, partitioner=partitioner, placer=placer or "anneal",
-                         optimize=optimize or args.optimize, n_cores=int(cores) if cores else None,
-                         step_limit_us=float(limit) if limit else None)  # fmt: skip
+    options = nw.Options(
+        seed=seed,
+        partitioner=partitioner,
+        placer=placer or "anneal",
+        optimize=optimize or args.optimize,
+        n_cores=int(cores) if cores else None,
+        step_limit_us=float(limit) if limit else None,
+    )
     mapping = partition(net.network, net.chip, net.activity, options).mapping
     mapping = place(mapping, net.network, net.chip, net.activity, options)
     if partitioner == "floorline":  # the others are as their papers have them, which know no order of visits

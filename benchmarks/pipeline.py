@@ -65,15 +65,33 @@ def rows(work: str, n_ranks: int, times: dict[str, list]) -> list[dict]:
         walls.append(float(np.percentile([wall for wall, _ in times[str(chunks)]], 25)))
         busy = float(np.median([max(cpu) for _, cpu in times[str(chunks)]]))
         ideals.append(busy * (chunks + n_ranks - 1) / chunks)
-        found.append({"work": work, "ranks": n_ranks, "chunks": chunks, "wall ms": walls[-1], "busy ms": busy,
-                      "from busy ms": ideals[-1]})  # fmt: skip
+        found.append(
+            {
+                "work": work,
+                "ranks": n_ranks,
+                "chunks": chunks,
+                "wall ms": walls[-1],
+                "busy ms": busy,
+                "from busy ms": ideals[-1],
+            }
+        )
     for name, ms in (("wall ms", walls), ("from busy ms", ideals)):
         t_0, t_s, t_c = fitted(ms)
         best = f"{(t_s / t_c) ** 0.5:.1f}" if t_s > 0 and t_c > 0 else "1" if t_c > 0 else "none"
         residual = max(abs(t_0 + t_s / c + t_c * c - t) / t for c, t in zip(CHUNKS, ms, strict=True))
-        found.append({"work": work, "ranks": n_ranks, "chunks": f"fit of {name}", "T_0 ms": t_0, "T_s ms": t_s,
-                      "T_c ms": t_c, "residual": f"{residual:.0%}", "best predicted": best,
-                      "best measured": CHUNKS[int(np.argmin(ms))]})  # fmt: skip
+        found.append(
+            {
+                "work": work,
+                "ranks": n_ranks,
+                "chunks": f"fit of {name}",
+                "T_0 ms": t_0,
+                "T_s ms": t_s,
+                "T_c ms": t_c,
+                "residual": f"{residual:.0%}",
+                "best predicted": best,
+                "best measured": CHUNKS[int(np.argmin(ms))],
+            }
+        )
     columns = dict.fromkeys(column for row in found for column in row)
     return [{c: row.get(c, "") for c in columns} for row in found]
 
@@ -95,8 +113,10 @@ def measure(rank: int, n_ranks: int, folder: str, repeats: int, n_steps: int) ->
     times = {work: {chunks: [] for chunks in CHUNKS} for work in WORK}
     for k in range(repeats + 1):
         for chunks, line in lines.items():
-            for work, call in ((WORK[0], lambda line=line: line.forward(x)),
-                               (WORK[1], lambda line=line: line.step(x, loss))):  # fmt: skip
+            for work, call in (
+                (WORK[0], lambda line=line: line.forward(x)),
+                (WORK[1], lambda line=line: line.step(x, loss)),
+            ):
                 dist.barrier()
                 start, busy = time.perf_counter(), time.process_time()
                 call()

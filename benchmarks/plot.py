@@ -17,8 +17,7 @@ def line_plot(title: str, label_x: str, label_y: str, series: dict[str, list[tup
     y = Axis([p[1] for p in points], HEIGHT - BOTTOM, top, log=True)
     marks: list[Markup] = []
     for v in x.ticks():
-        marks += [_line(x.at(v), top, x.at(v), y.start, "#e3e6ea"),
-                  _text(number(v), x.at(v), y.start + 18, "middle")]  # fmt: skip
+        marks += [_line(x.at(v), top, x.at(v), y.start, "#e3e6ea"), _text(number(v), x.at(v), y.start + 18, "middle")]
     for v in y.ticks():
         marks += [_line(LEFT, y.at(v), x.end, y.at(v), "#e3e6ea"), _text(grouped(v), LEFT - 8, y.at(v) + 4, "end")]
     for i, (name, curve) in enumerate(series.items()):

@@ -109,13 +109,21 @@ def table(case: Case, done: dict[int, dict]) -> list[dict]:
         whole = 100 if case.unit == "points" else len(set().union(*(folds[k].test.tolist() for k in done)))
         lost = [whole * (f["right"]["float"] - f["right"][how]) / f["n_test"] for f in found]
         drop, goal = sum(lost) / len(lost), GOALS[case.unit].get(how)
-        rows.append({
-            "net": how, "folds": f"{len(found)} of {len(folds)}", "right": right, "of": n_test,
-            "accuracy %": 100 * right / n_test, "drop": drop, "in": case.unit, "goal": "" if goal is None else goal,
-            "met": "" if goal is None else drop <= goal,
-            "compared": sum(f["compared"].get(how, 0) for f in found) or "",
-            "right by fold": " ".join(str(f["right"][how]) for f in found),
-        })  # fmt: skip
+        rows.append(
+            {
+                "net": how,
+                "folds": f"{len(found)} of {len(folds)}",
+                "right": right,
+                "of": n_test,
+                "accuracy %": 100 * right / n_test,
+                "drop": drop,
+                "in": case.unit,
+                "goal": "" if goal is None else goal,
+                "met": "" if goal is None else drop <= goal,
+                "compared": sum(f["compared"].get(how, 0) for f in found) or "",
+                "right by fold": " ".join(str(f["right"][how]) for f in found),
+            }
+        )
     return rows
 
 

@@ -62,8 +62,10 @@ def rows(n_folds: int = 5, n_devices: int = 100) -> list[dict]:
                 test = (spikes[fold.test], labels[fold.test])
                 parts.append(nw.robustness(program, *test, samples=n_devices, weight=WEIGHT))
                 if i == 0 and injected is None:
-                    others = {name: [nw.robustness(program, *test, samples=n_devices, **kind)]
-                              for name, kind in OTHERS.items()}  # fmt: skip
+                    others = {
+                        name: [nw.robustness(program, *test, samples=n_devices, **kind)]
+                        for name, kind in OTHERS.items()
+                    }
             found.append(_row(net, training, f"weight {100 * WEIGHT:g} %", parts))
             if injected is None:
                 found += [_row(net, training, name, part) for name, part in others.items()]
@@ -72,8 +74,9 @@ def rows(n_folds: int = 5, n_devices: int = 100) -> list[dict]:
 
 def _row(net: str, training: str, kind: str, parts: list[nw.Robustness]) -> dict:
     """A row of the table, in percent: means over the folds, but the worst device of all."""
-    mean = {name: 100 * float(np.mean([getattr(part, name) for part in parts]))
-            for name in ("ideal", "mean", "std", "lost")}  # fmt: skip
+    mean = {
+        name: 100 * float(np.mean([getattr(part, name) for part in parts])) for name in ("ideal", "mean", "std", "lost")
+    }
     return {"net": net, "training": training, "devices differ in": kind, "folds": len(parts),
             "devices": len(parts[0].accuracies), "ideal %": mean["ideal"], "devices %": mean["mean"],
             "std": mean["std"], "worst %": 100 * min(part.min for part in parts), "lost": mean["lost"]}  # fmt: skip

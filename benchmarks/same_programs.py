@@ -88,8 +88,10 @@ def fixed(chip: nw.Chip, threshold: int, **more) -> nw.NeuronSpec:
 def dense(chip: nw.Chip) -> nw.Network:
     """Three float layers with biases."""
     sizes, names = (40, 96, 64, 10), ("in", "a", "b", "c")
-    edges = [nw.Dense(names[i], names[i + 1], floats(i, sizes[i + 1], sizes[i]), offsets(9 + i, sizes[i + 1]))
-             for i in range(3)]  # fmt: skip
+    edges = [
+        nw.Dense(names[i], names[i + 1], floats(i, sizes[i + 1], sizes[i]), offsets(9 + i, sizes[i + 1]))
+        for i in range(3)
+    ]
     return nw.Network.from_arrays(dict.fromkeys(names[1:], lif(chip)), edges, {"in": 40})
 
 
@@ -276,10 +278,14 @@ def torch_recurrent(chip: nw.Chip) -> nw.Network:
 
     leaky = {"reset_mechanism": "zero" if "zero" in chip.neuron.reset else "subtraction", "thresholds": 0.5}
     module = nw.nn.Sequential(
-        torch.nn.Linear(32, 80), nw.nn.LIFLayer(80, **leaky), torch.nn.Dropout(0.2),
-        nw.nn.LIFSynapse(80, 48), nw.nn.LIFLayer(48, taus=5e-3, layer_topology="RC", **leaky),
-        torch.nn.Linear(48, 8), nw.nn.LIFLayer(8, **leaky),
-    )  # fmt: skip
+        torch.nn.Linear(32, 80),
+        nw.nn.LIFLayer(80, **leaky),
+        torch.nn.Dropout(0.2),
+        nw.nn.LIFSynapse(80, 48),
+        nw.nn.LIFLayer(48, taus=5e-3, layer_topology="RC", **leaky),
+        torch.nn.Linear(48, 8),
+        nw.nn.LIFLayer(8, **leaky),
+    )
     return nw.from_torch(drawn(module, 0), torch.ones(2, 4, 32))
 
 
@@ -289,10 +295,16 @@ def torch_conv(chip: nw.Chip) -> nw.Network:
 
     leaky = {"reset_mechanism": "zero" if "zero" in chip.neuron.reset else "subtraction", "thresholds": 0.5}
     module = nw.nn.Sequential(
-        torch.nn.Conv2d(2, 6, 3, padding=1, bias=False), torch.nn.BatchNorm2d(6), nw.nn.LIFLayer(6 * 64, **leaky),
-        torch.nn.AvgPool2d(2), torch.nn.Conv2d(6, 8, 3), nw.nn.LIFLayer(32, **leaky),
-        torch.nn.Flatten(-3), torch.nn.Linear(32, 5), nw.nn.LIFLayer(5, **leaky),
-    )  # fmt: skip
+        torch.nn.Conv2d(2, 6, 3, padding=1, bias=False),
+        torch.nn.BatchNorm2d(6),
+        nw.nn.LIFLayer(6 * 64, **leaky),
+        torch.nn.AvgPool2d(2),
+        torch.nn.Conv2d(6, 8, 3),
+        nw.nn.LIFLayer(32, **leaky),
+        torch.nn.Flatten(-3),
+        torch.nn.Linear(32, 5),
+        nw.nn.LIFLayer(5, **leaky),
+    )
     return nw.from_torch(drawn(module, 1), torch.ones(2, 3, 2, 8, 8))
 
 
@@ -510,8 +522,11 @@ def file_parts(path: Path) -> dict[str, str | list[str]]:
     """The parts of a saved program: what its manifest says, then each of its arrays."""
     with zipfile.ZipFile(path) as archive:
         manifest = json.loads(archive.read("manifest.json"))
-        arrays = {name.removesuffix(".npy"): np.load(BytesIO(archive.read(name)), allow_pickle=False)
-                  for name in sorted(archive.namelist()) if name.endswith(".npy")}  # fmt: skip
+        arrays = {
+            name.removesuffix(".npy"): np.load(BytesIO(archive.read(name)), allow_pickle=False)
+            for name in sorted(archive.namelist())
+            if name.endswith(".npy")
+        }
     manifest = {RENAMED_KEYS.get(key, key): value for key, value in manifest.items()}
     for key in ("tool", "version", "schema", "chip_hash"):
         manifest.pop(key, None)

@@ -20,9 +20,12 @@ def random_net(chip, data):
     """A net of `benchmarks.nets.random_net`, all neurons in one group."""
     net = sanafe.Network()
     group = net.create_neuron_group(
-        "n", len(data["bias"]), model_attributes={"threshold": 1000.0, "leak_decay": 1.0, "reset": 0.0},
-        default_synapse_hw_name="loihi_sparse_synapse", soma_hw_name="loihi_lif",
-    )  # fmt: skip
+        "n",
+        len(data["bias"]),
+        model_attributes={"threshold": 1000.0, "leak_decay": 1.0, "reset": 0.0},
+        default_synapse_hw_name="loihi_sparse_synapse",
+        soma_hw_name="loihi_lif",
+    )
     place(chip, group, data["core"], data["bias"])
     pairs = list(zip(data["src"].tolist(), data["dst"].tolist(), strict=True))
     group.connect_neurons_sparse(group, {"w": data["w"].astype(float)}, pairs)

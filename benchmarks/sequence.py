@@ -175,8 +175,11 @@ def nwave(clock: Clock) -> Iterator[Row]:
 def nwave_rows(clock: Clock, work: str, size: tuple[int, int]) -> Iterator[Row]:
     x, trains = spikes(*size), torch.is_grad_enabled()
     nets = {family: network(family) for family in FAMILIES}
-    ours = {f"{family} {way.__name__}": lambda net=net, way=way: way(net, x)
-            for family, net in nets.items() for way in (whole, steps)}  # fmt: skip
+    ours = {
+        f"{family} {way.__name__}": lambda net=net, way=way: way(net, x)
+        for family, net in nets.items()
+        for way in (whole, steps)
+    }
     theirs = peers([part.weight.detach() for part in nets["lif"][::2]], x, trains)
     if trains:
         ours = {name: lambda run=run: run().sum().backward() for name, run in ours.items()}

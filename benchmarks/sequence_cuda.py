@@ -142,8 +142,10 @@ def scans(gpu: Gpu) -> Iterator[Row]:
             with torch.no_grad():
                 theirs = peers([], x, only=PEERS)
                 spikes = ours["float"]()
-                more = {name: {"alike": f"{(run().transpose(0, 1) == spikes).double().mean():.4f}"}
-                        for name, run in theirs.items()}  # fmt: skip
+                more = {
+                    name: {"alike": f"{(run().transpose(0, 1) == spikes).double().mean():.4f}"}
+                    for name, run in theirs.items()
+                }
                 for form, written in sequence_work.WRITTEN_BYTES.items():
                     n_bytes = x.element_size() + written
                     more[form] = {"bytes": n_bytes * x.numel(), "B/update": f"{n_bytes:g}"}
@@ -215,8 +217,12 @@ def sweep(gpu: Gpu) -> Iterator[Row]:
                 times.append(gpu.medians({"": replay})[""])
         fit = sequence_work.fitted(times)
         for n_steps, ms in zip(sequence_work.SWEEP, times, strict=True):
-            yield {"work": f"nwave sweep {family} B=32 T={n_steps} in a graph", "contender": "nwcompile", "ms": ms,
-                   "fit": fit}  # fmt: skip
+            yield {
+                "work": f"nwave sweep {family} B=32 T={n_steps} in a graph",
+                "contender": "nwcompile",
+                "ms": ms,
+                "fit": fit,
+            }
 
 
 def compiled(gpu: Gpu) -> Iterator[Row]:
@@ -228,8 +234,13 @@ def compiled(gpu: Gpu) -> Iterator[Row]:
         yield from changed(gpu, f"scan {shape} forward compiled", torch.compile, ours, theirs)
     y = x.clone().requires_grad_()
     ours, theirs = {"": lambda: (scan(y, n.cleared(y), n)[0], y)}, peers([], x, True, ("spikingjelly",))
-    yield from changed(gpu, f"scan {shape} forward + backward compiled",
-                       lambda run: sequence_work.trained(torch.compile(run)), ours, theirs)  # fmt: skip
+    yield from changed(
+        gpu,
+        f"scan {shape} forward + backward compiled",
+        lambda run: sequence_work.trained(torch.compile(run)),
+        ours,
+        theirs,
+    )
 
 
 def memory(gpu: Gpu) -> Iterator[Row]:

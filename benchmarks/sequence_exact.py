@@ -50,8 +50,12 @@ def measured(shape: tuple[int, int, int], is_loop: bool, device: torch.device, r
         calls = contenders(shape, is_loop, device)
         times = medians(calls, repeats)
     for name, ms in times.items():
-        yield {"B, T, N": f"{shape}{' loop' if is_loop else ''}", "contender": name, "ms": ms,
-               "float / it": f"{times['float'] / ms:.2f}"}  # fmt: skip
+        yield {
+            "B, T, N": f"{shape}{' loop' if is_loop else ''}",
+            "contender": name,
+            "ms": ms,
+            "float / it": f"{times['float'] / ms:.2f}",
+        }
 
 
 def medians(calls: Calls, repeats: int) -> dict[str, float]:
@@ -83,8 +87,13 @@ def contenders(shape: tuple[int, int, int], is_loop: bool, device: torch.device)
     x = torch.from_numpy(rng.random(shape) < RATE).to(device, torch.int8)
     in_float = x.to(torch.bfloat16)
     to, again = (torch.from_numpy(w).T.contiguous().to(device, torch.bfloat16) for w in (weight, back))
-    neurons = LIFNeurons(torch.full((n,), DECAY, device=device), torch.full((n,), float(threshold), device=device),
-                      "subtraction", atan, w_rec=again.float() if is_loop else None)  # fmt: skip
+    neurons = LIFNeurons(
+        torch.full((n,), DECAY, device=device),
+        torch.full((n,), float(threshold), device=device),
+        "subtraction",
+        atan,
+        w_rec=again.float() if is_loop else None,
+    )
 
     def exact(counts: bool) -> torch.Tensor:
         return inference.infer({"in": x}, (n_samples, n_steps), counts=counts, ranges={"in": (0, 1)}).spikes["a"]

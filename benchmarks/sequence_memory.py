@@ -54,8 +54,11 @@ def main() -> None:
                 rows += [apart(measure, n_steps, work, name) for name in contenders(measure, work)]
     columns = dict.fromkeys(column for row in rows for column in row)
     shapes = {"memory B, N": [N_SAMPLES, N_NEURONS], "compile B, T, N": COMPILED}
-    save("sequence_memory", [{c: row.get(c, "") for c in columns} for row in rows],
-         {"threads": 1, **shapes, "peers": installed()})  # fmt: skip
+    save(
+        "sequence_memory",
+        [{c: row.get(c, "") for c in columns} for row in rows],
+        {"threads": 1, **shapes, "peers": installed()},
+    )
 
 
 def contenders(measure: str, work: str) -> list[str]:

@@ -62,9 +62,16 @@ def spikingjelly(weights: list[torch.Tensor], x: torch.Tensor) -> Callable:
             modules.append(layer.Linear(*w.shape, bias=False, step_mode="m"))
             modules[-1].weight.data = w.T.contiguous()
         modules.append(
-            neuron.LIFNode(tau=1 / (1 - BETA), decay_input=False, v_reset=None, v_threshold=THRESHOLD, step_mode="m",
-                           surrogate_function=surrogate.ATan(alpha=2.0), detach_reset=False)
-        )  # fmt: skip
+            neuron.LIFNode(
+                tau=1 / (1 - BETA),
+                decay_input=False,
+                v_reset=None,
+                v_threshold=THRESHOLD,
+                step_mode="m",
+                surrogate_function=surrogate.ATan(alpha=2.0),
+                detach_reset=False,
+            )
+        )
     net = torch.nn.Sequential(*modules).to(x.device)
 
     def run():

@@ -29,11 +29,20 @@ def trained(parameters: Path) -> torch.nn.Sequential:
     """The net with the weights of that file, which is read without unpickling anything but tensors."""
     nn = torch.nn
     net = nn.Sequential(
-        nn.Conv2d(1, 20, 5, bias=False), nn.ReLU(), nn.AvgPool2d(2),
-        nn.Conv2d(20, 32, 5, bias=False), nn.ReLU(), nn.AvgPool2d(2),
-        nn.Conv2d(32, 128, 3, bias=False), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(),
-        nn.Linear(128, 500, bias=False), nn.ReLU(), nn.Linear(500, 10, bias=False),
-    )  # fmt: skip
+        nn.Conv2d(1, 20, 5, bias=False),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(20, 32, 5, bias=False),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(32, 128, 3, bias=False),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(128, 500, bias=False),
+        nn.ReLU(),
+        nn.Linear(500, 10, bias=False),
+    )
     net.load_state_dict(torch.load(parameters, map_location="cpu", weights_only=True))
     return net
 
@@ -83,8 +92,10 @@ def main() -> None:
     weights = sum(c.weight.size for c in network.connections if c.has_weight)
     print(f"network      {neurons:,} neurons, {weights:,} weights, {len(images)} images, {args.steps} steps")
     print(f"chip         {program.mapping.n_cores} cores with shared weights")
-    print(f"accuracy     float {100 * accuracy(network, x, labels):.1f} %, "
-          f"chip {100 * accuracy(program, x, labels, backend='sequence'):.1f} %")  # fmt: skip
+    print(
+        f"accuracy     float {100 * accuracy(network, x, labels):.1f} %, "
+        f"chip {100 * accuracy(program, x, labels, backend='sequence'):.1f} %"
+    )
     print(nw.crosscheck(program, x[:1, :8]))
 
 

@@ -77,8 +77,10 @@ def main() -> None:
     show(f"{args.bits} bits, trained with them, on {CHIP}", output)
     with torch.no_grad():
         own = module(x).numpy()
-    print(f"the module's output spikes are the program's: {np.array_equal(own, output)}, "
-          f"{np.count_nonzero(answers(own) == answers(output))} of {len(x)} answers alike")  # fmt: skip
+    print(
+        f"the module's output spikes are the program's: {np.array_equal(own, output)}, "
+        f"{np.count_nonzero(answers(own) == answers(output))} of {len(x)} answers alike"
+    )
 
 
 if __name__ == "__main__":

@@ -23,10 +23,17 @@ def network() -> torch.nn.Sequential:
     """28 x 28 pixels to 10 classes."""
     nn = torch.nn
     return nn.Sequential(
-        nn.Conv2d(1, 8, 5, stride=2, padding=2, bias=False), nn.BatchNorm2d(8), nw.nn.QuantizedReLU(N_STEPS),
-        nn.Conv2d(8, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nw.nn.QuantizedReLU(N_STEPS),
-        nn.AvgPool2d(2), nn.Flatten(), nn.Dropout(0.3), nn.Linear(784, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 8, 5, stride=2, padding=2, bias=False),
+        nn.BatchNorm2d(8),
+        nw.nn.QuantizedReLU(N_STEPS),
+        nn.Conv2d(8, 16, 3, padding=1, bias=False),
+        nn.BatchNorm2d(16),
+        nw.nn.QuantizedReLU(N_STEPS),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.3),
+        nn.Linear(784, 10),
+    )
 
 
 def train(ann: torch.nn.Sequential, images: torch.Tensor, labels: torch.Tensor, n_epochs: int) -> None:

@@ -33,8 +33,14 @@ def parse(verb: str, description: str, argv: list[str]) -> argparse.Namespace:
     """The arguments of one verb; raises OptionError."""
     parser = Parser(prog=f"nwcompile {verb}", description=description, allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", type=_setting,
-                        help="override a key of the chip file, like noc.buffer_flits=4")  # fmt: skip
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        type=_setting,
+        help="override a key of the chip file, like noc.buffer_flits=4",
+    )
     PARSERS[verb](parser)
     flags = [flag for action in parser._actions for flag in action.option_strings]
     argv = [_renamed(word, flags) for word in argv]
@@ -90,14 +96,23 @@ def _simulate(parser: Parser) -> None:
     _model(parser, "a .nwc program; or, for the float network, " + MODEL)
     _input(parser)
     _backend(parser, "cycle for a program, reference for a float network")
-    parser.add_argument("--window", type=_choice("window", WINDOWS), default="aligned",
-                        metavar="NAME", help="aligned: the model's T steps of every layer (default); hardware: T steps "
-                        "of the chip")  # fmt: skip
-    parser.add_argument("--record", type=_choice("record", RECORDS), default="spikes",
-                        metavar="NAME", help="spikes (default); all: states too; totals: sums only, for any number of "
-                        "steps (backend cycle)")  # fmt: skip
-    parser.add_argument("--profile", action="store_true",
-                        help="say where the cycles go: phases, latencies, links, critical paths")  # fmt: skip
+    parser.add_argument(
+        "--window",
+        type=_choice("window", WINDOWS),
+        default="aligned",
+        metavar="NAME",
+        help="aligned: the model's T steps of every layer (default); hardware: T steps of the chip",
+    )
+    parser.add_argument(
+        "--record",
+        type=_choice("record", RECORDS),
+        default="spikes",
+        metavar="NAME",
+        help="spikes (default); all: states too; totals: sums only, for any number of steps (backend cycle)",
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="say where the cycles go: phases, latencies, links, critical paths"
+    )
     _trace(parser)
     parser.add_argument("-o", "--output", metavar="OUT.npz", help="write spikes, states and counters there")
 
@@ -135,8 +150,13 @@ def _robustness(parser: Parser) -> None:
 
     parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
     parser.add_argument("--input", required=True, metavar="X.npz", help="samples x [B, T, *shape] and labels y [B]")
-    parser.add_argument("--samples", type=_whole, default=100, metavar="N",
-                        help=f"devices to draw, at most {MAX_DEVICES} (default: 100)")  # fmt: skip
+    parser.add_argument(
+        "--samples",
+        type=_whole,
+        default=100,
+        metavar="N",
+        help=f"devices to draw, at most {MAX_DEVICES} (default: 100)",
+    )
     parser.add_argument("--seed", type=_whole, default=0, metavar="N", help="which devices are drawn (default: 0)")
     for name, text in (
         ("weight", "standard deviation of every stored weight, as a part of it: 0.1 for 10 %%"),
@@ -153,11 +173,22 @@ def _robustness(parser: Parser) -> None:
 def _crosscheck(parser: Parser) -> None:
     _model(parser, PROGRAM_OR_MODEL)
     _input(parser)
-    parser.add_argument("--against", nargs="+", type=_choices("backend", AGAINST), default=[BACKENDS],
-                        metavar="BACKEND,...", help=f"which to compare: {', '.join(AGAINST)} (float: the model before "
-                        f"it was quantized; default: {','.join(BACKENDS)})")  # fmt: skip
-    parser.add_argument("--window", type=_choice("window", WINDOWS), default="aligned", metavar="NAME",
-                        help=" or ".join(WINDOWS) + " (default: aligned)")  # fmt: skip
+    parser.add_argument(
+        "--against",
+        nargs="+",
+        type=_choices("backend", AGAINST),
+        default=[BACKENDS],
+        metavar="BACKEND,...",
+        help=f"which to compare: {', '.join(AGAINST)} (float: the model before "
+        f"it was quantized; default: {','.join(BACKENDS)})",
+    )
+    parser.add_argument(
+        "--window",
+        type=_choice("window", WINDOWS),
+        default="aligned",
+        metavar="NAME",
+        help=" or ".join(WINDOWS) + " (default: aligned)",
+    )
     _chip(parser, required=False)
     _float_model(parser)
     _calibration(parser)
@@ -175,18 +206,27 @@ def _report(parser: Parser) -> None:
     _float_model(parser)
     _trace(parser)
     parser.add_argument("-o", "--output", metavar="DIR", help="folder for report.json and report.html")
-    parser.add_argument("--diff", nargs=2, metavar=("A.nwc", "B.nwc"),
-                        help="instead, compare two mappings of a network: as A's calibration predicts, or measured on "
-                        "--input; exit code 1 if B is worse")  # fmt: skip
-    parser.add_argument("--gate", type=_choices("figure", NAMES), metavar="FIGURE,...",
-                        help=f"what may not be worse, of {', '.join(NAMES)} (default: {','.join(GATE)})")  # fmt: skip
+    parser.add_argument(
+        "--diff",
+        nargs=2,
+        metavar=("A.nwc", "B.nwc"),
+        help="instead, compare two mappings of a network: as A's calibration predicts, or measured on "
+        "--input; exit code 1 if B is worse",
+    )
+    parser.add_argument(
+        "--gate",
+        type=_choices("figure", NAMES),
+        metavar="FIGURE,...",
+        help=f"what may not be worse, of {', '.join(NAMES)} (default: {','.join(GATE)})",
+    )
     parser.add_argument("--tolerance", type=_number, metavar="PERCENT", help="by how much it may be (default: 0)")
 
 
 def _export(parser: Parser) -> None:
     parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
-    parser.add_argument("--to", required=True, type=_choice("simulator", ("sanafe",)), metavar="NAME",
-                        help="sanafe: SANA-FE 2.2")  # fmt: skip
+    parser.add_argument(
+        "--to", required=True, type=_choice("simulator", ("sanafe",)), metavar="NAME", help="sanafe: SANA-FE 2.2"
+    )
     parser.add_argument("--input", metavar="X.npz", help=".npz or .npy of shape [B, T, *shape]: its spikes go along")
     parser.add_argument("--sample", type=_whole, default=0, metavar="N", help="which of its samples (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for arch.yaml and snn.yaml")
@@ -198,13 +238,16 @@ def _noc(parser: Parser) -> None:
     _chip(parser, required=True)
     parser.add_argument("--trace-in", metavar="PACKETS.csv", help="packets: columns time, src, dst, size (in flits)")
     parser.add_argument("--trace-out", metavar="OUT.csv", help="write inject,arrive of every packet there, in cycles")
-    parser.add_argument("--traffic", type=_choice("traffic", PATTERNS), metavar="NAME",
-                        help="generate load: " + ", ".join(PATTERNS))  # fmt: skip
+    parser.add_argument(
+        "--traffic", type=_choice("traffic", PATTERNS), metavar="NAME", help="generate load: " + ", ".join(PATTERNS)
+    )
     parser.add_argument("--load", type=_number, metavar="X", help="flits per core and cycle to generate, above 0")
     for name, default, text in (
-        ("flits", 1, "flits of a generated packet"), ("warmup", 1000, "cycles before measuring"),
-        ("cycles", 10000, "cycles measured"), ("seed", 0, "which packets are generated"),
-    ):  # fmt: skip
+        ("flits", 1, "flits of a generated packet"),
+        ("warmup", 1000, "cycles before measuring"),
+        ("cycles", 10000, "cycles measured"),
+        ("seed", 0, "which packets are generated"),
+    ):
         parser.add_argument(f"--{name}", type=_whole, default=default, metavar="N", help=f"{text} (default: {default})")
 
 
@@ -217,8 +260,12 @@ def _show(parser: Parser) -> None:
 
 
 def _chips(parser: Parser) -> None:
-    parser.add_argument("action", type=_choice("action", ("list", "show")), metavar="list|show",
-                        help="all of them; or every figure of one, with its source")  # fmt: skip
+    parser.add_argument(
+        "action",
+        type=_choice("action", ("list", "show")),
+        metavar="list|show",
+        help="all of them; or every figure of one, with its source",
+    )
     parser.add_argument("chip", nargs="?", metavar="NAME", help="a shipped chip, or a .toml file")
 
 
@@ -245,8 +292,14 @@ def _model_flags(parser: Parser) -> None:
     parser.add_argument(
         "--dialect", type=_dialect, metavar="NAME", help=f"who wrote the .nir file: {', '.join(DIALECTS)}"
     )
-    parser.add_argument("--neuron", action="append", default=[], metavar="KEY=VALUE", type=_setting,
-                        help="a NeuronSpec field a file leaves unsaid: reset=zero; of a node n.reset=zero")  # fmt: skip
+    parser.add_argument(
+        "--neuron",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        type=_setting,
+        help="a NeuronSpec field a file leaves unsaid: reset=zero; of a node n.reset=zero",
+    )
 
 
 def _chip(parser: Parser, required: bool) -> None:
@@ -266,17 +319,28 @@ def _input(parser: Parser) -> None:
 def _trace(parser: Parser) -> None:
     parser.add_argument("--trace", metavar="OUT.json", help="write the first sample as a timeline for ui.perfetto.dev")
     parser.add_argument("--trace-steps", type=_whole, metavar="N", help="its first N hardware steps (default: 200)")
-    parser.add_argument("--model-dt", type=_number, metavar="SECONDS",
-                        help="time that a step of the model stands for: gives the real-time factors")  # fmt: skip
+    parser.add_argument(
+        "--model-dt",
+        type=_number,
+        metavar="SECONDS",
+        help="time that a step of the model stands for: gives the real-time factors",
+    )
 
 
 def _backend(parser: Parser, default: str) -> None:
     parser.add_argument(
-        "--backend", type=_choice("backend", BACKENDS), metavar="NAME",
+        "--backend",
+        type=_choice("backend", BACKENDS),
+        metavar="NAME",
         help=f"{', '.join(BACKENDS)} (default: {default})",
-    )  # fmt: skip
-    parser.add_argument("--device", type=_choice("device", DEVICES), default="cpu", metavar="NAME",
-                        help=" or ".join(DEVICES) + ", that backend sequence runs on (default: cpu)")  # fmt: skip
+    )
+    parser.add_argument(
+        "--device",
+        type=_choice("device", DEVICES),
+        default="cpu",
+        metavar="NAME",
+        help=" or ".join(DEVICES) + ", that backend sequence runs on (default: cpu)",
+    )
 
 
 def _options(parser: Parser) -> None:
@@ -287,33 +351,62 @@ def _options(parser: Parser) -> None:
     add("--seed", type=_whole, metavar="N", help=f"of all that is searched at random (default: {default.seed})")
     _widths(parser)
     for name, words, what in (
-        ("partitioner", PARTITIONERS, "how neurons come to cores"), ("placer", PLACERS, "how cores come to sites"),
+        ("partitioner", PARTITIONERS, "how neurons come to cores"),
+        ("placer", PLACERS, "how cores come to sites"),
         ("optimize", choices.OBJECTIVES, "what the mapping makes least"),
         ("execution", choices.EXECUTIONS, "layers side by side, or one after the other in each step"),
-    ):  # fmt: skip
+    ):
         listed = f"{what}: {', '.join(words)} (default: {getattr(default, name)})"
         add(f"--{name}", type=_choice(name, words), metavar="NAME", help=listed)
     _on_multi_spike(parser)
-    add("--fixed-sites", action="append", type=_fixed, metavar="LAYER=X,Y,PORT",
-        help="keep cores of a layer at sites: out=7,0,0; several, for its cores in order: out=7,0,0+7,0,1")  # fmt: skip
-    add("--cores", type=_whole, dest="n_cores", metavar="N",
-        help="spread over that many cores (default: as the partitioner chooses)")  # fmt: skip
-    add("--step-limit", type=_number, dest="step_limit_us", metavar="US",
+    add(
+        "--fixed-sites",
+        action="append",
+        type=_fixed,
+        metavar="LAYER=X,Y,PORT",
+        help="keep cores of a layer at sites: out=7,0,0; several, for its cores in order: out=7,0,0+7,0,1",
+    )
+    add(
+        "--cores",
+        type=_whole,
+        dest="n_cores",
+        metavar="N",
+        help="spread over that many cores (default: as the partitioner chooses)",
+    )
+    add(
+        "--step-limit",
+        type=_number,
+        dest="step_limit_us",
+        metavar="US",
         help="with --optimize traffic or cores: the least among mappings whose predicted step takes at most that many "
-        "microseconds (default: no limit)")  # fmt: skip
-    add("--time-budget", type=_number, dest="time_budget_s", metavar="SECONDS",
-        help="let the partitioner, then the placer, improve that long (default: until they are done)")  # fmt: skip
+        "microseconds (default: no limit)",
+    )
+    add(
+        "--time-budget",
+        type=_number,
+        dest="time_budget_s",
+        metavar="SECONDS",
+        help="let the partitioner, then the placer, improve that long (default: until they are done)",
+    )
 
 
 def _widths(parser: Parser) -> None:
-    parser.add_argument("--bits", metavar="N|FILE.toml", help="width of the weights, at most the chip's; in a file, of "
-                        "each layer (nwcompile bits makes one, and starts at these)")  # fmt: skip
+    parser.add_argument(
+        "--bits",
+        metavar="N|FILE.toml",
+        help="width of the weights, at most the chip's; in a file, of "
+        "each layer (nwcompile bits makes one, and starts at these)",
+    )
 
 
 def _on_multi_spike(parser: Parser) -> None:
-    parser.add_argument("--on-multi-spike", type=_choice("on-multi-spike", choices.ON_MULTI_SPIKE), metavar="NAME",
-                        help="several spikes a step, where messages carry one: refuse (default), graded (a message "
-                        "carries the count or sign) or repeat (n messages)")  # fmt: skip
+    parser.add_argument(
+        "--on-multi-spike",
+        type=_choice("on-multi-spike", choices.ON_MULTI_SPIKE),
+        metavar="NAME",
+        help="several spikes a step, where messages carry one: refuse (default), graded (a message "
+        "carries the count or sign) or repeat (n messages)",
+    )
 
 
 def _choice(kind: str, words):

@@ -44,8 +44,11 @@ def run(args: Namespace) -> int:
     about = printable(f"widths of {args.model} on {args.chip}: {rates}")
     write_files({path: bits_text(narrowed.narrowest, about).encode()})
     if args.json:
-        print(as_json({**_json(narrowed), "drop_percent": drop, "n_samples": len(data.y), "split": split,
-                       "file": str(path)}))  # fmt: skip
+        print(
+            as_json(
+                {**_json(narrowed), "drop_percent": drop, "n_samples": len(data.y), "split": split, "file": str(path)}
+            )
+        )
     else:
         print(
             f"{_table(narrowed)}\n\n{_accuracies(narrowed, len(data.y))}\n{split}\n\nwidths: {path} (give it to --bits)"

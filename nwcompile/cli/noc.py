@@ -48,8 +48,12 @@ def run(args: Namespace) -> int:
     if args.json:
         print(as_json(figures))
     else:
-        print("\n".join(f"{name:<21} {value:g}" if not isinstance(value, str) and value is not None else
-                        f"{name:<21} {value}" for name, value in figures.items()))  # fmt: skip
+        print(
+            "\n".join(
+                f"{name:<21} {value:g}" if not isinstance(value, str) and value is not None else f"{name:<21} {value}"
+                for name, value in figures.items()
+            )
+        )
     return 0
 
 

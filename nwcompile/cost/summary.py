@@ -217,12 +217,16 @@ def _layers(program: Program, activity: Activity, bound: Floorline | None) -> tu
         binding = max(parts, key=lambda r: parts[r][cores].max(), default=None)
         rows.append(
             LayerFigures(
-                name=name, n_neurons=network.node(name).n_neurons, cores=tuple(cores.tolist()), binding=binding,
+                name=name,
+                n_neurons=network.node(name).n_neurons,
+                cores=tuple(cores.tolist()),
+                binding=binding,
                 binding_part=None if binding is None else float(parts[binding][cores].max()),
-                spikes=float(activity.counts[name].sum() / n), synops=float(synops[name].sum() / n),
+                spikes=float(activity.counts[name].sum() / n),
+                synops=float(synops[name].sum() / n),
                 time_share=None if bound is None else bound.time_share[name],
             )
-        )  # fmt: skip
+        )
     return tuple(rows)
 
 

@@ -78,8 +78,10 @@ class Chip:
             largest = max(limit) if isinstance(limit, list) else limit
             what = resource.name if resource.name.endswith(resource.unit) else f"{resource.unit} of {resource.name}"
             limits.append(f"any number of {what}" if limit is None else f"{largest} {what}")
-        known = [f"{what} {'known' if is_known else 'not known'}"
-                 for what, is_known in (("times", self.has_times), ("energies", self.has_energies))]  # fmt: skip
+        known = [
+            f"{what} {'known' if is_known else 'not known'}"
+            for what, is_known in (("times", self.has_times), ("energies", self.has_energies))
+        ]
         rows = [
             f"a core: {', '.join(limits)}",
             f"weights of {self.weights.bits} bits, states of {self.state.bits} bits",
@@ -294,8 +296,9 @@ class Chip:
     def ticks(self) -> tuple[int, int]:
         """Ticks per core cycle and per NoC cycle, where a tick divides both."""
         core, noc = (Fraction(str(c)) for c in (self.core.cycle_ns, self.noc.cycle_ns))
-        common = Fraction(gcd(core.numerator * noc.denominator, noc.numerator * core.denominator),
-                          core.denominator * noc.denominator)  # fmt: skip
+        common = Fraction(
+            gcd(core.numerator * noc.denominator, noc.numerator * core.denominator), core.denominator * noc.denominator
+        )
         return int(core / common), int(noc / common)
 
     def source_of(self, key: str) -> str | None:

@@ -54,8 +54,7 @@ class Options:
     step_limit_us: float | None = None
 
     def __post_init__(self):
-        for name, choices in (("optimize", OBJECTIVES), ("execution", EXECUTIONS),
-                              ("on_multi_spike", ON_MULTI_SPIKE)):  # fmt: skip
+        for name, choices in (("optimize", OBJECTIVES), ("execution", EXECUTIONS), ("on_multi_spike", ON_MULTI_SPIKE)):
             if getattr(self, name) not in choices:
                 raise OptionError(unknown_choice(name, getattr(self, name), choices))
         for name, low, high in (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST)):
@@ -122,8 +121,9 @@ def _real(value) -> float:
 def _sites(given) -> dict[str, tuple[tuple[int, int, int], ...]]:
     """`fixed_sites` as plain numbers, or OptionError."""
     try:
-        plain_sites = {layer: tuple((index(x), index(y), index(port)) for x, y, port in sites)
-                 for layer, sites in given.items()}  # fmt: skip
+        plain_sites = {
+            layer: tuple((index(x), index(y), index(port)) for x, y, port in sites) for layer, sites in given.items()
+        }
         good = all(isinstance(layer, str) for layer in plain_sites)
         good = good and all(min(site) >= 0 for sites in plain_sites.values() for site in sites)
     except (AttributeError, TypeError, ValueError):

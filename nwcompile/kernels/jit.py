@@ -29,12 +29,12 @@ OTHERS: list[subprocess.Popen] = []  # processes that compile kernels for this o
 @cache
 def imports_of(path: Path) -> tuple[Path, ...]:
     """The files of this package that a source file imports from."""
-    found = []
+    files = []
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"{PACKAGE.name}."):
             module = PACKAGE.parent.joinpath(*node.module.split("."))
-            found += [module.with_suffix(".py"), *(module / f"{name.name}.py" for name in node.names)]
-    return tuple(file for file in found if file.exists())
+            files += [module.with_suffix(".py"), *(module / f"{name.name}.py" for name in node.names)]
+    return tuple(file for file in files if file.exists())
 
 
 def stamp_of(path: Path) -> str:
@@ -131,9 +131,13 @@ def compile_elsewhere(command: list[str], given: str) -> None:
     paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         other = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
             env={**os.environ, QUIET: "1", "PYTHONPATH": os.pathsep.join(paths)},
-        )  # fmt: skip
+        )
     except OSError:
         return
     atexit.register(_end, other)

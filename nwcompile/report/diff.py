@@ -20,8 +20,11 @@ def diff(
     measured.
     """
     change = change_percent(before, after)
-    worse = [name for name in gate if getattr(before, name) is not None
-             and (change[name] is None or change[name] > tolerance)]  # fmt: skip
+    worse = [
+        name
+        for name in gate
+        if getattr(before, name) is not None and (change[name] is None or change[name] > tolerance)
+    ]
     return {
         "source": source, "before": asdict(before), "after": asdict(after), "change_percent": change,
         "layers": [asdict(row) for row in layers], "gate": list(gate), "tolerance_percent": tolerance,
@@ -37,11 +40,20 @@ def diff_text(doc: dict) -> str:
     figures: list[tuple[str, ...]] = [(f"{doc['source']}", "before", "after", "change")]
     for name in NAMES:
         values = (doc["before"][name], doc["after"][name])
-        figures.append((WORDS[name], *("–" if v is None else grouped(v) for v in values),
-                        _change(doc["change_percent"][name])))  # fmt: skip
+        figures.append(
+            (WORDS[name], *("–" if v is None else grouped(v) for v in values), _change(doc["change_percent"][name]))
+        )
     layers: list[tuple[str, ...]] = [("layer", "neurons", "cores before", "after", "neurons moved")]
-    layers += [(r["layer"], grouped(r["n_neurons"]), grouped(r["cores_before"]), grouped(r["cores_after"]),
-                grouped(r["n_moved"])) for r in doc["layers"]]  # fmt: skip
+    layers += [
+        (
+            r["layer"],
+            grouped(r["n_neurons"]),
+            grouped(r["cores_before"]),
+            grouped(r["cores_after"]),
+            grouped(r["n_moved"]),
+        )
+        for r in doc["layers"]
+    ]
     blocks = [[verdict], aligned(figures, n_left=1), aligned(layers, n_left=1)]
     return "\n\n".join("\n".join(block) for block in blocks)
 

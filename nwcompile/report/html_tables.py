@@ -51,8 +51,15 @@ def fit_table(doc: dict) -> Markup:
             worst: list[object] = [None, None, None, None]
         else:
             worst = [f"core {r['core']}", _with(r["used"], unit), _limit(r["limit"], unit), bar(r["percent"])]
-        rows.append([resource(r["resource"]), *worst, _with(r["total_used"], unit), _limit(r["total_limit"], unit),
-                     bar(r["total_percent"])])  # fmt: skip
+        rows.append(
+            [
+                resource(r["resource"]),
+                *worst,
+                _with(r["total_used"], unit),
+                _limit(r["total_limit"], unit),
+                bar(r["total_percent"]),
+            ]
+        )
     return table(columns, rows)
 
 
@@ -63,11 +70,17 @@ def layer_table(doc: dict) -> Markup:
     rows: list[list[object]] = []
     for r in doc["layers"]:
         cores = f"{r['n_cores']} core{'s' if r['n_cores'] != 1 else ''}"
-        rows.append([
-            r["layer"], _with(r["neurons"], "neurons"), tag("span", cores, title=_listed(r["cores"])), binding(r),
-            _with(r["spikes_per_step"], "spikes"), _with(r["synops_per_step"], "synops"),
-            bar(r["time_percent"], "time"),
-        ])  # fmt: skip
+        rows.append(
+            [
+                r["layer"],
+                _with(r["neurons"], "neurons"),
+                tag("span", cores, title=_listed(r["cores"])),
+                binding(r),
+                _with(r["spikes_per_step"], "spikes"),
+                _with(r["synops_per_step"], "synops"),
+                bar(r["time_percent"], "time"),
+            ]
+        )
     kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
     return table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
 

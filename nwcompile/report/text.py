@@ -170,11 +170,18 @@ def fit_table(doc: dict) -> list[str]:
     """Lines: what each resource takes in the worst core and on the whole chip."""
     rows: list[tuple[str, ...]] = [("resource", "worst core", "used", "limit", "", "all cores", "limit", "")]
     for r in doc["fit"]:
-        rows.append((
-            resource(r["resource"]), "–" if r["core"] is None else f"core {r['core']}", _amount(r["used"], r["unit"]),
-            _limit(r["limit"]), percent(r["percent"]), _amount(r["total_used"], r["unit"]), _limit(r["total_limit"]),
-            percent(r["total_percent"]),
-        ))  # fmt: skip
+        rows.append(
+            (
+                resource(r["resource"]),
+                "–" if r["core"] is None else f"core {r['core']}",
+                _amount(r["used"], r["unit"]),
+                _limit(r["limit"]),
+                percent(r["percent"]),
+                _amount(r["total_used"], r["unit"]),
+                _limit(r["total_limit"]),
+                percent(r["total_percent"]),
+            )
+        )
     return aligned(rows, n_left=2)
 
 
@@ -184,10 +191,17 @@ def layer_table(doc: dict) -> list[str]:
         ("layer", "binding resource", "neurons", "cores", "spikes/step", "synops/step", "of the time")
     ]
     for r in doc["layers"]:
-        rows.append((
-            r["layer"], binding(r), grouped(r["neurons"]), grouped(r["n_cores"]),
-            grouped(r["spikes_per_step"]), grouped(r["synops_per_step"]), percent(r["time_percent"]),
-        ))  # fmt: skip
+        rows.append(
+            (
+                r["layer"],
+                binding(r),
+                grouped(r["neurons"]),
+                grouped(r["n_cores"]),
+                grouped(r["spikes_per_step"]),
+                grouped(r["synops_per_step"]),
+                percent(r["time_percent"]),
+            )
+        )
     return aligned(rows, n_left=2)
 
 

@@ -108,8 +108,10 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
     home, on_chip = program.core_of, program.core_of >= 0
     axons, is_its = program.axons, np.isin(np.arange(mapping.n_cores), cores)
     to_layer = csr_sums(axons.offset, is_its[axons.core])
-    every, those = (np.bincount(home[on_chip], (share.sent * n)[on_chip], mapping.n_cores)
-                    for n in (np.diff(axons.offset), to_layer))  # fmt: skip
+    every, those = (
+        np.bincount(home[on_chip], (share.sent * n)[on_chip], mapping.n_cores)
+        for n in (np.diff(axons.offset), to_layer)
+    )
     towards = those / np.maximum(every, 1)
     cycles["message_out"] = cycles["message_out"] * (1 + towards * (1 / keep - 1))
     n_routers = chip.noc.columns * chip.noc.rows

@@ -137,9 +137,13 @@ def _conv(connection: Conv2d, shape: tuple[int, ...]) -> Wiring:
     (n_in, rows, columns), (n_out, out_rows, out_columns) = connection.geometry(shape)
     weight, groups = np.asarray(connection.weight), connection.groups
     offset, taps = traffic.conv_taps(
-        (groups, rows, columns), (out_rows, out_columns), weight.shape[2:],
-        pair(connection.stride), pair(connection.padding), pair(connection.dilation),
-    )  # fmt: skip
+        (groups, rows, columns),
+        (out_rows, out_columns),
+        weight.shape[2:],
+        pair(connection.stride),
+        pair(connection.padding),
+        pair(connection.dilation),
+    )
     return Wiring(
         kind=CONV,
         source_class=_group_pixel(n_in, groups, rows * columns),

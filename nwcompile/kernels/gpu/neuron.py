@@ -100,11 +100,26 @@ def is_updated(u, v, numbers):
 
 @triton.jit
 def advance(
-    x, u, v, since, numbers,
-    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
-    STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
-    LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
+    x,
+    u,
+    v,
+    since,
+    numbers,
+    STATE_BITS: tl.constexpr,
+    DECAY_BITS: tl.constexpr,
+    SHIFT: tl.constexpr,
+    OVERFLOW: tl.constexpr,
+    STRICT: tl.constexpr,
+    FIRES: tl.constexpr,
+    SPIKE_KIND: tl.constexpr,
+    RESET: tl.constexpr,
+    TIMING: tl.constexpr,
+    LEAKS: tl.constexpr,
+    REFRACTS: tl.constexpr,
+    CLAMPS: tl.constexpr,
+    RESATURATES: tl.constexpr,
+    WIDE: tl.constexpr,
+):
     """One step from the synaptic sums `x`: spikes, u, v, steps since the last spike. numbers: those of `rule_of`.
 
     Of GATED neurons `since` is LONG_AGO + the spikes that they fired so far, negative ones taken off.
@@ -150,10 +165,20 @@ def advance(
 
 
 @triton.jit(
-    do_not_specialize=["n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample",
-                       "touched_step", "touched_neuron", "out_sample"],
+    do_not_specialize=[
+        "n_lanes",
+        "n",
+        "n_steps",
+        "drive_sample",
+        "drive_step",
+        "drive_bits",
+        "touched_sample",
+        "touched_step",
+        "touched_neuron",
+        "out_sample",
+    ],
     do_not_specialize_on_alignment=["drive", "touched", "spikes", "u_out", "v_out", "updates"],  # parts of tensors
-)  # fmt: skip
+)
 def scan(
     drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits
     touched,  # uint8 [sample, step, neuron]: whether there was an event; not read unless TOUCHED
@@ -163,14 +188,37 @@ def scan(
     u_out,  # int32 | int64 [sample, step, neuron]: written if KEEPS
     v_out,  # likewise
     updates,  # int32 [step, neuron]: added to if COUNTS
-    n_lanes, n, n_steps, drive_bits, drive_sample, drive_step, touched_sample, touched_step, touched_neuron,
+    n_lanes,
+    n,
+    n_steps,
+    drive_bits,
+    drive_sample,
+    drive_step,
+    touched_sample,
+    touched_step,
+    touched_neuron,
     out_sample,
-    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
-    STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
-    LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr,
-    WIDE: tl.constexpr, KEEPS: tl.constexpr, COUNTS: tl.constexpr, TOUCHED: tl.constexpr, RESUMES: tl.constexpr,
-    AHEAD: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    STATE_BITS: tl.constexpr,
+    DECAY_BITS: tl.constexpr,
+    SHIFT: tl.constexpr,
+    OVERFLOW: tl.constexpr,
+    STRICT: tl.constexpr,
+    FIRES: tl.constexpr,
+    SPIKE_KIND: tl.constexpr,
+    RESET: tl.constexpr,
+    TIMING: tl.constexpr,
+    LEAKS: tl.constexpr,
+    REFRACTS: tl.constexpr,
+    CLAMPS: tl.constexpr,
+    RESATURATES: tl.constexpr,
+    WIDE: tl.constexpr,
+    KEEPS: tl.constexpr,
+    COUNTS: tl.constexpr,
+    TOUCHED: tl.constexpr,
+    RESUMES: tl.constexpr,
+    AHEAD: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Run one layer over the steps of all samples; a lane is one neuron of one sample.
 
     Input is read AHEAD steps before it is used. With RESUMES, AHEAD must be 1: later steps would change the state.
@@ -208,9 +256,26 @@ def scan(
                 tl.atomic_add(updates_at, updated.to(tl.int32), mask=now & updated, sem="relaxed")
                 updates_at += n
             count, u, v, since = advance(
-                sums[k].to(number) << drive_bits, u, v, since, numbers, STATE_BITS, DECAY_BITS, SHIFT, OVERFLOW, STRICT,
-                FIRES, SPIKE_KIND, RESET, TIMING, LEAKS, REFRACTS, CLAMPS, RESATURATES, WIDE
-            )  # fmt: skip
+                sums[k].to(number) << drive_bits,
+                u,
+                v,
+                since,
+                numbers,
+                STATE_BITS,
+                DECAY_BITS,
+                SHIFT,
+                OVERFLOW,
+                STRICT,
+                FIRES,
+                SPIKE_KIND,
+                RESET,
+                TIMING,
+                LEAKS,
+                REFRACTS,
+                CLAMPS,
+                RESATURATES,
+                WIDE,
+            )
             tl.store(spikes + out_at, count, mask=now)
             if KEEPS:
                 tl.store(u_out + out_at, u, mask=now)

@@ -357,8 +357,18 @@ def send(mesh, queues, router, first_port, b, i, in_port, port, channel, time):
         moved.to += 1
     else:
         pop(mesh, queues, b, of_input.up_node, time)
-    push(mesh, queues, there, output.down_node, output.down_input + channel, moved.message, to, moved.left,
-         moved.entry, time + output.latency)  # fmt: skip
+    push(
+        mesh,
+        queues,
+        there,
+        output.down_node,
+        output.down_input + channel,
+        moved.message,
+        to,
+        moved.left,
+        moved.entry,
+        time + output.latency,
+    )
     output.link_free = time + output.held
     of_input.input_free = time + mesh.timing.link_ticks
     queues.now[BUSY_UNTIL] = max(queues.now[BUSY_UNTIL], time + output.held)

@@ -119,7 +119,7 @@ def _scan(current, state, beta, threshold, reset, floor, spikes, mem, last) -> N
         *distances,
         RESET=reset,
         FLOOR=floor,
-        UNIT_NUMBERS=unit,
+        UNIT=unit,
         **launch,
     )
 
@@ -162,7 +162,7 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
             *sizes,
             *distances,
             **form,
-            UNIT_NUMBERS=unit,
+            UNIT=unit,
             **launch,
         )
     else:

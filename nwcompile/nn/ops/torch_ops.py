@@ -34,19 +34,40 @@ def kernels(tensor: Tensor) -> ModuleType:
 
 @torch.library.custom_op("nwcompile::lif_scan", mutates_args=(), device_types=DEVICES)
 def lif_scan(
-    current: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, w_rec: Tensor | None, reset: str, floor: bool,
-    detach_reset: bool, surrogate: str, slope: float
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    current: Tensor,
+    state: Tensor,
+    beta: Tensor,
+    threshold: Tensor,
+    w_rec: Tensor | None,
+    reset: str,
+    floor: bool,
+    detach_reset: bool,
+    surrogate: str,
+    slope: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     """`spikes`, `mem` and the last state of LIF neurons fed `current`, `[B, T, N]` or `[B, N]`; see `nn.ops.scan`."""
     return kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
 
 
 @torch.library.custom_op("nwcompile::lif_scan_backward", mutates_args=(), device_types=DEVICES)
 def lif_scan_backward(
-    grad_spikes: Tensor | None, grad_mem: Tensor | None, grad_last: Tensor | None, current: Tensor, spikes: Tensor,
-    mem: Tensor, state: Tensor, beta: Tensor, threshold: Tensor, w_rec: Tensor | None, reset: str, floor: bool,
-    detach_reset: bool, surrogate: str, slope: float, learns: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    grad_spikes: Tensor | None,
+    grad_mem: Tensor | None,
+    grad_last: Tensor | None,
+    current: Tensor,
+    spikes: Tensor,
+    mem: Tensor,
+    state: Tensor,
+    beta: Tensor,
+    threshold: Tensor,
+    w_rec: Tensor | None,
+    reset: str,
+    floor: bool,
+    detach_reset: bool,
+    surrogate: str,
+    slope: float,
+    learns: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of current, state, and (empty unless `learns`) of beta and threshold."""
     grads = (grad_spikes, grad_mem, grad_last)
     rule = (reset, floor, detach_reset, surrogate, slope)
@@ -83,9 +104,23 @@ def _(current, state, beta, threshold, w_rec, reset, floor, detach_reset, surrog
 
 @lif_scan_backward.register_fake
 def _(
-    grad_spikes, grad_mem, grad_last, current, spikes, mem, state, beta, threshold, w_rec, reset, floor, detach_reset,
-    surrogate, slope, learns
-):  # fmt: skip
+    grad_spikes,
+    grad_mem,
+    grad_last,
+    current,
+    spikes,
+    mem,
+    state,
+    beta,
+    threshold,
+    w_rec,
+    reset,
+    floor,
+    detach_reset,
+    surrogate,
+    slope,
+    learns,
+):
     sums = beta.new_empty(beta.shape[0] if learns else 0), beta.new_empty(beta.shape[0] if learns else 0)
     return _dense(current), _dense(state), *sums
 

@@ -46,8 +46,13 @@ def neuron_violations(node: Node, chip: Chip, has_bias: bool, on_multi_spike: st
             yield lacks("strict", word[spec.strict], [word[s] for s in can.strict], advice)
         refractory = int(np.max(spec.refractory))
         if refractory > can.refractory_max_steps:
-            yield Violation("refractory steps", node.name, refractory, can.refractory_max_steps,
-                            f"shorten refractory of {node.name} or raise neuron.refractory_max_steps")  # fmt: skip
+            yield Violation(
+                "refractory steps",
+                node.name,
+                refractory,
+                can.refractory_max_steps,
+                f"shorten refractory of {node.name} or raise neuron.refractory_max_steps",
+            )
     yield from _clamp_violations(node, chip)
     if has_bias and not can.bias:
         yield lacks("bias", "a bias", ["no bias"], f"train {node.name} without bias")
@@ -95,11 +100,21 @@ def _clamp_violations(node: Node, chip: Chip) -> Iterator[Violation]:
     floor, can = node.neuron.v_min, chip.neuron.v_min
     used = "no clamp" if floor is None else f"clamp at {float(np.min(floor)):g}"
     if can == "none" and floor is not None:
-        yield Violation("v_min", node.name, used, "no clamp",
-                        f"train {node.name} without v_min, or take a chip whose neuron.v_min is any")  # fmt: skip
+        yield Violation(
+            "v_min",
+            node.name,
+            used,
+            "no clamp",
+            f"train {node.name} without v_min, or take a chip whose neuron.v_min is any",
+        )
     if can == "zero" and (floor is None or np.any(floor)):
-        yield Violation("v_min", node.name, used, "clamp at 0",
-                        f"train {node.name} with v_min=0: this chip clamps every membrane at 0")  # fmt: skip
+        yield Violation(
+            "v_min",
+            node.name,
+            used,
+            "clamp at 0",
+            f"train {node.name} with v_min=0: this chip clamps every membrane at 0",
+        )
 
 
 def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Violation]:
@@ -108,26 +123,40 @@ def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Vio
     for name, key in FORMAT_KEYS.items():
         used, has = getattr(spec.fixed, name), getattr(form, name)
         if used != has:
-            yield Violation(key.partition(".")[2].replace("_", " "), node.name, used, has,
-                            f"quantize {node.name} for this chip or set {key} to {used}")  # fmt: skip
+            yield Violation(
+                key.partition(".")[2].replace("_", " "),
+                node.name,
+                used,
+                has,
+                f"quantize {node.name} for this chip or set {key} to {used}",
+            )
     if spec.fires:
         step, top = 1 << can.threshold_shift_bits, ((1 << can.threshold_bits) - 1) << can.threshold_shift_bits
         threshold = np.asarray(spec.threshold, np.int64).reshape(-1)
         bad = threshold[(threshold < 0) | (threshold > top) | (threshold % step != 0)]
         if bad.size:
             grid = f"0..{top}" + (f" in steps of {step}" if step > 1 else "")
-            yield Violation("threshold", node.name, int(bad[0]), grid,
-                            f"scale {node.name} down or round its threshold")  # fmt: skip
+            yield Violation("threshold", node.name, int(bad[0]), grid, f"scale {node.name} down or round its threshold")
     for bias in (np.asarray(spec.bias, np.int64), np.asarray(spec.bias_u, np.int64) << spec.fixed.shift_bits):
         bad = _not_representable(bias, can.bias_bits, can.bias_exponent_max)
         if bad is not None:
             shift = f" << 0..{can.bias_exponent_max}" if can.bias_exponent_max else ""
-            yield Violation("bias", node.name, bad, f"a {can.bias_bits}-bit mantissa{shift}",
-                            f"scale {node.name} down or round its bias")  # fmt: skip
+            yield Violation(
+                "bias",
+                node.name,
+                bad,
+                f"a {can.bias_bits}-bit mantissa{shift}",
+                f"scale {node.name} down or round its bias",
+            )
     low = int(np.min(spec.decay_u))
     if low < chip.state.decay_offset:
-        yield Violation("decay_u", node.name, low, f"{chip.state.decay_offset} or more",
-                        f"let the current of {node.name} decay faster")  # fmt: skip
+        yield Violation(
+            "decay_u",
+            node.name,
+            low,
+            f"{chip.state.decay_offset} or more",
+            f"let the current of {node.name} decay faster",
+        )
 
 
 def _not_representable(values: np.ndarray, bits: int, exponent_max: int) -> int | None:
@@ -147,8 +176,13 @@ def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]
         yield Violation("weight bits", where, bits, can.bits, "quantize to fewer bits or raise weights.bits")
         return
     if not can.exponent_min <= connection.exponent <= can.exponent_max:
-        yield Violation("weight exponent", where, connection.exponent, f"{can.exponent_min}..{can.exponent_max}",
-                        "rescale the weights")  # fmt: skip
+        yield Violation(
+            "weight exponent",
+            where,
+            connection.exponent,
+            f"{can.exponent_min}..{can.exponent_max}",
+            "rescale the weights",
+        )
     step = mantissa_step(bits, can.bits, can.step, connection.sign_mode)
     low, high = mantissa_range(bits, can.bits, can.step, connection.sign_mode)
     weight = np.asarray(connection.weight, np.int64)

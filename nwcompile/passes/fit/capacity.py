@@ -65,8 +65,10 @@ def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
         first = network.offsets[name]
         fan_out[first : first + len(source_class)] = np.diff(reached.offset)[source_class]
     used = {"neurons": np.bincount(core_of[n_lines:], minlength=n_cores), "synapse_bits": bits}
-    for name, core, n in (("in_axons", reached.core, np.repeat(reached.size, np.diff(reached.offset))),
-                          ("out_axons", core_of[n_lines:], fan_out[n_lines:])):  # fmt: skip
+    for name, core, n in (
+        ("in_axons", reached.core, np.repeat(reached.size, np.diff(reached.offset))),
+        ("out_axons", core_of[n_lines:], fan_out[n_lines:]),
+    ):
         used[name] = np.zeros(n_cores, np.int64)
         np.add.at(used[name], core, n)
     return used, fan_out[n_lines:]

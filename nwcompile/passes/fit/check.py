@@ -58,8 +58,15 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
     n_neurons = count_neurons(network)
     room = int(chip.limit("max_neurons").sum())
     if n_neurons > room:
-        violations.append(Violation("neurons", f"network -> {chip.name}", n_neurons, room,
-                                    f"make {_largest(network)} smaller or raise noc.columns"))  # fmt: skip
+        violations.append(
+            Violation(
+                "neurons",
+                f"network -> {chip.name}",
+                n_neurons,
+                room,
+                f"make {_largest(network)} smaller or raise noc.columns",
+            )
+        )
     joining = _joining(network)
     bits: dict[tuple[str, str], int] = {}
     for c in joining:  # parallel connections may become one
@@ -118,10 +125,15 @@ def capacity_violations(network: Network, chip: Chip, core_of: np.ndarray, limit
             if len(cores) > MOST_OF_A_KIND:
                 where.append(f"{len(cores) - MOST_OF_A_KIND} more cores")
             violations += [
-                Violation(resource.name, f"{network.layers[layer]} -> {place}", int(used[c]), int(limit[c]),
-                          f"{advice} or raise core.{resource.limit_key}")
+                Violation(
+                    resource.name,
+                    f"{network.layers[layer]} -> {place}",
+                    int(used[c]),
+                    int(limit[c]),
+                    f"{advice} or raise core.{resource.limit_key}",
+                )
                 for c, place in zip(cores, where, strict=False)
-            ]  # fmt: skip
+            ]
     return violations
 
 

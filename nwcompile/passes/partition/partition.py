@@ -1,5 +1,6 @@
 """Partition: neurons to logical cores, within every limit of the chip, and the cores to sites in row-major order."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -28,7 +29,7 @@ from nwcompile.passes.partition.metis import metis
 from nwcompile.passes.partition.sequential import sequential
 from nwcompile.passes.partition.striped import striped
 
-PARTITIONERS = {
+PARTITIONERS: dict[str, Callable[..., LogicalCores]] = {
     "sequential": sequential,
     "metis": metis,
     "striped": striped,

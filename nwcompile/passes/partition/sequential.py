@@ -86,8 +86,10 @@ def _candidates(network: Network, chip: Chip) -> list[Candidate]:
     starts = neuron_offsets(network)
     n = count_neurons(network)
     apart = list(zip(starts.values(), [*list(starts.values())[1:], n], strict=True))
-    pixels = [np.arange(stop - start).reshape(network.node(name).shape[0], -1).T.reshape(-1) + start
-              for name, (start, stop) in zip(starts, apart, strict=True)]  # fmt: skip
+    pixels = [
+        np.arange(stop - start).reshape(network.node(name).shape[0], -1).T.reshape(-1) + start
+        for name, (start, stop) in zip(starts, apart, strict=True)
+    ]
     limits = capacity.site_limits(chip)
     return [
         Candidate(order, stretches, limits[sites])
@@ -126,8 +128,9 @@ def _spread(network: Network, chip: Chip, fan, demand: np.ndarray, n_cores: int)
         core_of, order = best.core_of.copy(), candidate.order
         core_of[order] = halve_heaviest(core_of[order], load[order], n_cores)
         return Slices(core_of, n_cores, True)
-    raise FitError(chip.name, [Violation("cores", "network -> n_cores", min(needed), n_cores,
-                                         "raise n_cores or leave it out")])  # fmt: skip
+    raise FitError(
+        chip.name, [Violation("cores", "network -> n_cores", min(needed), n_cores, "raise n_cores or leave it out")]
+    )
 
 
 def _slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT, n_most=capacity.NO_LIMIT) -> Slices:

@@ -4,6 +4,7 @@
     choose a method, judge its sites                place                       place.py
     messages, costs of routes, who may go where     placement_problem           problem.py
     method `anneal`, the default                    anneal                      anneal.py
+    temperatures and chunks of any annealing        cool                        annealing.py
     method `routed`: then cool the hottest link     routed                      congestion.py
     methods `row-major`, `random`, `hilbert`        row_major, random, hilbert  space_filling.py
     method `spectral`: the slowest waves            spectral                    spectral.py

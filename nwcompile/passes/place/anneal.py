@@ -1,7 +1,7 @@
 """Placer by simulated annealing, as SNEAP places."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import placement
+from nwcompile.passes.place.annealing import cool, uphill_mean
 from nwcompile.passes.place.problem import cores_at, placement_problem
 
 
@@ -55,47 +56,58 @@ def anneal(mapping: Mapping, network: Network, chip: Chip, activity: Activity, o
 
 def annealed(problem: placement.PlacementProblem, best: np.ndarray, options: Options) -> np.ndarray:
     """Sites int64[core] that `anneal` finds from `best`, int64[core], on any problem."""
+    if not len(problem.other) and not (problem.outside.any() and problem.io_cost.any()):
+        return best
     deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
+    state = np.array([options.seed], np.uint64)
+
+    def goes_on() -> bool:
+        return deadline is None or time.monotonic() < deadline
+
+    def keep(sites: np.ndarray) -> None:
+        nonlocal best
+        best = sites
+
     try:
-        for best in _improvements(problem, best, options.seed, repeat=deadline is not None):  # noqa: B007, B020
-            if deadline is not None and time.monotonic() >= deadline:
-                break
+        _anneal_once(problem, best, state, keep, goes_on)
+        while deadline is not None and goes_on():
+            _anneal_once(problem, best, state, keep, goes_on)
     except KeyboardInterrupt:
         if deadline is None:
             raise
     return best
 
 
-def _improvements(
-    problem: placement.PlacementProblem, best: np.ndarray, seed: int, repeat: bool
-) -> Iterator[np.ndarray]:
-    """The best sites so far, int64[core], after every temperature of one annealing, or of one after another for ever.
+def _anneal_once(
+    problem: placement.PlacementProblem,
+    start: np.ndarray,
+    state: np.ndarray,
+    keep: Callable[[np.ndarray], None],
+    goes_on: Callable[[], bool],
+) -> None:
+    """Give `keep` better and better sites, int64[core], as long as `goes_on()`.
 
     Starts where a mean worsening is taken with probability 1/e, cools to a thousandth of that, and ends with moves that
-    only go down. Each further annealing starts from the best sites.
+    only go down. state: uint64[1], of the random numbers.
     """
-    n_sites, state = len(problem.site_xy), np.array([seed], np.uint64)
-    looks_of_move = 1 + 2 * len(problem.other) // max(1, len(best))
-    n_moves = SITES.moves_at_each(n_sites, looks_of_move)
-    while len(problem.other) or (problem.outside.any() and problem.io_cost.any()):
-        site_of, core_at = best.copy(), cores_at(best, n_sites)
-        changes = np.zeros(n_moves, np.int64)
-        placement.sample_changes(problem, site_of, core_at, state, changes)
-        first = uphill_mean(changes)
-        above_best = 0
-        for temperature in (*(first * SITES.cooling_share**i for i in range(SITES.n_temperatures)), 0.0):
-            best_here = site_of.copy()
-            change, lowest = placement.anneal_cores(problem, site_of, core_at, state, temperature, n_moves, best_here)
-            if above_best + lowest < 0:
-                best, above_best = best_here, change - lowest
-            else:
-                above_best += change
-            yield best
-        if not repeat:
-            return
+    n_sites = len(problem.site_xy)
+    n_moves = SITES.moves_at_each(n_sites, looks_of_move=1 + 2 * len(problem.other) // max(1, len(start)))
+    site_of = start.copy()
+    core_at = cores_at(start, n_sites)
+    changes = np.zeros(n_moves, np.int64)
+    placement.sample_changes(problem, site_of, core_at, state, changes)
+    hottest = uphill_mean(changes)
+    above_best = 0
 
+    def attempt(_: int, temperature: float, n: int) -> bool:
+        nonlocal above_best
+        sites = site_of.copy()
+        change, lowest = placement.anneal_cores(problem, site_of, core_at, state, temperature, n, sites)
+        if above_best + lowest < 0:
+            keep(sites)
+            above_best = change - lowest
+        else:
+            above_best += change
+        return goes_on()
 
-def uphill_mean(changes: np.ndarray) -> float:
-    """Mean of those of the changes of the cost, int64[move], that make it worse; 0 if none does."""
-    worse = changes[changes > 0]
-    return float(worse.sum()) / max(len(worse), 1)
+    cool([*(hottest * SITES.cooling_share**i for i in range(SITES.n_temperatures)), 0.0], n_moves, n_moves, attempt)

@@ -54,9 +54,15 @@ class Narrowed:
 
 
 def narrowest(
-    network: Network, chip: Chip, calibration, x, labels: np.ndarray, options: Options, drop: float,
+    network: Network,
+    chip: Chip,
+    calibration,
+    x,
+    labels: np.ndarray,
+    options: Options,
+    drop: float,
     on_try: Callable | None = None,
-) -> Narrowed:  # fmt: skip
+) -> Narrowed:
     """The narrowest weights with which a float network loses at most `drop` (0..1) of its float accuracy on `x`.
 
     Scales are searched on `calibration`, the accuracy is that of samples `x` `[B, T, *shape]` with `labels` int[B]. The

@@ -71,10 +71,16 @@ class Scaled:
     def connections(self, layer: Layer) -> tuple[Direct, ...]:
         """The layer's connections with integer mantissas; their biases are in the neurons."""
         return tuple(
-            c.replace(weight=w.mantissa, exponent=w.exponent, bias=None, sign_mode=grid.sign_mode,
-                      weight_bits=grid.bits, delay=c.aligned_delay)
+            c.replace(
+                weight=w.mantissa,
+                exponent=w.exponent,
+                bias=None,
+                sign_mode=grid.sign_mode,
+                weight_bits=grid.bits,
+                delay=c.aligned_delay,
+            )
             for c, w, grid in zip(layer.connections, self.weights, layer.grids, strict=True)
-        )  # fmt: skip
+        )
 
 
 def describe(network: Network, name: str, chip: Chip) -> Layer:
@@ -170,14 +176,21 @@ def fixed_neuron(layer: Layer, chip: Chip, scale: float, threshold_factor: float
         threshold = np.asarray(grids.largest_threshold(chip))
         reset = reset if reset in chip.neuron.reset else chip.neuron.reset[0]
     return NeuronSpec(
-        threshold=_plain(threshold), strict=strict, spikes=spikes, fires=spec.fires, reset=reset,
-        reset_value=_plain(np.rint(scale * reset_value)), reset_timing=timing,
+        threshold=_plain(threshold),
+        strict=strict,
+        spikes=spikes,
+        fires=spec.fires,
+        reset=reset,
+        reset_value=_plain(np.rint(scale * reset_value)),
+        reset_timing=timing,
         refractory=_plain(np.asarray(spec.refractory)),
         v_min=None if spec.v_min is None else _plain(np.rint(scale * np.asarray(spec.v_min, np.float64))),
-        bias=_plain(grids.round_bias(scale * d.constant_v, chip)), fixed=chip.fixed_point,
-        decay_u=_plain(d.decay_u), decay_v=_plain(d.decay_v),
+        bias=_plain(grids.round_bias(scale * d.constant_v, chip)),
+        fixed=chip.fixed_point,
+        decay_u=_plain(d.decay_u),
+        decay_v=_plain(d.decay_v),
         bias_u=_plain(grids.round_bias(scale * d.constant_u, chip, shift) >> shift),
-    )  # fmt: skip
+    )
 
 
 def _plain(value: np.ndarray):

@@ -111,8 +111,10 @@ def _architecture(chip: Chip, n_lines: int) -> list[str]:
         pj, cycles = getattr(energy, f"{event}_pj"), getattr(cost, f"{event}_cycles")
         return f"{joules}: {_joules(pj)}, {seconds}: {_seconds(cycles, chip.core.cycle_ns)}"
 
-    soma = [unit(event, f"energy_{word}", f"latency_{word}") for event, word in
-            (("visit", "access_neuron"), ("update", "update_neuron"), ("spike", "spike_out"))]  # fmt: skip
+    soma = [
+        unit(event, f"energy_{word}", f"latency_{word}")
+        for event, word in (("visit", "access_neuron"), ("update", "update_neuron"), ("spike", "spike_out"))
+    ]
     last_tile, last_core = noc.columns * noc.rows - 1, noc.cores_per_router - 1
     return [
         "architecture:",

@@ -141,8 +141,11 @@ def _inputs(program: Program, x: dict[str, np.ndarray], group) -> Iterator[tuple
         for tile in np.unique(np.concatenate([np.zeros(0, np.int64), *tiles])).tolist():
             here = [t == tile for t in tiles]
             lines = np.unique(np.concatenate([row[1][h] for row, h in zip(synapses_into, here, strict=True)]))
-            into = [(target, np.searchsorted(lines, pre[h]), post[h], weight[h] * _scale(network, target))
-                    for (target, pre, post, weight), h in zip(synapses_into, here, strict=True) if h.any()]  # fmt: skip
+            into = [
+                (target, np.searchsorted(lines, pre[h]), post[h], weight[h] * _scale(network, target))
+                for (target, pre, post, weight), h in zip(synapses_into, here, strict=True)
+                if h.any()
+            ]
             yield name, tile, lines, into
 
 

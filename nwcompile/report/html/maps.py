@@ -63,8 +63,15 @@ class Grid:
     def drawing(self, label: str, *children: Markup) -> Markup:
         """The whole drawing."""
         box = f"0 0 {self.width:.0f} {self.height:.0f}"
-        return tag("svg", tag("title", label), *children, viewBox=box, role="img", class_="map",
-                   style=f"max-width:{self.width:.0f}px")  # fmt: skip
+        return tag(
+            "svg",
+            tag("title", label),
+            *children,
+            viewBox=box,
+            role="img",
+            class_="map",
+            style=f"max-width:{self.width:.0f}px",
+        )
 
 
 def core_map(doc: dict) -> Markup:
@@ -81,8 +88,17 @@ def core_map(doc: dict) -> Markup:
         y = cy - tile / 2 + core["port"] // grid.across * cell
         part = core[key] / hottest
         size = cell * 0.94
-        square = tag("rect", tag("title", _about_core(core)), x=x + cell * 0.03, y=y + cell * 0.03, width=size,
-                     height=size, rx=min(3.0, cell / 8), fill=heat(part), class_="core")  # fmt: skip
+        square = tag(
+            "rect",
+            tag("title", _about_core(core)),
+            x=x + cell * 0.03,
+            y=y + cell * 0.03,
+            width=size,
+            height=size,
+            rx=min(3.0, cell / 8),
+            fill=heat(part),
+            class_="core",
+        )
         cells.append(square)
         if grid.pitch >= LABELED_PITCH:
             shade = "label light" if part > DARK_FROM else "label"
@@ -124,9 +140,18 @@ def link_map(doc: dict) -> Markup:
         cx, cy = grid.center(x, y)
         lines = [f"{place} ({x}, {y})", *(f"{kind}: {number(flits)} flits a step" for kind, flits in carried)]
         marks.append(
-            tag("rect", tag("title", "\n".join(lines)), x=cx - size / 2, y=cy - size / 2, width=size, height=size,
-                rx=size / 8, fill=heat(max(flits for _, flits in carried) / hottest), class_="core")
-        )  # fmt: skip
+            tag(
+                "rect",
+                tag("title", "\n".join(lines)),
+                x=cx - size / 2,
+                y=cy - size / 2,
+                width=size,
+                height=size,
+                rx=size / 8,
+                fill=heat(max(flits for _, flits in carried) / hottest),
+                class_="core",
+            )
+        )
     drawing = grid.drawing("links of the chip", _mesh(grid), grid.squares(size, "tile"), *marks, grid.axes())
     return join([drawing, legend(f"flits a step; squares: of each {place}, the busiest of {its_links}", hottest)])
 
@@ -166,8 +191,16 @@ def _segment(grid: Grid, size: float, thick: float, link: dict, hottest: float) 
     part = link["flits_per_step"] / hottest
     about = f"segment {link['x']}-{link['x'] + 1}: {number(link['flits_per_step'])} transfers a step, "
     about += f"{percent(100 * part)} of the busiest link"
-    return tag("rect", tag("title", about), x=cx + size / 2 + 1, y=cy - thick, width=max(grid.pitch - size - 2, 0.5),
-               height=2 * thick, fill=heat(part), class_="link")  # fmt: skip
+    return tag(
+        "rect",
+        tag("title", about),
+        x=cx + size / 2 + 1,
+        y=cy - thick,
+        width=max(grid.pitch - size - 2, 0.5),
+        height=2 * thick,
+        fill=heat(part),
+        class_="link",
+    )
 
 
 def legend(what: str, hottest: float) -> Markup:

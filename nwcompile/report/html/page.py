@@ -84,9 +84,12 @@ def _row(*cards: Markup) -> Markup:
 
 def _card(width: str, title: str, about: str | None, *content: Markup) -> Markup:
     return tag(
-        "section", tag("h2", title), None if about is None else tag("p", about, class_="about"), *content,
+        "section",
+        tag("h2", title),
+        None if about is None else tag("p", about, class_="about"),
+        *content,
         class_=f"card {width}".strip(),
-    )  # fmt: skip
+    )
 
 
 def _header(doc: dict) -> Markup:

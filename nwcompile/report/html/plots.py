@@ -67,17 +67,23 @@ def floorline_plot(doc: dict) -> Markup:
     """Time of each step against the synops of its busiest core (both log), with the floor and the memory slope."""
     steps, lines = doc["steps"], doc["floorline"]
     series = {
-        name: list(zip(steps["predicted_max_synops" if name == "predicted" else "max_synops"], steps[f"{name}_us"],
-                       strict=True))
-        for name in ("predicted", "bound", "measured") if steps[f"{name}_us"] is not None
-    }  # fmt: skip
+        name: list(
+            zip(
+                steps["predicted_max_synops" if name == "predicted" else "max_synops"], steps[f"{name}_us"], strict=True
+            )
+        )
+        for name in ("predicted", "bound", "measured")
+        if steps[f"{name}_us"] is not None
+    }
     points = [point for name in series for point in series[name]]
     x = Axis([p[0] for p in points] + [_knee(lines) / 2], LEFT, WIDTH - RIGHT, log=True)
     y = Axis([p[1] for p in points] + [lines["floor_us"] * 0.7], HEIGHT - BOTTOM, TOP, log=True)
     marks = []
     for name, group in series.items():
-        marks += [_point(name, h, p, steps["bottleneck"][h]["kind"] if name == "measured" else "", x, y)
-                  for h, p in _some(group)]  # fmt: skip
+        marks += [
+            _point(name, h, p, steps["bottleneck"][h]["kind"] if name == "measured" else "", x, y)
+            for h, p in _some(group)
+        ]
     label_x, label_y = "synops of the busiest core in a step (log)", "time of a step, us (log)"
     return join([_frame("floorline", x, y, label_x, label_y, _lines(lines, x, y), *marks), _key(doc, list(series))])
 

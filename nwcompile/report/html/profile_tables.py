@@ -50,10 +50,13 @@ def message_tables(profile: dict) -> Markup:
     if latency["n_messages"] == 0:
         return tag("p", latency_text(profile))
     ranks = ("p50", "p90", "p99", "max")
-    latencies = table([("messages", "name"), *((rank, "right") for rank in ranks)], [
-        [f"cycles of {number(ns)} ns", *(_grouped(latency[rank]) for rank in ranks)],
-        ["us", *(number(latency[rank] * ns / 1000) for rank in ranks)],
-    ])  # fmt: skip
+    latencies = table(
+        [("messages", "name"), *((rank, "right") for rank in ranks)],
+        [
+            [f"cycles of {number(ns)} ns", *(_grouped(latency[rank]) for rank in ranks)],
+            ["us", *(number(latency[rank] * ns / 1000) for rank in ranks)],
+        ],
+    )
     room = profile["buffer_flits"]
     columns = [("link", "name"), ("flits", "right"), ("most in a step", "right"),
                (f"waiting, mean of {room}", "right"), ("peak", "right")]  # fmt: skip
@@ -82,8 +85,16 @@ def critical_table(profile: dict) -> Markup:
     rows: list[list[object]] = []
     for r in profile["critical_paths"]:
         waits = None if r["source_layer"] is None else sender(r)
-        rows.append([f"step {r['step']}", grouped(r["cycles"]), f"{r['layer']} on core {r['core']}", waits, r["link"],
-                     stack(r["parts"], PARTS, PART_COLORS)])  # fmt: skip
+        rows.append(
+            [
+                f"step {r['step']}",
+                grouped(r["cycles"]),
+                f"{r['layer']} on core {r['core']}",
+                waits,
+                r["link"],
+                stack(r["parts"], PARTS, PART_COLORS),
+            ]
+        )
     used = [part for part in PARTS if any(r["parts"][part] for r in profile["critical_paths"])]
     return join([legend(used, PARTS, PART_COLORS), table(columns, rows)])
 
@@ -92,10 +103,14 @@ def stack(cells: dict[str, float], names: dict[str, str], colors: dict[str, str]
     """A bar of parts, each as wide as its share of them all."""
     total = sum(cells.values()) or 1.0
     bars = [
-        tag("i", style=f"width:{100 * cycles / total:.2f}%;background:{colors[key]}",
-            title=f"{names[key]}: {grouped(cycles)} cycles, {percent(100 * cycles / total)}")
-        for key, cycles in cells.items() if cycles > 0
-    ]  # fmt: skip
+        tag(
+            "i",
+            style=f"width:{100 * cycles / total:.2f}%;background:{colors[key]}",
+            title=f"{names[key]}: {grouped(cycles)} cycles, {percent(100 * cycles / total)}",
+        )
+        for key, cycles in cells.items()
+        if cycles > 0
+    ]
     return tag("div", *bars, class_="stack low")
 
 

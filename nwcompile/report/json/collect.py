@@ -169,9 +169,16 @@ def _multi_spike(program: Program, summary: Summary) -> dict | None:
     """What sends several spikes a step; messages and synops a sample as sent, were they binary, and one by one."""
     if summary.multi is None:
         return None
-    sources = [{"source": row.name, "is_input": row.name in program.network.inputs,
-                "several_percent": 100 * row.several, "negative_percent": 100 * row.negative,
-                "largest": row.largest} for row in summary.multi.senders]  # fmt: skip
+    sources = [
+        {
+            "source": row.name,
+            "is_input": row.name in program.network.inputs,
+            "several_percent": 100 * row.several,
+            "negative_percent": 100 * row.negative,
+            "largest": row.largest,
+        }
+        for row in summary.multi.senders
+    ]
     doc = {
         "on_multi_spike": summary.multi.on_multi_spike,
         "payload_flits": summary.multi.payload_flits,
@@ -196,14 +203,20 @@ def _layers(program: Program, summary: Summary) -> list[dict]:
     quantized = {row["layer"]: row for row in program.manifest.get("quantization", [])}
     rows = []
     for row in summary.layers:
-        rows.append({
-            "layer": row.name, "neurons": row.n_neurons, "n_cores": len(row.cores), "cores": list(row.cores),
-            "binding_resource": row.binding,
-            "binding_percent": None if row.binding_part is None else 100 * row.binding_part,
-            "spikes_per_step": row.spikes, "synops_per_step": row.synops,
-            "time_percent": None if row.time_share is None else 100 * row.time_share,
-            "quantization": {k: v for k, v in quantized.get(row.name, {}).items() if k != "layer"} or None,
-        })  # fmt: skip
+        rows.append(
+            {
+                "layer": row.name,
+                "neurons": row.n_neurons,
+                "n_cores": len(row.cores),
+                "cores": list(row.cores),
+                "binding_resource": row.binding,
+                "binding_percent": None if row.binding_part is None else 100 * row.binding_part,
+                "spikes_per_step": row.spikes,
+                "synops_per_step": row.synops,
+                "time_percent": None if row.time_share is None else 100 * row.time_share,
+                "quantization": {k: v for k, v in quantized.get(row.name, {}).items() if k != "layer"} or None,
+            }
+        )
     return rows
 
 
@@ -218,9 +231,19 @@ def _cores(program: Program, summary: Summary) -> list[dict]:
     for core, (x, y, port) in enumerate(program.mapping.site_of.tolist()):
         use = {name: int(amount[core]) for name, amount in summary.core_use.items()}
         busy = None if summary.core_busy_us is None else float(summary.core_busy_us[core])
-        rows.append({"core": core, "x": x, "y": y, "port": port, "layers": held[core], **use,
-                     "synops_per_step": float(summary.core_synops[core]), "busy_us_per_step": busy,
-                     "note": program.mapping.note.get(core)})  # fmt: skip
+        rows.append(
+            {
+                "core": core,
+                "x": x,
+                "y": y,
+                "port": port,
+                "layers": held[core],
+                **use,
+                "synops_per_step": float(summary.core_synops[core]),
+                "busy_us_per_step": busy,
+                "note": program.mapping.note.get(core),
+            }
+        )
     return rows
 
 

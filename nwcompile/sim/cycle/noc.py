@@ -108,10 +108,15 @@ def _links_on_route(chip: Chip, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
 
 def _verified(chip: Chip, time, src, dst, size) -> tuple[np.ndarray, ...]:
     """The columns of a list of packets as int64[packet]; raises OptionError for packets that cannot be."""
-    time, src, dst, size = (_whole(name, values) for name, values in
-                            (("time", time), ("src", src), ("dst", dst), ("size", size)))  # fmt: skip
-    for name, values, low, high in (("time", time, 0, MAX_TIME_CYCLES), ("src", src, 0, chip.n_cores - 1),
-                                    ("dst", dst, 0, chip.n_cores - 1), ("size", size, 1, MAX_SIZE_FLITS)):  # fmt: skip
+    time, src, dst, size = (
+        _whole(name, values) for name, values in (("time", time), ("src", src), ("dst", dst), ("size", size))
+    )
+    for name, values, low, high in (
+        ("time", time, 0, MAX_TIME_CYCLES),
+        ("src", src, 0, chip.n_cores - 1),
+        ("dst", dst, 0, chip.n_cores - 1),
+        ("size", size, 1, MAX_SIZE_FLITS),
+    ):
         if values.shape != time.shape:
             raise OptionError(f"packets: {len(values)} values of {name} for {len(time)} of time; give one a packet")
         if values.size and (values.min() < low or values.max() > high):
@@ -150,8 +155,12 @@ def load(
         )
     if pattern == "transpose" and noc.columns != noc.rows:
         raise OptionError(f"traffic transpose needs a square mesh; {chip.name} has {noc.columns} x {noc.rows} routers")
-    for name, value, lowest, highest in (("flits", flits, 1, MAX_SIZE_FLITS), ("warmup", warmup, 0, MAX_TIME_CYCLES),
-                                     ("cycles", cycles, 1, MAX_TIME_CYCLES), ("seed", seed, 0, None)):  # fmt: skip
+    for name, value, lowest, highest in (
+        ("flits", flits, 1, MAX_SIZE_FLITS),
+        ("warmup", warmup, 0, MAX_TIME_CYCLES),
+        ("cycles", cycles, 1, MAX_TIME_CYCLES),
+        ("seed", seed, 0, None),
+    ):
         if value < lowest:
             raise OptionError(f"{name} {value} must be a whole number >= {lowest}")
         if highest is not None and value > highest:
@@ -198,8 +207,10 @@ def _whole(name: str, values) -> np.ndarray:
 
 def _made(rng, n_cycles: int, n_cores: int, chance: float) -> tuple[np.ndarray, np.ndarray]:
     """When and where packets are made, in the order of time; drawn for some cycles after the other, for memory."""
-    parts = [np.nonzero(rng.random((min(CHUNK_CYCLES, n_cycles - first), n_cores)) < chance) + np.array([[first], [0]])
-             for first in range(0, n_cycles, CHUNK_CYCLES)]  # fmt: skip
+    parts = [
+        np.nonzero(rng.random((min(CHUNK_CYCLES, n_cycles - first), n_cores)) < chance) + np.array([[first], [0]])
+        for first in range(0, n_cycles, CHUNK_CYCLES)
+    ]
     time, src = np.concatenate(parts, 1)
     return time, src
 

@@ -1,6 +1,5 @@
 """Cluster search: the cores of given clusters made better, move by move, under all limits of the chip."""
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,7 @@ from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_c
 from nwcompile.passes.partition.floorline.objective import weights
 from nwcompile.passes.partition.floorline.search import Partition, Search
 from nwcompile.passes.partition.floorline.step_time import time_with_links
+from nwcompile.passes.place.annealing import cool
 from nwcompile.passes.place.chip_regions import sites_by_region
 from nwcompile.passes.place.space_filling import hilbert_rank
 
@@ -176,15 +176,17 @@ def _smoothed(search: Search, demand: Demand, weight: Objective, start: Partitio
     hottest = heat * SMOOTH.heat_share * start.cost / n_clusters
     n_all = min(SMOOTH.moves_per_cluster * n_clusters, SMOOTH.max_looks // MOVE_WORK.looks(demand))
     n_moves = -(-int(effort * n_all) // len(SMOOTH.cooling))
-    for i, left in itertools.product(range(len(SMOOTH.cooling)), range(n_moves, 0, -SMOOTH.chunk_moves)):
-        excess, is_steep = state.busy.total[EXCESS], i >= SMOOTH.steep_from
+
+    def attempt(i: int, temperature: float, n: int) -> bool:
+        excess = state.busy.total[EXCESS]
+        is_steep = i >= SMOOTH.steep_from
         smooth_anneal.take_norms(state.busy, smooth, is_steep)
         smooth_anneal.anneal_smoothly(
-            timed, state, weight, readers, smooth, is_steep, hottest * SMOOTH.cooling[i],
-            min(left, SMOOTH.chunk_moves), keep_all, search.state,
-        )  # fmt: skip
-        if search.is_late or (excess and excess == state.busy.total[EXCESS]):
-            break
+            timed, state, weight, readers, smooth, is_steep, temperature, n, keep_all, search.state
+        )
+        return not (search.is_late or (excess and excess == state.busy.total[EXCESS]))
+
+    cool([hottest * share for share in SMOOTH.cooling], n_moves, SMOOTH.chunk_moves, attempt)
     annealed = _counted(demand, search.chip, start.cluster_of, state.held.core_of, weight)
     return min(start, annealed._replace(regions=start.regions), key=lambda p: p.rank)
 
@@ -212,22 +214,26 @@ def readers_of(demand: Demand) -> smooth_anneal.Readers:
 
 
 def _annealed(search: Search, demand: Demand, weight: Objective, start: Partition, heat: float, effort: float):
-    """The best of an annealing (Kirkpatrick et al., Science 220, 1983) from `start`; with `heat` 0 only down.
+    """The best of an annealing by the exact time from `start`; with `heat` 0 only down.
 
     Given up where limits are exceeded and a whole chunk of moves has not mended any of it.
     """
     n_clusters = len(start.core_of)
     n_all = min(EXACT.moves_per_cluster * n_clusters, EXACT.max_looks // MOVE_WORK.looks(demand))
     n_moves = int(effort * n_all) + EXACT.min_moves
-    state, best = filled_cores(demand, search.chip, start.core_of), start
+    state = filled_cores(demand, search.chip, start.core_of)
+    best = start
     keep_all = search.options.n_cores is not None
+
+    def attempt(_: int, temperature: float, n: int) -> bool:
+        nonlocal best
+        excess = best.excess
+        core_of = state.held.core_of.copy()
+        rank = moves.anneal_clusters(demand, state, weight, temperature, n, keep_all, search.state, core_of)
+        if rank < best.rank:
+            best = best._replace(core_of=core_of, excess=int(rank[0]), cost=rank[1])
+        return not (search.is_late or (excess and best.excess == excess))
+
     temperatures = [heat * start.cost / n_clusters * share for share in EXACT.cooling] if heat else [0.0]
-    for temperature in temperatures:
-        for left in range(-(-n_moves // len(temperatures)), 0, -EXACT.chunk_moves):
-            core_of, n, excess = state.held.core_of.copy(), min(left, EXACT.chunk_moves), best.excess
-            rank = moves.anneal_clusters(demand, state, weight, temperature, n, keep_all, search.state, core_of)
-            if rank < best.rank:
-                best = best._replace(core_of=core_of, excess=int(rank[0]), cost=rank[1])
-            if search.is_late or (excess and best.excess == excess):
-                return best
+    cool(temperatures, -(-n_moves // len(temperatures)), EXACT.chunk_moves, attempt)
     return best

@@ -76,9 +76,16 @@ def cluster_demand(
     row_bits, shared_bits, synop_cycles = _formats(network, chip, table)
     receive = np.zeros((n_clusters, n_steps), np.int64)
     clusters.add_received(
-        entries.offset, entries.row, entries.n_synapses, entries.source_class, synop_cycles[entries.format],
-        arrivals.offset, arrivals.step, arrivals.n, receive,
-    )  # fmt: skip
+        entries.offset,
+        entries.row,
+        entries.n_synapses,
+        entries.source_class,
+        synop_cycles[entries.format],
+        arrivals.offset,
+        arrivals.step,
+        arrivals.n,
+        receive,
+    )
     kernel_offset, kernel, n_readers = _kernels(table, start, neurons)
     costs = [cycles_of_event(chip, name) for name in ("message_out", "message_in", "word")]
     send = _send(network, chip, activity, timing, cluster_of, step_at, n_steps)
@@ -303,9 +310,10 @@ def _in_cluster_order(parts: list[Groups]) -> Groups:
 def _joined_spikes(parts: list[Spikes]) -> Spikes:
     length = np.concatenate([np.diff(p.offset) for p in parts])
     return Spikes(
-        csr_offset(length), np.concatenate([p.step for p in parts]),
+        csr_offset(length),
+        np.concatenate([p.step for p in parts]),
         np.concatenate([p.n for p in parts]),
-    )  # fmt: skip
+    )
 
 
 def _picked(spikes: Spikes, order: np.ndarray) -> Spikes:

@@ -362,8 +362,15 @@ def _finer(search: Search, coarse: Partition, level: int, effort: float) -> Part
     n_clusters = (FLOORLINE.clusters_per_core << level) * coarse.n_cores
     cluster_of = fitting_clusters(search.network, search.chip, search.load, n_clusters, coarse.cluster_of)
     first = np.unique(cluster_of, return_index=True)[1]
-    return improved(search, cluster_of, [coarse.neuron_core[first]], coarse.n_cores, effort,
-                    FLOORLINE.finer_heat_share if level else 1.0, coarse.regions)  # fmt: skip
+    return improved(
+        search,
+        cluster_of,
+        [coarse.neuron_core[first]],
+        coarse.n_cores,
+        effort,
+        FLOORLINE.finer_heat_share if level else 1.0,
+        coarse.regions,
+    )
 
 
 def _cores_by(method, search: Search, n_cores: int | None = None) -> np.ndarray | None:

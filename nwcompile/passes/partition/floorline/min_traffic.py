@@ -27,7 +27,8 @@ from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.search import Partition, Search
 from nwcompile.passes.partition.floorline.step_time import step_cycles
-from nwcompile.passes.place.anneal import annealed, uphill_mean
+from nwcompile.passes.place.anneal import annealed
+from nwcompile.passes.place.annealing import cool, uphill_mean
 from nwcompile.passes.place.problem import placement_problem
 from nwcompile.passes.place.space_filling import z_rank
 
@@ -377,32 +378,32 @@ def flow_of(demand: Demand, cost: np.ndarray) -> traffic_anneal.Flow:
 
 
 def _annealed(search: Search, level: Level, annealing: Annealing) -> Partition:
-    """The best of an annealing (Kirkpatrick et al., Science 220, 1983), heated until the cost rises by its share."""
+    """The best of an annealing that is heated until the cost rises by its share, then cooled."""
     demand, state, flow = level.demand, level.state, level.flow
     keep_all, n_clusters, best = search.options.n_cores is not None, len(demand.sends.n_neurons), level.partition
     n_moves = HOP_MOVES.moves_at_each(annealing, n_clusters, level.n_reads, len(demand.sends.group_class))
     uphill = uphill_mean(_sampled_changes(level, HEATING.sampled_moves, search.state))
 
-    def run(temperature: float) -> None:
+    def attempt(_: int, temperature: float, n: int) -> bool:
         nonlocal best
         core_of = state.held.core_of.copy()
         excess, cost = traffic_anneal.minimize_hops(
-            demand, state, flow, level.max_time, temperature, n_moves, annealing.n_drawn, keep_all, search.state,
-            core_of,
-        )  # fmt: skip
+            demand, state, flow, level.max_time, temperature, n, annealing.n_drawn, keep_all, search.state, core_of
+        )
         if (excess, cost) < best.rank:
             best = best._replace(core_of=core_of, excess=int(excess), cost=float(cost))
+        return not search.is_late
 
     temperature = HEATING.coolest_share * uphill
-    for _ in range(HEATING.n_heats):
-        run(temperature)
-        if search.is_late or flow.costs.total[0] > (1 + annealing.rise) * best.cost:
+    for heat in range(HEATING.n_heats):
+        goes_on = attempt(heat, temperature, n_moves)
+        if not goes_on or flow.costs.total[0] > (1 + annealing.rise) * best.cost:
             break
         temperature *= HEATING.warmer_factor
-    for i in range(1, HEATING.n_coolings):
-        if not search.is_late:
-            run(temperature * HEATING.cooled_share ** (i / HEATING.n_coolings))
-    run(0.0)
+    if not search.is_late:
+        coolings = (HEATING.cooled_share ** (i / HEATING.n_coolings) for i in range(1, HEATING.n_coolings))
+        cool([temperature * share for share in coolings], n_moves, n_moves, attempt)
+    attempt(0, 0.0, n_moves)
     return best
 
 

@@ -86,9 +86,18 @@ def _flits(demand: Demand, state: CoreState, chip: Chip, site: np.ndarray) -> np
     ends = n_mesh + np.stack([site, chip.n_cores + site])
     flits = np.zeros((n_mesh + 2 * chip.n_cores, demand.sends.send.shape[1]), np.int64)
     link_flits.add_flits(
-        demand.sends, state.held.core_of, offset, reader, router, to.reshape(-1), _ports(chip, routers),
-        chip.grid.neighbor, ends, chip.noc.multicast == "tree", flits,
-    )  # fmt: skip
+        demand.sends,
+        state.held.core_of,
+        offset,
+        reader,
+        router,
+        to.reshape(-1),
+        _ports(chip, routers),
+        chip.grid.neighbor,
+        ends,
+        chip.noc.multicast == "tree",
+        flits,
+    )
     return flits
 
 
@@ -117,8 +126,10 @@ def too_slow(chip: Chip, step_us: float, limit_us: float, n_cores: int) -> FitEr
     """The error for a mapping whose steps are predicted to take `step_us`, more than `limit_us`."""
     cores = f"{n_cores} core{'s' if n_cores != 1 else ''}"
     advice = "raise step_limit_us, or n_cores where it is given"
-    return FitError(chip.name, [Violation("predicted step time", f"network -> {cores}", f"{step_us:.4g} us",
-                                          f"{limit_us:.4g} us", advice)])  # fmt: skip
+    return FitError(
+        chip.name,
+        [Violation("predicted step time", f"network -> {cores}", f"{step_us:.4g} us", f"{limit_us:.4g} us", advice)],
+    )
 
 
 def verify_step_time(program: Program, options: Options) -> None:
