@@ -63,22 +63,9 @@ def rows_of(array, distance, n_left, wanted, zero, WHOLE: tl.constexpr, AHEAD: t
 
 @triton.jit
 def forward_block(
-    v,
-    word,
-    rows,
-    t0,
-    n_left,
-    spikes,
-    mem,
-    n,
-    inside,
-    decay,
-    limit,
-    RESET: tl.constexpr,
-    FLOOR: tl.constexpr,
-    WHOLE: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    v, word, rows, t0, n_left, spikes, mem, n, inside, decay, limit, RESET: tl.constexpr, FLOOR: tl.constexpr,
+    WHOLE: tl.constexpr, AHEAD: tl.constexpr
+):  # fmt: skip
     """AHEAD steps from `t0` on, or `n_left` if not WHOLE; mem and spikes (unless packed in `word`) point to `t0`."""
     for k in tl.static_range(AHEAD):
         after, fired = step(v, rows[k], decay, limit, RESET, FLOOR)
@@ -99,24 +86,9 @@ def forward_block(
 
 @triton.jit(do_not_specialize=["n_samples", "n_steps", "n_units", "x_sample", "x_step"])
 def lif_forward(
-    current,
-    state,
-    beta,
-    threshold,
-    spikes,
-    mem,
-    last,
-    n_samples,
-    n_steps,
-    n_units,
-    x_sample,
-    x_step,
-    RESET: tl.constexpr,
-    FLOOR: tl.constexpr,
-    UNIT: tl.constexpr,
-    BLOCK: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    current, state, beta, threshold, spikes, mem, last, n_samples, n_steps, n_units, x_sample, x_step,
+    RESET: tl.constexpr, FLOOR: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr
+):  # fmt: skip
     """v = beta*v + i; spike = v >= threshold; reset; with FLOOR v = max(v, 0); `mem` is v then.
 
     current: float[B, T, N], with samples x_sample and steps x_step units apart; state: float[B, N], beta, threshold:
@@ -212,29 +184,10 @@ def computed_again(before, x, decay, limit, RESET: tl.constexpr, FLOOR: tl.const
 
 @triton.jit
 def backward_block(
-    back,
-    of_beta,
-    of_threshold,
-    x,
-    before,
-    h,
-    g,
-    n_left,
-    grad_current,
-    n,
-    inside,
-    decay,
-    limit,
-    RESET: tl.constexpr,
-    FLOOR: tl.constexpr,
-    DETACH: tl.constexpr,
-    SURROGATE: tl.constexpr,
-    SLOPE: tl.constexpr,
-    SCALED: tl.constexpr,
-    LEARNS: tl.constexpr,
-    RECOMPUTES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    back, of_beta, of_threshold, x, before, h, g, n_left, grad_current, n, inside, decay, limit,
+    RESET: tl.constexpr, FLOOR: tl.constexpr, DETACH: tl.constexpr, SURROGATE: tl.constexpr, SLOPE: tl.constexpr,
+    SCALED: tl.constexpr, LEARNS: tl.constexpr, RECOMPUTES: tl.constexpr, AHEAD: tl.constexpr
+):  # fmt: skip
     """The first `n_left` of AHEAD steps, from the last to the first, to which grad_current points."""
     if RECOMPUTES:
         before = computed_again(before, x, decay, limit, RESET, FLOOR, AHEAD)
@@ -253,50 +206,16 @@ def backward_block(
 
 @triton.jit(
     do_not_specialize=[
-        "n_samples",
-        "n_steps",
-        "n_units",
-        "x_sample",
-        "x_step",
-        "h_sample",
-        "h_step",
-        "g_sample",
-        "g_step",
+        "n_samples", "n_steps", "n_units", "x_sample", "x_step", "h_sample", "h_step", "g_sample", "g_step"
     ]
-)
+)  # fmt: skip
 def lif_backward(
-    current,
-    mem,
-    state,
-    grad_spikes,
-    grad_mem,
-    beta,
-    threshold,
-    grad_current,
-    carried,
-    sums,
-    n_samples,
-    n_steps,
-    n_units,
-    x_sample,
-    x_step,
-    h_sample,
-    h_step,
-    g_sample,
-    g_step,
-    RESET: tl.constexpr,
-    FLOOR: tl.constexpr,
-    DETACH: tl.constexpr,
-    SURROGATE: tl.constexpr,
-    SLOPE: tl.constexpr,
-    SCALED: tl.constexpr,
-    H_EACH: tl.constexpr,
-    G_EACH: tl.constexpr,
-    UNIT: tl.constexpr,
-    BLOCK: tl.constexpr,
-    AHEAD: tl.constexpr,
-    RECOMPUTES: tl.constexpr,
-):
+    current, mem, state, grad_spikes, grad_mem, beta, threshold, grad_current, carried, sums,
+    n_samples, n_steps, n_units, x_sample, x_step, h_sample, h_step, g_sample, g_step,
+    RESET: tl.constexpr, FLOOR: tl.constexpr, DETACH: tl.constexpr, SURROGATE: tl.constexpr, SLOPE: tl.constexpr,
+    SCALED: tl.constexpr, H_EACH: tl.constexpr, G_EACH: tl.constexpr, UNIT: tl.constexpr, BLOCK: tl.constexpr,
+    AHEAD: tl.constexpr, RECOMPUTES: tl.constexpr
+):  # fmt: skip
     """The gradient of `lif_forward`, backwards in time; its equations are in `lif.lif_backward`.
 
     current, mem: float[B, T, N], state: float[B, N], beta, threshold: float[N], as the forward had and gave them;
@@ -344,29 +263,9 @@ def lif_backward(
         next_h = rows_of(h_at, h_by, AHEAD, inside & (t0 > 0), zero, True, AHEAD)
         next_g = rows_of(g_at, g_by, AHEAD, inside & (t0 > 0), zero, True, AHEAD)
         back, of_beta, of_threshold = backward_block(
-            back,
-            of_beta,
-            of_threshold,
-            x,
-            before,
-            h,
-            g,
-            tl.where(done > 0, AHEAD, n_left),
-            out_at,
-            n,
-            inside,
-            decay,
-            limit,
-            RESET,
-            FLOOR,
-            DETACH,
-            SURROGATE,
-            SLOPE,
-            SCALED,
-            LEARNS,
-            RECOMPUTES,
-            AHEAD,
-        )
+            back, of_beta, of_threshold, x, before, h, g, tl.where(done > 0, AHEAD, n_left), out_at, n, inside, decay,
+            limit, RESET, FLOOR, DETACH, SURROGATE, SLOPE, SCALED, LEARNS, RECOMPUTES, AHEAD
+        )  # fmt: skip
         out_at -= AHEAD * n
         x, before, h, g = next_x, next_before, next_h, next_g
     tl.store(carried + m, back, mask=inside)

@@ -100,26 +100,11 @@ def is_updated(u, v, numbers):
 
 @triton.jit
 def advance(
-    x,
-    u,
-    v,
-    since,
-    numbers,
-    STATE_BITS: tl.constexpr,
-    DECAY_BITS: tl.constexpr,
-    SHIFT: tl.constexpr,
-    OVERFLOW: tl.constexpr,
-    STRICT: tl.constexpr,
-    FIRES: tl.constexpr,
-    SPIKE_KIND: tl.constexpr,
-    RESET: tl.constexpr,
-    TIMING: tl.constexpr,
-    LEAKS: tl.constexpr,
-    REFRACTS: tl.constexpr,
-    CLAMPS: tl.constexpr,
-    RESATURATES: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    x, u, v, since, numbers,
+    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
+    STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
+    LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
     """One step from the synaptic sums `x`: spikes, u, v, steps since the last spike. numbers: those of `rule_of`.
 
     Of GATED neurons `since` is LONG_AGO + the spikes that they fired so far, negative ones taken off.
@@ -165,20 +150,10 @@ def advance(
 
 
 @triton.jit(
-    do_not_specialize=[
-        "n_lanes",
-        "n",
-        "n_steps",
-        "drive_sample",
-        "drive_step",
-        "drive_bits",
-        "touched_sample",
-        "touched_step",
-        "touched_neuron",
-        "out_sample",
-    ],
+    do_not_specialize=["n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample",
+                       "touched_step", "touched_neuron", "out_sample"],
     do_not_specialize_on_alignment=["drive", "touched", "spikes", "u_out", "v_out", "updates"],  # parts of tensors
-)
+)  # fmt: skip
 def scan(
     drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits
     touched,  # uint8 [sample, step, neuron]: whether there was an event; not read unless TOUCHED
@@ -188,37 +163,14 @@ def scan(
     u_out,  # int32 | int64 [sample, step, neuron]: written if KEEPS
     v_out,  # likewise
     updates,  # int32 [step, neuron]: added to if COUNTS
-    n_lanes,
-    n,
-    n_steps,
-    drive_bits,
-    drive_sample,
-    drive_step,
-    touched_sample,
-    touched_step,
-    touched_neuron,
+    n_lanes, n, n_steps, drive_bits, drive_sample, drive_step, touched_sample, touched_step, touched_neuron,
     out_sample,
-    STATE_BITS: tl.constexpr,
-    DECAY_BITS: tl.constexpr,
-    SHIFT: tl.constexpr,
-    OVERFLOW: tl.constexpr,
-    STRICT: tl.constexpr,
-    FIRES: tl.constexpr,
-    SPIKE_KIND: tl.constexpr,
-    RESET: tl.constexpr,
-    TIMING: tl.constexpr,
-    LEAKS: tl.constexpr,
-    REFRACTS: tl.constexpr,
-    CLAMPS: tl.constexpr,
-    RESATURATES: tl.constexpr,
-    WIDE: tl.constexpr,
-    KEEPS: tl.constexpr,
-    COUNTS: tl.constexpr,
-    TOUCHED: tl.constexpr,
-    RESUMES: tl.constexpr,
-    AHEAD: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
+    STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
+    LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr,
+    WIDE: tl.constexpr, KEEPS: tl.constexpr, COUNTS: tl.constexpr, TOUCHED: tl.constexpr, RESUMES: tl.constexpr,
+    AHEAD: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Run one layer over the steps of all samples; a lane is one neuron of one sample.
 
     Input is read AHEAD steps before it is used. With RESUMES, AHEAD must be 1: later steps would change the state.
@@ -256,26 +208,9 @@ def scan(
                 tl.atomic_add(updates_at, updated.to(tl.int32), mask=now & updated, sem="relaxed")
                 updates_at += n
             count, u, v, since = advance(
-                sums[k].to(number) << drive_bits,
-                u,
-                v,
-                since,
-                numbers,
-                STATE_BITS,
-                DECAY_BITS,
-                SHIFT,
-                OVERFLOW,
-                STRICT,
-                FIRES,
-                SPIKE_KIND,
-                RESET,
-                TIMING,
-                LEAKS,
-                REFRACTS,
-                CLAMPS,
-                RESATURATES,
-                WIDE,
-            )
+                sums[k].to(number) << drive_bits, u, v, since, numbers, STATE_BITS, DECAY_BITS, SHIFT, OVERFLOW, STRICT,
+                FIRES, SPIKE_KIND, RESET, TIMING, LEAKS, REFRACTS, CLAMPS, RESATURATES, WIDE
+            )  # fmt: skip
             tl.store(spikes + out_at, count, mask=now)
             if KEEPS:
                 tl.store(u_out + out_at, u, mask=now)

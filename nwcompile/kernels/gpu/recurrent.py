@@ -23,24 +23,9 @@ def weights_of(weight, n, SIZE: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n_samples", "n_steps", "n", "x_sample", "x_step"])
 def recurrent_forward(
-    current,
-    state,
-    weight,
-    beta,
-    threshold,
-    spikes,
-    mem,
-    last,
-    n_samples,
-    n_steps,
-    n,
-    x_sample,
-    x_step,
-    RESET: tl.constexpr,
-    FLOOR: tl.constexpr,
-    SIZE: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
+    current, state, weight, beta, threshold, spikes, mem, last, n_samples, n_steps, n, x_sample, x_step,
+    RESET: tl.constexpr, FLOOR: tl.constexpr, SIZE: tl.constexpr, AHEAD: tl.constexpr
+):  # fmt: skip
     """As `lif_forward` with current(t) + spikes(t-1) @ weight for the current; distances are in numbers.
 
     weight: float[N, N], from row to column. state, last: float[2, B, N], the membranes and the spikes before the first
@@ -76,38 +61,11 @@ def recurrent_forward(
     do_not_specialize=["n_samples", "n_steps", "n", "x_sample", "x_step", "h_sample", "h_step", "g_sample", "g_step"]
 )
 def recurrent_backward(
-    current,
-    spikes,
-    mem,
-    state,
-    grad_spikes,
-    grad_mem,
-    weight,
-    transposed,
-    beta,
-    threshold,
-    grad_current,
-    carried,
-    sums,
-    n_samples,
-    n_steps,
-    n,
-    x_sample,
-    x_step,
-    h_sample,
-    h_step,
-    g_sample,
-    g_step,
-    RESET: tl.constexpr,
-    FLOOR: tl.constexpr,
-    DETACH: tl.constexpr,
-    SURROGATE: tl.constexpr,
-    SLOPE: tl.constexpr,
-    SCALED: tl.constexpr,
-    H_EACH: tl.constexpr,
-    G_EACH: tl.constexpr,
-    SIZE: tl.constexpr,
-):
+    current, spikes, mem, state, grad_spikes, grad_mem, weight, transposed, beta, threshold, grad_current, carried,
+    sums, n_samples, n_steps, n, x_sample, x_step, h_sample, h_step, g_sample, g_step,
+    RESET: tl.constexpr, FLOOR: tl.constexpr, DETACH: tl.constexpr, SURROGATE: tl.constexpr, SLOPE: tl.constexpr,
+    SCALED: tl.constexpr, H_EACH: tl.constexpr, G_EACH: tl.constexpr, SIZE: tl.constexpr
+):  # fmt: skip
     """The gradient of `recurrent_forward`; as `lif_backward` with the following.
 
     transposed: the weights, from column to row. state and carried: float[2, B, N]; carried comes in with the gradients

@@ -20,18 +20,10 @@ def square_of(table, n, SIZE: tl.constexpr):
 
 
 @triton.jit(
-    do_not_specialize=[
-        "n",
-        "n_steps",
-        "drive_sample",
-        "drive_step",
-        "drive_bits",
-        "touched_sample",
-        "touched_step",
-        "touched_neuron",
-    ],
+    do_not_specialize=["n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample", "touched_step",
+                       "touched_neuron"],
     do_not_specialize_on_alignment=["drive", "touched", "spikes", "u_out", "v_out", "updates"],
-)
+)  # fmt: skip
 def scan_loop(
     drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits: what comes from outside
     touched,  # uint8[sample, step, neuron]: whether there was an event from outside; not read unless TOUCHED
@@ -42,33 +34,12 @@ def scan_loop(
     u_out,  # int32[sample, step, neuron]: written if KEEPS
     v_out,  # likewise
     updates,  # int32[step, neuron]: added to if COUNTS
-    n,
-    n_steps,
-    drive_bits,
-    drive_sample,
-    drive_step,
-    touched_sample,
-    touched_step,
-    touched_neuron,
-    STATE_BITS: tl.constexpr,
-    DECAY_BITS: tl.constexpr,
-    SHIFT: tl.constexpr,
-    OVERFLOW: tl.constexpr,
-    STRICT: tl.constexpr,
-    FIRES: tl.constexpr,
-    SPIKE_KIND: tl.constexpr,
-    RESET: tl.constexpr,
-    TIMING: tl.constexpr,
-    LEAKS: tl.constexpr,
-    REFRACTS: tl.constexpr,
-    CLAMPS: tl.constexpr,
-    RESATURATES: tl.constexpr,
-    KEEPS: tl.constexpr,
-    COUNTS: tl.constexpr,
-    TOUCHED: tl.constexpr,
-    AHEAD: tl.constexpr,
-    SIZE: tl.constexpr,
-):
+    n, n_steps, drive_bits, drive_sample, drive_step, touched_sample, touched_step, touched_neuron,
+    STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
+    STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
+    LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr,
+    KEEPS: tl.constexpr, COUNTS: tl.constexpr, TOUCHED: tl.constexpr, AHEAD: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
     """Run the layer over all steps of a sample. Input is read AHEAD steps before it is used."""
     sample, neuron = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
     lanes = neuron < n
@@ -101,26 +72,9 @@ def scan_loop(
                 tl.atomic_add(updates_at, updated.to(tl.int32), mask=now & updated, sem="relaxed")
                 updates_at += n
             count, u, v, since = advance(
-                x,
-                u,
-                v,
-                since,
-                numbers,
-                STATE_BITS,
-                DECAY_BITS,
-                SHIFT,
-                OVERFLOW,
-                STRICT,
-                FIRES,
-                SPIKE_KIND,
-                RESET,
-                TIMING,
-                LEAKS,
-                REFRACTS,
-                CLAMPS,
-                RESATURATES,
-                False,
-            )
+                x, u, v, since, numbers, STATE_BITS, DECAY_BITS, SHIFT, OVERFLOW, STRICT, FIRES, SPIKE_KIND, RESET,
+                TIMING, LEAKS, REFRACTS, CLAMPS, RESATURATES, False
+            )  # fmt: skip
             tl.store(spikes + out_at, count, mask=now)
             if KEEPS:
                 tl.store(u_out + out_at, u, mask=now)

@@ -11,13 +11,9 @@ def gather(
     weight,  # int32 | int64 [synapse]
     payload,  # int8 | int32 [row, source]: a row is a step of a sample
     out,  # int32 | int64 [row, target]: sums; or uint8: whether there was an event, stored zeros included
-    n_rows,
-    n_source,
-    n_target,
-    EVENTS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    n_rows, n_source, n_target,
+    EVENTS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Add up what arrives at each target in each row; sums are taken in the type of `out`.
 
     A program takes ROWS rows of BLOCK targets; programs are numbered in one axis, as the others end at 65535.
