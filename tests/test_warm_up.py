@@ -4,11 +4,14 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from nwcompile import warm_up
 from nwcompile.ir.chip import Chip
 from nwcompile.kernels import cycle, jit
+from nwcompile.sim import simulate
+from tests.kernels.noc.test_event_queue import four_cores
 
 ONE_KERNEL = """
 from nwcompile.kernels.cores.neuron import decay
@@ -109,3 +112,11 @@ def test_kernel_whose_index_is_cut_is_compiled_again(tmp_path):
     for content in (b"", index.read_bytes()[:100]):
         index.write_bytes(content)
         assert stderr_of(ONE_KERNEL, tmp_path).startswith("compiling ")
+
+
+@pytest.mark.parametrize("record", ["spikes", "totals"])
+def test_cycle_backend_waits_for_others(record):
+    program = four_cores()
+    jit.compile_elsewhere([sys.executable, "-c", ""], "")
+    simulate(program, np.ones((1, 2, 6), np.int8), backend="cycle", record=record)
+    assert not jit.OTHERS

@@ -66,7 +66,6 @@ def run_program(
 
     With `flight_steps` the Run has a Profile, and that the flits in flight in so many steps.
     """
-    jit.wait_for_others()
     network, schedule = program.network, program.schedule
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     n_hardware = schedule.n_hardware_steps(n_steps, window)
@@ -156,6 +155,7 @@ class ChipRun:
     """A program's constant tables; `run` simulates some samples with a state of its own."""
 
     def __init__(self, program: Program, n_steps: int, n_hardware: int, window: str):
+        jit.wait_for_others()
         self.program, self.chip, self.n_hardware = program, program.chip, n_hardware
         network, chip = program.network, program.chip
         trees = multicast_trees(program) if chip.noc.multicast == "tree" else None
