@@ -1,0 +1,100 @@
+"""What the host computes before the chip: float layers and linear maps, once for every input, on the CPU."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.arithmetic import round_mantissa
+from nwcompile.ir.host import Encoding, Host
+from nwcompile.ir.run import HostWork, Run
+from nwcompile.sim.inputs import verify_whole
+
+
+@dataclass(frozen=True, eq=False)
+class HostRun:
+    """What the host did for some samples: `spikes` [B, T, *shape] of its layers, and its work, summed over samples.
+
+    `n_macs`: multiplications with weights. `n_writes`: registers written, each only where its number changes.
+    `n_clipped`: numbers beyond the widest that a register or a message holds, which became that.
+    """
+
+    host: Host
+    spikes: dict[str, np.ndarray]
+    n_macs: int
+    n_writes: int
+    n_clipped: int
+
+
+def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[HostRun, dict[str, np.ndarray]]:
+    """The host's work on float32 `[B, T, *shape]`, and what it gives the chip, int32 `[B, T, *shape]` by input.
+
+    The float network runs as the reference defines it, so its spikes are the framework's. Where nothing depends on
+    earlier steps, samples that are the same in all steps are computed once. Raises ModelError for samples that change
+    on a chip whose registers are written once, and for numbers that must be whole.
+    """
+    from nwcompile.sim.reference.run import run_network
+
+    n_samples = len(next(iter(inputs.values())))
+    is_static = all((x == x[:, :1]).all() for x in inputs.values())
+    if host.is_static and not is_static:
+        raise ModelError(
+            "the input changes from step to step, but this program writes its neurons' biases once for a sample; give "
+            "the same input in all steps, or compile with input_layer='host'"
+        )
+    if host.way == "exact":
+        for name, x in inputs.items():
+            verify_whole(name, x)
+    n_computed = 1 if is_static and not host.has_delays else n_steps
+    run = run_network(host.network, {name: x[:, :n_computed] for name, x in inputs.items()}, n_computed, False)
+    made, n_writes, n_clipped = {}, 0, 0
+    for name, encoding in host.gives.items():
+        if encoding.scale is None:
+            made[name] = run.spikes[encoding.layer].astype(np.int32)
+            continue
+        numbers, clipped = encode(encoding, run.states[encoding.layer]["v"])
+        if host.way != "exact":  # whose two lines take one sign each
+            n_clipped += clipped * (n_steps if n_computed < n_steps else 1)
+        made[name] = np.broadcast_to(numbers, (n_samples, n_steps, *numbers.shape[2:])).astype(np.int32)
+        if encoding.register is not None:
+            n_writes += int(np.count_nonzero(np.diff(made[name].astype(np.int64), axis=1, prepend=0)))
+    done = HostRun(
+        host=host,
+        spikes={name: run.spikes[name] for name in host.layers},
+        n_macs=host.macs * n_samples * n_computed,
+        n_writes=n_writes,
+        n_clipped=n_clipped,
+    )
+    return done, made
+
+
+def encode(encoding: Encoding, x: np.ndarray) -> tuple[np.ndarray, int]:
+    """Membranes `[B, T, *shape]` as the integers that the chip gets, int64, and how many of them were clipped."""
+    assert encoding.scale is not None, "spikes are sent as they are"
+    wanted = np.asarray(encoding.scale) * x.astype(np.float64) + np.asarray(encoding.offset)
+    if encoding.register is None:
+        numbers = np.rint(wanted)
+    else:
+        unit = encoding.shift_bits
+        bits = encoding.mantissa_bits or 1
+        numbers = round_mantissa(wanted * (1 << unit), bits, encoding.exponent_max, unit) >> unit
+        wanted = np.clip(np.rint(wanted), encoding.low - 1, encoding.high + 1)
+    beyond = (np.rint(wanted) < encoding.low) | (np.rint(wanted) > encoding.high)
+    return np.clip(numbers, encoding.low, encoding.high).astype(np.int64), int(np.count_nonzero(beyond))
+
+
+def with_host(run: Run, done: HostRun | None) -> Run:
+    """The run with the spikes of the layers on the host, and what the host did; its registers are no activity."""
+    if done is None:
+        return run
+    work = HostWork(done.host.way, tuple(done.spikes), done.n_macs, done.n_writes, done.n_clipped)
+    activity = run.activity
+    if activity is not None and done.host.registers:
+        activity = activity.without(done.host.registers)
+    spikes = done.spikes if run.totals is None else {n: _totals(s) for n, s in done.spikes.items()}
+    return replace(run, spikes={**spikes, **run.spikes}, activity=activity, host=work)
+
+
+def _totals(spikes: np.ndarray) -> np.ndarray:
+    """Spikes added up over the steps, int64[B, 1, *shape]."""
+    return spikes.sum(1, keepdims=True, dtype=np.int64)
