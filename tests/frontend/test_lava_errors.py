@@ -78,7 +78,7 @@ from tests.frontend.lava_files import NEURON, dense, pool, write
             "lava-dl layer 0 (dense): neuron type 'RF' is not supported; supported: CUBA, LOIHI",
         ),
         (
-            [{"type": [b"input"], "shape": [1, 1, 1], "neuron": {"type": b"SDNN", "activation": b"relu", "vThMant": 0}}],
+            [{"type": [b"input"], "shape": [1, 1, 1], "neuron": {"type": b"SDNN", "vThMant": 0}}],
             "lava-dl layer 0 (input): SDNN is not supported: its sigma-delta neurons send differences of activations, "
             "not spikes; train and export a network of CUBA neurons",
         ),

@@ -87,7 +87,8 @@ def test_oxford_gives_the_spikes_of_slayer(reference):
         spec = network.nodes[connection.target].neuron
         assert spec.strict
         neuron = {"iDecay": spec.decay_u, "vDecay": spec.decay_v, "vThMant": spec.threshold // 64}
-        spikes = later(cuba(spikes, {"weight": np.asarray(connection.weight, np.float32), "neuron": neuron}, SINCE_V0_3))
+        layer = dense(connection.weight, neuron=neuron)
+        spikes = later(cuba(spikes, layer, SINCE_V0_3))
     assert spikes.sum() == 9_632
     assert np.array_equal(nw.simulate(network, x[None]).output[0], spikes)
     before = raster(np.load(folder / "ground_truth.npy"), 2000, 200)

@@ -38,10 +38,10 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     v >= 64*vThMant, which no key of the file tells: read those with `neuron={"strict": False}`.
 
     Time: a spike of LOIHI neurons (the older SLAYER) acts in the same aligned step; every connection into CUBA neurons
-    (lava-dl) takes one step, the first one too, as in lava-dl's stored outputs. But where a CUBA layer has a bias, those steps are left out in the whole network: a
-    bias acts from the first step whose input can have arrived, so that layers start one after the other, which is what
-    the chip's pipeline does with delay 0 (what layer L of CUBA layers, from 1, gives in aligned step t is seen in
-    hardware step t + L).
+    (lava-dl) takes one step, the first one too, as in lava-dl's stored outputs. But where a CUBA layer has a bias,
+    those steps are left out in the whole network: a bias acts from the first step whose input can have arrived, so that
+    layers start one after the other, which is what the chip's pipeline does with delay 0 (what layer L of CUBA layers,
+    from 1, gives in aligned step t is seen in hardware step t + L).
 
     A `delay` of one number, one per channel or one per neuron holds back a layer's spikes; in the last layer, which
     must then have no bias, its input. One per input, or per synapse of a dense layer, holds back what it names.
