@@ -7,6 +7,7 @@ from nwcompile import __version__, warm_up
 from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.host import on_chip
 from nwcompile.ir.legalization import Change
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
@@ -15,6 +16,7 @@ from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
+from nwcompile.passes.legalize.input_layer import legalize_input
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
@@ -22,8 +24,8 @@ from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
-from nwcompile.passes.quantize.quantize import Quantized, quantize
-from nwcompile.sim.inputs import prepare, verify_counts
+from nwcompile.passes.quantize.quantize import Quantized, encoded, quantize
+from nwcompile.sim.inputs import verify_counts
 from nwcompile.sim.sequence.run import record
 
 DEFAULTS = Options()
@@ -43,9 +45,10 @@ def compile(
 ) -> Program:
     """The program of a float or fixed-point network for a chip (a Chip, a shipped name, or the path of a chip file).
 
-    `calibration` is sample input, `[B, T, *shape]` or a dict of such arrays by input name: it chooses the scale of
-    every layer, and the mapping is made for how often its neurons spike. With a `mapping` made elsewhere, neurons stay
-    where it puts them. `on_stage(name, value, seconds)` is called after each stage. Equal arguments give equal
+    `calibration` is sample input, laid out as the network says (`[B, T, *shape]` unless it was imported otherwise), or
+    a dict of such arrays by input name: it tells how input comes to the chip (`Options.input_layer`), chooses the scale
+    of every layer, and the mapping is made for how often its neurons spike. With a `mapping` made elsewhere, neurons stay
+    where it puts them. `on_stage(name, value, seconds)` is called after each stage ("input" only where it changes something). Equal arguments give equal
     programs (unless `options.time_budget_s` is set). Raises ModelError, ChipError, OptionError, and FitError with all
     that does not fit.
     """
@@ -57,18 +60,24 @@ def compile(
             on_stage(name, value, perf_counter() - start)
         return value
 
-    network, chip, x = _verified(network, chip, calibration, options, mapping)
+    chip = _verified(network, chip, options, mapping)
     warm_up.start(chip)
-    normal = stage("normalize", normalize, sized(network, chip, options))
+    start = perf_counter()
+    given = legalize_input(network, chip, calibration, options)
+    if given.text is not None and on_stage is not None:
+        on_stage("input", given, perf_counter() - start)
+    normal = stage("normalize", normalize, sized(given.network, chip, options))
     legal, changes, notes = stage("legalize", legalize, normal, chip, options)
     try:
-        stage("estimate", estimate, legal, chip, options.on_multi_spike)
+        stage("estimate", estimate, on_chip(legal), chip, options.on_multi_spike)
     except FitError as e:
-        raise FitError(chip.name, e.violations, smallest_change(legal, chip, e, options)) from None
+        raise FitError(chip.name, e.violations, smallest_change(on_chip(legal), chip, e, options)) from None
     timing = stage("schedule", schedule, legal, options.execution)
-    quantized = stage("quantize", quantize, legal, chip, x, options)
-    fixed = quantized.network
-    activity = stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike)
+    quantized = stage("quantize", quantize, legal, chip, given.samples, options)
+    x = encoded(given.samples, quantized.registers)
+    activity = stage("calibrate", _activity, quantized.network, chip, x, options.on_multi_spike)
+    fixed, timing = on_chip(quantized.network), timing.on_chip(quantized.network)
+    activity = activity.without({*quantized.network.inputs} - {*fixed.inputs})
     if mapping is None:
         try:
             partitioned = stage("partition", partition, fixed, chip, activity, options)
@@ -80,14 +89,18 @@ def compile(
         mapping = stage("place", place, partitioned.mapping, fixed, chip, activity, options)
     mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
-    manifest = _manifest(options, quantized, changes, notes, x)
+    manifest = _manifest(options, quantized, [*given.changes, *changes], notes, x)
+    if given.text is not None:
+        manifest["input_layer"] = given.text
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
+    program = program.taking(network, given.host, quantized.registers)
     if options.step_limit_us is not None:
         stage("limit", verify_step_time, program, options)
     return program
 
 
-def _verified(network, chip, calibration, options, mapping) -> tuple[Network, Chip, dict | None]:
+def _verified(network, chip, options, mapping) -> Chip:
+    """The chip, if all arguments are of their kinds."""
     if not isinstance(network, Network):
         raise ModelError(
             f"compile takes a Network, not {type(network).__name__}; make one with nw.from_torch(module, example_input)"
@@ -97,10 +110,7 @@ def _verified(network, chip, calibration, options, mapping) -> tuple[Network, Ch
     if mapping is not None and not isinstance(mapping, Mapping):
         raise ModelError(f"mapping must be an nw.Mapping, not {type(mapping).__name__}; see nw.Mapping.from_arrays")
     network.verify()
-    chip = chip if isinstance(chip, Chip) else Chip.load(chip)
-    if calibration is None:
-        return network, chip, None
-    return network, chip, prepare(network, calibration, None, chip, options.on_multi_spike)[0]
+    return chip if isinstance(chip, Chip) else Chip.load(chip)
 
 
 def _activity(network: Network, chip: Chip, x: dict | None, on_multi_spike: str) -> Activity:

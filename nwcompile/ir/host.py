@@ -1,6 +1,6 @@
 """Host: what the CPU computes of a program's input before the chip: layers in float, or currents for its registers.
 
-Real-valued input is met in one of four WAYS. `exact`: signed whole numbers become two lines, one for each sign. `bias`:
+Real-valued input is met in one of four ways (`options.INPUT_LAYERS`). `exact`: signed whole numbers become two lines, one for each sign. `bias`:
 the linear map in front of the first layer is computed on the host, and its result is written into the bias registers of
 that layer's neurons. `graded`: the numbers themselves, rounded to integers, are the payload of messages. `host`: the
 layers up to the first spiking one run on the host, and their spikes are the chip's input.
@@ -15,8 +15,7 @@ import numpy as np
 from nwcompile.errors import ArtifactError
 from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network, Node
-
-WAYS = ("exact", "bias", "graded", "host")
+from nwcompile.ir.options import INPUT_LAYERS
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +61,7 @@ class Encoding:
 class Host:
     """The float `network` that the CPU runs once for every input, and `gives`: by input of the chip, how it is made.
 
-    The inputs of `network` are those of the user that the chip does not take as they are. `way` is one of WAYS.
+    The inputs of `network` are those of the user that the chip does not take as they are. `way` is one of INPUT_LAYERS.
     `is_static`: its registers cannot be written in every step, so every sample must be the same in all steps.
     """
 
@@ -99,7 +98,7 @@ class Host:
     def verify(self) -> None:
         """Raise ModelError or ArtifactError unless the parts fit each other."""
         self.network.verify()
-        if self.way not in WAYS or self.network.is_fixed or not self.gives:
+        if self.way not in INPUT_LAYERS or self.network.is_fixed or not self.gives:
             raise ArtifactError(f"host: way {self.way!r} with a network that gives {len(self.gives)} inputs is none")
         for name, encoding in self.gives.items():
             encoding.verify(name, self.network)

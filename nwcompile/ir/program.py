@@ -21,6 +21,7 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted, in_lines
 
 SCHEMA = 2  # It grows when the content of a .nwc file changes; docs/artifact.md says what is in it.
+HOST_SCHEMA = 3  # Of a program with a host: a tool that knows no host must not run it.
 OLD_SCHEMA = 1  # Files of the release before, which are still read: option `optimize` was `optimise` there.
 DENSE, SPARSE, CONV = range(3)  # rows of `SYNAPSE_KINDS`
 SYNAPSE_KINDS = ("dense", "sparse", "conv")
@@ -96,6 +97,13 @@ class Program:
         """What the CPU computes of every sample before the chip, None for nothing."""
         return self.network.host
 
+    def taking(self, network: Network, host: Host | None, registers: dict[str, Encoding]) -> "Program":
+        """The program for samples as `network` takes them, with its host, whose `registers` are known now."""
+        if host is None and network.layout == "BT":
+            return self
+        host = None if host is None else replace(host, gives={**host.gives, **registers})
+        return replace(self, network=replace(self.network, layout=network.layout, n_steps=network.n_steps, host=host))
+
     @cached_property
     def loaded(self) -> "Program":
         """The same program, its registers that the host writes among its inputs: what every backend runs.
@@ -169,7 +177,7 @@ class Program:
         """The bytes of the .nwc file."""
         pack = _Pack()
         manifest = {
-            "schema": SCHEMA,
+            "schema": SCHEMA if self.host is None else HOST_SCHEMA,
             **self.manifest,
             "chip": self.chip.to_dict(),
             "chip_hash": self.chip.hash,
@@ -220,7 +228,7 @@ class Program:
         """Read a .nwc file; raises ArtifactError for one that is cut, altered or of another schema."""
         manifest, arrays = artifact.decode(artifact.read_bytes(path), str(path))
         schema = manifest.get("schema")
-        if schema not in (OLD_SCHEMA, SCHEMA):
+        if schema not in (OLD_SCHEMA, SCHEMA, HOST_SCHEMA):
             known = f"{SCHEMA}, nor {OLD_SCHEMA} of the release before"
             raise ArtifactError(f"{path}: schema {schema} is not {known}, which this version reads; compile again")
         try:

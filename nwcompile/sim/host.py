@@ -26,18 +26,30 @@ class HostRun:
     n_clipped: int
 
 
-def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[HostRun, dict[str, np.ndarray]]:
-    """The host's work on float32 `[B, T, *shape]`, and what it gives the chip, int32 `[B, T, *shape]` by input.
+def compute(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[Run, int]:
+    """The Run of the host's float network on float32 `[B, T, *shape]`, and how many steps it has.
 
-    The float network runs as the reference defines it, so its spikes are the framework's. Where nothing depends on
-    earlier steps, samples that are the same in all steps are computed once. Raises ModelError for samples that change
-    on a chip whose registers are written once, and for numbers that must be whole.
+    It is the reference's, so its spikes are the framework's. Where nothing depends on earlier steps, samples that are
+    the same in all steps are computed once: then it has one step, which stands for all.
     """
     from nwcompile.sim.reference.run import run_network
 
+    n_computed = 1 if not host.has_delays and _is_static(inputs) else n_steps
+    return run_network(host.network, {n: x[:, :n_computed] for n, x in inputs.items()}, n_computed, False), n_computed
+
+
+def _is_static(inputs: dict[str, np.ndarray]) -> bool:
+    return all((x == x[:, :1]).all() for x in inputs.values())
+
+
+def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[HostRun, dict[str, np.ndarray]]:
+    """The host's work on float32 `[B, T, *shape]`, and what it gives the chip, int32 `[B, T, *shape]` by input.
+
+    Raises ModelError for samples that change on a chip whose registers are written once, and for numbers that must be
+    whole.
+    """
     n_samples = len(next(iter(inputs.values())))
-    is_static = all((x == x[:, :1]).all() for x in inputs.values())
-    if host.is_static and not is_static:
+    if host.is_static and not _is_static(inputs):
         raise ModelError(
             "the input changes from step to step, but this program writes its neurons' biases once for a sample; give "
             "the same input in all steps, or compile with input_layer='host'"
@@ -45,8 +57,7 @@ def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[H
     if host.way == "exact":
         for name, x in inputs.items():
             verify_whole(name, x)
-    n_computed = 1 if is_static and not host.has_delays else n_steps
-    run = run_network(host.network, {name: x[:, :n_computed] for name, x in inputs.items()}, n_computed, False)
+    run, n_computed = compute(host, inputs, n_steps)
     made, n_writes, n_clipped = {}, 0, 0
     for name, encoding in host.gives.items():
         if encoding.scale is None:

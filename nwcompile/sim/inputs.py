@@ -164,6 +164,20 @@ def verify_whole(name: str, array: np.ndarray) -> None:
         raise ModelError(f"input {name!r} has values up to {max(-low, high)}; the limit is {LARGEST_SPIKE}")
 
 
+def is_whole(array: np.ndarray) -> bool:
+    """Whether all values are whole numbers within LARGEST_SPIKE."""
+    return bool((array == np.trunc(array)).all()) and float(np.abs(array).max(initial=0)) <= LARGEST_SPIKE
+
+
+def takes(chip: Chip, on_multi_spike: str, array: np.ndarray) -> bool:
+    """Whether messages of a chip hold these whole numbers, sent as `on_multi_spike` (`Options`) says."""
+    try:
+        _verify_values("x", int(array.min()), int(array.max()), chip, on_multi_spike)
+    except ModelError:
+        return False
+    return True
+
+
 def _verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: str) -> None:
     """Raise ModelError unless a chip takes input values low..high."""
     smallest_spike, largest_spike = -1 if "bipolar" in chip.neuron.spikes else 0, 1
