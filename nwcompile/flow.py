@@ -16,6 +16,7 @@ from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.legalize.legalize import legalize, sized
+from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
@@ -66,6 +67,9 @@ def compile(
     except FitError as e:
         raise FitError(chip.name, e.violations, smallest_change(legal, chip, e, options)) from None
     timing = stage("schedule", schedule, legal, options.execution)
+    if mapping is None and has_late(legal, timing, chip):
+        legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
+        changes = [*changes, *delayed]
     quantized = stage("quantize", quantize, legal, chip, x, options)
     fixed = quantized.network
     activity = stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike)

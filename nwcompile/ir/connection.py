@@ -322,13 +322,13 @@ class MaxPool2d(Connection):
         size = window_count((*rows, shape[-1]), pair(self.kernel), self.strides, self.padding, 1)
         if min(size) < 1:
             raise self.fail(f"kernel {pair(self.kernel)} is larger than the padded source {tuple(shape[1:])}")
-        return (shape[0], *size[-len(shape) + 1 :])
+        return (shape[0], *size) if len(shape) == 3 else (shape[0], size[1])
 
     def windows(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Source and window of every tap, int64[tap] each: flat C-order indices into source and target, by window."""
         _, *size = self.output_shape(shape)
         out_rows, out_columns = (1, *size)[-2:]
-        channels, rows, columns = shape[0], (1, *shape[1:-1])[-1], shape[-1]
+        channels, rows, columns = shape if len(shape) == 3 else (shape[0], 1, shape[1])
         kernel, padding = pair(self.kernel), pair(self.padding)
         c, oy, ox, ky, kx = np.ogrid[:channels, :out_rows, :out_columns, : kernel[0], : kernel[1]]
         y, x = oy * self.strides[0] - padding[0] + ky, ox * self.strides[1] - padding[1] + kx

@@ -4,6 +4,8 @@ stage       function                           what it does
 normalize   weight_bits.py:apply_weight_bits   how many bits the weights into each layer have
             prune_zeros.py:prune_zeros         pruned dense connections as lists of their synapses
 legalize    legalize.py:legalize               the rewritings below, in this order
+            pool_spikes.py:pool_spikes         spikes pooled where currents were, if that is asked for
             drop_signs.py:drop_signs           no negative spikes where messages carry no sign
             split_signs.py:split_signs         weights of both signs as two connections, where only those fit
+delays      relay_delays.py:relay_delays       chains of relay neurons where a delay is longer than the chip's
 """

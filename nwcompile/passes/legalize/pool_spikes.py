@@ -1,16 +1,19 @@
 """A maximum of currents before a spiking layer: approximately the maximum of spikes behind it, which chips can have."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from nwcompile.errors import Violation
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, MaxPool2d, Pool2d, Scale, Sparse, pair
 from nwcompile.ir.legalization import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
+from nwcompile.passes.legalize.relays import RELAY, relay_neuron
 from nwcompile.passes.prepare.normalize import normalize
 
-RELAY = NeuronSpec(beta=0.0, threshold=0.5, reset="zero")  # It sends in a step what it received, and remembers nothing.
 FULL = "{}/full"  # The neurons that pool nothing yet, of a layer that the chip gets as their pooled spikes.
 
 
@@ -22,21 +25,31 @@ def pool_spikes(network: Network, chip: Chip, options: Options) -> tuple[Network
     spikes when any in its window does (all of them, where a negative scale behind the pooling makes a least current of
     the largest). What is left is refused by `estimate`.
     """
+    relay = relay_neuron(chip) or RELAY  # a neuron that no chip has is refused by `estimate`, with what it lacks
     changes: list[Change] = []
     for pool in maxima(network):
         source = network.node(pool.source).neuron
         if source is not None and source.fires and source.spikes == "binary":
-            network = _relayed(network, pool)
-            changes.append(_relays(network, pool, chip))
+            network = _relayed(network, pool, relay)
+            changes.append(_relays(network, pool))
         elif "pool" in options.approximate and (layer := pooled_layer(network, pool)) is not None:
-            network = _pooled_behind(network, pool, layer)
-            changes.append(_approximated(network, pool, layer, chip))
+            network = _pooled_behind(network, pool, layer, relay)
+            changes.append(_approximated(network, pool, layer))
     return (normalize(network) if changes else network), changes
 
 
 def maxima(network: Network) -> list[MaxPool2d]:
     """The connections that are no sums."""
     return [c for c in network.connections if isinstance(c, MaxPool2d)]
+
+
+def maximum_violations(network: Network) -> Iterator[Violation]:
+    """Every maximum that is left, with what would make it one of spikes."""
+    for pool in maxima(network):
+        advice = "put the pooling behind a layer that spikes, or pool by the mean"
+        if (layer := pooled_layer(network, pool)) is not None:
+            advice = f"compile with approximate='pool' (--approximate pool: the spikes of {layer} are pooled instead)"
+        yield Violation("pooling", f"{pool.source} -> {pool.target}", "a maximum of currents", "sums", advice)
 
 
 def pooled_layer(network: Network, pool: MaxPool2d) -> str | None:
@@ -73,20 +86,20 @@ def _scales(network: Network, edge: Connection) -> tuple[np.ndarray, np.ndarray]
     return (np.asarray(edge.weight).reshape(-1), shift) if shift.size == n_channels else None
 
 
-def _relayed(network: Network, pool: MaxPool2d) -> Network:
+def _relayed(network: Network, pool: MaxPool2d, relay: NeuronSpec) -> Network:
     """The maximum of spikes as relay neurons before what it feeds."""
     target = network.node(pool.target)
     if target.neuron is None and network.into(pool.target) == (pool,):
-        return _with(network, {target.name: (RELAY, target.shape)}, (), {pool: _any_of(network, pool, target.name)})
+        return _with(network, {target.name: (relay, target.shape)}, (), {pool: _any_of(network, pool, target.name)})
     name = f"{pool.source}/max/{pool.target}"
     inner = _any_of(network, pool, name)
-    return _with(network, {name: (RELAY, target.shape)}, (), {pool: inner}, [Scale(name, pool.target)])
+    return _with(network, {name: (relay, target.shape)}, (), {pool: inner}, [Scale(name, pool.target)])
 
 
-def _pooled_behind(network: Network, pool: MaxPool2d, layer: str) -> Network:
+def _pooled_behind(network: Network, pool: MaxPool2d, layer: str, relay: NeuronSpec) -> Network:
     node, shape = network.node(layer), network.node(pool.source).shape
     full = FULL.format(layer)
-    threshold: np.ndarray | float = RELAY.threshold
+    threshold: np.ndarray | float = relay.threshold
     drive = Scale(pool.source, full)
     gone: tuple[str, ...] = ()
     replaced = {pool: _any_of(network, pool, layer, full)}
@@ -99,7 +112,7 @@ def _pooled_behind(network: Network, pool: MaxPool2d, layer: str) -> Network:
         inverted = (factor < 0).reshape(-1, *[1] * (len(shape) - 1))
         threshold = np.where(inverted, n_taps - 0.5, threshold).astype(np.float32) if inverted.any() else threshold
         replaced[last] = None
-    layers = {full: (node.neuron, shape), layer: (RELAY.replace(threshold=threshold), node.shape)}
+    layers = {full: (node.neuron, shape), layer: (relay.replace(threshold=threshold), node.shape)}
     return _with(network, layers, gone, replaced, [drive])
 
 
@@ -131,13 +144,13 @@ def _window(pool: MaxPool2d) -> str:
     return f"{rows} x {columns}"
 
 
-def _relays(network: Network, pool: MaxPool2d, chip: Chip) -> Change:
+def _relays(network: Network, pool: MaxPool2d) -> Change:
     n = int(np.prod(pool.output_shape(network.node(pool.source).shape)))
     how = f"{n} relay neurons, one a window"
     return Change(pool.source, f"maximum of spikes over {_window(pool)}", "sums of spikes", how, EXACT)
 
 
-def _approximated(network: Network, pool: MaxPool2d, layer: str, chip: Chip) -> Change:
+def _approximated(network: Network, pool: MaxPool2d, layer: str) -> Change:
     full = network.node(FULL.format(layer)).n_neurons
     how = f"spikes pooled instead: {full} neurons at full resolution, {network.node(layer).n_neurons} relay neurons"
     return Change(layer, f"maximum of currents over {_window(pool)}", "sums of currents", how, APPROXIMATE)

@@ -1,6 +1,7 @@
 """Delays longer than a chip's: chains of relay neurons, each of which holds a spike as long as the chip can."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
@@ -12,9 +13,21 @@ from nwcompile.passes.legalize.relays import relay_layer, sends_binary
 from nwcompile.passes.prepare.schedule import schedule
 
 
-def relay_delays(
-    network: Network, timing: Schedule, chip: Chip, options: Options
-) -> tuple[Network, Schedule, list[Change]]:
+class Relayed(NamedTuple):
+    """A network with relay neurons, its schedule, and what they were put in for."""
+
+    network: Network
+    timing: Schedule
+    changes: list[Change]
+
+
+def has_late(network: Network, timing: Schedule, chip: Chip) -> bool:
+    """Whether a connection delays spikes longer than the chip can."""
+    reach = 1 + chip.neuron.delay_max_steps
+    return any(_steps(c, delay, timing) > reach for c, delay in zip(network.connections, timing.delay, strict=True))
+
+
+def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Options) -> Relayed:
     """The network and its schedule with relay neurons where a delay is longer than `neuron.delay_max_steps`.
 
     One relay neuron per source neuron and 1 + delay_max_steps steps, shared by all connections of the source with the
@@ -32,32 +45,33 @@ def relay_delays(
     chains: dict[str, list[tuple[Node, Connection]]] = {}
     offset = dict(timing.offset)
     changes: list[Change] = []
+    grown = network
     for (source, aligned), connections in late.items():
         n_relays = max(-(-wanted[c] // reach) for c in connections) - 1
         chain = chains.setdefault(source, [])
         taps, before, passed = [], source, 0
         for k in range(1, n_relays + 1):
             upto = min(aligned, k * reach)  # of the aligned delay, the first steps pass in the chain
-            made = relay_layer(network, chip, options, before, f"{source}/relay{len(chain) + 1}", upto - passed)
+            made = relay_layer(grown, chip, options, before, f"{source}/relay{len(chain) + 1}", upto - passed)
             if made is None:
-                return network, timing, []
+                return Relayed(network, timing, [])
             node, edge = made
             offset[node.name] = timing.offset[source] + k * reach - upto
-            chain.append((Node(node.name, network.node(source).shape, node.neuron), edge))
+            chain.append((node, edge))
             taps.append((node.name, upto))
-            network = Network(network.inputs, {**network.nodes, node.name: node}, network.connections)
+            grown = Network(network.inputs, {**grown.nodes, node.name: node}, network.connections)
             before, passed = node.name, upto
         for c in connections:
             tap, upto = taps[-(-wanted[c] // reach) - 2]
             rewired[c] = c.replace(source=tap, delay=aligned - upto)
         changes.append(_change(network, source, connections, n_relays, max(wanted[c] for c in connections) - 1, chip))
     if not rewired:
-        return network, timing, []
+        return Relayed(network, timing, [])
     relayed = _with_chains(network, chains, rewired)
     if timing.period > 1:
-        return relayed, schedule(relayed, timing.execution), changes
+        return Relayed(relayed, schedule(relayed, timing.execution), changes)
     delay = tuple(c.aligned_delay + offset[c.target] - offset[c.source] for c in relayed.connections)
-    return relayed, replace(timing, offset=offset, delay=delay), changes
+    return Relayed(relayed, replace(timing, offset=offset, delay=delay), changes)
 
 
 def _steps(connection: Connection, delay: int, timing: Schedule) -> int:
@@ -68,13 +82,11 @@ def _steps(connection: Connection, delay: int, timing: Schedule) -> int:
 def _with_chains(network: Network, chains: dict[str, list[tuple[Node, Connection]]], rewired: dict) -> Network:
     """The network with every chain behind its source, so that partitioners find them side by side."""
     relays = {source: {node.name: node for node, _ in chain} for source, chain in chains.items()}
-    later = {name for of_source in relays.values() for name in of_source}
     nodes: dict[str, Node] = {}
     for source in network.inputs:
         nodes |= relays.get(source, {})
     for name, node in network.nodes.items():
-        if name not in later:
-            nodes |= {name: node, **relays.get(name, {})}
+        nodes |= {name: node, **relays.get(name, {})}
     edges = [edge for chain in chains.values() for _, edge in chain]
     relayed = Network(network.inputs, nodes, (*(rewired.get(c, c) for c in network.connections), *edges))
     relayed.verify()

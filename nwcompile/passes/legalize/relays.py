@@ -1,4 +1,4 @@
-"""Relay neurons: they send in a step what they receive in it, so that a spike arrives elsewhere, or later, unchanged."""
+"""Relay neurons: they send in a step what they receive in it, so that a spike arrives elsewhere, or later."""
 
 import numpy as np
 
