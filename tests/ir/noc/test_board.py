@@ -1,9 +1,11 @@
 """Boards: how many chips they have, how many a mapping uses, and which rectangle of chips holds so many cores."""
 
+import tomllib
+
 import numpy as np
 import pytest
 
-from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip import HWMODELS, Chip
 from nwcompile.ir.noc.board import chips_used, count_chips, fewest_chips
 from tests.chips import small_chip
 
@@ -50,4 +52,14 @@ def test_shipped_boards_are_whole_chips_of_their_base_joined_by_slower_links(nam
         assert [board.barrier_cycles(n) for n in range(1, n_routers + 1)] == [
             one.barrier_cycles(n) for n in range(1, n_routers + 1)
         ]
-        assert board.barrier_cycles(n_routers + 1) > one.barrier_cycles(n_routers)
+        assert board.barrier_cycles(n_routers + 1) >= one.barrier_cycles(n_routers)
+
+
+@pytest.mark.parametrize("name", [name for name in Chip.names() if Chip.load(name).is_board])
+def test_shipped_boards_write_only_what_lies_between_chips_each_key_with_its_own_source(name):
+    table = tomllib.loads((HWMODELS / f"{name}.toml").read_text())
+    written = {f"{section}.{key}" for section, keys in table.items() if isinstance(keys, dict) for key in keys}
+    sources = {key for key in written if key.startswith("sources.")}
+    assert {key.removeprefix("sources.") for key in sources} == written - sources
+    changed = ("noc.columns", "noc.rows", "noc.chip_", "cost.barrier_cycles", "energy.hop_")
+    assert all(key.startswith(changed) for key in written - sources)
