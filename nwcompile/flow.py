@@ -22,6 +22,7 @@ from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network, needed
 from nwcompile.passes.legalize.price import check_loss
+from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
@@ -76,6 +77,9 @@ def compile(
     except FitError as e:
         raise FitError(chip.name, e.violations, _change(legal, chip, e, options)) from None
     timing = stage("schedule", schedule, legal, options.execution)
+    if mapping is None and has_late(legal, timing, chip):
+        legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
+        changes = [*changes, *delayed]
     quantized = stage("quantize", quantize, legal, chip, x, options)
     fixed, price = quantized.network, None
     if options.approximate:
