@@ -16,7 +16,7 @@ import numpy as np
 
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Scale
+from nwcompile.ir.connection import MaxPool2d, Scale
 from nwcompile.ir.host import Encoding, Host, injected, with_registers
 from nwcompile.ir.legalization import EXACT, HOST, Change
 from nwcompile.ir.network import Network, Node
@@ -84,12 +84,19 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
 
 def _stays(network: Network, x: Inputs, chip: Chip, options: Options) -> bool:
     """Whether numbers are left as they are: the chip takes them, or is to refuse them as the spikes that they are."""
-    if not all(is_whole(array) for array in x.values()):
+    if not all(is_whole(array) for array in x.values()) or _has_maximum(network, options):
         return False
     if _takes(chip, options, x.values()):
         return True
     are_signs = all(np.abs(array).max(initial=0) <= 1 for array in x.values())
     return network.layout != "B" and not are_signs
+
+
+def _has_maximum(network: Network, options: Options) -> bool:
+    """Whether a maximum comes before the first layers, which only the host computes, and is not to be approximated."""
+    first = _First.of(network, None)
+    maxima = (c for c in network.connections if isinstance(c, MaxPool2d) and c.source in {*first.inputs, *first.junctions})
+    return any(maxima) and "pool" not in options.approximate
 
 
 def _takes(chip: Chip, options: Options, arrays) -> bool:
@@ -102,6 +109,8 @@ def _range_text(arrays) -> str:
 
 def _exact(network: Network, chip: Chip, x: Inputs | None, options: Options) -> InputLayer:
     """Whole numbers, as they are or on two lines, one for each sign."""
+    if _has_maximum(network, options):
+        raise _ClosedError("a maximum of currents comes before the first layer")
     if x is None or (all(is_whole(array) for array in x.values()) and _takes(chip, options, x.values())):
         return InputLayer(network, None, x, [], None)
     if not all(is_whole(array) for array in x.values()):
@@ -131,6 +140,8 @@ def _exact(network: Network, chip: Chip, x: Inputs | None, options: Options) -> 
 def _graded(network: Network, chip: Chip, x: Inputs | None, options: Options) -> InputLayer:
     """Numbers rounded to integers of GRADED_BITS, or of what a message holds, in the unit that loses least."""
     assert x is not None, "checked before"
+    if _has_maximum(network, options):
+        raise _ClosedError("a maximum of currents comes before the first layer")
     real = [name for name in network.inputs if not is_whole(x[name])] or list(network.inputs)
     inputs, junctions, maps, gives, errors = {}, {}, [], {}, []
     bits = GRADED_BITS
