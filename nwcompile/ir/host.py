@@ -1,9 +1,9 @@
 """Host: what the CPU computes of a program's input before the chip: layers in float, or currents for its registers.
 
-Real-valued input is met in one of four ways (`options.INPUT_LAYERS`). `exact`: signed whole numbers become two lines, one for each sign. `bias`:
-the linear map in front of the first layer is computed on the host, and its result is written into the bias registers of
-that layer's neurons. `graded`: the numbers themselves, rounded to integers, are the payload of messages. `host`: the
-layers up to the first spiking one run on the host, and their spikes are the chip's input.
+Real-valued input is met in one of four ways (`options.INPUT_LAYERS`). `exact`: signed whole numbers become two lines,
+one for each sign. `bias`: the linear map in front of the first layer is computed on the host, and its result is written
+into the bias registers of that layer's neurons. `graded`: the numbers themselves, rounded to integers, are the payload
+of messages. `host`: the layers up to the first spiking one run on the host, and their spikes are the chip's input.
 """
 
 from dataclasses import dataclass, replace

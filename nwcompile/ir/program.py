@@ -336,8 +336,8 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
         several = manifest["activity"].get("several", {})
         multi = {n: MultiSpike(arrays[f"multi{names.index(n)}"], largest) for n, largest in several.items()}
         activity = Activity(counts, manifest["activity"]["n_samples"], updates, multi)
-    structure = ("schema", "layout", "host", "chip", "chip_hash", "network_hash", "inputs", "nodes", "connections", "schedule",
-                 "on_multi_spike", "mapping_note", "activity")  # fmt: skip
+    structure = ("schema", "layout", "host", "chip", "chip_hash", "network_hash", "inputs", "nodes", "connections",
+                 "schedule", "on_multi_spike", "mapping_note", "activity")  # fmt: skip
     rest = {k: v for k, v in manifest.items() if k not in structure}
     chip, on_multi_spike = Chip.from_dict(manifest["chip"]), manifest.get("on_multi_spike", "refuse")
     return Program(

@@ -42,8 +42,8 @@ def simulate(
     """Simulate a Network (reference backend only) or a Program.
 
     `device="cuda"` (backend sequence) gives the same integers and counters on a GPU, every NeuronSpec option included.
-    `x` is `[B, T, *shape]`, or as the network's layout says (`ir.network.LAYOUTS`), a dict of such arrays by input name,
-    or None with `steps=N`; results are `[B, T, *shape]`. The spikes of layers on the host are among them
+    `x` is `[B, T, *shape]`, or as the network's layout says (`ir.network.LAYOUTS`), a dict of such arrays by input
+    name, or None with `steps=N`; results are `[B, T, *shape]`. The spikes of layers on the host are among them
     (`Run.host`). `record="all"` keeps every
     layer's states; `record="totals"` (backend cycle) keeps sums over the steps only, so that memory does not grow with
     them (`ir.run.Totals`). `window="hardware"` runs exactly T hardware steps, nothing frozen or drained.

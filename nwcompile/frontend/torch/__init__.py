@@ -49,8 +49,9 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     `example_input` is a tensor or array `[B, T, *shape]` (`layout="BT"`) or `[T, B, *shape]` (`layout="TB"`), as the
     module takes it, as long as a few steps; or `[B, *shape]` (`layout="B"`) for a module that loops over time with the
     same input in every step. The network carries the layout, and every function takes samples that way; in "B" each is
-    repeated for as many steps as the module looped, or comes as `[B, T, *shape]`. The module is run on the example, in eval mode, and may take all steps at once (a Sequential of layers that do, or a forward that loops over time)
-    or one step `[B, *shape]` at a time, with or without a state that it gives back. Between the layers it may use
+    repeated for as many steps as the module looped, or comes as `[B, T, *shape]`. The module is run on the example, in
+    eval mode, and may take all steps at once (a Sequential of layers that do, or a forward that loops over time) or one
+    step `[B, *shape]` at a time, with or without a state that it gives back. Between the layers it may use
     Linear, Conv1d, Conv2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, BatchNorm, Flatten, Dropout, Identity,
     their functional forms, sums and differences of tensors, products with numbers or constants, and whatever
     only moves entries (indexing, views, cat, stack). What a layer receives from an earlier step becomes a connection

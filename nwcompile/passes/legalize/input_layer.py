@@ -95,7 +95,9 @@ def _stays(network: Network, x: Inputs, chip: Chip, options: Options) -> bool:
 def _has_maximum(network: Network, options: Options) -> bool:
     """Whether a maximum comes before the first layers, which only the host computes, and is not to be approximated."""
     first = _First.of(network, None)
-    maxima = (c for c in network.connections if isinstance(c, MaxPool2d) and c.source in {*first.inputs, *first.junctions})
+    maxima = (
+        c for c in network.connections if isinstance(c, MaxPool2d) and c.source in {*first.inputs, *first.junctions}
+    )
     return any(maxima) and "pool" not in options.approximate
 
 
@@ -109,7 +111,7 @@ def _range_text(arrays) -> str:
 
 def _exact(network: Network, chip: Chip, x: Inputs | None, options: Options) -> InputLayer:
     """Whole numbers, as they are or on two lines, one for each sign."""
-    if _has_maximum(network, options):
+    if options.input_layer is None and _has_maximum(network, options):
         raise _ClosedError("a maximum of currents comes before the first layer")
     if x is None or (all(is_whole(array) for array in x.values()) and _takes(chip, options, x.values())):
         return InputLayer(network, None, x, [], None)
@@ -140,7 +142,7 @@ def _exact(network: Network, chip: Chip, x: Inputs | None, options: Options) -> 
 def _graded(network: Network, chip: Chip, x: Inputs | None, options: Options) -> InputLayer:
     """Numbers rounded to integers of GRADED_BITS, or of what a message holds, in the unit that loses least."""
     assert x is not None, "checked before"
-    if _has_maximum(network, options):
+    if options.input_layer is None and _has_maximum(network, options):
         raise _ClosedError("a maximum of currents comes before the first layer")
     real = [name for name in network.inputs if not is_whole(x[name])] or list(network.inputs)
     inputs, junctions, maps, gives, errors = {}, {}, [], {}, []
@@ -225,7 +227,7 @@ def _bias(network: Network, chip: Chip, x: Inputs | None, _options: Options) -> 
 
 
 def _host(network: Network, chip: Chip, x: Inputs | None, options: Options) -> InputLayer:
-    """The layers up to the first spiking ones on the host; their spikes are inputs of the chip, by the layers' names."""
+    """The layers up to the first spiking ones on the host; their spikes are inputs of the chip, by layer."""
     first = _First.of(network, x)
     layers = first.with_all_before(network)
     left = [name for name in network.layers if name not in layers]
@@ -243,7 +245,9 @@ def _host(network: Network, chip: Chip, x: Inputs | None, options: Options) -> I
         raise _ClosedError(f"layer {silent[0]!r} never fires, so it has nothing to send")
     gives = {name: Encoding(layer=name) for name in lines}
     inputs = {name: node for name, node in network.inputs.items() if name in behind}
-    kept = {name: node for name, node in network.nodes.items() if name in left or (name in behind and name not in lines)}
+    kept = {
+        name: node for name, node in network.nodes.items() if name in left or (name in behind and name not in lines)
+    }
     rest = Network({**inputs, **lines}, kept, tuple(c for c in network.connections if c.target in kept))
     host = Host("host", of_host, gives)
     names = ", ".join(host.layers)
@@ -266,7 +270,7 @@ WAYS: dict[str, Callable] = {"exact": _exact, "bias": _bias, "graded": _graded, 
 
 @dataclass(frozen=True)
 class _First:
-    """What real-valued `inputs` feed: `junctions`, and the `layers` behind them; `mixed`: a junction with layers too."""
+    """What real-valued `inputs` feed: `junctions`, and `layers` behind them; `mixed`: one that layers feed too."""
 
     inputs: tuple[str, ...]
     junctions: tuple[str, ...]
