@@ -67,9 +67,9 @@ def compiled(**options) -> Callable:
 
     def decorate(function: Callable):
         try:
-            dispatcher = njit(cache=True, **options)(function)
+            dispatcher = njit(cache=True, no_cfunc_wrapper=True, **options)(function)
         except RuntimeError:
-            return njit(**options)(function)
+            return njit(no_cfunc_wrapper=True, **options)(function)
         kept = dispatcher._cache._cache_file
         kept._source_stamp = stamp_of(Path(function.__code__.co_filename))
         load = kept._load_index
@@ -118,10 +118,10 @@ class KernelCompiler(PartCompiler):
     LIBRARY = KernelLibrary
 
 
-kernel = compiled(nogil=True, _nrt=False, no_cfunc_wrapper=True, pipeline_class=KernelCompiler)
+kernel = compiled(nogil=True, _nrt=False, pipeline_class=KernelCompiler)
 # Only kernels call these, so they have no wrappers for Python, which would unpack every array of every structure. What
 # runs for every flit is `inlined`, because a call copies every array of a NamedTuple.
-ONLY_FOR_KERNELS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": PartCompiler}
+ONLY_FOR_KERNELS = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
 inlined = compiled(nogil=True, _nrt=False, forceinline=True, **ONLY_FOR_KERNELS)
 spliced = compiled(nogil=True, _nrt=False, inline="always")  # into its caller before that is compiled, at every call
 part = compiled(nogil=True, _nrt=False, **ONLY_FOR_KERNELS)
