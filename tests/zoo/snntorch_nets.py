@@ -67,11 +67,10 @@ def tutorial_5(n_steps: int = 25, n_hidden: int = 1000, n_samples: int = 6) -> N
     return scale_weights(net, [module.fc1, module.fc2], (2.01, 2.36))
 
 
-def tutorial_6(n_steps: int = 8, n_samples: int = 4) -> Net:
-    """Tutorial 6: 12C5-MP2-64C5-MP2-1024FC10, beta 0.5; pools of currents; one step a call, one image."""
-    torch.manual_seed(6)
+def tutorial_6_layers() -> nn.Sequential:
+    """12C5-MP2-64C5-MP2-1024FC10, beta 0.5: the pools are of currents, before the neurons."""
     neuron = {"beta": 0.5, "spike_grad": surrogate.fast_sigmoid(slope=25), "init_hidden": True}
-    module = nn.Sequential(
+    return nn.Sequential(
         nn.Conv2d(1, 12, 5),
         nn.MaxPool2d(2),
         snn.Leaky(**neuron),
@@ -82,9 +81,15 @@ def tutorial_6(n_steps: int = 8, n_samples: int = 4) -> Net:
         nn.Linear(64 * 4 * 4, 10),
         snn.Leaky(**neuron, output=True),
     )
+
+
+def tutorial_6(n_steps: int = 8, n_samples: int = 4) -> Net:
+    """Tutorial 6: the loop over time is outside, one step a call, and shows one image in every step."""
+    torch.manual_seed(6)
+    module = tutorial_6_layers()
     image = inputs.digits(n_samples)
     x = image.unsqueeze(0).expand(n_steps, *image.shape)
-    net = Net(module, x, "TB", lambda x: _forward_pass(module, x))
+    net = Net(module, x, "TB", lambda x: forward_pass(module, x))
     return scale_weights(net, [module[0], module[3], module[7]], (2.12, 1.9, 2.85))
 
 
@@ -104,7 +109,7 @@ def tutorial_7(n_steps: int = 12, n_samples: int = 4) -> Net:
         snn.Leaky(**neuron, output=True),
     )
     x = inputs.moving_digits(n_samples, n_steps, 34, 1)
-    net = Net(module, x, "TB", lambda x: _forward_pass(module, x))
+    net = Net(module, x, "TB", lambda x: forward_pass(module, x))
     return scale_weights(net, [module[0], module[3], module[7]], (6.78, 2.56, 4.52))
 
 
@@ -131,10 +136,10 @@ def speech_commands(reference: Path, n_steps: int = 30, n_samples: int = 4) -> N
     )
     module.load_state_dict(torch.load(reference / SPEECH_COMMANDS, map_location="cpu", weights_only=True))
     x = inputs.signed_events(n_samples, n_steps, 20)
-    return Net(module, x, "BT", lambda x: _forward_pass(module, x.transpose(0, 1)))
+    return Net(module, x, "BT", lambda x: forward_pass(module, x.transpose(0, 1)))
 
 
-def _forward_pass(module: nn.Module, data: torch.Tensor) -> torch.Tensor:
+def forward_pass(module: nn.Module, data: torch.Tensor) -> torch.Tensor:
     """The tutorials' own loop over `[T, B, ...]`."""
     utils.reset(module)
     return torch.stack([module(step)[0] for step in data])
