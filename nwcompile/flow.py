@@ -7,6 +7,7 @@ from nwcompile import __version__, warm_up
 from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.legalization import Change
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
@@ -14,11 +15,11 @@ from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
+from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.place.place import place
-from nwcompile.passes.prepare.legalize import legalize
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.quantize.quantize import Quantized, quantize
@@ -58,14 +59,14 @@ def compile(
 
     network, chip, x = _verified(network, chip, calibration, options, mapping)
     warm_up.start(chip)
-    network, notes = stage("legalize", legalize, network, chip, options)
+    normal = stage("normalize", normalize, sized(network, chip, options))
+    legal, changes, notes = stage("legalize", legalize, normal, chip, options)
     try:
-        stage("estimate", estimate, network, chip, options.on_multi_spike)
+        stage("estimate", estimate, legal, chip, options.on_multi_spike)
     except FitError as e:
-        raise FitError(chip.name, e.violations, _change(network, chip, e, options)) from None
-    normal = stage("normalize", normalize, network)
-    timing = stage("schedule", schedule, normal, options.execution)
-    quantized = stage("quantize", quantize, normal, chip, x, options)
+        raise FitError(chip.name, e.violations, smallest_change(legal, chip, e, options)) from None
+    timing = stage("schedule", schedule, legal, options.execution)
+    quantized = stage("quantize", quantize, legal, chip, x, options)
     fixed = quantized.network
     activity = stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike)
     if mapping is None:
@@ -79,19 +80,11 @@ def compile(
         mapping = stage("place", place, partitioned.mapping, fixed, chip, activity, options)
     mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
-    manifest = _manifest(options, quantized, notes, x)
+    manifest = _manifest(options, quantized, changes, notes, x)
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
     if options.step_limit_us is not None:
         stage("limit", verify_step_time, program, options)
     return program
-
-
-def _change(network: Network, chip: Chip, error: FitError, options: Options) -> str | None:
-    """`smallest_change` of a network that was not normalized, None if that cannot be either."""
-    try:
-        return smallest_change(normalize(network), chip, error, options)
-    except ModelError:
-        return None
 
 
 def _verified(network, chip, calibration, options, mapping) -> tuple[Network, Chip, dict | None]:
@@ -119,12 +112,13 @@ def _activity(network: Network, chip: Chip, x: dict | None, on_multi_spike: str)
     return activity
 
 
-def _manifest(options: Options, quantized: Quantized, notes: list[str], x: dict | None) -> dict:
+def _manifest(options: Options, quantized: Quantized, changes: list[Change], notes: list[str], x: dict | None) -> dict:
     return {
         "tool": "nwcompile",
         "version": __version__,
         "seed": options.seed,
         "options": options.to_dict(),
         "quantization": quantized.table,
+        **({"legalization": [change.to_dict() for change in changes]} if changes else {}),
         "warnings": [*([NO_CALIBRATION] if x is None else []), *notes, *quantized.warnings],
     }

@@ -19,7 +19,7 @@ from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
 
 SPEC = NeuronSpec(threshold=1.0, beta=0.5)
-STAGES = ["legalize", "estimate", "normalize", "schedule", "quantize", "calibrate", "partition", "place", "check",
+STAGES = ["normalize", "legalize", "estimate", "schedule", "quantize", "calibrate", "partition", "place", "check",
           "interleave", "emit"]  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def test_compile_tells_of_a_reset_that_the_chip_lacks_before_any_work():
     seen = []
     with pytest.raises(FitError) as error:
         compile(network, "loihi1", on_stage=lambda name, *_: seen.append(name))
-    assert [v.what for v in error.value.violations] == ["reset"] and seen == ["legalize"]
+    assert [v.what for v in error.value.violations] == ["reset"] and seen == ["normalize", "legalize"]
 
 
 def test_compile_lists_what_no_mapping_and_what_no_neuron_can_do_together():

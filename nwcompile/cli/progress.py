@@ -13,13 +13,13 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted
+from nwcompile.passes.legalize.legalize import Legalized
 from nwcompile.passes.partition.logical_cores import Partitioned
 from nwcompile.passes.place.place import routed_cost
-from nwcompile.passes.prepare.legalize import Legalized
 from nwcompile.passes.quantize.quantize import Quantized
 from nwcompile.report.text import improved, stage_line
 
-STAGES = ("legalize", "estimate", "normalize", "schedule", "quantize", "calibrate", "partition", "place", "check",
+STAGES = ("normalize", "legalize", "estimate", "schedule", "quantize", "calibrate", "partition", "place", "check",
           "interleave", "emit")  # fmt: skip
 WITH_LIMIT = (*STAGES, "limit")  # where `options.step_limit_us` is given
 

@@ -19,7 +19,7 @@ from nwcompile.nn.qat import scan
 from nwcompile.nn.qat.layer import Pin, QuantizedLayer, array
 from nwcompile.nn.qat.sums import exact, sums
 from nwcompile.passes.fit.check import estimate
-from nwcompile.passes.prepare.legalize import legalize
+from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.quantize import assembled, choose_scales, described
 from nwcompile.sim.inputs import prepare, verify_counts
@@ -62,9 +62,9 @@ class QuantizedNetwork(torch.nn.Module):
             raise ModelError("the network is in integers already; give the float network to train it")
         network.verify()
         given = network
-        network, unsigned = legalize(network, self.chip, self.options)
-        estimate(network, self.chip, on_multi_spike)
-        self.float_network = normalize(network)
+        normal = normalize(sized(network, self.chip, self.options))
+        self.float_network, self.legalization, unsigned = legalize(normal, self.chip, self.options)
+        estimate(self.float_network, self.chip, on_multi_spike)
         self._lasting = [*unsigned, *_pruned_whole(self.float_network)]
         self.names = self.float_network.layers
         learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
