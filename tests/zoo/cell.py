@@ -6,10 +6,10 @@ from functools import cache
 from math import prod
 
 import numpy as np
-from nwcompile.ir.legalization import APPROXIMATE, EXACT, HOST
 
 import nwcompile as nw
 from nwcompile.errors import FitError, NwError
+from nwcompile.ir.legalization import APPROXIMATE, EXACT, HOST
 from tests.conftest import REFERENCE
 from tests.zoo import norse_sinabs_nets, snntorch_nets, spikingjelly_nets
 from tests.zoo.net import Net
