@@ -1,4 +1,4 @@
-"""One network of the zoo on one chip: whether it lands, how it is labelled, and whether the backends agree on it."""
+"""One network of the zoo on one chip: whether it lands, how it is labeled, and whether the backends agree on it."""
 
 import time
 from dataclasses import dataclass, field
