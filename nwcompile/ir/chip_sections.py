@@ -97,7 +97,7 @@ class State:
 
 @dataclass(frozen=True)
 class NeuronCapability:
-    """What the chip's neurons can do."""
+    """What the chip's neurons can do; with `programmable`, what its built-in neuron does."""
 
     reset: list[str]  # kinds of reset at a spike
     reset_timing: list[str] = field(default_factory=lambda: ["now"])  # when the reset acts
@@ -112,6 +112,7 @@ class NeuronCapability:
     threshold_per: str = "layer"  # "neuron": quantization may give each its own, and narrow weights a scale a channel
     bias_bits: int = 23  # of the signed bias mantissa
     bias_exponent_max: int = 0  # the mantissa is shifted left by 0 to this
+    programmable: bool | None = None  # true: neurons are programs, of any reset, timing, comparison and clamp
     taus_us: list[int] | None = None  # membrane time constants that can be set, in microseconds; not given: any
 
 
@@ -122,6 +123,7 @@ class Cost:
     units: str = "overlap"  # "overlap": send and receive run side by side; "shared": one unit does both
     visit_cycles: int | None = None  # send: every neuron, every step
     update_cycles: int | None = None  # send: a neuron with an event, a bias, or state that is not zero
+    instruction_cycles: int | None = None  # send: an instruction of a neuron program that the built-in neuron has not
     spike_cycles: int | None = None  # send: a spike
     message_out_cycles: int | None = None  # send: one spike to one destination core
     message_in_cycles: int | None = None  # receive: a fan-in axon looked up
