@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.time.work import COUNTERS_OF, work
 from nwcompile.cost.traffic.multicast import spike_fanout
-from nwcompile.ir.neuron_program import instructions
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 
 

@@ -9,9 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
+from nwcompile.cost.neuron_program import instructions
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.ir.neuron_program import instructions
 from nwcompile.ir.program import Program
 
 COUNTERS_OF = {  # event: the counters that say how often it happened

@@ -5,13 +5,13 @@ One message per non-zero spike and destination core, whatever the number of syna
 
 import numpy as np
 
+from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_sums
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron_program import instructions
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.kernels.mapping import traffic
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.time.work import link_busy, link_name
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import hops_of_axons
 from nwcompile.errors import BackendError
-from nwcompile.ir.neuron_program import instructions
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Dropped
 from nwcompile.kernels.cores.tables import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, STUCK, Axons, Outbox

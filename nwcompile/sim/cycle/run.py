@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.flat import count_lines, csr_offset
-from nwcompile.ir.neuron_program import instructions
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels import jit

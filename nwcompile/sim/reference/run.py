@@ -3,11 +3,11 @@
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.traffic.io_sites import IoRoutes, io_routes
 from nwcompile.cost.traffic.multicast import SpikeFanout, spike_fanout
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron_program import instructions
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.sim.inputs import verify_counts

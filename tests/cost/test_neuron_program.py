@@ -2,9 +2,9 @@
 
 import pytest
 
+from nwcompile.cost.neuron_program import extra_instructions, instructions
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.ir.neuron_program import extra_instructions, instructions
 
 
 @pytest.mark.parametrize(
