@@ -41,6 +41,7 @@ from nwcompile.ir.chip_sections import (
     Weights,
 )
 from nwcompile.ir.neuron import FixedPoint
+from nwcompile.ir.noc.board import count_chips
 from nwcompile.ir.noc.bus import MESH_KEYS, SEGMENTED_BUS, link_count, longest_transfer_cycles
 from nwcompile.ir.noc.routing import Grid, between_chips, build_grid
 from nwcompile.ir.resources import RESOURCES
@@ -198,6 +199,11 @@ class Chip:
     def grid(self) -> Grid:
         """The routers, their links and the routes of messages."""
         return build_grid(self.noc, self.name)
+
+    @property
+    def is_board(self) -> bool:
+        """Whether these are several chips joined into one mesh (nwcompile/ir/noc/board.py)."""
+        return count_chips(self.noc) != (1, 1)
 
     @property
     def is_bus(self) -> bool:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from nwcompile.ir.neuron import RESET_TIMINGS, RESETS
+
 
 @dataclass(frozen=True)
 class Noc:
@@ -97,7 +99,10 @@ class State:
 
 @dataclass(frozen=True)
 class NeuronCapability:
-    """What the chip's neurons can do; with `programmable`, what its built-in neuron does."""
+    """What the chip's neurons can do.
+
+    Programmable neurons can do whatever a neuron can: `reset`, `reset_timing`, `strict` and `v_min` are completed.
+    """
 
     reset: list[str]  # kinds of reset at a spike
     reset_timing: list[str] = field(default_factory=lambda: ["now"])  # when the reset acts
@@ -114,6 +119,14 @@ class NeuronCapability:
     bias_exponent_max: int = 0  # the mantissa is shifted left by 0 to this
     programmable: bool | None = None  # true: neurons are programs, of any reset, timing, comparison and clamp
     taus_us: list[int] | None = None  # membrane time constants that can be set, in microseconds; not given: any
+
+    def __post_init__(self):
+        if self.programmable is not True:
+            return
+        for name, kinds in (("reset", RESETS), ("reset_timing", RESET_TIMINGS), ("strict", (True, False))):
+            given = getattr(self, name)
+            object.__setattr__(self, name, [*given, *(kind for kind in kinds if kind not in given)])
+        object.__setattr__(self, "v_min", "any")
 
 
 @dataclass(frozen=True)

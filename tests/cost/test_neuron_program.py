@@ -36,3 +36,9 @@ def test_instructions_beyond_the_built_in_neuron(spec, n):
 def test_only_programs_take_instructions():
     spec = NeuronSpec(reset="subtract")
     assert [instructions(Chip.load(name), spec) for name in ("tiny", "loihi1", "loihi2")] == [0, 0, 1]
+
+
+def test_programs_do_whatever_neurons_do():
+    neuron = Chip.load("loihi1").replace({"neuron.programmable": True}).neuron
+    assert neuron.reset == ["zero", "value", "subtract", "none"] and neuron.reset_timing == ["now", "next", "both"]
+    assert (neuron.strict, neuron.v_min) == ([True, False], "any")

@@ -31,13 +31,13 @@ def neuron_violations(node: Node, chip: Chip, has_bias: bool, on_multi_spike: st
         return Violation(key.replace("_", " "), node.name, used, ", ".join(str(word) for word in has), advice)
 
     if spec.fires:
-        if not can.programmable and reset not in can.reset:
+        if reset not in can.reset:
             yield lacks("reset", reset, can.reset, _reset_advice(node, chip), _resetting(reset))
-        if not can.programmable and spec.reset != "none" and spec.reset_timing not in can.reset_timing:
+        if spec.reset != "none" and spec.reset_timing not in can.reset_timing:
             advice = f"train {node.name} with reset_timing {can.reset_timing[0]!r}"
             yield lacks("reset_timing", spec.reset_timing, can.reset_timing, advice)
         yield from _spike_violations(node, chip, on_multi_spike)
-        if not can.programmable and spec.fixed is not None and spec.strict not in can.strict:
+        if spec.fixed is not None and spec.strict not in can.strict:
             word = {True: "v > threshold", False: "v >= threshold"}
             unit = 1 << can.threshold_shift_bits
             advice = f"change the threshold of {node.name} by one and its strict to {can.strict[0]}"
@@ -53,8 +53,7 @@ def neuron_violations(node: Node, chip: Chip, has_bias: bool, on_multi_spike: st
                 can.refractory_max_steps,
                 f"shorten refractory of {node.name} or raise neuron.refractory_max_steps",
             )
-    if not can.programmable:
-        yield from _clamp_violations(node, chip)
+    yield from _clamp_violations(node, chip)
     if has_bias and not can.bias:
         yield lacks("bias", "a bias", ["no bias"], f"train {node.name} without bias")
     if spec.fixed is not None:
@@ -71,9 +70,9 @@ def _reset_advice(node: Node, chip: Chip) -> str:
 
 @cache
 def _resetting(reset: str) -> str:
-    """The shipped chips whose neurons can reset so, in brackets."""
-    chips = [(name, Chip.load(name).neuron) for name in Chip.names()]
-    names = [name for name, can in chips if can.programmable or reset in can.reset]
+    """The shipped chips whose neurons can reset so, in brackets, without boards of them."""
+    chips = {name: Chip.load(name) for name in Chip.names()}
+    names = [name for name, chip in chips.items() if reset in chip.neuron.reset and not chip.is_board]
     return f" ({', '.join(names)})"
 
 

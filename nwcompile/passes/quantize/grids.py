@@ -124,7 +124,7 @@ def round_threshold(value: np.ndarray, strict: bool, chip: Chip) -> tuple[np.nda
     """
     unit = 1 << chip.neuron.threshold_shift_bits
     steps = np.round(np.asarray(value, np.float64) / unit, 9)
-    chip_strict = strict if chip.neuron.programmable or strict in chip.neuron.strict else not strict
+    chip_strict = strict if strict in chip.neuron.strict else not strict
     if chip_strict != strict:
         steps = np.ceil(steps) - 1 if chip_strict else np.floor(steps) + 1
     return np.rint(steps).astype(np.int64) * unit, chip_strict
