@@ -71,6 +71,7 @@ def options_of(args: argparse.Namespace) -> Options:
     """The compiler's options that were given."""
     given = {f.name: getattr(args, f.name, None) for f in fields(Options)}
     given["fixed_sites"] = dict(given["fixed_sites"]) if given["fixed_sites"] else None
+    given["approximate"] = tuple(word for words in given["approximate"] or () for word in words)
     given |= read_bits(args.bits) if given["bits"] is not None else {}
     return Options(**{name: value for name, value in given.items() if value is not None})
 
@@ -359,6 +360,7 @@ def _options(parser: Parser) -> None:
         listed = f"{what}: {', '.join(words)} (default: {getattr(default, name)})"
         add(f"--{name}", type=_choice(name, words), metavar="NAME", help=listed)
     _on_multi_spike(parser)
+    _legalization(parser)
     add(
         "--fixed-sites",
         action="append",
@@ -406,6 +408,29 @@ def _on_multi_spike(parser: Parser) -> None:
         metavar="NAME",
         help="several spikes a step, where messages carry one: refuse (default), graded (a message "
         "carries the count or sign) or repeat (n messages)",
+    )
+
+
+def _legalization(parser: Parser) -> None:
+    parser.add_argument(
+        "--approximate",
+        action="append",
+        type=_choices("approximate", (*choices.APPROXIMATIONS, choices.EVERYTHING)),
+        metavar="WORD,...",
+        help="what may be met by the nearest that the chip has, its price measured: "
+        f"{', '.join(choices.APPROXIMATIONS)}; or {choices.EVERYTHING} (default: nothing)",
+    )
+    parser.add_argument(
+        "--max-loss",
+        metavar="LOSS",
+        help="the highest price of --approximate: points of accuracy (0.5pt) or part of the spikes (2%%)",
+    )
+    parser.add_argument(
+        "--input-layer",
+        type=_choice("input-layer", choices.INPUT_LAYERS),
+        metavar="NAME",
+        help=f"how real-valued or static input comes to the chip: {', '.join(choices.INPUT_LAYERS)} "
+        "(default: the first that the chip can do)",
     )
 
 

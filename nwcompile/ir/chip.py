@@ -41,6 +41,7 @@ from nwcompile.ir.chip_sections import (
     Weights,
 )
 from nwcompile.ir.neuron import FixedPoint
+from nwcompile.ir.noc.board import count_chips
 from nwcompile.ir.noc.bus import MESH_KEYS, SEGMENTED_BUS, link_count, longest_transfer_cycles
 from nwcompile.ir.noc.routing import Grid, between_chips, build_grid
 from nwcompile.ir.resources import RESOURCES
@@ -85,7 +86,8 @@ class Chip:
         rows = [
             f"a core: {', '.join(limits)}",
             f"weights of {self.weights.bits} bits, states of {self.state.bits} bits",
-            f"resets {', '.join(self.neuron.reset)}; spikes {', '.join(self.neuron.spikes)}",
+            f"{'programmable neurons' if self.neuron.programmable else 'resets ' + ', '.join(self.neuron.reset)}; "
+            f"spikes {', '.join(self.neuron.spikes)}",
             ", ".join(known),
         ]
         return in_lines(head, [self.description, *rows] if self.description else rows, "lines")
@@ -199,6 +201,11 @@ class Chip:
         return build_grid(self.noc, self.name)
 
     @property
+    def is_board(self) -> bool:
+        """Whether these are several chips joined into one mesh (nwcompile/ir/noc/board.py)."""
+        return count_chips(self.noc) != (1, 1)
+
+    @property
     def is_bus(self) -> bool:
         """Whether cores are joined by a segmented bus (nwcompile/ir/noc/bus.py), not by routers."""
         return self.noc.topology == SEGMENTED_BUS
@@ -273,8 +280,9 @@ class Chip:
 
     @property
     def unknown_costs(self) -> list[str]:
-        """Keys of the costs that the chip file does not give."""
-        return [f"cost.{f.name}" for f in fields(Cost) if getattr(self.cost, f.name) is None]
+        """Keys of the costs that the chip file does not give; only programs of neurons take instructions."""
+        needed = [f.name for f in fields(Cost) if f.name != "instruction_cycles" or self.neuron.programmable]
+        return [f"cost.{name}" for name in needed if getattr(self.cost, name) is None]
 
     @property
     def has_times(self) -> bool:

@@ -1,5 +1,6 @@
 """Options: everything a person may choose about compiling; written whole into the artifact."""
 
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,10 @@ EXECUTIONS = ("pipelined", "phased")
 OBJECTIVES = ("time", "energy", "traffic", "cores", "edp")
 WITH_STEP_LIMIT = ("traffic", "cores")
 ON_MULTI_SPIKE = ("refuse", "graded", "repeat")
+APPROXIMATIONS = ("reset", "timing", "v_min", "multi-spike", "decay", "bias", "refractory", "strict", "pool")
+EVERYTHING = "all"  # The word that stands for every approximation.
+INPUT_LAYERS = ("exact", "bias", "graded", "host")
+MAX_LOSS = re.compile(r"(\d+(?:\.\d+)?) ?(pt|%)")  # A number of points of accuracy, or of percent of the spikes.
 LARGEST = (1 << 63) - 1  # Seeds and numbers of cores are kept in 64 bits with a sign.
 MOST_BITS = 16  # Wider weights than 16 bits are on no chip that is modeled.
 OLD_NAME = "Options.optimise is called optimize now; the old name goes with the next release"
@@ -38,6 +43,12 @@ class Options:
     `on_multi_spike` says what is done with neurons and inputs that send several spikes a step, on a chip whose spikes
     are binary: `refuse`, `graded` (a message carries the count, or the sign) or `repeat` (n spikes are n messages to
     every destination, on any chip).
+    `approximate` names what may be met by the nearest that the chip has, its price measured: words of APPROXIMATIONS,
+    one text with commas or several, or "all". `max_loss` is the highest price that is accepted: "0.5pt" (points of
+    accuracy, which needs labels) or "2%" (of the spikes).
+    `input_layer` says how real-valued or static input comes to the chip: `exact` (whole numbers or signed lines),
+    `bias` (the host's linear map as injected current), `graded` (integers of the chip's width), `host` (the first
+    spiking layer on the CPU); not given: the first of these that the chip can do.
     """
 
     seed: int = 0
@@ -52,11 +63,22 @@ class Options:
     time_budget_s: float | None = None
     fixed_sites: dict[str, tuple[tuple[int, int, int], ...]] | None = None
     step_limit_us: float | None = None
+    approximate: tuple[str, ...] | str = ()
+    max_loss: str | None = None
+    input_layer: str | None = None
 
     def __post_init__(self):
         for name, choices in (("optimize", OBJECTIVES), ("execution", EXECUTIONS), ("on_multi_spike", ON_MULTI_SPIKE)):
             if getattr(self, name) not in choices:
                 raise OptionError(unknown_choice(name, getattr(self, name), choices))
+        object.__setattr__(self, "approximate", _words(self.approximate))
+        if self.max_loss is not None and not (isinstance(self.max_loss, str) and MAX_LOSS.fullmatch(self.max_loss)):
+            raise OptionError(
+                f"max_loss={shown(self.max_loss)} must be points of accuracy like '0.5pt', or a share of the spikes "
+                "like '2%'"
+            )
+        if self.input_layer is not None and self.input_layer not in INPUT_LAYERS:
+            raise OptionError(unknown_choice("input_layer", self.input_layer, INPUT_LAYERS))
         for name, low, high in (("seed", 0, LARGEST), ("bits", 1, MOST_BITS), ("n_cores", 1, LARGEST)):
             value = getattr(self, name)
             if value is not None or name == "seed":
@@ -89,7 +111,8 @@ class Options:
 
     def to_dict(self) -> dict:
         """Plain values for the manifest; a callable is named."""
-        return {k: getattr(v, "__qualname__", v) if callable(v) else v for k, v in vars(self).items()}
+        plain_values = {k: getattr(v, "__qualname__", v) if callable(v) else v for k, v in vars(self).items()}
+        return plain_values | {"approximate": list(self.approximate)}
 
 
 def _taking_the_old_name(init: Callable) -> Callable:
@@ -116,6 +139,18 @@ def _real(value) -> float:
         return float(value)
     except OverflowError:
         return inf
+
+
+def _words(given) -> tuple[str, ...]:
+    """`approximate` as words in the order of APPROXIMATIONS, or OptionError."""
+    words = given.split(",") if isinstance(given, str) else given
+    if not isinstance(words, tuple | list | set | frozenset) or not all(isinstance(word, str) for word in words):
+        raise OptionError(f"approximate={shown(given)} must be words like 'reset,timing', or 'all'")
+    asked = {word.strip() for word in words if word.strip()}
+    for word in sorted(asked):
+        if word != EVERYTHING and word not in APPROXIMATIONS:
+            raise OptionError(unknown_choice("approximate", word, (*APPROXIMATIONS, EVERYTHING)))
+    return tuple(word for word in APPROXIMATIONS if EVERYTHING in asked or word in asked)
 
 
 def _sites(given) -> dict[str, tuple[tuple[int, int, int], ...]]:

@@ -124,6 +124,11 @@ class Program:
         return {row["layer"]: row["scale"] for row in self.manifest.get("quantization", [])}
 
     @property
+    def legalization(self) -> list[dict]:
+        """What was rewritten for the chip, a row a change (`ir/legalization.py:Change`)."""
+        return self.manifest.get("legalization", [])
+
+    @property
     def warnings(self) -> list[str]:
         """What the compiler found worth saying."""
         return self.manifest.get("warnings", [])

@@ -32,7 +32,7 @@ def verdict(doc: dict) -> str:
     """One sentence: does it fit, how fast, what limits it, how much energy, how accurate, what to change."""
     fit, energy, accuracy, advice = doc["fit"][0], doc["energy"], doc["accuracy"], doc["advice"]
     fits = "fits" if doc["fits"] else "does not fit"
-    parts = [f"{fits} {doc['chip']['name']}: {fit['used']} of {fit['limit']} cores"]
+    parts = [f"{fits} {doc['chip']['name']}: {fit['used']} of {fit['limit']} cores{_on_chips(doc['chip'])}"]
     if doc["time"] is not None:
         least = "" if doc["time"]["source"] == "measured" else "at least "
         parts.append(f"{least}{number(doc['time']['step_us'])} us a step ({bottleneck(doc['bottleneck'])})")
@@ -44,6 +44,11 @@ def verdict(doc: dict) -> str:
     if advice is not None:
         parts.append(f"do: {advice['text']}")
     return "; ".join(parts)
+
+
+def _on_chips(chip: dict) -> str:
+    """` on 2 of 8 chips` of a board; nothing for a single chip."""
+    return f" on {chip['n_chips_used']} of {chip['n_chips']} chips" if chip.get("n_chips", 1) > 1 else ""
 
 
 def bottleneck(b: dict) -> str:

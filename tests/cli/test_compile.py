@@ -48,7 +48,7 @@ def test_cli_compile_is_repeatable_in_new_processes(model, folder):
 def test_cli_compile_that_does_not_fit_returns_1_and_writes_nothing(command, model, folder):
     code, out, err = command("compile toy:make --chip tiny --set core.max_neurons=1 --set noc.rows=1 -o build")
     assert (code, out) == (1, "")
-    assert err.partition("\n")[2] == (  # after the line of the first stage
+    assert err.split("\n", 2)[2] == (  # after the lines of the first two stages
         "nwcompile: error: 1 limit exceeded on tiny\n"
         "  neurons  network -> tiny  4 of 2  make out smaller or raise noc.columns\n"
         "it fits with 2 neurons in out instead of 4, or 2 more cores (noc.columns=4)\n"

@@ -40,7 +40,7 @@ def slayer_neurons(drive, neuron, bias=0, recurrent=None):
         x = x if recurrent is None else x + recurrent @ last
         u = np.sign(u) * (np.abs(u) * (4096 - neuron["iDecay"]) >> 12) + 64 * x
         v = np.sign(v) * (np.abs(v) * (4096 - neuron["vDecay"]) >> 12) + u + 64 * bias
-        last = spikes[t] = v >= 64 * neuron["vThMant"] if neuron["type"] == b"CUBA" else v > 64 * neuron["vThMant"]
+        last = spikes[t] = v > 64 * neuron["vThMant"]
         v = np.where(last, 0, v)
     return spikes
 

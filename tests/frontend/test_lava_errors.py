@@ -78,6 +78,11 @@ from tests.frontend.lava_files import NEURON, dense, pool, write
             "lava-dl layer 0 (dense): neuron type 'RF' is not supported; supported: CUBA, LOIHI",
         ),
         (
+            [{"type": [b"input"], "shape": [1, 1, 1], "neuron": {"type": b"SDNN", "vThMant": 0}}],
+            "lava-dl layer 0 (input): SDNN is not supported: its sigma-delta neurons send differences of activations, "
+            "not spikes; train and export a network of CUBA neurons",
+        ),
+        (
             [pool([1, 1, 1], [1, 1], neuron=None)],
             "lava-dl layer 0 (pool): the file does not tell the input's shape; give input_shape=(channels, rows, "
             "columns)",

@@ -45,7 +45,7 @@ def test_chip_shipped_file_loads_and_names_itself(name):
     assert Chip.from_dict(chip.to_dict()).hash == chip.hash
 
 
-@pytest.mark.parametrize("name", Chip.names())
+@pytest.mark.parametrize("name", [name for name in Chip.names() if not Chip.load(name).is_board])
 def test_chip_shipped_file_writes_every_key_of_its_sections_with_a_source(name):
     table = tomllib.loads((HWMODELS / f"{name}.toml").read_text())
     chip = Chip.load(name)

@@ -7,6 +7,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile import cli
+from nwcompile.cost.summary import summarize
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import KEYS, Cost, Energy
 from nwcompile.ir.connection import Dense
@@ -97,7 +98,7 @@ def test_chip_speck_has_the_cited_memories():
 
 def test_chip_spinnaker2_has_a_synaptic_energy_but_gives_no_energies():
     chip = Chip.load("spinnaker2")
-    assert chip.n_cores == 152 and chip.energy.synop_dense_pj == 10 and not chip.has_energies and not chip.has_times
+    assert chip.n_cores == 152 and chip.energy.synop_dense_pj == 10 and not chip.has_energies
 
 
 def test_chip_h1v1_has_four_cores_of_64():
@@ -117,3 +118,23 @@ def test_chip_truenorth_refuses_six_weights_a_neuron():
         "1 limit exceeded on truenorth\n  axon types  hid -> core 0  5 of 4  give each neuron of hid at most 4 "
         "weights, and inputs of one kind the same one, or raise weights.axon_types"
     )
+
+
+@pytest.mark.parametrize("name", ["spinnaker2", "speck", "truenorth"])
+def test_chips_without_published_costs_per_event_have_times_marked_as_assumed_or_cited(name):
+    chip = Chip.load(name)
+    assert chip.has_times and not chip.has_energies
+    given = [f"cost.{f.name}" for f in fields(Cost)]
+    assert all("assumed" in chip.source_of(key) or "as cited by others" in chip.source_of(key) for key in given[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "least_us", "most_us"), [("spinnaker2", 999, 1099), ("speck", 1.58, 3), ("truenorth", 1000, 1001)]
+)
+def test_verdicts_of_chips_without_published_costs_per_event_have_a_time(name, least_us, most_us):
+    chip = Chip.load(name)
+    x = (np.random.default_rng(1).random((2, 12, 6)) < 0.5).astype(np.int8)
+    program = nw.compile(float_net(chip), chip, x)
+    run = nw.simulate(program, x, backend="cycle")
+    assert (run.step_cycles * chip.core.cycle_ns / 1000 / 2 >= least_us).all()
+    assert least_us <= summarize(program, run).step_us.mean() <= most_us

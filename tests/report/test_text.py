@@ -169,3 +169,10 @@ def test_prediction_of_a_quiet_network_is_reported():
     assert collect(program, quiet)["verdict"].startswith(
         "fits small: 3 of 12 cores; at least 1 us a step (barrier-bound); "
     )
+
+
+def test_verdict_of_a_board_says_how_many_of_its_chips_are_used():
+    program = three_cores(small_chip(noc__chip_columns=1, noc__chip_hop_cycles=9))
+    doc = collect(program, run_of(program))
+    assert (doc["chip"]["n_chips"], doc["chip"]["n_chips_used"]) == (3, 2)
+    assert doc["verdict"].split(";")[0] == "fits small: 3 of 12 cores on 2 of 3 chips"

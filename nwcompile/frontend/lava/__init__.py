@@ -34,12 +34,14 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     `flatten`, and at the end `average`: a readout whose v is 64 times the spikes of each group. A dense layer without
     neuron gets netx's: a readout whose v is the running sum of its input. Thresholds that v cannot reach make readouts.
 
-    Time: LOIHI neurons (the older SLAYER) fire at v > 64*vThMant, and a spike acts in the same aligned step. CUBA
-    neurons (lava-dl) fire at v >= 64*vThMant, and every connection into them takes one step, the first one too, as
-    in lava-dl's stored outputs. But where a CUBA layer has a bias, those steps are left out in the whole network: a
-    bias acts from the first step whose input can have arrived, so that layers start one after the other, which is what
-    the chip's pipeline does with delay 0 (what layer L of CUBA layers, from 1, gives in aligned step t is seen in
-    hardware step t + L).
+    Neurons fire at v > 64*vThMant. CUBA networks trained before lava-dl v0.3 (September 2022) were trained to fire at
+    v >= 64*vThMant, which no key of the file tells: read those with `neuron={"strict": False}`.
+
+    Time: a spike of LOIHI neurons (the older SLAYER) acts in the same aligned step; every connection into CUBA neurons
+    (lava-dl) takes one step, the first one too, as in lava-dl's stored outputs. But where a CUBA layer has a bias,
+    those steps are left out in the whole network: a bias acts from the first step whose input can have arrived, so that
+    layers start one after the other, which is what the chip's pipeline does with delay 0 (what layer L of CUBA layers,
+    from 1, gives in aligned step t is seen in hardware step t + L).
 
     A `delay` of one number, one per channel or one per neuron holds back a layer's spikes; in the last layer, which
     must then have no bias, its input. One per input, or per synapse of a dense layer, holds back what it names.
@@ -54,6 +56,9 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     _check_fields(neuron)
     entries = read_entries(path)
     acting = [entry for entry in entries if entry.has_neurons or entry.kind == "average"]
+    for entry in acting:
+        if "neuron" in entry.values:
+            neuron_type(entry)
     given = _overrides(neuron or {}, acting)
     first = _input_shape(entries, input_shape)
     layers, wires = {}, []

@@ -7,7 +7,11 @@ import numpy as np
 from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 
-STRICT = {"CUBA": False, "LOIHI": True}  # whether v must exceed the threshold
+TYPES = ("CUBA", "LOIHI")
+REFUSED = {
+    "SDNN": "its sigma-delta neurons send differences of activations, not spikes; train and export a network of CUBA "
+    "neurons",
+}
 THRESHOLD_UNIT = BIAS_UNIT = 64
 FULL_DECAY = 1 << 12
 UNREACHED_THRESHOLD = 1 << 23  # The membrane saturates below this, so a larger threshold is never reached.
@@ -26,13 +30,19 @@ def neuron_type(entry: Entry) -> str:
             return DEFAULT_TYPE
         raise entry.fail("it has no neuron; export the model with a CUBA or LOIHI neuron in every layer")
     kind = entry.text("type", "neuron")
-    if kind not in STRICT:
-        raise entry.fail(f"neuron type {kind!r} is not supported; supported: {', '.join(STRICT)}")
+    if kind in REFUSED:
+        raise entry.fail(f"{kind} is not supported: {REFUSED[kind]}")
+    if kind not in TYPES:
+        raise entry.fail(f"neuron type {kind!r} is not supported; supported: {', '.join(TYPES)}")
     return kind
 
 
 def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> NeuronSpec:
     """How the layer's neurons update, with its bias per neuron or per channel; decays and thresholds may be too.
+
+    Both types fire at v > threshold: a LOIHI neuron in SLAYER as on the chip, and a CUBA one since lava-dl v0.3
+    (301ac5d, #78, July 2022: SLAYER adds an epsilon to its threshold, `threshold_eps` in `slayer/neuron/cuba.py`,
+    because the chip fires at v > threshold). A file of an older CUBA network wants `strict=False`; nothing in it tells.
 
     A threshold that a 24-bit v cannot reach makes the layer a readout. The bias adds to v, except that of an `input`
     entry whose current does not decay at once: SLAYER gives weight*x + bias to u.
@@ -56,7 +66,7 @@ def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> Neur
     into_u = entry.kind == "input" and bool(np.any(decay_u != FULL_DECAY))
     spec = NeuronSpec(
         threshold=threshold,
-        strict=STRICT[neuron_type(entry)],
+        strict=True,
         fires=bool(np.any(threshold < UNREACHED_THRESHOLD)),
         fixed=FixedPoint(),
         decay_u=decay_u,

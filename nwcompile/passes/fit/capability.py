@@ -70,8 +70,9 @@ def _reset_advice(node: Node, chip: Chip) -> str:
 
 @cache
 def _resetting(reset: str) -> str:
-    """The shipped chips whose neurons can reset so, in brackets."""
-    names = [name for name in Chip.names() if reset in Chip.load(name).neuron.reset]
+    """The shipped chips whose neurons can reset so, in brackets, without boards of them."""
+    chips = {name: Chip.load(name) for name in Chip.names()}
+    names = [name for name, chip in chips.items() if reset in chip.neuron.reset and not chip.is_board]
     return f" ({', '.join(names)})"
 
 

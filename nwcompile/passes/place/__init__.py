@@ -9,6 +9,7 @@
     methods `row-major`, `random`, `hilbert`        row_major, random, hilbert  space_filling.py
     method `spectral`: the slowest waves            spectral                    spectral.py
     which chip of several takes which cores         region_sizes                chip_regions.py
+    the fewest chips of a board                     on_fewest_chips             chip_regions.py
 
 `baselines/` holds methods of papers that are kept only for comparison. Nothing here imports `passes/partition`.
 """

@@ -4,12 +4,17 @@ Neurons near one another on a map send to one another, so a region takes one til
 edges sends to other chips. Ours; tiles are made as a k-d tree cuts points (Bentley, Comm. ACM 18(9), 1975).
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import layer_numbers, neuron_places
+from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
+from nwcompile.ir.noc.board import chip_size, count_chips, fewest_chips
 from nwcompile.ir.noc.routing import between_chips
+from nwcompile.ir.options import Options
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.place.space_filling import z_rank
 
@@ -44,6 +49,26 @@ def twice_the_cores(chip: Chip, n_cores: int) -> int:
     """Twice as many cores, but first all of one chip, and then twice as many chips: see `whole_chips`."""
     one = int(_upto(chip)[0])
     return min(2 * n_cores, one) if n_cores < one else whole_chips(chip, n_cores + 1)
+
+
+def on_fewest_chips(mapping: Mapping, chip: Chip, options: Options) -> tuple[Chip, Mapping]:
+    """The part of a board that a mapping is placed on, a rectangle of the fewest chips that hold it, and it moved there.
+
+    Its sites are the board's of the same numbers (x, y, port). Chip and mapping as they are where the whole board is
+    needed, or where what a placer may do depends on the rest of it: sites that were found together with the cores
+    (`optimize="traffic"`) or fixed, io.sites, faults, a torus, cores with limits of their own, a user's own placer.
+    """
+    noc, limits = chip.noc, capacity.site_limits(chip)
+    is_bound = options.optimize == "traffic" or options.fixed_sites or chip.io.sites or noc.faults or mapping.visit
+    n_x, n_y = fewest_chips(noc, mapping.n_cores)
+    if (n_x, n_y) == count_chips(noc) or is_bound or callable(options.placer) or noc.topology != "mesh":
+        return chip, mapping
+    if not (limits == limits[0]).all():
+        return chip, mapping
+    columns, rows = chip_size(noc)
+    size = {"noc.columns": min(n_x * columns, noc.columns), "noc.rows": min(n_y * rows, noc.rows)}
+    part = chip.replace(size)
+    return part, replace(mapping, site_of=part.sites[: mapping.n_cores])
 
 
 def sites_by_region(chip: Chip, sizes: np.ndarray, rank: np.ndarray) -> np.ndarray:

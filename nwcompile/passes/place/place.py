@@ -14,6 +14,7 @@ from nwcompile.kernels.mapping import placement
 from nwcompile.passes.fit.fixed_sites import FREE, pins
 from nwcompile.passes.place.anneal import anneal
 from nwcompile.passes.place.baselines.local_search import force, hill_climb, pso
+from nwcompile.passes.place.chip_regions import on_fewest_chips
 from nwcompile.passes.place.congestion import routed
 from nwcompile.passes.place.problem import placement_problem
 from nwcompile.passes.place.space_filling import hilbert, random, row_major
@@ -35,6 +36,7 @@ PLACERS = {
 def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, options: Options) -> Mapping:
     """The mapping with its cores on the sites that `options.placer` finds, each at a site whose limits hold it.
 
+    On a board of equal chips that is a rectangle of as few of them as hold the cores: see `on_fewest_chips`.
     `options.placer` names one of `PLACERS` or is a callable of their signature: it takes the arguments of this
     function and gives a Mapping with the same `core_of`, cores of `options.fixed_sites` where they are. Raises
     OptionError for an unknown placer, and ModelError for what a callable gives that is not one.
@@ -44,7 +46,8 @@ def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
         raise OptionError(unknown_choice("placer", options.placer, PLACERS))
     mapping.verify(network, chip)
     activity.verify(network)
-    placed = method(mapping, network, chip, activity, options)
+    part, started = on_fewest_chips(mapping, chip, options)
+    placed = method(started, network, part, activity, options)
     if not isinstance(placed, Mapping):
         raise ModelError(f"placer: gave {type(placed).__name__}, not a Mapping")
     placed.verify(network, chip)

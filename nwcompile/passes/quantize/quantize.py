@@ -10,7 +10,7 @@ from nwcompile.ir.connection import Conv2d
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
-from nwcompile.passes.prepare.weight_bits import apply_weight_bits
+from nwcompile.passes.legalize.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.channel_scale import per_channel
 from nwcompile.passes.quantize.layer_warnings import (
     activity_warnings,

@@ -1,7 +1,7 @@
 """Collect: all figures of a report as plain JSON values, units in the keys. Text and HTML are made from this alone."""
 
 from dataclasses import asdict
-from math import nan
+from math import nan, prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from nwcompile.cost.time.floorline import Floorline
 from nwcompile.cost.time.work import Bottleneck, link_name, link_place
 from nwcompile.errors import ModelError, unknown_choice
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.noc.board import chips_used, count_chips
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF
 from nwcompile.ir.run import Run
@@ -43,6 +44,7 @@ def collect(
         "report_schema": REPORT_SCHEMA,
         "fits": fits,
         "chip": {"name": chip.name, "description": chip.description, "n_cores": chip.n_cores,
+                 "n_chips": prod(count_chips(chip.noc)), "n_chips_used": chips_used(chip.noc, program.mapping.site_of),
                  "columns": chip.noc.columns, "rows": chip.noc.rows, "cores_per_router": chip.noc.cores_per_router,
                  "topology": chip.noc.topology},
         "run": {"backend": run.backend, "device": run.device, "window": run.window, "n_samples": run.n_samples,

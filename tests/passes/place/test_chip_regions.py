@@ -7,12 +7,14 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d
 from nwcompile.ir.network import Network
+from nwcompile.ir.noc.board import chips_used
 from nwcompile.ir.noc.routing import between_chips
 from nwcompile.ir.options import Options
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.place.chip_regions import (
     cluster_regions,
+    on_fewest_chips,
     region_sizes,
     sites_by_region,
     twice_the_cores,
@@ -120,3 +122,26 @@ def test_pixels_without_work_are_dealt_over_regions_by_number():
     n = sum(network.node(name).n_neurons for name in network.layers)
     region = cluster_regions(network, np.zeros(n, np.int64), np.arange(n), np.array([1, 1]))
     assert np.bincount(region[:64]).tolist() == [32, 32]
+
+
+@pytest.mark.parametrize("placer", ["anneal", "row-major", "spectral", "routed"])
+def test_cores_are_placed_on_the_fewest_chips_of_a_board_that_hold_them(placer):
+    chip, network = small_chip(**BOARD, core__max_neurons=4), dense_net(20, 80, 90)
+    options = Options(n_cores=43, placer=placer)
+    activity = Activity.uniform(network)
+    mapping = place(partition(network, chip, activity, options).mapping, network, chip, activity, options)
+    assert mapping.n_cores == 43 and chips_used(chip.noc, mapping.site_of) == 2
+    mapping.verify(network, chip)
+
+
+def test_the_whole_board_is_kept_where_sites_are_bound():
+    chip, network = small_chip(**BOARD), dense_net(20, 30)
+    mapping = partition(network, chip, Activity.uniform(network), Options(n_cores=2)).mapping
+    assert on_fewest_chips(mapping, chip, Options())[0].noc.columns == 4
+    last = (7, 7, 1)
+    for options in (Options(fixed_sites={"fc1": (last,)}), Options(optimize="traffic"), Options(placer=place)):
+        assert on_fewest_chips(mapping, chip, options) == (chip, mapping)
+    for keys in ({"io.sites": ["7,7,1"]}, {"noc.routing": "up-down", "noc.faults": ["7,7"]}, {"noc.chip_columns": None,
+                 "noc.chip_rows": None, "noc.chip_hop_cycles": None}):  # fmt: skip
+        bound = chip.replace(keys)
+        assert on_fewest_chips(mapping, bound, Options())[0] is bound

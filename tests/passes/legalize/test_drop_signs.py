@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.passes.prepare.drop_signs import drop_signs
+from nwcompile.passes.legalize.drop_signs import drop_signs
 from tests.chips import small_chip
 
 GATED = nw.NeuronSpec(threshold=1.0, strict=False, spikes="gated", reset="subtract")

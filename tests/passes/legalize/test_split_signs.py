@@ -9,7 +9,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
-from nwcompile.passes.prepare.split_signs import split_signs
+from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.crosscheck import crosscheck
 from tests.nets import integers, sparse_edge

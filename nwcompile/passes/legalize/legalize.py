@@ -1,0 +1,64 @@
+"""Legalize: a normalized network rewritten for a chip, change after change, each with its label.
+
+`REWRITES` is the list, in order. A rewriting takes `(network, chip, options)` and gives the network and its Changes.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.legalization import APPROXIMATE, EXACT, Change
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.passes.legalize.drop_signs import drop_signs
+from nwcompile.passes.legalize.pool_spikes import pool_spikes
+from nwcompile.passes.legalize.prune_zeros import prune_zeros
+from nwcompile.passes.legalize.reset_timing import reset_now
+from nwcompile.passes.legalize.split_signs import split_signs
+from nwcompile.passes.legalize.weight_bits import apply_weight_bits
+
+Rewriting = Callable[[Network, Chip, Options], tuple[Network, list[Change]]]
+REWRITES: tuple[Rewriting, ...] = (reset_now,)
+
+
+class Legalized(NamedTuple):
+    """The network as the chip can have it, what was changed, and a sentence for what a person should know of."""
+
+    network: Network
+    changes: list[Change]
+    warnings: list[str]
+
+
+def sized(network: Network, chip: Chip, options: Options) -> Network:
+    """The network with the widths that were asked for, pruned connections as lists; raises OptionError for widths."""
+    return prune_zeros(apply_weight_bits(network, chip, options), chip)
+
+
+def legalize(network: Network, chip: Chip, options: Options) -> Legalized:
+    """A normalized float or fixed-point network rewritten for the chip."""
+    network, changes = pool_spikes(network, chip, options)
+    unsigned, warnings = drop_signs(network, chip, options.on_multi_spike)
+    changes += [_unsigned(name, chip) for name in network.layers if _spikes(network, name) != _spikes(unsigned, name)]
+    split, said = split_signs(unsigned, chip)
+    changes += [_split(text, chip) for text in said]
+    legal = split
+    for rewrite in REWRITES:
+        legal, made = rewrite(legal, chip, options)
+        changes += made
+    return Legalized(legal, changes, [*warnings, *said])
+
+
+def _spikes(network: Network, name: str) -> str:
+    return network.node(name).neuron.spikes
+
+
+def _unsigned(name: str, chip: Chip) -> Change:
+    has = f"spikes {', '.join(chip.neuron.spikes)}"
+    return Change(name, "gated neurons, which take spikes back", has, "they send positive spikes only", APPROXIMATE)
+
+
+def _split(text: str, chip: Chip) -> Change:
+    """The row of a warning of `split_signs`, which names the connection first."""
+    where = text.partition(":")[0].removeprefix("connection ")
+    step = f"weights of both signs that are multiples of {chip.weights.step}"
+    return Change(where, "odd weights of both signs", step, "two connections, one for each sign", EXACT)
