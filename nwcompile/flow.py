@@ -16,6 +16,7 @@ from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.legalize.legalize import legalize, sized
+from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
@@ -57,28 +58,35 @@ def compile(
             on_stage(name, value, perf_counter() - start)
         return value
 
-    network, chip, x = _verified(network, chip, calibration, options, mapping)
+    def refused(violations, change: str | None) -> FitError:
+        return FitError(chip.name, violations, change, elsewhere(given, chip, options))
+
+    given, chip, x = _verified(network, chip, calibration, options, mapping)
     warm_up.start(chip)
-    normal = stage("normalize", normalize, sized(network, chip, options))
+    normal = stage("normalize", normalize, sized(given, chip, options))
     legal, changes, notes = stage("legalize", legalize, normal, chip, options)
     try:
         stage("estimate", estimate, legal, chip, options.on_multi_spike)
     except FitError as e:
-        raise FitError(chip.name, e.violations, smallest_change(legal, chip, e, options)) from None
+        raise refused(e.violations, smallest_change(legal, chip, e, options)) from None
     timing = stage("schedule", schedule, legal, options.execution)
     quantized = stage("quantize", quantize, legal, chip, x, options)
     fixed = quantized.network
     activity = stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike)
-    if mapping is None:
+    is_ours = mapping is None
+    if is_ours:
         try:
             partitioned = stage("partition", partition, fixed, chip, activity, options)
         except FitError as e:
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
             change = None if needs else smallest_change(fixed, chip, e, options)
-            raise FitError(chip.name, [*needs, *e.violations], change) from None
+            raise refused([*needs, *e.violations], change) from None
         notes = [*notes, *partitioned.warnings]
         mapping = stage("place", place, partitioned.mapping, fixed, chip, activity, options)
-    mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
+    try:
+        mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
+    except FitError as e:
+        raise refused(e.violations, None) if is_ours else e from None
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
     manifest = _manifest(options, quantized, changes, notes, x)
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
