@@ -28,6 +28,7 @@ _HOME = {
     "NwError": "nwcompile.errors",
     "OptionError": "nwcompile.errors",
     "Options": "nwcompile.ir.options",
+    "MaxPool2d": "nwcompile.ir.connection",
     "Pool2d": "nwcompile.ir.connection",
     "Program": "nwcompile.ir.program",
     "Robustness": "nwcompile.sim.robustness",

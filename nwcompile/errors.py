@@ -96,6 +96,12 @@ class FitError(NwError):
         super().__init__(head, *(f"  {v}" for v in self.violations), *last)
 
 
+class LossError(NwError):
+    """The network fits the chip, but what was approximated costs more than `Options.max_loss` accepts."""
+
+    exit_code = 1
+
+
 def nearest_first(word: str, choices: Iterable[str]) -> list[str]:
     """The choices, the one spelled most like `word` first."""
     choices = sorted(choices)

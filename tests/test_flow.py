@@ -179,7 +179,8 @@ def test_compile_tells_of_a_reset_that_the_chip_lacks_before_any_work():
 def test_compile_lists_what_no_mapping_and_what_no_neuron_can_do_together():
     chip = Chip.load("tiny").replace({"core.max_neurons": 8, "core.max_out_axons": 1, "neuron.delay_max_steps": 3})
     spec = NeuronSpec(threshold=64, fixed=chip.fixed_point)
-    edges = [Dense("in", "a", np.ones((16, 4), np.int8)), Dense("a", "b", np.ones((16, 16), np.int8), delay=9)]
+    ones = np.ones((16, 16), np.int8)  # b feeds only itself: relay neurons behind it would make it no output
+    edges = [Dense("in", "a", np.ones((16, 4), np.int8)), Dense("a", "b", ones), Dense("b", "b", ones, delay=9)]
     network = Network.from_arrays({"a": spec, "b": spec}, edges, {"in": 4})
     with pytest.raises(FitError) as error:
         compile(network, chip)

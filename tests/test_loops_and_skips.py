@@ -118,16 +118,59 @@ def test_feedback_over_layers_is_refused_by_the_pipeline_and_exact_in_phases(fix
     assert_exact(feedback(3, fixed), spikes_in())
 
 
-def test_skip_longer_than_the_chips_delays_is_refused_with_what_to_do():
+def test_skip_longer_than_the_chips_delays_takes_relay_neurons_or_phases():
     names = [f"l{i}" for i in range(5)]
     edges = [dense(a, b, i) for i, (a, b) in enumerate(zip(["in", *names], names, strict=False))]
     network = nw.Network.from_arrays(dict.fromkeys(names, (LIF, 8)), [*edges, dense("l0", "l4", 9)], {"in": 8})
     chip = nw.Chip.load("tiny").replace({"neuron.delay_max_steps": 2})
+    relayed = assert_exact(network, spikes_in(), chip)
+    assert relayed.network.layers == ("l0", "l0/relay1", "l1", "l2", "l3", "l4")
+    for program in (
+        assert_exact(network, spikes_in(), chip, WAYS[1]),
+        assert_exact(network, spikes_in(), chip.replace({"neuron.delay_max_steps": 3})),
+    ):
+        assert program.network.layers == network.layers
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("most", [0, 1, 2])
+@pytest.mark.parametrize("options", WAYS, ids=lambda o: o.execution)
+def test_delays_longer_than_the_chips_are_relayed_with_equal_spikes(options, most, fixed):
+    """Skips, delayed recurrences and delays of inputs together, against a chip that can delay as long as they ask."""
+    edges = [
+        dense("in", "a", 1, fixed=fixed), dense("a", "a", 2, fixed=fixed, delay=4), dense("a", "b", 3, fixed=fixed),
+        dense("b", "c", 4, fixed=fixed, delay=3), dense("c", "d", 5, fixed=fixed), dense("a", "d", 6, fixed=fixed),
+        dense("a", "c", 7, fixed=fixed, delay=4), dense("in", "d", 8, fixed=fixed, delay=2),
+    ]  # fmt: skip
+    network = nw.Network.from_arrays(dict.fromkeys("abcd", (FIXED if fixed else LIF, 8)), edges, {"in": 8})
+    chip = nw.Chip.load("tiny").replace({"core.max_out_axons": 1024, "neuron.delay_max_steps": most,
+                                         "neuron.spikes": ["binary"]})  # fmt: skip
+    x = spikes_in()
+    program = assert_exact(network, x, chip, options)
+    free = nw.compile(network, chip.replace({"neuron.delay_max_steps": 15}), x, options)
+    assert free.network.layers == network.layers and len(program.network.layers) > 4
+    wanted = nw.simulate(free, x).spikes
+    assert all(np.array_equal(nw.simulate(program, x).spikes[name], wanted[name]) for name in "abcd")
+    assert program.schedule.depth == free.schedule.depth
+    rows = {row["layer"]: row for row in program.manifest["legalization"]}
+    n_relays = sum(program.network.node(name).n_neurons for name in program.network.layers if "/relay" in name)
+    assert sum(int(row["how"].split()[0]) for row in rows.values()) == n_relays
+    assert {row["label"] for row in rows.values()} == {"exact"}
+
+
+@pytest.mark.parametrize(
+    "spec, edge, text",
+    [
+        (LIF.replace(spikes="multi", reset="subtract"), dense("a", "b", 2, delay=4), "a -> b  4 of 1"),
+        (LIF, dense("b", "b", 2, delay=4), "b -> b  3 of 1"),
+    ],
+)
+def test_delays_that_relay_neurons_cannot_meet_are_refused(spec, edge, text):
+    edges = [dense("in", "a", 1), dense("a", "b", 3), edge]
+    network = nw.Network.from_arrays(dict.fromkeys("ab", (spec, 8)), edges, {"in": 8})
+    chip = nw.Chip.load("tiny").replace({"neuron.delay_max_steps": 1})
     with pytest.raises(FitError) as error:
-        nw.compile(network, chip, spikes_in())
+        nw.compile(network, chip, spikes_in(), nw.Options(on_multi_spike="repeat"))
     assert str(error.value).splitlines()[1:] == [
-        "  delay steps  l0 -> l4  3 of 2  feed the skipped layers instead, use execution='phased' "
-        "or raise neuron.delay_max_steps"
+        f"  delay steps  {text}  shorten the delay or raise neuron.delay_max_steps"
     ]
-    assert_exact(network, spikes_in(), chip, WAYS[1])
-    assert_exact(network, spikes_in(), chip.replace({"neuron.delay_max_steps": 3}))

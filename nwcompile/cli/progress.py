@@ -13,7 +13,9 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted
+from nwcompile.passes.legalize.approximate import Approximated
 from nwcompile.passes.legalize.legalize import Legalized
+from nwcompile.passes.legalize.relay_delays import Relayed
 from nwcompile.passes.partition.logical_cores import Partitioned
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.quantize.quantize import Quantized
@@ -21,7 +23,15 @@ from nwcompile.report.text import improved, stage_line
 
 STAGES = ("normalize", "legalize", "estimate", "schedule", "quantize", "calibrate", "partition", "place", "check",
           "interleave", "emit")  # fmt: skip
-WITH_LIMIT = (*STAGES, "limit")  # where `options.step_limit_us` is given
+REPEATS = {"delays": "schedule"}  # The schedule once more, with relay neurons where delays were too long.
+
+
+def stages_of(options: Options) -> tuple[str, ...]:
+    """The stages that these options ask for, in order."""
+    stages = list(STAGES)
+    if options.approximate:
+        stages.insert(stages.index("quantize") + 1, "approximate")
+    return (*stages, "limit") if options.step_limit_us is not None else tuple(stages)
 
 
 class Progress:
@@ -32,16 +42,16 @@ class Progress:
         self.seen: dict = {}
 
     def __call__(self, name: str, value, seconds: float) -> None:
-        stages = STAGES if self.options.step_limit_us is None else WITH_LIMIT
-        line = stage_line(
-            stages.index(name) + 1, len(stages), name, self.size(value), seconds, self.figure(name, value)
-        )
+        stages = stages_of(self.options)
+        place = stages.index(REPEATS.get(name, name)) + 1
+        line = stage_line(place, len(stages), name, self.size(value), seconds, self.figure(name, value))
         print(line, file=sys.stderr, flush=True)
         self.seen[name] = value
 
     def size(self, value) -> str:
         """What a stage made, in a few words."""
-        value = value.network if isinstance(value, Legalized) else value
+        value = value.network if isinstance(value, Legalized | Approximated) else value
+        value = value.timing if isinstance(value, Relayed) else value
         value = value.mapping if isinstance(value, Partitioned) else value
         if isinstance(value, Network):
             n_neurons = count_neurons(value)
@@ -65,6 +75,10 @@ class Progress:
         """The figure that a stage improved, or that says how well it did."""
         if name == "normalize":
             return improved("connections", len(self.before.connections), len(value.connections))
+        if name == "approximate":
+            return "" if value.price is None else f"spikes changed {value.price.spikes_changed_percent:.1f} %"
+        if name == "delays":
+            return "; ".join(f"{change.layer}: {change.how}" for change in value.changes)
         if name == "quantize":
             known = [row for row in value.table if row["spike_agreement_percent"] is not None]
             if not known:

@@ -289,6 +289,56 @@ class Pool2d(Connection):
 
 
 @dataclass(frozen=True, eq=False)
+class MaxPool2d(Connection):
+    """The largest value in every window of `[C, H, W]`, each channel by itself; floor mode, padding is never largest.
+
+    Of a source `[C, L]` windows have one row. The only connection that is no linear map: its source, if it is a
+    junction, has to be summed first. Of spikes 0 and 1 it tells whether any of the window was sent (a logical or).
+    """
+
+    kernel: int | tuple[int, int]
+    stride: int | tuple[int, int] | None = None
+    padding: int | tuple[int, int] = 0
+    delay: int | None = None
+    has_weight: ClassVar[bool] = False
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Rows and columns between windows."""
+        return pair(self.kernel if self.stride is None else self.stride)
+
+    @property
+    def is_tiling(self) -> bool:
+        """Whether no two windows overlap."""
+        return all(step >= size for step, size in zip(self.strides, pair(self.kernel), strict=True))
+
+    def output_shape(self, shape):
+        if len(shape) not in (2, 3):
+            raise self.fail(f"maximum pooling needs a source [C, H, W] or [C, L], not {shape}")
+        self.verify_window(kernel=1, padding=0, **({} if self.stride is None else {"stride": 1}))
+        rows = shape[1:-1] or (1,)
+        if any(2 * p > k for p, k in zip(pair(self.padding), pair(self.kernel), strict=True)):
+            raise self.fail(f"padding {pair(self.padding)} is more than half of the kernel {pair(self.kernel)}")
+        size = window_count((*rows, shape[-1]), pair(self.kernel), self.strides, self.padding, 1)
+        if min(size) < 1:
+            raise self.fail(f"kernel {pair(self.kernel)} is larger than the padded source {tuple(shape[1:])}")
+        return (shape[0], *size) if len(shape) == 3 else (shape[0], size[1])
+
+    def windows(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Source and window of every tap, int64[tap] each: flat C-order indices into source and target, by window."""
+        _, *size = self.output_shape(shape)
+        out_rows, out_columns = (1, *size)[-2:]
+        channels, rows, columns = shape if len(shape) == 3 else (shape[0], 1, shape[1])
+        kernel, padding = pair(self.kernel), pair(self.padding)
+        c, oy, ox, ky, kx = np.ogrid[:channels, :out_rows, :out_columns, : kernel[0], : kernel[1]]
+        y, x = oy * self.strides[0] - padding[0] + ky, ox * self.strides[1] - padding[1] + kx
+        every = (channels, out_rows, out_columns, *kernel)
+        inside = np.broadcast_to((y >= 0) & (y < rows) & (x >= 0) & (x < columns), every)
+        source = np.broadcast_to((c * rows + y) * columns + x, every)[inside]
+        return source, np.broadcast_to((c * out_rows + oy) * out_columns + ox, every)[inside]
+
+
+@dataclass(frozen=True, eq=False)
 class Scale(Connection):
     """Element by element `scale * x + shift`; both scalars, per channel `[C]`, or of the source's shape."""
 

@@ -18,7 +18,7 @@ def spikes(*shape):
 
 SUPPORTED = (
     "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, "
-    "MaxPool1d and MaxPool2d of spikes, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / "
+    "MaxPool1d, MaxPool2d, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / "
     "with numbers and constants, + and - of tensors, products of spikes, indexing, views, cat, stack"
 )
 
@@ -169,11 +169,6 @@ def test_from_torch_names_what_it_cannot_follow(make, text):
 
 
 IMAGE_ERRORS = [
-    (
-        lambda: nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.MaxPool2d(2), lif(8)),
-        "layer '2' is fed by '1' (MaxPool2d) of currents; a maximum is supported of spikes only, after a layer; "
-        f"{SUPPORTED}",
-    ),
     (
         lambda: nn.Sequential(torch.nn.AvgPool2d(4, ceil_mode=True), lif(4)),
         f"layer '1' is fed by '0' (AvgPool2d), whose ceil_mode or divisor_override is not supported; {SUPPORTED}",

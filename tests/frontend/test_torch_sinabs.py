@@ -277,10 +277,11 @@ def abs_reset(spikes, state, threshold):
     return state
 
 
-def test_from_torch_refuses_the_maximum_of_spike_counts():
+def test_from_torch_reads_the_maximum_of_spike_counts_as_one_of_currents_and_that_of_spikes_as_a_layer():
     parts = [torch.nn.Conv2d(1, 2, 3, bias=False), layers.IAFSqueeze(batch_size=2), torch.nn.MaxPool2d(2)]
     module = torch.nn.Sequential(*parts, torch.nn.Flatten(), linear(3, 8), layers.IAFSqueeze(batch_size=2))
-    with pytest.raises(ModelError, match="a maximum is supported of spikes only"):
-        nw.from_torch(module, spikes(2, 6, 1, 6, 6))
+    counted = nw.from_torch(module, spikes(2, 6, 1, 6, 6))
+    assert counted.layers == ("1", "5")
+    assert [(c.source, c.target) for c in counted.connections if isinstance(c, nw.MaxPool2d)] == [("1", "2")]
     parts[1].spike_fn = activation.SingleSpike
     assert nw.from_torch(module, spikes(2, 6, 1, 6, 6)).layers == ("1", "2", "5")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, pair
+from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale, pair
 
 MAX_MATRIX_ENTRIES = 1 << 26  # Larger matrices, of over 256 MiB, are not written for want of a node.
 
@@ -37,8 +37,12 @@ def nearest_operation(
     """Type and parameters of a connection's node, None where an edge is enough, and the fields that it cannot hold.
 
     The source is `shape` in the file and `source_shape` in the network; the latter is flattened before a matrix.
-    Raises ModelError where only a matrix would do that is too large.
+    Raises ModelError where only a matrix would do that is too large, and for a maximum, for which NIR has no node.
     """
+    if isinstance(connection, MaxPool2d):
+        raise connection.fail(
+            "NIR has no maximum of currents; keep the module, or save the program that nw.compile makes of it"
+        )
     if isinstance(connection, Scale):
         return _scale(connection, shape, source_shape)
     if isinstance(connection, Pool2d) and keeps_shape(connection, shape):

@@ -51,8 +51,8 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     same input in every step (the network then takes that input in every step of `[B, T, *shape]`). The module is run on
     it, in eval mode, and may take all steps at once (a Sequential of layers that do, or a forward that loops over time)
     or one step `[B, *shape]` at a time, with or without a state that it gives back. Between the layers it may use
-    Linear, Conv1d, Conv2d, AvgPool1d, AvgPool2d, MaxPool1d and MaxPool2d of spikes, BatchNorm, Flatten, Dropout,
-    Identity, their functional forms, sums and differences of tensors, products with numbers or constants, and whatever
+    Linear, Conv1d, Conv2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, BatchNorm, Flatten, Dropout, Identity,
+    their functional forms, sums and differences of tensors, products with numbers or constants, and whatever
     only moves entries (indexing, views, cat, stack). What a layer receives from an earlier step becomes a connection
     with that delay. What comes after the last layer is the reader's business and left out, but for linear maps with
     weights: they become readouts, layers that never fire and whose membrane is the map's result. What torch.compile,

@@ -13,12 +13,13 @@ from nwcompile.frontend.torch.kinds import is_foreign_neuron, kind_of
 from nwcompile.frontend.torch.linear import is_linear
 from nwcompile.frontend.torch.moves import MOVES
 from nwcompile.frontend.torch.operations import IDENTITIES, MAKERS, SHAPERS
-from nwcompile.frontend.torch.track import CASTS, MAXIMA, RELUS
+from nwcompile.frontend.torch.track import CASTS, RELUS
 from nwcompile.nn import LIFSynapse, QuantizedReLU
 
 RELU = (torch.nn.ReLU, QuantizedReLU)
 UNSPIKING = (LIFSynapse, torch.nn.MaxPool1d, torch.nn.MaxPool2d, torch.nn.LPPool2d)
 MODULES = tuple(kind for kind in (*MAKERS, *IDENTITIES, *SHAPERS, *RELU) if kind not in UNSPIKING)
+MAXIMA = ("max_pool1d", "max_pool2d")  # which say nothing of how often a neuron fires
 PLAIN = ("getattr", "getitem", "size", "dim", "floordiv", "neg")  # of shapes, or followed by from_torch
 CONVERTS = (
     "convert takes Linear, Conv1d, Conv2d, BatchNorm1d, BatchNorm2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, Flatten, "

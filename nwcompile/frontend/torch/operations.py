@@ -1,6 +1,7 @@
 """torch modules as operations between layers, and the sentence that says which ones there are."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.symbols import Constant, Operation, Unsupported
-from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair
+from nwcompile.ir.connection import Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale, Sparse, pair
 from nwcompile.nn import LIFSynapse
 
 NUMBERS = ("weight", "bias", "running_mean", "running_var", "thresholds", "beta", "w_rec", "input_weights",
@@ -18,7 +19,7 @@ IDENTITIES = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.
 SHAPERS = (torch.nn.Flatten, torch.nn.Unflatten)
 SUPPORTED = (
     "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, "
-    "MaxPool1d and MaxPool2d of spikes, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / "
+    "MaxPool1d, MaxPool2d, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / "
     "with numbers and constants, + and - of tensors, products of spikes, indexing, views, cat, stack"
 )
 
@@ -171,7 +172,7 @@ def _both(value) -> tuple:
 def _maximum(module, path, _shape) -> Operation:
     if module.ceil_mode or module.return_indices or pair(module.dilation) != (1, 1):
         raise UnfollowableError("whose ceil_mode, return_indices or dilation is not supported")
-    return _pool(module, path, "sum")
+    return _with_maximum(_pool(module, path, "sum"), module, _both_axes)
 
 
 def _average_1d(module, path, shape) -> Operation:
@@ -183,7 +184,27 @@ def _average_1d(module, path, shape) -> Operation:
 def _maximum_1d(module, path, shape) -> Operation:
     if module.ceil_mode or module.return_indices or _single(module.dilation) != 1:
         raise UnfollowableError("whose ceil_mode, return_indices or dilation is not supported")
-    return _pool_1d(module, path, shape, 1.0)
+    return _with_maximum(_pool_1d(module, path, shape, 1.0), module, _in_a_row)
+
+
+def _with_maximum(summed: Operation, module, windows: Callable) -> Operation:
+    """The operation, as sums of spikes, with the one for other values; `windows`: numbers of the module as pairs."""
+    kernel, padding = module.kernel_size, module.padding
+    stride = kernel if module.stride is None else module.stride
+
+    def maximum(source, target, delay, _shape):
+        sizes = {"kernel": windows(kernel, 1), "stride": windows(stride, 1), "padding": windows(padding, 0)}
+        return MaxPool2d(source, target, delay=delay, **sizes)
+
+    return replace(summed, maximum=maximum)
+
+
+def _both_axes(value, _of_rows: int) -> tuple[int, int]:
+    return pair(value)
+
+
+def _in_a_row(value, of_rows: int) -> tuple[int, int]:
+    return (of_rows, _single(value))
 
 
 def _pool_1d(module, path, shape, weight: float) -> Operation:

@@ -31,7 +31,8 @@ class Source:
 class Operation:
     """A linear map: `connect(source, target, delay, source_shape)` makes its connection.
 
-    `reshapes`: the connection takes a source, and a target, of any shape of the right size.
+    `reshapes`: the connection takes a source, and a target, of any shape of the right size. `maximum`, of a maximum
+    pooling, makes the connection of what is no spikes; `connect` then sums up the spikes of every window.
     """
 
     path: str
@@ -41,6 +42,7 @@ class Operation:
     has_weight: bool
     has_bias: bool
     digest: bytes = b""  # of the numbers, where they are not those of the module at `path`
+    maximum: Callable[[str, str, int, tuple[int, ...]], Connection] | None = None
 
 
 @dataclass(frozen=True, eq=False)

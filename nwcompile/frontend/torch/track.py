@@ -1,5 +1,7 @@
 """Following tensors through the torch functions that are called between modules."""
 
+from dataclasses import replace
+
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -37,7 +39,6 @@ CREATES = frozenset(
     )
 )
 RELUS = ("relu", "relu_")  # what they give of spikes is the spikes
-MAXIMA = ("MaxPool1d", "MaxPool2d", "max_pool1d", "max_pool2d")
 KEEPS_STATE = frozenset(("detach", "detach_", "clone", "contiguous", "requires_grad_", "__get__", "to", "float"))
 
 
@@ -101,15 +102,11 @@ class Tracker(TorchFunctionMode):
     def operated(self, done: Operation, given: Tracked, result: torch.Tensor) -> None:
         """`result` is what the operation gives of `given`."""
         shape = tuple(result.shape[len(self.extent.axes[given.lead]) :])
-        if done.kind in MAXIMA:
+        if done.maximum is not None:
             if self.is_spikes(given.symbol):
                 self.track(result, Pooled(done, given.symbol, shape), given.lead)
-            else:
-                self.refuse(
-                    result,
-                    f"{done.path!r} ({done.kind}) of currents; a maximum is supported of spikes only, after a layer",
-                )
-            return
+                return
+            done = replace(done, connect=done.maximum)
         applied = Applied(done, given.symbol, shape)
         self.applied.append(applied)
         self.track(result, applied, given.lead)

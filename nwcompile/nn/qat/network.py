@@ -10,7 +10,7 @@ import torch
 
 from nwcompile.errors import ModelError, NwWarning
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Sparse
+from nwcompile.ir.connection import Connection, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
@@ -35,8 +35,8 @@ class QuantizedNetwork(torch.nn.Module):
     stay until `recalibrate`; weights and biases are rounded to that grid anew in every pass. `layers` are
     `QuantizedLayer`s in the order of `names`.
 
-    `bits`, `layer_bits` and `on_multi_spike` are those of `nw.Options`. `surrogate` is a name or function of
-    `nwcompile.nn.surrogate`; `detach_reset`: no gradient through resets. `learn_thresholds` and `learn_taus` train
+    `bits`, `layer_bits`, `on_multi_spike`, `approximate` are those of `nw.Options`. `surrogate` is a name or function
+    of `nwcompile.nn.surrogate`; `detach_reset`: no gradient through resets. `learn_thresholds` and `learn_taus` train
     thresholds and what a step keeps of current and membrane. Computes on the CPU. Warns (NwWarning) of what
     quantization warns of. Raises ModelError, OptionError and FitError as `nw.compile` does.
     """
@@ -54,10 +54,11 @@ class QuantizedNetwork(torch.nn.Module):
         learn_thresholds: bool = False,
         learn_taus: bool = False,
         on_multi_spike: str = "refuse",
+        approximate: tuple[str, ...] | str = (),
     ):
         super().__init__()
         self.chip = chip if isinstance(chip, Chip) else Chip.load(chip)
-        self.options = Options(bits=bits, layer_bits=layer_bits, on_multi_spike=on_multi_spike)
+        self.options = Options(bits=bits, layer_bits=layer_bits, on_multi_spike=on_multi_spike, approximate=approximate)
         if network.is_fixed:
             raise ModelError("the network is in integers already; give the float network to train it")
         network.verify()
@@ -261,8 +262,13 @@ def _trained(network: Network, normal: Network) -> dict[str, tuple[bool, ...]]:
     trained: dict[str, tuple[bool, ...]] = {}
     for name in normal.layers:
         learned = _learned_from(network, name)
-        trained[name] = tuple(learned[c.source] for c in normal.into(name))
+        trained[name] = tuple(learned.get(c.source, _has_numbers(c)) for c in normal.into(name))
     return trained
+
+
+def _has_numbers(connection: Connection) -> bool:
+    """Whether a connection that legalize put in does more than pass spikes on."""
+    return not np.all(np.asarray(connection.weight) == 1)
 
 
 def _learned_from(network: Network, name: str) -> dict[str, bool]:

@@ -20,6 +20,7 @@ from nwcompile.passes.emit.emit import fold_bias
 from nwcompile.passes.fit import capability, capacity
 from nwcompile.passes.fit.axon_types import axon_type_violations
 from nwcompile.passes.fit.core_rules import core_rule_violations
+from nwcompile.passes.legalize.pool_spikes import maximum_violations
 
 
 def check(
@@ -54,7 +55,7 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
     Looks at neurons, the least synapse memory, the widest fan-in and what each layer's neurons must be able to do;
     fast for any size, for float or fixed-point networks. Passing it does not promise a fit.
     """
-    violations = _layer_violations(network, chip, on_multi_spike)
+    violations = [*maximum_violations(network), *_layer_violations(network, chip, on_multi_spike)]
     n_neurons = count_neurons(network)
     room = int(chip.limit("max_neurons").sum())
     if n_neurons > room:

@@ -11,12 +11,14 @@ from nwcompile.ir.legalization import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.drop_signs import drop_signs
+from nwcompile.passes.legalize.pool_spikes import pool_spikes
 from nwcompile.passes.legalize.prune_zeros import prune_zeros
+from nwcompile.passes.legalize.reset_timing import reset_now
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.weight_bits import apply_weight_bits
 
 Rewriting = Callable[[Network, Chip, Options], tuple[Network, list[Change]]]
-REWRITES: tuple[Rewriting, ...] = ()
+REWRITES: tuple[Rewriting, ...] = (reset_now,)
 
 
 class Legalized(NamedTuple):
@@ -34,8 +36,9 @@ def sized(network: Network, chip: Chip, options: Options) -> Network:
 
 def legalize(network: Network, chip: Chip, options: Options) -> Legalized:
     """A normalized float or fixed-point network rewritten for the chip."""
+    network, changes = pool_spikes(network, chip, options)
     unsigned, warnings = drop_signs(network, chip, options.on_multi_spike)
-    changes = [_unsigned(name, chip) for name in network.layers if _spikes(network, name) != _spikes(unsigned, name)]
+    changes += [_unsigned(name, chip) for name in network.layers if _spikes(network, name) != _spikes(unsigned, name)]
     split, said = split_signs(unsigned, chip)
     changes += [_split(text, chip) for text in said]
     legal = split

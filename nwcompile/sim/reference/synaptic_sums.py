@@ -3,7 +3,7 @@
 import numpy as np
 
 from nwcompile.ir.arithmetic import effective_weight
-from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Pool2d, Scale, Sparse, pair
+from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale, Sparse, pair
 from nwcompile.ir.network import Network
 
 NO_LIMIT = 1 << 40  # No effective weight is as large as this, so none is clipped.
@@ -46,6 +46,8 @@ def _map(connection: Connection, x: np.ndarray) -> np.ndarray:
         return connection.per_neuron("scale", x.shape[1:]) * x + connection.per_neuron("shift", x.shape[1:])
     if isinstance(connection, Pool2d):
         return _pool(connection, x)
+    if isinstance(connection, MaxPool2d):
+        return _maxima(connection, x)
     weight = _weight(connection, x.dtype)
     if isinstance(connection, Dense):
         return x.reshape(len(x), -1) @ weight.T
@@ -68,12 +70,12 @@ def _sparse(connection: Sparse, x: np.ndarray, n_target: int) -> np.ndarray:
     return out.T
 
 
-def windows(x: np.ndarray, kernel, stride, padding, dilation) -> np.ndarray:
-    """`[B, C, rows, columns, k_rows, k_columns]`: the taps of every window of `x` `[B, C, H, W]`, zero-padded."""
+def windows(x: np.ndarray, kernel, stride, padding, dilation, around=0) -> np.ndarray:
+    """`[B, C, rows, columns, k_rows, k_columns]`: taps of every window of `x` `[B, C, H, W]`, padded with `around`."""
     (ph, pw) = pair(padding)
     (dh, dw) = pair(dilation)
     (sh, sw) = pair(stride)
-    x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+    x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)), constant_values=around)
     span = (dh * (kernel[0] - 1) + 1, dw * (kernel[1] - 1) + 1)
     view = np.lib.stride_tricks.sliding_window_view(x, span, axis=(2, 3))  # type: ignore[call-overload]
     return view[:, :, ::sh, ::sw, ::dh, ::dw]
@@ -101,3 +103,9 @@ def _pool(connection: Pool2d, x: np.ndarray) -> np.ndarray:
         return total
     rows, columns = pair(connection.kernel)
     return total / x.dtype.type(rows * columns)
+
+
+def _maxima(connection: MaxPool2d, x: np.ndarray) -> np.ndarray:
+    lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
+    maps = x if x.ndim == 4 else x[:, :, None]
+    return windows(maps, pair(connection.kernel), connection.strides, connection.padding, 1, lowest).max((4, 5))

@@ -1,0 +1,156 @@
+"""A maximum of currents before a spiking layer: approximately the maximum of spikes behind it, which chips can have."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nwcompile.errors import Violation
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection, Conv2d, MaxPool2d, Pool2d, Scale, Sparse, pair
+from nwcompile.ir.legalization import APPROXIMATE, EXACT, Change
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.passes.legalize.relays import RELAY, relay_neuron
+from nwcompile.passes.prepare.normalize import normalize
+
+FULL = "{}/full"  # The neurons that pool nothing yet, of a layer that the chip gets as their pooled spikes.
+
+
+def pool_spikes(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
+    """A normalized network in which every MaxPool2d that can be is a layer of relay neurons behind spiking ones.
+
+    Of binary spikes that is exact. Of currents it is an approximation, for "pool" in `options.approximate`: the pooled
+    layer's neurons stand at every place of the map, each with its own current, and a relay neuron of the layer's name
+    spikes when any in its window does (all of them, where a negative scale behind the pooling makes a least current of
+    the largest). What is left is refused by `estimate`.
+    """
+    relay = relay_neuron(chip) or RELAY  # a neuron that no chip has is refused by `estimate`, with what it lacks
+    changes: list[Change] = []
+    for pool in maxima(network):
+        source = network.node(pool.source).neuron
+        if source is not None and source.fires and source.spikes == "binary":
+            network = _relayed(network, pool, relay)
+            changes.append(_relays(network, pool))
+        elif "pool" in options.approximate and (layer := pooled_layer(network, pool)) is not None:
+            network = _pooled_behind(network, pool, layer, relay)
+            changes.append(_approximated(network, pool, layer))
+    return (normalize(network) if changes else network), changes
+
+
+def maxima(network: Network) -> list[MaxPool2d]:
+    """The connections that are no sums."""
+    return [c for c in network.connections if isinstance(c, MaxPool2d)]
+
+
+def maximum_violations(network: Network) -> Iterator[Violation]:
+    """Every maximum that is left, with what would make it one of spikes."""
+    for pool in maxima(network):
+        advice = "put the pooling behind a layer that spikes, or pool by the mean"
+        if (layer := pooled_layer(network, pool)) is not None:
+            advice = f"compile with approximate='pool' (--approximate pool: the spikes of {layer} are pooled instead)"
+        yield Violation("pooling", f"{pool.source} -> {pool.target}", "a maximum of currents", "sums", advice)
+
+
+def pooled_layer(network: Network, pool: MaxPool2d) -> str | None:
+    """The layer whose spikes can be pooled instead of the currents of `pool`, or None.
+
+    It has to fire binary spikes, be driven by this maximum alone, scaled channel by channel at most, and have equal
+    neurons throughout a channel.
+    """
+    edges = [c for c in network.connections if c.source == pool.target]
+    if network.node(pool.target).neuron is not None:
+        layer, last = pool.target, pool
+    elif len(edges) == 1 and _scales(network, edges[0]) is not None:
+        layer, last = edges[0].target, edges[0]
+    else:
+        return None
+    node = network.node(layer)
+    alone = network.into(layer) == (last,) and network.into(pool.target) == (pool,)
+    delayed = any(c.aligned_delay for c in (pool, last))
+    if pool.source not in network.nodes or not alone or delayed or not node.neuron.fires:
+        return None
+    arrays = (np.asarray(getattr(node.neuron, name)) for name in NeuronSpec.NUMBERS if node.neuron.spikes == "binary")
+    places = node.shape[1:]
+    alike = [value.ndim == 0 or all(n == 1 for n in value.shape[-len(places) :]) for value in arrays]
+    return layer if alike and all(alike) else None
+
+
+def _scales(network: Network, edge: Connection) -> tuple[np.ndarray, np.ndarray] | None:
+    """Factor and shift of every channel of a connection that scales its source so, or None."""
+    n_channels = network.node(edge.source).shape[0]
+    is_scale = isinstance(edge, Conv2d) and np.shape(edge.weight) == (n_channels, 1, 1, 1) == (edge.groups, 1, 1, 1)
+    if not is_scale or pair(edge.stride) != (1, 1) or pair(edge.padding) != (0, 0):
+        return None
+    shift = np.zeros(n_channels, np.float32) if edge.bias is None else np.asarray(edge.bias, np.float32)
+    return (np.asarray(edge.weight).reshape(-1), shift) if shift.size == n_channels else None
+
+
+def _relayed(network: Network, pool: MaxPool2d, relay: NeuronSpec) -> Network:
+    """The maximum of spikes as relay neurons before what it feeds."""
+    target = network.node(pool.target)
+    if target.neuron is None and network.into(pool.target) == (pool,):
+        return _with(network, {target.name: (relay, target.shape)}, (), {pool: _any_of(network, pool, target.name)})
+    name = f"{pool.source}/max/{pool.target}"
+    inner = _any_of(network, pool, name)
+    return _with(network, {name: (relay, target.shape)}, (), {pool: inner}, [Scale(name, pool.target)])
+
+
+def _pooled_behind(network: Network, pool: MaxPool2d, layer: str, relay: NeuronSpec) -> Network:
+    node, shape = network.node(layer), network.node(pool.source).shape
+    full = FULL.format(layer)
+    threshold: np.ndarray | float = relay.threshold
+    drive = Scale(pool.source, full)
+    gone: tuple[str, ...] = ()
+    replaced = {pool: _any_of(network, pool, layer, full)}
+    if pool.target != layer:
+        (last,) = network.into(layer)
+        factor, shift = _scales(network, last)
+        drive, gone = Scale(pool.source, full, factor, shift), (pool.target,)
+        _, window = pool.windows(shape)
+        n_taps = np.bincount(window).reshape(node.shape).astype(np.float32)
+        inverted = (factor < 0).reshape(-1, *[1] * (len(shape) - 1))
+        threshold = np.where(inverted, n_taps - 0.5, threshold).astype(np.float32) if inverted.any() else threshold
+        replaced[last] = None
+    layers = {full: (node.neuron, shape), layer: (relay.replace(threshold=threshold), node.shape)}
+    return _with(network, layers, gone, replaced, [drive])
+
+
+def _any_of(network: Network, pool: MaxPool2d, target: str, source: str | None = None) -> Connection:
+    """Every spike of a window to its relay neuron, with weight 1."""
+    if len(network.node(pool.source).shape) == 3:
+        return Pool2d(source or pool.source, target, pool.kernel, pool.stride, pool.padding, delay=pool.delay)
+    pre, post = pool.windows(network.node(pool.source).shape)
+    weight = np.ones(len(pre), np.float32)
+    return Sparse(source or pool.source, target, pre=pre, post=post, weight=weight, delay=pool.delay)
+
+
+def _with(network: Network, layers: dict, gone: tuple[str, ...], replaced: dict, more=()) -> Network:
+    """The network with `layers` {name: (spec, shape)} put in, nodes `gone`, and connections `replaced` (None: gone)."""
+    nodes: dict[str, Node] = {}
+    made = {name: Node(name, shape, spec) for name, (spec, shape) in layers.items()}
+    last = next((name for name in reversed(made) if name in network.nodes), None)
+    for name, node in network.nodes.items():
+        nodes |= made if name == last else {} if name in gone or name in made else {name: node}
+    connections = [replaced.get(c, c) for c in network.connections]
+    kept = tuple(c for c in (*connections, *more) if c is not None)
+    rewritten = Network(network.inputs, nodes if last else {**made, **nodes}, kept)
+    rewritten.verify()
+    return rewritten
+
+
+def _window(pool: MaxPool2d) -> str:
+    rows, columns = pair(pool.kernel)
+    return f"{rows} x {columns}"
+
+
+def _relays(network: Network, pool: MaxPool2d) -> Change:
+    n = int(np.prod(pool.output_shape(network.node(pool.source).shape)))
+    how = f"{n} relay neurons, one a window"
+    return Change(pool.source, f"maximum of spikes over {_window(pool)}", "sums of spikes", how, EXACT)
+
+
+def _approximated(network: Network, pool: MaxPool2d, layer: str) -> Change:
+    full = network.node(FULL.format(layer)).n_neurons
+    how = f"spikes pooled instead: {full} neurons at full resolution, {network.node(layer).n_neurons} relay neurons"
+    return Change(layer, f"maximum of currents over {_window(pool)}", "sums of currents", how, APPROXIMATE)

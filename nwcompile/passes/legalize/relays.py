@@ -1,0 +1,67 @@
+"""Relay neurons: they send in a step what they receive in it, so that a spike arrives elsewhere, or later."""
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection, Conv2d, Sparse
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.passes.quantize.quantize import quantize
+
+RELAY = NeuronSpec(beta=0.0, threshold=0.5, reset="zero")  # It keeps nothing: a spike of weight 1 drives it to 1.
+HARMLESS = ("zero", "value", "none", "subtract")  # Resets, in the order of choice: v is lost with the step anyway.
+
+
+def relay_neuron(chip: Chip) -> NeuronSpec | None:
+    """The float relay neuron that the chip's neurons can be, or None."""
+    kinds = [reset for reset in HARMLESS if reset in chip.neuron.reset]
+    if "now" not in chip.neuron.reset_timing:
+        kinds = [reset for reset in kinds if reset == "none"]
+    if not kinds:
+        return None
+    return RELAY.replace(reset=kinds[0], v_min=0.0 if chip.neuron.v_min == "zero" else None)
+
+
+def relay_layer(
+    network: Network, chip: Chip, options: Options, source: str, name: str, delay: int = 0
+) -> tuple[Node, Connection] | None:
+    """A layer `name` that sends what `source`, of binary spikes, sent `delay` steps before, and its connection.
+
+    In a fixed-point network the relay neuron is the quantized one. None where the chip has no such neuron.
+    """
+    spec = relay_neuron(chip)
+    if spec is None:
+        return None
+    shape = network.node(source).shape
+    weight: float | int = 1.0
+    form = {}
+    if network.is_fixed:
+        one = np.zeros(1, np.int64)
+        only = Sparse("x", "relay", pre=one, post=one, weight=np.ones(1, np.float32))
+        alone = Network.from_arrays({"relay": (spec, 1)}, [only], {"x": 1})
+        fixed = quantize(alone, chip, None, options).network
+        (wired,) = fixed.connections
+        spec, weight = _scalar(fixed.node("relay").neuron), int(np.asarray(wired.weight)[0])
+        form = {key: getattr(wired, key) for key in ("exponent", "sign_mode", "weight_bits")}
+    dtype = np.int32 if network.is_fixed else np.float32
+    if len(shape) == 3:
+        kernel = np.full((shape[0], 1, 1, 1), weight, dtype)
+        return Node(name, shape, spec), Conv2d(source, name, kernel, groups=shape[0], delay=delay, **form)
+    every = np.arange(int(np.prod(shape)))
+    edge = Sparse(source, name, pre=every, post=every, weight=np.full(len(every), weight, dtype), delay=delay, **form)
+    return Node(name, shape, spec), edge
+
+
+def sends_binary(network: Network, chip: Chip, options: Options, source: str) -> bool:
+    """Whether all that an input or layer may send on the chip is 0 or 1."""
+    neuron = network.node(source).neuron
+    if neuron is not None:
+        return neuron.fires and neuron.spikes == "binary"
+    return source in network.inputs and chip.neuron.spikes == ["binary"] and options.on_multi_spike == "refuse"
+
+
+def _scalar(spec: NeuronSpec) -> NeuronSpec:
+    """The neuron of a layer of one as one for layers of any shape."""
+    values = {name: getattr(spec, name) for name in NeuronSpec.NUMBERS}
+    return spec.replace(**{name: v.item() for name, v in values.items() if isinstance(v, np.ndarray)})
