@@ -20,13 +20,10 @@ from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import legalize, sized
-<<<<<<< HEAD
-from nwcompile.passes.partition.elsewhere import elsewhere
-=======
 from nwcompile.passes.legalize.nearest import nearest_network, needed
 from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
->>>>>>> main
+from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
@@ -71,26 +68,18 @@ def compile(
             on_stage(name, value, perf_counter() - start)
         return value
 
-<<<<<<< HEAD
     def refused(violations, change: str | None) -> FitError:
         return FitError(chip.name, violations, change, elsewhere(given, chip, options))
 
     given, chip, x = _verified(network, chip, calibration, options, mapping)
-=======
-    network, chip, x = _verified(network, chip, calibration, options, mapping)
     labels = None if labels is None else _labels(x, labels)
->>>>>>> main
     warm_up.start(chip)
     normal = stage("normalize", normalize, sized(given, chip, options))
     legal, changes, notes = stage("legalize", legalize, normal, chip, options)
     try:
         stage("estimate", estimate, nearest_network(legal, chip, options)[0], chip, options.on_multi_spike)
     except FitError as e:
-<<<<<<< HEAD
-        raise refused(e.violations, smallest_change(legal, chip, e, options)) from None
-=======
-        raise FitError(chip.name, e.violations, _change(legal, chip, e, options)) from None
->>>>>>> main
+        raise refused(e.violations, _change(legal, chip, e, options)) from None
     timing = stage("schedule", schedule, legal, options.execution)
     if mapping is None and has_late(legal, timing, chip):
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)

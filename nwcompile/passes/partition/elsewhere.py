@@ -19,6 +19,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.fit import capability
 from nwcompile.passes.fit.check import estimate, least_cores
 from nwcompile.passes.legalize.legalize import legalize, sized
+from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
@@ -76,6 +77,8 @@ def _place(network: Network, chip: Chip, options: Options, most_synapses: int) -
         estimate(legal, chip, options.on_multi_spike)
         timing = schedule(legal, options.execution)
         weights = (v for c in legal.connections if legal.is_fixed for v in capability.weight_violations(c, chip))
+        if has_late(legal, timing, chip):
+            legal, timing, _ = relay_delays(legal, timing, chip, options)
         if any(capability.delay_violations(legal, timing, chip)) or any(weights):
             return None
         n_synapses = sum(synapse_count(legal, c) for c in legal.connections)
