@@ -52,7 +52,7 @@ def twice_the_cores(chip: Chip, n_cores: int) -> int:
 
 
 def on_fewest_chips(mapping: Mapping, chip: Chip, options: Options) -> tuple[Chip, Mapping]:
-    """The part of a board that a mapping is placed on, a rectangle of the fewest chips that hold it, and it moved there.
+    """The part of a board that a mapping is placed on, a rectangle of the fewest chips that hold it; it is moved there.
 
     Its sites are the board's of the same numbers (x, y, port). Chip and mapping as they are where the whole board is
     needed, or where what a placer may do depends on the rest of it: sites that were found together with the cores
