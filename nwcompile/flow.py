@@ -19,12 +19,14 @@ from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
+from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.input_layer import legalize_input
 from nwcompile.passes.legalize.legalize import legalize, sized
-from nwcompile.passes.legalize.nearest import nearest_network, needed
+from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
+from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
@@ -70,6 +72,9 @@ def compile(
             on_stage(name, value, perf_counter() - start)
         return value
 
+    def refused(violations, change: str | None) -> FitError:
+        return FitError(chip.name, violations, change, elsewhere(on_chip(given.network), chip, options))
+
     chip = _verified(network, chip, options, mapping)
     warm_up.start(chip)
     start = perf_counter()
@@ -82,7 +87,8 @@ def compile(
     try:
         stage("estimate", estimate, on_chip(nearest_network(legal, chip, options)[0]), chip, options.on_multi_spike)
     except FitError as e:
-        raise FitError(chip.name, e.violations, _change(on_chip(legal), chip, e, options)) from None
+        change = approximations(on_chip(legal), chip, options) or smallest_change(on_chip(legal), chip, e, options)
+        raise refused(e.violations, change) from None
     timing = stage("schedule", schedule, legal, options.execution)
     if mapping is None and has_late(legal, timing, chip):
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
@@ -101,16 +107,20 @@ def compile(
     activity = stage("calibrate", _activity, full, chip, x, options.on_multi_spike)
     fixed, timing = on_chip(full), timing.on_chip(full)
     activity = activity.without({*full.inputs} - {*fixed.inputs})
-    if mapping is None:
+    is_ours = mapping is None
+    if is_ours:
         try:
             partitioned = stage("partition", partition, fixed, chip, activity, options)
         except FitError as e:
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
             change = None if needs else smallest_change(fixed, chip, e, options)
-            raise FitError(chip.name, [*needs, *e.violations], change) from None
+            raise refused([*needs, *e.violations], change) from None
         notes = [*notes, *partitioned.warnings]
         mapping = stage("place", place, partitioned.mapping, fixed, chip, activity, options)
-    mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
+    try:
+        mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
+    except FitError as e:
+        raise refused(e.violations, None) if is_ours else e from None
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
     changes = [*given.changes, *changes]
     manifest = _manifest(options, quantized, changes, notes, x) | ({} if price is None else {"price": price.to_dict()})
@@ -121,20 +131,6 @@ def compile(
     if options.step_limit_us is not None:
         stage("limit", verify_step_time, program, options)
     return program
-
-
-def _change(network: Network, chip: Chip, error: FitError, options: Options) -> str | None:
-    """What would make a network fit: approximations where neurons are too few, else the smallest change; or None."""
-    words = needed(network, chip, options)
-    if not words:
-        return smallest_change(network, chip, error, options)
-    asked = replace(options, approximate=(*options.approximate, *words))
-    try:
-        estimate(nearest_network(network, chip, asked)[0], chip, options.on_multi_spike)
-    except FitError:
-        return None
-    listed = ",".join(asked.approximate)
-    return f"approximate={listed!r} (--approximate {listed}): the nearest neurons of {chip.name}, their price measured"
 
 
 def _verified(network, chip, options, mapping) -> Chip:

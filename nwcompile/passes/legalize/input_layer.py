@@ -206,7 +206,7 @@ def _bias(network: Network, chip: Chip, x: Inputs | None, _options: Options) -> 
             *(injected(line, name, lines[line].n_neurons) for line, name in registers.items()),
         ),
     )
-    host = Host("bias", of_host, gives, is_static=not chip.neuron.bias_per_step)
+    host = Host("bias", of_host, gives, is_static=chip.neuron.bias_per_step is not True)
     n_neurons = sum(lines[line].n_neurons for line in lines)
     when = "once for each sample" if is_constant else "in every step"
     text = (
