@@ -178,8 +178,8 @@ class Network:
         """The inputs that a person gives samples for: those of the host, then those that the chip takes as they are."""
         if self.host is None:
             return self.inputs
-        own = {name: node for name, node in self.inputs.items() if name not in self.host.gives}
-        return {**self.host.network.inputs, **own}
+        taken = {name: node for name, node in self.inputs.items() if name not in self.host.gives}
+        return {**self.host.network.inputs, **taken}
 
     def laid_out(self, layout: str, n_steps: int | None = None) -> "Network":
         """The same network for samples of that layout."""

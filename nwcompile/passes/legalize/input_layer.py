@@ -62,33 +62,33 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
     if network.is_fixed:
         samples = None if calibration is None else prepare(network, calibration, None, chip, options.on_multi_spike)[0]
         return InputLayer(replace(with_registers(network), layout="BT", host=None), network.host, samples, [], None)
-    x = None if calibration is None else prepare(network, calibration)[0]
+    samples = None if calibration is None else prepare(network, calibration)[0]
     way = options.input_layer
-    if way is None and (x is None or _stays(network, x, chip, options)):
-        samples = None if x is None else prepare(bare, dict(x), None, chip, options.on_multi_spike)[0]
+    if way is None and (samples is None or _stays(network, samples, chip, options)):
+        samples = None if samples is None else prepare(bare, dict(samples), None, chip, options.on_multi_spike)[0]
         return InputLayer(bare, None, samples, [], None)
-    if way in ("bias", "graded") and x is None:
+    if way in ("bias", "graded") and samples is None:
         raise OptionError(
             f"input_layer={way!r} chooses its scale on calibration samples; give some of what the chip will get"
         )
     closed: dict[str, str] = {}
     for name in WAYS if way is None else (way,):
         try:
-            return WAYS[name](bare, chip, x, options)
+            return WAYS[name](bare, chip, samples, options)
         except _ClosedError as e:
             closed[name] = str(e)
-    values = "" if x is None else f" with values {_range_text(x.values())}"
+    values = "" if samples is None else f" with values {_range_text(samples.values())}"
     reasons = "; ".join(f"{name}: {reason}" for name, reason in closed.items())
     raise ModelError(f"input{values} cannot come to {chip.name}: {reasons}")
 
 
-def _stays(network: Network, x: Inputs, chip: Chip, options: Options) -> bool:
+def _stays(network: Network, samples: Inputs, chip: Chip, options: Options) -> bool:
     """Whether numbers are left as they are: the chip takes them, or is to refuse them as the spikes that they are."""
-    if not all(is_whole(array) for array in x.values()) or _has_maximum(network, options):
+    if not all(is_whole(array) for array in samples.values()) or _has_maximum(network, options):
         return False
-    if _takes(chip, options, x.values()):
+    if _takes(chip, options, samples.values()):
         return True
-    are_signs = all(np.abs(array).max(initial=0) <= 1 for array in x.values())
+    are_signs = all(np.abs(array).max(initial=0) <= 1 for array in samples.values())
     return network.layout != "B" and not are_signs
 
 
@@ -109,17 +109,18 @@ def _range_text(arrays) -> str:
     return f"{min(float(a.min()) for a in arrays):g}..{max(float(a.max()) for a in arrays):g}"
 
 
-def _exact(network: Network, chip: Chip, x: Inputs | None, options: Options) -> InputLayer:
+def _exact(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
     """Whole numbers, as they are or on two lines, one for each sign."""
     if options.input_layer is None and _has_maximum(network, options):
         raise _ClosedError("a maximum of currents comes before the first layer")
-    if x is None or (all(is_whole(array) for array in x.values()) and _takes(chip, options, x.values())):
-        return InputLayer(network, None, x, [], None)
-    if not all(is_whole(array) for array in x.values()):
+    are_whole = samples is None or all(is_whole(array) for array in samples.values())
+    if samples is None or (are_whole and _takes(chip, options, samples.values())):
+        return InputLayer(network, None, samples, [], None)
+    if not are_whole:
         raise _ClosedError("its values are not whole numbers")
-    split = [name for name in network.inputs if x[name].min() < 0]
-    parts = [np.maximum(sign * x[name], 0) for name in split for sign in (1, -1)]
-    kept = [x[name] for name in network.inputs if name not in split]
+    split = [name for name in network.inputs if samples[name].min() < 0]
+    parts = [np.maximum(sign * samples[name], 0) for name in split for sign in (1, -1)]
+    kept = [samples[name] for name in network.inputs if name not in split]
     if not _takes(chip, options, [*parts, *kept]):
         raise _ClosedError(f"a message of {chip.name} does not hold them")
     inputs, junctions, maps, gives = {}, {}, [], {}
@@ -136,24 +137,24 @@ def _exact(network: Network, chip: Chip, x: Inputs | None, options: Options) -> 
     n_lines = sum(node.n_neurons for node in inputs.values())
     text = f"signed input comes on two lines each, one for each sign ({n_lines} lines), exactly"
     change = Change(", ".join(split), "signed values", "messages of one sign", "two lines, one for each sign", EXACT)
-    return _made(rest, Host("exact", _values(network, split), gives), x, [change], text)
+    return _made(rest, Host("exact", _values(network, split), gives), samples, [change], text)
 
 
-def _graded(network: Network, chip: Chip, x: Inputs | None, options: Options) -> InputLayer:
+def _graded(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
     """Numbers rounded to integers of GRADED_BITS, or of what a message holds, in the unit that loses least."""
-    assert x is not None, "checked before"
+    assert samples is not None, "checked before"
     if options.input_layer is None and _has_maximum(network, options):
         raise _ClosedError("a maximum of currents comes before the first layer")
-    real = [name for name in network.inputs if not is_whole(x[name])] or list(network.inputs)
+    real = [name for name in network.inputs if not is_whole(samples[name])] or list(network.inputs)
     inputs, junctions, maps, gives, errors = {}, {}, [], {}, []
     bits = GRADED_BITS
     for name in real:
-        is_signed = bool(x[name].min() < 0)
+        is_signed = bool(samples[name].min() < 0)
         limit = min((1 << (GRADED_BITS - is_signed)) - 1, largest_payload(chip, is_signed))
         if limit < 1 or not takes(chip, options.on_multi_spike, np.array([-limit if is_signed else 0, limit])):
             raise _ClosedError(f"messages of {chip.name} carry no numbers (neuron.spikes)")
         bits = limit.bit_length() + is_signed
-        unit, error = _unit(x[name], limit)
+        unit, error = _unit(samples[name], limit)
         errors.append(error)
         shape = network.node(name).shape
         inputs[name] = Node(name, shape)
@@ -165,26 +166,30 @@ def _graded(network: Network, chip: Chip, x: Inputs | None, options: Options) ->
     how = f"integers of {bits} bits, {100 * error:.2g} % from the values (root mean square)"
     change = Change(", ".join(real), "real-valued input", "messages that carry integers", how, HOST)
     text = f"input comes in graded messages: the host rounds it to {how}"
-    return _made(rest, Host("graded", _values(network, real), gives), x, [change], text)
+    return _made(rest, Host("graded", _values(network, real), gives), samples, [change], text)
 
 
-def _unit(x: np.ndarray, limit: int) -> tuple[float, float]:
-    """Integers per unit of `x` that lose least, and the loss: root mean square of the error over that of the values."""
-    largest = float(np.abs(x).max(initial=0)) or 1.0
-    size = float(np.sqrt(np.square(x, dtype=np.float64).mean())) or 1.0
+def _unit(values: np.ndarray, limit: int) -> tuple[float, float]:
+    """Integers per unit of `values` that lose least, and the loss: root mean square of the error over that of them."""
+    largest = float(np.abs(values).max(initial=0)) or 1.0
+    size = _rms(values) or 1.0
     units = [unit for unit in PIXEL_UNITS if unit * largest <= limit] + [limit / largest]
-    losses = [float(np.sqrt(np.square(np.rint(x * unit) / unit - x, dtype=np.float64).mean())) / size for unit in units]
+    losses = [_rms(np.rint(values * unit) / unit - values) / size for unit in units]
     best = int(np.argmin(losses))
     return units[best], losses[best]
 
 
-def _bias(network: Network, chip: Chip, x: Inputs | None, _options: Options) -> InputLayer:
+def _rms(values: np.ndarray) -> float:
+    return float(np.sqrt(np.square(values, dtype=np.float64).mean()))
+
+
+def _bias(network: Network, chip: Chip, samples: Inputs | None, _options: Options) -> InputLayer:
     """The linear maps in front of the first layers on the host, their results in the neurons' bias registers."""
-    assert x is not None, "checked before"
+    assert samples is not None, "checked before"
     if not chip.neuron.bias:
         raise _ClosedError(f"neurons of {chip.name} have no bias")
-    first = _First.of(network, x)
-    is_constant = all((x[name] == x[name][:, :1]).all() for name in first.inputs)
+    first = _First.of(network, samples)
+    is_constant = all((samples[name] == samples[name][:, :1]).all() for name in first.inputs)
     if not is_constant and not chip.neuron.bias_per_step:
         raise _ClosedError(f"it changes from step to step, and {chip.name} writes biases once (neuron.bias_per_step)")
     if first.mixed is not None:
@@ -217,18 +222,18 @@ def _bias(network: Network, chip: Chip, x: Inputs | None, _options: Options) -> 
         Change(name, "real-valued input", "a bias that can be written", f"its linear map, written {when}", HOST)
         for name in first.layers
     ]
-    run, _ = compute(host, {name: x[name] for name in first.inputs}, x.shape[1])
-    samples = Inputs({name: x[name] for name in inputs})
+    run, _ = compute(host, {name: samples[name] for name in first.inputs}, samples.shape[1])
+    left = Inputs({name: samples[name] for name in inputs})
+    left.shape = samples.shape
     for line, name in registers.items():
         v = run.states[name]["v"]
-        samples[line] = np.broadcast_to(v, (*x.shape, *v.shape[2:]))
-    samples.shape = x.shape
-    return InputLayer(rest, host, samples, changes, text)
+        left[line] = np.broadcast_to(v, (*samples.shape, *v.shape[2:]))
+    return InputLayer(rest, host, left, changes, text)
 
 
-def _host(network: Network, chip: Chip, x: Inputs | None, options: Options) -> InputLayer:
+def _host(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
     """The layers up to the first spiking ones on the host; their spikes are inputs of the chip, by layer."""
-    first = _First.of(network, x)
+    first = _First.of(network, samples)
     layers = first.with_all_before(network)
     left = [name for name in network.layers if name not in layers]
     if not left:
@@ -258,9 +263,9 @@ def _host(network: Network, chip: Chip, x: Inputs | None, options: Options) -> I
         Change(name, "real-valued input", "messages of spikes", "on the CPU, as the framework computes it", HOST)
         for name in host.layers
     ]
-    made = _made(rest, host, x, changes, text)
+    made = _made(rest, host, samples, changes, text)
     if made.samples is not None and not _takes(chip, options, [made.samples[name] for name in lines]):
-        values = _range_text(made.samples[name] for name in lines)
+        values = _range_text([made.samples[name] for name in lines])
         raise _ClosedError(f"its spikes {values} are none that {chip.name} takes; choose on_multi_spike")
     return made
 
@@ -278,8 +283,8 @@ class _First:
     mixed: str | None
 
     @classmethod
-    def of(cls, network: Network, x: Inputs | None) -> "_First":
-        real = [] if x is None else [name for name in network.inputs if not is_whole(x[name])]
+    def of(cls, network: Network, samples: Inputs | None) -> "_First":
+        real = [] if samples is None else [name for name in network.inputs if not is_whole(samples[name])]
         inputs = set(real or network.inputs)
         while True:
             reached: set[str] = set()
@@ -334,11 +339,11 @@ def _values(network: Network, names: list[str]) -> Network:
     return Network(inputs, nodes, tuple(Scale(name, f"{name}/value", delay=0) for name in names))
 
 
-def _made(network: Network, host: Host, x: Inputs | None, changes: list[Change], text: str) -> InputLayer:
+def _made(network: Network, host: Host, samples: Inputs | None, changes: list[Change], text: str) -> InputLayer:
     """The InputLayer, its samples as the host makes them."""
-    samples = None
-    if x is not None:
-        _, made = run_host(host, {name: x[name] for name in host.network.inputs}, x.shape[1])
-        samples = Inputs({name: made[name] if name in made else x[name].astype(np.int32) for name in network.inputs})
-        samples.shape = x.shape
-    return InputLayer(network, host, samples, changes, text)
+    left = None
+    if samples is not None:
+        _, made = run_host(host, {name: samples[name] for name in host.network.inputs}, samples.shape[1])
+        left = Inputs({n: made[n] if n in made else samples[n].astype(np.int32) for n in network.inputs})
+        left.shape = samples.shape
+    return InputLayer(network, host, left, changes, text)

@@ -83,7 +83,7 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
     """The network with the nearest neurons that `options.approximate` allows, and their changed features by layer."""
     nodes, features_of = dict(network.nodes), {}
     for name in network.layers:
-        has_bias = any(c.bias is not None and np.any(c.bias) for c in network.into(name))
+        has_bias = any(np.any(bias) for c in network.into(name) if (bias := getattr(c, "bias", None)) is not None)
         spec, features = nearest(nodes[name].neuron, chip, options, has_bias)
         if features:
             nodes[name] = Node(name, nodes[name].shape, spec)

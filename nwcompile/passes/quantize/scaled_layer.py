@@ -127,7 +127,7 @@ def register_encoding(layer: Layer, chip: Chip, scale: float) -> Encoding:
     """How the host makes the numbers for a layer's registers at a scale, in units of the synaptic sum."""
     shift, can = chip.state.shift_bits, chip.neuron
     unit = scale / (1 << shift)
-    most = grids.largest_bias(chip) >> shift
+    largest = grids.largest_bias(chip) >> shift
     factor, constant = (
         float(a) if a.size == 1 else np.ascontiguousarray(np.broadcast_to(a, layer.node.shape))
         for a in (np.asarray(layer.dynamics.factor) * unit, np.asarray(layer.constant) * unit)
@@ -136,8 +136,8 @@ def register_encoding(layer: Layer, chip: Chip, scale: float) -> Encoding:
         layer=layer.node.name,
         scale=factor,
         offset=constant,
-        low=-most,
-        high=most,
+        low=-largest,
+        high=largest,
         register=layer.node.name,
         mantissa_bits=can.bias_bits,
         exponent_max=can.bias_exponent_max,
