@@ -22,7 +22,7 @@ from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network
-from nwcompile.passes.legalize.price import check_loss
+from nwcompile.passes.legalize.price import check_loss, priced
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
@@ -92,7 +92,7 @@ def compile(
         nearer = stage("approximate", approximate, fixed, chip, options, x, labels)
         check_loss(nearer.price, nearer.changes, options, chip.name)
         fixed, price = nearer.network, nearer.price
-        changes, notes = [*changes, *nearer.changes], [*notes, *nearer.warnings]
+        changes, notes = priced([*changes, *nearer.changes], price), [*notes, *nearer.warnings]
         quantized = replace(
             quantized, table=[refitted_row(row, fixed.node(row["layer"]).neuron) for row in quantized.table]
         )
