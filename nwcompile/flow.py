@@ -17,6 +17,7 @@ from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
+from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
@@ -80,8 +81,12 @@ def compile(
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
             change = None if needs else smallest_change(fixed, chip, e, options)
             raise FitError(chip.name, [*needs, *e.violations], change) from None
-        notes = [*notes, *partitioned.warnings]
-        mapping = stage("place", place, partitioned.mapping, fixed, chip, activity, options)
+        notes, mapping = [*notes, *partitioned.warnings], partitioned.mapping
+        if sends_too_far(fixed, chip, mapping):
+            copied = stage("copies", copy_neurons, fixed, timing, chip, activity, mapping, options)
+            fixed, timing, activity, mapping = copied.network, copied.timing, copied.activity, copied.mapping
+            changes = [*changes, *copied.changes]
+        mapping = stage("place", place, mapping, fixed, chip, activity, options)
     mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
     manifest = _manifest(options, quantized, changes, notes, x)
