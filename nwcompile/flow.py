@@ -1,7 +1,10 @@
 """The compiler on one screen: the ordered stages from a network to the program that a chip is loaded with."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter
+
+import numpy as np
 
 from nwcompile import __version__, warm_up
 from nwcompile.errors import FitError, ModelError, OptionError
@@ -15,9 +18,14 @@ from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
+from nwcompile.passes.legalize.advice import approximations
+from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import legalize, sized
+from nwcompile.passes.legalize.nearest import nearest_network
+from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
+from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
@@ -25,6 +33,7 @@ from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.quantize.quantize import Quantized, quantize
+from nwcompile.passes.quantize.table import refitted_row
 from nwcompile.sim.inputs import prepare, verify_counts
 from nwcompile.sim.sequence.run import record
 
@@ -42,14 +51,16 @@ def compile(
     options: Options = DEFAULTS,
     mapping: Mapping | None = None,
     on_stage: Callable | None = None,
+    labels=None,
 ) -> Program:
     """The program of a float or fixed-point network for a chip (a Chip, a shipped name, or the path of a chip file).
 
     `calibration` is sample input, `[B, T, *shape]` or a dict of such arrays by input name: it chooses the scale of
     every layer, and the mapping is made for how often its neurons spike. With a `mapping` made elsewhere, neurons stay
-    where it puts them. `on_stage(name, value, seconds)` is called after each stage. Equal arguments give equal
-    programs (unless `options.time_budget_s` is set). Raises ModelError, ChipError, OptionError, and FitError with all
-    that does not fit.
+    where it puts them. `labels`, int[B] of the samples, let the price of approximations be told in accuracy.
+    `on_stage(name, value, seconds)` is called after each stage. Equal arguments give equal programs (unless
+    `options.time_budget_s` is set). Raises ModelError, ChipError, OptionError, FitError with all that does not fit,
+    and LossError where the price is above `options.max_loss`.
     """
 
     def stage(name: str, verb: Callable, *nouns):
@@ -59,37 +70,57 @@ def compile(
             on_stage(name, value, perf_counter() - start)
         return value
 
-    network, chip, x = _verified(network, chip, calibration, options, mapping)
+    def refused(violations, change: str | None) -> FitError:
+        return FitError(chip.name, violations, change, elsewhere(given, chip, options))
+
+    given, chip, x = _verified(network, chip, calibration, options, mapping)
+    labels = None if labels is None else _labels(x, labels)
     warm_up.start(chip)
-    normal = stage("normalize", normalize, sized(network, chip, options))
+    normal = stage("normalize", normalize, sized(given, chip, options))
     legal, changes, notes = stage("legalize", legalize, normal, chip, options)
     try:
-        stage("estimate", estimate, legal, chip, options.on_multi_spike)
+        stage("estimate", estimate, nearest_network(legal, chip, options)[0], chip, options.on_multi_spike)
     except FitError as e:
-        raise FitError(chip.name, e.violations, smallest_change(legal, chip, e, options)) from None
+        change = approximations(legal, chip, options) or smallest_change(legal, chip, e, options)
+        raise refused(e.violations, change) from None
     timing = stage("schedule", schedule, legal, options.execution)
     if mapping is None and has_late(legal, timing, chip):
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
         changes = [*changes, *delayed]
     quantized = stage("quantize", quantize, legal, chip, x, options)
-    fixed = quantized.network
+    fixed, price = quantized.network, None
+    if options.approximate:
+        nearer = stage("approximate", approximate, fixed, chip, options, x, labels)
+        check_loss(nearer.price, nearer.changes, options, chip.name)
+        fixed, price = nearer.network, nearer.price
+        changes, notes = [*changes, *nearer.changes], [*notes, *nearer.warnings]
+        quantized = replace(
+            quantized, table=[refitted_row(row, fixed.node(row["layer"]).neuron) for row in quantized.table]
+        )
     activity = stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike)
-    if mapping is None:
+    is_ours = mapping is None
+    if is_ours:
         try:
             partitioned = stage("partition", partition, fixed, chip, activity, options)
         except FitError as e:
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
             change = None if needs else smallest_change(fixed, chip, e, options)
-            raise FitError(chip.name, [*needs, *e.violations], change) from None
+            raise refused([*needs, *e.violations], change) from None
         notes, mapping = [*notes, *partitioned.warnings], partitioned.mapping
         if sends_too_far(fixed, chip, mapping):
-            copied = stage("copies", copy_neurons, fixed, timing, chip, activity, mapping, options)
+            try:
+                copied = stage("copies", copy_neurons, fixed, timing, chip, activity, mapping, options)
+            except FitError as e:
+                raise refused(e.violations, None) from None
             fixed, timing, activity, mapping = copied.network, copied.timing, copied.activity, copied.mapping
             changes = [*changes, *copied.changes]
         mapping = stage("place", place, mapping, fixed, chip, activity, options)
-    mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
+    try:
+        mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
+    except FitError as e:
+        raise refused(e.violations, None) if is_ours else e from None
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
-    manifest = _manifest(options, quantized, changes, notes, x)
+    manifest = _manifest(options, quantized, changes, notes, x) | ({} if price is None else {"price": price.to_dict()})
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
     if options.step_limit_us is not None:
         stage("limit", verify_step_time, program, options)
@@ -110,6 +141,18 @@ def _verified(network, chip, calibration, options, mapping) -> tuple[Network, Ch
     if calibration is None:
         return network, chip, None
     return network, chip, prepare(network, calibration, None, chip, options.on_multi_spike)[0]
+
+
+def _labels(samples: dict | None, given) -> np.ndarray:
+    """Labels as int[B], or ModelError."""
+    labels = np.asarray(given)
+    n_samples = 0 if not samples else len(next(iter(samples.values())))
+    if labels.shape != (n_samples,) or labels.dtype.kind not in "iu":
+        raise ModelError(
+            f"labels of shape {list(labels.shape)} and type {labels.dtype} must be whole numbers, one for each of the "
+            f"{n_samples} calibration samples"
+        )
+    return labels
 
 
 def _activity(network: Network, chip: Chip, x: dict | None, on_multi_spike: str) -> Activity:

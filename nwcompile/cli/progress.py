@@ -13,6 +13,7 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted
+from nwcompile.passes.legalize.approximate import Approximated
 from nwcompile.passes.legalize.legalize import Legalized
 from nwcompile.passes.legalize.relay_delays import Relayed
 from nwcompile.passes.partition.copy_neurons import Copied
@@ -24,7 +25,14 @@ from nwcompile.report.text import improved, stage_line
 STAGES = ("normalize", "legalize", "estimate", "schedule", "quantize", "calibrate", "partition", "place", "check",
           "interleave", "emit")  # fmt: skip
 REPEATS = {"delays": "schedule", "copies": "partition"}  # Stages that go over an earlier one's result, where needed.
-WITH_LIMIT = (*STAGES, "limit")  # where `options.step_limit_us` is given
+
+
+def stages_of(options: Options) -> tuple[str, ...]:
+    """The stages that these options ask for, in order."""
+    stages = list(STAGES)
+    if options.approximate:
+        stages.insert(stages.index("quantize") + 1, "approximate")
+    return (*stages, "limit") if options.step_limit_us is not None else tuple(stages)
 
 
 class Progress:
@@ -35,7 +43,7 @@ class Progress:
         self.seen: dict = {}
 
     def __call__(self, name: str, value, seconds: float) -> None:
-        stages = STAGES if self.options.step_limit_us is None else WITH_LIMIT
+        stages = stages_of(self.options)
         place = stages.index(REPEATS.get(name, name)) + 1
         line = stage_line(place, len(stages), name, self.size(value), seconds, self.figure(name, value))
         print(line, file=sys.stderr, flush=True)
@@ -43,7 +51,8 @@ class Progress:
 
     def size(self, value) -> str:
         """What a stage made, in a few words."""
-        value = value.network if isinstance(value, Legalized) else value.timing if isinstance(value, Relayed) else value
+        value = value.network if isinstance(value, Legalized | Approximated) else value
+        value = value.timing if isinstance(value, Relayed) else value
         value = value.mapping if isinstance(value, Partitioned | Copied) else value
         if isinstance(value, Network):
             n_neurons = count_neurons(value)
@@ -67,6 +76,8 @@ class Progress:
         """The figure that a stage improved, or that says how well it did."""
         if name == "normalize":
             return improved("connections", len(self.before.connections), len(value.connections))
+        if name == "approximate":
+            return "" if value.price is None else f"spikes changed {value.price.spikes_changed_percent:.1f} %"
         if name in REPEATS:
             return "; ".join(f"{change.layer}: {change.how}" for change in value.changes)
         if name == "quantize":

@@ -8,6 +8,7 @@ every figure of a report about a program and one run of it             summary.p
 picojoules                                                             energy.py:energy_pj
 two mappings side by side                                              compare.py
 NeuroBench's complexity figures                                        neurobench.py
+instructions of neurons that are not the built-in one                  neuron_program.py:extra_instructions
 several spikes a step; single messages beside trees                    multi_spike.py, unicast_vs_tree.py
 how a segmented bus was used                                           bus.py
 """

@@ -86,7 +86,8 @@ class Chip:
         rows = [
             f"a core: {', '.join(limits)}",
             f"weights of {self.weights.bits} bits, states of {self.state.bits} bits",
-            f"resets {', '.join(self.neuron.reset)}; spikes {', '.join(self.neuron.spikes)}",
+            f"{'programmable neurons' if self.neuron.programmable else 'resets ' + ', '.join(self.neuron.reset)}; "
+            f"spikes {', '.join(self.neuron.spikes)}",
             ", ".join(known),
         ]
         return in_lines(head, [self.description, *rows] if self.description else rows, "lines")
@@ -279,8 +280,9 @@ class Chip:
 
     @property
     def unknown_costs(self) -> list[str]:
-        """Keys of the costs that the chip file does not give."""
-        return [f"cost.{f.name}" for f in fields(Cost) if getattr(self.cost, f.name) is None]
+        """Keys of the costs that the chip file does not give; only programs of neurons take instructions."""
+        needed = [f.name for f in fields(Cost) if f.name != "instruction_cycles" or self.neuron.programmable]
+        return [f"cost.{name}" for name in needed if getattr(self.cost, name) is None]
 
     @property
     def has_times(self) -> bool:

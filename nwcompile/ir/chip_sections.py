@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from nwcompile.ir.neuron import RESET_TIMINGS, RESETS
+
 
 @dataclass(frozen=True)
 class Noc:
@@ -97,7 +99,10 @@ class State:
 
 @dataclass(frozen=True)
 class NeuronCapability:
-    """What the chip's neurons can do."""
+    """What the chip's neurons can do.
+
+    Programmable neurons can do whatever a neuron can: `reset`, `reset_timing`, `strict` and `v_min` are completed.
+    """
 
     reset: list[str]  # kinds of reset at a spike
     reset_timing: list[str] = field(default_factory=lambda: ["now"])  # when the reset acts
@@ -112,7 +117,16 @@ class NeuronCapability:
     threshold_per: str = "layer"  # "neuron": quantization may give each its own, and narrow weights a scale a channel
     bias_bits: int = 23  # of the signed bias mantissa
     bias_exponent_max: int = 0  # the mantissa is shifted left by 0 to this
+    programmable: bool | None = None  # true: neurons are programs, of any reset, timing, comparison and clamp
     taus_us: list[int] | None = None  # membrane time constants that can be set, in microseconds; not given: any
+
+    def __post_init__(self):
+        if self.programmable is not True:
+            return
+        for name, kinds in (("reset", RESETS), ("reset_timing", RESET_TIMINGS), ("strict", (True, False))):
+            given = getattr(self, name)
+            object.__setattr__(self, name, [*given, *(kind for kind in kinds if kind not in given)])
+        object.__setattr__(self, "v_min", "any")
 
 
 @dataclass(frozen=True)
@@ -122,6 +136,7 @@ class Cost:
     units: str = "overlap"  # "overlap": send and receive run side by side; "shared": one unit does both
     visit_cycles: int | None = None  # send: every neuron, every step
     update_cycles: int | None = None  # send: a neuron with an event, a bias, or state that is not zero
+    instruction_cycles: int | None = None  # send: an instruction of a neuron program that the built-in neuron has not
     spike_cycles: int | None = None  # send: a spike
     message_out_cycles: int | None = None  # send: one spike to one destination core
     message_in_cycles: int | None = None  # receive: a fan-in axon looked up

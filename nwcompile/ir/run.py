@@ -18,6 +18,7 @@ COUNTERS = (
     "weight_reads",  # synapse-memory words read
     "neuron_visits",  # every mapped neuron, every hardware step (phase)
     "neuron_updates",  # neurons with an event, a bias, or state that is not zero
+    "neuron_instructions",  # of these updates, beyond the built-in neuron's, where neurons are programs
     "spikes_out",
     "messages_out",  # one per spike and destination core
     "messages_in",  # in-axon look-ups: messages of other neurons and of input lines

@@ -30,6 +30,7 @@ class Plan(NamedTuple):
     repeats: bool  # n spikes of a step are n messages
     max_repeats: int  # and no more than this
     offset: np.ndarray  # int64[neuron]: micro-step of its aligned step 0
+    instructions: np.ndarray  # int64[neuron]: of its program, in an update, beyond the built-in neuron's
     first: np.ndarray  # int64[core + 1]: into `neuron`
     neuron: np.ndarray  # int64[...]: sources of each core, in the order in which it visits them
     interrupted: np.ndarray  # bool[1]: set from outside, to end before the next micro-step
@@ -101,10 +102,11 @@ class StepRecord(NamedTuple):
 # Columns of StepRecord.sent.
 VISITS = 0
 UPDATES = 1
-SPIKES = 2
-SENT = 3  # and the next two: columns of FanOut.sent, messages and links east-west and north-south
-SENT_OUT = 6  # messages to io sites
-N_SENT = 7
+INSTRUCTIONS = 2
+SPIKES = 3
+SENT = 4  # and the next two: columns of FanOut.sent, messages and links east-west and north-south
+SENT_OUT = 7  # messages to io sites
+N_SENT = 8
 
 
 @part
@@ -118,7 +120,7 @@ def visit_core(plan, job, chip, net, lossy, neuron_record, sent, c, micro, b, at
     states, drive = net.states, net.drive
     row = micro // plan.period - job.first_step
     slot, is_shared = micro % drive.sum.shape[0], neuron_record.updated.shape[0] > 0
-    ticks, n_visits, n_updates = np.int64(0), 0, 0
+    ticks, n_visits, n_updates, n_instructions = np.int64(0), 0, 0, np.int64(0)
     for n in range(plan.first[c], plan.first[c + 1]):
         j = plan.neuron[n]
         i = j - plan.n_inputs
@@ -153,7 +155,8 @@ def visit_core(plan, job, chip, net, lossy, neuron_record, sent, c, micro, b, at
                 neuron_record.v[b, at_row, i] = states.v[i]
         if is_updated:
             n_updates += 1
-            ticks += costs.update
+            n_instructions += plan.instructions[i]
+            ticks += costs.update + plan.instructions[i] * costs.instruction
         if count == 0:
             continue
         times = abs(count) if plan.repeats else np.int64(1)
@@ -175,6 +178,7 @@ def visit_core(plan, job, chip, net, lossy, neuron_record, sent, c, micro, b, at
     if job.moves:
         sent[VISITS] += n_visits
         sent[UPDATES] += n_updates
+        sent[INSTRUCTIONS] += n_instructions
     return at
 
 

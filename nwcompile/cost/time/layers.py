@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.time.work import SEND
+from nwcompile.cost.time.work import SEND, update_cycles
 from nwcompile.cost.traffic.events import synops_into
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
@@ -59,7 +59,8 @@ def layer_share(program: Program, activity: Activity) -> LayerShare:
 
 def _send_cycles(program: Program, name: str, activity: Activity) -> np.ndarray:
     """float64[n]: cycles that each neuron of a layer takes of its core's sending unit."""
-    visit, update, spike, message = (getattr(program.chip.cost, f"{event}_cycles") for event in SEND)
+    visit, _, spike, message = (getattr(program.chip.cost, f"{event}_cycles") for event in SEND)
+    update = update_cycles(program.chip, program.network.node(name).neuron)
     first, spikes = program.network.offsets[name], activity.counts[name].sum(0, dtype=np.int64)
     n_steps = activity.n_steps * activity.n_samples
     updates = activity.updates[name].sum(0) if name in activity.updates else n_steps

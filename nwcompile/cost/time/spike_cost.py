@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.time.work import COUNTERS_OF, work
 from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
@@ -47,12 +48,17 @@ def idle_cycles(program: Program) -> np.ndarray | None:
     counters = _no_events(1, program.mapping.n_cores)
     held = np.bincount(program.core_of[program.core_of >= 0], minlength=program.mapping.n_cores)
     counters["neuron_visits"][0] = counters["neuron_updates"][0] = held
+    for name in program.network.layers:
+        n = instructions(program.chip, program.network.node(name).neuron)
+        cores = program.mapping.core_of[name]
+        counters["neuron_instructions"][0] += n * np.bincount(cores, minlength=program.mapping.n_cores)
     busy = _busy(program, counters)
     return None if busy is None else busy[:, 0]
 
 
 def _no_events(n_rows: int, n_cores: int) -> dict[str, np.ndarray]:
-    return {name: np.zeros((n_rows, n_cores), np.int64) for names in COUNTERS_OF.values() for name in names}
+    names = ["neuron_instructions", *(name for names in COUNTERS_OF.values() for name in names)]
+    return {name: np.zeros((n_rows, n_cores), np.int64) for name in names}
 
 
 def _busy(program: Program, counters: dict[str, np.ndarray]) -> np.ndarray | None:

@@ -9,7 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
+from nwcompile.cost.neuron_program import instructions
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.program import Program
 
 COUNTERS_OF = {  # event: the counters that say how often it happened
@@ -84,6 +86,8 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
     """The work behind `counters` (int64[H, core]) and `link_flits` (int64[H, link]), on a chip that has times."""
     chip = program.chip
     cycles = {e: n_events(counters, e) * np.int64(getattr(chip.cost, f"{e}_cycles")) for e in SEND + RECEIVE}
+    if chip.neuron.programmable:
+        cycles["update"] = cycles["update"] + counters["neuron_instructions"] * np.int64(chip.cost.instruction_cycles)
     units: dict[str, tuple[str, ...]]
     units = {"shared": SEND + RECEIVE} if chip.cost.units == "shared" else {"send": SEND, "receive": RECEIVE}
     n_barriers = n_samples * program.schedule.period
@@ -96,6 +100,11 @@ def cycles_of_event(chip: Chip, event: str) -> int:
     """Core cycles of an event, or 1 where the chip does not say: what a mapping is chosen by needs a figure."""
     cycles = getattr(chip.cost, f"{event}_cycles")
     return 1 if cycles is None else cycles
+
+
+def update_cycles(chip: Chip, spec: NeuronSpec) -> int:
+    """Core cycles of an update of such neurons, the instructions of their program included; as `cycles_of_event`."""
+    return cycles_of_event(chip, "update") + instructions(chip, spec) * cycles_of_event(chip, "instruction")
 
 
 def link_busy(chip: Chip, link_flits: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ One message per non-zero spike and destination core, whatever the number of syna
 
 import numpy as np
 
+from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import spike_fanout
 from nwcompile.cost.traffic.wiring import wiring
@@ -29,7 +30,7 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
         return np.zeros((*outer, n_steps, n_cores), np.int64)
 
     messages_in, words, synops = table(), table(), table(len(SYNAPSE_KINDS))
-    spikes, messages_out, routed, updates = table(), table(), table(2), table()
+    spikes, messages_out, routed, updates, instructed = table(), table(), table(2), table(), table()
     for name, first in program.network.offsets.items():
         count, h0 = activity.counts[name], first_step(program, name, window)
         last = first + count.shape[1]
@@ -40,16 +41,19 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
             traffic.count_departures(
                 count, h0, cores, sent.messages[first:last], sent.hops[first:last], spikes, messages_out, routed
             )
+            n_instructions = instructions(program.chip, program.network.node(name).neuron)
             for t in range(activity.n_steps):
                 updated = activity.updates[name][t] if name in activity.updates else activity.n_samples
-                updates[h0 + t] += _per_core(cores, updated, n_cores)
+                of_core = _per_core(cores, updated, n_cores)
+                updates[h0 + t] += of_core
+                instructed[h0 + t] += n_instructions * of_core
     visits = np.tile(_per_core(core_of[core_of >= 0], activity.n_samples, n_cores), (n_steps, 1))
     by_kind = {f"synops_{kind}": synops[i] for i, kind in enumerate(SYNAPSE_KINDS)}
     io = _count_io(program, activity, n_steps, window)
     return {"synops": synops.sum(0), **by_kind, "weight_reads": words, "neuron_visits": visits,
-            "neuron_updates": updates, "spikes_out": spikes, "messages_out": messages_out, "messages_in": messages_in,
-            "deliveries": messages_in.copy(), "hops": routed.sum(0), "hops_ew": routed[0],
-            "hops_ns": routed[1], **io}  # fmt: skip
+            "neuron_updates": updates, "neuron_instructions": instructed, "spikes_out": spikes,
+            "messages_out": messages_out, "messages_in": messages_in, "deliveries": messages_in.copy(),
+            "hops": routed.sum(0), "hops_ew": routed[0], "hops_ns": routed[1], **io}  # fmt: skip
 
 
 def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:

@@ -115,6 +115,7 @@ class Costs(NamedTuple):
 
     visit: int
     update: int
+    instruction: int
     spike: int
     message: int
     shared: bool  # sending and receiving share one unit

@@ -7,5 +7,12 @@ legalize    legalize.py:legalize               the rewritings below, in this ord
             pool_spikes.py:pool_spikes         spikes pooled where currents were, if that is asked for
             drop_signs.py:drop_signs           no negative spikes where messages carry no sign
             split_signs.py:split_signs         weights of both signs as two connections, where only those fit
+            reset_timing.py:reset_now          resets one step late made at once, where spikes stay the same
 delays      relay_delays.py:relay_delays       chains of relay neurons where a delay is longer than the chip's
+approximate approximate.py:approximate         on integers: the nearest neurons, layer after layer
+            nearest.py:nearest                 which features those are, and what words allow them
+            refit.py:refit                     the threshold and leak with which they fire most alike
+            driven.py:DrivenLayer              a layer run alone, with one neuron after another
+            samples.py:split                   which samples are fitted to, and which give the price
+            price.py:price_of                  how far from the same integers on an ideal chip
 """

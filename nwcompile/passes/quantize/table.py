@@ -55,6 +55,11 @@ def kept_row(name: str, spec: NeuronSpec, into: Sequence[Connection], chip: Chip
     }
 
 
+def refitted_row(row: dict, spec: NeuronSpec) -> dict:
+    """The row of a layer whose integers were changed after it was quantized: threshold and time constants as now."""
+    return row | _chip_taus(spec) | {"threshold_int": _range(spec.threshold) if spec.fires else None}
+
+
 def rates(wanted: np.ndarray | None, spikes: np.ndarray) -> dict:
     """Spikes per neuron and step, and how many of a float layer's spikes are the same (`wanted`, if there is one)."""
     if wanted is None:

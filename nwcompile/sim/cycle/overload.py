@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.time.work import link_busy, link_name
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import hops_of_axons
@@ -39,10 +40,18 @@ def longest_step(program: Program, mesh: Mesh | None, axons: Axons) -> dict[str,
     limit = (chip.noc.max_step_cycles or 0) * chip.ticks[0]
     if mesh is None:
         return {"longest_step": limit, "longest_idle": 0, "longest_message": 0}
-    visit, update, spike, message = (
+    visit, update, instruction, spike, message = (
         (c or 0) * chip.ticks[0]
-        for c in (cost.visit_cycles, cost.update_cycles, cost.spike_cycles, cost.message_out_cycles)
+        for c in (
+            cost.visit_cycles,
+            cost.update_cycles,
+            cost.instruction_cycles,
+            cost.spike_cycles,
+            cost.message_out_cycles,
+        )
     )
+    nodes = [program.network.node(name) for name in program.network.layers]
+    update += instruction * max(instructions(chip, node.neuron) for node in nodes)
     timing = mesh.timing
     hop = int(mesh.output["latency"].max() + mesh.output["held"].max()) + timing.credit_ticks + timing.route_ticks
     hop += timing.inject_ticks + timing.link_ticks + 4 * timing.cycle_ticks

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
 from nwcompile.errors import BackendError, ModelError
@@ -56,7 +57,8 @@ from nwcompile.sim.sequence import tables
 # Counters of a Run, in the order of the columns that kernels count in: of what cores receive, and of what they send.
 RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in",
             "messages_io_in")  # fmt: skip
-SENT = ("neuron_visits", "neuron_updates", "spikes_out", "messages_out", "hops_ew", "hops_ns", "messages_io_out")
+SENT = ("neuron_visits", "neuron_updates", "neuron_instructions", "spikes_out", "messages_out", "hops_ew", "hops_ns",
+        "messages_io_out")  # fmt: skip
 
 
 def run_program(
@@ -178,6 +180,7 @@ class ChipRun:
         return Costs(
             visit=(cost.visit_cycles or 0) * per_cycle,
             update=(cost.update_cycles or 0) * per_cycle,
+            instruction=(cost.instruction_cycles or 0) * per_cycle,
             spike=(cost.spike_cycles or 0) * per_cycle,
             message=(cost.message_out_cycles or 0) * per_cycle,
             shared=cost.units == "shared",
@@ -188,7 +191,9 @@ class ChipRun:
     def _plan(self, n_steps: int, window: str) -> Plan:
         program, network = self.program, self.program.network
         n_inputs = int(np.count_nonzero(program.core_of < 0))
-        offset = [np.full(network.node(n).n_neurons, program.schedule.offset[n]) for n in network.layers]
+        nodes = [network.node(n) for n in network.layers]
+        offset = [np.full(node.n_neurons, program.schedule.offset[node.name]) for node in nodes]
+        n_instructions = [np.full(node.n_neurons, instructions(self.chip, node.neuron)) for node in nodes]
         counts = np.bincount(program.core_of[n_inputs:], minlength=program.mapping.n_cores)
         return Plan(
             n_steps=n_steps,
@@ -199,6 +204,7 @@ class ChipRun:
             repeats=program.repeats,
             max_repeats=MAX_REPEATED_SPIKES,
             offset=np.concatenate(offset),
+            instructions=np.concatenate(n_instructions),
             first=csr_offset(counts),
             neuron=program.visiting_order,
             interrupted=np.zeros(1, bool),

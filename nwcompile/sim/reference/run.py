@@ -3,6 +3,7 @@
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.traffic.io_sites import IoRoutes, io_routes
 from nwcompile.cost.traffic.multicast import SpikeFanout, spike_fanout
 from nwcompile.ir.activity import Activity
@@ -54,6 +55,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     events = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
     recorder = RunRecorder(network, n_samples, n_steps, keep_states)
     counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
+    n_instructions = {name: instructions(program.chip, node.neuron) for name, node in nodes.items()}
     sent_by = spike_fanout(program)
     routes = io_routes(program)
     for m in range(n_hardware * schedule.period):
@@ -74,6 +76,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
                 idle = _is_at_rest(layer) & (events[name][slot] == 0)
                 updates = np.count_nonzero(~idle, axis=0).reshape(-1)
                 np.add.at(counters["neuron_updates"][h], cores, updates)
+                np.add.at(counters["neuron_instructions"][h], cores, updates * n_instructions[name])
                 sent[name] = layer.step(arriving[name][slot])
                 recorder.take(name, t, sent[name], layer.named)
             arriving[name][slot] = 0

@@ -94,7 +94,7 @@ def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool
 def _plans(network: Network, delays, device: str) -> list:
     """What runs the layers, one after the other: groups on the CPU, all of them at once on a GPU."""
     if device == "cpu":
-        return [_LayerGroup(network, names, delays) for names in groups(network)]
+        return [LayerGroup(network, names, delays) for names in groups(network)]
     from nwcompile.sim.sequence.cuda.device import gpu
 
     device_of_torch = gpu()  # says what is missing, before Triton is imported
@@ -117,7 +117,7 @@ def groups(network: Network) -> list[list[str]]:
     return [components[i] for i in order]
 
 
-class _LayerGroup:
+class LayerGroup:
     """Layers that run together: one feed-forward layer, or a recurrent group."""
 
     def __init__(self, network: Network, names: list[str], delays):
@@ -142,21 +142,11 @@ class _LayerGroup:
     def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
         """Fill the chunk's part of `spikes`, `states` and `updates` of these layers."""
         n_samples = len(next(iter(spikes.values()))[chunk])
-        n = len(self.neurons.rule_of)
-        drive = np.zeros((n_samples, n_steps, n), np.int64)
-        touched = np.zeros((n_samples, n_steps, n), np.uint8)
-        first = 0
-        for node in self.nodes:
-            part = slice(first, first + node.n_neurons)
-            for c, delay in self.outer:
-                if c.target == node.name and delay < n_steps:
-                    late = sources[c.source][:, : n_steps - delay]
-                    _drive(c, late, drive[:, delay:, part], touched[:, delay:, part])
-            first += node.n_neurons
+        drive, touched = self.driven(sources, n_samples, n_steps)
         out = np.empty(drive.shape, np.result_type(*(node.neuron.spike_dtype for node in self.nodes)))
         keep = any(name in states for name in self.names)
         u, v = (np.empty(drive.shape if keep else (0, 0, 0), np.int64) for _ in range(2))
-        counts = self._scan(drive, touched, out, u, v)
+        counts = self.scan(drive, touched, out, u, v)
         first = 0
         for node in self.nodes:
             part, name = slice(first, first + node.n_neurons), node.name
@@ -168,7 +158,22 @@ class _LayerGroup:
                 states[name]["v"][chunk] = v[:, :, part].reshape(shape)
             first += node.n_neurons
 
-    def _scan(self, drive, touched, out, u, v) -> np.ndarray:
+    def driven(self, sources: dict, n_samples: int, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """Synaptic sums from outside the group, int64[B, T, n], and where a message arrived, uint8 likewise."""
+        n = len(self.neurons.rule_of)
+        drive = np.zeros((n_samples, n_steps, n), np.int64)
+        touched = np.zeros((n_samples, n_steps, n), np.uint8)
+        first = 0
+        for node in self.nodes:
+            part = slice(first, first + node.n_neurons)
+            for c, delay in self.outer:
+                if c.target == node.name and delay < n_steps:
+                    late = sources[c.source][:, : n_steps - delay]
+                    _drive(c, late, drive[:, delay:, part], touched[:, delay:, part])
+            first += node.n_neurons
+        return drive, touched
+
+    def scan(self, drive, touched, out, u, v) -> np.ndarray:
         """Scan over time; returns the update counts int64[T, n]."""
         n_samples, n_steps, n = drive.shape
 

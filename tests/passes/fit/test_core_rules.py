@@ -14,6 +14,11 @@ from tests.nets import FIXED, dense_net, integers
 from tests.passes.fit.test_check import lines
 
 
+def first_lines(error) -> str:
+    """The head of a FitError and its only violation; which chips take the network is tested in test_elsewhere.py."""
+    return "\n".join(str(error).splitlines()[:2])
+
+
 def on_cores(network: Network, **core_of) -> Mapping:
     n_cores = 1 + max(max(cores) for cores in core_of.values())
     return Mapping.from_arrays(core_of, small_chip().sites[:n_cores])
@@ -111,7 +116,7 @@ def test_speck_takes_two_readers_and_copies_a_layer_for_a_third():
 def test_speck_refuses_more_copies_than_it_has_cores():
     with pytest.raises(nw.FitError) as error:
         nw.compile(speck_net(7), "speck")
-    assert str(error.value) == (
+    assert first_lines(error.value) == (
         "1 limit exceeded on speck\n  cores  network with copies -> speck  11 of 9  a stands there up to 4 times, 2 "
         "destination cores of a core: make what it feeds smaller or raise noc.columns"
     )
@@ -123,7 +128,7 @@ def test_speck_refuses_ten_layers():
     edges = [Dense(a, b, np.ones((2, 2), np.float32)) for a, b in zip(["in", *names], names, strict=False)]
     with pytest.raises(nw.FitError) as error:
         nw.compile(Network.from_arrays(dict.fromkeys(names, (spec, (2,))), edges, {"in": (2,)}), "speck")
-    assert str(error.value) == (
+    assert first_lines(error.value) == (
         "1 limit exceeded on speck\n  cores  network -> speck  10 of 9  make a0 smaller or raise noc.columns"
     )
 

@@ -99,10 +99,9 @@ def test_a_splitter_stands_where_copies_upwards_would_take_more_cores():
     chip = small_chip(core__max_neurons=20, core__max_neuron_destinations=1, noc__columns=10, noc__rows=10)
     edges = [dense("in", "a", 12, 20, 1), dense("a", "b", 20, 20, 2), dense("b", "c", 20, 80, 3)]
     network = nw.Network.from_arrays({"a": (LIF, 20), "b": (LIF, 20), "c": (LIF, 80)}, edges, {"in": 12})
-    program = assert_copied(
-        network, chip.replace({"core.max_neuron_destinations": 16}), {"core.max_neuron_destinations": 1}
-    )
-    free = nw.compile(network, chip.replace({"core.max_neuron_destinations": 16}))
+    wide = chip.replace({"core.max_neuron_destinations": 16})
+    program = assert_copied(network, wide, {"core.max_neuron_destinations": 1})
+    free = nw.compile(network, wide)
     assert program.schedule.depth == free.schedule.depth + 1
     rows = {row["layer"]: row for row in program.manifest["legalization"]}
     assert rows["b"]["how"] == "80 relay neurons of a splitter, up to 4 for each of b, one step later"

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.cost.time.work import cycles_of_event
+from nwcompile.cost.time.work import cycles_of_event, update_cycles
 from nwcompile.cost.traffic.destinations import source_classes
 from nwcompile.cost.traffic.memory import stored_kind, synapse_bits
 from nwcompile.cost.traffic.wiring import wiring
@@ -203,7 +203,9 @@ def neuron_load(network: Network, chip: Chip, activity: Activity) -> np.ndarray:
     synops = capacity.synaptic_load(network, activity) - visits
     spike_cycles = cycles_of_event(chip, "spike") + DESTINATIONS * cycles_of_event(chip, "message_out")
     sent = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) * spike_cycles for name in network.layers])
-    sent += visits * (cycles_of_event(chip, "visit") + cycles_of_event(chip, "update"))
+    nodes = [network.node(name) for name in network.layers]
+    updates = np.repeat([update_cycles(chip, node.neuron) for node in nodes], [node.n_neurons for node in nodes])
+    sent += visits * (cycles_of_event(chip, "visit") + updates)
     if chip.cost.units == "shared":
         load = sent + synops * max(cycles_of_event(chip, f"synop_{kind}") for kind in SYNAPSE_KINDS)
         return load if load.any() else np.ones_like(load)
@@ -377,9 +379,9 @@ def _send(network, chip, activity, timing, cluster_of, step_at, n_steps) -> np.n
             if h < 0:
                 continue
             updates = activity.updates[name][t] if name in activity.updates else activity.n_samples
-            update_cycles = updates * np.int64(cycles_of_event(chip, "update"))
+            busy_cycles = updates * np.int64(update_cycles(chip, network.node(name).neuron))
             spike_cycles = activity.counts[name][t] * np.int64(cycles_of_event(chip, "spike"))
-            np.add.at(done[:, h], cluster, update_cycles + spike_cycles)
+            np.add.at(done[:, h], cluster, busy_cycles + spike_cycles)
     return done
 
 

@@ -1,0 +1,37 @@
+"""Driven: one fixed-point layer whose synaptic input is known, to be run with one neuron after another."""
+
+import numpy as np
+
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.sim.reference.synaptic_sums import effective_network
+from nwcompile.sim.sequence.run import LayerGroup
+
+
+class DrivenLayer:
+    """Layer `name` of a fixed-point network, fed by what its sources `sent` `[B, T, *shape]`, its own spikes by itself.
+
+    Synaptic sums are made once; only connections from the layer to itself are summed in every run.
+    """
+
+    def __init__(self, network: Network, name: str, sent: dict[str, np.ndarray]):
+        node = network.node(name)
+        sources = {c.source for c in network.into(name)} - {name}
+        inputs = {source: Node(source, network.node(source).shape) for source in network.offsets if source in sources}
+        alone = effective_network(Network(inputs, {name: node}, network.into(name)))
+        self.alone, self.node = alone, alone.node(name)
+        self.delays = [c.aligned_delay for c in alone.connections]
+        self.n_samples, self.n_steps = next(iter(sent.values())).shape[:2]
+        self.drive, self.touched = self._group(self.node.neuron).driven(sent, self.n_samples, self.n_steps)
+
+    def _group(self, neuron: NeuronSpec) -> LayerGroup:
+        name = self.node.name
+        nodes = {name: Node(name, self.node.shape, neuron)}
+        return LayerGroup(Network(self.alone.inputs, nodes, self.alone.connections), [name], self.delays)
+
+    def spikes(self, neuron: NeuronSpec) -> np.ndarray:
+        """What the layer sends with other neurons, `[B, T, *shape]`."""
+        out = np.empty(self.drive.shape, neuron.spike_dtype)
+        nothing = np.empty((0, 0, 0), np.int64)
+        self._group(neuron).scan(self.drive, self.touched, out, nothing, nothing)
+        return out.reshape(self.n_samples, self.n_steps, *self.node.shape)

@@ -1,0 +1,102 @@
+"""Nearest: the neuron of a chip that comes closest to one it does not have, feature by feature.
+
+Only features: which threshold and leak then give the closest spikes is searched on samples (`refit.py`).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import APPROXIMATIONS, EVERYTHING, Options
+
+# For each reset the others, the closest first: what is kept of a membrane beyond its threshold decides.
+CLOSEST_RESETS = {"subtract": ("zero", "value"), "zero": ("value", "subtract"), "value": ("zero", "subtract"),
+                  "none": ("subtract", "zero", "value")}  # fmt: skip
+COMPARISON = {True: "v > threshold", False: "v >= threshold"}  # by `strict`
+TIMINGS = {"now": "at once", "next": "one step late", "both": "by the count before"}
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One feature that the chip lacks: the `word` that allows the change, what the neuron `was` and what it `has`."""
+
+    word: str
+    was: str
+    has: str
+
+
+def nearest(spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = False) -> tuple[NeuronSpec, list[Feature]]:
+    """The chip's nearest neuron, float or fixed as `spec` is, and the features in which it is another; [] if none.
+
+    Only features that `options.approximate` names are changed. `has_bias`: whether the connections into the neuron have
+    one. A neuron that never fires is left alone but for its clamp and bias.
+    """
+    features: list[Feature] = []
+    can = chip.neuron
+
+    def change(word: str, was: str, has: str, **changed) -> None:
+        nonlocal spec
+        if word in options.approximate:
+            spec = spec.replace(**changed)
+            features.append(Feature(word, was, has))
+
+    if spec.fires:
+        reset = "zero" if spec.reset == "value" and not np.any(spec.reset_value) else spec.reset
+        if reset not in can.reset:
+            closest = next(kind for kind in (*CLOSEST_RESETS[reset], "none") if kind in can.reset)
+            timing = "next" if spec.reset_timing == "both" else spec.reset_timing
+            change("reset", f"reset {reset}", f"reset {closest}", reset=closest, reset_value=0, reset_timing=timing)
+        if spec.reset != "none" and spec.reset_timing not in can.reset_timing:
+            timing = can.reset_timing[0]
+            change("timing", TIMINGS[spec.reset_timing], TIMINGS[timing], reset_timing=timing)
+        if not _is_sent(spec, chip, options.on_multi_spike):
+            change("multi-spike", f"{spec.spikes} spikes", "one spike a step", spikes="binary")
+        longest = can.refractory_max_steps
+        if np.max(spec.refractory) > longest:
+            shorter = np.minimum(np.asarray(spec.refractory), longest)
+            was = f"refractory {int(np.max(spec.refractory))} steps"
+            change("refractory", was, f"{longest} steps", refractory=shorter)
+        if spec.fixed is not None and spec.strict not in can.strict:
+            change("strict", COMPARISON[bool(spec.strict)], COMPARISON[not spec.strict], strict=not spec.strict)
+    was = "no clamp" if spec.v_min is None else "a clamp below 0" if np.any(spec.v_min) else "a clamp at 0"
+    if can.v_min == "none" and spec.v_min is not None:
+        change("v_min", was, "no clamp", v_min=None)
+    if can.v_min == "zero" and (spec.v_min is None or np.any(spec.v_min)):
+        change("v_min", was, "clamp at 0", v_min=0)
+    if not can.bias and (has_bias or np.any(spec.bias) or np.any(spec.bias_u)):
+        change("bias", "a bias", "no bias", bias=0, bias_u=0)
+    return spec, features
+
+
+def _is_sent(spec: NeuronSpec, chip: Chip, on_multi_spike: str) -> bool:
+    """Whether messages can tell the neuron's spikes."""
+    kind = spec.message
+    if kind == "multi" and on_multi_spike == "repeat":
+        return True
+    return kind in ("binary", *chip.neuron.spikes) or on_multi_spike == "graded"
+
+
+def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Network, dict[str, list[Feature]]]:
+    """The network with the nearest neurons that `options.approximate` allows, and their changed features by layer."""
+    nodes, features_of = dict(network.nodes), {}
+    for name in network.layers:
+        has_bias = any(c.bias is not None and np.any(c.bias) for c in network.into(name))
+        spec, features = nearest(nodes[name].neuron, chip, options, has_bias)
+        if features:
+            nodes[name] = Node(name, nodes[name].shape, spec)
+            features_of[name] = features
+    bare = {name for name, features in features_of.items() if any(feature.word == "bias" for feature in features)}
+    edges = tuple(c.replace(bias=None) if c.target in bare else c for c in network.connections)
+    return (Network(network.inputs, nodes, edges), features_of) if features_of else (network, {})
+
+
+def needed(network: Network, chip: Chip, options: Options) -> tuple[str, ...]:
+    """The words of `Options.approximate`, beside those that are given, without which the chip's neurons are too few."""
+    everything = replace(options, approximate=EVERYTHING)
+    words = {
+        feature.word for features in nearest_network(network, chip, everything)[1].values() for feature in features
+    }
+    return tuple(word for word in APPROXIMATIONS if word in words - set(options.approximate))

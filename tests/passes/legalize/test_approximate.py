@@ -1,0 +1,139 @@
+"""Neurons that a chip lacks, met by its nearest ones: refitted, priced on samples held out, and what is refused."""
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.errors import FitError, LossError, ModelError, OptionError
+from nwcompile.flow import compile
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.passes.legalize.approximate import NOT_FITTED, NOT_PRICED
+from nwcompile.passes.legalize.samples import split
+from nwcompile.sim import simulate
+
+LEAKY = NeuronSpec(threshold=1.0, beta=0.9, reset="subtract", reset_timing="next")  # as snnTorch's Leaky comes
+ONE_CORE = {"optimize": "cores", "partitioner": "sequential", "placer": "row-major"}
+
+
+def leaky_net(spec: NeuronSpec = LEAKY, bias: bool = True) -> Network:
+    """Three layers with torch's first weights of Linear, a little larger."""
+    rng = np.random.default_rng(0)
+    sizes, names, edges = (60, 60, 60, 10), ("in", "l1", "l2", "l3"), []
+    for a, b, n, m in zip(names[:-1], names[1:], sizes[:-1], sizes[1:], strict=True):
+        limit = 2.2 / np.sqrt(n)
+        weight = rng.uniform(-limit, limit, (m, n)).astype(np.float32)
+        edges.append(Dense(a, b, weight, bias=rng.uniform(0, limit, m).astype(np.float32) if bias else None))
+    return Network.from_arrays(dict.fromkeys(names[1:], spec), edges, {"in": sizes[0]})
+
+
+def samples(n: int = 30) -> np.ndarray:
+    return (np.random.default_rng(1).random((n, 25, 60)) < 0.3).astype(np.float32)
+
+
+def test_split_holds_out_every_fifth_sample_or_the_last():
+    assert [len(part) for part in split(40)] == [32, 8]
+    assert [part.tolist() for part in split(6)] == [[0, 1, 2, 3, 5], [4]]
+    assert [part.tolist() for part in split(3)] == [[0, 1], [2]]
+    assert [part.tolist() for part in split(1)] == [[0], []]
+
+
+@pytest.mark.parametrize("beta", [0.9, 0.95])
+def test_approximate_keeps_the_rates_of_soft_resets_within_ten_percent(beta):
+    network, x = leaky_net(LEAKY.replace(beta=beta)), samples()
+    program = compile(network, "loihi1", x, Options(approximate="reset,timing", **ONE_CORE))
+    assert [node.neuron.reset for node in program.network.nodes.values()] == ["zero"] * 3
+    prices = {row["layer"]: row["price"] for row in program.legalization}
+    assert all(abs(price["rate_change_percent"]) < 10 for price in prices.values()), prices
+    held = split(len(x))[1]
+    rates = {name: spikes.mean() for name, spikes in simulate(program, x[held]).spikes.items()}
+    assert rates == pytest.approx({name: price["rate_chip"] for name, price in prices.items()})
+    assert nw.crosscheck(program, x[:2]).agree
+
+
+def test_approximate_is_closer_than_swapping_the_flag():
+    network, x = leaky_net(), samples()
+    program = compile(network, "loihi1", x, Options(approximate="all", **ONE_CORE))
+    hard = {n: node.neuron.replace(reset="zero", reset_timing="now") for n, node in network.nodes.items()}
+    swapped = Network.from_arrays(hard, network.connections, {"in": 60})
+    plain = compile(swapped, "loihi1", x, Options(**ONE_CORE))
+    wanted = simulate(compile(network, "tiny", x, Options(**ONE_CORE)), x).spikes
+    fitted, naive = (simulate(p, x).spikes for p in (program, plain))
+    for name in network.layers:
+        off = [abs(spikes[name].mean() / wanted[name].mean() - 1) for spikes in (fitted, naive)]
+        assert off[0] < off[1] / 2, name
+    agree = [np.mean(spikes["l1"][wanted["l1"] != 0]) for spikes in (fitted, naive)]
+    assert agree[0] > agree[1]
+
+
+def test_approximate_leaves_a_network_that_fits_as_it_is():
+    network, x = leaky_net(LEAKY.replace(reset="zero", reset_timing="now")), samples(4)
+    exact, asked = (compile(network, "loihi1", x, Options(approximate=w, **ONE_CORE)) for w in ((), "all"))
+    assert exact.network.hash == asked.network.hash
+    assert "legalization" not in asked.manifest and "price" not in asked.manifest
+
+
+def test_fit_error_names_the_approximations_that_would_make_it_fit():
+    with pytest.raises(FitError) as error:
+        compile(leaky_net(), "loihi1", samples(2))
+    how = "the nearest neurons of loihi1, their price measured"
+    assert error.value.change == f"approximate='reset,timing' (--approximate reset,timing): {how}"
+    with pytest.raises(FitError) as error:
+        compile(leaky_net(), "loihi1", samples(2), Options(approximate="timing"))
+    assert {v.what for v in error.value.violations} == {"reset"}
+    assert error.value.change.startswith("approximate='reset,timing' ")
+
+
+def test_approximate_without_calibration_says_that_nothing_is_known():
+    program = compile(leaky_net(), "loihi1", None, Options(approximate="all", **ONE_CORE))
+    assert NOT_FITTED in program.warnings
+    assert [(row["how"], row["price"]) for row in program.legalization] == [("features only", None)] * 3
+    assert NOT_FITTED == (
+        "no calibration samples: the nearest neurons keep threshold and leak, and what they change is not known; give "
+        "calibration samples to have them refitted and their price measured"
+    )
+    program = compile(leaky_net(), "loihi1", samples(1), Options(approximate="all", **ONE_CORE))
+    assert NOT_PRICED in program.warnings and program.legalization[0]["price"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "kind", "text"),
+    [
+        ({"max_loss": "1%"}, None, LossError, r"approximating costs [\d.]+ % of the spikes on loihi1, more than "
+         r"max_loss=1% \(2 samples held out; most in layer 'l[23]'\); fine-tune with nn.quantize_aware, or accept "
+         "more"),
+        ({"max_loss": "1pt"}, None, OptionError, r"max_loss='1pt' is in points of accuracy, which need labels "
+         r"\(compile\(..., labels=\), or y in the calibration file\) and one output layer"),
+        ({}, np.zeros(3, int), ModelError, "labels of shape .3. and type int64 must be whole numbers, one for each of "
+         "the 10 calibration samples"),
+    ],
+)  # fmt: skip
+def test_max_loss_refuses_what_costs_more_or_cannot_be_told(options, labels, kind, text):
+    with pytest.raises(kind, match=text) as error:
+        compile(leaky_net(), "loihi1", samples(10), Options(approximate="all", **options), labels=labels)
+    assert kind is not LossError or error.value.exit_code == 1
+
+
+def test_max_loss_needs_samples_and_accepts_a_price_below():
+    with pytest.raises(OptionError) as error:
+        compile(leaky_net(), "loihi1", None, Options(approximate="all", max_loss="2%"))
+    assert str(error.value) == (
+        "max_loss='2%' needs calibration samples, 2 or more: without them what the approximation costs is not known"
+    )
+    labels = np.zeros(10, int)
+    options = Options(approximate="all", max_loss="100pt", **ONE_CORE)
+    program = compile(leaky_net(), "loihi1", samples(10), options, labels=labels)
+    price = program.manifest["price"]
+    assert price["n_samples"] == 2 and 0 <= price["accuracy_chip"] <= 1 and price["accuracy_ideal"] is not None
+
+
+def test_approximate_meets_several_spikes_by_one_and_a_clamp_by_none():
+    spec = NeuronSpec(threshold=1.0, beta=1.0, reset="subtract", spikes="multi", v_min=-0.5)
+    network, x = leaky_net(spec, bias=False), samples(10)
+    program = compile(network, "loihi1", x, Options(approximate="reset,multi-spike,v_min", **ONE_CORE))
+    row = program.legalization[0]
+    assert row["was"] == "reset subtract, multi spikes, a clamp below 0"
+    assert row["has"] == "reset zero, one spike a step, no clamp" and row["label"] == "approximate"
+    assert nw.crosscheck(program, x[:2]).agree
