@@ -10,7 +10,7 @@ from nwcompile import __version__, warm_up
 from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.host import on_chip
+from nwcompile.ir.host import of_copies, on_chip
 from nwcompile.ir.legalization import Change
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
@@ -24,8 +24,9 @@ from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.input_layer import legalize_input
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network
-from nwcompile.passes.legalize.price import check_loss
+from nwcompile.passes.legalize.price import check_loss, priced
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
+from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
@@ -94,13 +95,13 @@ def compile(
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
         changes = [*changes, *delayed]
     quantized = stage("quantize", quantize, legal, chip, given.samples, options)
-    x = encoded(given.samples, quantized.registers)
+    x, registers = encoded(given.samples, quantized.registers), quantized.registers
     full, price = quantized.network, None
     if options.approximate:
         nearer = stage("approximate", approximate, full, chip, options, x, labels)
         check_loss(nearer.price, nearer.changes, options, chip.name)
         full, price = nearer.network, nearer.price
-        changes, notes = [*changes, *nearer.changes], [*notes, *nearer.warnings]
+        changes, notes = priced([*changes, *nearer.changes], price), [*notes, *nearer.warnings]
         quantized = replace(
             quantized, table=[refitted_row(row, full.node(row["layer"]).neuron) for row in quantized.table]
         )
@@ -115,8 +116,15 @@ def compile(
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
             change = None if needs else smallest_change(fixed, chip, e, options)
             raise refused([*needs, *e.violations], change) from None
-        notes = [*notes, *partitioned.warnings]
-        mapping = stage("place", place, partitioned.mapping, fixed, chip, activity, options)
+        notes, mapping = [*notes, *partitioned.warnings], partitioned.mapping
+        if sends_too_far(fixed, chip, mapping):
+            try:
+                copied = stage("copies", copy_neurons, fixed, timing, chip, activity, mapping, options)
+            except FitError as e:
+                raise refused(e.violations, None) from None
+            fixed, timing, activity, mapping = copied.network, copied.timing, copied.activity, copied.mapping
+            changes, registers = [*changes, *copied.changes], of_copies(registers, copied.copy_of)
+        mapping = stage("place", place, mapping, fixed, chip, activity, options)
     try:
         mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
     except FitError as e:
@@ -127,7 +135,7 @@ def compile(
     if given.text is not None:
         manifest["input_layer"] = given.text
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
-    program = program.taking(network, given.host, quantized.registers)
+    program = program.taking(network, given.host, registers)
     if options.step_limit_us is not None:
         stage("limit", verify_step_time, program, options)
     return program

@@ -33,7 +33,8 @@ class Encoding:
     Without a `scale` it is the layer's spikes. Else it is its membrane x as an integer: `scale * x + offset` (numbers
     that broadcast to the layer), rounded to the nearest whole number within `low..high`. `register` names the layer
     whose neurons have it added to their synaptic sums; their registers hold it, shifted left by `shift_bits`, as a
-    signed mantissa of `mantissa_bits` with an exponent 0..`exponent_max`.
+    signed mantissa of `mantissa_bits` with an exponent 0..`exponent_max`. `neurons`: int64[n], those of the layer that
+    are meant, None for all.
     """
 
     layer: str
@@ -45,6 +46,7 @@ class Encoding:
     mantissa_bits: int | None = None
     exponent_max: int = 0
     shift_bits: int = 0
+    neurons: np.ndarray | None = None
 
     def verify(self, name: str, network: Network) -> None:
         """Raise ArtifactError unless the layer exists and the numbers are finite and fit it."""
@@ -135,3 +137,14 @@ def with_registers(network: Network) -> Network:
     lines = {name: Node(name, network.node(layer).shape) for name, layer in registers.items()}
     edges = (injected(name, layer, lines[name].n_neurons, np.int8) for name, layer in registers.items())
     return replace(network, inputs={**network.inputs, **lines}, connections=(*network.connections, *edges))
+
+
+def of_copies(registers: dict[str, Encoding], copy_of: dict[str, tuple[str, np.ndarray]]) -> dict[str, Encoding]:
+    """The registers of a network and of the copies of its neurons, `copy_of` {copied layer: (layer, its neurons)}."""
+    by_layer = {encoding.register: encoding for encoding in registers.values()}
+    copies = {
+        f"{name}/bias": replace(by_layer[layer], register=name, neurons=neurons)
+        for name, (layer, neurons) in copy_of.items()
+        if layer in by_layer
+    }
+    return {**registers, **copies}

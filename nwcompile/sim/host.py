@@ -64,6 +64,8 @@ def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[H
             made[name] = run.spikes[encoding.layer].astype(np.int32)
             continue
         numbers, clipped = encode(encoding, run.states[encoding.layer]["v"])
+        if encoding.neurons is not None and len(encoding.neurons) < numbers[0, 0].size:
+            numbers = numbers.reshape(*numbers.shape[:2], -1)[:, :, encoding.neurons]
         if host.way != "exact":  # whose two lines take one sign each
             n_clipped += clipped * (n_steps if n_computed < n_steps else 1)
         made[name] = np.broadcast_to(numbers, (n_samples, n_steps, *numbers.shape[2:])).astype(np.int32)

@@ -16,16 +16,18 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.emit.emit import fold_bias
 from nwcompile.passes.legalize.driven import DrivenLayer
+from nwcompile.passes.legalize.ideal import PooledLayer, ideal_trace, pooled_layers
 from nwcompile.passes.legalize.nearest import Feature, nearest_network
+from nwcompile.passes.legalize.pool_spikes import FULL
 from nwcompile.passes.legalize.price import Price, price_of
 from nwcompile.passes.legalize.refit import Refitted, refit
 from nwcompile.passes.legalize.samples import as_many, split
-from nwcompile.sim.sequence.run import trace
 
 NOT_FITTED = (
     "no calibration samples: the nearest neurons keep threshold and leak, and what they change is not known; give "
     "calibration samples to have them refitted and their price measured"
 )
+POOLED = Feature("pool", "neurons behind the pooling", "neurons before it")
 NOT_PRICED = "one calibration sample: what the approximation costs is not known; give 2 or more, better 50"
 
 
@@ -48,25 +50,26 @@ def approximate(
 ) -> Approximated:
     """A quantized network as `options.approximate` allows it to be; the network itself where nothing need change.
 
-    `inputs`: samples `[B, T, *shape]` of every input, or None; `labels` int[B]. Raises LossError if the price is above
-    `options.max_loss`.
+    `inputs`: samples `[B, T, *shape]` of every input, or None; `labels` int[B].
     """
     ideal = folded(network)
     bare, features_of = nearest_network(ideal, chip, options)
-    if not features_of:
+    pooled = pooled_layers(ideal)
+    if not features_of and not pooled:
         return Approximated(network, [], None, [], {})
     if inputs is None:
         changes = [_change(name, features, None, None) for name, features in features_of.items()]
         return Approximated(bare, changes, None, [NOT_FITTED], {})
-    n_samples = len(next(iter(inputs.values())))
-    fitting, held = split(n_samples)
-    changed, fits = _refitted(ideal, bare, features_of, chip, _only(inputs, fitting))
-    price = (
-        price_of(ideal, changed, _only(inputs, held), None if labels is None else labels[held]) if len(held) else None
-    )
-    changes = [
-        _change(name, features, fits[name], price.of(name) if price else None) for name, features in features_of.items()
-    ]
+    fitting, held = split(len(next(iter(inputs.values()))))
+    changed, fits = _refitted(ideal, bare, {*features_of, *map(FULL.format, pooled)}, chip, _only(inputs, fitting))
+    price = None
+    if len(held):
+        price = price_of(ideal, changed, _only(inputs, held), None if labels is None else labels[held])
+    shown = {FULL.format(name): name for name in pooled}  # where the spikes of these neurons are those of the layer
+    changes = []
+    for name, fit in fits.items():
+        features = features_of.get(name, [POOLED])
+        changes.append(_change(shown.get(name, name), features, fit, price and price.of(shown.get(name, name))))
     return Approximated(changed, changes, price, [] if price else [NOT_PRICED], fits)
 
 
@@ -82,25 +85,30 @@ def _only(inputs: dict, samples: np.ndarray) -> dict:
 
 
 def _refitted(
-    ideal: Network, bare: Network, features_of: dict[str, list[Feature]], chip: Chip, inputs: dict
+    ideal: Network, bare: Network, changing: set[str], chip: Chip, inputs: dict
 ) -> tuple[Network, dict[str, Refitted]]:
-    """The network with every changed layer fitted to its ideal spikes, sources before their targets.
+    """The network with every layer of `changing` fitted to its ideal spikes, sources before their targets.
 
-    Over connections that point back, spikes of the ideal network arrive.
+    Over connections that point back, spikes of the ideal network arrive. Of neurons before a pooling, it is the pooled
+    spikes that are to be alike.
     """
     n_steps = next(iter(inputs.values())).shape[1]
     updates = n_steps * max(ideal.node(name).n_neurons for name in ideal.layers)
     kept = as_many(np.arange(len(next(iter(inputs.values())))), updates)
     inputs = _only(inputs, kept)
-    wanted = trace(ideal, inputs, keep_states=False)[0]
+    wanted = ideal_trace(ideal, inputs)[0]
     sent = {**inputs, **wanted}
+    pooled = {FULL.format(name): name for name in pooled_layers(ideal)}
     nodes, fits = dict(bare.nodes), {}
     for name in ideal.layers:
-        layer = DrivenLayer(bare, name, sent)
-        if name in features_of:
-            fits[name] = refit(layer, nodes[name].neuron, wanted[name], chip)
+        if name in pooled.values():
+            continue
+        shown = pooled.get(name, name)
+        layer = PooledLayer(bare, shown, sent) if name in pooled else DrivenLayer(bare, name, sent)
+        if name in changing:
+            fits[name] = refit(layer, nodes[name].neuron, wanted[shown], chip)
             nodes[name] = Node(name, nodes[name].shape, fits[name].neuron)
-        sent[name] = layer.spikes(nodes[name].neuron)
+        sent[shown] = layer.spikes(nodes[name].neuron)
     return Network(bare.inputs, nodes, bare.connections), fits
 
 

@@ -1,13 +1,14 @@
 """Price: how far a legalized network is from the same integers on an ideal chip, on samples held out for it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nwcompile.errors import LossError, OptionError
-from nwcompile.ir.legalization import Change
+from nwcompile.ir.legalization import APPROXIMATE, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import MAX_LOSS, Options
+from nwcompile.passes.legalize.ideal import ideal_trace
 from nwcompile.sim.accuracy import share_right
 from nwcompile.sim.float_difference import strongest
 from nwcompile.sim.reference.run import output_of
@@ -60,10 +61,12 @@ class Price:
 
 
 def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | None = None) -> Price:
-    """The price of running `chip` instead of `ideal`, both fixed-point, on `inputs` `[B, T, *shape]` by input."""
-    runs = [trace(network, inputs, keep_states=False) for network in (ideal, chip)]
+    """The price of running `chip` instead of `ideal`, both fixed-point, on `inputs` `[B, T, *shape]` by input.
+
+    `ideal` may hold pooled layers (`ideal.py`); those of full resolution, which only the chip has, are not compared."""
+    runs = [ideal_trace(ideal, inputs), trace(chip, inputs, keep_states=False)]
     wanted, got = (spikes for spikes, _ in runs)
-    firing = [name for name in ideal.layers if ideal.node(name).neuron.fires]
+    firing = [name for name in wanted if ideal.node(name).neuron.fires]
     changed = {name: int(np.count_nonzero(wanted[name] != got[name])) for name in firing}
     either = {name: int(np.count_nonzero((wanted[name] != 0) | (got[name] != 0))) for name in firing}
     answers = [_answers(network, *run) for network, run in zip((ideal, chip), runs, strict=True)]
@@ -78,6 +81,17 @@ def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | N
         accuracy_ideal=share_right(answers[0], labels) if one_output and labels is not None else None,
         accuracy_chip=share_right(answers[1], labels) if one_output and labels is not None else None,
     )
+
+
+def priced(changes: list[Change], price: Price | None) -> list[Change]:
+    """The changes, those that are approximate and have no price yet with that of their layer."""
+    if price is None:
+        return changes
+    unpriced = [c.label == APPROXIMATE and c.price is None and c.layer in price.rate_chip for c in changes]
+    return [
+        replace(c, price=price.of(c.layer)) if is_unpriced else c
+        for c, is_unpriced in zip(changes, unpriced, strict=True)
+    ]
 
 
 def check_loss(price: Price | None, changes: list[Change], options: Options, chip_name: str) -> None:
