@@ -22,7 +22,7 @@ from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network
-from nwcompile.passes.legalize.price import check_loss, priced
+from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.elsewhere import elsewhere
@@ -91,9 +91,10 @@ def compile(
     fixed, price = quantized.network, None
     if options.approximate:
         nearer = stage("approximate", approximate, fixed, chip, options, x, labels)
-        check_loss(nearer.price, nearer.changes, options, chip.name)
+        if nearer.network is not fixed:
+            check_loss(nearer.price, options, chip.name)
         fixed, price = nearer.network, nearer.price
-        changes, notes = priced([*changes, *nearer.changes], price), [*notes, *nearer.warnings]
+        changes, notes = nearer.with_price(changes), [*notes, *nearer.warnings]
         quantized = replace(
             quantized, table=[refitted_row(row, fixed.node(row["layer"]).neuron) for row in quantized.table]
         )
