@@ -24,7 +24,7 @@ from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.input_layer import legalize_input
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network
-from nwcompile.passes.legalize.price import check_loss, priced
+from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.elsewhere import elsewhere
@@ -99,9 +99,10 @@ def compile(
     full, price = quantized.network, None
     if options.approximate:
         nearer = stage("approximate", approximate, full, chip, options, x, labels)
-        check_loss(nearer.price, nearer.changes, options, chip.name)
+        if nearer.network is not full:
+            check_loss(nearer.price, options, chip.name)
         full, price = nearer.network, nearer.price
-        changes, notes = priced([*changes, *nearer.changes], price), [*notes, *nearer.warnings]
+        changes, notes = nearer.with_price(changes), [*notes, *nearer.warnings]
         quantized = replace(
             quantized, table=[refitted_row(row, full.node(row["layer"]).neuron) for row in quantized.table]
         )

@@ -25,4 +25,4 @@ def approximations(network: Network, chip: Chip, options: Options) -> str | None
     except FitError:
         return None
     listed = ",".join(word for word in APPROXIMATIONS if word in words)
-    return f"approximate={listed!r} (--approximate {listed}): the nearest neurons of {chip.name}, their price measured"
+    return f"approximate={listed!r} (--approximate {listed}): the nearest that {chip.name} has, its price measured"

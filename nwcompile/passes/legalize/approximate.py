@@ -5,7 +5,7 @@ stay as they are, and of a layer that cannot be so, features, threshold and leak
 changed already when it is fitted, so that it makes good what they have lost.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,6 @@ NOT_FITTED = (
     "no calibration samples: the nearest neurons keep threshold and leak, and what they change is not known; give "
     "calibration samples to have them refitted and their price measured"
 )
-POOLED = Feature("pool", "neurons behind the pooling", "neurons before it")
 NOT_PRICED = "one calibration sample: what the approximation costs is not known; give 2 or more, better 50"
 
 
@@ -43,6 +42,22 @@ class Approximated:
     price: Price | None
     warnings: list[str]
     factors: dict[str, Refitted]
+
+    def with_price(self, changes: list[Change]) -> list[Change]:
+        """Changes made before, with the price of their layer where they are approximate, and then those made here.
+
+        A row of pooled spikes says how the neurons before the pooling were fitted, unless a row of their own does.
+        """
+        fitted = {change.layer for change in self.changes}
+        told = []
+        for change in changes:
+            if change.label == APPROXIMATE and change.price is None and self.price is not None:
+                fit = self.factors.get(FULL.format(change.layer))
+                how = change.how if fit is None or change.layer in fitted else f"{change.how}; {fit}"
+                known = change.layer in self.price.rate_chip
+                change = replace(change, how=how, price=self.price.of(change.layer) if known else None)
+            told.append(change)
+        return [*told, *self.changes]
 
 
 def approximate(
@@ -66,10 +81,10 @@ def approximate(
     if len(held):
         price = price_of(ideal, changed, _only(inputs, held), None if labels is None else labels[held])
     shown = {FULL.format(name): name for name in pooled}  # where the spikes of these neurons are those of the layer
-    changes = []
-    for name, fit in fits.items():
-        features = features_of.get(name, [POOLED])
-        changes.append(_change(shown.get(name, name), features, fit, price and price.of(shown.get(name, name))))
+    changes = [
+        _change(shown.get(name, name), features, fits[name], price and price.of(shown.get(name, name)))
+        for name, features in features_of.items()
+    ]
     return Approximated(changed, changes, price, [] if price else [NOT_PRICED], fits)
 
 
@@ -136,10 +151,6 @@ def _with_leak(spec: NeuronSpec, leak: float | None) -> NeuronSpec:
 
 
 def _change(name: str, features: list[Feature], fit: Refitted | None, price: dict | None) -> Change:
-    how = "features only" if fit is None else f"threshold x {fit.threshold_factor:.3g}{_leak(fit)}"
+    how = "features only" if fit is None else str(fit)
     was, has = (", ".join(dict.fromkeys(getattr(f, side) for f in features)) for side in ("was", "has"))
     return Change(layer=name, was=was, has=has, how=how, label=APPROXIMATE, price=price)
-
-
-def _leak(fit: Refitted) -> str:
-    return "" if fit.leak_factor is None else f", leak x {fit.leak_factor:.3g}"

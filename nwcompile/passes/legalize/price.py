@@ -1,11 +1,10 @@
 """Price: how far a legalized network is from the same integers on an ideal chip, on samples held out for it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from nwcompile.errors import LossError, OptionError
-from nwcompile.ir.legalization import APPROXIMATE, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import MAX_LOSS, Options
 from nwcompile.passes.legalize.ideal import ideal_trace
@@ -83,20 +82,9 @@ def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | N
     )
 
 
-def priced(changes: list[Change], price: Price | None) -> list[Change]:
-    """The changes, those that are approximate and have no price yet with that of their layer."""
-    if price is None:
-        return changes
-    unpriced = [c.label == APPROXIMATE and c.price is None and c.layer in price.rate_chip for c in changes]
-    return [
-        replace(c, price=price.of(c.layer)) if is_unpriced else c
-        for c, is_unpriced in zip(changes, unpriced, strict=True)
-    ]
-
-
-def check_loss(price: Price | None, changes: list[Change], options: Options, chip_name: str) -> None:
+def check_loss(price: Price | None, options: Options, chip_name: str) -> None:
     """Raise LossError if the price is above `options.max_loss`, OptionError if it is not known in that unit."""
-    if options.max_loss is None or not changes:
+    if options.max_loss is None:
         return
     match = MAX_LOSS.fullmatch(options.max_loss)
     limit, is_accuracy = float(match[1]), match[2] == "pt"

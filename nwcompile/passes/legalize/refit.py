@@ -41,6 +41,10 @@ class Refitted:
     distance: float
     n_spikes: int
 
+    def __str__(self) -> str:
+        leak = "" if self.leak_factor is None else f", leak x {self.leak_factor:.3g}"
+        return f"threshold x {self.threshold_factor:.3g}{leak}"
+
 
 def refit(layer: DrivenLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip) -> Refitted:
     """The nearest `neuron` with the threshold and leak whose spikes are closest to `wanted` `[B, T, *shape]`.

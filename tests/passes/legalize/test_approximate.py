@@ -78,7 +78,7 @@ def test_approximate_leaves_a_network_that_fits_as_it_is():
 def test_fit_error_names_the_approximations_that_would_make_it_fit():
     with pytest.raises(FitError) as error:
         compile(leaky_net(), "loihi1", samples(2))
-    how = "the nearest neurons of loihi1, their price measured"
+    how = "the nearest that loihi1 has, its price measured"
     assert error.value.change == f"approximate='reset,timing' (--approximate reset,timing): {how}"
     with pytest.raises(FitError) as error:
         compile(leaky_net(), "loihi1", samples(2), Options(approximate="timing"))
