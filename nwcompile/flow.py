@@ -10,7 +10,7 @@ from nwcompile import __version__, warm_up
 from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.host import of_copies, on_chip
+from nwcompile.ir.host import of_copies, on_chip, registers_of
 from nwcompile.ir.legalization import Change
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
@@ -95,7 +95,8 @@ def compile(
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
         changes = [*changes, *delayed]
     quantized = stage("quantize", quantize, legal, chip, given.samples, options)
-    x, registers = encoded(given.samples, quantized.registers), quantized.registers
+    x = encoded(given.samples, quantized.registers)
+    registers = {**registers_of(given.host), **quantized.registers}
     full, price = quantized.network, None
     if options.approximate:
         nearer = stage("approximate", approximate, full, chip, options, x, labels)
