@@ -134,8 +134,6 @@ def compile(
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
     changes = [*given.changes, *changes]
     manifest = _manifest(options, quantized, changes, notes, x) | ({} if price is None else {"price": price.to_dict()})
-    if given.text is not None:
-        manifest["input_layer"] = given.text
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
     program = program.taking(network, given.host, registers)
     if options.step_limit_us is not None:

@@ -88,6 +88,7 @@ class Program:
             f"{counted(self.axons.n_axons, 'axon')}, "
             + counted(int(self.axons.row_bits.sum() + self.axons.kernel_bits.sum()), "bit") + " of synapse memory",
             f"outputs: {', '.join(network.outputs)}",
+            *([] if self.host is None else [f"input: {self.host.text}"]),
             *(f"warning: {text}" for text in self.warnings),
         ]  # fmt: skip
         return in_lines(head, rows, "warnings")
