@@ -89,9 +89,9 @@ def _keeps_layers(network: Network, chip: Chip, core_of: np.ndarray, site_index:
         return False
     limit = chip.limit("max_layers")
     assert limit is not None, "ask has_rules first"
-    most = limit.max() if site_index is None else limit[site_index]
+    allowed = limit.max() if site_index is None else limit[site_index]
     n_cores = int(core_of.max()) + 1 if site_index is None else len(site_index)
-    return bool((_layers_by_core(network, core_of, n_cores) <= most).all())
+    return bool((_layers_by_core(network, core_of, n_cores) <= allowed).all())
 
 
 def _over(network: Network, what: str, used: np.ndarray, limit: np.ndarray, layer_at) -> Iterator[Violation]:
