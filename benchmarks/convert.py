@@ -154,7 +154,7 @@ def tested(net: str, cases, ann_of, calibration, images, labels) -> list[dict]:
     with torch.no_grad():
         ann_is_right = ann_of("percentile")(torch.from_numpy(images)).argmax(1).numpy() == labels
     for case in cases:
-        start, model = time.thread_time(), converted(ann_of(case.method), calibration, case)
+        start, model = time.process_time(), converted(ann_of(case.method), calibration, case)
         some = slice(None, None, case.every)
         agree = None if case.chip is None else nw.crosscheck(model, spikes(images[:1], case, 0)).agree
         right = n_right(model, images[some], labels[some], case)
@@ -167,7 +167,7 @@ def tested(net: str, cases, ann_of, calibration, images, labels) -> list[dict]:
                 "right": right,
                 "n": len(labels[some]),
                 "agree": agree,
-                "seconds": time.thread_time() - start,
+                "seconds": time.process_time() - start,
             }
         )
     return rows

@@ -1,14 +1,15 @@
 """Warm up: where no kernel was ever compiled, a second process compiles those of the cycle backend meanwhile.
 
 A person's first command needs the kernels of the mapper, then those of the simulators, and Numba compiles one function
-after another. So `flow.compile` starts `python -P -m nwcompile.warm_up`, which runs a few neurons on the same chip and
-so leaves the kernels of the cycle backend in the cache; that backend waits for it before it calls them
-(`jit.wait_for_others`). It happens once on a machine, and no result depends on it: whatever is not in the cache is
-compiled when it is called.
+after another. So the first compilation of all (`jit.FirstCompilation`), or else `flow.compile`, starts
+`python -P -m nwcompile.warm_up`. That runs a few neurons on a chip that most chips are alike to, then on the one that
+`flow.compile` tells it, and leaves the kernels of the cycle backend in the cache; the backend waits for them before it
+calls them (`jit.wait_for_others`). It happens once on a machine, and no result depends on it: whatever is not in the
+cache is compiled when it is called.
 """
 
 import json
-import os
+import select
 import sys
 
 import numpy as np
@@ -24,11 +25,14 @@ from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.sim import simulate
 
+USUAL_CHIP = "loihi1"  # Its network on chip is simulated by the engine that most shipped chips take.
+
 
 def start(chip: Chip) -> None:
-    """Begin to compile the cycle backend's kernels for a chip elsewhere, if none is kept and there is a second core."""
-    if len(os.sched_getaffinity(0)) > 1 and jit.is_cold(cycle.run_samples):
-        jit.compile_elsewhere([sys.executable, "-P", "-m", __name__], json.dumps(chip.to_dict()))
+    """Have the cycle backend's kernels for a chip compiled elsewhere, if none is kept and there is a second core."""
+    if not jit.OTHERS and jit.is_cold(cycle.run_samples):
+        jit.compile_elsewhere(jit.WARM_UP)
+    jit.tell_others(json.dumps(chip.to_dict()))
 
 
 def simulate_few_neurons(chip: Chip) -> None:
@@ -46,4 +50,7 @@ def simulate_few_neurons(chip: Chip) -> None:
 
 
 if __name__ == "__main__":
-    simulate_few_neurons(Chip.from_dict(json.load(sys.stdin)))
+    if not select.select([sys.stdin], [], [], 0)[0]:  # no chip is known yet
+        simulate_few_neurons(Chip.load(USUAL_CHIP))
+    if given := sys.stdin.read():
+        simulate_few_neurons(Chip.from_dict(json.loads(given)))

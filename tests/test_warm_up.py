@@ -1,8 +1,10 @@
 """The first minute: what is said of compilations, and the process that compiles for another one."""
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pytest
@@ -45,21 +47,49 @@ def test_few_neurons_run_on_every_chip(name):
     warm_up.simulate_few_neurons(Chip.load(name))
 
 
-def test_kernels_are_compiled_elsewhere_only_where_none_is_kept_and_a_core_is_free(monkeypatch):
-    started = []
-    monkeypatch.setattr(jit, "compile_elsewhere", lambda command, given: started.append((command, given)))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+def test_kernels_are_compiled_elsewhere_only_where_none_is_kept(monkeypatch):
+    started, told = [], []
+    monkeypatch.setattr(jit, "compile_elsewhere", started.append)
+    monkeypatch.setattr(jit, "tell_others", told.append)
     warm_up.simulate_few_neurons(Chip.load("loihi1"))
     warm_up.start(Chip.load("loihi1"))
     assert not started
     monkeypatch.setattr(jit, "is_cold", lambda kernel: kernel is cycle.run_samples)
-    warm_up.start(Chip.load("loihi1"))
-    ((command, given),) = started
-    assert command == [sys.executable, "-P", "-m", "nwcompile.warm_up"]
-    subprocess.run(command, input=given, text=True, check=True)
+    warm_up.start(Chip.load("mesh_spec"))
+    assert started == [[sys.executable, "-P", "-m", "nwcompile.warm_up"]]
+    assert Chip.from_dict(json.loads(told[-1])).name == "mesh_spec"
+
+
+def test_nothing_is_compiled_elsewhere_where_no_core_is_free(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    warm_up.start(Chip.load("loihi1"))
-    assert len(started) == 1
+    jit.compile_elsewhere([sys.executable, "-c", ""])
+    assert not jit.OTHERS
+
+
+@pytest.mark.parametrize("given", ["", "mesh_spec"])
+def test_process_that_warms_up_takes_the_chip_it_is_told_or_none(given):
+    text = json.dumps(Chip.load(given).to_dict()) if given else ""
+    process = subprocess.run(jit.WARM_UP, input=text, text=True, capture_output=True)
+    assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_first_compilation_of_all_starts_the_process_that_warms_up(tmp_path):
+    code = (
+        "from nwcompile.kernels import jit\njit.compile_elsewhere = lambda command: print(command[1:])\n" + ONE_KERNEL
+    )
+    environment = {name: value for name, value in os.environ.items() if name != jit.QUIET}
+    environment["NUMBA_CACHE_DIR"] = str(tmp_path)
+    runs = [
+        subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    assert [run.stdout for run in runs] == ["['-P', '-m', 'nwcompile.warm_up']\n", ""]
+
+
+def test_garbage_collector_rests_only_while_a_kernel_is_compiled():
+    code = ONE_KERNEL + "import gc; import sys; sys.stderr.write(str(gc.isenabled()))"
+    with tempfile.TemporaryDirectory() as cache:
+        assert stderr_of(code, cache, **{jit.QUIET: "1"}) == "True"
 
 
 def test_kernel_is_cold_until_it_is_compiled_or_kept(tmp_path):
@@ -72,9 +102,9 @@ def test_kernel_is_cold_until_it_is_compiled_or_kept(tmp_path):
 
 def test_others_that_compile_are_waited_for(tmp_path):
     done = tmp_path / "done"
-    jit.compile_elsewhere(
-        [sys.executable, "-c", f"import sys; open({str(done)!r}, 'w').write(sys.stdin.read())"], "yes"
-    )
+    jit.compile_elsewhere([sys.executable, "-c", f"import sys; open({str(done)!r}, 'w').write(sys.stdin.read())"])
+    jit.tell_others("yes")
+    jit.tell_others("no")
     jit.wait_for_others()
     assert done.read_text() == "yes"
     assert not jit.OTHERS
@@ -82,14 +112,15 @@ def test_others_that_compile_are_waited_for(tmp_path):
 
 @pytest.mark.parametrize("command", [["/nowhere/python"], ["true"]])
 def test_process_that_cannot_start_or_ends_at_once_is_done_without(command):
-    jit.compile_elsewhere(command, "x" * (1 << 20))
+    jit.compile_elsewhere(command)
+    jit.tell_others("x" * (1 << 20))
     jit.wait_for_others()
     assert not jit.OTHERS
 
 
 def test_process_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(jit, "LONGEST_WAIT_S", 0.2)
-    jit.compile_elsewhere(["sleep", "60"], "")
+    jit.compile_elsewhere(["sleep", "60"])
     (other,) = jit.OTHERS
     jit.wait_for_others()
     assert other.poll() is not None
@@ -100,7 +131,7 @@ def test_process_imports_the_package_of_this_one_wherever_it_is_started(tmp_path
     (tmp_path / "nwcompile" / "__init__.py").write_text("raise SystemExit(1)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    jit.compile_elsewhere([sys.executable, "-P", "-c", "import nwcompile.errors"], "")
+    jit.compile_elsewhere([sys.executable, "-P", "-c", "import nwcompile.errors"])
     (other,) = jit.OTHERS
     jit.wait_for_others()
     assert other.returncode == 0
@@ -117,6 +148,6 @@ def test_kernel_whose_index_is_cut_is_compiled_again(tmp_path):
 @pytest.mark.parametrize("record", ["spikes", "totals"])
 def test_cycle_backend_waits_for_others(record):
     program = four_cores()
-    jit.compile_elsewhere([sys.executable, "-c", ""], "")
+    jit.compile_elsewhere([sys.executable, "-c", ""])
     simulate(program, np.ones((1, 2, 6), np.int8), backend="cycle", record=record)
     assert not jit.OTHERS

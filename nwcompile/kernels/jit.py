@@ -3,10 +3,14 @@
 A kernel that takes a NamedTuple of arrays would count references to each of them at every call, atomically and on
 memory that all threads share; that was half the time of the cycle backend. Such kernels allocate nothing and keep
 nothing, so Numba's runtime is left out (`_nrt=False`): a kernel that would need it does not compile.
+
+LLVM optimizes a function when it is made, and again, with all that it calls, in every kernel that calls it. Functions
+that only kernels call are therefore left to their kernels, and a kernel is optimized once, as a whole.
 """
 
 import ast
 import atexit
+import gc
 import hashlib
 import os
 import pickle
@@ -19,10 +23,13 @@ from pathlib import Path
 
 from numba import njit
 from numba.core import event
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 
 PACKAGE = Path(__file__).resolve().parents[1]
-QUIET = "NWCOMPILE_QUIET"  # an environment variable: where it is set, nothing is said of compilations
+QUIET = "NWCOMPILE_QUIET"  # an environment variable: where it is set, a first compilation is not announced
 LONGEST_WAIT_S = 300  # Ten times what all kernels take on a slow machine: a process that needs longer hangs.
+WARM_UP = [sys.executable, "-P", "-m", f"{PACKAGE.name}.warm_up"]  # the command of such a process
 OTHERS: list[subprocess.Popen] = []  # processes that compile kernels for this one
 
 
@@ -60,9 +67,9 @@ def compiled(**options) -> Callable:
 
     def decorate(function: Callable):
         try:
-            dispatcher = njit(cache=True, **options)(function)
+            dispatcher = njit(cache=True, no_cfunc_wrapper=True, **options)(function)
         except RuntimeError:
-            return njit(**options)(function)
+            return njit(no_cfunc_wrapper=True, **options)(function)
         kept = dispatcher._cache._cache_file
         kept._source_stamp = stamp_of(Path(function.__code__.co_filename))
         load = kept._load_index
@@ -79,38 +86,93 @@ def compiled(**options) -> Callable:
     return decorate
 
 
-kernel = compiled(nogil=True, _nrt=False, no_cfunc_wrapper=True)
+class PartLibrary(JITCodeLibrary):
+    """The machine code of a function that only kernels call."""
+
+    def _optimize_final_module(self) -> None:
+        """Nothing: the kernel's module, which this one is linked into, is optimized as a whole."""
+
+
+class KernelLibrary(JITCodeLibrary):
+    """The machine code of a kernel with all that it calls."""
+
+    def _optimize_functions(self, ll_module) -> None:
+        """Nothing but what Numba's own does first: the whole module is optimized when all is linked into it."""
+        ll_module.data_layout = self._codegen._data_layout
+
+
+class PartCompiler(Compiler):
+    """Numba's compiler, its machine code in a `PartLibrary`."""
+
+    LIBRARY = PartLibrary
+
+    def compile_extra(self, func):
+        self.state.library = self.LIBRARY(self.state.targetctx.codegen(), func.__qualname__)
+        self.state.library.enable_object_caching()
+        return super().compile_extra(func)
+
+
+class KernelCompiler(PartCompiler):
+    """Numba's compiler, its machine code in a `KernelLibrary`."""
+
+    LIBRARY = KernelLibrary
+
+
+kernel = compiled(nogil=True, _nrt=False, pipeline_class=KernelCompiler)
 # Only kernels call these, so they have no wrappers for Python, which would unpack every array of every structure. What
 # runs for every flit is `inlined`, because a call copies every array of a NamedTuple.
-inlined = compiled(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+ONLY_FOR_KERNELS = {"no_cpython_wrapper": True, "pipeline_class": PartCompiler}
+inlined = compiled(nogil=True, _nrt=False, forceinline=True, **ONLY_FOR_KERNELS)
 spliced = compiled(nogil=True, _nrt=False, inline="always")  # into its caller before that is compiled, at every call
-part = compiled(nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # that only kernels call
+part = compiled(nogil=True, _nrt=False, **ONLY_FOR_KERNELS)
 
 
-class Announcement(event.Listener):
-    """Says on stderr, before the first kernel of this package is compiled in a process, what takes so long."""
+class FirstCompilation(event.Listener):
+    """Before the first kernel of this package is compiled in a process: says on stderr what takes so long.
+
+    Where none of the same folder was ever kept, a second process begins to compile kernels, too (`compile_elsewhere`).
+    """
 
     def __init__(self):
         self.is_due = QUIET not in os.environ
 
     def on_start(self, event) -> None:
         dispatcher = event.data["dispatcher"]
-        if self.is_due and dispatcher.py_func.__module__.startswith(f"{PACKAGE.name}."):
-            self.is_due = False
-            print(self.text(dispatcher), file=sys.stderr, flush=True)
+        if not self.is_due or not str(dispatcher.py_func.__module__).startswith(f"{PACKAGE.name}."):
+            return
+        self.is_due = False
+        kept = Path(dispatcher._cache.cache_path or PACKAGE / "nowhere")
+        if any(kept.glob("*.nbi")):
+            print("compiling more kernels, once on this machine: some seconds", file=sys.stderr, flush=True)
+        else:
+            print("compiling kernels, once on this machine: about 15 s", file=sys.stderr, flush=True)
+            compile_elsewhere(WARM_UP)
 
     def on_end(self, event) -> None:
         pass
 
-    def text(self, dispatcher) -> str:
-        """How long it may take: a machine that has kernels of the same folder needs only a few more."""
-        kept = Path(dispatcher._cache.cache_path or PACKAGE / "nowhere")
-        if any(kept.glob("*.nbi")):
-            return "compiling more kernels, once on this machine: some seconds"
-        return "compiling kernels, once on this machine: about 15 s"
+
+class Undisturbed(event.Listener):
+    """Keeps Python's garbage collector from looking through Numba's many objects while a kernel is compiled."""
+
+    def __init__(self):
+        self.depth = 0
+        self.was_enabled = False
+
+    def on_start(self, event) -> None:
+        if self.depth == 0:
+            self.was_enabled = gc.isenabled()
+            gc.disable()
+        self.depth += 1
+
+    def on_end(self, event) -> None:
+        self.depth -= 1
+        if self.depth == 0 and self.was_enabled:
+            gc.enable()
 
 
-event.register("numba:compile", Announcement())
+event.register("numba:compile", FirstCompilation())
+event.register("numba:compile", Undisturbed())
 
 
 def is_cold(dispatcher) -> bool:
@@ -122,14 +184,16 @@ def is_cold(dispatcher) -> bool:
     )
 
 
-def compile_elsewhere(command: list[str], given: str) -> None:
-    """Start a process that compiles kernels into the cache; `given` is its input, and it ends when this one exits.
+def compile_elsewhere(command: list[str]) -> None:
+    """Start a process that compiles kernels into the cache; it ends when this one exits.
 
-    It imports this very package, wherever that was found. Where no process can be started, or it ends at once, nothing
-    is compiled elsewhere.
+    It imports this very package, wherever that was found. Where no second core is free, no process can be started, or
+    it ends at once, nothing is compiled elsewhere.
     """
+    if len(os.sched_getaffinity(0)) < 2:
+        return
     paths = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    try:
+    with suppress(OSError):
         other = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -138,12 +202,16 @@ def compile_elsewhere(command: list[str], given: str) -> None:
             text=True,
             env={**os.environ, QUIET: "1", "PYTHONPATH": os.pathsep.join(paths)},
         )
-    except OSError:
-        return
-    atexit.register(_end, other)
-    OTHERS.append(other)
-    with suppress(BrokenPipeError), other.stdin as pipe:
-        pipe.write(given)
+        atexit.register(_end, other)
+        OTHERS.append(other)
+
+
+def tell_others(text: str) -> None:
+    """What the processes that compile for this one still have to know; nothing comes after it."""
+    for other in OTHERS:
+        if not other.stdin.closed:
+            with suppress(BrokenPipeError), other.stdin as pipe:
+                pipe.write(text)
 
 
 def _end(other: subprocess.Popen) -> None:
@@ -153,6 +221,7 @@ def _end(other: subprocess.Popen) -> None:
 
 def wait_for_others() -> None:
     """Wait until the processes that compile for this one have ended; one that hangs is ended."""
+    tell_others("")
     while OTHERS:
         other = OTHERS.pop()
         try:

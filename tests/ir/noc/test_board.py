@@ -24,8 +24,9 @@ def test_chips_used_are_those_with_a_core():
 
 
 @pytest.mark.parametrize(
-    ("n_cores", "expected"), [(1, (1, 1)), (8, (1, 1)), (9, (2, 1)), (17, (1, 3)), (25, (2, 2)), (48, (2, 3)), (49, (2, 3))]
-)  # fmt: skip
+    ("n_cores", "expected"),
+    [(1, (1, 1)), (8, (1, 1)), (9, (2, 1)), (17, (1, 3)), (25, (2, 2)), (48, (2, 3)), (49, (2, 3))],
+)
 def test_fewest_chips_are_a_rectangle_that_holds_the_cores(n_cores, expected):
     assert fewest_chips(BOARD, n_cores) == expected
 

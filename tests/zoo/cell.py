@@ -1,0 +1,118 @@
+"""One network of the zoo on one chip: whether it lands, how it is labeled, and whether the backends agree on it."""
+
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+
+import numpy as np
+
+import nwcompile as nw
+from nwcompile.errors import FitError, NwError
+from nwcompile.ir.legalization import APPROXIMATE, EXACT, HOST
+from tests.conftest import REFERENCE
+from tests.zoo import norse_sinabs_nets, snntorch_nets, spikingjelly_nets
+from tests.zoo.net import Net
+
+DOES_NOT_FIT = "does not fit"
+LABELS = (EXACT, APPROXIMATE, HOST, DOES_NOT_FIT)
+NETWORKS = {
+    "tutorial_5": snntorch_nets.tutorial_5,
+    "tutorial_6": snntorch_nets.tutorial_6,
+    "tutorial_7": snntorch_nets.tutorial_7,
+    "regression": snntorch_nets.regression,
+    "speech_commands": lambda: snntorch_nets.speech_commands(REFERENCE),
+    "fashion_csnn": spikingjelly_nets.fashion_csnn,
+    "dvs_gesture": spikingjelly_nets.dvs_gesture,
+    "sew_resnet_18": spikingjelly_nets.sew_resnet_18,
+    "norse_readme": norse_sinabs_nets.norse_readme,
+    "sinabs_dynapcnn": norse_sinabs_nets.sinabs_dynapcnn,
+}
+CHIPS = ("loihi1", "loihi2", "spinnaker2", "truenorth", "speck")
+BOARDS = {"loihi1": "loihi1_nahuku", "loihi2": "loihi2_kapoho", "spinnaker2": "spinnaker2_48"}
+FEWEST_SPIKES = 200  # Of a layer of fewer spikes, ten percent are within what a few of them make by chance.
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """What came of it. `chip` is the board where one chip is too small; `reason` the first limit that bounds it.
+
+    `changes` are the rows of the legalize stage. `rates` has for every layer that fires, and is the user's, its spikes
+    a neuron and step on the chip and in the float network, on samples that compiling did not see.
+    """
+
+    network: str
+    chip: str
+    label: str
+    reason: str = ""
+    n_cores: int = 0
+    agree: bool | None = None
+    changes: list[dict] = field(default_factory=list)
+    rates: dict[str, tuple[float, float]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@cache
+def imported(name: str) -> tuple[Net, nw.Network]:
+    """The network as written, and as from_torch reads it."""
+    net = NETWORKS[name]()
+    return net, nw.from_torch(net.module, net.calibration, net.layout)
+
+
+def land(name: str, chip: str, boards: bool = True) -> Cell:
+    """Compile and crosscheck one cell: as it is, else approximated, else on a board of several chips."""
+    start = time.perf_counter()
+    reason = ""
+    tries = [(chip, ()), (chip, "all")]
+    if boards and chip in BOARDS:
+        tries += [(BOARDS[chip], ()), (BOARDS[chip], "all")]
+    try:
+        net, network = imported(name)
+        for place, approximate in tries:
+            try:
+                program = nw.compile(network, place, net.calibration, nw.Options(approximate=approximate))
+            except FitError as e:
+                reason = first_limit(e) if place == chip else reason
+                continue
+            return _landed(name, place, net, network, program, time.perf_counter() - start, reason)
+    except NwError as e:
+        reason = str(e).splitlines()[0]
+    return Cell(name, chip, DOES_NOT_FIT, reason, seconds=time.perf_counter() - start)
+
+
+def first_limit(error: FitError) -> str:
+    """The violation that bounds a network, in one line."""
+    return str(error.violations[0]) if error.violations else str(error).splitlines()[0]
+
+
+def label_of(changes: list[dict]) -> str:
+    """The weakest label of all rows: approximate, else host, else exact."""
+    labels = {change["label"] for change in changes}
+    return next((label for label in (APPROXIMATE, HOST) if label in labels), EXACT)
+
+
+def _landed(name, chip, net: Net, network: nw.Network, program: nw.Program, seconds: float, reason: str) -> Cell:
+    changes = program.manifest.get("legalization", [])
+    return Cell(
+        network=name,
+        chip=chip,
+        label=label_of(changes),
+        reason=reason,
+        n_cores=program.mapping.n_cores,
+        agree=nw.crosscheck(program, net.held_out).agree,
+        changes=changes,
+        rates=rates(network, program, net.held_out),
+        seconds=seconds,
+    )
+
+
+def rates(network: nw.Network, program: nw.Program, x: np.ndarray) -> dict[str, tuple[float, float]]:
+    """Spikes a neuron and step of every layer of the float network that the program has too: on the chip, in float."""
+    on_chip = nw.simulate(program, x, backend="sequence").spikes
+    in_float = nw.simulate(network, x).spikes
+    kept = [layer for layer in network.layers if layer in on_chip and np.abs(in_float[layer]).sum() >= FEWEST_SPIKES]
+    return {layer: (_rate(on_chip[layer]), _rate(in_float[layer])) for layer in kept}
+
+
+def _rate(spikes: np.ndarray) -> float:
+    return float(np.abs(spikes).sum() / prod(spikes.shape))
