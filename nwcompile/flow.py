@@ -97,7 +97,7 @@ def compile(
             quantized, table=[refitted_row(row, fixed.node(row["layer"]).neuron) for row in quantized.table]
         )
     activity = stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike)
-    is_ours = mapping is None
+    is_ours, fewest = mapping is None, None
     if is_ours:
         try:
             partitioned = stage("partition", partition, fixed, chip, activity, options)
@@ -105,14 +105,16 @@ def compile(
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
             change = None if needs else smallest_change(fixed, chip, e, options)
             raise refused([*needs, *e.violations], change) from None
-        notes = [*notes, *partitioned.warnings]
+        notes, fewest = [*notes, *partitioned.warnings], partitioned.fewest
         mapping = stage("place", place, partitioned.mapping, fixed, chip, activity, options)
     try:
         mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
     except FitError as e:
         raise refused(e.violations, None) if is_ours else e from None
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
-    manifest = _manifest(options, quantized, changes, notes, x) | ({} if price is None else {"price": price.to_dict()})
+    more = {} if price is None else {"price": price.to_dict()}
+    more |= {} if fewest is None else {"fewest_cores": fewest._asdict()}
+    manifest = _manifest(options, quantized, changes, notes, x) | more
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
     if options.step_limit_us is not None:
         stage("limit", verify_step_time, program, options)
