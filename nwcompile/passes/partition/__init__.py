@@ -10,6 +10,7 @@
     parts of a graph made to fit cores exactly      fit_parts                   graph_partition.py
     the graph that is cut                           synapse_graph               synapse_graph.py
     what would make a network fit that does not     smallest_change             suggest_fit.py
+    which chips and boards take it instead          elsewhere                   elsewhere.py
 
 `baselines/` holds methods of papers that are kept only for comparison.
 """
