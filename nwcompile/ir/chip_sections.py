@@ -82,6 +82,7 @@ class Weights:
     exponent_max: int = 0  # largest exponent of a connection
     effective_limit: int = 32767  # |floor(mantissa * 2**exponent)| is clipped to this
     sharing: bool = False  # one copy of a convolution kernel per core, instead of one row per source
+    kernel_rows: bool | None = None  # true: a shared kernel lies as a row of all its channels for each input and tap
     index_bits: int = 0  # added per synapse of a sparse row
     axon_types: int | None = None  # a core's fan-in axons are of so many types, and a neuron one weight for each
 
@@ -109,6 +110,7 @@ class NeuronCapability:
     strict: list[bool] = field(default_factory=lambda: [True])  # true: fires at v > threshold; false: at v >= threshold
     spikes: list[str] = field(default_factory=lambda: ["binary"])  # kinds of spike that a message carries
     bias: bool = True  # whether a neuron has a constant input
+    bias_per_step: bool | None = None  # true: it can be written anew in every step; not given: once for a sample
     v_min: str = "none"  # "none": no clamp; "zero": every membrane is clamped at 0; "any": at any value
     delay_max_steps: int = 0  # beyond the one step of the pipeline
     refractory_max_steps: int = 1  # 1: no step after the spike is lost

@@ -23,7 +23,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import core_usage
 from nwcompile.passes.fit import capacity
-from nwcompile.passes.fit.core_rules import has_rules
+from nwcompile.passes.fit.core_rules import n_over, needs_slices
 from nwcompile.passes.partition.floorline.cluster_search import improved
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import neuron_load
@@ -94,11 +94,11 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
     times nothing is known to be saved, and the fewest cores that are found are taken. `energy` and
     `edp` make least what they say, `cores` the number of cores, then the time. `traffic` makes least the routed hops,
     then the messages, and gives a Mapping, sites included, where all sites are alike. With `options.time_budget_s` it
-    goes on until the time is up or until an interrupt (Ctrl-C), and gives the best so far. For a chip with core rules
-    (`nwcompile.passes.fit.core_rules`), and where nothing within the limits was found, these are the slices of
-    `sequential`. The result may exceed the chip: `partition` judges it.
+    goes on until the time is up or until an interrupt (Ctrl-C), and gives the best so far. For a chip whose core rules
+    (`nwcompile.passes.fit.core_rules`) only slices are sure to keep, and where what was found exceeds a limit or breaks
+    a rule, these are the slices of `sequential`. The result may exceed the chip: `partition` judges it.
     """
-    if has_rules(chip):
+    if needs_slices(chip):
         return sequential(network, chip, activity, options)._replace(warnings=(_RULES_KEPT.format(chip=chip.name),))
     deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
     search = Search(
@@ -123,7 +123,7 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
     except KeyboardInterrupt:
         if deadline is None or best is None:
             raise
-    if best.excess:
+    if best.excess or n_over(network, chip, best.neuron_core):
         slices = sequential(network, chip, activity, options)
         n_cores = len(np.unique(slices.by_neuron(network)))
         return slices if n_cores == 1 else slices._replace(warnings=(_SLICES_INSTEAD.format(chip=chip.name),))
