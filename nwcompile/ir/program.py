@@ -105,6 +105,11 @@ class Program:
         host = None if host is None else replace(host, gives={**host.gives, **registers})
         return replace(self, network=replace(self.network, layout=network.layout, n_steps=network.n_steps, host=host))
 
+    @property
+    def host_layers(self) -> dict[str, Node]:
+        """The layers that spike on the host, by name."""
+        return {} if self.host is None else {name: self.host.network.node(name) for name in self.host.layers}
+
     @cached_property
     def loaded(self) -> "Program":
         """The same program, its registers that the host writes among its inputs: what every backend runs.
