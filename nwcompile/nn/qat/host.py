@@ -51,14 +51,14 @@ class HostMaps(torch.nn.Module):
         """
         host = self.host()
         run, n_computed = compute(host, inputs, n_steps)
-        found = {}
+        by_layer = {}
         for encoding in host.gives.values():
             value = torch.from_numpy(run.states[encoding.layer]["v"]).flatten(2)
             if self.trains:
                 mapped = self._mapped(encoding.layer, inputs, n_computed)
                 value = mapped + (value - mapped).detach()
-            found[encoding.layer] = value
-        return found
+            by_layer[encoding.layer] = value
+        return by_layer
 
     def _mapped(self, layer: str, inputs: dict[str, np.ndarray], n_steps: int) -> torch.Tensor:
         """The sum of the maps into a layer, `[B, T, n]`, in torch."""
