@@ -20,8 +20,7 @@ from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
-from nwcompile.passes.legalize.legalize import legalize, sized
-from nwcompile.passes.legalize.nearest import nearest_network
+from nwcompile.passes.legalize.legalize import expected, legalize, prove, sized
 from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
@@ -79,7 +78,7 @@ def compile(
     normal = stage("normalize", normalize, sized(given, chip, options))
     legal, changes, notes = stage("legalize", legalize, normal, chip, options)
     try:
-        stage("estimate", estimate, nearest_network(legal, chip, options)[0], chip, options.on_multi_spike)
+        stage("estimate", estimate, expected(legal, chip, options), chip, options.on_multi_spike)
     except FitError as e:
         change = approximations(legal, chip, options) or smallest_change(legal, chip, e, options)
         raise refused(e.violations, change) from None
@@ -88,7 +87,8 @@ def compile(
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
         changes = [*changes, *delayed]
     quantized = stage("quantize", quantize, legal, chip, x, options)
-    fixed, price = quantized.network, None
+    (fixed, proved), price = stage("prove", prove, legal, quantized.network, chip, options), None
+    changes = [*changes, *proved]
     if options.approximate:
         nearer = stage("approximate", approximate, fixed, chip, options, x, labels)
         if nearer.network is not fixed:
