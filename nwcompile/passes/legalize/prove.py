@@ -10,6 +10,7 @@ from math import inf
 import numpy as np
 
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.host import Injected
 from nwcompile.ir.legalization import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
@@ -31,7 +32,8 @@ def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network
         wanted, was, has = _clamp(node.neuron, chip)
         if not has:
             continue
-        lowest = lowest_membrane(network, name, payloads(chip, options))
+        is_written = any(isinstance(c, Injected) for c in network.into(name))  # what the host writes has no bound
+        lowest = np.full(1, -inf) if is_written else lowest_membrane(network, name, payloads(chip, options))
         if _is_idle(node.neuron, lowest, chip):
             nodes[name] = Node(name, node.shape, node.neuron.replace(v_min=wanted, clamp="maximum"))
             how = f"no membrane can be below {0 - int(-lowest.min())}"
@@ -112,7 +114,7 @@ def _is_idle(spec: NeuronSpec, lowest: np.ndarray, chip: Chip) -> bool:
 def _lowest_float(network: Network, name: str, chip: Chip, of_input: tuple[float, float]) -> np.ndarray:
     """The same bound as `lowest_membrane`, float64[n], of a layer in float; -inf where it does not know."""
     node, edges = network.node(name), network.into(name)
-    if not all(isinstance(c, Direct) for c in edges):
+    if not all(isinstance(c, Direct) and not isinstance(c, Injected) for c in edges):
         return np.full(1, -inf)
     d = dynamics(network, name, chip)
     fall = np.zeros(node.n_neurons)
