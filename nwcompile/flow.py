@@ -22,8 +22,7 @@ from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.input_layer import legalize_input
-from nwcompile.passes.legalize.legalize import legalize, sized
-from nwcompile.passes.legalize.nearest import nearest_network
+from nwcompile.passes.legalize.legalize import expected, legalize, prove, sized
 from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
@@ -86,7 +85,7 @@ def compile(
     normal = stage("normalize", normalize, sized(given.network, chip, options))
     legal, changes, notes = stage("legalize", legalize, normal, chip, options)
     try:
-        stage("estimate", estimate, on_chip(nearest_network(legal, chip, options)[0]), chip, options.on_multi_spike)
+        stage("estimate", estimate, on_chip(expected(legal, chip, options)), chip, options.on_multi_spike)
     except FitError as e:
         change = approximations(on_chip(legal), chip, options) or smallest_change(on_chip(legal), chip, e, options)
         raise refused(e.violations, change) from None
@@ -96,7 +95,8 @@ def compile(
         changes = [*changes, *delayed]
     quantized = stage("quantize", quantize, legal, chip, given.samples, options)
     x, registers = encoded(given.samples, quantized.registers), quantized.registers
-    full, price = quantized.network, None
+    (full, proved), price = stage("prove", prove, legal, quantized.network, chip, options), None
+    changes = [*changes, *proved]
     if options.approximate:
         nearer = stage("approximate", approximate, full, chip, options, x, labels)
         if nearer.network is not full:
@@ -109,7 +109,7 @@ def compile(
     activity = stage("calibrate", _activity, full, chip, x, options.on_multi_spike)
     fixed, timing = on_chip(full), timing.on_chip(full)
     activity = activity.without({*full.inputs} - {*fixed.inputs})
-    is_ours = mapping is None
+    is_ours, fewest = mapping is None, None
     if is_ours:
         try:
             partitioned = stage("partition", partition, fixed, chip, activity, options)
@@ -117,7 +117,7 @@ def compile(
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
             change = None if needs else smallest_change(fixed, chip, e, options)
             raise refused([*needs, *e.violations], change) from None
-        notes, mapping = [*notes, *partitioned.warnings], partitioned.mapping
+        notes, mapping, fewest = [*notes, *partitioned.warnings], partitioned.mapping, partitioned.fewest
         if sends_too_far(fixed, chip, mapping):
             try:
                 copied = stage("copies", copy_neurons, fixed, timing, chip, activity, mapping, options)
@@ -133,6 +133,7 @@ def compile(
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
     changes = [*given.changes, *changes]
     manifest = _manifest(options, quantized, changes, notes, x) | ({} if price is None else {"price": price.to_dict()})
+    manifest |= {} if fewest is None else {"fewest_cores": fewest._asdict()}
     if given.text is not None:
         manifest["input_layer"] = given.text
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)

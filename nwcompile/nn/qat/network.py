@@ -23,7 +23,7 @@ from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate as approximated
 from nwcompile.passes.legalize.approximate import as_float
 from nwcompile.passes.legalize.ideal import pooled_layers
-from nwcompile.passes.legalize.legalize import legalize, sized
+from nwcompile.passes.legalize.legalize import expected, legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.quantize import assembled, choose_scales, described, quantize
@@ -71,7 +71,7 @@ class QuantizedNetwork(torch.nn.Module):
         normal = normalize(sized(network, self.chip, self.options))
         legal, self.legalization, unsigned = legalize(normal, self.chip, self.options)
         try:
-            estimate(nearest_network(legal, self.chip, self.options)[0], self.chip, on_multi_spike)
+            estimate(expected(legal, self.chip, self.options), self.chip, on_multi_spike)
         except FitError as e:
             raise FitError(self.chip.name, e.violations, approximations(legal, self.chip, self.options)) from None
         self.float_network = self._nearest(legal, calibration)

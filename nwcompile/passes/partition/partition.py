@@ -71,7 +71,7 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     cores = _as_logical_cores(method(network, chip, activity, options))
     given = cores.mapping
     if given is None:
-        return Partitioned(on_sites(network, chip, cores.core_of, options), cores.warnings)
+        return Partitioned(on_sites(network, chip, cores.core_of, options), cores.warnings, cores.fewest)
     given.verify(network, chip)
     kept = on_sites(network, chip, given.core_of, options, may_cut=False)
     used = np.unique(_flat(network, given.core_of))
