@@ -21,9 +21,7 @@ from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
-from nwcompile.passes.legalize.input_layer import legalize_input
-from nwcompile.passes.legalize.legalize import legalize, sized
-from nwcompile.passes.legalize.nearest import nearest_network
+from nwcompile.passes.legalize.legalize import expected, legalize, prove, sized
 from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
@@ -32,6 +30,7 @@ from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.place.place import place
+from nwcompile.passes.prepare.input_layer import legalize_input
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.quantize.quantize import Quantized, encoded, quantize
@@ -86,7 +85,7 @@ def compile(
     normal = stage("normalize", normalize, sized(given.network, chip, options))
     legal, changes, notes = stage("legalize", legalize, normal, chip, options)
     try:
-        stage("estimate", estimate, on_chip(nearest_network(legal, chip, options)[0]), chip, options.on_multi_spike)
+        stage("estimate", estimate, on_chip(expected(legal, chip, options)), chip, options.on_multi_spike)
     except FitError as e:
         change = approximations(on_chip(legal), chip, options) or smallest_change(on_chip(legal), chip, e, options)
         raise refused(e.violations, change) from None
@@ -97,7 +96,8 @@ def compile(
     quantized = stage("quantize", quantize, legal, chip, given.samples, options)
     x = encoded(given.samples, quantized.registers)
     registers = {**registers_of(given.host), **quantized.registers}
-    full, price = quantized.network, None
+    (full, proved), price = stage("prove", prove, legal, quantized.network, chip, options), None
+    changes = [*changes, *proved]
     if options.approximate:
         nearer = stage("approximate", approximate, full, chip, options, x, labels)
         if nearer.network is not full:

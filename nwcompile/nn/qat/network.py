@@ -25,9 +25,9 @@ from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate as approximated
 from nwcompile.passes.legalize.approximate import as_float
 from nwcompile.passes.legalize.ideal import pooled_layers
-from nwcompile.passes.legalize.input_layer import behind_host, legalize_input
-from nwcompile.passes.legalize.legalize import legalize, sized
+from nwcompile.passes.legalize.legalize import expected, legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network
+from nwcompile.passes.prepare.input_layer import behind_host, legalize_input
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.quantize import assembled, choose_scales, described, encoded, quantize
 from nwcompile.sim.host import run_host
@@ -87,7 +87,7 @@ class QuantizedNetwork(torch.nn.Module):
         legal, self.legalization, unsigned = legalize(normal, self.chip, self.options)
         self.legalization = [*given.changes, *self.legalization]
         try:
-            estimate(on_chip(nearest_network(legal, self.chip, self.options)[0]), self.chip, on_multi_spike)
+            estimate(on_chip(expected(legal, self.chip, self.options)), self.chip, on_multi_spike)
         except FitError as e:
             change = approximations(on_chip(legal), self.chip, self.options)
             raise FitError(self.chip.name, e.violations, change) from None

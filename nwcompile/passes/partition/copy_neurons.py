@@ -86,15 +86,12 @@ def copy_neurons(
     copied = copied_network(best.network, best.timing, best.plan)
     if copied.network.outputs != network.outputs:
         return unchanged
-    placed = on_sites(copied.network, chip, copied.core_of, options, may_cut=False)
-    counts = _activity(best.activity, copied.copy_of)
-    changes = _changes(network, best, chip)
     return Copied(
         network=copied.network,
         timing=copied.timing,
-        activity=counts,
-        mapping=placed,
-        changes=changes,
+        activity=_activity(best.activity, copied.copy_of),
+        mapping=on_sites(copied.network, chip, copied.core_of, options, may_cut=False),
+        changes=_changes(network, best, chip),
         copy_of=copied.copy_of,
     )
 
