@@ -16,6 +16,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.emit.emit import fold_bias
 from nwcompile.passes.quantize.dynamics import dynamics
+from nwcompile.passes.quantize.scaled_layer import Direct
 
 LINE = "always on"  # The name of the input; with more words where the network has one of this name.
 
@@ -52,6 +53,8 @@ def _bare(edge: Connection) -> Connection:
 
 def _float(network: Network, name: str, chip: Chip) -> tuple[NeuronSpec, np.ndarray] | None:
     """The neurons without what they add in every step, and the weights that add it; None where there is nothing."""
+    if not all(isinstance(c, Direct) for c in network.into(name)):
+        return None  # a maximum is left for `estimate` to refuse
     node = network.node(name)
     spec, d = node.neuron, dynamics(network, name, chip)
     has_current = spec.alpha is not None
