@@ -88,6 +88,7 @@ class Program:
             f"{counted(self.axons.n_axons, 'axon')}, "
             + counted(int(self.axons.row_bits.sum() + self.axons.kernel_bits.sum()), "bit") + " of synapse memory",
             f"outputs: {', '.join(network.outputs)}",
+            *([] if self.host is None else [f"input: {self.host.text}"]),
             *(f"warning: {text}" for text in self.warnings),
         ]  # fmt: skip
         return in_lines(head, rows, "warnings")
@@ -103,6 +104,11 @@ class Program:
             return self
         host = None if host is None else replace(host, gives={**host.gives, **registers})
         return replace(self, network=replace(self.network, layout=network.layout, n_steps=network.n_steps, host=host))
+
+    @property
+    def host_layers(self) -> dict[str, Node]:
+        """The layers that spike on the host, by name."""
+        return {} if self.host is None else {name: self.host.network.node(name) for name in self.host.layers}
 
     @cached_property
     def loaded(self) -> "Program":
