@@ -35,7 +35,7 @@ from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.quantize.quantize import Quantized, encoded, quantize
 from nwcompile.passes.quantize.table import refitted_row
-from nwcompile.sim.inputs import verify_counts
+from nwcompile.sim.inputs import verify_counts, with_constants
 from nwcompile.sim.sequence.run import record
 
 DEFAULTS = Options()
@@ -93,8 +93,9 @@ def compile(
     if mapping is None and has_late(legal, timing, chip):
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
         changes = [*changes, *delayed]
-    quantized = stage("quantize", quantize, legal, chip, given.samples, options)
-    x = encoded(given.samples, quantized.registers)
+    samples = with_constants(legal, given.samples)
+    quantized = stage("quantize", quantize, legal, chip, samples, options)
+    x = encoded(samples, quantized.registers)
     registers = {**registers_of(given.host), **quantized.registers}
     (full, proved), price = stage("prove", prove, legal, quantized.network, chip, options), None
     changes = [*changes, *proved]

@@ -188,7 +188,10 @@ class Program:
             "chip": self.chip.to_dict(),
             "chip_hash": self.chip.hash,
             "network_hash": self.network.hash,
-            "inputs": [[n.name, list(n.shape)] for n in self.network.inputs.values()],
+            "inputs": [
+                [n.name, list(n.shape), *([] if n.constant is None else [n.constant])]
+                for n in self.network.inputs.values()
+            ],
             "nodes": [[n.name, list(n.shape), pack.neuron(n)] for n in self.network.nodes.values()],
             "connections": [
                 pack.fields(f"connection{i}", c.canonical()) for i, c in enumerate(self.network.connections)
@@ -364,7 +367,7 @@ def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
     def values(row: dict) -> dict:
         return {k: arrays[v["array"]] if isinstance(v, dict) and "array" in v else v for k, v in row.items()}
 
-    inputs = {name: Node(name, tuple(shape)) for name, shape in table["inputs"]}
+    inputs = {name: Node(name, tuple(shape), None, *always) for name, shape, *always in table["inputs"]}
     nodes = {}
     for name, shape, row in table["nodes"]:
         spec = None

@@ -11,6 +11,8 @@ from nwcompile.report.json.collect import collect
 
 snn = pytest.importorskip("snntorch")
 N_STEPS, CHIPS = 8, ("loihi1", "loihi2", "spinnaker2", "speck")
+STEPS_FIRST = "[T, B, 6] (layout 'TB', as the network was imported: steps first, then samples)"
+STATIC_OR_NOT = "[B, 6], the same in every step, or [B, T, 6] (layout 'B', as the network was imported)"
 WITHOUT_NUMBERS = ("loihi1", "speck")  # Their messages carry no numbers.
 
 
@@ -156,7 +158,9 @@ def integrators(shape=(6,)) -> nw.Network:
     rng = np.random.default_rng(1)
     weight = rng.integers(-3, 4, (8, int(np.prod(shape)))).astype(np.float32)
     spec = nw.NeuronSpec(threshold=4.0, beta=0.75)
-    return nw.Network.from_arrays({"a": spec, "b": spec}, [nw.Dense("in", "a", weight), nw.Dense("a", "b", weight[:, :1] * np.ones((8, 8), np.float32))], {"in": shape})  # fmt: skip
+    behind = np.repeat(weight[:, :1], 8, 1)
+    edges = [nw.Dense("in", "a", weight), nw.Dense("a", "b", behind)]
+    return nw.Network.from_arrays({"a": spec, "b": spec}, edges, {"in": shape})
 
 
 @pytest.mark.parametrize("chip", ["loihi1", "speck"])
@@ -269,14 +273,11 @@ def test_a_program_that_writes_biases_once_refuses_input_that_changes():
 @pytest.mark.parametrize(
     ("layout", "shape", "text"),
     [
-        ("TB", (4, 6), "[T, B, 6] (layout 'TB', as the network was imported: steps first, then samples), got shape [4, 6]"
-         " (is the time axis missing?)"),
-        ("B", (4, 5), "[B, 6], the same in every step, or [B, T, 6] (layout 'B', as the network was imported), got shape "
-         "[4, 5]"),
-        ("B", (0, 6), "[B, 6], the same in every step, or [B, T, 6] (layout 'B', as the network was imported), got shape "
-         "[0, 6] (give a sample or more)"),
+        ("TB", (4, 6), f"{STEPS_FIRST}, got shape [4, 6] (is the time axis missing?)"),
+        ("B", (4, 5), f"{STATIC_OR_NOT}, got shape [4, 5]"),
+        ("B", (0, 6), f"{STATIC_OR_NOT}, got shape [0, 6] (give a sample or more)"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_shape_is_told_with_the_layout(layout, shape, text):
     network = integrators().laid_out(layout, 4 if layout == "B" else None)
     with pytest.raises(ModelError) as error:
