@@ -10,6 +10,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.legalization import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.passes.legalize.bias_lines import bias_lines
 from nwcompile.passes.legalize.drop_signs import drop_signs
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
@@ -17,10 +18,11 @@ from nwcompile.passes.legalize.prove import compared, idle_clamps, may_be_idle, 
 from nwcompile.passes.legalize.prune_zeros import prune_zeros
 from nwcompile.passes.legalize.reset_timing import reset_now
 from nwcompile.passes.legalize.split_signs import split_signs
+from nwcompile.passes.legalize.stateless import free_resets
 from nwcompile.passes.legalize.weight_bits import apply_weight_bits
 
 Rewriting = Callable[[Network, Chip, Options], tuple[Network, list[Change]]]
-REWRITES: tuple[Rewriting, ...] = (reset_now, same_comparison, idle_clamps)
+REWRITES: tuple[Rewriting, ...] = (free_resets, reset_now, bias_lines, same_comparison, idle_clamps)
 
 
 class Legalized(NamedTuple):
