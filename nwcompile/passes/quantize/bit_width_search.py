@@ -15,8 +15,8 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.weight_bits import apply_weight_bits
 from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import share_right
