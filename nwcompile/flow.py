@@ -18,9 +18,10 @@ from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
+from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import legalize, sized
-from nwcompile.passes.legalize.nearest import nearest_network, needed
+from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
@@ -75,7 +76,8 @@ def compile(
     try:
         stage("estimate", estimate, nearest_network(legal, chip, options)[0], chip, options.on_multi_spike)
     except FitError as e:
-        raise FitError(chip.name, e.violations, _change(legal, chip, e, options)) from None
+        change = approximations(legal, chip, options) or smallest_change(legal, chip, e, options)
+        raise FitError(chip.name, e.violations, change) from None
     timing = stage("schedule", schedule, legal, options.execution)
     if mapping is None and has_late(legal, timing, chip):
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
@@ -107,20 +109,6 @@ def compile(
     if options.step_limit_us is not None:
         stage("limit", verify_step_time, program, options)
     return program
-
-
-def _change(network: Network, chip: Chip, error: FitError, options: Options) -> str | None:
-    """What would make a network fit: approximations where neurons are too few, else the smallest change; or None."""
-    words = needed(network, chip, options)
-    if not words:
-        return smallest_change(network, chip, error, options)
-    asked = replace(options, approximate=(*options.approximate, *words))
-    try:
-        estimate(nearest_network(network, chip, asked)[0], chip, options.on_multi_spike)
-    except FitError:
-        return None
-    listed = ",".join(asked.approximate)
-    return f"approximate={listed!r} (--approximate {listed}): the nearest neurons of {chip.name}, their price measured"
 
 
 def _verified(network, chip, calibration, options, mapping) -> tuple[Network, Chip, dict | None]:

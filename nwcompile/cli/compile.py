@@ -65,7 +65,7 @@ def compiled(args: Namespace, network: Network | None = None) -> Program:
     data = Data(None) if args.calibration is None else read_data(args.calibration)
     if network is None:
         network = network_of(args.model, args, data.example)
-    return compile(network, chip, data.x, options, on_stage=Progress(network, chip, options))
+    return compile(network, chip, data.x, options, on_stage=Progress(network, chip, options), labels=data.y)
 
 
 def predict(program: Program) -> Run:

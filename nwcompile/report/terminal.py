@@ -1,12 +1,13 @@
 """Terminal: all that is shown of a report, from the content of report.json."""
 
 from nwcompile.report.json.neurobench import neurobench_lines
+from nwcompile.report.legalization import legalization_lines
 from nwcompile.report.quantization import quantization_lines
 from nwcompile.report.text import fit_table, layer_table, profile_lines, unknown
 
 
 def render_text(doc: dict) -> str:
-    """What the terminal shows of a report: verdict, fit, layers, quantization, profile, NeuroBench, warnings."""
+    """What the terminal shows: verdict, fit, layers, changes, quantization, profile, NeuroBench, warnings."""
     notes = [
         *([doc["multi_spike"]["text"]] if doc["multi_spike"] else []),
         *([doc["multicast"]["text"]] if doc["multicast"] else []),
@@ -17,6 +18,6 @@ def render_text(doc: dict) -> str:
         *(f"warning: {text}" for text in doc["warnings"]),
     ]
     profile = profile_lines(doc["profile"], doc["real_time"], doc["energy"])
-    tables = fit_table(doc), layer_table(doc), quantization_lines(doc), profile, neurobench_lines(doc)
-    blocks = [[doc["verdict"]], *tables, notes]
+    tables = fit_table(doc), layer_table(doc), legalization_lines(doc), quantization_lines(doc), profile
+    blocks = [[doc["verdict"]], *tables, neurobench_lines(doc), notes]
     return "\n\n".join("\n".join(block) for block in blocks if block)

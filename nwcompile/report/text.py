@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from nwcompile.ir.legalization import APPROXIMATE
 from nwcompile.ir.resources import RESOURCE_OF
 
 PHASES = {
@@ -41,6 +42,11 @@ def verdict(doc: dict) -> str:
     if accuracy:
         values = [percent(100 * accuracy[k]) for k in ("float", "chip") if accuracy.get(k) is not None]
         parts.append(f"accuracy {' -> '.join(values)}")
+    approximate = [row["layer"] for row in doc["legalization"] if row["label"] == APPROXIMATE]
+    if approximate:
+        n = len(dict.fromkeys(approximate))
+        price = whole_price(doc["price"])
+        parts.append(f"approximate in {n} layer{'s' if n > 1 else ''}: {price or 'by how much is not known'}")
     if advice is not None:
         parts.append(f"do: {advice['text']}")
     return "; ".join(parts)
@@ -49,6 +55,20 @@ def verdict(doc: dict) -> str:
 def _on_chips(chip: dict) -> str:
     """` on 2 of 8 chips` of a board; nothing for a single chip."""
     return f" on {chip['n_chips_used']} of {chip['n_chips']} chips" if chip.get("n_chips", 1) > 1 else ""
+
+
+def whole_price(price: dict | None) -> str:
+    """What all approximations cost together: `2.1 % of the spikes and 1.0 % of the answers changed`; "" if unknown."""
+    if price is None:
+        return ""
+    parts = [f"{percent(price['spikes_changed_percent'])} of the spikes"]
+    if price["output_changed_percent"] is not None:
+        parts.append(f"{percent(price['output_changed_percent'])} of the answers")
+    text = f"{' and '.join(parts)} changed"
+    if price["accuracy_chip"] is not None:
+        before, after = (percent(100 * price[key]) for key in ("accuracy_ideal", "accuracy_chip"))
+        text += f", accuracy {before} -> {after}"
+    return text
 
 
 def bottleneck(b: dict) -> str:

@@ -8,7 +8,7 @@ from warnings import warn
 import numpy as np
 import torch
 
-from nwcompile.errors import ModelError, NwWarning
+from nwcompile.errors import FitError, ModelError, NwWarning
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Sparse
 from nwcompile.ir.network import Network
@@ -19,9 +19,13 @@ from nwcompile.nn.qat import scan
 from nwcompile.nn.qat.layer import Pin, QuantizedLayer, array
 from nwcompile.nn.qat.sums import exact, sums
 from nwcompile.passes.fit.check import estimate
+from nwcompile.passes.legalize.advice import approximations
+from nwcompile.passes.legalize.approximate import approximate as approximated
+from nwcompile.passes.legalize.approximate import as_float
 from nwcompile.passes.legalize.legalize import legalize, sized
+from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.prepare.normalize import normalize
-from nwcompile.passes.quantize.quantize import assembled, choose_scales, described
+from nwcompile.passes.quantize.quantize import assembled, choose_scales, described, quantize
 from nwcompile.sim.inputs import prepare, verify_counts
 from nwcompile.sim.sequence.run import groups
 
@@ -64,8 +68,12 @@ class QuantizedNetwork(torch.nn.Module):
         network.verify()
         given = network
         normal = normalize(sized(network, self.chip, self.options))
-        self.float_network, self.legalization, unsigned = legalize(normal, self.chip, self.options)
-        estimate(self.float_network, self.chip, on_multi_spike)
+        legal, self.legalization, unsigned = legalize(normal, self.chip, self.options)
+        try:
+            estimate(nearest_network(legal, self.chip, self.options)[0], self.chip, on_multi_spike)
+        except FitError as e:
+            raise FitError(self.chip.name, e.violations, approximations(legal, self.chip, self.options)) from None
+        self.float_network = self._nearest(legal, calibration)
         self._lasting = [*unsigned, *_pruned_whole(self.float_network)]
         self.names = self.float_network.layers
         learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
@@ -126,6 +134,17 @@ class QuantizedNetwork(torch.nn.Module):
         layers = {name: now.layer for name, now in integers.items()}
         scaled = {name: now.scaled for name, now in integers.items()}
         return assembled(self.float_network, layers, scaled)
+
+    def _nearest(self, network: Network, calibration) -> Network:
+        """The float network with the chip's nearest neurons, as `nw.compile` fits them to the calibration."""
+        if not nearest_network(network, self.chip, self.options)[1]:
+            return network
+        x = None
+        if calibration is not None:
+            x = prepare(network, calibration, None, self.chip, self.options.on_multi_spike)[0]
+        nearer = approximated(quantize(network, self.chip, x, self.options).network, self.chip, self.options, x)
+        self.legalization = [*self.legalization, *nearer.changes]
+        return as_float(network, self.chip, self.options, nearer.factors)
 
     def _as_float(self) -> Network:
         """The float network with the parameters as they are now."""

@@ -12,6 +12,7 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.legalization import APPROXIMATE, Change
 from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.emit.emit import fold_bias
 from nwcompile.passes.legalize.driven import DrivenLayer
@@ -101,6 +102,29 @@ def _refitted(
             nodes[name] = Node(name, nodes[name].shape, fits[name].neuron)
         sent[name] = layer.spikes(nodes[name].neuron)
     return Network(bare.inputs, nodes, bare.connections), fits
+
+
+def as_float(network: Network, chip: Chip, options: Options, factors: dict[str, Refitted]) -> Network:
+    """The normalized float network with the chip's nearest neurons, at thresholds and leaks as they were fitted."""
+    near = nearest_network(network, chip, options)[0]
+    nodes = dict(near.nodes)
+    for name, fit in factors.items():
+        spec = nodes[name].neuron
+        threshold = np.asarray(spec.threshold, np.float64) * fit.threshold_factor
+        nodes[name] = Node(name, nodes[name].shape, _with_leak(spec.replace(threshold=threshold), fit.leak_factor))
+    return Network(near.inputs, nodes, near.connections)
+
+
+def _with_leak(spec: NeuronSpec, leak: float | None) -> NeuronSpec:
+    """A float neuron whose membrane loses `leak` times as much in a step, or `leak` where it lost nothing."""
+    if leak is None:
+        return spec
+    if spec.membrane == "euler":  # v + k (v_leak - v + r i) as a linear membrane, whose leak does not scale its input
+        k = np.asarray(spec.k, np.float64)
+        gain, constant = k * np.asarray(spec.r), k * np.asarray(spec.v_leak)
+        spec = spec.replace(membrane="linear", beta=1 - k, gain=gain, leak=constant, k=0.0, r=1.0, v_leak=0.0)
+    lost = 1 - np.asarray(spec.beta, np.float64)
+    return spec.replace(beta=1 - np.minimum(lost * leak if np.any(lost) else leak, 1.0))
 
 
 def _change(name: str, features: list[Feature], fit: Refitted | None, price: dict | None) -> Change:

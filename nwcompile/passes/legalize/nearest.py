@@ -16,6 +16,7 @@ from nwcompile.ir.options import APPROXIMATIONS, EVERYTHING, Options
 CLOSEST_RESETS = {"subtract": ("zero", "value"), "zero": ("value", "subtract"), "value": ("zero", "subtract"),
                   "none": ("subtract", "zero", "value")}  # fmt: skip
 COMPARISON = {True: "v > threshold", False: "v >= threshold"}  # by `strict`
+TIMINGS = {"now": "at once", "next": "one step late", "both": "by the count before"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def nearest(spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = Fal
             change("reset", f"reset {reset}", f"reset {closest}", reset=closest, reset_value=0, reset_timing=timing)
         if spec.reset != "none" and spec.reset_timing not in can.reset_timing:
             timing = can.reset_timing[0]
-            change("timing", f"reset {spec.reset_timing}", f"reset {timing}", reset_timing=timing)
+            change("timing", TIMINGS[spec.reset_timing], TIMINGS[timing], reset_timing=timing)
         if not _is_sent(spec, chip, options.on_multi_spike):
             change("multi-spike", f"{spec.spikes} spikes", "one spike a step", spikes="binary")
         longest = can.refractory_max_steps

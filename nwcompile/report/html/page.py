@@ -1,6 +1,6 @@
 """HTML: the content of report.json as one self-contained page: inline style and drawings, nothing from the network."""
 
-from nwcompile.report import html_tables, quantization
+from nwcompile.report import html_tables, legalization, quantization
 from nwcompile.report.bus import bus_card
 from nwcompile.report.html.maps import core_map, link_map
 from nwcompile.report.html.plots import floorline_plot, step_plot
@@ -41,6 +41,7 @@ def render_html(doc: dict) -> str:
         *([_row(_card("whole", "Bus", ABOUT_BUS, bus_card(doc["bus"])))] if doc["bus"] else []),
         *_profile(doc),
         _row(_card("whole", "Layers", ABOUT_LAYERS, html_tables.layer_table(doc))),
+        *_legalization(doc),
         *_quantization(doc),
         _row(*_energy(doc), notes),
         _row(_card("whole", "NeuroBench", neurobench.ABOUT, neurobench.neurobench_table(doc))),
@@ -197,6 +198,12 @@ def _profile(doc: dict) -> list[Markup]:
     messages = _card("half", "Messages and crowded links", ABOUT_MESSAGES, message_tables(p))
     phases = _card("half", "Phases of the cores", ABOUT_PHASES, phase_tables(p))
     return [_row(phases, messages), _row(_card("whole", "Critical paths", ABOUT_CRITICAL, critical_table(p)))]
+
+
+def _legalization(doc: dict) -> list[Markup]:
+    if not doc["legalization"]:
+        return []
+    return [_row(_card("whole", "Legalization", legalization.ABOUT, legalization.legalization_table(doc)))]
 
 
 def _quantization(doc: dict) -> list[Markup]:

@@ -70,6 +70,8 @@ def collect(
         "links": _links(program, s),
         "accuracy": _accuracy(accuracy),
         "crosscheck": None if crosscheck is None else _crosscheck(crosscheck),
+        "legalization": [dict(row) for row in program.legalization],
+        "price": program.manifest.get("price"),
         "warnings": list(program.warnings),
         "provenance": _provenance(program, run),
     }  # fmt: skip
@@ -267,7 +269,8 @@ def _crosscheck(crosscheck) -> dict:
 
 
 def _provenance(program: Program, run: Run) -> dict:
-    known = {k: v for k, v in program.manifest.items() if k not in ("quantization", "warnings")}
+    shown_apart = ("quantization", "legalization", "price", "warnings")
+    known = {k: v for k, v in program.manifest.items() if k not in shown_apart}
     return {"reported_by": f"nwcompile {__version__}", **known, "backend": run.backend, "device": run.device,
             "chip": program.chip.name, "chip_hash": program.chip.hash, "network_hash": program.network.hash,
             "program_hash": program.hash}  # fmt: skip

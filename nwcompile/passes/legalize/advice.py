@@ -1,0 +1,24 @@
+"""Advice: which approximations would make a network fit, where it is the chip's neurons that are too few."""
+
+from dataclasses import replace
+
+from nwcompile.errors import FitError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import APPROXIMATIONS, Options
+from nwcompile.passes.fit.check import estimate
+from nwcompile.passes.legalize.nearest import nearest_network, needed
+
+
+def approximations(network: Network, chip: Chip, options: Options) -> str | None:
+    """The words of `approximate` with which a legalized network would fit as far as totals show, or None."""
+    words = {*options.approximate, *needed(network, chip, options)}
+    if words == set(options.approximate):
+        return None
+    asked = replace(options, approximate=tuple(words))
+    try:
+        estimate(nearest_network(network, chip, asked)[0], chip, options.on_multi_spike)
+    except FitError:
+        return None
+    listed = ",".join(word for word in APPROXIMATIONS if word in words)
+    return f"approximate={listed!r} (--approximate {listed}): the nearest neurons of {chip.name}, their price measured"

@@ -1,0 +1,59 @@
+"""Legalization in the report: one row for each change that the chip needed, what it cost, and all of it together."""
+
+from nwcompile.ir.legalization import APPROXIMATE
+from nwcompile.report.html_markup import Markup, join, tag
+from nwcompile.report.html_tables import table
+from nwcompile.report.text import aligned, percent, whole_price
+
+HEADINGS = ("layer", "was", "the chip has", "how it is met", "label", "price")
+ABOUT = (
+    "What was rewritten for the chip. “Exact”: every spike is as the same integers give on an ideal chip with every "
+    "neuron feature. “Approximate”: the nearest neuron that the chip has, refitted; its price is the difference from "
+    "that ideal run on samples that nothing was fitted to. “Host”: the CPU computes it. Quantization is not in these "
+    "prices; its own error stands in the table below."
+)
+
+
+def legalization_lines(doc: dict) -> list[str]:
+    """Lines for the terminal: the table, and what all changes cost together; none where nothing was changed."""
+    rows = [_row(change) for change in doc["legalization"]]
+    return [*aligned([HEADINGS, *rows], n_left=len(HEADINGS)), *_whole_lines(doc)] if rows else []
+
+
+def legalization_table(doc: dict) -> Markup:
+    """The same for the page."""
+    columns = [(heading, "name" if i == 0 else "left") for i, heading in enumerate(HEADINGS)]
+    rows: list[list[object]] = []
+    for change in doc["legalization"]:
+        *cells, label, price = _row(change)
+        kind = "wrong" if label == APPROXIMATE else "good"
+        rows.append([*cells, tag("b", label, class_=kind), price or None])
+    return join([table(columns, rows), *(tag("p", text) for text in _whole_lines(doc))])
+
+
+def _whole_lines(doc: dict) -> list[str]:
+    price = doc["price"]
+    if price is None:
+        return []
+    n = price["n_samples"]
+    return [f"all approximations together: {whole_price(price)} ({n} sample{'s' if n > 1 else ''} held out)"]
+
+
+def _row(change: dict) -> tuple[str, ...]:
+    cells = tuple(change[name] for name in ("layer", "was", "has", "how", "label"))
+    return (*cells, _price(change["price"]))
+
+
+def _price(price: dict | None) -> str:
+    """`rate 0.104 → 0.103 (-0.5 %), 45.7 % of its spikes changed`; other figures by their names."""
+    if not price:
+        return ""
+    known = dict(price)
+    parts = []
+    if {"rate_ideal", "rate_chip"} <= set(known):
+        before, after = known.pop("rate_ideal"), known.pop("rate_chip")
+        change = known.pop("rate_change_percent", None)
+        parts.append(f"rate {before:.3f} → {after:.3f}" + ("" if change is None else f" ({change:+.1f} %)"))
+    if "spikes_changed_percent" in known:
+        parts.append(f"{percent(known.pop('spikes_changed_percent'))} of its spikes changed")
+    return ", ".join([*parts, *(f"{name.replace('_', ' ')} {value:.3g}" for name, value in known.items())])

@@ -1,0 +1,45 @@
+"""What was rewritten for a chip, in verdict, terminal and page."""
+
+import json
+
+from nwcompile.cli.compile import predict
+from nwcompile.flow import compile
+from nwcompile.ir.options import Options
+from nwcompile.report.html.page import render_html
+from nwcompile.report.json.collect import collect
+from nwcompile.report.legalization import legalization_lines
+from nwcompile.report.terminal import render_text
+from nwcompile.report.text import whole_price
+from tests.passes.legalize.test_approximate import LEAKY, ONE_CORE, leaky_net, samples
+
+
+def test_report_has_a_row_for_each_change_and_says_approximate_in_the_verdict():
+    options = Options(approximate="all", **ONE_CORE)
+    program = compile(leaky_net(), "loihi1", samples(10), options, labels=[0, 1] * 5)
+    doc = json.loads(json.dumps(collect(program, predict(program)), allow_nan=False))
+    whole = whole_price(program.manifest["price"])
+    assert f"; approximate in 3 layers: {whole}; do: " in doc["verdict"] and "accuracy " in whole
+    head, *rows, last = legalization_lines(doc)
+    assert head.split() == ["layer", "was", "the", "chip", "has", "how", "it", "is", "met", "label", "price"]
+    assert rows[0].startswith("l1     reset subtract, one step late  reset zero, at once  threshold x ")
+    assert "  approximate  rate 0." in rows[0] and rows[0].endswith("of its spikes changed") and len(rows) == 3
+    assert last == f"all approximations together: {whole} (2 samples held out)"
+    assert "\n".join([head, *rows, last]) in render_text(doc)
+    page = render_html(doc)
+    assert "<h2>Legalization</h2>" in page and page.count('<b class="wrong">approximate</b>') == 3
+    assert whole.replace("->", "-&gt;") in page
+
+
+def test_report_of_an_exact_change_is_not_called_approximate():
+    spec = LEAKY.replace(reset="zero")
+    program = compile(leaky_net(spec), "loihi1", samples(2), Options(**ONE_CORE))
+    doc = collect(program, predict(program))
+    assert [row["label"] for row in doc["legalization"]] == ["exact"] * 3 and doc["price"] is None
+    assert "approximate" not in doc["verdict"] and "exact" in render_text(doc)
+
+
+def test_report_of_a_network_that_is_as_it_was_has_no_such_table():
+    spec = LEAKY.replace(reset="zero", reset_timing="now")
+    program = compile(leaky_net(spec), "loihi1", samples(2), Options(**ONE_CORE))
+    doc = collect(program, predict(program))
+    assert legalization_lines(doc) == [] and "Legalization" not in render_html(doc)
