@@ -25,8 +25,8 @@ N_VOTES = 20  # Output neurons of a class: 200 in all, within a core's 256.
 class OfTypes(nn.Module):
     """A weight matrix as a TrueNorth core can hold it, made of the free matrix that is trained.
 
-    `types` int64[axon]. A synapse is on where its free weight is positive, and then weighs the neuron's strength for the
-    axon's type, which is trained too and may have either sign.
+    `types` int64[axon]. A synapse is on where its free weight is positive, and then weighs the neuron's strength for
+    the axon's type, which is trained too and may have either sign.
     """
 
     def __init__(self, types: torch.Tensor, n_neurons: int):
