@@ -74,16 +74,25 @@ class Violation:
 class FitError(NwError):
     """The network does not fit the chip; `violations` lists every limit that is exceeded.
 
-    `change`: the smallest changes of which each alone makes it fit, where some are known.
+    `change`: the smallest changes of which each alone makes it fit, where some are known; `elsewhere`: which shipped
+    chips and boards take it as it is.
     """
 
     exit_code = 1
 
-    def __init__(self, chip_name: str, violations: Iterable[Violation], change: str | None = None):
-        self.violations, self.change = tuple(violations), change
+    def __init__(
+        self,
+        chip_name: str,
+        violations: Iterable[Violation],
+        change: str | None = None,
+        elsewhere: str | None = None,
+    ):
+        self.chip_name, self.violations = chip_name, tuple(violations)
+        self.change, self.elsewhere = change, elsewhere
         count = len(self.violations)
         head = f"{count} limit{'s' if count != 1 else ''} exceeded on {chip_name}"
         last = [] if change is None else [f"it fits with {change}"]
+        last += [] if elsewhere is None else [elsewhere]
         super().__init__(head, *(f"  {v}" for v in self.violations), *last)
 
 

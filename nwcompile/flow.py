@@ -24,6 +24,7 @@ from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
+from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
@@ -68,16 +69,19 @@ def compile(
             on_stage(name, value, perf_counter() - start)
         return value
 
-    network, chip, x = _verified(network, chip, calibration, options, mapping)
+    def refused(violations, change: str | None) -> FitError:
+        return FitError(chip.name, violations, change, elsewhere(given, chip, options))
+
+    given, chip, x = _verified(network, chip, calibration, options, mapping)
     labels = None if labels is None else _labels(x, labels)
     warm_up.start(chip)
-    normal = stage("normalize", normalize, sized(network, chip, options))
+    normal = stage("normalize", normalize, sized(given, chip, options))
     legal, changes, notes = stage("legalize", legalize, normal, chip, options)
     try:
         stage("estimate", estimate, nearest_network(legal, chip, options)[0], chip, options.on_multi_spike)
     except FitError as e:
         change = approximations(legal, chip, options) or smallest_change(legal, chip, e, options)
-        raise FitError(chip.name, e.violations, change) from None
+        raise refused(e.violations, change) from None
     timing = stage("schedule", schedule, legal, options.execution)
     if mapping is None and has_late(legal, timing, chip):
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
@@ -93,16 +97,20 @@ def compile(
             quantized, table=[refitted_row(row, fixed.node(row["layer"]).neuron) for row in quantized.table]
         )
     activity = stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike)
-    if mapping is None:
+    is_ours = mapping is None
+    if is_ours:
         try:
             partitioned = stage("partition", partition, fixed, chip, activity, options)
         except FitError as e:
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
             change = None if needs else smallest_change(fixed, chip, e, options)
-            raise FitError(chip.name, [*needs, *e.violations], change) from None
+            raise refused([*needs, *e.violations], change) from None
         notes = [*notes, *partitioned.warnings]
         mapping = stage("place", place, partitioned.mapping, fixed, chip, activity, options)
-    mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
+    try:
+        mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
+    except FitError as e:
+        raise refused(e.violations, None) if is_ours else e from None
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
     manifest = _manifest(options, quantized, changes, notes, x) | ({} if price is None else {"price": price.to_dict()})
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)

@@ -83,7 +83,7 @@ def _fail(error: NwError, as_json: bool) -> int:
         table: dict[str, object] = {"error": type(error).__name__, "message": str(error)}
         if isinstance(error, FitError):
             table["violations"] = [vars(v) for v in error.violations]
-            table["change"] = error.change
+            table["change"], table["elsewhere"] = error.change, error.elsewhere
         print(json.dumps(table, indent=1))
     print(f"nwcompile: error: {error}", file=sys.stderr)
     return error.exit_code

@@ -17,6 +17,11 @@ from nwcompile.ir.neuron import NeuronSpec
 LOIHI1, DAVIES, LOIHI2 = (Chip.load(name) for name in ("loihi1", "loihi1_davies2018", "loihi2"))
 
 
+def first_lines(error) -> str:
+    """The head of a FitError and its only violation; which chips take the network is tested in test_elsewhere.py."""
+    return "\n".join(str(error).splitlines()[:2])
+
+
 def float_net(chip: Chip, n_weights: int = 4) -> Network:
     """Input `in` of 6 lines, `hid` of 12, `out` of 4, with neurons that the chip has; one weight a source, or none."""
     can = chip.neuron
@@ -114,7 +119,7 @@ def test_chip_truenorth_has_256_axons_and_neurons_a_core():
 def test_chip_truenorth_refuses_six_weights_a_neuron():
     with pytest.raises(nw.FitError) as error:
         nw.compile(float_net(Chip.load("truenorth"), n_weights=6), "truenorth")
-    assert str(error.value) == (
+    assert first_lines(error.value) == (
         "1 limit exceeded on truenorth\n  axon types  hid -> core 0  5 of 4  give each neuron of hid at most 4 "
         "weights, and inputs of one kind the same one, or raise weights.axon_types"
     )

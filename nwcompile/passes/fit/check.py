@@ -68,20 +68,24 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
                 f"make {_largest(network)} smaller or raise noc.columns",
             )
         )
-    joining = _joining(network)
-    bits: dict[tuple[str, str], int] = {}
-    for c in joining:  # parallel connections may become one
-        ends = c.source, c.target
-        bits[ends] = max(bits.get(ends, 0), _least_bits(network, c, chip))
+    bits = _bits_of_ends(network, chip)
     n_bits = sum(bits.values())
     room = capacity.NO_LIMIT if chip.limit("synapse_bits") is None else int(chip.limit("synapse_bits").sum())
     if n_bits > room:
         source, target = max(bits, key=lambda ends: bits[ends])
         advice = f"make {source} -> {target} smaller, use fewer weight bits or raise core.synapse_bits"
         violations.append(Violation(RESOURCES[SYNAPSE_BITS].name, f"network -> {chip.name}", n_bits, room, advice))
-    violations += [v for c in joining for v in _fan_in_violations(network, c, chip)]
+    violations += [v for c in _joining(network) for v in _fan_in_violations(network, c, chip)]
     if violations:
         raise FitError(chip.name, violations)
+
+
+def least_cores(network: Network, chip: Chip) -> int:
+    """Cores that no mapping of a network is below on this chip: what its neurons, or its least synapse memory, fill."""
+    n_neurons, n_bits = count_neurons(network), sum(_bits_of_ends(network, chip).values())
+    bits = chip.limit("synapse_bits")
+    by_bits = 0 if bits is None else ceil(n_bits / int(bits.max()))
+    return max(1, ceil(n_neurons / int(chip.limit("max_neurons").max())), by_bits)
 
 
 def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_multi_spike: str) -> list[Violation]:
@@ -172,6 +176,15 @@ def _joining(network: Network) -> list[Connection]:
     """Connections with synapses between inputs and layers; those of junctions may shrink when normalized."""
     ends = {*network.inputs, *network.layers}
     return [c for c in network.connections if c.has_weight and c.source in ends and c.target in ends]
+
+
+def _bits_of_ends(network: Network, chip: Chip) -> dict[tuple[str, str], int]:
+    """The least synapse memory by the ends of connections; parallel ones, which may become one, count once."""
+    bits: dict[tuple[str, str], int] = {}
+    for c in _joining(network):
+        ends = c.source, c.target
+        bits[ends] = max(bits.get(ends, 0), _least_bits(network, c, chip))
+    return bits
 
 
 def _least_bits(network: Network, connection: Connection, chip: Chip) -> int:

@@ -20,15 +20,19 @@ from nwcompile.ir.flat import count_neurons
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
-from nwcompile.ir.resources import RESOURCES
+from nwcompile.ir.resources import RESOURCES, SYNAPSE_BITS
+from nwcompile.passes.fit.core_rules import has_rules
 from nwcompile.passes.partition.partition import partition
 
 CAPACITIES = {"cores", "sites", *(resource.name for resource in RESOURCES)}
+TOTALS = {"cores", "neurons", RESOURCES[SYNAPSE_BITS].name}
 SLICES = Options(partitioner="sequential")
 FALL_BACK = ("sequential", "floorline")  # partitioners that give slices wherever these fit
 MOST_GROWTH = 64  # times as many columns as the chip has
 N_LAYERS = 3  # the largest, of which each is made smaller
-LARGEST = 10_000_000  # synapses beyond which only missing cores are counted: each try goes through all of them
+LARGEST = 2_000_000  # Beyond so many synapses only missing cores are counted: every try goes through all of them.
+LARGEST_WITH_RULES = 200_000  # The same where a chip limits layers or destinations of a core: tries take longer there.
+LARGEST_COUNTED = 20_000_000  # Beyond so many synapses not even missing cores are counted.
 
 
 def smallest_change(network: Network, chip: Chip, error: FitError, options: Options) -> str | None:
@@ -39,10 +43,14 @@ def smallest_change(network: Network, chip: Chip, error: FitError, options: Opti
     """
     if not all(v.what in CAPACITIES for v in error.violations):
         return None
+    n_synapses = sum(synapse_count(network, c) for c in network.connections)
+    if n_synapses > (LARGEST if has_rules(chip) else LARGEST_COUNTED):
+        return None
     if _fits(network, chip):
         return _other_options(network, chip, options)
-    is_small = sum(synapse_count(network, c) for c in network.connections) <= LARGEST
-    changes = [*_more_cores(network, chip)] if is_small or "cores" in {v.what for v in error.violations} else []
+    is_small = n_synapses <= (LARGEST_WITH_RULES if has_rules(chip) else LARGEST)
+    lacks_cores = any(v.what in TOTALS and v.where == f"network -> {chip.name}" for v in error.violations)
+    changes = [*_more_cores(network, chip)] if is_small or lacks_cores else []
     if is_small:
         changes += [*_fewer_bits(network, chip), *_smaller_layer(network, chip)]
     return ", or ".join(text for _, text in sorted(changes)) or None

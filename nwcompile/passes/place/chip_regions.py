@@ -52,11 +52,11 @@ def twice_the_cores(chip: Chip, n_cores: int) -> int:
 
 
 def on_fewest_chips(mapping: Mapping, chip: Chip, options: Options) -> tuple[Chip, Mapping]:
-    """The part of a board that a mapping is placed on, a rectangle of the fewest chips that hold it; it is moved there.
+    """The part of a board that a mapping is placed on, and the mapping moved there: the fewest chips that hold it.
 
-    Its sites are the board's of the same numbers (x, y, port). Chip and mapping as they are where the whole board is
-    needed, or where what a placer may do depends on the rest of it: sites that were found together with the cores
-    (`optimize="traffic"`) or fixed, io.sites, faults, a torus, cores with limits of their own, a user's own placer.
+    It is a rectangle; its sites are the board's of the same numbers (x, y, port). Chip and mapping as they are where
+    the whole board is needed, or where what a placer may do depends on the rest of it: sites found together with the
+    cores (`optimize="traffic"`) or fixed, io.sites, faults, a torus, cores with limits of their own, a user's placer.
     """
     noc, limits = chip.noc, capacity.site_limits(chip)
     is_bound = options.optimize == "traffic" or options.fixed_sites or chip.io.sites or noc.faults or mapping.visit

@@ -14,6 +14,11 @@ from tests.nets import FIXED, dense_net, integers
 from tests.passes.fit.test_check import lines
 
 
+def first_lines(error) -> str:
+    """The head of a FitError and its only violation; which chips take the network is tested in test_elsewhere.py."""
+    return "\n".join(str(error).splitlines()[:2])
+
+
 def on_cores(network: Network, **core_of) -> Mapping:
     n_cores = 1 + max(max(cores) for cores in core_of.values())
     return Mapping.from_arrays(core_of, small_chip().sites[:n_cores])
@@ -103,7 +108,7 @@ def test_speck_takes_two_readers_and_refuses_three():
     assert nw.crosscheck(program, np.ones((1, 4, 1, 8, 8), np.int8)).agree
     with pytest.raises(nw.FitError) as error:
         nw.compile(speck_net(3), "speck")
-    assert str(error.value) == (
+    assert first_lines(error.value) == (
         "1 limit exceeded on speck\n  destination cores  a -> core 0  3 of 2  make what a feeds (b0, b1, b2) so small "
         "that it takes 2 cores or raise core.max_destinations"
     )
@@ -115,7 +120,7 @@ def test_speck_refuses_ten_layers():
     edges = [Dense(a, b, np.ones((2, 2), np.float32)) for a, b in zip(["in", *names], names, strict=False)]
     with pytest.raises(nw.FitError) as error:
         nw.compile(Network.from_arrays(dict.fromkeys(names, (spec, (2,))), edges, {"in": (2,)}), "speck")
-    assert str(error.value) == (
+    assert first_lines(error.value) == (
         "1 limit exceeded on speck\n  cores  network -> speck  10 of 9  make a0 smaller or raise noc.columns"
     )
 
@@ -126,7 +131,7 @@ def test_truenorth_refuses_a_layer_that_is_read_on_two_cores():
     network = Network.from_arrays({"a": (spec, (20,)), "b": (spec, (257,))}, edges, {"in": (3,)})
     with pytest.raises(nw.FitError) as error:
         nw.compile(network, Chip.load("truenorth"))
-    assert str(error.value) == (
+    assert first_lines(error.value) == (
         "1 limit exceeded on truenorth\n  destination cores of a neuron  a -> core 0  2 of 1  make what a feeds (b) so "
         "small that it takes 1 core or raise core.max_neuron_destinations"
     )
