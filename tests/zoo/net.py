@@ -2,7 +2,8 @@
 
 Random weights as they come leave deep layers silent or busy in every step; a comparison of spikes would say nothing.
 So each network multiplies its drawn weights by gains that make its neurons spike in about 12 % of their steps on its
-input, in the middle of the 2 to 30 % of trained networks; they were looked for layer after layer, by halving.
+input, in the middle of the 2 to 30 % of trained networks (5 % for sinabs, whose page for chips asks for few events);
+they were looked for layer after layer, by halving.
 """
 
 from collections.abc import Callable

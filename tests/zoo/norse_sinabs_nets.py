@@ -62,4 +62,4 @@ def sinabs_dynapcnn(n_steps: int = 12, n_samples: int = 4) -> Net:
 
     x = inputs.moving_digits(n_samples, n_steps, 34, 1).transpose(0, 1).contiguous()
     net = Net(module, x, "BT", run)
-    return scale_weights(net, [module[i] for i in (0, 3, 6, 9)], (7.36, 2.18, 2.78, 2.49))
+    return scale_weights(net, [module[i] for i in (0, 3, 6, 9)], (3.88, 2.25, 3.0, 2.69))
