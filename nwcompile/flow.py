@@ -24,6 +24,7 @@ from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
+from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
@@ -90,9 +91,10 @@ def compile(
     fixed, price = quantized.network, None
     if options.approximate:
         nearer = stage("approximate", approximate, fixed, chip, options, x, labels)
-        check_loss(nearer.price, nearer.changes, options, chip.name)
+        if nearer.network is not fixed:
+            check_loss(nearer.price, options, chip.name)
         fixed, price = nearer.network, nearer.price
-        changes, notes = [*changes, *nearer.changes], [*notes, *nearer.warnings]
+        changes, notes = nearer.with_price(changes), [*notes, *nearer.warnings]
         quantized = replace(
             quantized, table=[refitted_row(row, fixed.node(row["layer"]).neuron) for row in quantized.table]
         )
@@ -105,8 +107,15 @@ def compile(
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
             change = None if needs else smallest_change(fixed, chip, e, options)
             raise refused([*needs, *e.violations], change) from None
-        notes = [*notes, *partitioned.warnings]
-        mapping = stage("place", place, partitioned.mapping, fixed, chip, activity, options)
+        notes, mapping = [*notes, *partitioned.warnings], partitioned.mapping
+        if sends_too_far(fixed, chip, mapping):
+            try:
+                copied = stage("copies", copy_neurons, fixed, timing, chip, activity, mapping, options)
+            except FitError as e:
+                raise refused(e.violations, None) from None
+            fixed, timing, activity, mapping = copied.network, copied.timing, copied.activity, copied.mapping
+            changes = [*changes, *copied.changes]
+        mapping = stage("place", place, mapping, fixed, chip, activity, options)
     try:
         mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
     except FitError as e:

@@ -16,6 +16,7 @@ from nwcompile.ir.shown import counted
 from nwcompile.passes.legalize.approximate import Approximated
 from nwcompile.passes.legalize.legalize import Legalized
 from nwcompile.passes.legalize.relay_delays import Relayed
+from nwcompile.passes.partition.copy_neurons import Copied
 from nwcompile.passes.partition.logical_cores import Partitioned
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.quantize.quantize import Quantized
@@ -23,7 +24,7 @@ from nwcompile.report.text import improved, stage_line
 
 STAGES = ("normalize", "legalize", "estimate", "schedule", "quantize", "calibrate", "partition", "place", "check",
           "interleave", "emit")  # fmt: skip
-REPEATS = {"delays": "schedule"}  # The schedule once more, with relay neurons where delays were too long.
+REPEATS = {"delays": "schedule", "copies": "partition"}  # Stages that go over an earlier one's result, where needed.
 
 
 def stages_of(options: Options) -> tuple[str, ...]:
@@ -52,7 +53,7 @@ class Progress:
         """What a stage made, in a few words."""
         value = value.network if isinstance(value, Legalized | Approximated) else value
         value = value.timing if isinstance(value, Relayed) else value
-        value = value.mapping if isinstance(value, Partitioned) else value
+        value = value.mapping if isinstance(value, Partitioned | Copied) else value
         if isinstance(value, Network):
             n_neurons = count_neurons(value)
             return f"{counted(len(value.layers), 'layer')}, {counted(n_neurons, 'neuron')}"
@@ -77,7 +78,7 @@ class Progress:
             return improved("connections", len(self.before.connections), len(value.connections))
         if name == "approximate":
             return "" if value.price is None else f"spikes changed {value.price.spikes_changed_percent:.1f} %"
-        if name == "delays":
+        if name in REPEATS:
             return "; ".join(f"{change.layer}: {change.how}" for change in value.changes)
         if name == "quantize":
             known = [row for row in value.table if row["spike_agreement_percent"] is not None]
@@ -90,11 +91,14 @@ class Progress:
             rate = float(np.mean(np.concatenate([value.rate(layer) for layer in layers])))
             return f"{'' if value.updates else 'assumed '}{100 * rate:.1f} % of neurons a step"
         if name == "place":
-            cost = [self._hops(mapping) for mapping in (self.seen["partition"].mapping, value)]
+            before = self.seen.get("copies", self.seen["partition"]).mapping
+            cost = [self._hops(mapping) for mapping in (before, value)]
             return improved("hops a step and sample", *cost)
         return ""
 
     def _hops(self, mapping: Mapping) -> float:
-        activity = self.seen["calibrate"]
-        messages = routed_cost(mapping, self.seen["quantize"].network, self.chip, activity, "traffic")
+        copied = self.seen.get("copies")
+        activity = self.seen["calibrate"] if copied is None else copied.activity
+        network = self.seen["quantize"].network if copied is None else copied.network
+        messages = routed_cost(mapping, network, self.chip, activity, "traffic")
         return messages / (activity.n_steps * activity.n_samples)

@@ -20,7 +20,7 @@ KEYS = [
     "verdict", "report_schema", "fits", "chip", "run", "fit", "time", "bottleneck", "advice", "steps", "floorline",
     "profile", "real_time", "energy", "events_per_sample", "neurobench", "multi_spike", "multicast", "io", "dropped",
     "bus", "layers", "cores", "links",
-    "accuracy", "crosscheck", "warnings", "provenance",
+    "accuracy", "crosscheck", "legalization", "price", "warnings", "provenance",
 ]  # fmt: skip
 
 

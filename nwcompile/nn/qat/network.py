@@ -22,6 +22,7 @@ from nwcompile.passes.fit.check import estimate
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate as approximated
 from nwcompile.passes.legalize.approximate import as_float
+from nwcompile.passes.legalize.ideal import pooled_layers
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.prepare.normalize import normalize
@@ -137,13 +138,13 @@ class QuantizedNetwork(torch.nn.Module):
 
     def _nearest(self, network: Network, calibration) -> Network:
         """The float network with the chip's nearest neurons, as `nw.compile` fits them to the calibration."""
-        if not nearest_network(network, self.chip, self.options)[1]:
+        if not nearest_network(network, self.chip, self.options)[1] and not pooled_layers(network):
             return network
         x = None
         if calibration is not None:
             x = prepare(network, calibration, None, self.chip, self.options.on_multi_spike)[0]
         nearer = approximated(quantize(network, self.chip, x, self.options).network, self.chip, self.options, x)
-        self.legalization = [*self.legalization, *nearer.changes]
+        self.legalization = nearer.with_price(self.legalization)
         return as_float(network, self.chip, self.options, nearer.factors)
 
     def _as_float(self) -> Network:

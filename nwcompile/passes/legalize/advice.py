@@ -8,17 +8,21 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import APPROXIMATIONS, Options
 from nwcompile.passes.fit.check import estimate
 from nwcompile.passes.legalize.nearest import nearest_network, needed
+from nwcompile.passes.legalize.pool_spikes import maxima, pool_spikes, pooled_layer
 
 
 def approximations(network: Network, chip: Chip, options: Options) -> str | None:
     """The words of `approximate` with which a legalized network would fit as far as totals show, or None."""
     words = {*options.approximate, *needed(network, chip, options)}
+    if any(pooled_layer(network, pool) for pool in maxima(network)):
+        words.add("pool")
     if words == set(options.approximate):
         return None
     asked = replace(options, approximate=tuple(words))
     try:
-        estimate(nearest_network(network, chip, asked)[0], chip, options.on_multi_spike)
+        pooled = pool_spikes(network, chip, asked)[0]
+        estimate(nearest_network(pooled, chip, asked)[0], chip, options.on_multi_spike)
     except FitError:
         return None
     listed = ",".join(word for word in APPROXIMATIONS if word in words)
-    return f"approximate={listed!r} (--approximate {listed}): the nearest neurons of {chip.name}, their price measured"
+    return f"approximate={listed!r} (--approximate {listed}): the nearest that {chip.name} has, its price measured"

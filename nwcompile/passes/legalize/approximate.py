@@ -5,7 +5,7 @@ stay as they are, and of a layer that cannot be so, features, threshold and leak
 changed already when it is fitted, so that it makes good what they have lost.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,11 +16,12 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.emit.emit import fold_bias
 from nwcompile.passes.legalize.driven import DrivenLayer
+from nwcompile.passes.legalize.ideal import PooledLayer, ideal_trace, pooled_layers
 from nwcompile.passes.legalize.nearest import Feature, nearest_network
+from nwcompile.passes.legalize.pool_spikes import FULL
 from nwcompile.passes.legalize.price import Price, price_of
 from nwcompile.passes.legalize.refit import Refitted, refit
 from nwcompile.passes.legalize.samples import as_many, split
-from nwcompile.sim.sequence.run import trace
 
 NOT_FITTED = (
     "no calibration samples: the nearest neurons keep threshold and leak, and what they change is not known; give "
@@ -42,30 +43,47 @@ class Approximated:
     warnings: list[str]
     factors: dict[str, Refitted]
 
+    def with_price(self, changes: list[Change]) -> list[Change]:
+        """Changes made before, with the price of their layer where they are approximate, and then those made here.
+
+        A row of pooled spikes says how the neurons before the pooling were fitted, unless a row of their own does.
+        """
+        fitted = {change.layer for change in self.changes}
+        told = []
+        for change in changes:
+            if change.label == APPROXIMATE and change.price is None and self.price is not None:
+                fit = self.factors.get(FULL.format(change.layer))
+                how = change.how if fit is None or change.layer in fitted else f"{change.how}; {fit}"
+                known = change.layer in self.price.rate_chip
+                change = replace(change, how=how, price=self.price.of(change.layer) if known else None)
+            told.append(change)
+        return [*told, *self.changes]
+
 
 def approximate(
     network: Network, chip: Chip, options: Options, inputs: dict | None, labels: np.ndarray | None = None
 ) -> Approximated:
     """A quantized network as `options.approximate` allows it to be; the network itself where nothing need change.
 
-    `inputs`: samples `[B, T, *shape]` of every input, or None; `labels` int[B]. Raises LossError if the price is above
-    `options.max_loss`.
+    `inputs`: samples `[B, T, *shape]` of every input, or None; `labels` int[B].
     """
     ideal = folded(network)
     bare, features_of = nearest_network(ideal, chip, options)
-    if not features_of:
+    pooled = pooled_layers(ideal)
+    if not features_of and not pooled:
         return Approximated(network, [], None, [], {})
     if inputs is None:
         changes = [_change(name, features, None, None) for name, features in features_of.items()]
         return Approximated(bare, changes, None, [NOT_FITTED], {})
-    n_samples = len(next(iter(inputs.values())))
-    fitting, held = split(n_samples)
-    changed, fits = _refitted(ideal, bare, features_of, chip, _only(inputs, fitting))
-    price = (
-        price_of(ideal, changed, _only(inputs, held), None if labels is None else labels[held]) if len(held) else None
-    )
+    fitting, held = split(len(next(iter(inputs.values()))))
+    changed, fits = _refitted(ideal, bare, {*features_of, *map(FULL.format, pooled)}, chip, _only(inputs, fitting))
+    price = None
+    if len(held):
+        price = price_of(ideal, changed, _only(inputs, held), None if labels is None else labels[held])
+    shown = {FULL.format(name): name for name in pooled}  # where the spikes of these neurons are those of the layer
     changes = [
-        _change(name, features, fits[name], price.of(name) if price else None) for name, features in features_of.items()
+        _change(shown.get(name, name), features, fits[name], price and price.of(shown.get(name, name)))
+        for name, features in features_of.items()
     ]
     return Approximated(changed, changes, price, [] if price else [NOT_PRICED], fits)
 
@@ -82,25 +100,30 @@ def _only(inputs: dict, samples: np.ndarray) -> dict:
 
 
 def _refitted(
-    ideal: Network, bare: Network, features_of: dict[str, list[Feature]], chip: Chip, inputs: dict
+    ideal: Network, bare: Network, changing: set[str], chip: Chip, inputs: dict
 ) -> tuple[Network, dict[str, Refitted]]:
-    """The network with every changed layer fitted to its ideal spikes, sources before their targets.
+    """The network with every layer of `changing` fitted to its ideal spikes, sources before their targets.
 
-    Over connections that point back, spikes of the ideal network arrive.
+    Over connections that point back, spikes of the ideal network arrive. Of neurons before a pooling, it is the pooled
+    spikes that are to be alike.
     """
     n_steps = next(iter(inputs.values())).shape[1]
     updates = n_steps * max(ideal.node(name).n_neurons for name in ideal.layers)
     kept = as_many(np.arange(len(next(iter(inputs.values())))), updates)
     inputs = _only(inputs, kept)
-    wanted = trace(ideal, inputs, keep_states=False)[0]
+    wanted = ideal_trace(ideal, inputs)[0]
     sent = {**inputs, **wanted}
+    pooled = {FULL.format(name): name for name in pooled_layers(ideal)}
     nodes, fits = dict(bare.nodes), {}
     for name in ideal.layers:
-        layer = DrivenLayer(bare, name, sent)
-        if name in features_of:
-            fits[name] = refit(layer, nodes[name].neuron, wanted[name], chip)
+        if name in pooled.values():
+            continue
+        shown = pooled.get(name, name)
+        layer = PooledLayer(bare, shown, sent) if name in pooled else DrivenLayer(bare, name, sent)
+        if name in changing:
+            fits[name] = refit(layer, nodes[name].neuron, wanted[shown], chip)
             nodes[name] = Node(name, nodes[name].shape, fits[name].neuron)
-        sent[name] = layer.spikes(nodes[name].neuron)
+        sent[shown] = layer.spikes(nodes[name].neuron)
     return Network(bare.inputs, nodes, bare.connections), fits
 
 
@@ -128,10 +151,6 @@ def _with_leak(spec: NeuronSpec, leak: float | None) -> NeuronSpec:
 
 
 def _change(name: str, features: list[Feature], fit: Refitted | None, price: dict | None) -> Change:
-    how = "features only" if fit is None else f"threshold x {fit.threshold_factor:.3g}{_leak(fit)}"
+    how = "features only" if fit is None else str(fit)
     was, has = (", ".join(dict.fromkeys(getattr(f, side) for f in features)) for side in ("was", "has"))
     return Change(layer=name, was=was, has=has, how=how, label=APPROXIMATE, price=price)
-
-
-def _leak(fit: Refitted) -> str:
-    return "" if fit.leak_factor is None else f", leak x {fit.leak_factor:.3g}"

@@ -83,13 +83,13 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
     """The network with the nearest neurons that `options.approximate` allows, and their changed features by layer."""
     nodes, features_of = dict(network.nodes), {}
     for name in network.layers:
-        has_bias = any(c.bias is not None and np.any(c.bias) for c in network.into(name))
+        has_bias = any(np.any(c.bias) for c in network.into(name) if getattr(c, "bias", None) is not None)
         spec, features = nearest(nodes[name].neuron, chip, options, has_bias)
         if features:
             nodes[name] = Node(name, nodes[name].shape, spec)
             features_of[name] = features
     bare = {name for name, features in features_of.items() if any(feature.word == "bias" for feature in features)}
-    edges = tuple(c.replace(bias=None) if c.target in bare else c for c in network.connections)
+    edges = tuple(c.replace(bias=None) if c.target in bare and c.has_weight else c for c in network.connections)
     return (Network(network.inputs, nodes, edges), features_of) if features_of else (network, {})
 
 

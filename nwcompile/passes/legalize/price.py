@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.errors import LossError, OptionError
-from nwcompile.ir.legalization import Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import MAX_LOSS, Options
+from nwcompile.passes.legalize.ideal import ideal_trace
 from nwcompile.sim.accuracy import share_right
 from nwcompile.sim.float_difference import strongest
 from nwcompile.sim.reference.run import output_of
@@ -60,10 +60,12 @@ class Price:
 
 
 def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | None = None) -> Price:
-    """The price of running `chip` instead of `ideal`, both fixed-point, on `inputs` `[B, T, *shape]` by input."""
-    runs = [trace(network, inputs, keep_states=False) for network in (ideal, chip)]
+    """The price of running `chip` instead of `ideal`, both fixed-point, on `inputs` `[B, T, *shape]` by input.
+
+    `ideal` may hold pooled layers (`ideal.py`); those of full resolution, which only the chip has, are not compared."""
+    runs = [ideal_trace(ideal, inputs), trace(chip, inputs, keep_states=False)]
     wanted, got = (spikes for spikes, _ in runs)
-    firing = [name for name in ideal.layers if ideal.node(name).neuron.fires]
+    firing = [name for name in wanted if ideal.node(name).neuron.fires]
     changed = {name: int(np.count_nonzero(wanted[name] != got[name])) for name in firing}
     either = {name: int(np.count_nonzero((wanted[name] != 0) | (got[name] != 0))) for name in firing}
     answers = [_answers(network, *run) for network, run in zip((ideal, chip), runs, strict=True)]
@@ -80,9 +82,9 @@ def price_of(ideal: Network, chip: Network, inputs: dict, labels: np.ndarray | N
     )
 
 
-def check_loss(price: Price | None, changes: list[Change], options: Options, chip_name: str) -> None:
+def check_loss(price: Price | None, options: Options, chip_name: str) -> None:
     """Raise LossError if the price is above `options.max_loss`, OptionError if it is not known in that unit."""
-    if options.max_loss is None or not changes:
+    if options.max_loss is None:
         return
     match = MAX_LOSS.fullmatch(options.max_loss)
     limit, is_accuracy = float(match[1]), match[2] == "pt"

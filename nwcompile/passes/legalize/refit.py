@@ -17,7 +17,7 @@ from nwcompile.passes.quantize.grids import largest_threshold
 from nwcompile.passes.quantize.scale_search import spike_distance
 
 # Leak rates that are tried, as a part of the neuron's own: a hard reset wants others, mostly slower ones.
-LEAK_FACTORS = (0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
+LEAK_FACTORS = (0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
 N_LEAKS_REFINED = 4  # More leak rates, each halfway between the best so far and one beside it.
 SLOW_LEAKS = (0.0, 0.01, 0.03, 0.1)  # Leak rates that are tried where the neuron has none of its own.
 SMALLEST_THRESHOLD_FACTOR = 0.02  # Thresholds are searched down to so small a part of the neuron's own.
@@ -40,6 +40,10 @@ class Refitted:
     leak_factor: float | None
     distance: float
     n_spikes: int
+
+    def __str__(self) -> str:
+        leak = "" if self.leak_factor is None else f", leak x {self.leak_factor:.3g}"
+        return f"threshold x {self.threshold_factor:.3g}{leak}"
 
 
 def refit(layer: DrivenLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip) -> Refitted:

@@ -4,7 +4,7 @@ import numpy as np
 
 HELD_OUT = 5  # Every fifth sample, 20 %, is kept back: no parameter of an approximation is fitted to it.
 FEWEST = 2  # Of fewer samples none can be kept back.
-LARGEST_FIT = 2_000_000  # Neuron updates of one run of a layer: with more, each of the search's runs takes too long.
+LARGEST_FIT = 1_000_000  # Neuron updates of one run of a layer: with more, each of the search's runs takes too long.
 FEWEST_FITTED = 4  # With fewer samples a neuron would be fitted to chance.
 
 

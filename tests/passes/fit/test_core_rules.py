@@ -102,15 +102,23 @@ def speck_net(n_readers: int) -> Network:
     return Network.from_arrays(dict.fromkeys(["a", *names], spec), edges, {"in": (1, 8, 8)})
 
 
-def test_speck_takes_two_readers_and_refuses_three():
+def test_speck_takes_two_readers_and_copies_a_layer_for_a_third():
+    x = np.ones((1, 4, 1, 8, 8), np.int8)
     program = nw.compile(speck_net(2), "speck")
     assert program.mapping.n_cores == 3
-    assert nw.crosscheck(program, np.ones((1, 4, 1, 8, 8), np.int8)).agree
+    assert nw.crosscheck(program, x).agree
+    program = nw.compile(speck_net(3), "speck")
+    assert program.network.layers == ("a", "a/copy2", "b0", "b1", "b2") and program.mapping.n_cores == 5
+    assert nw.crosscheck(program, x).agree
+    assert np.array_equal(*(nw.simulate(program, x).spikes[name] for name in ("a", "a/copy2")))
+
+
+def test_speck_refuses_more_copies_than_it_has_cores():
     with pytest.raises(nw.FitError) as error:
-        nw.compile(speck_net(3), "speck")
+        nw.compile(speck_net(7), "speck")
     assert first_lines(error.value) == (
-        "1 limit exceeded on speck\n  destination cores  a -> core 0  3 of 2  make what a feeds (b0, b1, b2) so small "
-        "that it takes 2 cores or raise core.max_destinations"
+        "1 limit exceeded on speck\n  cores  network with copies -> speck  11 of 9  a stands there up to 4 times, 2 "
+        "destination cores of a core: make what it feeds smaller or raise noc.columns"
     )
 
 
@@ -125,13 +133,16 @@ def test_speck_refuses_ten_layers():
     )
 
 
-def test_truenorth_refuses_a_layer_that_is_read_on_two_cores():
+def test_truenorth_copies_a_layer_that_is_read_on_two_cores():
     spec = NeuronSpec(threshold=1.0, reset="zero", strict=False)
     edges = [Dense("in", "a", np.ones((20, 3), np.float32)), Dense("a", "b", np.ones((257, 20), np.float32))]
     network = Network.from_arrays({"a": (spec, (20,)), "b": (spec, (257,))}, edges, {"in": (3,)})
-    with pytest.raises(nw.FitError) as error:
-        nw.compile(network, Chip.load("truenorth"))
-    assert first_lines(error.value) == (
-        "1 limit exceeded on truenorth\n  destination cores of a neuron  a -> core 0  2 of 1  make what a feeds (b) so "
-        "small that it takes 1 core or raise core.max_neuron_destinations"
-    )
+    program = nw.compile(network, Chip.load("truenorth"))
+    assert program.network.layers == ("a", "a/copy2", "b") and program.mapping.n_cores == 4
+    (row,) = program.manifest["legalization"]
+    assert (row["was"], row["has"], row["how"], row["label"]) == (
+        "spikes for more than 1 core", "1 destination core of a neuron", "20 more neurons, up to 2 copies of each",
+        "exact",
+    )  # fmt: skip
+    x = (np.random.default_rng(0).random((2, 6, 3)) < 0.5).astype(np.int8)
+    assert nw.crosscheck(program, x).agree

@@ -6,7 +6,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import FitError, LossError, ModelError, OptionError
 from nwcompile.flow import compile
-from nwcompile.ir.connection import Dense
+from nwcompile.ir.connection import Conv2d, Dense, MaxPool2d
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
@@ -78,7 +78,7 @@ def test_approximate_leaves_a_network_that_fits_as_it_is():
 def test_fit_error_names_the_approximations_that_would_make_it_fit():
     with pytest.raises(FitError) as error:
         compile(leaky_net(), "loihi1", samples(2))
-    how = "the nearest neurons of loihi1, their price measured"
+    how = "the nearest that loihi1 has, its price measured"
     assert error.value.change == f"approximate='reset,timing' (--approximate reset,timing): {how}"
     with pytest.raises(FitError) as error:
         compile(leaky_net(), "loihi1", samples(2), Options(approximate="timing"))
@@ -136,4 +136,25 @@ def test_approximate_meets_several_spikes_by_one_and_a_clamp_by_none():
     row = program.legalization[0]
     assert row["was"] == "reset subtract, multi spikes, a clamp below 0"
     assert row["has"] == "reset zero, one spike a step, no clamp" and row["label"] == "approximate"
+    assert nw.crosscheck(program, x[:2]).agree
+
+
+def test_pooled_spikes_are_fitted_to_what_largest_currents_make_fire():
+    rng = np.random.default_rng(0)
+    conv = Conv2d("in", "map", rng.normal(0, 0.3, (4, 1, 3, 3)).astype(np.float32), padding=1, bias=np.full(4, 0.05))
+    out = Dense("a", "out", rng.normal(0.02, 0.2, (10, 64)).astype(np.float32))
+    layers = {"map": (None, (4, 8, 8)), "a": (LEAKY, (4, 4, 4)), "out": LEAKY}
+    network = Network.from_arrays(layers, [conv, MaxPool2d("map", "a", 2), out], {"in": (1, 8, 8)})
+    x = (rng.random((20, 20, 1, 8, 8)) < 0.3).astype(np.float32)
+    with pytest.raises(FitError) as error:
+        compile(network, "loihi1", x)
+    assert error.value.change.startswith("approximate='reset,timing,pool' ")
+    program = compile(network, "loihi1", x, Options(approximate="all", **ONE_CORE))
+    wanted, got = (simulate(p, x).spikes for p in (network, program))
+    ideal = program.manifest["price"]["layers"]
+    held = split(len(x))[1]
+    for name in network.layers:
+        assert ideal[name]["rate_ideal"] == pytest.approx(wanted[name][held].mean(), rel=0.03), name  # quantization
+        assert abs(ideal[name]["rate_change_percent"]) < 10 and got[name].shape == wanted[name].shape
+    assert all(row["price"] for row in program.legalization if row["label"] == "approximate")
     assert nw.crosscheck(program, x[:2]).agree

@@ -1,0 +1,132 @@
+"""Copy plan: how often each neuron stands on a chip whose neurons, or cores, send to few cores, and on which of them.
+
+A neuron that reaches more cores than it may send to is placed several times, with the same inputs, and its copies share
+out the destinations. A core is copied whole: a copy holds those of its neurons that need it, so it fits wherever the
+core does. Copies of a layer are destinations of the layers before it, which may need copies in turn.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection, synapse_list
+from nwcompile.ir.flat import count_neurons, neuron_offsets
+from nwcompile.ir.network import Network
+
+MOST_COPIES = 1 << 22  # Plans with more neurons than the largest chip of four million are given up.
+
+
+@dataclass(frozen=True, eq=False)
+class CopyPlan:
+    """`copies` int64[neuron]: how often each neuron stands on the chip; `core_of` int64[neuron]: where it stands first.
+
+    Copy j > 0 of a core c is core `later[c] + j - 1`; the copies of neurons that are `packed` (bool[neuron]) stand on
+    one core. `share`: so many destinations each copy of a neuron has, or of a core, with `by_core`.
+    """
+
+    core_of: np.ndarray
+    copies: np.ndarray
+    packed: np.ndarray
+    later: np.ndarray  # int64[core]
+    n_cores: int
+    share: int
+    by_core: bool
+
+    def core(self, neuron: np.ndarray, copy: np.ndarray) -> np.ndarray:
+        """The core of a copy of each neuron, int64."""
+        first = self.core_of[neuron]
+        return np.where((copy == 0) | self.packed[neuron], first, self.later[first] + copy - 1)
+
+    def senders(self, neuron: np.ndarray) -> np.ndarray:
+        """Who shares destinations out: each neuron, or its core; int64."""
+        return self.core_of[neuron] if self.by_core else neuron
+
+    @cached_property
+    def n_more(self) -> int:
+        """Neurons beyond those of the network."""
+        return int((self.copies - 1).sum())
+
+
+def synapse_ends(network: Network, connection: Connection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sources, targets and places of weights of all synapses; neurons as in ir/flat.py, input lines in their input."""
+    pre, post, place = synapse_list(connection, network.node(connection.source).shape)
+    first = neuron_offsets(network)
+    pre, post = np.asarray(pre, np.int64), np.asarray(post, np.int64)
+    return pre + first.get(connection.source, 0), post + first[connection.target], np.asarray(place)
+
+
+def most_destinations(chip: Chip) -> tuple[int, bool] | None:
+    """To how many cores a neuron may send, or all neurons of a core together (True); None without such a limit."""
+    of_core, of_neuron = chip.limit("max_destinations"), chip.limit("max_neuron_destinations")
+    limits = [int(limit.min()) for limit in (of_core, of_neuron) if limit is not None]
+    return (min(limits), of_core is not None) if limits and min(limits) > 0 else None
+
+
+def copy_plan(network: Network, chip: Chip, core_of: np.ndarray, packed: np.ndarray) -> CopyPlan | None:
+    """The fewest copies for the given cores int64[neuron], or None where no number of them is enough.
+
+    Neurons that are `packed` come with a core each, and get common ones here, as full as their copies let them be.
+    """
+    limit = most_destinations(chip)
+    assert limit is not None
+    share, by_core = limit
+    copies = _settled(network, core_of, packed, share, by_core)
+    if copies is None:
+        return None
+    core_of = _packed_together(chip, core_of, copies, packed)
+    if core_of is None:
+        return None
+    n_cores = int(core_of.max()) + 1
+    of_core = np.ones(n_cores, np.int64)
+    np.maximum.at(of_core, core_of[~packed], copies[~packed])
+    later = n_cores + np.cumsum(of_core - 1) - (of_core - 1)
+    return CopyPlan(
+        core_of=core_of,
+        copies=copies,
+        packed=packed,
+        later=later,
+        n_cores=n_cores + int((of_core - 1).sum()),
+        share=share,
+        by_core=by_core,
+    )
+
+
+def _settled(network: Network, core_of, packed, share: int, by_core: bool) -> np.ndarray | None:
+    """int64[neuron]: copies, raised until every neuron (core) has as many as its destinations take; None if none do."""
+    n = count_neurons(network)
+    copies, n_cores = np.ones(n, np.int64), int(core_of.max()) + 1
+    sender = core_of if by_core else np.arange(n)
+    parts = [synapse_ends(network, c)[:2] for c in network.connections if c.source not in network.inputs]
+    pre, post = (np.concatenate([np.zeros(0, np.int64), *ends]) for ends in zip(*parts, strict=True)) if parts else (
+        np.zeros(0, np.int64), np.zeros(0, np.int64)
+    )  # fmt: skip
+    key = sender[pre] * n_cores + core_of[post]
+    order = np.argsort(key, kind="stable")
+    key, post = key[order], post[order]
+    starts = np.flatnonzero(np.concatenate([np.ones(min(len(key), 1), bool), key[1:] != key[:-1]]))
+    while len(key):
+        reached = np.where(packed, 1, copies)[post]
+        n_reached = np.bincount(key[starts] // n_cores, np.maximum.reduceat(reached, starts), int(sender.max()) + 1)
+        wanted = np.maximum(copies, -(-n_reached.astype(np.int64) // share)[sender])
+        if (wanted == copies).all():
+            break
+        copies = wanted
+        if copies.sum() > MOST_COPIES:
+            return None
+    return copies
+
+
+def _packed_together(chip: Chip, core_of: np.ndarray, copies: np.ndarray, packed: np.ndarray) -> np.ndarray | None:
+    """Cores with as many packed neurons, one after the other, as they hold with all their copies; numbered anew."""
+    core_of = core_of.copy()
+    neurons = np.flatnonzero(packed)
+    if len(neurons):
+        room = int(chip.limit("max_neurons").min()) // int(copies[neurons].max())
+        if chip.limit("max_in_axons") is not None:
+            room = min(room, int(chip.limit("max_in_axons").min()))
+        if room < 1:
+            return None
+        core_of[neurons] = int(core_of.max()) + 1 + np.arange(len(neurons)) // room
+    return np.unique(core_of, return_inverse=True)[1].reshape(-1).astype(np.int64)
