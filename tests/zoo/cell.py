@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 import nwcompile as nw
-from nwcompile.errors import FitError, NwError
+from nwcompile.errors import FitError, ModelError, NwError
 from nwcompile.ir.legalization import APPROXIMATE, EXACT, HOST
 from tests.conftest import REFERENCE
 from tests.zoo import norse_sinabs_nets, snntorch_nets, spikingjelly_nets
@@ -59,30 +59,30 @@ def imported(name: str) -> tuple[Net, nw.Network]:
     return net, nw.from_torch(net.module, net.calibration, net.layout)
 
 
-def land(name: str, chip: str, boards: bool = True) -> Cell:
-    """Compile and crosscheck one cell: as it is, else approximated, else on a board of several chips."""
+def land(name: str, chip: str, boards: bool = True, **search) -> Cell:
+    """Compile and crosscheck one cell: as it is, else approximated, else on a board of several chips.
+
+    `search`: options of how to look for a mapping, which no label and no spike depends on.
+    """
     start = time.perf_counter()
     reason = ""
     tries = [(chip, ()), (chip, "all")]
     if boards and chip in BOARDS:
         tries += [(BOARDS[chip], ()), (BOARDS[chip], "all")]
-    try:
-        net, network = imported(name)
-        for place, approximate in tries:
-            try:
-                program = nw.compile(network, place, net.calibration, nw.Options(approximate=approximate))
-            except FitError as e:
-                reason = first_limit(e) if place == chip else reason
-                continue
-            return _landed(name, place, net, network, program, time.perf_counter() - start, reason)
-    except NwError as e:
-        reason = str(e).splitlines()[0]
+    net, network = imported(name)
+    for place, approximate in tries:
+        try:
+            program = nw.compile(network, place, net.calibration, nw.Options(approximate=approximate, **search))
+        except (FitError, ModelError) as e:
+            reason = first_limit(e) if place == chip else reason
+            continue
+        return _landed(name, place, net, network, program, time.perf_counter() - start, reason)
     return Cell(name, chip, DOES_NOT_FIT, reason, seconds=time.perf_counter() - start)
 
 
-def first_limit(error: FitError) -> str:
+def first_limit(error: NwError) -> str:
     """The violation that bounds a network, in one line."""
-    return str(error.violations[0]) if error.violations else str(error).splitlines()[0]
+    return str(error.violations[0]) if isinstance(error, FitError) else str(error).splitlines()[0]
 
 
 def label_of(changes: list[dict]) -> str:
