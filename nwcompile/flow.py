@@ -10,6 +10,7 @@ from nwcompile import __version__, warm_up
 from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.host import of_copies, on_chip
 from nwcompile.ir.legalization import Change
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
@@ -20,6 +21,7 @@ from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
+from nwcompile.passes.legalize.input_layer import legalize_input
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.price import check_loss
@@ -32,9 +34,9 @@ from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
-from nwcompile.passes.quantize.quantize import Quantized, quantize
+from nwcompile.passes.quantize.quantize import Quantized, encoded, quantize
 from nwcompile.passes.quantize.table import refitted_row
-from nwcompile.sim.inputs import prepare, verify_counts
+from nwcompile.sim.inputs import verify_counts
 from nwcompile.sim.sequence.run import record
 
 DEFAULTS = Options()
@@ -55,12 +57,13 @@ def compile(
 ) -> Program:
     """The program of a float or fixed-point network for a chip (a Chip, a shipped name, or the path of a chip file).
 
-    `calibration` is sample input, `[B, T, *shape]` or a dict of such arrays by input name: it chooses the scale of
-    every layer, and the mapping is made for how often its neurons spike. With a `mapping` made elsewhere, neurons stay
-    where it puts them. `labels`, int[B] of the samples, let the price of approximations be told in accuracy.
-    `on_stage(name, value, seconds)` is called after each stage. Equal arguments give equal programs (unless
-    `options.time_budget_s` is set). Raises ModelError, ChipError, OptionError, FitError with all that does not fit,
-    and LossError where the price is above `options.max_loss`.
+    `calibration` is sample input, laid out as the network says (`[B, T, *shape]` unless it was imported otherwise), or
+    a dict of such arrays by input name: it tells how input comes to the chip (`Options.input_layer`), chooses the scale
+    of every layer, and the mapping is made for how often its neurons spike. With a `mapping` made elsewhere, neurons
+    stay where it puts them. `labels`, int[B] of the samples, let the price of approximations be told in accuracy.
+    `on_stage(name, value, seconds)` is called after each stage ("input" only where it changes something). Equal
+    arguments give equal programs (unless `options.time_budget_s` is set). Raises ModelError, ChipError, OptionError,
+    FitError with all that does not fit, and LossError where the price is above `options.max_loss`.
     """
 
     def stage(name: str, verb: Callable, *nouns):
@@ -71,34 +74,41 @@ def compile(
         return value
 
     def refused(violations, change: str | None) -> FitError:
-        return FitError(chip.name, violations, change, elsewhere(given, chip, options))
+        return FitError(chip.name, violations, change, elsewhere(on_chip(given.network), chip, options))
 
-    given, chip, x = _verified(network, chip, calibration, options, mapping)
-    labels = None if labels is None else _labels(x, labels)
+    chip = _verified(network, chip, options, mapping)
     warm_up.start(chip)
-    normal = stage("normalize", normalize, sized(given, chip, options))
+    start = perf_counter()
+    given = legalize_input(network, chip, calibration, options)
+    if given.text is not None and on_stage is not None:
+        on_stage("input", given, perf_counter() - start)
+    labels = None if labels is None else _labels(given.samples, labels)
+    normal = stage("normalize", normalize, sized(given.network, chip, options))
     legal, changes, notes = stage("legalize", legalize, normal, chip, options)
     try:
-        stage("estimate", estimate, nearest_network(legal, chip, options)[0], chip, options.on_multi_spike)
+        stage("estimate", estimate, on_chip(nearest_network(legal, chip, options)[0]), chip, options.on_multi_spike)
     except FitError as e:
-        change = approximations(legal, chip, options) or smallest_change(legal, chip, e, options)
+        change = approximations(on_chip(legal), chip, options) or smallest_change(on_chip(legal), chip, e, options)
         raise refused(e.violations, change) from None
     timing = stage("schedule", schedule, legal, options.execution)
     if mapping is None and has_late(legal, timing, chip):
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
         changes = [*changes, *delayed]
-    quantized = stage("quantize", quantize, legal, chip, x, options)
-    fixed, price = quantized.network, None
+    quantized = stage("quantize", quantize, legal, chip, given.samples, options)
+    x, registers = encoded(given.samples, quantized.registers), quantized.registers
+    full, price = quantized.network, None
     if options.approximate:
-        nearer = stage("approximate", approximate, fixed, chip, options, x, labels)
-        if nearer.network is not fixed:
+        nearer = stage("approximate", approximate, full, chip, options, x, labels)
+        if nearer.network is not full:
             check_loss(nearer.price, options, chip.name)
-        fixed, price = nearer.network, nearer.price
+        full, price = nearer.network, nearer.price
         changes, notes = nearer.with_price(changes), [*notes, *nearer.warnings]
         quantized = replace(
-            quantized, table=[refitted_row(row, fixed.node(row["layer"]).neuron) for row in quantized.table]
+            quantized, table=[refitted_row(row, full.node(row["layer"]).neuron) for row in quantized.table]
         )
-    activity = stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike)
+    activity = stage("calibrate", _activity, full, chip, x, options.on_multi_spike)
+    fixed, timing = on_chip(full), timing.on_chip(full)
+    activity = activity.without({*full.inputs} - {*fixed.inputs})
     is_ours = mapping is None
     if is_ours:
         try:
@@ -114,21 +124,26 @@ def compile(
             except FitError as e:
                 raise refused(e.violations, None) from None
             fixed, timing, activity, mapping = copied.network, copied.timing, copied.activity, copied.mapping
-            changes = [*changes, *copied.changes]
+            changes, registers = [*changes, *copied.changes], of_copies(registers, copied.copy_of)
         mapping = stage("place", place, mapping, fixed, chip, activity, options)
     try:
         mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
     except FitError as e:
         raise refused(e.violations, None) if is_ours else e from None
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
+    changes = [*given.changes, *changes]
     manifest = _manifest(options, quantized, changes, notes, x) | ({} if price is None else {"price": price.to_dict()})
+    if given.text is not None:
+        manifest["input_layer"] = given.text
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
+    program = program.taking(network, given.host, registers)
     if options.step_limit_us is not None:
         stage("limit", verify_step_time, program, options)
     return program
 
 
-def _verified(network, chip, calibration, options, mapping) -> tuple[Network, Chip, dict | None]:
+def _verified(network, chip, options, mapping) -> Chip:
+    """The chip, if all arguments are of their kinds."""
     if not isinstance(network, Network):
         raise ModelError(
             f"compile takes a Network, not {type(network).__name__}; make one with nw.from_torch(module, example_input)"
@@ -138,10 +153,7 @@ def _verified(network, chip, calibration, options, mapping) -> tuple[Network, Ch
     if mapping is not None and not isinstance(mapping, Mapping):
         raise ModelError(f"mapping must be an nw.Mapping, not {type(mapping).__name__}; see nw.Mapping.from_arrays")
     network.verify()
-    chip = chip if isinstance(chip, Chip) else Chip.load(chip)
-    if calibration is None:
-        return network, chip, None
-    return network, chip, prepare(network, calibration, None, chip, options.on_multi_spike)[0]
+    return chip if isinstance(chip, Chip) else Chip.load(chip)
 
 
 def _labels(samples: dict | None, given) -> np.ndarray:

@@ -145,11 +145,6 @@ def test_compile_refuses_what_is_no_network():
         (X[:, 0], "input 'in' must be [B, T, 1, 4, 4], got shape [4, 1, 4, 4] (is the time axis missing?)"),
         (X * np.nan, "input 'in' has NaN or infinite values; clean the data first"),
         ({"image": X}, "there is no input 'image'; inputs: in"),
-        (
-            X * 0.3,
-            "input 'in' has the value 0.3, but the integer program takes whole numbers; "
-            "encode real values into spikes first (nwcompile.encode does)",
-        ),
     ],
 )
 def test_compile_refuses_unusable_calibration_before_any_work(calibration, text):

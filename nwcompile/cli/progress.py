@@ -43,6 +43,9 @@ class Progress:
         self.seen: dict = {}
 
     def __call__(self, name: str, value, seconds: float) -> None:
+        if name == "input":
+            print(f"input: {value.text}  {seconds:.1f} s", file=sys.stderr, flush=True)
+            return
         stages = stages_of(self.options)
         place = stages.index(REPEATS.get(name, name)) + 1
         line = stage_line(place, len(stages), name, self.size(value), seconds, self.figure(name, value))

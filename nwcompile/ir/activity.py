@@ -1,6 +1,6 @@
 """Activity: how often each neuron and input line sends a message in each aligned step; what mapping optimizes for."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -62,6 +62,14 @@ class Activity:
     def rate(self, name: str) -> np.ndarray:
         """Messages to each destination per step and sample of every neuron, float64[n]."""
         return self.counts[name].sum(0) / (self.n_samples * self.n_steps)
+
+    def without(self, names) -> "Activity":
+        """The same without some inputs and layers."""
+        counts, updates, multi = (
+            {name: value for name, value in table.items() if name not in names}
+            for table in (self.counts, self.updates, self.multi)
+        )
+        return replace(self, counts=counts, updates=updates, multi=multi)
 
     @classmethod
     def from_spikes(cls, spikes: dict[str, np.ndarray], repeats: bool = False) -> "Activity":

@@ -74,3 +74,22 @@ def mantissa_range(bits: int, chip_bits: int, chip_step: int, sign_mode: str) ->
         return -(1 << (bits - 1)) * step, ((1 << (bits - 1)) - 1) * step
     top = ((1 << bits) - 1) * step
     return (0, top) if sign_mode == "exc" else (-top, 0)
+
+
+def round_mantissa(value, mantissa_bits: int, exponent_max: int, unit_bits: int = 0):
+    """Each number on the finest grid whose signed mantissa holds it, shifted left by 0..exponent_max: int64.
+
+    In whole multiples of 2**unit_bits; what no mantissa holds becomes the largest that one does.
+    """
+    top = (1 << (mantissa_bits - 1)) - 1
+    value = np.asarray(value, np.float64)
+    rounded = np.zeros(value.shape, np.int64)
+    for exponent in range(exponent_max, -1, -1):
+        grid = 1 << max(exponent, unit_bits)
+        largest = (top << exponent) // grid * grid
+        nearest = np.rint(value / grid).astype(np.int64) * grid
+        if exponent == exponent_max:
+            rounded = np.clip(nearest, -largest, largest)
+        else:
+            rounded = np.where(np.abs(nearest) <= largest, nearest, rounded)
+    return rounded

@@ -109,6 +109,7 @@ class NeuronCapability:
     strict: list[bool] = field(default_factory=lambda: [True])  # true: fires at v > threshold; false: at v >= threshold
     spikes: list[str] = field(default_factory=lambda: ["binary"])  # kinds of spike that a message carries
     bias: bool = True  # whether a neuron has a constant input
+    bias_per_step: bool | None = None  # true: it can be written anew in every step; not given: once for a sample
     v_min: str = "none"  # "none": no clamp; "zero": every membrane is clamped at 0; "any": at any value
     delay_max_steps: int = 0  # beyond the one step of the pipeline
     refractory_max_steps: int = 1  # 1: no step after the spike is lost

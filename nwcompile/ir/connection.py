@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from nwcompile.errors import ModelError, shown
-from nwcompile.ir.neuron import aligned
-from nwcompile.ir.plain import plain
+from nwcompile.ir.neuron import aligned, plain
 
 SIGN_MODES = ("mixed", "exc", "inh")
 ARRAYS = ("weight", "bias", "scale", "shift", "pre", "post")

@@ -1,19 +1,25 @@
 """Network: neuron layers, inputs and junctions, joined by connections; float or fixed-point."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heappop, heappush
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nwcompile.errors import ModelError, shown
+from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.shown import counted, in_lines
 
+if TYPE_CHECKING:
+    from nwcompile.ir.host import Host
+
 LARGEST_LAYER = 1 << 31  # Neurons of a layer are numbered in 32 bits.
+# How samples lie in an array: by steps or samples first, or one sample that every step takes.
+LAYOUTS = {"BT": "[B, T, *shape]", "TB": "[T, B, *shape]", "B": "[B, *shape]"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +44,18 @@ class Node:
 class Network:
     """`inputs` and `nodes` (layers and junctions) by name, and the connections between them.
 
-    Several connections into one node add up. Frozen; every stage makes a new one.
+    Several connections into one node add up. Frozen; every stage makes a new one. `layout`, one of LAYOUTS, says how
+    whoever made the network lays out samples; in "B" each is repeated `n_steps` times, unless it comes as
+    `[B, T, *shape]`. Results are `[B, T, *shape]` in every layout. `host`: what the CPU computes of samples before
+    this network, which is then the part on the chip (`ir.host`).
     """
 
     inputs: dict[str, Node]
     nodes: dict[str, Node]
     connections: tuple[Connection, ...]
+    layout: str = "BT"
+    n_steps: int | None = None
+    host: "Host | None" = None
 
     @classmethod
     def from_arrays(cls, layers, connections, inputs=None) -> "Network":
@@ -162,6 +174,18 @@ class Network:
         return offsets
 
     @property
+    def given(self) -> dict[str, Node]:
+        """The inputs that a person gives samples for: those of the host, then those that the chip takes as they are."""
+        if self.host is None:
+            return self.inputs
+        taken = {name: node for name, node in self.inputs.items() if name not in self.host.gives}
+        return {**self.host.network.inputs, **taken}
+
+    def laid_out(self, layout: str, n_steps: int | None = None) -> "Network":
+        """The same network for samples of that layout."""
+        return replace(self, layout=layout, n_steps=n_steps)
+
+    @property
     def is_fixed(self) -> bool:
         """Whether this is a fixed-point network."""
         return any(node.neuron is not None and node.neuron.fixed is not None for node in self.nodes.values())
@@ -175,7 +199,9 @@ class Network:
         return tuple(c for c in self.connections if c.target == name)
 
     def verify(self) -> None:
-        """Raise ModelError unless names, shapes, numbers and delays are usable."""
+        """Raise ModelError unless names, shapes, numbers, delays and the layout are usable."""
+        if self.layout not in LAYOUTS:
+            raise ModelError(unknown_choice("layout", self.layout, LAYOUTS))
         for name in (*self.inputs, *self.nodes):
             if not isinstance(name, str) or not name or not name.isprintable():
                 raise ModelError(f"name {name!r} of an input or a layer must be a text of printable characters")

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nwcompile.errors import ModelError, shown, unknown_choice
-from nwcompile.ir.plain import plain
 
 RESETS = ("zero", "value", "subtract", "none")
 RESET_TIMINGS = ("now", "next", "both")
@@ -19,6 +18,21 @@ CLAMPS = ("maximum", "shift")
 OVERFLOWS = ("wrap", "saturate")
 LARGEST_WHOLE = 1 << 40  # No fixed-point field is larger: this is beyond any state a chip holds.
 LARGEST_REFRACTORY = (1 << 30) - 1  # Twice as many steps still fit 32 bits.
+
+
+def plain(value):
+    """Tensors, lists and tuples as NumPy arrays, NumPy scalars and 0-d arrays as Python's, the rest as it is.
+
+    What makes no array is left for `verify` to refuse.
+    """
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    elif isinstance(value, list | tuple):
+        try:
+            value = np.asarray(value)
+        except ValueError:
+            return value
+    return value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
 
 
 @dataclass(frozen=True)

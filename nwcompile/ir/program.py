@@ -1,6 +1,6 @@
 """Program: what a chip is loaded with: a fixed-point network with effective weights, its schedule, mapping, axons."""
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from nwcompile.ir import connection as connections
 from nwcompile.ir.activity import Activity, MultiSpike
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import cores_of_sources, count_lines, count_neurons, csr_groups, join_layers
+from nwcompile.ir.host import Encoding, Host, with_registers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
@@ -20,10 +21,12 @@ from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted, in_lines
 
 SCHEMA = 2  # It grows when the content of a .nwc file changes; docs/artifact.md says what is in it.
+HOST_SCHEMA = 3  # Of a program with a host: a tool that knows no host must not run it.
 OLD_SCHEMA = 1  # Files of the release before, which are still read: option `optimize` was `optimise` there.
 DENSE, SPARSE, CONV = range(3)  # rows of `SYNAPSE_KINDS`
 SYNAPSE_KINDS = ("dense", "sparse", "conv")
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in (connections.Dense, connections.Conv2d, connections.Sparse)}
+# Connections of the chip's network; that of a host is as it was imported, of any kind.
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in connections.Connection.__subclasses__()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,8 @@ class Program:
     """A network placed on a chip. Every simulator takes it; `save` writes it, `Program.load` reads it back.
 
     `network` holds only Dense, Conv2d and Sparse connections between inputs and layers, integer and effective
-    (exponent 0, biases folded into the neurons). `manifest` is JSON: tool version, options, seed, per-layer
+    (exponent 0, biases folded into the neurons); its `host` is what the CPU computes of samples before the chip.
+    `manifest` is JSON: tool version, options, seed, per-layer
     quantization table, warnings. `on_multi_spike`: how several spikes of a step are sent (`Options`).
     """
 
@@ -87,6 +91,41 @@ class Program:
             *(f"warning: {text}" for text in self.warnings),
         ]  # fmt: skip
         return in_lines(head, rows, "warnings")
+
+    @property
+    def host(self) -> Host | None:
+        """What the CPU computes of every sample before the chip, None for nothing."""
+        return self.network.host
+
+    def taking(self, network: Network, host: Host | None, registers: dict[str, Encoding]) -> "Program":
+        """The program for samples as `network` takes them, with its host, whose `registers` are known now."""
+        if host is None and network.layout == "BT":
+            return self
+        host = None if host is None else replace(host, gives={**host.gives, **registers})
+        return replace(self, network=replace(self.network, layout=network.layout, n_steps=network.n_steps, host=host))
+
+    @cached_property
+    def loaded(self) -> "Program":
+        """The same program, its registers that the host writes among its inputs: what every backend runs.
+
+        A register is an input without axons; what is written in a step acts in the next step of its layer.
+        """
+        full = with_registers(self.network)
+        if full is self.network:
+            return self
+        written = full.connections[len(self.network.connections) :]
+        offset = self.schedule.offset
+        schedule = replace(
+            self.schedule,
+            offset={**offset, **{c.source: 0 for c in written}},
+            delay=(*self.schedule.delay, *(offset[c.target] for c in written)),
+        )
+        n_before = count_lines(self.network)
+        n_written = count_lines(full) - n_before
+        ends = self.axons.offset
+        lines = np.full(n_written, ends[n_before])
+        axons = replace(self.axons, offset=np.concatenate([ends[: n_before + 1], lines, ends[n_before + 1 :]]))
+        return replace(self, network=full, schedule=schedule, axons=axons, activity=None)
 
     @property
     def repeats(self) -> bool:
@@ -138,7 +177,7 @@ class Program:
         """The bytes of the .nwc file."""
         pack = _Pack()
         manifest = {
-            "schema": SCHEMA,
+            "schema": SCHEMA if self.host is None else HOST_SCHEMA,
             **self.manifest,
             "chip": self.chip.to_dict(),
             "chip_hash": self.chip.hash,
@@ -152,6 +191,10 @@ class Program:
             "on_multi_spike": self.on_multi_spike,
             "mapping_note": {str(k): v for k, v in self.mapping.note.items()},
         }
+        if self.network.layout != "BT":
+            manifest["layout"] = {"name": self.network.layout, "n_steps": self.network.n_steps}
+        if self.host is not None:
+            manifest["host"] = pack.host(self.host)
         pack.arrays["site_of"] = self.mapping.site_of
         for i, name in enumerate(self.network.layers):
             pack.arrays[f"core_of{i}"] = self.mapping.core_of[name]
@@ -185,7 +228,7 @@ class Program:
         """Read a .nwc file; raises ArtifactError for one that is cut, altered or of another schema."""
         manifest, arrays = artifact.decode(artifact.read_bytes(path), str(path))
         schema = manifest.get("schema")
-        if schema not in (OLD_SCHEMA, SCHEMA):
+        if schema not in (OLD_SCHEMA, SCHEMA, HOST_SCHEMA):
             known = f"{SCHEMA}, nor {OLD_SCHEMA} of the release before"
             raise ArtifactError(f"{path}: schema {schema} is not {known}, which this version reads; compile again")
         try:
@@ -200,6 +243,8 @@ class Program:
     def verify(self) -> None:
         """Raise an NwError unless the parts fit each other."""
         self.network.verify()
+        if self.host is not None:
+            self.host.verify()
         self.mapping.verify(self.network, self.chip)
         self.schedule.verify(self.network)
         if self.on_multi_spike not in ON_MULTI_SPIKE:
@@ -255,22 +300,28 @@ class _Pack:
     def neuron(self, node: Node) -> dict:
         return self.fields(f"neuron_{len(self.arrays)}", node.neuron.canonical())
 
+    def host(self, host: Host) -> dict:
+        network = host.network
+        nodes = [[n.name, list(n.shape), None if n.neuron is None else self.neuron(n)] for n in network.nodes.values()]
+        return {
+            "way": host.way,
+            "is_static": host.is_static,
+            "inputs": [[n.name, list(n.shape)] for n in network.inputs.values()],
+            "nodes": nodes,
+            "connections": [
+                self.fields(f"host_connection{i}", c.canonical()) for i, c in enumerate(network.connections)
+            ],
+            "gives": [
+                [name, self.fields(f"gives{i}", [(f.name, getattr(e, f.name)) for f in fields(e)])]
+                for i, (name, e) in enumerate(host.gives.items())
+            ],
+        }
+
 
 def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
-    def values(table: dict) -> dict:
-        return {k: arrays[v["array"]] if isinstance(v, dict) and "array" in v else v for k, v in table.items()}
-
-    inputs = {name: Node(name, tuple(shape)) for name, shape in manifest["inputs"]}
-    nodes = {}
-    for name, shape, table in manifest["nodes"]:
-        spec = values(table)
-        nodes[name] = Node(name, tuple(shape), NeuronSpec(**{**spec, "fixed": FixedPoint(**spec["fixed"])}))
-    edges = []
-    for table in manifest["connections"]:
-        table = values(table)
-        kind = KINDS[table.pop("kind")]
-        edges.append(kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}))
-    network = Network(inputs, nodes, tuple(edges))
+    host = _unpack_host(manifest["host"], arrays) if "host" in manifest else None
+    layout = manifest.get("layout", {"name": "BT", "n_steps": None})
+    network = replace(_network(manifest, arrays), layout=layout["name"], n_steps=layout["n_steps"], host=host)
     table = manifest["schedule"]
     schedule = Schedule(table["execution"], table["period"], table["offset"], tuple(table["delay"]))
     core_of = {name: arrays[f"core_of{i}"] for i, name in enumerate(network.layers)}
@@ -285,8 +336,8 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
         several = manifest["activity"].get("several", {})
         multi = {n: MultiSpike(arrays[f"multi{names.index(n)}"], largest) for n, largest in several.items()}
         activity = Activity(counts, manifest["activity"]["n_samples"], updates, multi)
-    structure = ("schema", "chip", "chip_hash", "network_hash", "inputs", "nodes", "connections", "schedule",
-                 "on_multi_spike", "mapping_note", "activity")  # fmt: skip
+    structure = ("schema", "layout", "host", "chip", "chip_hash", "network_hash", "inputs", "nodes", "connections",
+                 "schedule", "on_multi_spike", "mapping_note", "activity")  # fmt: skip
     rest = {k: v for k, v in manifest.items() if k not in structure}
     chip, on_multi_spike = Chip.from_dict(manifest["chip"]), manifest.get("on_multi_spike", "refuse")
     return Program(
@@ -299,3 +350,33 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
         manifest=rest,
         on_multi_spike=on_multi_spike,
     )
+
+
+def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
+    """The network of the rows `inputs`, `nodes` and `connections`."""
+
+    def values(row: dict) -> dict:
+        return {k: arrays[v["array"]] if isinstance(v, dict) and "array" in v else v for k, v in row.items()}
+
+    inputs = {name: Node(name, tuple(shape)) for name, shape in table["inputs"]}
+    nodes = {}
+    for name, shape, row in table["nodes"]:
+        spec = None
+        if row is not None:
+            spec = values(row)
+            spec = NeuronSpec(**{**spec, "fixed": FixedPoint(**spec["fixed"]) if spec["fixed"] else None})
+        nodes[name] = Node(name, tuple(shape), spec)
+    edges = []
+    for row in table["connections"]:
+        row = values(row)
+        kind = KINDS[row.pop("kind")]
+        edges.append(kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}))
+    return Network(inputs, nodes, tuple(edges))
+
+
+def _unpack_host(table: dict, arrays: dict[str, np.ndarray]) -> Host:
+    gives = {}
+    for name, row in table["gives"]:
+        numbers = {k: arrays[v["array"]] if isinstance(v, dict) else v for k, v in row.items()}
+        gives[name] = Encoding(**numbers)
+    return Host(table["way"], _network(table, arrays), gives, table["is_static"])

@@ -86,6 +86,17 @@ class Dropped:
     to: np.ndarray
 
 
+@dataclass(frozen=True)
+class HostWork:
+    """What the host did for all samples: `layers` on it, multiplications, registers written, numbers clipped."""
+
+    way: str
+    layers: tuple[str, ...]
+    n_macs: int
+    n_writes: int
+    n_clipped: int
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """Aligned `spikes` and `states` `[B, T, *shape]`, `counters` int64[H, core] per hardware step, summed over B.
@@ -113,6 +124,7 @@ class Run:
     profile: Profile | None = None  # of `cycle`, if asked for
     totals: Totals | None = None  # of `cycle`, if asked for
     bus: BusSchedule | None = None  # of `cycle`, on a chip with a segmented bus
+    host: HostWork | None = None  # of a program whose input the host computes something of
 
     def __repr__(self) -> str:
         n_steps = next(iter(self.spikes.values())).shape[1] if self.spikes else 0

@@ -6,9 +6,10 @@ offset[b]. Both are one rule: aligned step t of layer b is micro-step `t * perio
 micro-step m acts on its target in micro-step `m + delay`, delay >= 1.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nwcompile.errors import ModelError
+from nwcompile.ir.host import on_chip
 from nwcompile.ir.network import Network
 
 LARGEST_DELAY = 1 << 20  # Longer delays than a million steps are a mistake, and would take as many buffers.
@@ -37,6 +38,14 @@ class Schedule:
             raise ModelError("the schedule is not one of this network; schedule it again")
         if self.period < 1 or (self.period > 1 and max(self.offset.values(), default=0) >= self.period):
             raise ModelError(f"the schedule's period {self.period} does not hold its phases; schedule it again")
+
+    def on_chip(self, network: Network) -> "Schedule":
+        """The schedule of what of its network is on the chip: all but what the host writes into registers."""
+        rest = on_chip(network)
+        kept = set(rest.connections)
+        delay = (steps for c, steps in zip(network.connections, self.delay, strict=True) if c in kept)
+        offset = {name: at for name, at in self.offset.items() if name in rest.offsets}
+        return replace(self, offset=offset, delay=tuple(delay))
 
     def n_hardware_steps(self, n_steps: int, window: str = "aligned") -> int:
         """H for T aligned steps: T + depth, or just T in the `hardware` window."""

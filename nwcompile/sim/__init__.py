@@ -8,15 +8,18 @@ the backends against each other                      crosscheck               cr
 the chip against the float network                   float_difference         float_difference.py
 varied devices, and what they lose                   Devices, robustness      variation.py, robustness.py
 inputs that a network or a chip takes                prepare                  inputs.py
+what the CPU computes of them first                  run_host                 host.py
 answers that are right                               accuracy                 accuracy.py
 samples and steps over threads                       over_samples, over_steps parallel.py
 """
 
 from nwcompile.errors import BackendError, OptionError, unknown_choice
+from nwcompile.ir.host import with_registers
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.sim.cycle.overload import verify_backend
+from nwcompile.sim.host import with_host
 from nwcompile.sim.inputs import prepare
 
 BACKENDS = ("reference", "cycle", "sequence")
@@ -39,7 +42,9 @@ def simulate(
     """Simulate a Network (reference backend only) or a Program.
 
     `device="cuda"` (backend sequence) gives the same integers and counters on a GPU, every NeuronSpec option included.
-    `x` is `[B, T, *shape]`, a dict of such arrays by input name, or None with `steps=N`. `record="all"` keeps every
+    `x` is `[B, T, *shape]`, or as the network's layout says (`ir.network.LAYOUTS`), a dict of such arrays by input
+    name, or None with `steps=N`; results are `[B, T, *shape]`. The spikes of layers on the host are among them
+    (`Run.host`). `record="all"` keeps every
     layer's states; `record="totals"` (backend cycle) keeps sums over the steps only, so that memory does not grow with
     them (`ir.run.Totals`). `window="hardware"` runs exactly T hardware steps, nothing frozen or drained.
     `profile=True` (backend cycle) gives the Run a Profile, with the flits in flight in the first `flight_steps` steps.
@@ -68,7 +73,7 @@ def simulate(
         from nwcompile.sim.reference.run import run_network
 
         inputs, _, n_steps = prepare(model, x, steps)
-        return run_network(model, inputs, n_steps, record == "all")
+        return with_host(run_network(with_registers(model), inputs, n_steps, record == "all"), inputs.host_run)
     if not isinstance(model, Program):
         raise OptionError(f"simulate takes a Network or a Program, not {type(model).__name__}")
     verify_backend(model, backend)
@@ -78,9 +83,10 @@ def simulate(
     if record == "totals":
         from nwcompile.sim.cycle.totals import run_totals
 
-        return run_totals(model, inputs, n_steps, window, profile)
+        return with_host(run_totals(model.loaded, inputs, n_steps, window, profile), inputs.host_run)
     more = (flight_steps,) if profile else (device,) if backend == "sequence" else ()
-    return _backend(backend)(model, inputs, n_steps, record == "all", window, *more)
+    run = _backend(backend)(model.loaded, inputs, n_steps, record == "all", window, *more)
+    return with_host(run, inputs.host_run)
 
 
 def _backend(name: str):

@@ -1,35 +1,57 @@
 """Checking what is sent: what a person feeds a network, `[B, T, *shape]` or nothing, and how many spikes at once."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.network import Network
+from nwcompile.ir.network import LAYOUTS, Network
+
+if TYPE_CHECKING:
+    from nwcompile.sim.host import HostRun
 
 LARGEST_SPIKE = (1 << 23) - 1
 LARGEST_STEPS = (1 << 31) - 1
 MAX_REPEATED_SPIKES = 4095  # Where n spikes are n messages, one neuron sends at most so many of them in a step.
 
 
+class Inputs(dict):
+    """Every input of a network, or of a program and its registers, `[B, T, *shape]`: what `prepare` gives and takes.
+
+    `shape`: (B, T). `host_run` says what the host did for them (`sim.host.HostRun`), None where there is no host.
+    """
+
+    shape: tuple[int, int] = (1, 1)
+    host_run: "HostRun | None" = None
+
+
 def prepare(
-    network: Network, x, steps: int | None, chip: Chip | None = None, on_multi_spike: str = "refuse"
-) -> tuple[dict[str, np.ndarray], int, int]:
+    network: Network, x, steps: int | None = None, chip: Chip | None = None, on_multi_spike: str = "refuse"
+) -> tuple[Inputs, int, int]:
     """`(inputs, B, T)`: every input as float32 (float network) or int32 (fixed), C-contiguous `[B, T, *shape]`.
 
-    `x` is an array for a network with one input, a dict of arrays by input name for any, or None with `steps=N`
-    (B = 1; an input that is absent stays silent). With a `chip`, values must be what it takes, or what
+    `x`, laid out as `network.layout` says, is an array for a network with one input, a dict of arrays by input name for
+    any, or None with `steps=N` (B = 1; an input that is absent stays silent). In layout "B" a sample `[B, *shape]` is
+    repeated `steps` times, or as often as the module looped. What the network's host makes of it is made here, once.
+    Inputs that were prepared already are given back. With a `chip`, values must be what it takes, or what
     `on_multi_spike` (`Options`) makes of them. Raises ModelError for wrong names, shapes, dtypes or values.
     """
-    given = _by_name(network, x)
+    if isinstance(x, Inputs):
+        return x, *x.shape
+    named = _by_name(network, x)
     whole = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
     if steps is not None and not (whole and 1 <= steps <= LARGEST_STEPS):
         raise ModelError(f"steps={shown(steps)} must be a whole number from 1 to {LARGEST_STEPS}")
-    if not given:
-        if steps is None:
-            raise ModelError("no input: give x of shape [B, T, *shape], or x=None with steps=N")
-        return {n: np.zeros((1, steps, *node.shape), _dtype(network)) for n, node in network.inputs.items()}, 1, steps
-    arrays = {name: _array(network, name, value, chip, on_multi_spike) for name, value in given.items()}
-    sizes = {array.shape[:2] for array in arrays.values()}
+    if not named and steps is None:
+        expected = "[B, T, *shape]" if network.layout == "BT" else LAYOUTS[network.layout]
+        raise ModelError(f"no input: give x of shape {expected}, or x=None with steps=N")
+    arrays = {name: _array(network, name, value, steps) for name, value in named.items()}
+    kinds = {name: network.host is not None and name in network.host.network.inputs for name in network.given}
+    for name in arrays:
+        if not kinds[name]:
+            _verify_numbers(network, name, arrays[name], chip, on_multi_spike)
+    sizes = {array.shape[:2] for array in arrays.values()} or {(1, steps)}
     if len(sizes) > 1:
         raise ModelError(
             f"inputs differ in [B, T]: {', '.join(str(list(s)) for s in sorted(sizes))}; give them all alike"
@@ -37,9 +59,22 @@ def prepare(
     n_samples, n_steps = sizes.pop()
     if steps is not None and steps != n_steps:
         raise ModelError(f"steps={steps} but x has T = {n_steps}; leave steps out or make them equal")
-    for name, node in network.inputs.items():
+    for name, node in network.given.items():
         arrays.setdefault(name, np.zeros((n_samples, n_steps, *node.shape), _dtype(network)))
-    return arrays, n_samples, n_steps
+    inputs = Inputs()
+    inputs.shape = n_samples, n_steps
+    if network.host is not None:
+        from nwcompile.sim.host import run_host  # it runs float networks, which are checked here
+
+        of_host = {name: np.ascontiguousarray(arrays[name], np.float32) for name in network.host.network.inputs}
+        inputs.host_run, made = run_host(network.host, of_host, n_steps)
+        for name in network.host.gives:
+            if name in network.inputs and chip is not None:
+                _verify_values(name, int(made[name].min()), int(made[name].max()), chip, on_multi_spike)
+        arrays = {name: array for name, array in arrays.items() if name in network.inputs} | made
+    ordered = [*network.inputs, *(name for name in arrays if name not in network.inputs)]
+    inputs.update({name: np.ascontiguousarray(arrays[name], _dtype(network)) for name in ordered})
+    return inputs, n_samples, n_steps
 
 
 def _dtype(network: Network):
@@ -51,18 +86,19 @@ def _by_name(network: Network, x) -> dict:
         return {}
     if isinstance(x, dict):
         for name in x:
-            if name not in network.inputs:
-                raise ModelError(f"there is no input {name!r}; inputs: {', '.join(network.inputs) or 'none'}")
+            if name not in network.given:
+                raise ModelError(f"there is no input {name!r}; inputs: {', '.join(network.given) or 'none'}")
         return x
-    if len(network.inputs) != 1:
-        names = ", ".join(network.inputs) or "none"
-        raise ModelError(f"the network has {len(network.inputs)} inputs ({names}); give x as a dict by input name")
-    return {next(iter(network.inputs)): x}
+    if len(network.given) != 1:
+        names = ", ".join(network.given) or "none"
+        raise ModelError(f"the network has {len(network.given)} inputs ({names}); give x as a dict by input name")
+    return {next(iter(network.given)): x}
 
 
-def _array(network: Network, name: str, value, chip: Chip | None, on_multi_spike: str) -> np.ndarray:
-    shape = network.inputs[name].shape
-    expected = f"[B, T, {', '.join(map(str, shape))}]"
+def _array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
+    """Finite numbers `[B, T, *shape]`."""
+    shape = network.given[name].shape
+    expected = _expected(network.layout, shape)
     try:
         array = np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError) as e:
@@ -71,23 +107,51 @@ def _array(network: Network, name: str, value, chip: Chip | None, on_multi_spike
         array = array.astype(np.int8)
     if array.dtype.kind not in "iuf":
         raise ModelError(f"input {name!r} of dtype {array.dtype} must be numbers of shape {expected}")
-    if array.shape[2:] != shape or array.ndim != len(shape) + 2 or 0 in array.shape[:2]:
+    is_static = network.layout == "B" and array.shape[1:] == shape
+    n_outer = 1 if is_static else 2
+    if array.shape[n_outer:] != shape or 0 in array.shape[:n_outer]:
         hint = ""
         if array.shape[1:] == shape:
             hint = " (is the time axis missing?)"
-        elif 0 in array.shape[:2]:
-            hint = f" (give {'a sample' if len(array) == 0 else 'a step'} or more)"
+        elif 0 in array.shape[:n_outer]:
+            n_samples = array.shape[1 if network.layout == "TB" else 0]
+            hint = f" (give {'a sample' if n_samples == 0 else 'a step'} or more)"
         raise ModelError(f"input {name!r} must be {expected}, got shape {list(array.shape)}{hint}")
+    if is_static and steps is None and network.n_steps is None:
+        raise ModelError(
+            f"input {name!r} of shape {list(array.shape)} is the same in every step, and nothing says how many steps "
+            "there are; give steps=N"
+        )
     if not np.isfinite(array).all():
         raise ModelError(f"input {name!r} has NaN or infinite values; clean the data first")
+    if is_static:
+        n_steps = network.n_steps if steps is None else steps
+        array = np.broadcast_to(array[:, None], (len(array), n_steps, *shape))
+    elif network.layout == "TB":
+        array = array.swapaxes(0, 1)
+    return array
+
+
+def _verify_numbers(network: Network, name: str, array: np.ndarray, chip: Chip | None, on_multi_spike: str) -> None:
+    """Raise ModelError unless values are whole where they must be, and what the chip takes."""
     if network.is_fixed or chip is not None:
-        _whole(name, array)
+        verify_whole(name, array)
     if chip is not None:
         _verify_values(name, int(array.min()), int(array.max()), chip, on_multi_spike)
-    return np.ascontiguousarray(array, _dtype(network))
 
 
-def _whole(name: str, array: np.ndarray) -> None:
+def _expected(layout: str, shape: tuple[int, ...]) -> str:
+    """The shape that samples must have, and how it is read where the layout is not the usual one."""
+    rest = ", ".join(map(str, shape))
+    if layout == "TB":
+        return f"[T, B, {rest}] (layout 'TB', as the network was imported: steps first, then samples)"
+    if layout == "B":
+        return f"[B, {rest}], the same in every step, or [B, T, {rest}] (layout 'B', as the network was imported)"
+    return f"[B, T, {rest}]"
+
+
+def verify_whole(name: str, array: np.ndarray) -> None:
+    """Raise ModelError unless all values are whole numbers within LARGEST_SPIKE."""
     if np.issubdtype(array.dtype, np.floating) and (array != np.trunc(array)).any():
         value = array[array != np.trunc(array)].flat[0]
         raise ModelError(
@@ -98,6 +162,20 @@ def _whole(name: str, array: np.ndarray) -> None:
     high = int(array.max())
     if max(-low, high) > LARGEST_SPIKE:
         raise ModelError(f"input {name!r} has values up to {max(-low, high)}; the limit is {LARGEST_SPIKE}")
+
+
+def is_whole(array: np.ndarray) -> bool:
+    """Whether all values are whole numbers within LARGEST_SPIKE."""
+    return bool((array == np.trunc(array)).all()) and float(np.abs(array).max(initial=0)) <= LARGEST_SPIKE
+
+
+def takes(chip: Chip, on_multi_spike: str, array: np.ndarray) -> bool:
+    """Whether messages of a chip hold these whole numbers, sent as `on_multi_spike` (`Options`) says."""
+    try:
+        _verify_values("x", int(array.min()), int(array.max()), chip, on_multi_spike)
+    except ModelError:
+        return False
+    return True
 
 
 def _verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: str) -> None:

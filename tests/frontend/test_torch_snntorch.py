@@ -133,7 +133,7 @@ def test_from_torch_is_exact_for_a_loop_over_time_with_explicit_states(kind, res
     module, x = Loop(kind, reset_mechanism=reset, reset_delay=delay), spikes(30, 4, N_IN)
     with torch.no_grad():
         expected = module(x)[0].transpose(0, 1).numpy()
-    network = assert_imports(module, x.transpose(0, 1), expected, example_input=x, layout="TB")
+    network = assert_imports(module, x, expected, example_input=x, layout="TB")
     assert network.layers == ("lif1", "lif2")
 
 
@@ -152,7 +152,10 @@ def test_from_torch_takes_one_image_that_the_module_repeats(kind):
     module, image = Repeats(kind), torch.rand(4, N_IN)
     with torch.no_grad():
         expected = module(image).transpose(0, 1).numpy()
-    assert_imports(module, image[:, None].expand(4, 20, N_IN), expected, example_input=image, layout="B")
+    network = assert_imports(module, image, expected, example_input=image, layout="B")
+    assert (network.layout, network.n_steps) == ("B", 20)
+    each_step = image[:, None].expand(4, 20, N_IN).numpy()
+    np.testing.assert_array_equal(nw.simulate(network, each_step).output, expected)
 
 
 def test_from_torch_takes_both_layouts_by_several_names():

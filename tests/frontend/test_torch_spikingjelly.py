@@ -77,7 +77,7 @@ def assert_equal(module, x, step_mode=None, low=0.01):
         functional.set_step_mode(module, step_mode)
     expected = recorded(module, x, step_mode != "s")
     network = nw.from_torch(module, x[:4], layout="TB")
-    run = nw.simulate(network, x.transpose(0, 1).numpy())
+    run = nw.simulate(network, x.numpy())
     assert expected
     for name, theirs in expected.items():
         assert low < theirs.mean() < 0.98, (name, theirs.mean())
@@ -116,7 +116,7 @@ def test_spikingjelly_membranes_are_equal_to_the_bit(node, options):
     with torch.no_grad():
         node.eval()(x)
     expected = node.v_seq.transpose(0, 1).numpy()
-    run = nw.simulate(nw.from_torch(node, x[:4], layout="TB"), x.transpose(0, 1).numpy(), record="all")
+    run = nw.simulate(nw.from_torch(node, x[:4], layout="TB"), x.numpy(), record="all")
     assert run.spikes["lif"].mean() > 0.01
     np.testing.assert_array_equal(run.states["lif"]["v"], expected)
 
@@ -163,7 +163,7 @@ def test_spikingjelly_stored_spikes_are_given_by_the_imported_module(reference, 
         module.extend([linear, getattr(neuron, node)(**options)])
     functional.set_step_mode(module, "m")
     network = nw.from_torch(module, stored["x"][:5], layout="TB")
-    run = nw.simulate(network, stored["x"].swapaxes(0, 1))
+    run = nw.simulate(network, stored["x"])
     for k in range(3):
         np.testing.assert_array_equal(run.spikes[str(2 * k + 1)], stored[f"s{k}"].swapaxes(0, 1))
 
@@ -314,7 +314,7 @@ def test_spikingjelly_states_are_neither_used_nor_changed():
             module(x_t)
     module.train()
     before = memories(module)
-    run = nw.simulate(nw.from_torch(module, x[:4], layout="TB"), x.transpose(0, 1).numpy())
+    run = nw.simulate(nw.from_torch(module, x[:4], layout="TB"), x.numpy())
     np.testing.assert_array_equal(run.output, expected["5"])
     assert all(part.training for part in module.modules())
     after = memories(module)

@@ -21,8 +21,7 @@ from nwcompile.frontend.nir.overrides import overrides
 from nwcompile.frontend.nir.stateless import delay_steps, output_shape, takes
 from nwcompile.frontend.nir.wiring import check_ends, wire
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec
-from nwcompile.ir.plain import plain
+from nwcompile.ir.neuron import NeuronSpec, plain
 
 LATE_BIAS = "the bias of a recurrence acts in every step; norse leaves it out in step 0, where nothing is fed back yet"
 

@@ -6,8 +6,7 @@ from dataclasses import fields
 import numpy as np
 
 from nwcompile.errors import ModelError, shown, unknown_choice
-from nwcompile.ir.neuron import CURRENT_ORDERS, MEMBRANES, RESET_TIMINGS, RESETS, SPIKES, NeuronSpec
-from nwcompile.ir.plain import plain
+from nwcompile.ir.neuron import CURRENT_ORDERS, MEMBRANES, RESET_TIMINGS, RESETS, SPIKES, NeuronSpec, plain
 
 OVERRIDES = (
     *(f.name for f in fields(NeuronSpec) if f.name not in ("fixed", "decay_u", "decay_v", "bias_u")),

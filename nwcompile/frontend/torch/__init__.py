@@ -25,12 +25,12 @@ from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import LayoutError, verify
 from nwcompile.frontend.torch.compare import compare_spikes
-from nwcompile.frontend.torch.inputs import LAYOUTS, example_of, layout_of, unwrapped
+from nwcompile.frontend.torch.inputs import example_of, layout_of, unwrapped
 from nwcompile.frontend.torch.kinds import clear, fit, is_foreign_neuron, kind_of, stated
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
-from nwcompile.ir.network import Network
+from nwcompile.ir.network import LAYOUTS, Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.nn import prepare_net
 
@@ -48,9 +48,10 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
 
     `example_input` is a tensor or array `[B, T, *shape]` (`layout="BT"`) or `[T, B, *shape]` (`layout="TB"`), as the
     module takes it, as long as a few steps; or `[B, *shape]` (`layout="B"`) for a module that loops over time with the
-    same input in every step (the network then takes that input in every step of `[B, T, *shape]`). The module is run on
-    it, in eval mode, and may take all steps at once (a Sequential of layers that do, or a forward that loops over time)
-    or one step `[B, *shape]` at a time, with or without a state that it gives back. Between the layers it may use
+    same input in every step. The network carries the layout, and every function takes samples that way; in "B" each is
+    repeated for as many steps as the module looped, or comes as `[B, T, *shape]`. The module is run on the example, in
+    eval mode, and may take all steps at once (a Sequential of layers that do, or a forward that loops over time) or one
+    step `[B, *shape]` at a time, with or without a state that it gives back. Between the layers it may use
     Linear, Conv1d, Conv2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, BatchNorm, Flatten, Dropout, Identity,
     their functional forms, sums and differences of tensors, products with numbers or constants, and whatever
     only moves entries (indexing, views, cat, stack). What a layer receives from an earlier step becomes a connection
@@ -85,7 +86,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         network, recording = max(imports, key=lambda pair: _n_late(pair[0]))
         if relu is None:
             compare_spikes(network, _repeated(x, recording.n_steps) if layout == "B" else x, recording.spikes)
-        return network
+        return network.laid_out(layout, recording.n_steps if layout == "B" else None)
     if refused:
         raise next((e for e in refused if not isinstance(e, LayoutError)), refused[0])
     for failure in failed:

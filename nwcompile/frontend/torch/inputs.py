@@ -7,8 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from nwcompile.errors import ModelError, unknown_choice
-
-LAYOUTS = {"BT": "[B, T, *shape]", "TB": "[T, B, *shape]", "B": "[B, *shape]"}
+from nwcompile.ir.network import LAYOUTS
 
 
 def is_wrapper(module) -> bool:

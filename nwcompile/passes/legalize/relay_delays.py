@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
+from nwcompile.ir.host import Injected
 from nwcompile.ir.legalization import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
@@ -75,7 +76,12 @@ def relay_delays(network: Network, timing: Schedule, chip: Chip, options: Option
 
 
 def _steps(connection: Connection, delay: int, timing: Schedule) -> int:
-    """Hardware steps from a spike to what it acts on, 1 where only the pipeline delays it."""
+    """Hardware steps from a spike to what it acts on, 1 where only the pipeline delays it.
+
+    Registers that the host writes are written when their layer needs it.
+    """
+    if isinstance(connection, Injected):
+        return 1
     return (timing.offset[connection.source] % timing.period + delay) // timing.period
 
 

@@ -44,13 +44,17 @@ class Wanted:
 
 
 class Copied(NamedTuple):
-    """The network with copies as layers of their own, what goes with it, and what was changed."""
+    """The network with copies as layers of their own, what goes with it, and what was changed.
+
+    `copy_of`: by copied layer, the layer and its neurons that are copied.
+    """
 
     network: Network
     timing: Schedule
     activity: Activity
     mapping: Mapping
     changes: list[Change]
+    copy_of: dict[str, tuple[str, np.ndarray]]
 
 
 def sends_too_far(network: Network, chip: Chip, mapping: Mapping) -> bool:
@@ -67,7 +71,7 @@ def copy_neurons(
     alike. Where copies cannot help (neurons that send to all cores of their own layer) all is left as it is, for
     `check` to refuse. Raises FitError where the chip has not cores enough.
     """
-    unchanged = Copied(network, timing, activity, mapping, [])
+    unchanged = Copied(network, timing, activity, mapping, [], {})
     is_small = sum(synapse_count(network, c) for c in network.connections) <= LARGEST
     plan = _plan(network, chip, mapping) if is_small else None
     if plan is None:
@@ -84,7 +88,8 @@ def copy_neurons(
         return unchanged
     placed = on_sites(copied.network, chip, copied.core_of, options, may_cut=False)
     counts = _activity(best.activity, copied.copy_of)
-    return Copied(copied.network, copied.timing, counts, placed, _changes(network, best, chip))
+    changes = _changes(network, best, chip)
+    return Copied(copied.network, copied.timing, counts, placed, changes, copied.copy_of)
 
 
 def _too_many(wanted: Wanted, chip: Chip) -> Violation:

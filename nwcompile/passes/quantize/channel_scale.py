@@ -44,7 +44,10 @@ def with_channel_scale(layer: Layer, factor: np.ndarray) -> Layer:
     scaled = replace(d, **whole)
     pairs = zip(layer.connections, layer.sources, strict=True)
     weights = tuple(driving_weights(c, layer.node, source, scaled) for c, source in pairs)
-    return replace(layer, neuron=neuron, dynamics=scaled, weights=weights, channel_scale=factor)
+    constant = aligned(layer.constant, shape) * factor
+    return replace(
+        layer, neuron=neuron, dynamics=scaled, weights=weights, channel_scale=factor, constant=np.asarray(constant)
+    )
 
 
 def _largest(layer: Layer) -> np.ndarray:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
+from nwcompile.ir.arithmetic import mantissa_range, mantissa_step, round_mantissa
 from nwcompile.ir.chip import Chip
 
 NOISE = 1e-9  # A product of floats this close to a grid point was meant to be on it.
@@ -142,15 +142,4 @@ def largest_bias(chip: Chip) -> int:
 
 def round_bias(value: np.ndarray, chip: Chip, unit_bits: int = 0) -> np.ndarray:
     """Each bias, in state units, on the finest grid whose mantissa holds it, in whole multiples of 2**unit_bits."""
-    top = (1 << (chip.neuron.bias_bits - 1)) - 1
-    value = np.asarray(value, np.float64)
-    rounded = np.zeros(value.shape, np.int64)
-    for exponent in range(chip.neuron.bias_exponent_max, -1, -1):
-        grid = 1 << max(exponent, unit_bits)
-        largest = (top << exponent) // grid * grid
-        nearest = np.rint(value / grid).astype(np.int64) * grid
-        if exponent == chip.neuron.bias_exponent_max:
-            rounded = np.clip(nearest, -largest, largest)
-        else:
-            rounded = np.where(np.abs(nearest) <= largest, nearest, rounded)
-    return rounded
+    return round_mantissa(value, chip.neuron.bias_bits, chip.neuron.bias_exponent_max, unit_bits)

@@ -1,12 +1,13 @@
 """Quantize: a float network in the chip's integers, layer by layer, each at the scale that keeps its spikes closest."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d
+from nwcompile.ir.host import Encoding, Injected, injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
@@ -20,10 +21,11 @@ from nwcompile.passes.quantize.layer_warnings import (
     rounding_warnings,
 )
 from nwcompile.passes.quantize.scale_search import Evidence, choose, peak_current
-from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, describe
+from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, describe, register_encoding
 from nwcompile.passes.quantize.state_range import state_range
 from nwcompile.passes.quantize.table import kept_row, rates, scaled_row, states
 from nwcompile.sim import simulate
+from nwcompile.sim.host import encode
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence.run import trace
 
@@ -35,6 +37,8 @@ UPDATE_SUMS = 10  # A neuron update takes about as long as so many synaptic sums
 @dataclass(frozen=True, eq=False)
 class Quantized:
     """The fixed-point `network`, one `table` row a layer, and `warnings`.
+
+    `registers`: by input that the host writes into a layer's registers, how it makes the numbers.
 
     A row (`quantization_table.COLUMNS`): `layer`; weight `bits`; `scale` S, integer state units per unit of the float
     membrane; `channel_scale`, what S is multiplied by in each channel, [least, largest]; `exponents` of its connections
@@ -50,6 +54,7 @@ class Quantized:
     network: Network
     table: list[dict]
     warnings: list[str]
+    registers: dict[str, Encoding] = field(default_factory=dict)
 
 
 def quantize(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
@@ -104,13 +109,27 @@ def choose_scales(network: Network, chip: Chip, calibration, options: Options) -
 def described(scales: Scales, chip: Chip) -> Quantized:
     """The integers at the chosen scales, with what can be said about them."""
     fixed = assembled(scales.network, scales.layers, scales.scaled)
+    registers = {
+        layer.register: register_encoding(layer, chip, scales.scaled[name].scale)
+        for name, layer in scales.layers.items()
+        if layer.register is not None
+    }
     table, warnings = [], []
     for name, layer in scales.layers.items():
         row = scaled_row(layer, scales.scaled[name])
         warnings += number_warnings(row, layer, scales.scaled[name], chip)
         table.append(row)
     tried, wanted = (None, {}) if scales.samples is None else (scales.samples.x, scales.samples.run.spikes)
-    return Quantized(fixed, *_checked(fixed, chip, table, tried, wanted, warnings))
+    tried = encoded(tried, registers)
+    return Quantized(fixed, *_checked(fixed, chip, table, tried, wanted, warnings), registers)
+
+
+def encoded(x: dict[str, np.ndarray] | None, registers: dict[str, Encoding]) -> dict[str, np.ndarray] | None:
+    """Samples of a network, by input, with those of registers as the integers that the host writes into them."""
+    if x is None or not registers:
+        return x
+    changed = {name: encode(encoding, x[name])[0].astype(np.int32) for name, encoding in registers.items()}
+    return {**x, **changed}
 
 
 def _inputs(network: Network, chip: Chip, calibration, options: Options) -> dict[str, np.ndarray] | None:
@@ -133,17 +152,20 @@ class _Samples:
     def of(cls, network: Network, samples: dict[str, np.ndarray]) -> "_Samples":
         samples = _searched(network, samples)
         run = simulate(network, samples, record="all")
-        return cls(samples, run, {**{name: array.astype(np.int32) for name, array in samples.items()}, **run.spikes})
+        sent = {name: array.astype(np.int32) for name, array in samples.items()}  # of registers nothing is sent
+        return cls(samples, run, {**sent, **run.spikes})
 
     def evidence(self, layer: Layer) -> Evidence:
         name, sources = layer.node.name, [c.source for c in layer.connections]
         spikes = {**self.x, **self.run.spikes}
         scale = 1.0 if layer.channel_scale is None else layer.channel_scale
+        injected = None if layer.register is None else self.x[layer.register]
         return Evidence(
             tuple(self.sent[source] for source in sources),
             self.run.spikes[name] if layer.neuron.fires else self.run.states[name]["v"],
-            peak_current(layer, tuple(spikes[source] for source in sources)),
+            peak_current(layer, tuple(spikes[source] for source in sources), injected),
             float(np.abs(self.run.states[name]["v"] * scale).max()),
+            injected,
         )
 
 
@@ -168,6 +190,8 @@ def assembled(network: Network, layers: dict[str, Layer], scaled: dict[str, Scal
     for name, layer in layers.items():
         pairs = zip(layer.connections, scaled[name].connections(layer), strict=True)
         integers |= {id(old): new for old, new in pairs}
+        into = (c for c in network.into(name) if isinstance(c, Injected))
+        integers |= {id(c): injected(c.source, name, layer.node.n_neurons, np.int8) for c in into}
     nodes = {name: Node(name, node.shape, scaled[name].neuron) for name, node in network.nodes.items()}
     fixed = Network(network.inputs, nodes, tuple(integers[id(c)] for c in network.connections))
     fixed.verify()

@@ -13,7 +13,16 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Sparse
 from nwcompile.passes.prepare.fold import forward, linear_map
 from nwcompile.passes.quantize import grids
-from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, scale_layer, weight_error
+from nwcompile.passes.quantize.scaled_layer import (
+    REGISTERS,
+    Direct,
+    Layer,
+    Scaled,
+    register_encoding,
+    scale_layer,
+    weight_error,
+)
+from nwcompile.sim.host import encode
 from nwcompile.sim.sequence.run import record, trace
 
 WHOLE_RANGE = 1.0  # The range of weights that is kept where nothing is clipped.
@@ -36,13 +45,20 @@ class Evidence:
     """Calibration: `arriving[i]` spikes [B, T, *source] of connection i as the chip sends them, `wanted` float spikes.
 
     Of a readout `wanted` is the float membrane. `peak_u` and `peak_v` are the largest magnitudes that the float layer's
-    current and membrane reached.
+    current and membrane reached. `injected`: float values [B, T, *shape] for the registers of a layer that has them.
     """
 
     arriving: tuple[np.ndarray, ...]
     wanted: np.ndarray
     peak_u: float
     peak_v: float
+    injected: np.ndarray | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing reaches a layer that something could reach."""
+        reached = any(spikes.any() for spikes in self.arriving)
+        return bool(self.arriving) and not reached and self.injected is None
 
 
 def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled, np.ndarray | None]:
@@ -54,7 +70,7 @@ def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled,
     Without evidence only the weight error counts, as for readouts of more bits; of those of few the membrane does.
     Samples in which no spike reaches the layer are no evidence.
     """
-    if evidence is not None and evidence.arriving and not any(spikes.any() for spikes in evidence.arriving):
+    if evidence is not None and evidence.is_silent:
         evidence = None
     top = largest_scale(layer, chip, evidence)
     if evidence is None or not (layer.neuron.fires or _is_narrow(layer)):
@@ -90,18 +106,25 @@ def largest_scale(layer: Layer, chip: Chip, evidence: Evidence | None) -> float:
     bounds += [
         (state, np.abs(np.asarray(x, np.float64)).max()) for x in (spec.reset_value, spec.v_min) if x is not None
     ]
+    if evidence is not None and evidence.injected is not None:
+        injected = float(np.abs(layer.currents(evidence.injected)).max())
+        bounds.append((grids.largest_bias(chip), MEMBRANE_MARGIN * injected))
     if chip.neuron.bias:
         bounds += [(grids.largest_bias(chip), np.abs(x).max()) for x in (d.constant_u, d.constant_v)]
     top = min((float(limit / need) for limit, need in bounds if need > 0), default=inf)
     return top if top == inf else floor(top * (grain := 2.0 ** (10 - floor(log2(top))))) / grain
 
 
-def peak_current(layer: Layer, spikes: tuple[np.ndarray, ...]) -> float:
-    """The largest magnitude of u in the float layer, for spikes [B, T, *source] of each connection."""
+def peak_current(layer: Layer, spikes: tuple[np.ndarray, ...], injected: np.ndarray | None = None) -> float:
+    """The largest magnitude of u in the float layer, for spikes [B, T, *source] of each connection.
+
+    `injected`: values [B, T, *shape] of its registers, if it has them.
+    """
     d, shape, peak = layer.dynamics, layer.node.shape, 0.0
     pairs = zip(layer.connections, layer.sources, strict=True)
     maps = [linear_map(c, source.shape, shape) for c, source in pairs]
-    n_samples, n_steps = spikes[0].shape[:2] if spikes else (1, LONGEST_MEMORY)
+    known = spikes if injected is None else (injected, *spikes)
+    n_samples, n_steps = known[0].shape[:2] if known else (1, LONGEST_MEMORY)
     size = max(1, CHUNK // (n_steps * max(node.n_neurons for node in (layer.node, *layer.sources))))
     for start in range(0, n_samples, size):
         n = min(size, n_samples - start)
@@ -111,8 +134,10 @@ def peak_current(layer: Layer, spikes: tuple[np.ndarray, ...]) -> float:
             late = s[start : start + n, :n_late].reshape(n * n_late, s[0, 0].size)
             drive[:, n_steps - n_late :] += forward(m, late.astype(np.float64)).reshape(n, n_late, drive.shape[2])
         u = np.zeros((n, *shape))
+        added = None if injected is None else layer.currents(injected[start : start + n])
         for t in range(n_steps):
             u = d.keep_u * u + d.factor * drive[:, t].reshape(n, *shape) + d.constant_u
+            u = u if added is None else u + added[:, t]
             peak = max(peak, float(np.abs(u).max()))
     return peak
 
@@ -138,6 +163,9 @@ def _worst_current(layer: Layer, evidence: Evidence | None) -> float:
             payload = max(1.0, float(np.abs(evidence.arriving[i]).max(initial=0)))
         excited += payload * _largest_sum(c, np.maximum(weight, 0), layer.node.n_neurons)
         inhibited += payload * _largest_sum(c, np.maximum(-weight, 0), layer.node.n_neurons)
+    if evidence is not None and evidence.injected is not None:
+        currents = MEMBRANE_MARGIN * layer.currents(evidence.injected)
+        excited, inhibited = excited + max(0.0, currents.max()), inhibited + max(0.0, -currents.min())
     return max(excited, inhibited) / max(1 - float(layer.dynamics.keep_u.max()), 1 / LONGEST_MEMORY)
 
 
@@ -189,6 +217,8 @@ def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence
     """Distance, layer and spikes (None of a readout) at one scale."""
     scaled = scale_layer(layer, chip, scale, clip, threshold_factor)
     x = {f"in{i}": spikes for i, spikes in enumerate(evidence.arriving)}
+    if evidence.injected is not None:
+        x[REGISTERS] = encode(register_encoding(layer, chip, scale), evidence.injected)[0]
     steps = None if x else evidence.wanted.shape[1]
     if not layer.neuron.fires:
         v = trace(scaled.network(layer), x or None, steps, keep_states=False)[1][layer.node.name]["v"]

@@ -1,12 +1,13 @@
 """A layer in the chip's numbers: its weights, thresholds and biases times one scale, each on its grid (DESIGN 4.2)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
+from nwcompile.ir.host import Encoding, Injected, injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.quantize import grids
@@ -14,6 +15,7 @@ from nwcompile.passes.quantize.dynamics import Dynamics, dynamics
 from nwcompile.passes.quantize.grids import Rounded, WeightGrid
 
 Direct = Dense | Conv2d | Sparse  # the connections of a normalized network
+REGISTERS = "registers"  # The input of a layer alone that its registers are.
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +23,8 @@ class Layer:
     """A float layer, ready to be scaled: `weights[i]` float64 are those of connection i times the dynamics' factor.
 
     `channel_scale`: what neurons, dynamics and weights were multiplied by, to broadcast to the layer; or None.
+    `register`: the input whose values x the host writes into its registers, as `dynamics.factor * x + constant`, the
+    constants of the layer being among them; or None.
     """
 
     node: Node
@@ -31,6 +35,12 @@ class Layer:
     weights: tuple[np.ndarray, ...]
     grids: tuple[WeightGrid, ...]
     channel_scale: np.ndarray | None = None
+    register: str | None = None
+    constant: np.ndarray = field(default_factory=lambda: np.zeros(()))
+
+    def currents(self, x: np.ndarray) -> np.ndarray:
+        """What registers of value x [B, T, *shape] add to the current, float64, in the float network's units."""
+        return self.dynamics.factor * x.astype(np.float64) + self.constant
 
     @property
     def largest_weight(self) -> float:
@@ -62,10 +72,13 @@ class Scaled:
     weights: tuple[Rounded, ...]
 
     def network(self, layer: Layer) -> Network:
-        """The layer alone: connection i comes from an input `in{i}`."""
+        """The layer alone: connection i comes from an input `in{i}`, its registers are the input REGISTERS."""
         inputs = {f"in{i}": Node(f"in{i}", source.shape) for i, source in enumerate(layer.sources)}
         node = Node(layer.node.name, layer.node.shape, self.neuron)
-        connections = (c.replace(source=f"in{i}") for i, c in enumerate(self.connections(layer)))
+        connections = [c.replace(source=f"in{i}") for i, c in enumerate(self.connections(layer))]
+        if layer.register is not None:
+            inputs[REGISTERS] = Node(REGISTERS, node.shape)
+            connections.append(injected(REGISTERS, node.name, node.n_neurons, np.int8))
         return Network(inputs, {node.name: node}, tuple(connections))
 
     def connections(self, layer: Layer) -> tuple[Direct, ...]:
@@ -86,8 +99,14 @@ class Scaled:
 def describe(network: Network, name: str, chip: Chip) -> Layer:
     """The layer `name` of a normalized float network, with its dynamics; raises ModelError."""
     node, d = network.node(name), dynamics(network, name, chip)
-    connections = tuple(c for c in network.into(name) if isinstance(c, Direct))
-    assert node.neuron is not None and len(connections) == len(network.into(name)), "normalize the network first"
+    connections = tuple(c for c in network.into(name) if isinstance(c, Direct) and not isinstance(c, Injected))
+    registers = [c.source for c in network.into(name) if isinstance(c, Injected)]
+    assert node.neuron is not None and len(connections) + len(registers) == len(network.into(name)), "normalize first"
+    constant = np.zeros(())
+    if registers:  # one register holds the current and whatever else is added to it in every step
+        kind = "constant_v" if node.neuron.alpha is None else "constant_u"
+        constant = getattr(d, kind)
+        d = replace(d, **{kind: np.zeros(())})
     weights = tuple(driving_weights(c, node, network.node(c.source), d) for c in connections)
     bits = (c.weight_bits or chip.weights.bits for c in connections)
     grids = tuple(WeightGrid.of(w, b, chip) for w, b in zip(weights, bits, strict=True))
@@ -99,6 +118,30 @@ def describe(network: Network, name: str, chip: Chip) -> Layer:
         dynamics=d,
         weights=weights,
         grids=grids,
+        register=registers[0] if registers else None,
+        constant=constant,
+    )
+
+
+def register_encoding(layer: Layer, chip: Chip, scale: float) -> Encoding:
+    """How the host makes the numbers for a layer's registers at a scale, in units of the synaptic sum."""
+    shift, can = chip.state.shift_bits, chip.neuron
+    unit = scale / (1 << shift)
+    largest = grids.largest_bias(chip) >> shift
+    factor, constant = (
+        float(a) if a.size == 1 else np.ascontiguousarray(np.broadcast_to(a, layer.node.shape))
+        for a in (np.asarray(layer.dynamics.factor) * unit, np.asarray(layer.constant) * unit)
+    )
+    return Encoding(
+        layer=layer.node.name,
+        scale=factor,
+        offset=constant,
+        low=-largest,
+        high=largest,
+        register=layer.node.name,
+        mantissa_bits=can.bias_bits,
+        exponent_max=can.bias_exponent_max,
+        shift_bits=shift,
     )
 
 

@@ -75,7 +75,7 @@ def test_a_negative_scale_behind_the_pooling_asks_for_all_spikes_of_a_window():
 
 def test_maximum_of_currents_is_refused_unless_its_spikes_may_be_pooled():
     with pytest.raises(FitError) as error:
-        nw.compile(pooled(), "loihi2", spikes_in())
+        nw.compile(pooled(), "loihi2", spikes_in(), nw.Options(input_layer="exact"))
     assert str(error.value).splitlines()[1:3] == [
         "  pooling  sum -> a  a maximum of currents of sums  compile with approximate='pool' (--approximate pool: the "
         "spikes of a are pooled instead)",

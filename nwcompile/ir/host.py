@@ -1,0 +1,150 @@
+"""Host: what the CPU computes of a program's input before the chip: layers in float, or currents for its registers.
+
+Real-valued input is met in one of four ways (`options.INPUT_LAYERS`). `exact`: signed whole numbers become two lines,
+one for each sign. `bias`: the linear map in front of the first layer is computed on the host, and its result is written
+into the bias registers of that layer's neurons. `graded`: the numbers themselves, rounded to integers, are the payload
+of messages. `host`: the layers up to the first spiking one run on the host, and their spikes are the chip's input.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from nwcompile.errors import ArtifactError
+from nwcompile.ir.connection import Conv1d, Conv2d, Dense, Sparse
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.options import INPUT_LAYERS
+
+
+@dataclass(frozen=True, eq=False)
+class Injected(Sparse):
+    """The registers of a layer as an input of the network: one number for each neuron, added to its synaptic sum.
+
+    It is the definition of what a backend adds; on the chip there is no synapse, no axon and no message for it.
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """How one input of the chip is made of the host network's layer `layer`.
+
+    Without a `scale` it is the layer's spikes. Else it is its membrane x as an integer: `scale * x + offset` (numbers
+    that broadcast to the layer), rounded to the nearest whole number within `low..high`. `register` names the layer
+    whose neurons have it added to their synaptic sums; their registers hold it, shifted left by `shift_bits`, as a
+    signed mantissa of `mantissa_bits` with an exponent 0..`exponent_max`. `neurons`: int64[n], those of the layer that
+    are meant, None for all.
+    """
+
+    layer: str
+    scale: np.ndarray | float | None = None
+    offset: np.ndarray | float = 0.0
+    low: int = 0
+    high: int = 0
+    register: str | None = None
+    mantissa_bits: int | None = None
+    exponent_max: int = 0
+    shift_bits: int = 0
+    neurons: np.ndarray | None = None
+
+    def verify(self, name: str, network: Network) -> None:
+        """Raise ArtifactError unless the layer exists and the numbers are finite and fit it."""
+        node = network.nodes.get(self.layer)
+        good = node is not None and node.neuron is not None
+        if good and self.scale is not None:
+            numbers = [np.asarray(x, np.float64) for x in (self.scale, self.offset)]
+            good = all(np.isfinite(x).all() and x.shape in ((), node.shape) for x in numbers) and self.low <= self.high
+        if not good:
+            raise ArtifactError(f"host: input {name!r} is not made of a layer of the host network; compile it again")
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """The float `network` that the CPU runs once for every input, and `gives`: by input of the chip, how it is made.
+
+    The inputs of `network` are those of the user that the chip does not take as they are. `way` is one of INPUT_LAYERS.
+    `is_static`: its registers cannot be written in every step, so every sample must be the same in all steps.
+    """
+
+    way: str
+    network: Network
+    gives: dict[str, Encoding]
+    is_static: bool = False
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers that spike on the host."""
+        return tuple(name for name in self.network.layers if self.network.node(name).neuron.fires)
+
+    @property
+    def n_neurons(self) -> int:
+        """Neurons of these layers."""
+        return sum(self.network.node(name).n_neurons for name in self.layers)
+
+    @property
+    def registers(self) -> dict[str, str]:
+        """By input that is written into registers, the layer that has them."""
+        return {name: e.register for name, e in self.gives.items() if e.register is not None}
+
+    @cached_property
+    def macs(self) -> int:
+        """Multiplications with weights for one step of one sample."""
+        return sum(_macs(self.network, c) for c in self.network.connections)
+
+    @property
+    def has_delays(self) -> bool:
+        """Whether a step depends on earlier ones."""
+        return bool(self.layers) or any(c.aligned_delay for c in self.network.connections)
+
+    def verify(self) -> None:
+        """Raise ModelError or ArtifactError unless the parts fit each other."""
+        self.network.verify()
+        if self.way not in INPUT_LAYERS or self.network.is_fixed or not self.gives:
+            raise ArtifactError(f"host: way {self.way!r} with a network that gives {len(self.gives)} inputs is none")
+        for name, encoding in self.gives.items():
+            encoding.verify(name, self.network)
+
+
+def _macs(network: Network, connection) -> int:
+    if isinstance(connection, Conv1d | Conv2d):
+        target = connection.output_shape(network.node(connection.source).shape)
+        return int(np.size(connection.weight)) * prod(target[1:])
+    return int(np.size(connection.weight)) if isinstance(connection, Dense | Sparse) else 0
+
+
+def injected(name: str, layer: str, n_neurons: int, dtype=np.float32) -> Injected:
+    """The connection of the registers of a layer."""
+    neurons = np.arange(n_neurons)
+    return Injected(name, layer, pre=neurons, post=neurons, weight=np.ones(n_neurons, dtype), delay=0)
+
+
+def on_chip(network: Network) -> Network:
+    """The network without what is written into registers: what takes room on the chip."""
+    written = {c.source for c in network.connections if isinstance(c, Injected)}
+    if not written:
+        return network
+    inputs = {name: node for name, node in network.inputs.items() if name not in written}
+    return replace(network, inputs=inputs, connections=tuple(c for c in network.connections if c.source not in written))
+
+
+def with_registers(network: Network) -> Network:
+    """A fixed-point network with its host's registers as inputs, after its own; what every backend computes."""
+    registers = {} if network.host is None else network.host.registers
+    registers = {name: layer for name, layer in registers.items() if name not in network.inputs}
+    if not registers:
+        return network
+    lines = {name: Node(name, network.node(layer).shape) for name, layer in registers.items()}
+    edges = (injected(name, layer, lines[name].n_neurons, np.int8) for name, layer in registers.items())
+    return replace(network, inputs={**network.inputs, **lines}, connections=(*network.connections, *edges))
+
+
+def of_copies(registers: dict[str, Encoding], copy_of: dict[str, tuple[str, np.ndarray]]) -> dict[str, Encoding]:
+    """The registers of a network and of the copies of its neurons, `copy_of` {copied layer: (layer, its neurons)}."""
+    by_layer = {encoding.register: encoding for encoding in registers.values()}
+    copies = {
+        f"{name}/bias": replace(by_layer[layer], register=name, neurons=neurons)
+        for name, (layer, neurons) in copy_of.items()
+        if layer in by_layer
+    }
+    return {**registers, **copies}

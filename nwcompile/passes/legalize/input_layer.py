@@ -1,0 +1,349 @@
+"""Input layer: input that no message of the chip can be comes on signed lines, as currents, graded, or from the host.
+
+The ways, in the order in which they are tried (docs/inputs.md says more):
+
+way      what runs on the host                  what it needs
+exact    nothing: whole numbers, on two lines   messages that hold the numbers of each sign
+bias     the linear map of the first layer      biases, written in every step where the input changes
+graded   rounding                               messages that carry numbers
+host     the layers up to the first spiking one layers behind them, which feed nothing back
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nwcompile.errors import ModelError, OptionError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import MaxPool2d, Scale
+from nwcompile.ir.host import Encoding, Host, injected, with_registers
+from nwcompile.ir.legalization import EXACT, HOST, Change
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.ir.shown import counted
+from nwcompile.sim.host import compute, run_host
+from nwcompile.sim.inputs import LARGEST_SPIKE, Inputs, is_whole, largest_payload, prepare, takes
+
+READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")  # Its membrane is what it is fed in the same step.
+GRADED_BITS = 8  # Numbers in messages have as many bits as the weights of most chips, their sign among them.
+# Units in which pixels were whole numbers once: rounding to one of them loses nothing.
+PIXEL_UNITS = (255.0, 127.0)
+
+
+@dataclass(frozen=True, eq=False)
+class InputLayer:
+    """A network as the chip takes its input: what is left of it, the `host` before it, and samples for what is left.
+
+    `samples`: `[B, T, *shape]` of every input of `network`, float32 of registers (whose scale is not chosen yet), or
+    None. `text`: one line that says how input comes to the chip, None where it comes as it is.
+    """
+
+    network: Network
+    host: Host | None
+    samples: Inputs | None
+    changes: list[Change]
+    text: str | None
+
+
+class _ClosedError(Exception):
+    """Why a way cannot be gone."""
+
+
+def legalize_input(network: Network, chip: Chip, calibration, options: Options) -> InputLayer:
+    """The network with its input in the first way that the chip can go, or the way of `options.input_layer`.
+
+    `calibration` (laid out as the network says, or None) tells what the input is like; numbers that the chip's messages
+    hold stay as they are. The network that is given back takes `[B, T, *shape]`. Raises ModelError, with every way and
+    why it is closed, for input that none can serve, and OptionError for a way without the samples that it needs.
+    """
+    bare = replace(network, layout="BT", n_steps=None, host=None)
+    if network.is_fixed:
+        samples = None if calibration is None else prepare(network, calibration, None, chip, options.on_multi_spike)[0]
+        return InputLayer(replace(with_registers(network), layout="BT", host=None), network.host, samples, [], None)
+    samples = None if calibration is None else prepare(network, calibration)[0]
+    way = options.input_layer
+    if way is None and (samples is None or _stays(network, samples, chip, options)):
+        samples = None if samples is None else prepare(bare, dict(samples), None, chip, options.on_multi_spike)[0]
+        return InputLayer(bare, None, samples, [], None)
+    if way in ("bias", "graded") and samples is None:
+        raise OptionError(
+            f"input_layer={way!r} chooses its scale on calibration samples; give some of what the chip will get"
+        )
+    closed: dict[str, str] = {}
+    for name in WAYS if way is None else (way,):
+        try:
+            return WAYS[name](bare, chip, samples, options)
+        except _ClosedError as e:
+            closed[name] = str(e)
+    values = "" if samples is None else f" with values {_range_text(samples.values())}"
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in closed.items())
+    raise ModelError(f"input{values} cannot come to {chip.name}: {reasons}")
+
+
+def _stays(network: Network, samples: Inputs, chip: Chip, options: Options) -> bool:
+    """Whether numbers are left as they are: the chip takes them, or is to refuse them as the spikes that they are."""
+    if not all(is_whole(array) for array in samples.values()) or _has_maximum(network, options):
+        return False
+    if _takes(chip, options, samples.values()):
+        return True
+    are_signs = all(np.abs(array).max(initial=0) <= 1 for array in samples.values())
+    return network.layout != "B" and not are_signs
+
+
+def _has_maximum(network: Network, options: Options) -> bool:
+    """Whether a maximum comes before the first layers, which only the host computes, and is not to be approximated."""
+    first = _First.of(network, None)
+    maxima = (
+        c for c in network.connections if isinstance(c, MaxPool2d) and c.source in {*first.inputs, *first.junctions}
+    )
+    return any(maxima) and "pool" not in options.approximate
+
+
+def _takes(chip: Chip, options: Options, arrays) -> bool:
+    return all(takes(chip, options.on_multi_spike, array) for array in arrays)
+
+
+def _range_text(arrays) -> str:
+    return f"{min(float(a.min()) for a in arrays):g}..{max(float(a.max()) for a in arrays):g}"
+
+
+def _exact(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
+    """Whole numbers, as they are or on two lines, one for each sign."""
+    if options.input_layer is None and _has_maximum(network, options):
+        raise _ClosedError("a maximum of currents comes before the first layer")
+    are_whole = samples is None or all(is_whole(array) for array in samples.values())
+    if samples is None or (are_whole and _takes(chip, options, samples.values())):
+        return InputLayer(network, None, samples, [], None)
+    if not are_whole:
+        raise _ClosedError("its values are not whole numbers")
+    split = [name for name in network.inputs if samples[name].min() < 0]
+    parts = [np.maximum(sign * samples[name], 0) for name in split for sign in (1, -1)]
+    kept = [samples[name] for name in network.inputs if name not in split]
+    if not _takes(chip, options, [*parts, *kept]):
+        raise _ClosedError(f"a message of {chip.name} does not hold them")
+    inputs, junctions, maps, gives = {}, {}, [], {}
+    for name in split:
+        shape = network.node(name).shape
+        both = f"{name}/signed"
+        junctions[both] = Node(both, shape)
+        for sign, word in ((1.0, "positive"), (-1.0, "negative")):
+            line = f"{name}/{word}"
+            inputs[line] = Node(line, shape)
+            maps.append(Scale(line, both, scale=np.float32(sign), delay=0))
+            gives[line] = Encoding(layer=f"{name}/value", scale=sign, low=0, high=LARGEST_SPIKE)
+    rest = _fed_by(network, {name: f"{name}/signed" for name in split}, inputs, junctions, maps)
+    n_lines = sum(node.n_neurons for node in inputs.values())
+    text = f"signed input comes on two lines each, one for each sign ({n_lines} lines), exactly"
+    change = Change(", ".join(split), "signed values", "messages of one sign", "two lines, one for each sign", EXACT)
+    return _made(rest, Host("exact", _values(network, split), gives), samples, [change], text)
+
+
+def _graded(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
+    """Numbers rounded to integers of GRADED_BITS, or of what a message holds, in the unit that loses least."""
+    assert samples is not None, "checked before"
+    if options.input_layer is None and _has_maximum(network, options):
+        raise _ClosedError("a maximum of currents comes before the first layer")
+    real = [name for name in network.inputs if not is_whole(samples[name])] or list(network.inputs)
+    inputs, junctions, maps, gives, errors = {}, {}, [], {}, []
+    bits = GRADED_BITS
+    for name in real:
+        is_signed = bool(samples[name].min() < 0)
+        limit = min((1 << (GRADED_BITS - is_signed)) - 1, largest_payload(chip, is_signed))
+        if limit < 1 or not takes(chip, options.on_multi_spike, np.array([-limit if is_signed else 0, limit])):
+            raise _ClosedError(f"messages of {chip.name} carry no numbers (neuron.spikes)")
+        bits = limit.bit_length() + is_signed
+        unit, error = _unit(samples[name], limit)
+        errors.append(error)
+        shape = network.node(name).shape
+        inputs[name] = Node(name, shape)
+        junctions[f"{name}/real"] = Node(f"{name}/real", shape)
+        maps.append(Scale(name, f"{name}/real", scale=np.float32(1 / unit), delay=0))
+        gives[name] = Encoding(layer=f"{name}/value", scale=unit, low=-limit if is_signed else 0, high=limit)
+    rest = _fed_by(network, {name: f"{name}/real" for name in real}, inputs, junctions, maps)
+    error = max(errors)
+    how = f"integers of {bits} bits, {100 * error:.2g} % from the values (root mean square)"
+    change = Change(", ".join(real), "real-valued input", "messages that carry integers", how, HOST)
+    text = f"input comes in graded messages: the host rounds it to {how}"
+    return _made(rest, Host("graded", _values(network, real), gives), samples, [change], text)
+
+
+def _unit(values: np.ndarray, limit: int) -> tuple[float, float]:
+    """Integers per unit of `values` that lose least, and the loss: root mean square of the error over that of them."""
+    largest = float(np.abs(values).max(initial=0)) or 1.0
+    size = _rms(values) or 1.0
+    units = [unit for unit in PIXEL_UNITS if unit * largest <= limit] + [limit / largest]
+    losses = [_rms(np.rint(values * unit) / unit - values) / size for unit in units]
+    best = int(np.argmin(losses))
+    return units[best], losses[best]
+
+
+def _rms(values: np.ndarray) -> float:
+    return float(np.sqrt(np.square(values, dtype=np.float64).mean()))
+
+
+def _bias(network: Network, chip: Chip, samples: Inputs | None, _options: Options) -> InputLayer:
+    """The linear maps in front of the first layers on the host, their results in the neurons' bias registers."""
+    assert samples is not None, "checked before"
+    if not chip.neuron.bias:
+        raise _ClosedError(f"neurons of {chip.name} have no bias")
+    first = _First.of(network, samples)
+    is_constant = all((samples[name] == samples[name][:, :1]).all() for name in first.inputs)
+    if not is_constant and not chip.neuron.bias_per_step:
+        raise _ClosedError(f"it changes from step to step, and {chip.name} writes biases once (neuron.bias_per_step)")
+    if first.mixed is not None:
+        raise _ClosedError(f"{first.mixed!r} adds it to the spikes of layers before anything can be injected")
+    readouts = {name: Node(name, network.node(name).shape, READOUT) for name in first.layers}
+    before = {*first.inputs, *first.junctions}
+    onto = tuple(c for c in network.connections if c.source in before)
+    nodes = {name: node for name, node in network.nodes.items() if name in first.junctions}
+    of_host = Network({name: network.inputs[name] for name in first.inputs}, {**nodes, **readouts}, onto)
+    registers = {f"{name}/bias": name for name in first.layers}
+    gives = {line: Encoding(layer=name, register=name) for line, name in registers.items()}
+    inputs = {name: node for name, node in network.inputs.items() if name not in first.inputs}
+    lines = {line: Node(line, network.node(name).shape) for line, name in registers.items()}
+    rest = Network(
+        {**inputs, **lines},
+        {name: node for name, node in network.nodes.items() if name not in first.junctions},
+        (
+            *(c for c in network.connections if c.source not in before),
+            *(injected(line, name, lines[line].n_neurons) for line, name in registers.items()),
+        ),
+    )
+    host = Host("bias", of_host, gives, is_static=chip.neuron.bias_per_step is not True)
+    n_neurons = sum(lines[line].n_neurons for line in lines)
+    when = "once for each sample" if is_constant else "in every step"
+    text = (
+        f"the host computes the linear map into {', '.join(first.layers)} ({host.macs} multiplications {when}) and "
+        f"writes it into the biases of {counted(n_neurons, 'neuron')}"
+    )
+    changes = [
+        Change(name, "real-valued input", "a bias that can be written", f"its linear map, written {when}", HOST)
+        for name in first.layers
+    ]
+    run, _ = compute(host, {name: samples[name] for name in first.inputs}, samples.shape[1])
+    left = Inputs({name: samples[name] for name in inputs})
+    left.shape = samples.shape
+    for line, name in registers.items():
+        v = run.states[name]["v"]
+        left[line] = np.broadcast_to(v, (*samples.shape, *v.shape[2:]))
+    return InputLayer(rest, host, left, changes, text)
+
+
+def _host(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
+    """The layers up to the first spiking ones on the host; their spikes are inputs of the chip, by layer."""
+    first = _First.of(network, samples)
+    layers = first.with_all_before(network)
+    left = [name for name in network.layers if name not in layers]
+    if not left:
+        raise _ClosedError("no layer would be left for the chip")
+    needed = _before(network, layers)
+    sources = {name: node for name, node in network.inputs.items() if name in needed}
+    nodes = {name: node for name, node in network.nodes.items() if name in needed or name in layers}
+    ends = {*needed, *layers}
+    of_host = Network(sources, nodes, tuple(c for c in network.connections if c.target in nodes and c.source in ends))
+    behind = _before(network, set(left))
+    lines = {name: Node(name, network.node(name).shape) for name in network.layers if name in layers and name in behind}
+    silent = [name for name in lines if not network.node(name).neuron.fires]
+    if silent:
+        raise _ClosedError(f"layer {silent[0]!r} never fires, so it has nothing to send")
+    gives = {name: Encoding(layer=name) for name in lines}
+    inputs = {name: node for name, node in network.inputs.items() if name in behind}
+    kept = {
+        name: node for name, node in network.nodes.items() if name in left or (name in behind and name not in lines)
+    }
+    rest = Network({**inputs, **lines}, kept, tuple(c for c in network.connections if c.target in kept))
+    host = Host("host", of_host, gives)
+    names = ", ".join(host.layers)
+    text = f"{names} on the host ({host.macs} multiplications a step); the chip gets the spikes of {', '.join(lines)}"
+    if not any(network.node(name).neuron.fires for name in left):
+        text += "; no spiking layer is left for the chip"
+    changes = [
+        Change(name, "real-valued input", "messages of spikes", "on the CPU, as the framework computes it", HOST)
+        for name in host.layers
+    ]
+    made = _made(rest, host, samples, changes, text)
+    if made.samples is not None and not _takes(chip, options, [made.samples[name] for name in lines]):
+        values = _range_text([made.samples[name] for name in lines])
+        raise _ClosedError(f"its spikes {values} are none that {chip.name} takes; choose on_multi_spike")
+    return made
+
+
+WAYS: dict[str, Callable] = {"exact": _exact, "bias": _bias, "graded": _graded, "host": _host}
+
+
+@dataclass(frozen=True)
+class _First:
+    """What real-valued `inputs` feed: `junctions`, and `layers` behind them; `mixed`: one that layers feed too."""
+
+    inputs: tuple[str, ...]
+    junctions: tuple[str, ...]
+    layers: tuple[str, ...]
+    mixed: str | None
+
+    @classmethod
+    def of(cls, network: Network, samples: Inputs | None) -> "_First":
+        real = [] if samples is None else [name for name in network.inputs if not is_whole(samples[name])]
+        inputs = set(real or network.inputs)
+        while True:
+            reached: set[str] = set()
+            for name in network.order:
+                fed = any(c.source in inputs | reached for c in network.into(name))
+                if network.node(name).neuron is None and fed:
+                    reached.add(name)
+            more = {c.source for name in reached for c in network.into(name) if c.source in network.inputs} - inputs
+            if not more:
+                break
+            inputs |= more
+        before = inputs | reached
+        layers = [n for n in network.layers if any(c.source in before for c in network.into(n))]
+        mixed = [n for n in reached if any(c.source not in before for c in network.into(n))]
+        in_order = tuple(name for name in network.inputs if name in inputs)
+        return cls(in_order, tuple(n for n in network.order if n in reached), tuple(layers), next(iter(mixed), None))
+
+    def with_all_before(self, network: Network) -> set[str]:
+        """The layers, and all that feed them."""
+        layers = set(self.layers)
+        while True:
+            more = {n for n in _before(network, layers) if n in network.layers} - layers
+            if not more:
+                return layers
+            layers |= more
+
+
+def _before(network: Network, layers) -> set[str]:
+    """Inputs, junctions and layers that feed these layers, directly or through junctions."""
+    seen: set[str] = set()
+    pending = list(layers)
+    while pending:
+        for c in network.into(pending.pop()):
+            if c.source not in seen:
+                seen.add(c.source)
+                is_junction = c.source in network.nodes and network.node(c.source).neuron is None
+                pending += [c.source] if is_junction else []
+    return seen
+
+
+def _fed_by(network: Network, junction_of: dict[str, str], inputs: dict, junctions: dict, maps: list) -> Network:
+    """The network whose connections from some inputs come from junctions that `maps` connect with new `inputs`."""
+    kept = {name: node for name, node in network.inputs.items() if name not in junction_of}
+    rest = (c.replace(source=junction_of.get(c.source, c.source)) for c in network.connections)
+    return Network({**inputs, **kept}, {**junctions, **network.nodes}, (*maps, *rest))
+
+
+def _values(network: Network, names: list[str]) -> Network:
+    """The network of a host that computes nothing: for each input a layer `NAME/value` whose membrane is its value."""
+    inputs = {name: network.inputs[name] for name in names}
+    nodes = {f"{name}/value": Node(f"{name}/value", node.shape, READOUT) for name, node in inputs.items()}
+    return Network(inputs, nodes, tuple(Scale(name, f"{name}/value", delay=0) for name in names))
+
+
+def _made(network: Network, host: Host, samples: Inputs | None, changes: list[Change], text: str) -> InputLayer:
+    """The InputLayer, its samples as the host makes them."""
+    left = None
+    if samples is not None:
+        _, made = run_host(host, {name: samples[name] for name in host.network.inputs}, samples.shape[1])
+        left = Inputs({n: made[n] if n in made else samples[n].astype(np.int32) for n in network.inputs})
+        left.shape = samples.shape
+    return InputLayer(network, host, left, changes, text)

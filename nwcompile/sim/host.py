@@ -1,0 +1,113 @@
+"""What the host computes before the chip: float layers and linear maps, once for every input, on the CPU."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.arithmetic import round_mantissa
+from nwcompile.ir.host import Encoding, Host
+from nwcompile.ir.run import HostWork, Run
+from nwcompile.sim.inputs import verify_whole
+
+
+@dataclass(frozen=True, eq=False)
+class HostRun:
+    """What the host did for some samples: `spikes` [B, T, *shape] of its layers, and its work, summed over samples.
+
+    `n_macs`: multiplications with weights. `n_writes`: registers written, each only where its number changes.
+    `n_clipped`: numbers beyond the widest that a register or a message holds, which became that.
+    """
+
+    host: Host
+    spikes: dict[str, np.ndarray]
+    n_macs: int
+    n_writes: int
+    n_clipped: int
+
+
+def compute(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[Run, int]:
+    """The Run of the host's float network on float32 `[B, T, *shape]`, and how many steps it has.
+
+    It is the reference's, so its spikes are the framework's. Where nothing depends on earlier steps, samples that are
+    the same in all steps are computed once: then it has one step, which stands for all.
+    """
+    from nwcompile.sim.reference.run import run_network
+
+    n_computed = 1 if not host.has_delays and _is_static(inputs) else n_steps
+    return run_network(host.network, {n: x[:, :n_computed] for n, x in inputs.items()}, n_computed, False), n_computed
+
+
+def _is_static(inputs: dict[str, np.ndarray]) -> bool:
+    return all((x == x[:, :1]).all() for x in inputs.values())
+
+
+def run_host(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[HostRun, dict[str, np.ndarray]]:
+    """The host's work on float32 `[B, T, *shape]`, and what it gives the chip, int32 `[B, T, *shape]` by input.
+
+    Raises ModelError for samples that change on a chip whose registers are written once, and for numbers that must be
+    whole.
+    """
+    n_samples = len(next(iter(inputs.values())))
+    if host.is_static and not _is_static(inputs):
+        raise ModelError(
+            "the input changes from step to step, but this program writes its neurons' biases once for a sample; give "
+            "the same input in all steps, or compile with input_layer='host'"
+        )
+    if host.way == "exact":
+        for name, x in inputs.items():
+            verify_whole(name, x)
+    run, n_computed = compute(host, inputs, n_steps)
+    made, n_writes, n_clipped = {}, 0, 0
+    for name, encoding in host.gives.items():
+        if encoding.scale is None:
+            made[name] = run.spikes[encoding.layer].astype(np.int32)
+            continue
+        numbers, clipped = encode(encoding, run.states[encoding.layer]["v"])
+        if encoding.neurons is not None and len(encoding.neurons) < numbers[0, 0].size:
+            numbers = numbers.reshape(*numbers.shape[:2], -1)[:, :, encoding.neurons]
+        if host.way != "exact":  # whose two lines take one sign each
+            n_clipped += clipped * (n_steps if n_computed < n_steps else 1)
+        made[name] = np.broadcast_to(numbers, (n_samples, n_steps, *numbers.shape[2:])).astype(np.int32)
+        if encoding.register is not None:
+            n_writes += int(np.count_nonzero(np.diff(made[name].astype(np.int64), axis=1, prepend=0)))
+    done = HostRun(
+        host=host,
+        spikes={name: run.spikes[name] for name in host.layers},
+        n_macs=host.macs * n_samples * n_computed,
+        n_writes=n_writes,
+        n_clipped=n_clipped,
+    )
+    return done, made
+
+
+def encode(encoding: Encoding, x: np.ndarray) -> tuple[np.ndarray, int]:
+    """Membranes `[B, T, *shape]` as the integers that the chip gets, int64, and how many of them were clipped."""
+    assert encoding.scale is not None, "spikes are sent as they are"
+    wanted = np.asarray(encoding.scale) * x.astype(np.float64) + np.asarray(encoding.offset)
+    if encoding.register is None:
+        numbers = np.rint(wanted)
+    else:
+        unit = encoding.shift_bits
+        bits = encoding.mantissa_bits or 1
+        numbers = round_mantissa(wanted * (1 << unit), bits, encoding.exponent_max, unit) >> unit
+        wanted = np.clip(np.rint(wanted), encoding.low - 1, encoding.high + 1)
+    beyond = (np.rint(wanted) < encoding.low) | (np.rint(wanted) > encoding.high)
+    return np.clip(numbers, encoding.low, encoding.high).astype(np.int64), int(np.count_nonzero(beyond))
+
+
+def with_host(run: Run, done: HostRun | None) -> Run:
+    """The run with the spikes of the layers on the host, and what the host did; its registers are no activity."""
+    if done is None:
+        return run
+    work = HostWork(done.host.way, tuple(done.spikes), done.n_macs, done.n_writes, done.n_clipped)
+    activity = run.activity
+    if activity is not None and done.host.registers:
+        activity = activity.without(done.host.registers)
+    spikes = done.spikes if run.totals is None else {n: _totals(s) for n, s in done.spikes.items()}
+    return replace(run, spikes={**spikes, **run.spikes}, activity=activity, host=work)
+
+
+def _totals(spikes: np.ndarray) -> np.ndarray:
+    """Spikes added up over the steps, int64[B, 1, *shape]."""
+    return spikes.sum(1, keepdims=True, dtype=np.int64)
