@@ -109,7 +109,7 @@ def compile(
     activity = stage("calibrate", _activity, full, chip, x, options.on_multi_spike)
     fixed, timing = on_chip(full), timing.on_chip(full)
     activity = activity.without({*full.inputs} - {*fixed.inputs})
-    is_ours = mapping is None
+    is_ours, fewest = mapping is None, None
     if is_ours:
         try:
             partitioned = stage("partition", partition, fixed, chip, activity, options)
@@ -117,7 +117,7 @@ def compile(
             needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
             change = None if needs else smallest_change(fixed, chip, e, options)
             raise refused([*needs, *e.violations], change) from None
-        notes, mapping = [*notes, *partitioned.warnings], partitioned.mapping
+        notes, mapping, fewest = [*notes, *partitioned.warnings], partitioned.mapping, partitioned.fewest
         if sends_too_far(fixed, chip, mapping):
             try:
                 copied = stage("copies", copy_neurons, fixed, timing, chip, activity, mapping, options)
@@ -133,6 +133,7 @@ def compile(
     mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
     changes = [*given.changes, *changes]
     manifest = _manifest(options, quantized, changes, notes, x) | ({} if price is None else {"price": price.to_dict()})
+    manifest |= {} if fewest is None else {"fewest_cores": fewest._asdict()}
     if given.text is not None:
         manifest["input_layer"] = given.text
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)

@@ -82,6 +82,7 @@ class Weights:
     exponent_max: int = 0  # largest exponent of a connection
     effective_limit: int = 32767  # |floor(mantissa * 2**exponent)| is clipped to this
     sharing: bool = False  # one copy of a convolution kernel per core, instead of one row per source
+    kernel_rows: bool | None = None  # true: a shared kernel lies as a row of all its channels for each input and tap
     index_bits: int = 0  # added per synapse of a sparse row
     axon_types: int | None = None  # a core's fan-in axons are of so many types, and a neuron one weight for each
 

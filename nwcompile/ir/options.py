@@ -32,7 +32,7 @@ class Options:
     (routed hops, then messages between cores), `cores`, or `edp` (energy times time). Placement: hop cycles (`time`,
     `cores`, `edp`), hop pJ (`energy`) or hops (`traffic`), weighted by messages. `n_cores` spreads the network over
     that many cores instead of the fewest that hold it (`floorline`: of as many as serve `optimize` best; for `time`,
-    each share of cores more must save half that share of the time).
+    each share of cores more must save half that share of the time, and on a chip without times it is the fewest).
     `bits` is the width of every weight, 1 to 16 and at most the chip's own, which is the default; `layer_bits` that of
     the weights into some layers, by name. Weights of 1 bit are -s or s, or 0 or s where a connection's have one sign.
     `fixed_sites` gives the first cores of a layer sites (x, y, port) that placement leaves them at.

@@ -33,7 +33,9 @@ def verdict(doc: dict) -> str:
     """One sentence: does it fit, how fast, what limits it, how much energy, how accurate, what to change."""
     fit, energy, accuracy, advice = doc["fit"][0], doc["energy"], doc["accuracy"], doc["advice"]
     fits = "fits" if doc["fits"] else "does not fit"
-    parts = [f"{fits} {doc['chip']['name']}: {fit['used']} of {fit['limit']} cores{_on_chips(doc['chip'])}"]
+    parts = [
+        f"{fits} {doc['chip']['name']}: {fit['used']} of {fit['limit']} cores{_on_chips(doc['chip'])}{_fewest(doc)}"
+    ]
     if doc["time"] is not None:
         least = "" if doc["time"]["source"] == "measured" else "at least "
         parts.append(f"{least}{number(doc['time']['step_us'])} us a step ({bottleneck(doc['bottleneck'])})")
@@ -55,6 +57,15 @@ def verdict(doc: dict) -> str:
 def _on_chips(chip: dict) -> str:
     """` on 2 of 8 chips` of a board; nothing for a single chip."""
     return f" on {chip['n_chips_used']} of {chip['n_chips']} chips" if chip.get("n_chips", 1) > 1 else ""
+
+
+def _fewest(doc: dict) -> str:
+    """` (2 hold it, at 7.73 us a step)`: what the cores beyond the fewest buy; nothing where these are used."""
+    fewest = doc.get("provenance", {}).get("fewest_cores")
+    if fewest is None:
+        return ""
+    n = fewest["n_cores"]
+    return f" ({n} hold{'s' if n == 1 else ''} it, at {number(fewest['step_us'])} us a step)"
 
 
 def whole_price(price: dict | None) -> str:

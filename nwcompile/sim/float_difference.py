@@ -68,7 +68,10 @@ def strongest(output: np.ndarray) -> np.ndarray:
 
 
 def check_network(program: Program, network: Network | None) -> None:
-    """Raise OptionError or ModelError unless `network` is a float network with the layers of `program`."""
+    """Raise OptionError or ModelError unless `network` is a float network with the layers of `program`.
+
+    Layers that legalizing added, of relay neurons and copies, are the program's alone.
+    """
     if network is None:
         raise OptionError(
             "'float' needs the network as it was before quantization, which a program does not hold; give it as "
@@ -82,8 +85,9 @@ def check_network(program: Program, network: Network | None) -> None:
             "backends"
         )
     in_program, in_network = ({name: n.node(name).shape for name in n.layers} for n in (program.network, network))
+    added = set(in_program) - set(in_network) if program.manifest.get("legalization") else set()
     for name in (*in_program, *in_network):
-        if in_program.get(name) != in_network.get(name):
+        if name not in added and in_program.get(name) != in_network.get(name):
             raise ModelError(
                 f"the program was not made from this network: layer {name!r} has shape "
                 f"{_shape(in_program.get(name))} in the program and {_shape(in_network.get(name))} in the network; "
@@ -93,7 +97,7 @@ def check_network(program: Program, network: Network | None) -> None:
 
 def float_difference(program: Program, wanted: Run, run: Run) -> FloatDifference:
     """Compare the float run `wanted` with a run of the program, both aligned and of one input."""
-    layers = tuple(_layer(program, name, wanted, run) for name in program.network.layers)
+    layers = tuple(_layer(program, name, wanted, run) for name in program.network.layers if name in wanted.spikes)
     both = [None if (classes := answers(r)) is None else tuple(classes.tolist()) for r in (wanted, run)]
     return FloatDifference(run.backend, layers, *both)
 

@@ -89,7 +89,9 @@ def test_chip_loihi2_times_are_those_of_loihi1_divided_by_the_published_speed_up
 
 
 def test_chip_loihi2_has_the_cited_limits_a_scaled_barrier_and_no_energies():
-    assert (LOIHI2.n_cores, LOIHI2.core.max_neurons, LOIHI2.core.synapse_bits) == (128, 8192, 128 * 1024 * 8)
+    assert (LOIHI2.n_cores, LOIHI2.core.max_neurons, LOIHI2.core.synapse_bits) == (128, 4095, 16_000 * 64)
+    assert (LOIHI2.core.max_layers, LOIHI2.weights.sharing, LOIHI2.weights.kernel_rows) == (8, True, True)
+    assert LOIHI2.source_of("cost.instruction_cycles").startswith("assumed")
     for n in (1, 2, 4, 29):
         assert LOIHI2.barrier_cycles(n) * 0.01 == pytest.approx(LOIHI1.barrier_cycles(n) * 0.1 / 9, abs=0.05)
     assert LOIHI2.has_times and LOIHI2.energy == Energy()

@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.cost.traffic.wiring import Wiring
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection
+from nwcompile.ir.connection import Connection, Conv2d
 from nwcompile.ir.program import CONV, DENSE, SPARSE
 
 
@@ -48,6 +48,24 @@ def row_memory(connection: Connection, wires: Wiring, n_synapses: np.ndarray, ch
     return bits, bits // chip.core.word_bits
 
 
+def kernel_groups(connection: Conv2d) -> np.ndarray:
+    """int64[kernel]: the channel group of every kernel (output channel) of a convolution."""
+    n_kernels = len(connection.weight)
+    return np.arange(n_kernels) // (n_kernels // connection.groups)
+
+
+def shared_bits(connection: Conv2d, wires: Wiring, n_kernels: np.ndarray, chip: Chip) -> np.ndarray:
+    """Bits of so many kernels, int64[...], of one channel group that lie in one core.
+
+    Where the chip stores kernels in rows, there is one for each input channel and tap, with a synapse for each kernel;
+    elsewhere they are their weights' bits alone.
+    """
+    bits_each = synapse_bits(connection, wires.kind, chip)
+    if not chip.weights.kernel_rows:
+        return n_kernels * (wires.kernel_size * bits_each)
+    return wires.kernel_size * row_bits(n_kernels, bits_each, chip)
+
+
 def kernel_memory(connection: Connection, wires: Wiring, target_core: np.ndarray, n_cores: int, chip: Chip):
     """int64[core]: bits of the shared kernels that a connection's targets on each core read; 0 for what is not shared.
 
@@ -55,7 +73,9 @@ def kernel_memory(connection: Connection, wires: Wiring, target_core: np.ndarray
     """
     if stored_kind(wires.kind, chip) != CONV:
         return np.zeros(n_cores, np.int64)
-    n_kernels = wires.kernel.max() + 1
-    core_held = np.unique(target_core.astype(np.int64) * n_kernels + wires.kernel) // n_kernels
-    bits_each = synapse_bits(connection, wires.kind, chip)
-    return np.bincount(core_held[core_held >= 0], minlength=n_cores) * wires.kernel_size * bits_each
+    assert isinstance(connection, Conv2d)
+    n_kernels = len(connection.weight)
+    held = np.unique(target_core[target_core >= 0].astype(np.int64) * n_kernels + wires.kernel[target_core >= 0])
+    core, group = held // n_kernels, kernel_groups(connection)[held % n_kernels]
+    count = np.bincount(core * connection.groups + group, minlength=n_cores * connection.groups)
+    return shared_bits(connection, wires, count, chip).reshape(n_cores, connection.groups).sum(1)

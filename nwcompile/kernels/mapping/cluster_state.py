@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.kernels.mapping.core_usage import SharedKernels
+
 # The totals of all cores: places in `StepLoads.total`.
 TIME = 0
 MESSAGES = 1
@@ -44,7 +46,7 @@ class Rows(NamedTuple):
     format: np.ndarray  # int64[row]
     bits: np.ndarray  # int64[format, block + 1]: of a row of that many synapses
     shared_bits: np.ndarray  # int64[format]: bits of a synapse of a shared kernel, 0 where rows are stored
-    kernel_bits: np.ndarray  # int64[kernel]
+    kernels: SharedKernels
 
 
 class Sends(NamedTuple):
@@ -102,6 +104,7 @@ class CoreContents(NamedTuple):
     n_synapses: np.ndarray  # int32[core, row]
     n_rows: np.ndarray  # int32[core, class]
     n_readers: np.ndarray  # int32[core, kernel]
+    n_kernels: np.ndarray  # int32[core, group]: as SharedKernels
     fan_out: np.ndarray  # int32[class]: cores it sends to
     used: np.ndarray  # int64[core, resource]
     excess: np.ndarray  # int64[core]: sum over resources of what is above the limit, per 2**20 of the limit

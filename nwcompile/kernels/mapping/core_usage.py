@@ -12,6 +12,13 @@ LOAD = resources.N_RESOURCES  # row of the load, which comes after the resources
 N_RESOURCES = resources.N_RESOURCES + 1
 
 
+class SharedKernels(NamedTuple):
+    """What shared kernels take of a core: those of a group lie together, the sources of a channel group read them."""
+
+    group: np.ndarray  # int64[kernel]
+    bits: np.ndarray  # int64[group, kernels + 1]: of so many kernels of a group in one core
+
+
 class SynapseTable(NamedTuple):
     """What every neuron reads, all connections together.
 
@@ -32,7 +39,7 @@ class SynapseTable(NamedTuple):
     class_offset: np.ndarray  # int64[row + 1]
     classes: np.ndarray  # int64[...]: the source classes of a row
     class_size: np.ndarray  # int64[source class]: sources in it
-    kernel_bits: np.ndarray  # int64[kernel]
+    kernels: SharedKernels
 
 
 class CoreUsage(NamedTuple):
@@ -41,6 +48,7 @@ class CoreUsage(NamedTuple):
     n_synapses: np.ndarray  # int64[row]: length of each source's row
     n_rows: np.ndarray  # int64[source class]: rows here that hold it
     n_readers: np.ndarray  # int64[kernel]: neurons here that read it
+    n_kernels: np.ndarray  # int64[group]: kernels here
     used: np.ndarray  # int64[resource]
 
 
@@ -57,7 +65,11 @@ def shift_neuron(table, core, demand, neuron, sign):
             n_readers = core.n_readers[shared]
             core.n_readers[shared] = n_readers + sign
             if n_readers == 0 or n_readers + sign == 0:
-                core.used[SYNAPSE_BITS] += sign * table.kernel_bits[shared]
+                group = table.kernels.group[shared]
+                n_kernels = core.n_kernels[group]
+                core.n_kernels[group] = n_kernels + sign
+                bits = table.kernels.bits[group, n_kernels + sign] - table.kernels.bits[group, n_kernels]
+                core.used[SYNAPSE_BITS] += bits
         target = table.slot_class[slot]
         for i in range(table.tap_offset[target], table.tap_offset[target + 1]):
             row = table.taps[i]

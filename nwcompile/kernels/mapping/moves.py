@@ -102,7 +102,11 @@ def _add_arrivals(reads, rows, sends, classes, rules, held, busy, cluster, core,
         n_readers = n_before + sign * reads.n_readers[i]
         held.n_readers[core, k] = n_readers
         if n_before == 0 or n_readers == 0:
-            held.used[core, SYNAPSE_BITS] += sign * rows.kernel_bits[k]
+            group = rows.kernels.group[k]
+            n_kernels = np.int64(held.n_kernels[core, group])
+            held.n_kernels[core, group] = n_kernels + sign
+            bits = rows.kernels.bits[group, n_kernels + sign] - rows.kernels.bits[group, n_kernels]
+            held.used[core, SYNAPSE_BITS] += bits
     for e in range(reads.row_offset[cluster], reads.row_offset[cluster + 1]):
         row = reads.row[e]
         source_class = rows.source_class[row]

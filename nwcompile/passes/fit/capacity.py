@@ -10,7 +10,14 @@ import numpy as np
 
 from nwcompile.cost.traffic.destinations import destinations, rows_by_connection, source_classes
 from nwcompile.cost.traffic.events import synops_into
-from nwcompile.cost.traffic.memory import kernel_memory, row_bits, row_memory, synapse_bits
+from nwcompile.cost.traffic.memory import (
+    kernel_groups,
+    kernel_memory,
+    row_bits,
+    row_memory,
+    shared_bits,
+    synapse_bits,
+)
 from nwcompile.cost.traffic.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -127,7 +134,7 @@ def fan_in(network: Network, chip: Chip) -> kernels.SynapseTable:
     first_class = csr_offset([w.n_source_classes for w in wires])
     row_format, step_bits = _formats(network, wires, chip)
     class_offset, classes, class_size = _source_classes(network, wires, first_class)
-    slot_offset, slot_class, slot_kernel, kernel_bits = _slots(network, wires, chip)
+    slot_offset, slot_class, slot_kernel = _slots(network, wires, chip)
     ends = csr_offset([len(w.taps) for w in wires])
     tap_offset = np.concatenate([[0], *(w.offset[1:] + ends[i] for i, w in enumerate(wires))])
     return kernels.SynapseTable(
@@ -142,13 +149,14 @@ def fan_in(network: Network, chip: Chip) -> kernels.SynapseTable:
         class_offset=class_offset,
         classes=classes,
         class_size=class_size,
-        kernel_bits=kernel_bits,
+        kernels=_shared_kernels(network, wires, chip),
     )
 
 
 def empty_core(fan: kernels.SynapseTable) -> kernels.CoreUsage:
     """An account with nothing on it."""
-    sizes = (len(fan.row_size), len(fan.class_size), len(fan.kernel_bits), kernels.N_RESOURCES)
+    of_kernels = len(fan.kernels.group), len(fan.kernels.bits)
+    sizes = (len(fan.row_size), len(fan.class_size), *of_kernels, kernels.N_RESOURCES)
     return kernels.CoreUsage(*(np.zeros(n, np.int64) for n in sizes))
 
 
@@ -175,10 +183,10 @@ def _formats(network: Network, wires: list[Wiring], chip: Chip) -> tuple[np.ndar
 
 
 def _slots(network: Network, wires: list[Wiring], chip: Chip):
-    """Slots by neuron (offset, target class, kernel), and the bits of every shared kernel."""
+    """Slots by neuron (offset, target class, kernel)."""
     first_class = csr_offset([len(w.offset) - 1 for w in wires])
-    offset, classes, kernel, kernel_bits = [np.zeros(1, np.int64)], [], [], []
-    n_kernels = 0
+    first_kernel = csr_offset([_n_kernels(w, chip) for w in wires])
+    offset, classes, kernel = [np.zeros(1, np.int64)], [], []
     for name in network.layers:
         columns, kernel_columns = [], []
         for i, (c, w) in enumerate(zip(network.connections, wires, strict=True)):
@@ -186,10 +194,7 @@ def _slots(network: Network, wires: list[Wiring], chip: Chip):
                 continue
             columns.append(w.target_class + first_class[i])
             if w.kind == CONV and chip.weights.sharing:
-                n_new = int(w.kernel.max()) + 1
-                kernel_columns.append(w.kernel + n_kernels)
-                kernel_bits.append(np.full(n_new, w.kernel_size * synapse_bits(c, w.kind, chip)))
-                n_kernels += n_new
+                kernel_columns.append(w.kernel + first_kernel[i])
             else:
                 kernel_columns.append(np.full(len(w.target_class), -1))
         n = network.node(name).n_neurons
@@ -197,7 +202,27 @@ def _slots(network: Network, wires: list[Wiring], chip: Chip):
         if columns:
             classes.append(np.stack(columns, 1).reshape(-1))
             kernel.append(np.stack(kernel_columns, 1).reshape(-1))
-    return np.concatenate(offset).astype(np.int64), _joined(classes), _joined(kernel), _joined(kernel_bits)
+    return np.concatenate(offset).astype(np.int64), _joined(classes), _joined(kernel)
+
+
+def _n_kernels(wires: Wiring, chip: Chip) -> int:
+    """Shared kernels of a connection, one for each output channel of a convolution."""
+    return int(wires.kernel.max()) + 1 if wires.kind == CONV and chip.weights.sharing else 0
+
+
+def _shared_kernels(network: Network, wires: list[Wiring], chip: Chip) -> kernels.SharedKernels:
+    """The groups of all shared kernels, numbered as in the slots, and what they take."""
+    group, bits, n_groups = [], [], 0
+    for c, w in zip(network.connections, wires, strict=True):
+        n_kernels = _n_kernels(w, chip)
+        if n_kernels:
+            group.append(kernel_groups(c) + n_groups)
+            bits += c.groups * [shared_bits(c, w, np.arange(n_kernels // c.groups + 1), chip)]
+            n_groups += c.groups
+    table = np.zeros((n_groups, max(map(len, bits), default=1)), np.int64)
+    for row, of_group in zip(table, bits, strict=True):
+        row[: len(of_group)] = of_group
+    return kernels.SharedKernels(_joined(group), table)
 
 
 def _source_classes(network: Network, wires: list[Wiring], first_class: np.ndarray):

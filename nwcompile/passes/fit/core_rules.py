@@ -23,6 +23,17 @@ def has_rules(chip: Chip) -> bool:
     return any(chip.limit(key) is not None for key in KEYS.values())
 
 
+def needs_slices(chip: Chip) -> bool:
+    """Whether only slices, each of one layer, are sure to keep the chip's rules; others are tried and then judged."""
+    return (
+        chip.limit("max_layers") is not None and int(chip.limit("max_layers").min()) == 1 or _limits_destinations(chip)
+    )
+
+
+def _limits_destinations(chip: Chip) -> bool:
+    return any(chip.limit(key) is not None for key in KEYS.values() if key != "max_layers")
+
+
 def core_rule_violations(
     network: Network, chip: Chip, core_of: np.ndarray, site_index: np.ndarray
 ) -> Iterator[Violation]:
@@ -31,7 +42,7 @@ def core_rule_violations(
     `core_of` int32[neuron] in the order of the layers, `site_index` int64[core]: the physical core of each. The own
     core counts if it is sent to. A core is named by the layer of the neuron on it that sends to most cores.
     """
-    if not has_rules(chip):
+    if not has_rules(chip) or _keeps_layers(network, chip, core_of, site_index):
         return
     counts, layer_at = _counts(network, chip, core_of, len(site_index))
     for what, used in counts.items():
@@ -42,7 +53,7 @@ def core_rule_violations(
 
 def n_over(network: Network, chip: Chip, core_of: np.ndarray) -> int:
     """How many cores break a rule of all cores of the chip, each rule by itself; `core_of` int32[neuron]."""
-    if not has_rules(chip):
+    if not has_rules(chip) or _keeps_layers(network, chip, core_of, None):
         return 0
     counts, _ = _counts(network, chip, core_of, int(core_of.max()) + 1)
     limits = {what: chip.limit(key) for what, key in KEYS.items()}
@@ -52,7 +63,6 @@ def n_over(network: Network, chip: Chip, core_of: np.ndarray) -> int:
 def _counts(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> tuple[dict, np.ndarray]:
     """What each of `KEYS` limits, int64[core] by name, and the layer of each core's widest sender, int64[core]."""
     layer_of = layer_numbers(network)
-    n_layers = len(network.layers)
     n_lines = count_lines(network)
     core_of_all = cores_of_sources(network, core_of)
     axons = build_axons(network, core_of_all, n_cores, chip)
@@ -62,9 +72,26 @@ def _counts(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
     cores, first = np.unique(core_of[order], return_index=True)
     widest, layer_at = np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64)
     widest[cores], layer_at[cores] = fan_out[order[first]], layer_of[order[first]]
-    runs = np.unique(core_of.astype(np.int64) * n_layers + layer_of) // n_layers
-    counts = np.bincount(runs, minlength=n_cores), np.bincount(pairs[:, 0], minlength=n_cores), widest
+    counts = _layers_by_core(network, core_of, n_cores), np.bincount(pairs[:, 0], minlength=n_cores), widest
     return dict(zip(KEYS, counts, strict=True)), layer_at
+
+
+def _layers_by_core(network: Network, core_of: np.ndarray, n_cores: int) -> np.ndarray:
+    """int64[core]: layers with neurons on each core."""
+    n_layers = len(network.layers)
+    runs = np.unique(core_of.astype(np.int64) * n_layers + layer_numbers(network)) // n_layers
+    return np.bincount(runs, minlength=n_cores)
+
+
+def _keeps_layers(network: Network, chip: Chip, core_of: np.ndarray, site_index: np.ndarray | None) -> bool:
+    """Whether layers are all that the chip limits, and no core has too many: no axon need be made to see that."""
+    if _limits_destinations(chip):
+        return False
+    limit = chip.limit("max_layers")
+    assert limit is not None, "ask has_rules first"
+    allowed = limit.max() if site_index is None else limit[site_index]
+    n_cores = int(core_of.max()) + 1 if site_index is None else len(site_index)
+    return bool((_layers_by_core(network, core_of, n_cores) <= allowed).all())
 
 
 def _over(network: Network, what: str, used: np.ndarray, limit: np.ndarray, layer_at) -> Iterator[Violation]:

@@ -20,6 +20,7 @@ from nwcompile.passes.fit import capability
 from nwcompile.passes.fit.check import estimate, least_cores
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
+from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
@@ -85,7 +86,13 @@ def _place(network: Network, chip: Chip, options: Options, most_synapses: int) -
         if n_synapses > most_synapses or chip.weights.axon_types is not None:
             return Place(chip, n_synapses, least_cores(legal, chip), False)
         slices = replace(options, partitioner="sequential", optimize="time")
-        mapping = partition(legal, chip, Activity.uniform(legal, 1), slices).mapping
+        activity = Activity.uniform(legal, 1)
+        mapping = partition(legal, chip, activity, slices).mapping
+        if sends_too_far(legal, chip, mapping):
+            copied = copy_neurons(legal, timing, chip, activity, mapping, slices)
+            if sends_too_far(copied.network, chip, copied.mapping):
+                return None
+            mapping = copied.mapping
         return Place(chip, n_synapses, mapping.n_cores, True)
     except NwError:
         return None

@@ -18,7 +18,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.fit.capacity import binding_notes
 from nwcompile.passes.fit.check import capacity_violations, too_many_cores
-from nwcompile.passes.fit.core_rules import has_rules
+from nwcompile.passes.fit.core_rules import needs_slices
 from nwcompile.passes.fit.fixed_sites import FREE, kinds_of_sites, pins, split_to_sites, verify_sites
 from nwcompile.passes.partition.baselines.hypergraph import hypergraph
 from nwcompile.passes.partition.baselines.kernighan_lin import kernighan_lin
@@ -56,7 +56,7 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     method = options.partitioner if callable(options.partitioner) else PARTITIONERS.get(options.partitioner)
     if method is None:
         raise OptionError(unknown_choice("partitioner", options.partitioner, PARTITIONERS))
-    if options.partitioner in BREAKS_RULES and has_rules(chip):
+    if options.partitioner in BREAKS_RULES and needs_slices(chip):
         raise OptionError(
             f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "
             "cannot keep; use partitioner='sequential'"
@@ -71,7 +71,7 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
     cores = _as_logical_cores(method(network, chip, activity, options))
     given = cores.mapping
     if given is None:
-        return Partitioned(on_sites(network, chip, cores.core_of, options), cores.warnings)
+        return Partitioned(on_sites(network, chip, cores.core_of, options), cores.warnings, cores.fewest)
     given.verify(network, chip)
     kept = on_sites(network, chip, given.core_of, options, may_cut=False)
     used = np.unique(_flat(network, given.core_of))
@@ -105,7 +105,7 @@ def on_sites(
         return _on_sites(network, chip, flat, n_cores, options)
     except (FitError, OptionError):
         cut = None if not may_cut else split_to_sites(network, chip, flat, options)
-        if cut is None or (cut.max() >= n_cores and (options.n_cores is not None or has_rules(chip))):
+        if cut is None or (cut.max() >= n_cores and (options.n_cores is not None or needs_slices(chip))):
             raise
         with suppress(FitError, OptionError):  # what was wrong without the cut is told
             return _on_sites(network, chip, cut, int(cut.max()) + 1, options)

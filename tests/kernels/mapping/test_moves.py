@@ -30,7 +30,8 @@ def case(seed: int):
     rng = np.random.default_rng(seed)
     network = mixed_net(seed)
     chip = small_chip(
-        weights__sharing=bool(rng.integers(2)), weights__index_bits=5, core__block_synapses=7,
+        weights__sharing=bool(rng.integers(2)), weights__kernel_rows=bool(seed % 2), weights__index_bits=5,
+        core__block_synapses=7,
         cost__units=str(rng.choice(["shared", "overlap"])), cost__word_cycles=int(rng.integers(2)),
         core__max_neurons=60, core__max_in_axons=110, core__max_out_axons=80, core__synapse_bits=20_000,
         noc__multicast=str(rng.choice(["unicast", "tree"])),

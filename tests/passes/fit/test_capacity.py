@@ -12,11 +12,14 @@ from tests.chips import small_chip
 from tests.cost.traffic.test_events import mixed_net, synapses
 
 
-@pytest.mark.parametrize("sharing", [False, True])
+@pytest.mark.parametrize(("sharing", "rows"), [(False, None), (True, None), (True, True)])
 @pytest.mark.parametrize("seed", range(4))
-def test_fan_in_counts_a_core_as_its_axons_do(seed, sharing):
+def test_fan_in_counts_a_core_as_its_axons_do(seed, sharing, rows):
     network = mixed_net(seed)
-    chip = small_chip(weights__sharing=sharing, weights__index_bits=5, core__block_synapses=7)
+    chip = small_chip(
+        weights__sharing=sharing, weights__kernel_rows=rows, weights__index_bits=5, core__block_synapses=7,
+        core__block_overhead_bits=3,
+    )  # fmt: skip
     core_of = np.random.default_rng(seed).integers(0, 3, sum(network.node(n).n_neurons for n in network.layers))
     held, out = capacity.account(network, chip, core_of, 3)
     fan, demand = capacity.fan_in(network, chip), np.stack([out, np.ones_like(out)], 1)

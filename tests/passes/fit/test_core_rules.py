@@ -9,6 +9,7 @@ from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.passes.partition.elsewhere import elsewhere
 from tests.chips import small_chip
 from tests.nets import FIXED, dense_net, integers
 from tests.passes.fit.test_check import lines
@@ -120,6 +121,12 @@ def test_speck_refuses_more_copies_than_it_has_cores():
         "1 limit exceeded on speck\n  cores  network with copies -> speck  11 of 9  a stands there up to 4 times, 2 "
         "destination cores of a core: make what it feeds smaller or raise noc.columns"
     )
+
+
+def test_chips_that_copy_neurons_are_named_where_another_refuses():
+    said = elsewhere(speck_net(3), Chip.load("loihi1"), nw.Options())
+    assert "speck (5 of 9 cores)" in said
+    assert "speck" not in elsewhere(speck_net(7), Chip.load("loihi1"), nw.Options())
 
 
 def test_speck_refuses_ten_layers():

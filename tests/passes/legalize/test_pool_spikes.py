@@ -129,3 +129,12 @@ def test_maximum_of_binary_spikes_is_a_layer_of_relay_neurons_exactly():
     assert [row["label"] for row in program.manifest["legalization"]] == ["exact"]
     wanted, run = nw.simulate(network, x), nw.simulate(legal(network), x)
     assert all(np.array_equal(run.spikes[name], wanted.spikes[name]) for name in ("a", "out"))
+
+
+def test_float_run_is_compared_in_the_layers_that_the_network_has():
+    network, x = pooled(), spikes_in()
+    program = nw.compile(network, "loihi2", x, POOL)
+    compared = nw.crosscheck(program, x, against=("reference", "float"), network=network).float_difference
+    assert [layer.layer for layer in compared.layers] == ["a", "out"]
+    with pytest.raises(nw.ModelError, match="layer .a. has shape"):
+        nw.crosscheck(program, x, against=("reference", "float"), network=pooled(kernel=1))

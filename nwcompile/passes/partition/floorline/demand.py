@@ -108,7 +108,7 @@ def cluster_demand(
             format=entries.format,
             bits=row_bits,
             shared_bits=shared_bits,
-            kernel_bits=table.kernel_bits,
+            kernels=table.kernels,
         ),
         sends=cluster_state.Sends(
             n_neurons=np.bincount(cluster_of).astype(np.int64),
@@ -162,7 +162,8 @@ def empty_cores(demand: cluster_state.Demand, chip: Chip) -> cluster_state.CoreS
             n_clusters=np.zeros(n_cores, np.int64),
             n_synapses=np.zeros((n_cores, len(demand.rows.source_class)), np.int32),
             n_rows=np.zeros((n_cores, n_classes), np.int32),
-            n_readers=np.zeros((n_cores, len(demand.rows.kernel_bits)), np.int32),
+            n_readers=np.zeros((n_cores, len(demand.rows.kernels.group)), np.int32),
+            n_kernels=np.zeros((n_cores, len(demand.rows.kernels.bits)), np.int32),
             fan_out=np.zeros(n_classes, np.int32),
             used=np.zeros((n_cores, N_RESOURCES), np.int64),
             excess=np.zeros(n_cores, np.int64),
@@ -360,7 +361,7 @@ def _kernels(table: SynapseTable, start: np.ndarray, neurons: np.ndarray) -> tup
     cluster_of = np.empty(len(neurons), np.int64)
     cluster_of[neurons] = np.repeat(np.arange(len(start) - 1), np.diff(start))
     of_slot = np.repeat(cluster_of, np.diff(table.slot_offset))[table.slot_kernel >= 0]
-    n_kernels = max(1, len(table.kernel_bits))
+    n_kernels = max(1, len(table.kernels.group))
     key, count = np.unique(of_slot * n_kernels + table.slot_kernel[table.slot_kernel >= 0], return_counts=True)
     offset = np.searchsorted(key, np.arange(len(start)) * n_kernels)
     return offset, (key % n_kernels).astype(np.int32), count.astype(np.int32)

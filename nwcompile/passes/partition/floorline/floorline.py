@@ -23,14 +23,14 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import core_usage
 from nwcompile.passes.fit import capacity
-from nwcompile.passes.fit.core_rules import has_rules
+from nwcompile.passes.fit.core_rules import n_over, needs_slices
 from nwcompile.passes.partition.floorline.cluster_search import improved
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import neuron_load
 from nwcompile.passes.partition.floorline.min_traffic import are_alike, are_full, filled, least_traffic, repair_start
 from nwcompile.passes.partition.floorline.search import Partition, Search
 from nwcompile.passes.partition.floorline.step_time import max_cycles, step_cycles, step_us, too_slow
-from nwcompile.passes.partition.logical_cores import LogicalCores, logical_cores
+from nwcompile.passes.partition.logical_cores import FewestCores, LogicalCores, logical_cores
 from nwcompile.passes.partition.metis import metis
 from nwcompile.passes.partition.sequential import in_order, sequential
 from nwcompile.passes.partition.striped import striped, striped_clusters
@@ -90,14 +90,15 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
     """The cores of every layer, on `options.n_cores` cores or on as many as `options.optimize` asks for.
 
     `time` makes the sum of the predicted step times least, then messages, on cores that are worth it: a share more of
-    them must save half that share of the time (least is the time times the root of the cores in use). `energy` and
+    them must save half that share of the time (least is the time times the root of the cores in use); on a chip without
+    times nothing is known to be saved, and the fewest cores that are found are taken. `energy` and
     `edp` make least what they say, `cores` the number of cores, then the time. `traffic` makes least the routed hops,
     then the messages, and gives a Mapping, sites included, where all sites are alike. With `options.time_budget_s` it
-    goes on until the time is up or until an interrupt (Ctrl-C), and gives the best so far. For a chip with core rules
-    (`nwcompile.passes.fit.core_rules`), and where nothing within the limits was found, these are the slices of
-    `sequential`. The result may exceed the chip: `partition` judges it.
+    goes on until the time is up or until an interrupt (Ctrl-C), and gives the best so far. For a chip whose core rules
+    (`nwcompile.passes.fit.core_rules`) only slices are sure to keep, and where what was found exceeds a limit or breaks
+    a rule, these are the slices of `sequential`. The result may exceed the chip: `partition` judges it.
     """
-    if has_rules(chip):
+    if needs_slices(chip):
         return sequential(network, chip, activity, options)._replace(warnings=(_RULES_KEPT.format(chip=chip.name),))
     deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
     search = Search(
@@ -111,24 +112,37 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
         deadline=deadline,
     )
     best: Partition | None = None
+    first: Partition | None = None
     sites = None
     improvements = _least_traffic if options.optimize == "traffic" else _improvements
     try:
         for best, sites in improvements(search):  # noqa: B007
+            first = best if first is None else first
             if search.is_late:
                 break
     except KeyboardInterrupt:
         if deadline is None or best is None:
             raise
-    if best.excess:
+    if best.excess or n_over(network, chip, best.neuron_core):
         slices = sequential(network, chip, activity, options)
         n_cores = len(np.unique(slices.by_neuron(network)))
         return slices if n_cores == 1 else slices._replace(warnings=(_SLICES_INSTEAD.format(chip=chip.name),))
     if sites is None:
-        return logical_cores(network, _in_order(best))
+        cores = _in_order(best)
+        return logical_cores(network, cores)._replace(fewest=_fewest(search, first, int(cores.max()) + 1))
     used, cores = np.unique(best.neuron_core, return_inverse=True)
     in_order_of_sites = logical_cores(network, cores.reshape(-1))
     return in_order_of_sites._replace(mapping=Mapping(in_order_of_sites.core_of, chip.sites[sites[used]]))
+
+
+def _fewest(search: Search, first: Partition, n_cores: int) -> FewestCores | None:
+    """The first partition, on as many cores as slices take, where `n_cores` are more because they are worth it."""
+    options = search.options
+    is_asked = options.n_cores is not None or options.optimize != "time" or not search.chip.has_times
+    n_first = len(np.unique(first.core_of))
+    if is_asked or first.excess or n_first >= n_cores:
+        return None
+    return FewestCores(n_first, step_us(step_cycles(search, first.neuron_core), search))
 
 
 def _in_order(partition: Partition) -> np.ndarray:
@@ -264,15 +278,16 @@ def _coarse(search: Search) -> Iterator[Partition]:
 def _of_counts(search: Search, n_slices: int) -> Iterator[Partition]:
     """The best partition so far, after a short search on every number of cores that is tried.
 
-    As many as asked for; fewer that fit as well; or twice as many each time while that is better, or may become
-    so, then numbers between the best and its neighbors. `n_slices`: cores that `sequential` takes.
+    As many as asked for; fewer that fit as well, where more do not serve the objective; or twice as many each time
+    while that is better, or may become so, then numbers between the best and its neighbors. `n_slices`: cores that
+    `sequential` takes.
     """
     options, limit = search.options, capacity.site_limits(search.chip)[:, core_usage.NEURONS]
     max_cores = _max_cores(search)
     first = min(n_slices, max_cores)
     if options.n_cores is not None:
         yield _begun(search, options.n_cores)
-    elif options.optimize in SAVE_CORES:
+    elif options.optimize in SAVE_CORES or (options.optimize == "time" and not search.chip.has_times):
         least = 1 + int(np.searchsorted(np.cumsum(np.sort(limit)[::-1]), len(search.load)))
         yield from _falling(search, first, least)
     else:

@@ -1,17 +1,23 @@
 """How many cores `floorline` takes: as many as are worth it, found by trying few numbers of them."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
+import nwcompile as nw
+from nwcompile.cli.compile import predict
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip_sections import Cost
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition.floorline import floorline as stage
 from nwcompile.passes.partition.floorline.demand import DESTINATIONS, neuron_load
 from nwcompile.passes.partition.floorline.floorline import floorline
 from nwcompile.passes.partition.floorline.search import Partition
+from nwcompile.report.json.collect import collect
 from tests.chips import COST, small_chip
-from tests.nets import FIXED, conv_net, sparse_edge
+from tests.nets import FIXED, conv_net, dense_net, sparse_edge
 
 
 def tried(monkeypatch, time_of, n_neurons: int = 64, board=None, **options) -> tuple[list[int], int]:
@@ -125,3 +131,31 @@ def test_stripes_are_moved_where_coarse_clusters_fit_on_no_number_of_cores(monke
     monkeypatch.setattr(stage, "_of_given", of_given)
     floorline(network, chip, Activity.uniform(network), Options())
     assert len(given) == 2
+
+
+@pytest.mark.parametrize("n_neurons", [60, 200])
+def test_a_chip_without_times_gets_the_fewest_cores_that_hold_the_network(n_neurons):
+    keys = {f"cost__{f.name}": None for f in fields(Cost) if f.name != "units"}
+    chip, network = small_chip(noc__columns=8, noc__rows=8, core__max_neurons=32, **keys), dense_net(20, n_neurons)
+    cores = floorline(network, chip, Activity.uniform(network), Options())
+    assert not chip.has_times and cores.fewest is None
+    assert 1 + cores.core_of["fc1"].max() == -(-n_neurons // 32)
+
+
+def test_what_the_cores_beyond_the_fewest_buy_is_kept():
+    keys = {"noc__columns": 8, "noc__rows": 8, "core__max_neurons": 100, "cost__barrier_cycles": {"1": 1}}
+    chip, network = small_chip(**keys), dense_net(20, 90, 90)
+    activity = Activity.uniform(network, 4)
+    cores = floorline(network, chip, activity, Options())
+    n_cores = 1 + max(c.max() for c in cores.core_of.values())
+    assert n_cores > cores.fewest.n_cores == 2
+    asked = floorline(network, chip, activity, Options(n_cores=2))
+    assert asked.fewest is None and floorline(network, chip, activity, Options(optimize="cores")).fewest is None
+    program = nw.compile(network, chip, options=Options(n_cores=2))
+    more = nw.compile(network, chip)
+    assert "fewest_cores" not in program.manifest and more.manifest["fewest_cores"]["n_cores"] == 2
+    bound, told = predict(program), more.manifest["fewest_cores"]["step_us"]
+    slowest = collect(program, bound)["time"]["step_us"]
+    assert slowest <= told <= 1.5 * slowest  # the number that is told is of a shorter search
+    verdict = collect(more, predict(more))["verdict"]
+    assert verdict.startswith(f"fits small: {more.mapping.n_cores} of 128 cores (2 hold it, at ")
