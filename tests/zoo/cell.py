@@ -38,7 +38,8 @@ class Cell:
     """What came of it. `chip` is the board where one chip is too small; `reason` the first limit that bounds it.
 
     `changes` are the rows of the legalize stage. `rates` has for every layer that fires, and is the user's, its spikes
-    a neuron and step on the chip and in the float network, on samples that compiling did not see.
+    a neuron and step on the chip and in the float network, on samples that compiling did not see; `rate_changes` how
+    many percent more it fires than on the ideal chip, as the price says. Layers of few spikes are in neither.
     """
 
     network: str
@@ -49,6 +50,8 @@ class Cell:
     agree: bool | None = None
     changes: list[dict] = field(default_factory=list)
     rates: dict[str, tuple[float, float]] = field(default_factory=dict)
+    rate_changes: dict[str, float] = field(default_factory=dict)
+    spikes_changed_percent: float | None = None
     seconds: float = 0.0
 
 
@@ -93,6 +96,7 @@ def label_of(changes: list[dict]) -> str:
 
 def _landed(name, chip, net: Net, network: nw.Network, program: nw.Program, seconds: float, reason: str) -> Cell:
     changes = program.manifest.get("legalization", [])
+    price = program.manifest.get("price", {})
     return Cell(
         network=name,
         chip=chip,
@@ -102,6 +106,8 @@ def _landed(name, chip, net: Net, network: nw.Network, program: nw.Program, seco
         agree=nw.crosscheck(program, net.held_out).agree,
         changes=changes,
         rates=rates(network, program, net.held_out),
+        rate_changes=rate_changes(program, price, net.n_steps),
+        spikes_changed_percent=price.get("spikes_changed_percent"),
         seconds=seconds,
     )
 
@@ -112,6 +118,14 @@ def rates(network: nw.Network, program: nw.Program, x: np.ndarray) -> dict[str, 
     in_float = nw.simulate(network, x).spikes
     kept = [layer for layer in network.layers if layer in on_chip and np.abs(in_float[layer]).sum() >= FEWEST_SPIKES]
     return {layer: (_rate(on_chip[layer]), _rate(in_float[layer])) for layer in kept}
+
+
+def rate_changes(program: nw.Program, price: dict, n_steps: int) -> dict[str, float]:
+    """The price of every layer that fires often enough on the ideal chip, in percent of its rate there."""
+    layers = price.get("layers", {}).items()
+    n_neurons = {layer: program.network.node(layer).n_neurons for layer, _ in layers}
+    n_spikes = {layer: of["rate_ideal"] * n_neurons[layer] * n_steps * price["n_samples"] for layer, of in layers}
+    return {layer: of["rate_change_percent"] for layer, of in layers if n_spikes[layer] >= FEWEST_SPIKES}
 
 
 def _rate(spikes: np.ndarray) -> float:

@@ -31,6 +31,13 @@ class Net:
         return 1 if self.layout == "TB" else 0
 
     @property
+    def n_steps(self) -> int:
+        """Steps of `x`; of a static image those that the module loops over."""
+        if self.layout == "B":
+            return self.module.n_steps
+        return self.x.shape[1 - self.samples]
+
+    @property
     def calibration(self) -> np.ndarray:
         return self._part(0, self.x.shape[self.samples] - self.n_held_out)
 

@@ -19,7 +19,7 @@ class CSNN(nn.Module):
 
     def __init__(self, n_steps: int, channels: int):
         super().__init__()
-        self.T = n_steps
+        self.n_steps = n_steps
         self.conv_fc = nn.Sequential(
             layer.Conv2d(1, channels, kernel_size=3, padding=1, bias=False),
             layer.BatchNorm2d(channels),
@@ -38,7 +38,7 @@ class CSNN(nn.Module):
         functional.set_step_mode(self, step_mode="m")
 
     def forward(self, x):
-        x_seq = x.unsqueeze(0).expand(self.T, -1, -1, -1, -1)
+        x_seq = x.unsqueeze(0).expand(self.n_steps, -1, -1, -1, -1)
         return self.conv_fc(x_seq).mean(0)
 
 
