@@ -125,7 +125,7 @@ def vgg9(reference: Path, side: int = 32, routers: tuple[int, int] = (16, 8)) ->
     rng = np.random.default_rng(0)
     keys = {"noc.columns": routers[0], "noc.rows": routers[1], "noc.chip_columns": 8, "noc.chip_rows": 4,
             "noc.chip_hop_cycles": 1000, "weights.sharing": True, "core.synapse_bits": None,
-            "core.max_neurons": 2048}  # fmt: skip
+            "core.max_neurons": 2048, "core.max_layers": None}  # fmt: skip
     chip = nw.Chip.load("loihi2").replace(keys)
 
     def even(*shape: int) -> np.ndarray:  # the chip's grid of signed weights

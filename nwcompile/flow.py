@@ -10,7 +10,7 @@ from nwcompile import __version__, warm_up
 from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.host import of_copies, on_chip
+from nwcompile.ir.host import of_copies, on_chip, registers_of
 from nwcompile.ir.legalization import Change
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
@@ -21,9 +21,7 @@ from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
-from nwcompile.passes.legalize.input_layer import legalize_input
-from nwcompile.passes.legalize.legalize import legalize, sized
-from nwcompile.passes.legalize.nearest import nearest_network
+from nwcompile.passes.legalize.legalize import expected, legalize, prove, sized
 from nwcompile.passes.legalize.price import check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
@@ -32,11 +30,12 @@ from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.place.place import place
+from nwcompile.passes.prepare.input_layer import legalize_input
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.quantize.quantize import Quantized, encoded, quantize
 from nwcompile.passes.quantize.table import refitted_row
-from nwcompile.sim.inputs import verify_counts
+from nwcompile.sim.inputs import verify_counts, with_constants
 from nwcompile.sim.sequence.run import record
 
 DEFAULTS = Options()
@@ -86,7 +85,7 @@ def compile(
     normal = stage("normalize", normalize, sized(given.network, chip, options))
     legal, changes, notes = stage("legalize", legalize, normal, chip, options)
     try:
-        stage("estimate", estimate, on_chip(nearest_network(legal, chip, options)[0]), chip, options.on_multi_spike)
+        stage("estimate", estimate, on_chip(expected(legal, chip, options)), chip, options.on_multi_spike)
     except FitError as e:
         change = approximations(on_chip(legal), chip, options) or smallest_change(on_chip(legal), chip, e, options)
         raise refused(e.violations, change) from None
@@ -94,9 +93,12 @@ def compile(
     if mapping is None and has_late(legal, timing, chip):
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
         changes = [*changes, *delayed]
-    quantized = stage("quantize", quantize, legal, chip, given.samples, options)
-    x, registers = encoded(given.samples, quantized.registers), quantized.registers
-    full, price = quantized.network, None
+    samples = with_constants(legal, given.samples)
+    quantized = stage("quantize", quantize, legal, chip, samples, options)
+    x = encoded(samples, quantized.registers)
+    registers = {**registers_of(given.host), **quantized.registers}
+    (full, proved), price = stage("prove", prove, legal, quantized.network, chip, options), None
+    changes = [*changes, *proved]
     if options.approximate:
         nearer = stage("approximate", approximate, full, chip, options, x, labels)
         if nearer.network is not full:
@@ -134,8 +136,6 @@ def compile(
     changes = [*given.changes, *changes]
     manifest = _manifest(options, quantized, changes, notes, x) | ({} if price is None else {"price": price.to_dict()})
     manifest |= {} if fewest is None else {"fewest_cores": fewest._asdict()}
-    if given.text is not None:
-        manifest["input_layer"] = given.text
     program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
     program = program.taking(network, given.host, registers)
     if options.step_limit_us is not None:

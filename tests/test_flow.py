@@ -19,8 +19,8 @@ from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
 
 SPEC = NeuronSpec(threshold=1.0, beta=0.5)
-STAGES = ["normalize", "legalize", "estimate", "schedule", "quantize", "calibrate", "partition", "place", "check",
-          "interleave", "emit"]  # fmt: skip
+STAGES = ["normalize", "legalize", "estimate", "schedule", "quantize", "prove", "calibrate", "partition", "place",
+          "check", "interleave", "emit"]  # fmt: skip
 
 
 def dyadic(rng, *shape):

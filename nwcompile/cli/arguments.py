@@ -15,7 +15,7 @@ from nwcompile.sim.crosscheck import AGAINST
 
 MODEL = (
     "a .nir file, a lava-dl .net file, or package.module:factory (it gives a torch module, (module, example input), "
-    "or a Network)"
+    "(module, example input, layout), or a Network)"
 )
 PROGRAM = "a program, as nwcompile compile makes it"
 PROGRAM_OR_MODEL = "a .nwc program, or " + MODEL

@@ -2,6 +2,7 @@
 
 import sys
 from argparse import Namespace
+from dataclasses import replace
 
 import numpy as np
 
@@ -70,9 +71,11 @@ def _percent(text: str) -> float:
 def _labeled(args: Namespace) -> Data:
     """The samples of `--input` with labels from `--labels` or from the same file."""
     data = data_of(args)
-    if args.labels is not None:
-        given = read_labels(args.labels)
-        data = Data(data.x, given if args.samples is None else given[: args.samples])
+    if args.labels is None:
+        data = data.laid_out("BT")
+    else:
+        given, data = read_labels(args.labels), replace(data, y=None).laid_out("BT")
+        data = replace(data, y=given if args.samples is None else given[: args.samples])
     if data.y is None:
         raise ModelError(f"{args.input}: no labels; give them with --labels Y.npy, or under the key y of a .npz file")
     n_samples = len(next(iter(data.x.values())) if isinstance(data.x, dict) else data.x)

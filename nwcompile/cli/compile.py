@@ -65,6 +65,7 @@ def compiled(args: Namespace, network: Network | None = None) -> Program:
     data = Data(None) if args.calibration is None else read_data(args.calibration)
     if network is None:
         network = network_of(args.model, args, data.example)
+    data = data.laid_out(network.layout)
     return compile(network, chip, data.x, options, on_stage=Progress(network, chip, options), labels=data.y)
 
 

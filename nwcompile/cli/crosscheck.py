@@ -28,8 +28,11 @@ def run(args: Namespace) -> int:
     data = data_of(args)
     network = model_network(args, data.example)
     if network is not None:
+        data = data.laid_out(network.layout)
         prepare(network, data.x, args.steps)  # what cannot be run is not compiled first
     program = program_for(args, network)
+    if network is None:
+        data = data.laid_out(program.network.layout)
     outputs = [program.network.node(name) for name in program.network.outputs]
     labels = data.y if "float" in against and len(outputs) == 1 else None
     if labels is not None:

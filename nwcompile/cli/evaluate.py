@@ -26,8 +26,11 @@ def run(args: Namespace) -> int:
         raise OptionError("without --chip only the float model runs, on the CPU; leave out the flags of a program")
     network = model_network(args, data.example)
     if network is not None:
+        data = data.laid_out(network.layout)
         prepare(network, data.x, None)
     program = None if only_float else program_for(args, network)
+    if network is None:
+        data = data.laid_out(program.network.layout)
     backend = args.backend or "sequence"
     result: dict[str, float] = {}
     if network is not None:

@@ -22,8 +22,8 @@ from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.quantize.quantize import Quantized
 from nwcompile.report.text import improved, stage_line
 
-STAGES = ("normalize", "legalize", "estimate", "schedule", "quantize", "calibrate", "partition", "place", "check",
-          "interleave", "emit")  # fmt: skip
+STAGES = ("normalize", "legalize", "estimate", "schedule", "quantize", "prove", "calibrate", "partition", "place",
+          "check", "interleave", "emit")  # fmt: skip
 REPEATS = {"delays": "schedule", "copies": "partition"}  # Stages that go over an earlier one's result, where needed.
 
 
@@ -31,7 +31,7 @@ def stages_of(options: Options) -> tuple[str, ...]:
     """The stages that these options ask for, in order."""
     stages = list(STAGES)
     if options.approximate:
-        stages.insert(stages.index("quantize") + 1, "approximate")
+        stages.insert(stages.index("prove") + 1, "approximate")
     return (*stages, "limit") if options.step_limit_us is not None else tuple(stages)
 
 
@@ -79,6 +79,8 @@ class Progress:
         """The figure that a stage improved, or that says how well it did."""
         if name == "normalize":
             return improved("connections", len(self.before.connections), len(value.connections))
+        if name == "prove":
+            return "; ".join(f"{change.layer}: {change.how}" for change in value[1])
         if name == "approximate":
             return "" if value.price is None else f"spikes changed {value.price.spikes_changed_percent:.1f} %"
         if name in REPEATS:

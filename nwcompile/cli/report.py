@@ -39,6 +39,7 @@ def run(args: Namespace) -> int:
     elif data.y is None:
         raise OptionError("--model: its accuracy needs labels; give them under the key y of the file of --input")
     program = program_of(args.program, args.set)
+    data = data.laid_out(program.network.layout)
     check_times(args, program)
     start = time.perf_counter()
     record = kept(program, data.x, args.steps)
@@ -79,7 +80,7 @@ def compare(args: Namespace) -> int:
         source, activity = "predicted", programs[0].activity or Activity.uniform(programs[0].network)
         figures = [predicted_figures(program, activity) for program in programs]
     else:
-        source, x = "measured", data_of(args).x
+        source, x = "measured", data_of(args).laid_out(programs[0].network.layout).x
         runs = (simulate(program, x, "cycle", args.device, steps=args.steps) for program in programs)
         figures = [measured_figures(program, run) for program, run in zip(programs, runs, strict=True)]
     before, after = figures

@@ -39,6 +39,7 @@ def run(args: Namespace) -> int:
         raise OptionError("--set changes a chip, and a float network has none; compile it first")
     program = program_of(args.model, args.set) if is_program else None
     model = network_of(args.model, args, data.example) if program is None else program
+    data = data.laid_out((model.network if isinstance(model, Program) else model).layout)
     if program is not None:
         check_times(args, program)
     start = time.perf_counter()

@@ -93,6 +93,25 @@ class Host:
         return sum(_macs(self.network, c) for c in self.network.connections)
 
     @property
+    def text(self) -> str:
+        """One line that says how input comes to the chip."""
+        names = ", ".join(dict.fromkeys(e.register or e.layer for e in self.gives.values()))
+        if self.way == "exact":
+            return "signed input comes on two lines, one for each sign, exactly"
+        if self.way == "graded":
+            bits = max((e.high - e.low).bit_length() for e in self.gives.values())
+            return f"the host rounds input to integers of {bits} bits, which graded messages carry"
+        if self.way == "host":
+            work = f"{self.macs} multiplications a step"
+            return f"{', '.join(self.layers)} on the host ({work}); the chip gets the spikes of {names}"
+        n_neurons = sum(self.network.node(e.layer).n_neurons for e in self.gives.values() if e.neurons is None)
+        when = "for a sample" if self.is_static else "for a sample that stays, else in every step"
+        return (
+            f"the host computes the linear map into {names} ({self.macs} multiplications) and writes it into the "
+            f"biases of {n_neurons} neurons, once {when}"
+        )
+
+    @property
     def has_delays(self) -> bool:
         """Whether a step depends on earlier ones."""
         return bool(self.layers) or any(c.aligned_delay for c in self.network.connections)
@@ -148,3 +167,9 @@ def of_copies(registers: dict[str, Encoding], copy_of: dict[str, tuple[str, np.n
         if layer in by_layer
     }
     return {**registers, **copies}
+
+
+def registers_of(host: Host | None) -> dict[str, Encoding]:
+    """How a host writes registers whose scale is chosen already, by input; none without a host."""
+    gives = {} if host is None else host.gives
+    return {name: e for name, e in gives.items() if e.register is not None and e.scale is not None}

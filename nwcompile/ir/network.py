@@ -24,11 +24,15 @@ LAYOUTS = {"BT": "[B, T, *shape]", "TB": "[T, B, *shape]", "B": "[B, *shape]"}
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A place in the network: an input or a junction (`neuron is None`; a junction only sums) or a neuron layer."""
+    """A place in the network: an input or a junction (`neuron is None`; a junction only sums) or a neuron layer.
+
+    `constant`: of an input that nobody gives samples for, the value of its lines in every step.
+    """
 
     name: str
     shape: tuple[int, ...]
     neuron: NeuronSpec | None = None
+    constant: int | None = None
 
     def __post_init__(self):
         if isinstance(self.neuron, NeuronSpec):
@@ -176,9 +180,10 @@ class Network:
     @property
     def given(self) -> dict[str, Node]:
         """The inputs that a person gives samples for: those of the host, then those that the chip takes as they are."""
+        taken = {name: node for name, node in self.inputs.items() if node.constant is None}
         if self.host is None:
-            return self.inputs
-        taken = {name: node for name, node in self.inputs.items() if name not in self.host.gives}
+            return taken
+        taken = {name: node for name, node in taken.items() if name not in self.host.gives}
         return {**self.host.network.inputs, **taken}
 
     def laid_out(self, layout: str, n_steps: int | None = None) -> "Network":
@@ -243,7 +248,8 @@ class Network:
         """SHA-256 over names, shapes, neurons and weights."""
         digest = hashlib.sha256()
         for node in (*self.inputs.values(), *self.nodes.values()):
-            digest.update(repr((node.name, node.shape)).encode())
+            always = () if node.constant is None else (node.constant,)
+            digest.update(repr((node.name, node.shape, *always)).encode())
             for name, value in node.neuron.canonical() if node.neuron is not None else ():
                 _feed(digest, name, value)
         for c in self.connections:

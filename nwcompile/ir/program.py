@@ -88,6 +88,7 @@ class Program:
             f"{counted(self.axons.n_axons, 'axon')}, "
             + counted(int(self.axons.row_bits.sum() + self.axons.kernel_bits.sum()), "bit") + " of synapse memory",
             f"outputs: {', '.join(network.outputs)}",
+            *([] if self.host is None else [f"input: {self.host.text}"]),
             *(f"warning: {text}" for text in self.warnings),
         ]  # fmt: skip
         return in_lines(head, rows, "warnings")
@@ -103,6 +104,11 @@ class Program:
             return self
         host = None if host is None else replace(host, gives={**host.gives, **registers})
         return replace(self, network=replace(self.network, layout=network.layout, n_steps=network.n_steps, host=host))
+
+    @property
+    def host_layers(self) -> dict[str, Node]:
+        """The layers that spike on the host, by name."""
+        return {} if self.host is None else {name: self.host.network.node(name) for name in self.host.layers}
 
     @cached_property
     def loaded(self) -> "Program":
@@ -182,7 +188,10 @@ class Program:
             "chip": self.chip.to_dict(),
             "chip_hash": self.chip.hash,
             "network_hash": self.network.hash,
-            "inputs": [[n.name, list(n.shape)] for n in self.network.inputs.values()],
+            "inputs": [
+                [n.name, list(n.shape), *([] if n.constant is None else [n.constant])]
+                for n in self.network.inputs.values()
+            ],
             "nodes": [[n.name, list(n.shape), pack.neuron(n)] for n in self.network.nodes.values()],
             "connections": [
                 pack.fields(f"connection{i}", c.canonical()) for i, c in enumerate(self.network.connections)
@@ -358,7 +367,7 @@ def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
     def values(row: dict) -> dict:
         return {k: arrays[v["array"]] if isinstance(v, dict) and "array" in v else v for k, v in row.items()}
 
-    inputs = {name: Node(name, tuple(shape)) for name, shape in table["inputs"]}
+    inputs = {name: Node(name, tuple(shape), None, *always) for name, shape, *always in table["inputs"]}
     nodes = {}
     for name, shape, row in table["nodes"]:
         spec = None

@@ -1,5 +1,6 @@
 """Terminal: all that is shown of a report, from the content of report.json."""
 
+from nwcompile.report.host import host_lines
 from nwcompile.report.json.neurobench import neurobench_lines
 from nwcompile.report.legalization import legalization_lines
 from nwcompile.report.quantization import quantization_lines
@@ -12,6 +13,7 @@ def render_text(doc: dict) -> str:
         *([doc["multi_spike"]["text"]] if doc["multi_spike"] else []),
         *([doc["multicast"]["text"]] if doc["multicast"] else []),
         *([doc["io"]["text"]] if doc["io"] else []),
+        *host_lines(doc["host"]),
         *([doc["dropped"]["text"]] if doc["dropped"] else []),
         *(doc["bus"]["text"] if doc["bus"] else []),
         *unknown(doc),

@@ -11,6 +11,7 @@ from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.sim import BACKENDS, simulate
 from nwcompile.sim.cycle.overload import verify_backend
 from nwcompile.sim.float_difference import FloatDifference, check_network, float_difference
+from nwcompile.sim.inputs import prepare
 
 AGAINST = ("float", *BACKENDS)
 
@@ -98,7 +99,8 @@ def crosscheck(
     integer = [name for name in against if name != "float"]
     for name in integer:
         verify_backend(program, name)
-    runs = {name: simulate(program, x, name, "cpu", window, "all", steps) for name in integer}
+    given = prepare(program.network, x, steps, program.chip, program.on_multi_spike)[0]
+    runs = {name: simulate(program, given, name, "cpu", window, "all") for name in integer}
     wanted = simulate(network, x, steps=steps) if "float" in against else None
     return compare(program, runs, wanted)
 
@@ -109,7 +111,8 @@ def compare(program: Program, runs: dict[str, Run], wanted: Run | None = None) -
     n_compared = sum(s.size for s in first.spikes.values())
     n_compared += sum(a.size for states in first.states.values() for a in states.values())
     n_compared += sum(first.counters[name].size for name in COUNTERS)
-    layers = tuple(_agreement(program, runs, name) for name in program.network.layers)
+    layers = tuple(_on_host(program, runs, name) for name in program.host_layers)
+    layers += tuple(_agreement(program, runs, name) for name in program.network.layers)
     differences = [row.first_difference for row in layers if row.first_difference is not None]
     first_difference = min(differences, key=lambda d: d.step, default=None) or _counters(runs)
     gap = None if wanted is None else float_difference(program, wanted, first)
@@ -122,6 +125,13 @@ def compare(program: Program, runs: dict[str, Run], wanted: Run | None = None) -
         layers=layers,
         float_difference=gap,
     )
+
+
+def _on_host(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:
+    """The row of a layer on the host, whose spikes are computed once and are the input of every backend."""
+    spikes = next(iter(runs.values())).spikes[layer]
+    fired = {name: int(np.count_nonzero(run.spikes[layer])) for name, run in runs.items()}
+    return LayerAgreement(layer, program.host_layers[layer].n_neurons, spikes.size, fired, None)
 
 
 def _agreement(program: Program, runs: dict[str, Run], layer: str) -> LayerAgreement:

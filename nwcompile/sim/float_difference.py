@@ -85,6 +85,7 @@ def check_network(program: Program, network: Network | None) -> None:
             "backends"
         )
     in_program, in_network = ({name: n.node(name).shape for name in n.layers} for n in (program.network, network))
+    in_program |= {name: node.shape for name, node in program.host_layers.items()}
     added = set(in_program) - set(in_network) if program.manifest.get("legalization") else set()
     for name in (*in_program, *in_network):
         if name not in added and in_program.get(name) != in_network.get(name):
@@ -97,13 +98,14 @@ def check_network(program: Program, network: Network | None) -> None:
 
 def float_difference(program: Program, wanted: Run, run: Run) -> FloatDifference:
     """Compare the float run `wanted` with a run of the program, both aligned and of one input."""
-    layers = tuple(_layer(program, name, wanted, run) for name in program.network.layers if name in wanted.spikes)
+    names = (*program.host_layers, *program.network.layers)
+    layers = tuple(_layer(program, name, wanted, run) for name in names if name in wanted.spikes)
     both = [None if (classes := answers(r)) is None else tuple(classes.tolist()) for r in (wanted, run)]
     return FloatDifference(run.backend, layers, *both)
 
 
 def _layer(program: Program, name: str, wanted: Run, run: Run) -> LayerDifference:
-    node = program.network.node(name)
+    node = program.host_layers.get(name) or program.network.node(name)
     if not node.neuron.fires:
         return LayerDifference(name, node.n_neurons, membrane_error=_membrane_error(program, name, wanted, run))
     in_float = wanted.spikes[name]

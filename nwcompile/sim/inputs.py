@@ -47,9 +47,9 @@ def prepare(
         expected = "[B, T, *shape]" if network.layout == "BT" else LAYOUTS[network.layout]
         raise ModelError(f"no input: give x of shape {expected}, or x=None with steps=N")
     arrays = {name: _array(network, name, value, steps) for name, value in named.items()}
-    kinds = {name: network.host is not None and name in network.host.network.inputs for name in network.given}
+    of_host = () if network.host is None else network.host.network.inputs
     for name in arrays:
-        if not kinds[name]:
+        if name not in of_host:
             _verify_numbers(network, name, arrays[name], chip, on_multi_spike)
     sizes = {array.shape[:2] for array in arrays.values()} or {(1, steps)}
     if len(sizes) > 1:
@@ -61,13 +61,14 @@ def prepare(
         raise ModelError(f"steps={steps} but x has T = {n_steps}; leave steps out or make them equal")
     for name, node in network.given.items():
         arrays.setdefault(name, np.zeros((n_samples, n_steps, *node.shape), _dtype(network)))
+    arrays |= constants(network, n_samples, n_steps)
     inputs = Inputs()
     inputs.shape = n_samples, n_steps
     if network.host is not None:
         from nwcompile.sim.host import run_host  # it runs float networks, which are checked here
 
-        of_host = {name: np.ascontiguousarray(arrays[name], np.float32) for name in network.host.network.inputs}
-        inputs.host_run, made = run_host(network.host, of_host, n_steps)
+        floats = {name: np.ascontiguousarray(arrays[name], np.float32) for name in of_host}
+        inputs.host_run, made = run_host(network.host, floats, n_steps)
         for name in network.host.gives:
             if name in network.inputs and chip is not None:
                 _verify_values(name, int(made[name].min()), int(made[name].max()), chip, on_multi_spike)
@@ -75,6 +76,24 @@ def prepare(
     ordered = [*network.inputs, *(name for name in arrays if name not in network.inputs)]
     inputs.update({name: np.ascontiguousarray(arrays[name], _dtype(network)) for name in ordered})
     return inputs, n_samples, n_steps
+
+
+def constants(network: Network, n_samples: int, n_steps: int) -> dict[str, np.ndarray]:
+    """The inputs that nobody gives samples for, `[B, T, *shape]`: their value in every step."""
+    always = {name: node for name, node in network.inputs.items() if node.constant is not None}
+    return {
+        name: np.full((n_samples, n_steps, *node.shape), node.constant, _dtype(network))
+        for name, node in always.items()
+    }
+
+
+def with_constants(network: Network, samples: Inputs | None) -> Inputs | None:
+    """Prepared samples with the inputs that compiling has added to the network."""
+    if samples is None or all(name in samples for name in network.inputs):
+        return samples
+    grown = Inputs({**samples, **constants(network, *samples.shape)})
+    grown.shape, grown.host_run = samples.shape, samples.host_run
+    return grown
 
 
 def _dtype(network: Network):
@@ -86,7 +105,7 @@ def _by_name(network: Network, x) -> dict:
         return {}
     if isinstance(x, dict):
         for name in x:
-            if name not in network.given:
+            if name not in network.given and name not in network.inputs:
                 raise ModelError(f"there is no input {name!r}; inputs: {', '.join(network.given) or 'none'}")
         return x
     if len(network.given) != 1:
@@ -97,7 +116,7 @@ def _by_name(network: Network, x) -> dict:
 
 def _array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
     """Finite numbers `[B, T, *shape]`."""
-    shape = network.given[name].shape
+    shape = {**network.inputs, **network.given}[name].shape
     expected = _expected(network.layout, shape)
     try:
         array = np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)

@@ -33,6 +33,7 @@ from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import OptionError, shown
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.connection import Connection, Conv2d, Sparse, synapse_list
+from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.program import Program
 
@@ -60,7 +61,7 @@ class Devices:
 
     def device(self, index: int) -> Program:
         """The program as device `index`, 0 or more, computes it."""
-        network = self.program.network
+        network = self.program.loaded.network
         layers = [network.node(name) for name in network.layers]
         dead = {
             node.name: self._drawn("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
@@ -68,8 +69,8 @@ class Devices:
         }
         nodes = {node.name: self._node(node, i, index, dead[node.name]) for i, node in enumerate(layers)}
         edges = tuple(self._connection(c, i, index, dead[c.target]) for i, c in enumerate(network.connections))
-        varied = Network(network.inputs, {name: nodes[name] for name in network.nodes}, edges)
-        return replace(self.program, network=varied)
+        varied = replace(network, nodes={name: nodes[name] for name in network.nodes}, connections=edges)
+        return replace(self.program.loaded, network=varied)
 
     def _drawn(self, kind: str, index: int, place: int) -> np.random.Generator:
         """The random numbers of one kind for one layer or connection of one device."""
@@ -119,6 +120,9 @@ class Devices:
 
     def _connection(self, connection: Connection, i: int, index: int, dead: np.ndarray) -> Connection:
         """Connection i as device `index` has it; a convolution becomes its synapses, if they differ."""
+        if isinstance(connection, Injected):  # registers hold what the host writes
+            bits = self._finer[connection.target][0]
+            return connection.replace(weight=np.where(dead[connection.post], 0, 1 << bits).astype(np.int32))
         if not (self.variation.weight or self.variation.stuck or dead.any()):
             return connection.replace(
                 weight=(np.asarray(connection.weight, np.int64) << self._finer[connection.target][0]).astype(np.int32)

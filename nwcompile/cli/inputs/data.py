@@ -1,20 +1,28 @@
 """Samples and labels from the files that a person gives."""
 
 from argparse import Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from nwcompile.errors import ModelError, OptionError
+from nwcompile.ir.network import LAYOUTS
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Samples `x` `[B, T, *shape]` (a dict by input name for several inputs, or None) and labels `y` `[B]` or None."""
+    """Samples `x` `[B, T, *shape]` (a dict by input name for several inputs, or None) and labels `y` `[B]` or None.
+
+    Of the file `path`. They may lie as a network's `layout` says, which is known once the network is read: `laid_out`
+    then takes the first `n_first` samples, if it is not all of them.
+    """
 
     x: np.ndarray | dict[str, np.ndarray] | None
     y: np.ndarray | None = None
+    path: str = ""
+    n_first: int | None = None
+    layout: str = "BT"
 
     @property
     def example(self) -> np.ndarray | None:
@@ -27,8 +35,20 @@ class Data:
 
     def only(self, rows) -> "Data":
         """The samples of some rows."""
-        x = {name: a[rows] for name, a in self.x.items()} if isinstance(self.x, dict) else self.x[rows]
-        return Data(x, None if self.y is None else self.y[rows])
+        at = (slice(None), rows) if self.layout == "TB" else rows
+        x = {name: a[at] for name, a in self.x.items()} if isinstance(self.x, dict) else self.x[at]
+        return replace(self, x=x, y=None if self.y is None else self.y[rows])
+
+    def laid_out(self, layout: str) -> "Data":
+        """The samples as they lie for a network of that layout. Raises ModelError where labels do not fit them."""
+        data = replace(self, layout=layout, n_first=None)
+        if self.x is None:
+            return data
+        arrays = self.x if isinstance(self.x, dict) else {"x": self.x}
+        axis = 1 if layout == "TB" else 0
+        if self.y is not None and any(len(self.y) != a.shape[axis] for a in arrays.values()):
+            raise labels_error(self.path, self.y, arrays, layout)
+        return data if self.n_first is None else data.first(self.n_first)
 
 
 def data_of(args: Namespace) -> Data:
@@ -40,7 +60,7 @@ def data_of(args: Namespace) -> Data:
             raise OptionError("no input: give --input X.npz, or --steps N to run without input")
         return Data(None)
     data = read_data(args.input)
-    return data if args.samples is None else data.first(args.samples)
+    return replace(data, n_first=args.samples)
 
 
 def read_data(path: str) -> Data:
@@ -54,15 +74,20 @@ def read_data(path: str) -> Data:
             raise ModelError(f"{path}: {name} is not an array; write the file with numpy.savez")
         if array.ndim < 2:
             raise ModelError(f"{path}: {name} of shape {list(array.shape)} must be [B, T, *shape]")
-    if y is not None and (y.ndim != 1 or any(len(y) != len(a) for a in arrays.values())):
-        shapes = ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items())
-        raise ModelError(
-            f"{path}: labels y of shape {list(y.shape)} must be [B], the number of a class for each sample of {shapes} "
-            "([B, T, *shape])"
-        )
+    if y is not None and (y.ndim != 1 or any(len(y) not in a.shape[:2] for a in arrays.values())):
+        raise labels_error(path, y, arrays, "BT")
     if y is not None:
         _check_whole(path, y)
-    return Data(arrays["x"] if set(arrays) == {"x"} else arrays, y)
+    return Data(arrays["x"] if set(arrays) == {"x"} else arrays, y, path)
+
+
+def labels_error(path: str, y: np.ndarray, arrays: dict[str, np.ndarray], layout: str) -> ModelError:
+    """The error of labels that are not one for each sample."""
+    shapes = ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items())
+    return ModelError(
+        f"{path}: labels y of shape {list(y.shape)} must be [B], the number of a class for each sample of {shapes} "
+        f"({LAYOUTS[layout]})"
+    )
 
 
 def read_labels(path: str) -> np.ndarray:

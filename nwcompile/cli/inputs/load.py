@@ -78,7 +78,8 @@ def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) ->
     made = _call(spec, _factory(spec))
     if isinstance(made, Network):
         return made
-    module, example = made if isinstance(made, tuple) and len(made) == 2 else (made, example)
+    layout = made[2] if isinstance(made, tuple) and len(made) == 3 else "BT"
+    module, example = made[:2] if isinstance(made, tuple) and len(made) in (2, 3) else (made, example)
     if not callable(module):
         kind = type(module).__name__
         raise ModelError(f"{spec}: gave {kind}, not a torch module, (module, example input), or a Network")
@@ -86,7 +87,7 @@ def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) ->
         raise ModelError(f"{spec}: gives a module without an example input; return (module, example input)")
     from nwcompile.frontend.torch import from_torch
 
-    return from_torch(module, example)
+    return from_torch(module, example, layout)
 
 
 def model_network(args: Namespace, example: np.ndarray | None = None) -> Network | None:

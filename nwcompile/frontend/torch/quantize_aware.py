@@ -9,7 +9,7 @@ from nwcompile.frontend.torch.inputs import layout_of, unwrapped
 from nwcompile.frontend.torch.kinds import is_foreign_neuron, is_relu, kind_of
 from nwcompile.frontend.torch.operations import MAKERS, SUPPORTED
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.network import Network
+from nwcompile.ir.network import LAYOUTS, Network
 from nwcompile.nn import LIFLayer, LIFSynapse
 from nwcompile.nn.qat.network import QuantizedNetwork
 
@@ -19,13 +19,14 @@ def quantize_aware(
 ) -> QuantizedNetwork:
     """A module that computes the chip's integers and learns float weights, beginning with those of `model`.
 
-    `model` is whatever `nw.from_torch` takes, or a float Network; it is left as it is. `calibration`: sample input
-    `[B, T, *shape]` of whole numbers, on which the compiler chooses the scales; without it scales follow the largest
-    weights (and the model has to begin with a Linear or LIFSynapse). `layout`: how the module takes its input, as in
-    `from_torch`. `choices`: the keyword arguments of `QuantizedNetwork`, such as bits=4; surrogate and detach_reset are
-    those of the nwcompile.nn layers where these agree. The result always takes `[B, T, *shape]` and gives the spikes of
-    the last layer, or a readout's membrane; `result.network()` is what `nw.compile` takes, and keeps. Raises ModelError
-    as `from_torch` does, but names all unsupported modules at once.
+    `model` is whatever `nw.from_torch` takes, or a float Network; it is left as it is. `layout`: how the module takes
+    its input, as in `from_torch`. `calibration`: sample input laid out so, on which the compiler chooses how it comes
+    to the chip (real values too, see `input_layer`) and the scales; without it scales follow the largest weights (and
+    the model has to begin with a Linear or LIFSynapse). `choices`: the keyword arguments of `QuantizedNetwork`, such as
+    bits=4; surrogate and detach_reset are those of the nwcompile.nn layers where these agree. The result takes samples
+    in that layout too, and gives the spikes of the last layer, or a readout's membrane, `[B, T, *shape]`;
+    `result.network()` is what `nw.compile` takes, and keeps. Raises ModelError as `from_torch` does, but names all
+    unsupported modules at once.
     """
     if isinstance(model, Network):
         return QuantizedNetwork(model, chip, calibration, **choices)
@@ -70,12 +71,13 @@ def _example(model: torch.nn.Module, calibration, layout: str):
                 "input; give some samples [B, T, *shape]"
             )
         return torch.zeros((2, n_in) if layout == "B" else (2, 2, n_in))
+    axes = LAYOUTS[layout]
     try:
-        x = torch.as_tensor(calibration[:2], dtype=torch.float32)
+        x = torch.as_tensor(calibration, dtype=torch.float32)
     except (TypeError, ValueError, RuntimeError, KeyError):
-        raise ModelError("calibration must be one array of numbers [B, T, *shape]") from None
-    if x.ndim < 3 or 0 in x.shape:
+        raise ModelError(f"calibration must be one array of numbers {axes}") from None
+    if x.ndim < len(layout) + 1 or 0 in x.shape:
         raise ModelError(
-            f"calibration must be [B, T, *shape] with at least one sample and step, not {list(np.shape(calibration))}"
+            f"calibration must be {axes} with at least one sample and step, not {list(np.shape(calibration))}"
         )
-    return {"BT": x, "TB": x.transpose(0, 1), "B": x[:, 0]}[layout]
+    return x[:, :2] if layout == "TB" else x[:2]

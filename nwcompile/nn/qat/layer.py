@@ -10,6 +10,7 @@ import torch
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Sparse
+from nwcompile.ir.host import Encoding, Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec, aligned
 from nwcompile.nn.qat.scan import IntegerNeurons
@@ -17,7 +18,16 @@ from nwcompile.nn.qat.sums import IntegerWeights, StraightThrough
 from nwcompile.passes.quantize.channel_scale import with_channel_scale
 from nwcompile.passes.quantize.dynamics import rounded_decay
 from nwcompile.passes.quantize.grids import WeightGrid, largest_threshold
-from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, at_exponents, describe, driving_weights
+from nwcompile.passes.quantize.scaled_layer import (
+    Direct,
+    Layer,
+    Scaled,
+    at_exponents,
+    describe,
+    driving_weights,
+    register_encoding,
+)
+from nwcompile.sim.host import encode
 
 LEARNABLE = ("threshold", "alpha", "beta")  # beside weights and biases
 
@@ -77,9 +87,10 @@ class QuantizedLayer(torch.nn.Module):
     ):
         super().__init__()
         self.name, self.chip, self.surrogate, self.detach_reset = name, chip, surrogate, detach_reset
-        self.connections = cast("tuple[Direct, ...]", network.into(name))
+        into = network.into(name)
+        self.connections = cast("tuple[Direct, ...]", tuple(c for c in into if not isinstance(c, Injected)))
         without = tuple(c.replace(bias=None) for c in self.connections)
-        self.bare = Network(network.inputs, network.nodes, without)
+        self.bare = Network(network.inputs, network.nodes, (*without, *(c for c in into if isinstance(c, Injected))))
         layer = describe(self.bare, name, chip)
         biases = [np.zeros(0) if c.bias is None else np.asarray(c.bias) for c in self.connections]
         self.weights = torch.nn.ParameterList(_parameter(c.weight, t) for c, t in zip(without, trains, strict=True))
@@ -160,7 +171,11 @@ class QuantizedLayer(torch.nn.Module):
         bias = self._bias()
         if bias is not None:
             key = "constant_v" if self.node.neuron.alpha is None else "constant_u"
-            d = replace(d, **{key: getattr(d, key) + bias.detach().numpy().reshape(shape) * self.of_channel})
+            added = bias.detach().numpy().reshape(shape) * self.of_channel
+            if first.register is not None:  # one register holds the current and the bias
+                first = replace(first, constant=first.constant + added)
+            else:
+                d = replace(d, **{key: getattr(d, key) + added})
         layer = replace(first, neuron=neuron, dynamics=d, weights=weights)
         scaled = at_exponents(layer, self.chip, pinned.scale, pinned.exponents, pinned.threshold_factor)
         rounded = zip(self.connections, scaled.weights, strict=True)
@@ -220,6 +235,19 @@ class QuantizedLayer(torch.nn.Module):
         places = np.arange(parameter.numel()).reshape(parameter.shape)
         index = np.array(np.broadcast_to(aligned(places, shape), shape)).reshape(-1)
         return parameter.float().reshape(-1)[torch.from_numpy(index)]
+
+    def registers(self, now: Integers, currents: torch.Tensor) -> torch.Tensor:
+        """What the host writes into the layer's registers `now`, float64 like `currents` [B, T, N], with gradients."""
+        encoding = self.encoding(now)
+        shaped = currents.detach().numpy().reshape(*currents.shape[:2], *self.node.shape)
+        numbers = torch.from_numpy(encode(encoding, shaped)[0]).flatten(2).double()
+        slope = torch.as_tensor(np.asarray(encoding.scale).reshape(-1), dtype=torch.float64)
+        return StraightThrough.apply(currents.double(), numbers, slope)
+
+    def encoding(self, now: Integers) -> Encoding:
+        """How the host makes the numbers for the layer's registers `now`."""
+        assert self.pinned is not None, "pinned when the network was made"
+        return register_encoding(now.layer, self.chip, self.pinned.scale)
 
     def weight(self, now: Integers, i: int, largest: float) -> torch.Tensor:
         """The effective weights of connection i `now`, in the float type that sums of spikes up to `largest` need."""

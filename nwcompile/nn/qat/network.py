@@ -11,11 +11,13 @@ import torch
 from nwcompile.errors import FitError, ModelError, NwWarning
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Sparse
+from nwcompile.ir.host import Encoding, Injected, on_chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.nn.ops.surrogate import named
 from nwcompile.nn.qat import scan
+from nwcompile.nn.qat.host import HostMaps
 from nwcompile.nn.qat.layer import Pin, QuantizedLayer, array
 from nwcompile.nn.qat.sums import exact, sums
 from nwcompile.passes.fit.check import estimate
@@ -23,10 +25,12 @@ from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate as approximated
 from nwcompile.passes.legalize.approximate import as_float
 from nwcompile.passes.legalize.ideal import pooled_layers
-from nwcompile.passes.legalize.legalize import legalize, sized
+from nwcompile.passes.legalize.legalize import expected, legalize, sized
 from nwcompile.passes.legalize.nearest import nearest_network
+from nwcompile.passes.prepare.input_layer import behind_host, legalize_input
 from nwcompile.passes.prepare.normalize import normalize
-from nwcompile.passes.quantize.quantize import assembled, choose_scales, described, quantize
+from nwcompile.passes.quantize.quantize import assembled, choose_scales, described, encoded, quantize
+from nwcompile.sim.host import run_host
 from nwcompile.sim.inputs import prepare, verify_counts
 from nwcompile.sim.sequence.run import groups
 
@@ -40,10 +44,12 @@ class QuantizedNetwork(torch.nn.Module):
     stay until `recalibrate`; weights and biases are rounded to that grid anew in every pass. `layers` are
     `QuantizedLayer`s in the order of `names`.
 
-    `bits`, `layer_bits`, `on_multi_spike`, `approximate` are those of `nw.Options`. `surrogate` is a name or function
-    of `nwcompile.nn.surrogate`; `detach_reset`: no gradient through resets. `learn_thresholds` and `learn_taus` train
-    thresholds and what a step keeps of current and membrane. Computes on the CPU. Warns (NwWarning) of what
-    quantization warns of. Raises ModelError, OptionError and FitError as `nw.compile` does.
+    `bits`, `layer_bits`, `on_multi_spike`, `approximate`, `input_layer` are those of `nw.Options`. Samples are laid out
+    as `network.layout` says, as everywhere. `host`: the maps that the host computes before the first layers
+    (`HostMaps`, trained too), or None. `surrogate` is a name or function of `nwcompile.nn.surrogate`; `detach_reset`:
+    no gradient through resets. `learn_thresholds` and `learn_taus` train thresholds and what a step keeps of current
+    and membrane. Computes on the CPU. Warns (NwWarning) of what quantization warns of. Raises ModelError, OptionError
+    and FitError as `nw.compile` does.
     """
 
     def __init__(
@@ -60,25 +66,36 @@ class QuantizedNetwork(torch.nn.Module):
         learn_taus: bool = False,
         on_multi_spike: str = "refuse",
         approximate: tuple[str, ...] | str = (),
+        input_layer: str | None = None,
     ):
         super().__init__()
         self.chip = chip if isinstance(chip, Chip) else Chip.load(chip)
-        self.options = Options(bits=bits, layer_bits=layer_bits, on_multi_spike=on_multi_spike, approximate=approximate)
+        self.options = Options(
+            bits=bits,
+            layer_bits=layer_bits,
+            on_multi_spike=on_multi_spike,
+            approximate=approximate,
+            input_layer=input_layer,
+        )
         if network.is_fixed:
             raise ModelError("the network is in integers already; give the float network to train it")
         network.verify()
-        given = network
-        normal = normalize(sized(network, self.chip, self.options))
+        self.given = network
+        given = legalize_input(network, self.chip, calibration, self.options)
+        self.host = None if given.host is None else HostMaps(given.host)
+        normal = normalize(sized(given.network, self.chip, self.options))
         legal, self.legalization, unsigned = legalize(normal, self.chip, self.options)
+        self.legalization = [*given.changes, *self.legalization]
         try:
-            estimate(nearest_network(legal, self.chip, self.options)[0], self.chip, on_multi_spike)
+            estimate(on_chip(expected(legal, self.chip, self.options)), self.chip, on_multi_spike)
         except FitError as e:
-            raise FitError(self.chip.name, e.violations, approximations(legal, self.chip, self.options)) from None
-        self.float_network = self._nearest(legal, calibration)
+            change = approximations(on_chip(legal), self.chip, self.options)
+            raise FitError(self.chip.name, e.violations, change) from None
+        self.float_network = self._nearest(legal, given.samples)
         self._lasting = [*unsigned, *_pruned_whole(self.float_network)]
         self.names = self.float_network.layers
         learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
-        trained = _trained(given, self.float_network)
+        trained = _trained(given.network, self.float_network)
         surrogate = named(surrogate)
         layers = torch.nn.ModuleList(
             QuantizedLayer(self.float_network, name, self.chip, trained[name], learned, surrogate, detach_reset)
@@ -96,11 +113,16 @@ class QuantizedNetwork(torch.nn.Module):
     def recalibrate(self, calibration=None) -> None:
         """Let the compiler choose scales, exponents and thresholds anew, for the parameters as they are now.
 
-        Raises ModelError if they are not finite.
+        `calibration` is laid out as the network says. Raises ModelError if parameters are not finite.
         """
         for layer in self.layers:
             layer.verify()
-        chosen = choose_scales(self._as_float(), self.chip, calibration, self.options)
+        samples = None
+        if calibration is not None and self.host is None:
+            samples = prepare(self.given, calibration, None, self.chip, self.options.on_multi_spike)[0]
+        elif calibration is not None:
+            samples = behind_host(self.float_network, self.host.host(), prepare(self.given, calibration)[0])
+        chosen = choose_scales(self._as_float(), self.chip, samples, self.options)
         quantized = described(chosen, self.chip)
         self.table, self.warnings = quantized.table, [*self._lasting, *quantized.warnings]
         for name, layer in zip(self.names, self.layers, strict=True):
@@ -111,7 +133,7 @@ class QuantizedNetwork(torch.nn.Module):
     def forward(self, x=None, steps: int | None = None):
         """What the last layer sends, float32 `[B, T, *shape]`; of a readout its membrane in the float network's units.
 
-        `x`: `[B, T, *shape]` of whole numbers, or a dict of such by input name, or None with `steps=N`. Samples begin
+        `x`: samples as the network's layout says, or a dict of such by input name, or None with `steps=N`. They begin
         with cleared states. Networks with several outputs give a dict by layer.
         """
         results = self.spikes(x, steps)
@@ -134,16 +156,26 @@ class QuantizedNetwork(torch.nn.Module):
         integers = {name: layer.integers() for name, layer in zip(self.names, self.layers, strict=True)}
         layers = {name: now.layer for name, now in integers.items()}
         scaled = {name: now.scaled for name, now in integers.items()}
-        return assembled(self.float_network, layers, scaled)
+        fixed = on_chip(assembled(self.float_network, layers, scaled))
+        host = None
+        if self.host is not None:
+            host = self.host.host()
+            written = {line: self.layer(e.layer).encoding(integers[e.layer]) for line, e in self._registers().items()}
+            host = replace(host, gives={**host.gives, **written})
+        return replace(fixed, layout=self.given.layout, n_steps=self.given.n_steps, host=host)
 
-    def _nearest(self, network: Network, calibration) -> Network:
-        """The float network with the chip's nearest neurons, as `nw.compile` fits them to the calibration."""
+    def _registers(self) -> dict[str, Encoding]:
+        """What the host writes into registers, by input."""
+        gives = {} if self.host is None else self.host.given.gives
+        return {line: encoding for line, encoding in gives.items() if encoding.register is not None}
+
+    def _nearest(self, network: Network, samples: dict | None) -> Network:
+        """The float network with the chip's nearest neurons, as `nw.compile` fits them to the samples."""
         if not nearest_network(network, self.chip, self.options)[1] and not pooled_layers(network):
             return network
-        x = None
-        if calibration is not None:
-            x = prepare(network, calibration, None, self.chip, self.options.on_multi_spike)[0]
-        nearer = approximated(quantize(network, self.chip, x, self.options).network, self.chip, self.options, x)
+        quantized = quantize(network, self.chip, samples, self.options)
+        x = encoded(samples, quantized.registers)
+        nearer = approximated(quantized.network, self.chip, self.options, x)
         self.legalization = nearer.with_price(self.legalization)
         return as_float(network, self.chip, self.options, nearer.factors)
 
@@ -155,17 +187,16 @@ class QuantizedNetwork(torch.nn.Module):
             for c, weight, bias in zip(layer.connections, layer.weights, layer.biases, strict=True):
                 float_bias = None if c.bias is None else array(bias).astype(np.float32)
                 connections[id(c)] = c.replace(weight=array(weight).astype(np.float32), bias=float_bias)
-        return Network(
-            self.float_network.inputs, nodes, tuple(connections[id(c)] for c in self.float_network.connections)
-        )
+        edges = tuple(connections.get(id(c), c) for c in self.float_network.connections)
+        return Network(self.float_network.inputs, nodes, edges)
 
     def _run(self, x, steps: int | None, recorded: dict | None) -> dict[str, torch.Tensor]:
-        given, n_samples, n_steps = prepare(self.float_network, x, steps, self.chip, self.options.on_multi_spike)
+        given, n_samples, n_steps, currents = self._inputs(x, steps)
         sent = {name: torch.from_numpy(np.require(array, requirements="W")).flatten(2) for name, array in given.items()}
         results = {}
         with exact():
             for names in self.groups:
-                run = _TrainedGroup(self, names, sent, n_samples, n_steps)
+                run = _TrainedGroup(self, names, sent, currents, n_samples, n_steps)
                 for name, (spikes, membrane) in (run.looped if run.inner else run.whole)(recorded).items():
                     sent[name] = spikes
                     shown = spikes if membrane is None else membrane
@@ -175,13 +206,30 @@ class QuantizedNetwork(torch.nn.Module):
             verify_counts(self.float_network, self.chip, self.options.on_multi_spike, counts)
         return results
 
+    def _inputs(self, x, steps: int | None) -> tuple[dict[str, np.ndarray], int, int, dict[str, torch.Tensor]]:
+        """What the chip gets `[B, T, *shape]` by input, B, T, and by layer the float numbers for its registers."""
+        if self.host is None:
+            return *prepare(self.given, x, steps, self.chip, self.options.on_multi_spike), {}
+        given, n_samples, n_steps = prepare(self.given, x, steps)
+        host = self.host.host()
+        of_host = {name: given[name] for name in host.network.inputs}
+        if self._registers():
+            made, currents = {}, self.host.currents(of_host, n_steps)
+        else:
+            made, currents = run_host(host, of_host, n_steps)[1], {}
+        lines = [name for name in self.float_network.inputs if name not in self._registers()]
+        left = {name: (made if name in made else given)[name].astype(np.float32) for name in lines}
+        return left, n_samples, n_steps, currents
+
 
 class _TrainedGroup:
     """One pass through a layer, or through layers that feed each other, fed by what others have `sent` `[B, T, n]`."""
 
-    def __init__(self, network: QuantizedNetwork, names: list[str], sent: dict, n_samples: int, n_steps: int):
+    def __init__(
+        self, network: QuantizedNetwork, names: list[str], sent: dict, currents: dict, n_samples: int, n_steps: int
+    ):
         self.layers = {name: network.layer(name) for name in names}
-        self.n_samples, self.n_steps, self.sent = n_samples, n_steps, sent
+        self.n_samples, self.n_steps, self.sent, self.currents = n_samples, n_steps, sent, currents
         self.integers = {name: layer.integers() for name, layer in self.layers.items()}
         self.learned = {name: layer.learned() for name, layer in self.layers.items()}
         self.inner: list[tuple] = []
@@ -201,6 +249,9 @@ class _TrainedGroup:
             x = x[:, :n_late].reshape(self.n_samples * n_late, node.n_neurons).to(weight.dtype)
             drive = sums(c, x, weight, node.shape, layer.node.n_neurons).unflatten(0, (self.n_samples, n_late))
             drives.append(torch.nn.functional.pad(drive, (0, 0, self.n_steps - n_late, 0)))
+        if layer.name in self.currents:
+            written = layer.registers(now, self.currents[layer.name])
+            drives.append(written.expand(self.n_samples, self.n_steps, layer.node.n_neurons))
         if len(drives) == 1:
             return drives[0]
         none = torch.zeros(self.n_samples, self.n_steps, layer.node.n_neurons, dtype=torch.float64)
@@ -282,7 +333,8 @@ def _trained(network: Network, normal: Network) -> dict[str, tuple[bool, ...]]:
     trained: dict[str, tuple[bool, ...]] = {}
     for name in normal.layers:
         learned = _learned_from(network, name)
-        trained[name] = tuple(learned.get(c.source, _has_numbers(c)) for c in normal.into(name))
+        into = [c for c in normal.into(name) if not isinstance(c, Injected)]
+        trained[name] = tuple(learned.get(c.source, _has_numbers(c)) for c in into)
     return trained
 
 

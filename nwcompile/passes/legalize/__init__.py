@@ -7,8 +7,13 @@ legalize    legalize.py:legalize               the rewritings below, in this ord
             pool_spikes.py:pool_spikes         spikes pooled where currents were, if that is asked for
             drop_signs.py:drop_signs           no negative spikes where messages carry no sign
             split_signs.py:split_signs         weights of both signs as two connections, where only those fit
+            stateless.py:free_resets           the chip's resets for neurons that keep no state
             reset_timing.py:reset_now          resets one step late made at once, where spikes stay the same
 delays      relay_delays.py:relay_delays       chains of relay neurons where a delay is longer than the chip's
+            bias_lines.py:bias_lines           biases as weights from a line that is on in every step
+            prove.py:same_comparison           integers for the chip's comparison with the threshold
+prove       prove.py:idle_clamps               clamps that no reachable membrane touches
+            prove.py:compared                  quantized comparisons that say the same
 approximate approximate.py:approximate         on integers: the nearest neurons, layer after layer
             nearest.py:nearest                 which features those are, and what words allow them
             refit.py:refit                     the threshold and leak with which they fire most alike

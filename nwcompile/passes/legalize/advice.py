@@ -7,7 +7,8 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import APPROXIMATIONS, Options
 from nwcompile.passes.fit.check import estimate
-from nwcompile.passes.legalize.nearest import nearest_network, needed
+from nwcompile.passes.legalize.legalize import expected
+from nwcompile.passes.legalize.nearest import needed
 from nwcompile.passes.legalize.pool_spikes import maxima, pool_spikes, pooled_layer
 
 
@@ -21,7 +22,7 @@ def approximations(network: Network, chip: Chip, options: Options) -> str | None
     asked = replace(options, approximate=tuple(words))
     try:
         pooled = pool_spikes(network, chip, asked)[0]
-        estimate(nearest_network(pooled, chip, asked)[0], chip, options.on_multi_spike)
+        estimate(expected(pooled, chip, asked), chip, options.on_multi_spike)
     except FitError:
         return None
     listed = ",".join(word for word in APPROXIMATIONS if word in words)

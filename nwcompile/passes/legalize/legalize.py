@@ -10,15 +10,19 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.legalization import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.passes.legalize.bias_lines import bias_lines
 from nwcompile.passes.legalize.drop_signs import drop_signs
+from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
+from nwcompile.passes.legalize.prove import compared, idle_clamps, may_be_idle, same_comparison
 from nwcompile.passes.legalize.prune_zeros import prune_zeros
 from nwcompile.passes.legalize.reset_timing import reset_now
 from nwcompile.passes.legalize.split_signs import split_signs
+from nwcompile.passes.legalize.stateless import free_resets
 from nwcompile.passes.legalize.weight_bits import apply_weight_bits
 
 Rewriting = Callable[[Network, Chip, Options], tuple[Network, list[Change]]]
-REWRITES: tuple[Rewriting, ...] = (reset_now,)
+REWRITES: tuple[Rewriting, ...] = (free_resets, reset_now, bias_lines, same_comparison, idle_clamps)
 
 
 class Legalized(NamedTuple):
@@ -46,6 +50,17 @@ def legalize(network: Network, chip: Chip, options: Options) -> Legalized:
         legal, made = rewrite(legal, chip, options)
         changes += made
     return Legalized(legal, changes, [*warnings, *said])
+
+
+def expected(network: Network, chip: Chip, options: Options) -> Network:
+    """The network as its later stages may make it, as far as that shows without numbers: what to estimate."""
+    return may_be_idle(nearest_network(network, chip, options)[0], chip, options)
+
+
+def prove(float_network: Network, fixed: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
+    """The quantized network with what only its integers prove, and rows for what they say exactly."""
+    proved, changes = idle_clamps(fixed, chip, options)
+    return proved, [*compared(float_network, fixed), *changes]
 
 
 def _spikes(network: Network, name: str) -> str:

@@ -15,12 +15,18 @@ HARMLESS = ("zero", "value", "none", "subtract")  # Resets, in the order of choi
 
 def relay_neuron(chip: Chip) -> NeuronSpec | None:
     """The float relay neuron that the chip's neurons can be, or None."""
-    kinds = [reset for reset in HARMLESS if reset in chip.neuron.reset]
-    if "now" not in chip.neuron.reset_timing:
-        kinds = [reset for reset in kinds if reset == "none"]
-    if not kinds:
+    kind = harmless_reset(chip)
+    if kind is None:
         return None
-    return RELAY.replace(reset=kinds[0], v_min=0.0 if chip.neuron.v_min == "zero" else None)
+    timing = "now" if "now" in chip.neuron.reset_timing else chip.neuron.reset_timing[0]
+    return RELAY.replace(reset=kind, reset_timing=timing, v_min=0.0 if chip.neuron.v_min == "zero" else None)
+
+
+def harmless_reset(chip: Chip) -> str | None:
+    """A reset of the chip's that no spike of a neuron that forgets its membrane depends on, None if it has none."""
+    late = "now" not in chip.neuron.reset_timing  # then only what the step forgets anyway
+    kinds = [kind for kind in HARMLESS if kind in chip.neuron.reset and not (late and kind in ("value", "subtract"))]
+    return kinds[0] if kinds else None
 
 
 def relay_layer(

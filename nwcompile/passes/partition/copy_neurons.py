@@ -71,7 +71,7 @@ def copy_neurons(
     alike. Where copies cannot help (neurons that send to all cores of their own layer) all is left as it is, for
     `check` to refuse. Raises FitError where the chip has not cores enough.
     """
-    unchanged = Copied(network, timing, activity, mapping, [], {})
+    unchanged = Copied(network=network, timing=timing, activity=activity, mapping=mapping, changes=[], copy_of={})
     is_small = sum(synapse_count(network, c) for c in network.connections) <= LARGEST
     plan = _plan(network, chip, mapping) if is_small else None
     if plan is None:
@@ -86,10 +86,14 @@ def copy_neurons(
     copied = copied_network(best.network, best.timing, best.plan)
     if copied.network.outputs != network.outputs:
         return unchanged
-    placed = on_sites(copied.network, chip, copied.core_of, options, may_cut=False)
-    counts = _activity(best.activity, copied.copy_of)
-    changes = _changes(network, best, chip)
-    return Copied(copied.network, copied.timing, counts, placed, changes, copied.copy_of)
+    return Copied(
+        network=copied.network,
+        timing=copied.timing,
+        activity=_activity(best.activity, copied.copy_of),
+        mapping=on_sites(copied.network, chip, copied.core_of, options, may_cut=False),
+        changes=_changes(network, best, chip),
+        copy_of=copied.copy_of,
+    )
 
 
 def _too_many(wanted: Wanted, chip: Chip) -> Violation:

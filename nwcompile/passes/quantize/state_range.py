@@ -16,6 +16,7 @@ from nwcompile.passes.prepare.fold import forward, linear_map
 from nwcompile.sim.reference.synaptic_sums import effective_network
 
 STATES = ("u", "v")
+ONE_SPIKE = (1.0, 0.0)  # The largest positive and negative value of an input line that sends spikes.
 CHUNK = 1 << 23  # So many numbers are held at once, 64 MiB of float64.
 
 
@@ -58,18 +59,11 @@ def state_range(network: Network, name: str, sent: dict | None, states: dict | N
     """
     node = network.node(name)
     spec = node.neuron
-    rise, fall = _drive(network, name, sent)
-    u_up, u_down = (_leaky(d, spec, "decay_u", node.shape) for d in (rise, fall))
     limit = (1 << (spec.fixed.state_bits - 1)) - 1
-    u_bound = _whole(u_up, u_down)
-    if spec.fixed.overflow == "wrap":  # then it may get either sign
-        either = np.maximum(u_up, u_down)
-        u_up, u_down = (np.where(either > limit, either, u) for u in (u_up, u_down))
-    bias = spec.array("bias", node.shape).reshape(-1)
-    v_up, v_down = _membrane(u_up + np.maximum(bias, 0), u_down + np.maximum(-bias, 0), spec, node.shape)
+    (u_up, u_down), (v_up, v_down) = _bounds(network, name, sent)
+    u_bound, v_bound = _whole(u_up, u_down), _whole(v_up, v_down)
     threshold = spec.array("threshold", node.shape).reshape(-1)
     reaches = not spec.fires or spec.spikes == "bipolar" or bool((v_up >= threshold + spec.strict).any())
-    v_bound = _whole(v_up, v_down)
     u_largest, v_largest = None, None
     if sent is not None and states is not None:
         u_largest, v_largest = _seen(network, name, sent, states, u_bound is not None and u_bound <= limit)
@@ -83,14 +77,38 @@ def state_range(network: Network, name: str, sent: dict | None, states: dict | N
     )
 
 
-def _drive(network: Network, name: str, sent: dict | None) -> tuple[np.ndarray, np.ndarray]:
+def lowest_membrane(network: Network, name: str, of_input: tuple[float, float]) -> np.ndarray:
+    """float64[n]: no membrane of a fixed-point layer is ever below this before a clamp; -inf where nothing is proved.
+
+    `of_input`: the largest positive and the largest negative value that an input line can have.
+    """
+    return -_bounds(network, name, None, of_input)[1][1]
+
+
+def _bounds(network: Network, name: str, sent: dict | None, of_input: tuple[float, float] = ONE_SPIKE) -> tuple:
+    """How far u, then v, can go upwards and downwards, float64[n] each: u before it wraps, v from what u is then."""
+    node = network.node(name)
+    spec = node.neuron
+    rise, fall = _drive(network, name, sent, of_input)
+    u_up, u_down = u = tuple(_leaky(d, spec, "decay_u", node.shape) for d in (rise, fall))
+    if spec.fixed.overflow == "wrap":  # then it may get either sign
+        limit = (1 << (spec.fixed.state_bits - 1)) - 1
+        either = np.maximum(u_up, u_down)
+        u_up, u_down = (np.where(either > limit, either, side) for side in u)
+    bias = spec.array("bias", node.shape).reshape(-1)
+    return u, _membrane(u_up + np.maximum(bias, 0), u_down + np.maximum(-bias, 0), spec, node.shape)
+
+
+def _drive(
+    network: Network, name: str, sent: dict | None, of_input: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray]:
     """The most that one step adds to u and takes from it, float64[n] (exact below 2**53)."""
     node = network.node(name)
     bias = node.neuron.array("bias_u", node.shape).reshape(-1).astype(np.float64)
     rise, fall = np.maximum(bias, 0), np.maximum(-bias, 0)
     for c in effective_network(network).into(name):
         source = network.node(c.source)
-        high, low = _payload(source.neuron, None if sent is None else sent[c.source])
+        high, low = _payload(source.neuron, None if sent is None else sent[c.source], of_input)
         weight = np.asarray(c.weight, np.int64)
         up, down = (
             forward(linear_map(c.replace(weight=part), source.shape, node.shape), np.ones((1, source.n_neurons)))[0]
@@ -104,10 +122,10 @@ def _drive(network: Network, name: str, sent: dict | None) -> tuple[np.ndarray, 
     return rise * unit, fall * unit
 
 
-def _payload(spec: NeuronSpec | None, spikes: np.ndarray | None) -> tuple[float, float]:
-    """The largest positive and negative payload of a source: of an input, as calibration has it."""
+def _payload(spec: NeuronSpec | None, spikes: np.ndarray | None, of_input: tuple[float, float]) -> tuple[float, float]:
+    """The largest positive and negative payload of a source: of an input, as calibration has it, or `of_input`."""
     if spec is None:
-        return (1.0, 0.0) if spikes is None else (max(1.0, spikes.max(initial=0)), max(0.0, -spikes.min(initial=0)))
+        return of_input if spikes is None else (max(1.0, spikes.max(initial=0)), max(0.0, -spikes.min(initial=0)))
     return (inf if spec.spikes == "multi" else 1.0), float(spec.message == "bipolar")
 
 

@@ -2,6 +2,7 @@
 
 from nwcompile.report import html_tables, legalization, quantization
 from nwcompile.report.bus import bus_card
+from nwcompile.report.host import host_lines, host_text
 from nwcompile.report.html.maps import core_map, link_map
 from nwcompile.report.html.plots import floorline_plot, step_plot
 from nwcompile.report.html.profile_tables import critical_table, message_tables, phase_tables
@@ -26,6 +27,7 @@ def render_html(doc: dict) -> str:
         *_crosscheck(doc),
         *_multi_spike(doc),
         *_multicast(doc),
+        *_host(doc),
         *_io(doc),
         *_real_time(doc),
         _warnings(doc),
@@ -245,6 +247,13 @@ def _multi_spike(doc: dict) -> list[Markup]:
 def _multicast(doc: dict) -> list[Markup]:
     multicast = doc["multicast"]
     return [] if multicast is None else [_card("", "Multicast", None, tag("p", multicast["text"], "."))]
+
+
+def _host(doc: dict) -> list[Markup]:
+    host = doc["host"]
+    if host is None:
+        return []
+    return [_card("", "Host", None, *(tag("p", line, ".") for line in (*host_lines(host), host_text(host))))]
 
 
 def _io(doc: dict) -> list[Markup]:

@@ -17,6 +17,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF
 from nwcompile.ir.run import Run
 from nwcompile.report.bus import collect_bus
+from nwcompile.report.host import collect_host, host_text
 from nwcompile.report.json.messages import collect_dropped, collect_multicast
 from nwcompile.report.json.neurobench import collect_neurobench
 from nwcompile.report.json.profile import collect_profile
@@ -63,6 +64,7 @@ def collect(
         "multi_spike": _multi_spike(program, s),
         "multicast": collect_multicast(program.chip, s),
         "io": _io(program, s),
+        "host": collect_host(program, run, s.events["synops"]),
         "dropped": collect_dropped(program, run),
         "bus": collect_bus(program, run),
         "layers": _layers(program, s),
@@ -75,7 +77,8 @@ def collect(
         "warnings": list(program.warnings),
         "provenance": _provenance(program, run),
     }  # fmt: skip
-    return {"verdict": verdict(doc), **doc}
+    said = verdict(doc)
+    return {"verdict": said if doc["host"] is None else f"{said}; {host_text(doc['host'])}", **doc}
 
 
 def _accuracy(given) -> dict[str, float] | None:

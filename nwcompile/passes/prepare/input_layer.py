@@ -22,7 +22,6 @@ from nwcompile.ir.legalization import EXACT, HOST, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.ir.shown import counted
 from nwcompile.sim.host import compute, run_host
 from nwcompile.sim.inputs import LARGEST_SPIKE, Inputs, is_whole, largest_payload, prepare, takes
 
@@ -37,14 +36,18 @@ class InputLayer:
     """A network as the chip takes its input: what is left of it, the `host` before it, and samples for what is left.
 
     `samples`: `[B, T, *shape]` of every input of `network`, float32 of registers (whose scale is not chosen yet), or
-    None. `text`: one line that says how input comes to the chip, None where it comes as it is.
+    None.
     """
 
     network: Network
     host: Host | None
     samples: Inputs | None
     changes: list[Change]
-    text: str | None
+
+    @property
+    def text(self) -> str | None:
+        """One line that says how input comes to the chip, None where it comes as it is."""
+        return None if self.host is None else self.host.text
 
 
 class _ClosedError(Exception):
@@ -61,12 +64,12 @@ def legalize_input(network: Network, chip: Chip, calibration, options: Options) 
     bare = replace(network, layout="BT", n_steps=None, host=None)
     if network.is_fixed:
         samples = None if calibration is None else prepare(network, calibration, None, chip, options.on_multi_spike)[0]
-        return InputLayer(replace(with_registers(network), layout="BT", host=None), network.host, samples, [], None)
+        return InputLayer(replace(with_registers(network), layout="BT", host=None), network.host, samples, [])
     samples = None if calibration is None else prepare(network, calibration)[0]
     way = options.input_layer
     if way is None and (samples is None or _stays(network, samples, chip, options)):
         samples = None if samples is None else prepare(bare, dict(samples), None, chip, options.on_multi_spike)[0]
-        return InputLayer(bare, None, samples, [], None)
+        return InputLayer(bare, None, samples, [])
     if way in ("bias", "graded") and samples is None:
         raise OptionError(
             f"input_layer={way!r} chooses its scale on calibration samples; give some of what the chip will get"
@@ -115,7 +118,7 @@ def _exact(network: Network, chip: Chip, samples: Inputs | None, options: Option
         raise _ClosedError("a maximum of currents comes before the first layer")
     are_whole = samples is None or all(is_whole(array) for array in samples.values())
     if samples is None or (are_whole and _takes(chip, options, samples.values())):
-        return InputLayer(network, None, samples, [], None)
+        return InputLayer(network, None, samples, [])
     if not are_whole:
         raise _ClosedError("its values are not whole numbers")
     split = [name for name in network.inputs if samples[name].min() < 0]
@@ -134,10 +137,8 @@ def _exact(network: Network, chip: Chip, samples: Inputs | None, options: Option
             maps.append(Scale(line, both, scale=np.float32(sign), delay=0))
             gives[line] = Encoding(layer=f"{name}/value", scale=sign, low=0, high=LARGEST_SPIKE)
     rest = _fed_by(network, {name: f"{name}/signed" for name in split}, inputs, junctions, maps)
-    n_lines = sum(node.n_neurons for node in inputs.values())
-    text = f"signed input comes on two lines each, one for each sign ({n_lines} lines), exactly"
     change = Change(", ".join(split), "signed values", "messages of one sign", "two lines, one for each sign", EXACT)
-    return _made(rest, Host("exact", _values(network, split), gives), samples, [change], text)
+    return _made(rest, Host("exact", _values(network, split), gives), samples, [change])
 
 
 def _graded(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
@@ -165,8 +166,7 @@ def _graded(network: Network, chip: Chip, samples: Inputs | None, options: Optio
     error = max(errors)
     how = f"integers of {bits} bits, {100 * error:.2g} % from the values (root mean square)"
     change = Change(", ".join(real), "real-valued input", "messages that carry integers", how, HOST)
-    text = f"input comes in graded messages: the host rounds it to {how}"
-    return _made(rest, Host("graded", _values(network, real), gives), samples, [change], text)
+    return _made(rest, Host("graded", _values(network, real), gives), samples, [change])
 
 
 def _unit(values: np.ndarray, limit: int) -> tuple[float, float]:
@@ -212,23 +212,12 @@ def _bias(network: Network, chip: Chip, samples: Inputs | None, _options: Option
         ),
     )
     host = Host("bias", of_host, gives, is_static=chip.neuron.bias_per_step is not True)
-    n_neurons = sum(lines[line].n_neurons for line in lines)
     when = "once for each sample" if is_constant else "in every step"
-    text = (
-        f"the host computes the linear map into {', '.join(first.layers)} ({host.macs} multiplications {when}) and "
-        f"writes it into the biases of {counted(n_neurons, 'neuron')}"
-    )
     changes = [
         Change(name, "real-valued input", "a bias that can be written", f"its linear map, written {when}", HOST)
         for name in first.layers
     ]
-    run, _ = compute(host, {name: samples[name] for name in first.inputs}, samples.shape[1])
-    left = Inputs({name: samples[name] for name in inputs})
-    left.shape = samples.shape
-    for line, name in registers.items():
-        v = run.states[name]["v"]
-        left[line] = np.broadcast_to(v, (*samples.shape, *v.shape[2:]))
-    return InputLayer(rest, host, left, changes, text)
+    return _made(rest, host, samples, changes)
 
 
 def _host(network: Network, chip: Chip, samples: Inputs | None, options: Options) -> InputLayer:
@@ -255,15 +244,11 @@ def _host(network: Network, chip: Chip, samples: Inputs | None, options: Options
     }
     rest = Network({**inputs, **lines}, kept, tuple(c for c in network.connections if c.target in kept))
     host = Host("host", of_host, gives)
-    names = ", ".join(host.layers)
-    text = f"{names} on the host ({host.macs} multiplications a step); the chip gets the spikes of {', '.join(lines)}"
-    if not any(network.node(name).neuron.fires for name in left):
-        text += "; no spiking layer is left for the chip"
     changes = [
         Change(name, "real-valued input", "messages of spikes", "on the CPU, as the framework computes it", HOST)
         for name in host.layers
     ]
-    made = _made(rest, host, samples, changes, text)
+    made = _made(rest, host, samples, changes)
     if made.samples is not None and not _takes(chip, options, [made.samples[name] for name in lines]):
         values = _range_text([made.samples[name] for name in lines])
         raise _ClosedError(f"its spikes {values} are none that {chip.name} takes; choose on_multi_spike")
@@ -339,11 +324,22 @@ def _values(network: Network, names: list[str]) -> Network:
     return Network(inputs, nodes, tuple(Scale(name, f"{name}/value", delay=0) for name in names))
 
 
-def _made(network: Network, host: Host, samples: Inputs | None, changes: list[Change], text: str) -> InputLayer:
+def _made(network: Network, host: Host, samples: Inputs | None, changes: list[Change]) -> InputLayer:
     """The InputLayer, its samples as the host makes them."""
-    left = None
-    if samples is not None:
-        _, made = run_host(host, {name: samples[name] for name in host.network.inputs}, samples.shape[1])
-        left = Inputs({n: made[n] if n in made else samples[n].astype(np.int32) for n in network.inputs})
-        left.shape = samples.shape
-    return InputLayer(network, host, left, changes, text)
+    return InputLayer(network, host, None if samples is None else behind_host(network, host, samples), changes)
+
+
+def behind_host(network: Network, host: Host, samples: Inputs) -> Inputs:
+    """Samples of what is left of a network, from float32 `samples` of the whole: those of registers stay float32."""
+    of_host = {name: samples[name] for name in host.network.inputs}
+    run, _ = compute(host, of_host, samples.shape[1])
+    made = {} if host.registers else run_host(host, of_host, samples.shape[1])[1]
+    left = Inputs()
+    left.shape = samples.shape
+    for name in network.inputs:
+        if name in host.registers:
+            v = run.states[host.gives[name].layer]["v"]
+            left[name] = np.broadcast_to(v, (*samples.shape, *v.shape[2:]))
+        else:
+            left[name] = made[name] if name in made else samples[name].astype(np.int32)
+    return left

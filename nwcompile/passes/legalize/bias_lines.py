@@ -1,0 +1,83 @@
+"""Bias lines: a bias as the weight of an input line that is on in every step, where the chip's neurons have none.
+
+What a bias adds to a synaptic sum, a synapse from such a line adds as well, in the layer's own steps: the line reaches
+deeper layers through the pipeline's delays, or relay neurons where the chip has none (`relay_delays`). So the spikes
+are those of a neuron whose bias is this weight.
+"""
+
+import numpy as np
+
+from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection, Dense
+from nwcompile.ir.legalization import EXACT, Change
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.passes.emit.emit import fold_bias
+from nwcompile.passes.quantize.dynamics import dynamics
+from nwcompile.passes.quantize.scaled_layer import Direct
+
+LINE = "always on"  # The name of the input; with more words where the network has one of this name.
+
+
+def bias_lines(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
+    """The network with its biases as weights from one line that is always on, where the chip's neurons have no bias.
+
+    Left are biases that act behind a current, and integers that no weight of the chip is.
+    """
+    if chip.neuron.bias:
+        return network, []
+    line = LINE
+    while line in network.inputs or line in network.nodes:
+        line += " too"
+    nodes, edges, changes = dict(network.nodes), list(network.connections), []
+    for name in network.layers:
+        parts = _fixed(network, name, chip) if network.is_fixed else _float(network, name, chip)
+        if parts is None:
+            continue
+        spec, weight = parts
+        nodes[name] = Node(name, nodes[name].shape, spec)
+        edges = [_bare(c) if c.target == name else c for c in edges]
+        edges.append(Dense(line, name, weight.reshape(-1, 1)))
+        changes.append(Change(name, "a bias", "no bias", "weights from an input line that is always on", EXACT))
+    if not changes:
+        return network, []
+    inputs = {**network.inputs, line: Node(line, (1,), None, 1)}
+    return Network(inputs, nodes, tuple(edges)), changes
+
+
+def _bare(edge: Connection) -> Connection:
+    return edge.replace(bias=None) if getattr(edge, "bias", None) is not None else edge
+
+
+def _float(network: Network, name: str, chip: Chip) -> tuple[NeuronSpec, np.ndarray] | None:
+    """The neurons without what they add in every step, and the weights that add it; None where there is nothing."""
+    if not all(isinstance(c, Direct) for c in network.into(name)):
+        return None  # a maximum is left for `estimate` to refuse
+    node = network.node(name)
+    spec, d = node.neuron, dynamics(network, name, chip)
+    has_current = spec.alpha is not None
+    constant = d.constant_u if has_current else d.constant_v
+    if not np.any(constant) or not np.all(d.factor) or (has_current and np.any(d.constant_v)):
+        return None
+    weight = np.broadcast_to(constant / d.factor, node.shape).astype(np.float32)
+    return spec.replace(bias=0.0, leak=0.0, v_leak=0.0), weight
+
+
+def _fixed(network: Network, name: str, chip: Chip) -> tuple[NeuronSpec, np.ndarray] | None:
+    """The same of integers, if every bias is a weight of the chip."""
+    node = fold_bias(network, network.node(name))
+    spec, fixed = node.neuron, node.neuron.fixed
+    bias_u, bias_v = (spec.array(key, node.shape) for key in ("bias_u", "bias"))
+    if not bias_u.any() and not bias_v.any():
+        return None
+    forgets = np.all(spec.array("decay_u", node.shape) == 1 << fixed.decay_bits)
+    if bias_v.any() and (not forgets or np.any(bias_v % (1 << fixed.shift_bits))):
+        return None
+    weight = bias_u + (bias_v >> fixed.shift_bits)
+    form = chip.weights.bits, chip.weights.bits, chip.weights.step, "mixed"
+    low, high = mantissa_range(*form)
+    is_held = low <= weight.min() and weight.max() <= high and not np.any((weight - low) % mantissa_step(*form))
+    is_whole = chip.weights.exponent_min <= 0 <= chip.weights.exponent_max
+    return (spec.replace(bias=0, bias_u=0), weight.astype(np.int32)) if is_held and is_whole else None

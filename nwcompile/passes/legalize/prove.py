@@ -1,0 +1,139 @@
+"""Prove: clamps that no reachable membrane touches, and comparisons that say the same of whole numbers.
+
+Membranes are followed as intervals over the integers (`quantize/state_range.py`): whatever spikes arrive, none goes
+below the bound. A clamp below that bound never acts, so a chip without clamps may leave it out; and where the bound is
+0 a chip that clamps every membrane at 0 changes nothing. Of whole numbers v > t and v >= t + 1 say the same.
+"""
+
+from math import inf
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.host import Injected
+from nwcompile.ir.legalization import EXACT, Change
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.passes.legalize.nearest import COMPARISON
+from nwcompile.passes.prepare.fold import forward, linear_map
+from nwcompile.passes.quantize.dynamics import dynamics
+from nwcompile.passes.quantize.grids import largest_threshold
+from nwcompile.passes.quantize.scaled_layer import Direct
+from nwcompile.passes.quantize.state_range import lowest_membrane
+from nwcompile.sim.inputs import largest_payload
+
+
+def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
+    """A fixed-point network with the clamps that the chip has, wherever that provably changes no spike."""
+    nodes, changes = dict(network.nodes), []
+    for name in network.layers if network.is_fixed else ():
+        node = network.node(name)
+        wanted, was, has = _clamp(node.neuron, chip)
+        if not has:
+            continue
+        is_written = any(isinstance(c, Injected) for c in network.into(name))  # what the host writes has no bound
+        lowest = np.full(1, -inf) if is_written else lowest_membrane(network, name, payloads(chip, options))
+        if _is_idle(node.neuron, lowest, chip):
+            nodes[name] = Node(name, node.shape, node.neuron.replace(v_min=wanted, clamp="maximum"))
+            how = f"no membrane can be below {0 - int(-lowest.min())}"
+            changes.append(Change(name, was, has, how, EXACT))
+    return (Network(network.inputs, nodes, network.connections), changes) if changes else (network, [])
+
+
+def may_be_idle(network: Network, chip: Chip, options: Options) -> Network:
+    """A float network with the chip's clamps wherever they may turn out to be idle on integers: what to estimate."""
+    nodes = dict(network.nodes)
+    for name in () if network.is_fixed else network.layers:
+        node = network.node(name)
+        wanted, _, has = _clamp(node.neuron, chip)
+        if has and _is_idle(node.neuron, _lowest_float(network, name, chip, payloads(chip, options)), chip):
+            nodes[name] = Node(name, node.shape, node.neuron.replace(v_min=wanted))
+    return Network(network.inputs, nodes, network.connections)
+
+
+def same_comparison(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
+    """A fixed-point network with the chip's comparison, where a threshold beside the old one says the same."""
+    nodes, changes = dict(network.nodes), []
+    for name in network.layers if network.is_fixed else ():
+        spec = nodes[name].neuron
+        if not spec.fires or spec.strict in chip.neuron.strict or not _only_compares(spec):
+            continue
+        threshold = np.asarray(spec.threshold, np.int64) + (1 if spec.strict else -1)
+        unit = 1 << chip.neuron.threshold_shift_bits
+        if np.any(threshold % unit) or threshold.min() < 0 or threshold.max() > largest_threshold(chip):
+            continue
+        nodes[name] = Node(name, nodes[name].shape, spec.replace(strict=not spec.strict, threshold=threshold))
+        changes.append(_compared(name, spec.strict))
+    return (Network(network.inputs, nodes, network.connections), changes) if changes else (network, [])
+
+
+def compared(network: Network, fixed: Network) -> list[Change]:
+    """Rows for the layers of a float network whose quantized thresholds are for the other comparison, exactly."""
+    pairs = [(name, network.node(name).neuron, fixed.node(name).neuron) for name in network.layers]
+    changed = [(name, a) for name, a, b in pairs if a.fires and a.strict != b.strict and _only_compares(a)]
+    return [] if network.is_fixed else [_compared(name, spec.strict) for name, spec in changed]
+
+
+def _compared(name: str, strict: bool) -> Change:
+    how = f"the threshold one {'higher' if strict else 'lower'}: the same for whole numbers"
+    return Change(name, COMPARISON[bool(strict)], COMPARISON[not strict], how, EXACT)
+
+
+def _only_compares(spec: NeuronSpec) -> bool:
+    """Whether the threshold is nothing but compared: not subtracted, and spikes not counted by it."""
+    return spec.reset != "subtract" and spec.spikes == "binary"
+
+
+def payloads(chip: Chip, options: Options) -> tuple[float, float]:
+    """The largest positive and the largest negative value that an input line can have on the chip."""
+    if options.on_multi_spike == "repeat":
+        return inf, float("bipolar" in chip.neuron.spikes)
+    if options.on_multi_spike == "graded" or "multi" in chip.neuron.spikes:
+        return float(largest_payload(chip, False)), float(largest_payload(chip, True))
+    return 1.0, float("bipolar" in chip.neuron.spikes)
+
+
+def _clamp(spec: NeuronSpec, chip: Chip) -> tuple[int | None, str, str]:
+    """The clamp that the chip has instead of the neuron's, what it was, and what the chip has; "" where it has it."""
+    was = "no clamp" if spec.v_min is None else "a clamp below 0" if np.any(spec.v_min) else "a clamp at 0"
+    if chip.neuron.v_min == "none" and spec.v_min is not None:
+        return None, was, "no clamp"
+    if chip.neuron.v_min == "zero" and (spec.v_min is None or np.any(spec.v_min)):
+        return 0, was, "a clamp at 0"
+    return None, was, ""
+
+
+def _is_idle(spec: NeuronSpec, lowest: np.ndarray, chip: Chip) -> bool:
+    """Whether neither the neuron's clamp nor the chip's ever acts on membranes from `lowest` on."""
+    floors = [] if spec.v_min is None else [np.max(spec.v_min)]
+    floors += [0.0] if chip.neuron.v_min == "zero" else []
+    return all(lowest.min() >= floor for floor in floors)
+
+
+def _lowest_float(network: Network, name: str, chip: Chip, of_input: tuple[float, float]) -> np.ndarray:
+    """The same bound as `lowest_membrane`, float64[n], of a layer in float; -inf where it does not know."""
+    node, edges = network.node(name), network.into(name)
+    if not all(isinstance(c, Direct) and not isinstance(c, Injected) for c in edges):
+        return np.full(1, -inf)
+    d = dynamics(network, name, chip)
+    fall = np.zeros(node.n_neurons)
+    for c in edges:
+        source = network.node(c.source)
+        high, low = of_input if source.neuron is None else (1.0, float(source.neuron.message == "bipolar"))
+        weight = np.asarray(c.weight, np.float64)
+        up, down = (
+            forward(linear_map(c.replace(weight=part), source.shape, node.shape), np.ones((1, source.n_neurons)))[0]
+            for part in (np.maximum(weight, 0), np.maximum(-weight, 0))
+        )
+        fall += np.where(down > 0, high * down, 0) + np.where(up > 0, low * up, 0)
+    per_neuron = (np.broadcast_to(x, node.shape).reshape(-1) for x in (d.factor, d.constant_u, d.constant_v))
+    factor, constant_u, constant_v = per_neuron
+    late = 0 if node.neuron.reset_timing == "now" else np.max(node.neuron.threshold) * (node.neuron.reset == "subtract")
+    u_down = _kept(fall * factor + np.maximum(-constant_u, 0), d.keep_u)
+    return -_kept(u_down + np.maximum(-constant_v, 0) + late, d.keep_v)
+
+
+def _kept(gain: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    lost = 1 - np.max(keep)
+    return np.where(gain > 0, gain / lost if lost > 0 else inf, 0.0)

@@ -1,0 +1,65 @@
+"""Stateless neurons: what a spike, or a clamp, does to a membrane that the next step forgets is the chip's to choose.
+
+A neuron that keeps nothing of current and membrane, as the relay neurons of pooled spikes, fires by the input of the
+step alone: neither its reset nor its clamp, which come after the spike, can be seen in any spike.
+"""
+
+import numpy as np
+
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.legalization import EXACT, Change
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.passes.legalize.relays import harmless_reset
+
+
+def free_resets(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
+    """The network with the chip's resets and clamp in stateless neurons whose own the chip does not have."""
+    nodes, changes = dict(network.nodes), []
+    for name in network.layers:
+        spec = nodes[name].neuron
+        if not is_stateless(spec):
+            continue
+        fitting = _with_reset(_with_clamp(spec, chip), chip)
+        if fitting is not None and fitting is not spec:
+            nodes[name] = Node(name, nodes[name].shape, fitting)
+            how = "it keeps no membrane from step to step"
+            changes.append(Change(name, _said(spec), _said(fitting), how, EXACT))
+    return (Network(network.inputs, nodes, network.connections), changes) if changes else (network, [])
+
+
+def is_stateless(spec: NeuronSpec) -> bool:
+    """Whether a neuron's spikes depend on the input of the step, and on nothing before but a refractory time."""
+    if not spec.fires or spec.spikes == "gated":
+        return False
+    if spec.reset_timing != "now" and spec.reset not in ("zero", "none"):
+        return False  # what is taken off in the next step is taken off its input
+    if spec.fixed is not None:
+        whole = 1 << spec.fixed.decay_bits
+        return bool(np.all(np.asarray(spec.decay_u) == whole) and np.all(np.asarray(spec.decay_v) == whole))
+    return spec.alpha is None and spec.membrane == "linear" and not np.any(spec.beta)
+
+
+def _with_clamp(spec: NeuronSpec, chip: Chip) -> NeuronSpec:
+    if chip.neuron.v_min == "zero" and (spec.v_min is None or np.any(spec.v_min)):
+        return spec.replace(v_min=0)
+    return spec.replace(v_min=None) if chip.neuron.v_min == "none" and spec.v_min is not None else spec
+
+
+def _with_reset(spec: NeuronSpec, chip: Chip) -> NeuronSpec | None:
+    """The neuron with a reset of the chip's, None where none is harmless."""
+    reset = "zero" if spec.reset == "value" and not np.any(spec.reset_value) else spec.reset
+    timed = spec.reset == "none" or spec.reset_timing in chip.neuron.reset_timing
+    if reset in chip.neuron.reset and timed:
+        return spec
+    kind = harmless_reset(chip)
+    if kind is None:
+        return None
+    timing = "now" if "now" in chip.neuron.reset_timing else chip.neuron.reset_timing[0]
+    return spec.replace(reset=kind, reset_value=0, reset_timing=timing)
+
+
+def _said(spec: NeuronSpec) -> str:
+    clamp = "no clamp" if spec.v_min is None else f"clamp at {float(np.min(spec.v_min)):g}"
+    return f"reset {spec.reset}, {clamp}"

@@ -1,0 +1,72 @@
+"""What the host of a program does: its part of the report, and of the verdict."""
+
+import numpy as np
+
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+from nwcompile.report.text import grouped, percent
+
+
+def collect_host(program: Program, run: Run, synops_per_sample: float) -> dict | None:
+    """The host's work a step and what is left on the chip; None where the chip takes samples as they are.
+
+    `macs_per_step`: multiplications with weights; of a run that was not simulated those of one step, and the registers
+    written in a step, `writes_per_step`, are not known. `messages_per_step` come from outside to the cores. The chip's
+    share of synops counts the host's multiplications among all; `lands` is whether a layer that spikes is on the chip.
+    """
+    host = program.host
+    if host is None:
+        return None
+    activity, work = run.activity, run.host
+    n_steps = run.totals.n_steps if run.totals is not None else activity.n_steps if activity is not None else 1
+    n_outer = run.n_samples * n_steps
+    macs = host.macs if work is None else work.n_macs / n_outer
+    on_chip = [program.network.node(name) for name in program.network.layers]
+    n_neurons = sum(node.n_neurons for node in on_chip)
+    all_synops = synops_per_sample + macs * n_steps
+    doc = {
+        "way": host.way,
+        "layers": list(host.layers),
+        "macs_per_step": macs,
+        "writes_per_step": None if work is None else work.n_writes / n_outer,
+        "messages_per_step": None if activity is None else _messages(program, run) / (activity.n_samples * n_steps),
+        "clipped": None if work is None else work.n_clipped,
+        "neurons_on_chip_percent": 100 * n_neurons / (n_neurons + host.n_neurons),
+        "synops_on_chip_percent": 100 * synops_per_sample / all_synops if all_synops else 100.0,
+        "lands": any(node.neuron.fires for node in on_chip),
+        "text": host.text,
+    }
+    return doc
+
+
+def _messages(program: Program, run: Run) -> int:
+    """Messages of all input lines to all cores, in all steps and samples."""
+    assert run.activity is not None, "asked before"
+    n_axons = np.diff(program.axons.offset)
+    total = 0
+    for name, node in program.network.inputs.items():
+        first = program.network.offsets[name]
+        total += int(run.activity.counts[name].sum(0, dtype=np.int64) @ n_axons[first : first + node.n_neurons])
+    return total
+
+
+def host_text(host: dict) -> str:
+    """The host's work in the verdict."""
+    parts = [f"{grouped(host['macs_per_step'])} MACs a step"]
+    if host["writes_per_step"]:
+        parts.append(f"{grouped(host['writes_per_step'])} registers written a step")
+    if host["messages_per_step"]:
+        parts.append(f"{grouped(host['messages_per_step'])} messages sent in a step")
+    neurons, synops = percent(host["neurons_on_chip_percent"]), percent(host["synops_on_chip_percent"])
+    text = f"host ({host['way']}): {', '.join(parts)}; on the chip {neurons} of the neurons, {synops} of the synops"
+    return text if host["lands"] else f"{text}; every spiking layer is on the host, so the network has not landed"
+
+
+def host_lines(host: dict | None) -> list[str]:
+    """What the terminal shows of the host."""
+    if host is None:
+        return []
+    lines = [f"input: {host['text']}"]
+    if host["clipped"]:
+        lines.append(f"input: {grouped(host['clipped'])} numbers were beyond what the chip holds and were clipped")
+    return lines
