@@ -1,6 +1,6 @@
 """From snnTorch's tutorial to Loihi: train there, land here, see what it cost, win it back.
 
-python examples/09_snntorch_to_loihi.py [--epochs 3]      (a minute or two; needs snnTorch, and the extra `demo`)
+python examples/09_snntorch_to_loihi.py [--epochs 5]      (a minute or two; needs snnTorch, and the extra `demo`)
 
 The network is that of snnTorch's tutorial 5 with 200 hidden neurons instead of 1,000: Leaky neurons as they come, which
 subtract their threshold one step late; one image `[B, 784]`, shown in each of 25 steps of a loop inside the module.
@@ -53,7 +53,7 @@ def train(module: nn.Module, steps_first, images, labels, n_epochs: int, rate: f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=5)
     args = parser.parse_args()
     if args.epochs < 1:
         parser.error("--epochs must be 1 or more")
