@@ -153,6 +153,7 @@ def difference(old: dict, new: dict) -> str | None:
         if "error" in parts:
             return f"{side} code: {parts['error']}"
     differences = []
+    new = {**new, "options": without_new(old["options"], new["options"])}
     for name in dict.fromkeys([*old, *new]):
         if name not in new or name not in old:
             differences.append(f"{name}: only in the {'old' if name in old else 'new'} one")
@@ -164,6 +165,13 @@ def difference(old: dict, new: dict) -> str | None:
         return None
     n_more = len(differences) - 1
     return differences[0] + (f" (and {n_more} more parts of {len({**old, **new})})" if n_more else "")
+
+
+def without_new(old: list[str], new: list[str]) -> list[str]:
+    """The options of a new record without those that the old one does not know, where they are as by default."""
+    known = {text.partition("=")[0] for text in old}
+    default = {f"{name}={canonical(value)}" for name, value in nw.Options().to_dict().items()}
+    return [text for text in new if text.partition("=")[0] in known or text not in default]
 
 
 def short(text: str) -> str:

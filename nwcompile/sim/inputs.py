@@ -130,7 +130,7 @@ def _array(network: Network, name: str, value, steps: int | None) -> np.ndarray:
     n_outer = 1 if is_static else 2
     if array.shape[n_outer:] != shape or 0 in array.shape[:n_outer]:
         hint = ""
-        if array.shape[1:] == shape:
+        if array.shape[1:] == shape and not is_static:
             hint = " (is the time axis missing?)"
         elif 0 in array.shape[:n_outer]:
             n_samples = array.shape[1 if network.layout == "TB" else 0]

@@ -76,6 +76,19 @@ def _counts(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
     return dict(zip(KEYS, counts, strict=True)), layer_at
 
 
+def with_fewer_layers(network: Network, chip: Chip, core_of: np.ndarray) -> np.ndarray:
+    """int32[neuron]: `core_of` with each core that runs too many layers cut into as few as can run them."""
+    limit = chip.limit("max_layers")
+    if limit is None:
+        return core_of
+    n_layers = len(network.layers)
+    run, of_neuron = np.unique(core_of.astype(np.int64) * n_layers + layer_numbers(network), return_inverse=True)
+    core = run // n_layers
+    nth_layer = np.arange(len(run)) - np.searchsorted(core, core)
+    part = core * n_layers + nth_layer // int(limit.max())
+    return np.unique(part, return_inverse=True)[1].reshape(-1)[of_neuron.reshape(-1)].astype(np.int32)
+
+
 def _layers_by_core(network: Network, core_of: np.ndarray, n_cores: int) -> np.ndarray:
     """int64[core]: layers with neurons on each core."""
     n_layers = len(network.layers)

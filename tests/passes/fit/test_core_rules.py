@@ -9,6 +9,7 @@ from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.passes.fit.core_rules import with_fewer_layers
 from nwcompile.passes.partition.elsewhere import elsewhere
 from tests.chips import small_chip
 from tests.nets import FIXED, dense_net, integers
@@ -153,3 +154,13 @@ def test_truenorth_copies_a_layer_that_is_read_on_two_cores():
     )  # fmt: skip
     x = (np.random.default_rng(0).random((2, 6, 3)) < 0.5).astype(np.int8)
     assert nw.crosscheck(program, x).agree
+
+
+def test_a_core_with_too_many_layers_is_cut_into_as_few_as_can_run_them():
+    network, chip = dense_net(*[4] * 8), small_chip(core__max_layers=3)
+    core_of = np.repeat([0, 1, 1, 1, 1, 1, 2], 4)  # the layers of core 1 are five
+    cut = with_fewer_layers(network, chip, core_of)
+    assert cut.tolist() == np.repeat([0, 1, 1, 1, 2, 2, 3], 4).tolist()
+    assert with_fewer_layers(network, small_chip(), core_of) is core_of
+    mapping = nw.compile(network, chip, options=nw.Options(optimize="cores")).mapping
+    assert mapping.n_cores == 3  # of seven layers

@@ -23,7 +23,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.kernels.mapping import core_usage
 from nwcompile.passes.fit import capacity
-from nwcompile.passes.fit.core_rules import n_over, needs_slices
+from nwcompile.passes.fit.core_rules import n_over, needs_slices, with_fewer_layers
 from nwcompile.passes.partition.floorline.cluster_search import improved
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import neuron_load
@@ -123,12 +123,15 @@ def floorline(network: Network, chip: Chip, activity: Activity, options: Options
     except KeyboardInterrupt:
         if deadline is None or best is None:
             raise
-    if best.excess or n_over(network, chip, best.neuron_core):
+    cores = best.neuron_core
+    if not best.excess and sites is None:
+        cores = _in_order(best)
+        cores = with_fewer_layers(network, chip, cores) if options.n_cores is None else cores
+    if best.excess or cores.max() >= capacity.n_usable(chip) or n_over(network, chip, cores):
         slices = sequential(network, chip, activity, options)
         n_cores = len(np.unique(slices.by_neuron(network)))
         return slices if n_cores == 1 else slices._replace(warnings=(_SLICES_INSTEAD.format(chip=chip.name),))
     if sites is None:
-        cores = _in_order(best)
         return logical_cores(network, cores)._replace(fewest=_fewest(search, first, int(cores.max()) + 1))
     used, cores = np.unique(best.neuron_core, return_inverse=True)
     in_order_of_sites = logical_cores(network, cores.reshape(-1))
@@ -140,7 +143,8 @@ def _fewest(search: Search, first: Partition, n_cores: int) -> FewestCores | Non
     options = search.options
     is_asked = options.n_cores is not None or options.optimize != "time" or not search.chip.has_times
     n_first = len(np.unique(first.core_of))
-    if is_asked or first.excess or n_first >= n_cores:
+    is_possible = not first.excess and not n_over(search.network, search.chip, first.neuron_core)
+    if is_asked or not is_possible or n_first >= n_cores:
         return None
     return FewestCores(n_first, step_us(step_cycles(search, first.neuron_core), search))
 

@@ -1,0 +1,68 @@
+"""Self-connections: a subtraction as a synapse of weight -threshold from a neuron to itself, on chips without resets.
+
+What arrives from its own spike one step later is what a late subtraction (`next`) takes off, right after the leak:
+dec(v) + input - threshold, if the synaptic current forgets from step to step. A subtraction at once leaves the same
+where the membrane does not leak (`reset_timing.py`). Only integers can show that the threshold is a weight of the chip,
+so networks that come in integers are rewritten.
+"""
+
+import numpy as np
+
+from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Sparse
+from nwcompile.ir.legalization import EXACT, Change
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.options import Options
+from nwcompile.passes.quantize.state_range import state_range
+
+
+def self_connections(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
+    """A fixed-point network with subtractions as self-connections, on a chip whose neurons have no reset but `none`."""
+    nodes, edges, changes = dict(network.nodes), [], []
+    for name in network.layers if network.is_fixed and chip.neuron.reset == ["none"] else ():
+        node = nodes[name]
+        synapses = _synapses(node, chip) if _subtracts_late(node.neuron) and _has_room(network, node, chip) else None
+        if synapses is None:
+            continue
+        nodes[name] = Node(name, node.shape, node.neuron.replace(reset="none", reset_timing="now"))
+        edges.append(synapses)
+        was, how = "reset subtract", "each neuron's own spike takes its threshold off in the next step"
+        changes.append(Change(name, was, "no reset", how, EXACT))
+    return (Network(network.inputs, nodes, (*network.connections, *edges)), changes) if edges else (network, [])
+
+
+def _subtracts_late(spec: NeuronSpec) -> bool:
+    """Whether the subtraction is, or does the same as, one right after the leak of the next step, in every state."""
+    is_late = spec.reset_timing == "next" or (spec.reset_timing == "now" and not np.any(spec.decay_v))
+    forgets = np.all(np.asarray(spec.decay_u) == 1 << spec.fixed.decay_bits)
+    plain = spec.fires and spec.spikes == "binary" and spec.v_min is None and np.max(spec.refractory) <= 1
+    return bool(spec.reset == "subtract" and is_late and forgets and plain and np.min(spec.threshold) >= 0)
+
+
+def _has_room(network: Network, node: Node, chip: Chip) -> bool:
+    """Whether a neuron may send to one core more, and its current cannot overflow with its threshold in it."""
+    limit = chip.limit("max_neuron_destinations")
+    feeds_others = any(c.source == node.name and c.target != node.name for c in network.connections)
+    u_bound = state_range(network, node.name, None, None).u_bound
+    largest = (1 << (chip.state.bits - 1)) - 1
+    holds = u_bound is not None and u_bound + int(np.max(node.neuron.threshold)) <= largest
+    return holds and (limit is None or int(limit.max()) > feeds_others)
+
+
+def _synapses(node: Node, chip: Chip) -> Sparse | None:
+    """One synapse of weight -threshold a neuron, or None where no weight of the chip is as large."""
+    can, shift = chip.weights, node.neuron.fixed.shift_bits
+    threshold = node.neuron.array("threshold", node.shape).reshape(-1)
+    low, _ = mantissa_range(can.bits, can.bits, can.step, "mixed")
+    step = mantissa_step(can.bits, can.bits, can.step, "mixed")
+    for exponent in range(max(can.exponent_min, 0), can.exponent_max + 1):
+        unit = 1 << (shift + exponent)
+        mantissa = -(threshold // unit)
+        is_held = low <= mantissa.min() and not np.any((mantissa - low) % step)
+        if not np.any(threshold % unit) and is_held and (threshold >> shift).max() <= can.effective_limit:
+            every = np.arange(node.n_neurons)
+            weight = mantissa.astype(np.int32)
+            return Sparse(node.name, node.name, pre=every, post=every, weight=weight, exponent=exponent, delay=1)
+    return None

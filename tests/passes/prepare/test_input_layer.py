@@ -1,0 +1,326 @@
+"""Real-valued, static and signed input: every way that a chip can go, on three backends, against the framework."""
+
+import numpy as np
+import pytest
+import torch
+
+import nwcompile as nw
+from nwcompile.errors import ModelError, OptionError
+from nwcompile.ir.legalization import HOST
+from nwcompile.report.json.collect import collect
+
+snn = pytest.importorskip("snntorch")
+N_STEPS, CHIPS = 8, ("loihi1", "loihi2", "spinnaker2", "speck")
+STEPS_FIRST = "[T, B, 6] (layout 'TB', as the network was imported: steps first, then samples)"
+STATIC_OR_NOT = "[B, 6], the same in every step, or [B, T, 6] (layout 'B', as the network was imported)"
+WITHOUT_NUMBERS = ("loihi1", "speck")  # Their messages carry no numbers.
+
+
+class Static(torch.nn.Module):
+    """snnTorch's fifth tutorial, smaller: one image, in every step of a loop inside, and dense leaky layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = torch.nn.Linear(12, 16), torch.nn.Linear(16, 4)
+        leak = {"beta": 0.75, "reset_mechanism": "zero", "reset_delay": False, "threshold": 0.5}
+        self.lif1, self.lif2 = snn.Leaky(**leak), snn.Leaky(**leak)
+
+    def forward(self, x):
+        mem1, mem2, spikes = self.lif1.init_leaky(), self.lif2.init_leaky(), []
+        for _ in range(N_STEPS):
+            spk1, mem1 = self.lif1(self.fc1(x), mem1)
+            spk2, mem2 = self.lif2(self.fc2(spk1), mem2)
+            spikes.append(spk2)
+        return torch.stack(spikes)
+
+
+class Regression(torch.nn.Module):
+    """snnTorch's regression, smaller: another real number in every step, recurrent leaky neurons, a dense readout."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = torch.nn.Linear(1, 10), torch.nn.Linear(10, 1)
+        self.rlif = snn.RLeaky(beta=0.75, linear_features=10, reset_mechanism="zero", reset_delay=False, threshold=0.3)
+
+    def forward(self, x):
+        spk, mem = self.rlif.init_rleaky()
+        outputs = []
+        for step in x:
+            spk, mem = self.rlif(self.fc1(step), spk, mem)
+            outputs.append(self.fc2(spk))
+        return torch.stack(outputs)
+
+
+def static():
+    torch.manual_seed(3)
+    module, x = Static(), torch.rand(5, 12)
+    return module, nw.from_torch(module, x[:2], layout="B"), x
+
+
+def regression():
+    torch.manual_seed(4)
+    module, x = Regression(), torch.randn(N_STEPS, 5, 1) + 0.5
+    return module, nw.from_torch(module, x[:, :2], layout="TB"), x
+
+
+def runs_alike(program, x) -> nw.Run:
+    """All backends give the same; the run of the reference."""
+    assert nw.crosscheck(program, x).agree
+    return nw.simulate(program, x)
+
+
+@pytest.mark.parametrize("way", ["bias", "graded", "host", None])
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_static_image_comes_to_a_chip_in_every_way(chip, way, tmp_path):
+    module, network, x = static()
+    if way == "graded" and chip in WITHOUT_NUMBERS:
+        with pytest.raises(ModelError, match=f"graded: messages of {chip} carry no numbers"):
+            nw.compile(network, chip, x, nw.Options(input_layer=way))
+        return
+    program = nw.compile(network, chip, x, nw.Options(input_layer=way))
+    run, wanted = runs_alike(program, x), nw.simulate(network, x)
+    assert program.host.way == (way or "bias") and "\n  input: " in repr(program)
+    assert wanted.output.any() and run.output.shape == (5, N_STEPS, 4)
+    labels = {row["label"] for row in program.manifest["legalization"]}
+    assert HOST in labels
+    if way == "host":
+        with torch.no_grad():
+            mem, spikes = module.lif1.init_leaky(), []
+            for _ in range(N_STEPS):
+                spk, mem = module.lif1(module.fc1(x), mem)
+                spikes.append(spk)
+        np.testing.assert_array_equal(run.spikes["lif1"], torch.stack(spikes, 1).numpy())
+        assert run.host.n_macs == 5 * N_STEPS * 12 * 16 and run.host.layers == ("lif1",)
+    elif way != "graded":
+        assert (run.spikes["lif1"] != wanted.spikes["lif1"]).mean() < 0.02
+        assert run.host.n_macs == 5 * 12 * 16 and 0 < run.host.n_writes <= 5 * 16 and run.host.n_clipped == 0
+    program.save(tmp_path / "net.nwc")
+    again = nw.Program.load(tmp_path / "net.nwc")
+    assert again.hash == program.hash and (again.network.layout, again.network.n_steps) == ("B", N_STEPS)
+    in_every_step = np.repeat(x.numpy()[:, None], N_STEPS, 1)
+    for name, spikes in nw.simulate(again, in_every_step, "sequence").spikes.items():
+        np.testing.assert_array_equal(spikes, run.spikes[name])
+
+
+@pytest.mark.parametrize("way", ["bias", "graded", "host", None])
+@pytest.mark.parametrize("chip", ["loihi2", "spinnaker2"])
+def test_real_numbers_in_every_step_come_to_a_recurrent_layer(chip, way):
+    module, network, x = regression()
+    program = nw.compile(network, chip, x, nw.Options(input_layer=way))
+    run, wanted = runs_alike(program, x), nw.simulate(network, x)
+    with torch.no_grad():
+        expected = module(x).transpose(0, 1).numpy()
+    np.testing.assert_allclose(wanted.output, expected, atol=1e-5)
+    assert program.host.way == (way or "bias") and program.network.layout == "TB"
+    if way == "host":
+        np.testing.assert_array_equal(run.spikes["rlif"], wanted.spikes["rlif"])
+        assert not collect(program, nw.simulate(program, x, "cycle"))["host"]["lands"]
+    elif way != "graded":
+        assert run.host.n_writes > 5 * 10 and (run.spikes["rlif"] != wanted.spikes["rlif"]).mean() < 0.05
+
+
+@pytest.mark.long
+def test_a_convolutional_net_of_spikingjelly_takes_static_images():
+    sj = pytest.importorskip("spikingjelly.activation_based")
+    from spikingjelly.activation_based import functional, layer, neuron
+
+    assert sj is not None
+    torch.manual_seed(5)
+
+    class Csnn(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch.nn.Sequential(
+                layer.Conv2d(1, 4, 3, padding=1, bias=False), layer.BatchNorm2d(4), neuron.IFNode(), layer.MaxPool2d(2)
+            )
+            self.fc = torch.nn.Sequential(layer.Flatten(), layer.Linear(64, 5, bias=False), neuron.IFNode())
+            functional.set_step_mode(self, "m")
+
+        def forward(self, x):
+            return self.fc(self.conv(x.unsqueeze(0).repeat(N_STEPS, 1, 1, 1, 1))).mean(0)
+
+    module, x = Csnn().eval(), torch.rand(3, 1, 8, 8) * 3
+    network = nw.from_torch(module, x, layout="B")
+    functional.reset_net(module)
+    with torch.no_grad():
+        expected = module(x).numpy()
+    for chip in ("loihi1", "loihi2", "spinnaker2"):
+        for way in ("bias", "host"):
+            program = nw.compile(network, chip, x, nw.Options(input_layer=way))
+            run = runs_alike(program, x)
+            if way == "host":
+                first = network.layers[0]
+                np.testing.assert_array_equal(run.spikes[first], nw.simulate(network, x).spikes[first])
+            assert np.abs(run.output.mean(1) - expected).max() <= 2 / N_STEPS
+
+
+def integrators(shape=(6,)) -> nw.Network:
+    rng = np.random.default_rng(1)
+    weight = rng.integers(-3, 4, (8, int(np.prod(shape)))).astype(np.float32)
+    spec = nw.NeuronSpec(threshold=4.0, beta=0.75)
+    behind = np.repeat(weight[:, :1], 8, 1)
+    edges = [nw.Dense("in", "a", weight), nw.Dense("a", "b", behind)]
+    return nw.Network.from_arrays({"a": spec, "b": spec}, edges, {"in": shape})
+
+
+@pytest.mark.parametrize("chip", ["loihi1", "speck"])
+def test_signed_spikes_come_on_two_lines_where_messages_have_no_sign(chip):
+    network, x = integrators(), np.random.default_rng(2).integers(-1, 2, (4, 9, 6))
+    program = nw.compile(network, chip, x)
+    run = runs_alike(program, x)
+    assert tuple(program.network.inputs) == ("in/positive", "in/negative") and program.host.way == "exact"
+    np.testing.assert_array_equal(run.spikes["a"], nw.simulate(network, x).spikes["a"])
+    assert run.host.n_macs == 0 and run.spikes["a"].any()
+    with pytest.raises(ModelError) as error:
+        nw.simulate(program, x * 0.5)
+    assert "takes whole numbers" in str(error.value)
+
+
+def test_signed_spikes_stay_as_they_are_where_messages_carry_a_sign():
+    network, x = integrators(), np.random.default_rng(2).integers(-1, 2, (4, 9, 6))
+    program = nw.compile(network, "loihi2", x)
+    assert program.host is None
+    np.testing.assert_array_equal(runs_alike(program, x).spikes["a"], nw.simulate(network, x).spikes["a"])
+
+
+def test_registers_run_alike_in_every_window_execution_and_record():
+    _, network, x = regression()
+    for options in (nw.Options(), nw.Options(execution="phased")):
+        program = nw.compile(network, "spinnaker2", x, options)
+        run = runs_alike(program, x)
+        assert nw.crosscheck(program, x, window="hardware").agree
+        totals = nw.simulate(program, x, "cycle", record="totals")
+        np.testing.assert_array_equal(totals.spikes["rlif"][:, 0], run.spikes["rlif"].sum(1))
+        assert not any(name.endswith("/bias") for name in run.activity.counts)
+
+
+def test_a_maximum_before_the_first_layer_runs_on_the_host():
+    spec = nw.NeuronSpec(threshold=1.0, beta=0.75)
+    kernel = np.random.default_rng(3).normal(size=(2, 1, 3, 3)).astype(np.float32)
+    edges = [
+        nw.Conv2d("in", "sum", kernel, padding=1),
+        nw.MaxPool2d("sum", "a", kernel=2),
+        nw.Dense("a", "b", np.random.default_rng(4).normal(size=(5, 18)).astype(np.float32)),
+    ]
+    network = nw.Network.from_arrays(
+        {"sum": (None, (2, 6, 6)), "a": (spec, (2, 3, 3)), "b": spec}, edges, {"in": (1, 6, 6)}
+    )
+    x = (np.random.default_rng(5).random((3, 7, 1, 6, 6)) < 0.4).astype(np.float32)
+    wanted = nw.simulate(network, x).spikes
+    for way in ("bias", "host"):
+        run = runs_alike(nw.compile(network, "loihi2", x, nw.Options(input_layer=way)), x)
+        assert (run.spikes["a"] != wanted["a"]).mean() < 0.02 and wanted["a"].any()
+    assert nw.compile(network, "loihi2", x).host.way == "bias"
+
+
+@pytest.mark.parametrize(
+    ("chip", "keys", "way", "text"),
+    [
+        ("loihi1", {}, "exact", "exact: its values are not whole numbers"),
+        ("loihi1", {}, "graded", "graded: messages of loihi1 carry no numbers (neuron.spikes)"),
+        (
+            "speck",
+            {},
+            "bias",
+            "bias: it changes from step to step, and speck writes biases once (neuron.bias_per_step)",
+        ),
+        ("loihi1", {"neuron.bias": False}, "bias", "bias: neurons of loihi1 have no bias"),
+    ],
+)
+def test_a_closed_way_says_why(chip, keys, way, text):
+    x = np.random.default_rng(0).normal(size=(3, 6, 6)).astype(np.float32)
+    with pytest.raises(ModelError) as error:
+        nw.compile(integrators(), nw.Chip.load(chip).replace(keys), x, nw.Options(input_layer=way))
+    low, high = float(x.min()), float(x.max())
+    assert str(error.value) == f"input with values {low:g}..{high:g} cannot come to {chip}: {text}"
+
+
+def test_what_no_way_serves_names_all_of_them():
+    network = nw.Network.from_arrays(
+        {"a": nw.NeuronSpec(threshold=1.0)}, [nw.Dense("in", "a", np.eye(3, dtype=np.float32))], {"in": 3}
+    )
+    x = np.linspace(0, 1, 2 * 4 * 3).reshape(2, 4, 3)
+    with pytest.raises(ModelError) as error:
+        nw.compile(network, "speck", x)
+    assert str(error.value) == (
+        "input with values 0..1 cannot come to speck: exact: its values are not whole numbers; bias: it changes from "
+        "step to step, and speck writes biases once (neuron.bias_per_step); graded: messages of speck carry no numbers "
+        "(neuron.spikes); host: no layer would be left for the chip"
+    )
+
+
+@pytest.mark.parametrize("way", ["bias", "graded"])
+def test_ways_that_choose_a_scale_need_samples(way):
+    with pytest.raises(OptionError) as error:
+        nw.compile(integrators(), "loihi2", None, nw.Options(input_layer=way))
+    assert str(error.value) == (
+        f"input_layer={way!r} chooses its scale on calibration samples; give some of what the chip will get"
+    )
+
+
+def test_a_program_that_writes_biases_once_refuses_input_that_changes():
+    _, network, x = static()
+    program = nw.compile(network, "speck", x)
+    changing = np.random.default_rng(0).random((2, N_STEPS, 12))
+    with pytest.raises(ModelError) as error:
+        nw.simulate(program, changing)
+    assert str(error.value) == (
+        "the input changes from step to step, but this program writes its neurons' biases once for a sample; give the "
+        "same input in all steps, or compile with input_layer='host'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "text"),
+    [
+        ("TB", (4, 6), f"{STEPS_FIRST}, got shape [4, 6] (is the time axis missing?)"),
+        ("B", (4, 5), f"{STATIC_OR_NOT}, got shape [4, 5]"),
+        ("B", (0, 6), f"{STATIC_OR_NOT}, got shape [0, 6] (give a sample or more)"),
+    ],
+)
+def test_a_wrong_shape_is_told_with_the_layout(layout, shape, text):
+    network = integrators().laid_out(layout, 4 if layout == "B" else None)
+    with pytest.raises(ModelError) as error:
+        nw.simulate(network, np.zeros(shape))
+    assert str(error.value) == f"input 'in' must be {text}"
+
+
+def test_a_static_sample_needs_a_number_of_steps():
+    network = integrators().laid_out("B")
+    with pytest.raises(ModelError) as error:
+        nw.simulate(network, np.zeros((2, 6)))
+    assert str(error.value) == (
+        "input 'in' of shape [2, 6] is the same in every step, and nothing says how many steps there are; give steps=N"
+    )
+    assert nw.simulate(network, np.zeros((2, 6)), steps=3).output.shape == (2, 3, 8)
+
+
+def test_the_report_states_the_work_of_the_host():
+    _, network, x = static()
+    program = nw.compile(network, "loihi1", x, nw.Options(input_layer="host"))
+    doc = collect(program, nw.simulate(program, x, "cycle"))
+    host = doc["host"]
+    assert host["macs_per_step"] == 12 * 16 and host["layers"] == ["lif1"] and host["lands"]
+    assert host["neurons_on_chip_percent"] == 20.0 and host["messages_per_step"] > 0
+    assert "host (host): 192 MACs a step" in doc["verdict"] and "on the chip 20.0 % of the neurons" in doc["verdict"]
+
+
+def test_quantize_aware_trains_the_maps_of_the_host_by_the_same_rule():
+    from nwcompile import nn
+
+    module, _, x = static()
+    net = nn.quantize_aware(module, "loihi1", x, layout="B")
+    optimizer = torch.optim.Adam(net.parameters(), 1e-2)
+    before = net.host.weights[0].detach().clone()
+    for _ in range(3):
+        loss = (net(x).sum(1) - torch.arange(4.0)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert (net.host.weights[0] != before).any()
+    program, recorded = nw.compile(net.network(), "loihi1", x), net.record(x)
+    run = nw.simulate(program, x, record="all")
+    for name, states in recorded.items():
+        np.testing.assert_array_equal(states["spikes"], run.spikes[name])
+        np.testing.assert_array_equal(states["v"], run.states[name]["v"])
+    assert nw.crosscheck(program, x).agree and program.host.way == "bias"
