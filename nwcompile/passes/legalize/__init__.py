@@ -7,7 +7,6 @@ legalize    legalize.py:legalize               the rewritings below, in this ord
             pool_spikes.py:pool_spikes         spikes pooled where currents were, if that is asked for
             drop_signs.py:drop_signs           no negative spikes where messages carry no sign
             split_signs.py:split_signs         weights of both signs as two connections, where only those fit
-            unmet_taps.py:without_unmet_taps   kernels without the taps that only padding meets
             stateless.py:free_resets           the chip's resets for neurons that keep no state
             reset_timing.py:reset_now          resets one step late made at once, where spikes stay the same
 delays      relay_delays.py:relay_delays       chains of relay neurons where a delay is longer than the chip's

@@ -20,8 +20,8 @@ from nwcompile.passes.legalize.reset_timing import reset_now
 from nwcompile.passes.legalize.self_connections import self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.stateless import free_resets
-from nwcompile.passes.legalize.unmet_taps import without_unmet_taps
 from nwcompile.passes.legalize.weight_bits import apply_weight_bits
+from nwcompile.passes.prepare.unmet_taps import without_unmet_taps
 
 Rewriting = Callable[[Network, Chip, Options], tuple[Network, list[Change]]]
 REWRITES: tuple[Rewriting, ...] = (

@@ -7,7 +7,7 @@ import nwcompile as nw
 from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.unmet_taps import without_unmet_taps
+from nwcompile.passes.prepare.unmet_taps import without_unmet_taps
 from nwcompile.sim import BACKENDS, simulate
 from tests.chips import small_chip
 from tests.nets import FIXED, integers
