@@ -63,7 +63,7 @@ class Progress:
         if isinstance(value, Schedule):
             return f"{value.execution}, depth {value.depth}"
         if isinstance(value, Quantized):
-            bits = sorted({row["bits"] for row in value.table})
+            bits = sorted({row["bits"] for row in value.table if row["bits"] is not None}) or ["no"]
             return f"{'/'.join(map(str, bits))}-bit weights"
         if isinstance(value, Activity):
             return (

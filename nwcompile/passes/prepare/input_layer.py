@@ -11,6 +11,7 @@ host     the layers up to the first spiking one layers behind them, which feed n
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf, sqrt
 
 import numpy as np
 
@@ -22,11 +23,14 @@ from nwcompile.ir.legalization import EXACT, HOST, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
+from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.sim.host import compute, run_host
 from nwcompile.sim.inputs import LARGEST_SPIKE, Inputs, is_whole, largest_payload, prepare, takes
 
 READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")  # Its membrane is what it is fed in the same step.
 GRADED_BITS = 8  # Numbers in messages have as many bits as the weights of most chips, their sign among them.
+FEWEST_LEVELS = 7  # Integers of fewer than 3 bits say too little of a real number to be chosen for the weights' sake.
+PEAK = 4.0  # Quantization leaves a current so much room above its peak in the samples (`quantize/scale_search.py`).
 # Units in which pixels were whole numbers once: rounding to one of them loses nothing.
 PIXEL_UNITS = (255.0, 127.0)
 
@@ -147,15 +151,18 @@ def _graded(network: Network, chip: Chip, samples: Inputs | None, options: Optio
     if options.input_layer is None and _has_maximum(network, options):
         raise _ClosedError("a maximum of currents comes before the first layer")
     real = [name for name in network.inputs if not is_whole(samples[name])] or list(network.inputs)
+    room = _weight_room(network, chip, samples)
     inputs, junctions, maps, gives, errors = {}, {}, [], {}, []
-    bits = GRADED_BITS
     for name in real:
         is_signed = bool(samples[name].min() < 0)
-        limit = min((1 << (GRADED_BITS - is_signed)) - 1, largest_payload(chip, is_signed))
-        if limit < 1 or not takes(chip, options.on_multi_spike, np.array([-limit if is_signed else 0, limit])):
+        widest = min((1 << (GRADED_BITS - is_signed)) - 1, largest_payload(chip, is_signed))
+        if widest < 1 or not takes(chip, options.on_multi_spike, np.array([-widest if is_signed else 0, widest])):
             raise _ClosedError(f"messages of {chip.name} carry no numbers (neuron.spikes)")
-        bits = limit.bit_length() + is_signed
-        unit, error = _unit(samples[name], limit)
+        limits = [widest >> k for k in range(GRADED_BITS) if widest >> k >= FEWEST_LEVELS] or [widest]
+        units = [_unit(samples[name], limit) for limit in limits]
+        # What rounding the input loses, and what is lost of weights that are the smaller, the larger the integers are.
+        best = int(np.argmin([loss**2 + (unit / room) ** 2 for unit, loss in units]))
+        (unit, error), limit = units[best], limits[best]
         errors.append(error)
         shape = network.node(name).shape
         inputs[name] = Node(name, shape)
@@ -163,10 +170,36 @@ def _graded(network: Network, chip: Chip, samples: Inputs | None, options: Optio
         maps.append(Scale(name, f"{name}/real", scale=np.float32(1 / unit), delay=0))
         gives[name] = Encoding(layer=f"{name}/value", scale=unit, low=-limit if is_signed else 0, high=limit)
     rest = _fed_by(network, {name: f"{name}/real" for name in real}, inputs, junctions, maps)
-    error = max(errors)
-    how = f"integers of {bits} bits, {100 * error:.2g} % from the values (root mean square)"
+    host = Host("graded", _values(network, real), gives)
+    how = f"{host.text}, {100 * max(errors):.2g} % from the values (root mean square)"
     change = Change(", ".join(real), "real-valued input", "messages that carry integers", how, HOST)
-    return _made(rest, Host("graded", _values(network, real), gives), samples, [change])
+    return _made(rest, host, samples, [change])
+
+
+def _weight_room(network: Network, chip: Chip, samples: Inputs) -> float:
+    """Integers per unit of the input at which rounding the first layers' weights loses all of them, or infinite.
+
+    A sum of weights has to fit the state PEAK times over, so the more an input is multiplied by, the coarser weights
+    lie in it: a weight w is w * scale / unit there, and rounding takes 1/sqrt(12) of a step of it.
+    """
+    first = _First.of(network, samples)
+    before = {*first.inputs, *first.junctions}
+    edges = tuple(c for c in network.connections if c.source in before)
+    readouts = {name: Node(name, network.node(name).shape, READOUT) for name in first.layers}
+    nodes = {**{name: network.nodes[name] for name in first.junctions}, **readouts}
+    maps = Network({name: network.inputs[name] for name in first.inputs}, nodes, edges)
+    if first.mixed is not None or any(isinstance(c, MaxPool2d) for c in edges):
+        return inf
+    run, _ = compute(Host("graded", maps, {}), {name: samples[name] for name in first.inputs}, samples.shape[1])
+    largest = (1 << (chip.state.bits - 1 - chip.state.shift_bits)) / PEAK
+    step = (chip.weights.step if chip.weights.exponent_max == 0 else 1) / sqrt(12)
+    room = inf
+    for c in normalize(maps).connections:
+        peak = float(np.abs(run.states[c.target]["v"]).max())
+        size = _rms(np.asarray(c.weight)) if np.size(c.weight) else 0.0
+        if peak and size:
+            room = min(room, size * largest / peak / step)
+    return room
 
 
 def _unit(values: np.ndarray, limit: int) -> tuple[float, float]:

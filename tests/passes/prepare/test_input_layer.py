@@ -324,3 +324,27 @@ def test_quantize_aware_trains_the_maps_of_the_host_by_the_same_rule():
         np.testing.assert_array_equal(states["spikes"], run.spikes[name])
         np.testing.assert_array_equal(states["v"], run.states[name]["v"])
     assert nw.crosscheck(program, x).agree and program.host.way == "bias"
+
+
+def factory():
+    """What the command line compiles: a module, an example, and the layout of both."""
+    module, _, x = static()
+    return module, x, "B"
+
+
+def test_the_command_line_takes_samples_in_the_layout_of_the_network(tmp_path, capsys):
+    from nwcompile.cli import main
+
+    _, network, x = static()
+    data, folder = tmp_path / "data.npz", tmp_path / "out"
+    np.savez(data, x=x.numpy(), y=np.arange(5) % 4)
+    model = f"{__name__}:factory"
+    assert main(["compile", model, "--chip", "loihi1", "--calibration", str(data), "-o", str(folder)]) == 0
+    printed = capsys.readouterr()
+    assert "host (bias): " in printed.out and "input: the host computes the linear map into lif1" in printed.err
+    assert main(["simulate", str(folder / "net.nwc"), "--input", str(data), "--samples", "3"]) == 0
+    assert capsys.readouterr().out.startswith(f"3 samples, {N_STEPS} steps")
+    chip = ["--chip", "loihi1", "--calibration", str(data), "--input", str(data), "--input-layer", "host"]
+    assert main(["evaluate", model, *chip]) == 0
+    assert main(["crosscheck", model, *chip, "--against", "reference,sequence,float"]) == 0
+    assert "lif1" in capsys.readouterr().out and network.layout == "B"

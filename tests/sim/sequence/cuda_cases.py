@@ -201,3 +201,16 @@ def test_cuda_spikes_are_the_same_without_counters():
     assert plain.updates == {} and counted.updates["out"].any() and counted.spikes["out"].any()
     for name in network.layers:
         assert torch.equal(counted.spikes[name], plain.spikes[name])
+
+
+def test_cuda_agrees_on_registers_that_the_host_writes():
+    from nwcompile import Options, compile
+
+    rng = np.random.default_rng(7)
+    spec = NeuronSpec(threshold=1.0, beta=0.75)
+    edges = [Dense("in", "a", rng.normal(size=(12, 3)).astype(np.float32)), Dense("a", "b", rng.normal(size=(5, 12)))]
+    network = Network.from_arrays({"a": spec, "b": spec.replace(alpha=0.5)}, edges, {"in": 3})
+    x = rng.normal(size=(2, 9, 3)).astype(np.float32)
+    program = compile(network, "loihi1", x, Options(input_layer="bias"))
+    runs = {name: simulate(program, x, "sequence", name, record="all") for name in ("cpu", "cuda")}
+    assert compare(program, runs).agree and runs["cuda"].spikes["a"].any()
