@@ -3,5 +3,6 @@
 stage       function                           what it does
 normalize   normalize.py:normalize             batch norm, pooling and chained linear maps into connections
             fold.py:compose                    products of linear maps
+legalize    unmet_taps.py:without_unmet_taps   kernels without the taps that only padding meets
 schedule    schedule.py:schedule               when each layer works
 """
