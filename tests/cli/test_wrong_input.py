@@ -106,7 +106,8 @@ def zip_of_text() -> bytes:
         ("compile toy:make --chp tiny -o build",
          "compile: unknown flag '--chp'; choose one of: --chip, --approximate, --bits, --calibration, --cores, "
          "--dialect, --dt, --execution, --fixed-sites, --help, --input-layer, --json, --max-loss, --neuron, "
-         "--on-multi-spike, --optimize, --output, --partitioner, --placer, --plan-only, --seed, --set, --step-limit, --time-budget, -h, -o"),
+         "--on-multi-spike, --optimize, --output, --partitioner, --placer, --plan-only, "
+         "--seed, --set, --step-limit, --time-budget, -h, -o"),
         (
             "report net.nwc --steps 3 -o net.nwc",
             "-o net.nwc: net.nwc is not a folder; choose a folder you may write to",

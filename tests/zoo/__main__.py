@@ -60,7 +60,11 @@ def line(cell: dict) -> str:
         worst = max(cell["rates"].items(), key=lambda item: abs(item[1][0] / item[1][1] - 1), default=None)
         if worst is not None:
             parts.append(f"rate of {worst[0]} {worst[1][0]:.4f}, in float {worst[1][1]:.4f}")
-        parts += [f"[{c['layer']}: {c['how']} ({c['label']}, {c['price']})]" for c in cell["changes"]]
+        if cell["rate_changes"]:
+            layer, percent = max(cell["rate_changes"].items(), key=lambda item: abs(item[1]))
+            parts.append(f"rate of {layer} {percent:+.1f} % against the ideal chip")
+            parts.append(f"{cell['spikes_changed_percent']:.1f} % of spikes changed")
+        parts += [f"[{c['layer']}: {c['how']} ({c['label']})]" for c in cell["changes"]]
     if cell["reason"]:
         parts.append(cell["reason"])
     return "; ".join([*parts, f"{cell.get('seconds', 0):.0f} s"])

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 import nwcompile as nw
-from nwcompile.errors import FitError, NwError
+from nwcompile.errors import FitError, ModelError, NwError
 from nwcompile.ir.legalization import APPROXIMATE, EXACT, HOST
 from tests.conftest import REFERENCE
 from tests.zoo import norse_sinabs_nets, snntorch_nets, spikingjelly_nets
@@ -38,7 +38,8 @@ class Cell:
     """What came of it. `chip` is the board where one chip is too small; `reason` the first limit that bounds it.
 
     `changes` are the rows of the legalize stage. `rates` has for every layer that fires, and is the user's, its spikes
-    a neuron and step on the chip and in the float network, on samples that compiling did not see.
+    a neuron and step on the chip and in the float network, on samples that compiling did not see; `rate_changes` how
+    many percent more it fires than on the ideal chip, as the price says. Layers of few spikes are in neither.
     """
 
     network: str
@@ -49,6 +50,8 @@ class Cell:
     agree: bool | None = None
     changes: list[dict] = field(default_factory=list)
     rates: dict[str, tuple[float, float]] = field(default_factory=dict)
+    rate_changes: dict[str, float] = field(default_factory=dict)
+    spikes_changed_percent: float | None = None
     seconds: float = 0.0
 
 
@@ -59,30 +62,30 @@ def imported(name: str) -> tuple[Net, nw.Network]:
     return net, nw.from_torch(net.module, net.calibration, net.layout)
 
 
-def land(name: str, chip: str, boards: bool = True) -> Cell:
-    """Compile and crosscheck one cell: as it is, else approximated, else on a board of several chips."""
+def land(name: str, chip: str, boards: bool = True, **search) -> Cell:
+    """Compile and crosscheck one cell: as it is, else approximated, else on a board of several chips.
+
+    `search`: options of how to look for a mapping, which no label and no spike depends on.
+    """
     start = time.perf_counter()
     reason = ""
     tries = [(chip, ()), (chip, "all")]
     if boards and chip in BOARDS:
         tries += [(BOARDS[chip], ()), (BOARDS[chip], "all")]
-    try:
-        net, network = imported(name)
-        for place, approximate in tries:
-            try:
-                program = nw.compile(network, place, net.calibration, nw.Options(approximate=approximate))
-            except FitError as e:
-                reason = first_limit(e) if place == chip else reason
-                continue
-            return _landed(name, place, net, network, program, time.perf_counter() - start, reason)
-    except NwError as e:
-        reason = str(e).splitlines()[0]
+    net, network = imported(name)
+    for place, approximate in tries:
+        try:
+            program = nw.compile(network, place, net.calibration, nw.Options(approximate=approximate, **search))
+        except (FitError, ModelError) as e:
+            reason = first_limit(e) if place == chip else reason
+            continue
+        return _landed(name, place, net, network, program, time.perf_counter() - start, reason)
     return Cell(name, chip, DOES_NOT_FIT, reason, seconds=time.perf_counter() - start)
 
 
-def first_limit(error: FitError) -> str:
+def first_limit(error: NwError) -> str:
     """The violation that bounds a network, in one line."""
-    return str(error.violations[0]) if error.violations else str(error).splitlines()[0]
+    return str(error.violations[0]) if isinstance(error, FitError) else str(error).splitlines()[0]
 
 
 def label_of(changes: list[dict]) -> str:
@@ -93,6 +96,7 @@ def label_of(changes: list[dict]) -> str:
 
 def _landed(name, chip, net: Net, network: nw.Network, program: nw.Program, seconds: float, reason: str) -> Cell:
     changes = program.manifest.get("legalization", [])
+    price = program.manifest.get("price", {})
     return Cell(
         network=name,
         chip=chip,
@@ -102,6 +106,8 @@ def _landed(name, chip, net: Net, network: nw.Network, program: nw.Program, seco
         agree=nw.crosscheck(program, net.held_out).agree,
         changes=changes,
         rates=rates(network, program, net.held_out),
+        rate_changes=rate_changes(program, price, net.n_steps),
+        spikes_changed_percent=price.get("spikes_changed_percent"),
         seconds=seconds,
     )
 
@@ -112,6 +118,14 @@ def rates(network: nw.Network, program: nw.Program, x: np.ndarray) -> dict[str, 
     in_float = nw.simulate(network, x).spikes
     kept = [layer for layer in network.layers if layer in on_chip and np.abs(in_float[layer]).sum() >= FEWEST_SPIKES]
     return {layer: (_rate(on_chip[layer]), _rate(in_float[layer])) for layer in kept}
+
+
+def rate_changes(program: nw.Program, price: dict, n_steps: int) -> dict[str, float]:
+    """The price of every layer that fires often enough on the ideal chip, in percent of its rate there."""
+    layers = price.get("layers", {}).items()
+    n_neurons = {layer: program.network.node(layer).n_neurons for layer, _ in layers}
+    n_spikes = {layer: of["rate_ideal"] * n_neurons[layer] * n_steps * price["n_samples"] for layer, of in layers}
+    return {layer: of["rate_change_percent"] for layer, of in layers if n_spikes[layer] >= FEWEST_SPIKES}
 
 
 def _rate(spikes: np.ndarray) -> float:

@@ -2,7 +2,8 @@
 
 Random weights as they come leave deep layers silent or busy in every step; a comparison of spikes would say nothing.
 So each network multiplies its drawn weights by gains that make its neurons spike in about 12 % of their steps on its
-input, in the middle of the 2 to 30 % of trained networks; they were looked for layer after layer, by halving.
+input, in the middle of the 2 to 30 % of trained networks (5 % for sinabs, whose page for chips asks for few events);
+they were looked for layer after layer, by halving.
 """
 
 from collections.abc import Callable
@@ -28,6 +29,13 @@ class Net:
     @property
     def samples(self) -> int:
         return 1 if self.layout == "TB" else 0
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of `x`; of a static image those that the module loops over."""
+        if self.layout == "B":
+            return self.module.n_steps
+        return self.x.shape[1 - self.samples]
 
     @property
     def calibration(self) -> np.ndarray:

@@ -12,7 +12,7 @@ sinabs = framework("sinabs")
 sinabs_layers = framework("sinabs.layers")
 
 
-def norse_readme(n_steps: int = 16, n_samples: int = 4) -> Net:
+def norse_readme(n_steps: int = 16, n_samples: int = 7) -> Net:
     """20C5-MP2-50C5-MP2-800FC10 with LIF cells and an LI readout, one step a call; spikes of Poisson rates."""
     torch.manual_seed(21)
     module = norse.SequentialState(
@@ -38,7 +38,7 @@ def norse_readme(n_steps: int = 16, n_samples: int = 4) -> Net:
     return scale_weights(Net(module, x, "TB", run), [module[0], module[3]], (6.78, 4.64))
 
 
-def sinabs_dynapcnn(n_steps: int = 12, n_samples: int = 4) -> Net:
+def sinabs_dynapcnn(n_steps: int = 12, n_samples: int = 12) -> Net:
     """8C3-AP2-16C3-AP2-16C3(stride 2)-FC10 of IAF neurons on N-MNIST, steps merged with samples as for the chip."""
     torch.manual_seed(22)
     neuron = {"batch_size": n_samples, "min_v_mem": -1.0, "spike_threshold": 1.0}
@@ -62,4 +62,4 @@ def sinabs_dynapcnn(n_steps: int = 12, n_samples: int = 4) -> Net:
 
     x = inputs.moving_digits(n_samples, n_steps, 34, 1).transpose(0, 1).contiguous()
     net = Net(module, x, "BT", run)
-    return scale_weights(net, [module[i] for i in (0, 3, 6, 9)], (7.36, 2.18, 2.78, 2.49))
+    return scale_weights(net, [module[i] for i in (0, 3, 6, 9)], (3.88, 2.25, 3.0, 2.69))

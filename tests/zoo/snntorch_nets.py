@@ -60,7 +60,7 @@ class Regression(nn.Module):
         return torch.stack(outputs)
 
 
-def tutorial_5(n_steps: int = 25, n_hidden: int = 1000, n_samples: int = 6) -> Net:
+def tutorial_5(n_steps: int = 25, n_hidden: int = 1000, n_samples: int = 12) -> Net:
     torch.manual_seed(5)
     module = Tutorial5(n_steps, n_hidden)
     net = Net(module, inputs.digits(n_samples).view(n_samples, -1), "B", module)
@@ -83,7 +83,7 @@ def tutorial_6_layers() -> nn.Sequential:
     )
 
 
-def tutorial_6(n_steps: int = 8, n_samples: int = 4) -> Net:
+def tutorial_6(n_steps: int = 8, n_samples: int = 8) -> Net:
     """Tutorial 6: the loop over time is outside, one step a call, and shows one image in every step."""
     torch.manual_seed(6)
     module = tutorial_6_layers()
@@ -93,7 +93,7 @@ def tutorial_6(n_steps: int = 8, n_samples: int = 4) -> Net:
     return scale_weights(net, [module[0], module[3], module[7]], (2.12, 1.9, 2.85))
 
 
-def tutorial_7(n_steps: int = 12, n_samples: int = 4) -> Net:
+def tutorial_7(n_steps: int = 12, n_samples: int = 10) -> Net:
     """Tutorial 7: 12C5-MP2-32C5-MP2-800FC10 on N-MNIST `[T, B, 2, 34, 34]`, beta 0.5; pools of spikes."""
     torch.manual_seed(7)
     neuron = {"beta": 0.5, "spike_grad": surrogate.atan(), "init_hidden": True}
@@ -113,14 +113,14 @@ def tutorial_7(n_steps: int = 12, n_samples: int = 4) -> Net:
     return scale_weights(net, [module[0], module[3], module[7]], (6.78, 2.56, 4.52))
 
 
-def regression(n_steps: int = 20, n_samples: int = 6) -> Net:
+def regression(n_steps: int = 20, n_samples: int = 22) -> Net:
     torch.manual_seed(8)
     module = Regression()
     net = Net(module, inputs.ramps(n_samples, n_steps), "TB", module)
     return scale_weights(net, [module.fc_in], (0.66,))
 
 
-def speech_commands(reference: Path, n_steps: int = 30, n_samples: int = 4) -> Net:
+def speech_commands(reference: Path, n_steps: int = 30, n_samples: int = 22) -> Net:
     """NeuroBench's baseline 20-256-256-256-35, beta 0.9, with its trained weights; signed events `[B, T, 20]`."""
     neuron = {"beta": 0.9, "spike_grad": surrogate.fast_sigmoid(), "init_hidden": True}
     module = nn.Sequential(

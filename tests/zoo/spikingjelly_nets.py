@@ -19,7 +19,7 @@ class CSNN(nn.Module):
 
     def __init__(self, n_steps: int, channels: int):
         super().__init__()
-        self.T = n_steps
+        self.n_steps = n_steps
         self.conv_fc = nn.Sequential(
             layer.Conv2d(1, channels, kernel_size=3, padding=1, bias=False),
             layer.BatchNorm2d(channels),
@@ -38,7 +38,7 @@ class CSNN(nn.Module):
         functional.set_step_mode(self, step_mode="m")
 
     def forward(self, x):
-        x_seq = x.unsqueeze(0).expand(self.T, -1, -1, -1, -1)
+        x_seq = x.unsqueeze(0).expand(self.n_steps, -1, -1, -1, -1)
         return self.conv_fc(x_seq).mean(0)
 
 
@@ -85,7 +85,7 @@ class SEWResNet18(nn.Module):
         return self.fc(torch.flatten(self.avgpool(x), 2))
 
 
-def fashion_csnn(n_steps: int = 4, channels: int = 16, n_samples: int = 6) -> Net:
+def fashion_csnn(n_steps: int = 4, channels: int = 16, n_samples: int = 12) -> Net:
     torch.manual_seed(11)
     return _net(CSNN(n_steps, channels), inputs.digits(n_samples), "B", (1.75, 14.87))
 
@@ -99,7 +99,7 @@ def dvs_gesture(n_steps: int = 6, channels: int = 16, n_samples: int = 2) -> Net
     return _net(module, inputs.moving_digits(n_samples, n_steps, 128, 4), "TB", (7.16, 7.16))
 
 
-def sew_resnet_18(n_steps: int = 4, width: int = 64, n_samples: int = 3) -> Net:
+def sew_resnet_18(n_steps: int = 4, width: int = 64, n_samples: int = 6) -> Net:
     torch.manual_seed(13)
     image = inputs.photographs(n_samples)
     return _net(SEWResNet18(10, width), image.unsqueeze(0).repeat(n_steps, 1, 1, 1, 1), "TB", (1.0,))

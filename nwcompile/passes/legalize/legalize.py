@@ -20,10 +20,12 @@ from nwcompile.passes.legalize.self_connections import self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.stateless import free_resets
 from nwcompile.passes.prepare.prune_zeros import prune_zeros
+from nwcompile.passes.prepare.unmet_taps import without_unmet_taps
 from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 
 Rewriting = Callable[[Network, Chip, Options], tuple[Network, list[Change]]]
 REWRITES: tuple[Rewriting, ...] = (
+    without_unmet_taps,
     free_resets,
     self_connections,
     reset_now,

@@ -6,5 +6,6 @@ normalize   weight_bits.py:apply_weight_bits   how many bits the weights into ea
             prune_zeros.py:prune_zeros         pruned dense connections as lists of their synapses
             normalize.py:normalize             batch norm, pooling and chained linear maps into connections
             fold.py:compose                    products of linear maps
+legalize    unmet_taps.py:without_unmet_taps   kernels without the taps that only padding meets
 schedule    schedule.py:schedule               when each layer works
 """
