@@ -16,9 +16,9 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.weight_bits import apply_weight_bits
 from nwcompile.passes.prepare.input_layer import behind_host, legalize_input
 from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.quantize import encoded, quantize
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import share_right
