@@ -1,7 +1,7 @@
 """The compiler on one screen: the ordered stages from a network to the program that a chip is loaded with."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -16,33 +16,57 @@ from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.program import Program
+from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import expected, legalize, prove, sized
-from nwcompile.passes.legalize.price import check_loss
+from nwcompile.passes.legalize.price import Price, check_loss
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
+from nwcompile.passes.partition.logical_cores import FewestCores
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.place.place import place
-from nwcompile.passes.prepare.input_layer import legalize_input
+from nwcompile.passes.prepare.input_layer import InputLayer, legalize_input
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
 from nwcompile.passes.quantize.quantize import Quantized, encoded, quantize
 from nwcompile.passes.quantize.table import refitted_row
-from nwcompile.sim.inputs import verify_counts, with_constants
+from nwcompile.sim.inputs import with_constants
 from nwcompile.sim.sequence.run import record
+from nwcompile.sim.values import verify_counts
 
 DEFAULTS = Options()
 NO_CALIBRATION = (
     "no calibration samples: scales follow the largest weights, and the mapping takes every neuron to spike in 10 % of "
     "its steps; give calibration samples for closer spikes and a faster mapping"
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """What the stages have made so far of a network: `given` is how its input comes to the chip.
+
+    `network` is in integers, registers of the host among its inputs until it is on cores; `changes` and `notes` are for
+    the manifest. `mapping` and the fewest cores that hold the network are None before it is on cores.
+    """
+
+    given: InputLayer
+    network: Network
+    timing: Schedule
+    activity: Activity
+    quantized: Quantized
+    registers: dict
+    changes: list[Change]
+    notes: list[str]
+    price: Price | None
+    mapping: Mapping | None = None
+    fewest: FewestCores | None = None
 
 
 def compile(
@@ -68,79 +92,108 @@ def compile(
     def stage(name: str, verb: Callable, *nouns):
         start = perf_counter()
         value = verb(*nouns)
-        if on_stage is not None:
+        if on_stage is not None and not (name == "input" and value.text is None):
             on_stage(name, value, perf_counter() - start)
         return value
 
-    def refused(violations, change: str | None) -> FitError:
-        return FitError(chip.name, violations, change, elsewhere(on_chip(given.network), chip, options))
-
     chip = _verified(network, chip, options, mapping)
     warm_up.start(chip)
-    start = perf_counter()
-    given = legalize_input(network, chip, calibration, options)
-    if given.text is not None and on_stage is not None:
-        on_stage("input", given, perf_counter() - start)
+    given = stage("input", legalize_input, network, chip, calibration, options)
     labels = None if labels is None else _labels(given.samples, labels)
+    draft = _in_integers(stage, given, chip, options, labels, mapping is None)
+    draft = _on_cores(stage, draft, chip, options, mapping)
+    fixed, timing, activity = draft.network, draft.timing, draft.activity
+    mapping = stage("interleave", interleave_visits, draft.mapping, fixed, chip, activity)
+    manifest = _manifest(options, draft)
+    program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
+    program = program.taking(network, given.host, draft.registers)
+    if options.step_limit_us is not None:
+        stage("limit", verify_step_time, program, options)
+    return program
+
+
+def _in_integers(
+    stage: Callable, given: InputLayer, chip: Chip, options: Options, labels: np.ndarray | None, may_add: bool
+) -> Draft:
+    """The network in integers that the chip's neurons can be. `may_add`: relay neurons may be put between layers."""
     normal = stage("normalize", normalize, sized(given.network, chip, options))
     legal, changes, notes = stage("legalize", legalize, normal, chip, options)
     try:
         stage("estimate", estimate, on_chip(expected(legal, chip, options)), chip, options.on_multi_spike)
     except FitError as e:
         change = approximations(on_chip(legal), chip, options) or smallest_change(on_chip(legal), chip, e, options)
-        raise refused(e.violations, change) from None
+        raise _refused(given, chip, options, e.violations, change) from None
     timing = stage("schedule", schedule, legal, options.execution)
-    if mapping is None and has_late(legal, timing, chip):
+    if may_add and has_late(legal, timing, chip):
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
         changes = [*changes, *delayed]
     samples = with_constants(legal, given.samples)
     quantized = stage("quantize", quantize, legal, chip, samples, options)
     x = encoded(samples, quantized.registers)
-    registers = {**registers_of(given.host), **quantized.registers}
-    (full, proved), price = stage("prove", prove, legal, quantized.network, chip, options), None
-    changes = [*changes, *proved]
+    fixed, proved = stage("prove", prove, legal, quantized.network, chip, options)
+    changes, price = [*changes, *proved], None
     if options.approximate:
-        nearer = stage("approximate", approximate, full, chip, options, x, labels)
-        if nearer.network is not full:
+        nearer = stage("approximate", approximate, fixed, chip, options, x, labels)
+        if nearer.network is not fixed:
             check_loss(nearer.price, options, chip.name)
-        full, price = nearer.network, nearer.price
+        fixed, price = nearer.network, nearer.price
         changes, notes = nearer.with_price(changes), [*notes, *nearer.warnings]
-        quantized = replace(
-            quantized, table=[refitted_row(row, full.node(row["layer"]).neuron) for row in quantized.table]
-        )
-    activity = stage("calibrate", _activity, full, chip, x, options.on_multi_spike)
-    fixed, timing = on_chip(full), timing.on_chip(full)
-    activity = activity.without({*full.inputs} - {*fixed.inputs})
-    is_ours, fewest = mapping is None, None
-    if is_ours:
-        try:
-            partitioned = stage("partition", partition, fixed, chip, activity, options)
-        except FitError as e:
-            needs = unmapped_violations(fixed, chip, timing, options.on_multi_spike)
-            change = None if needs else smallest_change(fixed, chip, e, options)
-            raise refused([*needs, *e.violations], change) from None
-        notes, mapping, fewest = [*notes, *partitioned.warnings], partitioned.mapping, partitioned.fewest
-        if sends_too_far(fixed, chip, mapping):
-            try:
-                copied = stage("copies", copy_neurons, fixed, timing, chip, activity, mapping, options)
-            except FitError as e:
-                raise refused(e.violations, None) from None
-            fixed, timing, activity, mapping = copied.network, copied.timing, copied.activity, copied.mapping
-            changes, registers = [*changes, *copied.changes], of_copies(registers, copied.copy_of)
-        mapping = stage("place", place, mapping, fixed, chip, activity, options)
+        rows = [refitted_row(row, fixed.node(row["layer"]).neuron) for row in quantized.table]
+        quantized = replace(quantized, table=rows)
+    return Draft(
+        given=given,
+        network=fixed,
+        timing=timing,
+        activity=stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike),
+        quantized=quantized,
+        registers={**registers_of(given.host), **quantized.registers},
+        changes=[*given.changes, *changes],
+        notes=notes,
+        price=price,
+    )
+
+
+def _on_cores(stage: Callable, draft: Draft, chip: Chip, options: Options, mapping: Mapping | None) -> Draft:
+    """What is on the chip, with a mapping that is checked: the given one, or the best for `options`."""
+    fixed = on_chip(draft.network)
+    activity = draft.activity.without({*draft.network.inputs} - {*fixed.inputs})
+    draft = replace(draft, network=fixed, timing=draft.timing.on_chip(draft.network), activity=activity)
+    if mapping is not None:
+        kept = stage("check", check, fixed, chip, draft.timing, mapping, options.on_multi_spike)
+        return replace(draft, mapping=kept)
     try:
-        mapping = stage("check", check, fixed, chip, timing, mapping, options.on_multi_spike)
+        partitioned = stage("partition", partition, fixed, chip, activity, options)
     except FitError as e:
-        raise refused(e.violations, None) if is_ours else e from None
-    mapping = stage("interleave", interleave_visits, mapping, fixed, chip, activity)
-    changes = [*given.changes, *changes]
-    manifest = _manifest(options, quantized, changes, notes, x) | ({} if price is None else {"price": price.to_dict()})
-    manifest |= {} if fewest is None else {"fewest_cores": fewest._asdict()}
-    program = stage("emit", emit, fixed, timing, mapping, chip, activity, manifest, options.on_multi_spike)
-    program = program.taking(network, given.host, registers)
-    if options.step_limit_us is not None:
-        stage("limit", verify_step_time, program, options)
-    return program
+        needs = unmapped_violations(fixed, chip, draft.timing, options.on_multi_spike)
+        change = None if needs else smallest_change(fixed, chip, e, options)
+        raise _refused(draft.given, chip, options, [*needs, *e.violations], change) from None
+    mapping = partitioned.mapping
+    draft = replace(draft, notes=[*draft.notes, *partitioned.warnings], fewest=partitioned.fewest)
+    if sends_too_far(fixed, chip, mapping):
+        try:
+            copied = stage("copies", copy_neurons, fixed, draft.timing, chip, activity, mapping, options)
+        except FitError as e:
+            raise _refused(draft.given, chip, options, e.violations, None) from None
+        mapping = copied.mapping
+        draft = replace(
+            draft,
+            network=copied.network,
+            timing=copied.timing,
+            activity=copied.activity,
+            changes=[*draft.changes, *copied.changes],
+            registers=of_copies(draft.registers, copied.copy_of),
+        )
+    mapping = stage("place", place, mapping, draft.network, chip, draft.activity, options)
+    try:
+        kept = stage("check", check, draft.network, chip, draft.timing, mapping, options.on_multi_spike)
+    except FitError as e:
+        raise _refused(draft.given, chip, options, e.violations, None) from None
+    return replace(draft, mapping=kept)
+
+
+def _refused(given: InputLayer, chip: Chip, options: Options, violations: Sequence, change: str | None) -> FitError:
+    """The refusal of a network, with the change that would help and the chips and boards that take it as it is."""
+    return FitError(chip.name, violations, change, elsewhere(on_chip(given.network), chip, options))
 
 
 def _verified(network, chip, options, mapping) -> Chip:
@@ -178,13 +231,16 @@ def _activity(network: Network, chip: Chip, x: dict | None, on_multi_spike: str)
     return activity
 
 
-def _manifest(options: Options, quantized: Quantized, changes: list[Change], notes: list[str], x: dict | None) -> dict:
+def _manifest(options: Options, draft: Draft) -> dict:
+    no_samples = [NO_CALIBRATION] if draft.given.samples is None else []
     return {
         "tool": "nwcompile",
         "version": __version__,
         "seed": options.seed,
         "options": options.to_dict(),
-        "quantization": quantized.table,
-        **({"legalization": [change.to_dict() for change in changes]} if changes else {}),
-        "warnings": [*([NO_CALIBRATION] if x is None else []), *notes, *quantized.warnings],
+        "quantization": draft.quantized.table,
+        **({"legalization": [change.to_dict() for change in draft.changes]} if draft.changes else {}),
+        "warnings": [*no_samples, *draft.notes, *draft.quantized.warnings],
+        **({} if draft.price is None else {"price": draft.price.to_dict()}),
+        **({} if draft.fewest is None else {"fewest_cores": draft.fewest._asdict()}),
     }

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nwcompile.errors import ModelError, OptionError, shown, unknown_choice, whole
-from nwcompile.sim.inputs import LARGEST_SPIKE
+from nwcompile.sim.values import LARGEST_SPIKE
 
 KINDS = ("current", "bernoulli")
 

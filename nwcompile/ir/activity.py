@@ -65,11 +65,12 @@ class Activity:
 
     def without(self, names) -> "Activity":
         """The same without some inputs and layers."""
-        counts, updates, multi = (
-            {name: value for name, value in table.items() if name not in names}
-            for table in (self.counts, self.updates, self.multi)
+        return replace(
+            self,
+            counts={name: count for name, count in self.counts.items() if name not in names},
+            updates={name: count for name, count in self.updates.items() if name not in names},
+            multi={name: spikes for name, spikes in self.multi.items() if name not in names},
         )
-        return replace(self, counts=counts, updates=updates, multi=multi)
 
     @classmethod
     def from_spikes(cls, spikes: dict[str, np.ndarray], repeats: bool = False) -> "Activity":

@@ -372,8 +372,8 @@ def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
     for name, shape, row in table["nodes"]:
         spec = None
         if row is not None:
-            spec = values(row)
-            spec = NeuronSpec(**{**spec, "fixed": FixedPoint(**spec["fixed"]) if spec["fixed"] else None})
+            numbers = values(row)
+            spec = NeuronSpec(**{**numbers, "fixed": FixedPoint(**numbers["fixed"]) if numbers["fixed"] else None})
         nodes[name] = Node(name, tuple(shape), spec)
     edges = []
     for row in table["connections"]:
@@ -386,6 +386,6 @@ def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
 def _unpack_host(table: dict, arrays: dict[str, np.ndarray]) -> Host:
     gives = {}
     for name, row in table["gives"]:
-        numbers = {k: arrays[v["array"]] if isinstance(v, dict) else v for k, v in row.items()}
+        numbers: dict[str, Any] = {k: arrays[v["array"]] if isinstance(v, dict) else v for k, v in row.items()}
         gives[name] = Encoding(**numbers)
     return Host(table["way"], _network(table, arrays), gives, table["is_static"])

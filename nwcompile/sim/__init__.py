@@ -8,6 +8,7 @@ the backends against each other                      crosscheck               cr
 the chip against the float network                   float_difference         float_difference.py
 varied devices, and what they lose                   Devices, robustness      variation.py, robustness.py
 inputs that a network or a chip takes                prepare                  inputs.py
+the numbers that messages carry                      verify_counts            values.py
 what the CPU computes of them first                  run_host                 host.py
 answers that are right                               accuracy                 accuracy.py
 samples and steps over threads                       over_samples, over_steps parallel.py

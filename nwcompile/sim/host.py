@@ -8,7 +8,8 @@ from nwcompile.errors import ModelError
 from nwcompile.ir.arithmetic import round_mantissa
 from nwcompile.ir.host import Encoding, Host
 from nwcompile.ir.run import HostWork, Run
-from nwcompile.sim.inputs import verify_whole
+from nwcompile.sim.reference.run import run_network
+from nwcompile.sim.values import verify_whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +33,6 @@ def compute(host: Host, inputs: dict[str, np.ndarray], n_steps: int) -> tuple[Ru
     It is the reference's, so its spikes are the framework's. Where nothing depends on earlier steps, samples that are
     the same in all steps are computed once: then it has one step, which stands for all.
     """
-    from nwcompile.sim.reference.run import run_network
-
     n_computed = 1 if not host.has_delays and _is_static(inputs) else n_steps
     return run_network(host.network, {n: x[:, :n_computed] for n, x in inputs.items()}, n_computed, False), n_computed
 

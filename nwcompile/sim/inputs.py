@@ -1,19 +1,14 @@
-"""Checking what is sent: what a person feeds a network, `[B, T, *shape]` or nothing, and how many spikes at once."""
-
-from typing import TYPE_CHECKING
+"""Inputs: what a person feeds a network, `[B, T, *shape]` or nothing, checked, and what its host makes of it."""
 
 import numpy as np
 
 from nwcompile.errors import ModelError, shown
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import LAYOUTS, Network
+from nwcompile.sim.host import HostRun, run_host
+from nwcompile.sim.values import verify_values, verify_whole
 
-if TYPE_CHECKING:
-    from nwcompile.sim.host import HostRun
-
-LARGEST_SPIKE = (1 << 23) - 1
 LARGEST_STEPS = (1 << 31) - 1
-MAX_REPEATED_SPIKES = 4095  # Where n spikes are n messages, one neuron sends at most so many of them in a step.
 
 
 class Inputs(dict):
@@ -23,7 +18,7 @@ class Inputs(dict):
     """
 
     shape: tuple[int, int] = (1, 1)
-    host_run: "HostRun | None" = None
+    host_run: HostRun | None = None
 
 
 def prepare(
@@ -65,13 +60,11 @@ def prepare(
     inputs = Inputs()
     inputs.shape = n_samples, n_steps
     if network.host is not None:
-        from nwcompile.sim.host import run_host  # it runs float networks, which are checked here
-
         floats = {name: np.ascontiguousarray(arrays[name], np.float32) for name in of_host}
         inputs.host_run, made = run_host(network.host, floats, n_steps)
         for name in network.host.gives:
             if name in network.inputs and chip is not None:
-                _verify_values(name, int(made[name].min()), int(made[name].max()), chip, on_multi_spike)
+                verify_values(name, int(made[name].min()), int(made[name].max()), chip, on_multi_spike)
         arrays = {name: array for name, array in arrays.items() if name in network.inputs} | made
     ordered = [*network.inputs, *(name for name in arrays if name not in network.inputs)]
     inputs.update({name: np.ascontiguousarray(arrays[name], _dtype(network)) for name in ordered})
@@ -156,7 +149,7 @@ def _verify_numbers(network: Network, name: str, array: np.ndarray, chip: Chip |
     if network.is_fixed or chip is not None:
         verify_whole(name, array)
     if chip is not None:
-        _verify_values(name, int(array.min()), int(array.max()), chip, on_multi_spike)
+        verify_values(name, int(array.min()), int(array.max()), chip, on_multi_spike)
 
 
 def _expected(layout: str, shape: tuple[int, ...]) -> str:
@@ -167,108 +160,3 @@ def _expected(layout: str, shape: tuple[int, ...]) -> str:
     if layout == "B":
         return f"[B, {rest}], the same in every step, or [B, T, {rest}] (layout 'B', as the network was imported)"
     return f"[B, T, {rest}]"
-
-
-def verify_whole(name: str, array: np.ndarray) -> None:
-    """Raise ModelError unless all values are whole numbers within LARGEST_SPIKE."""
-    if np.issubdtype(array.dtype, np.floating) and (array != np.trunc(array)).any():
-        value = array[array != np.trunc(array)].flat[0]
-        raise ModelError(
-            f"input {name!r} has the value {value!s}, but the integer program takes whole numbers; "
-            "encode real values into spikes first (nwcompile.encode does)"
-        )
-    low = int(array.min())
-    high = int(array.max())
-    if max(-low, high) > LARGEST_SPIKE:
-        raise ModelError(f"input {name!r} has values up to {max(-low, high)}; the limit is {LARGEST_SPIKE}")
-
-
-def is_whole(array: np.ndarray) -> bool:
-    """Whether all values are whole numbers within LARGEST_SPIKE."""
-    return bool((array == np.trunc(array)).all()) and float(np.abs(array).max(initial=0)) <= LARGEST_SPIKE
-
-
-def takes(chip: Chip, on_multi_spike: str, array: np.ndarray) -> bool:
-    """Whether messages of a chip hold these whole numbers, sent as `on_multi_spike` (`Options`) says."""
-    try:
-        _verify_values("x", int(array.min()), int(array.max()), chip, on_multi_spike)
-    except ModelError:
-        return False
-    return True
-
-
-def _verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: str) -> None:
-    """Raise ModelError unless a chip takes input values low..high."""
-    smallest_spike, largest_spike = -1 if "bipolar" in chip.neuron.spikes else 0, 1
-    if low >= smallest_spike and high <= largest_spike:
-        return
-    has = f"input {name!r} has values {low}..{high}"
-    if on_multi_spike == "repeat":
-        if low < smallest_spike:
-            raise ModelError(
-                f"{has}, and a negative value cannot be sent as so many spikes; compile with on_multi_spike='graded', "
-                "or encode it into two lines, one for each sign"
-            )
-        if high > MAX_REPEATED_SPIKES:
-            raise ModelError(
-                f"{has}, but at most {MAX_REPEATED_SPIKES} spikes a step are sent one by one; scale it down, "
-                "or compile with on_multi_spike='graded'"
-            )
-        return
-    if on_multi_spike == "refuse" and "multi" not in chip.neuron.spikes:
-        choices = "'graded'" if low < 0 else "'graded' or 'repeat'"
-        raise ModelError(
-            f"{has}, but {chip.name} takes spikes {smallest_spike}..{largest_spike}; compile with "
-            f"on_multi_spike={choices}, encode graded values into spikes, or choose a chip whose neuron.spikes has "
-            "'multi'"
-        )
-    limit = largest_payload(chip, low < 0)
-    if max(-low, high) > limit:
-        raise ModelError(
-            f"{has}, but a message of {chip.name} carries {-limit if low < 0 else 0}..{limit} "
-            f"(noc.payload_bits = {chip.noc.payload_bits}); scale it down or raise noc.payload_bits"
-        )
-
-
-def largest_payload(chip: Chip, is_signed: bool) -> int:
-    """The largest magnitude of a count that a message of the chip carries."""
-    bits = chip.noc.payload_bits
-    if bits is None:
-        return LARGEST_SPIKE
-    return (1 << (bits - is_signed)) - 1 if bits > is_signed else 0
-
-
-def verify_counts(
-    network: Network,
-    chip: Chip,
-    on_multi_spike: str,
-    spikes: dict[str, np.ndarray],
-    first_sample: int = 0,
-    first_step: dict[str, int] | None = None,
-) -> None:
-    """Raise ModelError, naming the first of them, unless a chip's messages can tell how often neurons spike in a step.
-
-    `spikes[layer]` is [B, T, *shape]; `on_multi_spike` that of `Options`. First by sample, then by step. They begin
-    with sample `first_sample` and, by layer, with step `first_step`.
-    """
-    repeats = on_multi_spike == "repeat"
-    limit = MAX_REPEATED_SPIKES if repeats else largest_payload(chip, False)
-    for name in network.layers:
-        if network.node(name).neuron.spikes != "multi" or spikes[name].max(initial=0) <= limit:
-            continue
-        flat = spikes[name].reshape(*spikes[name].shape[:2], -1)
-        sample, step, neuron = (int(i) for i in np.argwhere(flat > limit)[0])
-        n = int(flat[sample, step, neuron])
-        sample = first_sample + sample
-        step = step + (first_step[name] if first_step else 0)
-        where = f"layer {name!r} fires {n} spikes at once (sample {sample}, step {step}, neuron {neuron})"
-        if repeats:
-            raise ModelError(
-                f"{where}, but at most {limit} a step are sent one by one; train it to fire less, "
-                "or compile with on_multi_spike='graded'"
-            )
-        raise ModelError(
-            f"{where}, but a message of {chip.name} carries at most {limit} (noc.payload_bits = "
-            f"{chip.noc.payload_bits}); train it to fire less, raise noc.payload_bits, "
-            "or compile with on_multi_spike='repeat'"
-        )

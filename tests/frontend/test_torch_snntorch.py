@@ -158,6 +158,36 @@ def test_from_torch_takes_one_image_that_the_module_repeats(kind):
     np.testing.assert_array_equal(nw.simulate(network, each_step).output, expected)
 
 
+class ReadsMembrane(Loop):
+    """[T, B, N] in; of its last layer, which has no reset, the membrane comes out, and on demand its spikes too."""
+
+    def __init__(self, with_spikes: bool):
+        super().__init__("Leaky")
+        self.lif2 = neuron("Leaky", N_OUT, reset_mechanism="none")
+        self.with_spikes = with_spikes
+
+    def forward(self, x):
+        first, second = self.start(x.shape[1])
+        spikes, membranes = [], []
+        for x_t in x:
+            s, first, second = self.step(x_t, first, second)
+            membranes.append(second[-1])
+            spikes += [s] if self.with_spikes else []
+        return {"mem": torch.stack(membranes), "spk": spikes}
+
+
+def test_from_torch_reads_the_membrane_of_a_layer_whose_spikes_nobody_reads():
+    x = spikes(30, 4, N_IN)
+    module = ReadsMembrane(with_spikes=False)
+    network = nw.from_torch(module, x, layout="TB")
+    with torch.no_grad():
+        expected = module(x)["mem"].transpose(0, 1).numpy()
+    assert not network.node("lif2").neuron.fires
+    np.testing.assert_allclose(nw.simulate(network, x.numpy()).output, expected, rtol=1e-5, atol=1e-5)
+    assert (expected > network.node("lif2").neuron.threshold).any()  # it would have sent spikes
+    assert nw.from_torch(ReadsMembrane(with_spikes=True), x, layout="TB").node("lif2").neuron.fires
+
+
 def test_from_torch_takes_both_layouts_by_several_names():
     module, x = Loop("Leaky"), spikes(6, 3, N_IN)
     assert nw.from_torch(module, x, layout="[T, B]").hash == nw.from_torch(module, x, layout="tb").hash

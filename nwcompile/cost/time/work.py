@@ -85,7 +85,8 @@ def n_events(counters: dict[str, np.ndarray], event: str) -> np.ndarray:
 def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarray, n_samples: int) -> Work:
     """The work behind `counters` (int64[H, core]) and `link_flits` (int64[H, link]), on a chip that has times."""
     chip = program.chip
-    cycles = {e: n_events(counters, e) * np.int64(getattr(chip.cost, f"{e}_cycles")) for e in SEND + RECEIVE}
+    cycles: dict[str, np.ndarray] = {}
+    cycles |= {e: n_events(counters, e) * np.int64(getattr(chip.cost, f"{e}_cycles")) for e in SEND + RECEIVE}
     if chip.neuron.programmable:
         cycles["update"] = cycles["update"] + counters["neuron_instructions"] * np.int64(chip.cost.instruction_cycles)
     units: dict[str, tuple[str, ...]]

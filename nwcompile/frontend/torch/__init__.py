@@ -17,6 +17,7 @@ quantization-aware training of a module              quantize_aware           qu
 
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from nwcompile.frontend.torch.build import Builder
 from nwcompile.frontend.torch.check import LayoutError, verify
 from nwcompile.frontend.torch.compare import compare_spikes
 from nwcompile.frontend.torch.inputs import example_of, layout_of, unwrapped
+from nwcompile.frontend.torch.kind import ReadNeurons
 from nwcompile.frontend.torch.kinds import clear, fit, is_foreign_neuron, kind_of, stated
 from nwcompile.frontend.torch.operations import SUPPORTED, verify_finite
 from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
@@ -147,10 +149,17 @@ def _build(recording: Recording, modules: dict[str, torch.nn.Module]) -> Network
         module = modules[path]
         fed = calls[-1].fed
         neurons = recording.kinds[path].read(module, name, fed.shape)
-        builder.add_layer(name, neurons.spec, fed)
+        builder.add_layer(name, _integrating(neurons) if name in recording.integrators else neurons.spec, fed)
         builder.connections += neurons.recurrent
     builder.add_readouts()
     return builder.network()
+
+
+def _integrating(neurons: ReadNeurons) -> NeuronSpec:
+    """Neurons of which only the membrane is read: without a reset they integrate, and their threshold says nothing."""
+    if neurons.spec.reset != "none" or neurons.recurrent or not neurons.spec.fires:
+        return neurons.spec
+    return replace(neurons.spec, fires=False, threshold=1.0)
 
 
 def _leads(module: torch.nn.Module, layout: str) -> tuple[str, ...]:

@@ -87,8 +87,9 @@ class Stepwise:
         self.places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self.missing = (None,) * sum(p.default is p.empty for p in self.places)
 
-    def call(self, x: torch.Tensor) -> None:
-        """Run one step `[B, *shape]`."""
+    def call(self, x: torch.Tensor):
+        """Run one step `[B, *shape]`; gives what the module gives."""
         result = self.module(x, *(self.states or self.missing))
         if self.places and isinstance(result, tuple | list) and 1 < len(result) <= len(self.places) + 1:
             self.states = tuple(result[1:])
+        return result

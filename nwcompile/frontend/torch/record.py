@@ -59,6 +59,7 @@ class ModuleRecorder(Tracker):
         self.most_steps = 1  # in one tensor that was given to a layer that takes all steps
         self.kinds: dict[str, Kind] = {}
         self.spikes: dict[str, list[torch.Tensor]] = {}
+        self.given: dict[str, tuple[set[int], set[int]]] = {}  # of each layer, ids of its spikes and of its states
         self.unknown: dict[str, str] = {}
         self.refused_feeds: dict[str, str] = {}
 
@@ -70,17 +71,17 @@ class ModuleRecorder(Tracker):
             if self.is_given_once:
                 image = self.quietly(lambda: self.x[:, 0].clone())
                 self.track(image, whole, "B")
-                self.module(image)
+                self._read(self.module(image))
             elif self.lead == "B":
                 step = Stepwise(self.module)
                 for t in range(self.extent.n_steps):
                     x_t = self.quietly(lambda t=t: self.x[:, t].clone())
                     self.track(x_t, Source(self.input_name, self.shape, t), "B")
-                    step.call(x_t)
+                    self._read(step.call(x_t))
             else:
                 x = self.quietly(self._whole)
                 self.track(x, whole, self.lead)
-                self.module(x)
+                self._read(self.module(x))
         spikes = {name: torch.cat(given, 1) for name, given in self.spikes.items()}
         return Recording(
             input=whole,
@@ -91,7 +92,16 @@ class ModuleRecorder(Tracker):
             refused=self.refused_feeds,
             unknown=self.unknown,
             spikes=spikes,
+            integrators=frozenset(name for name, given in self.given.items() if self._is_integrator(*given)),
         )
+
+    def _read(self, value) -> None:
+        """Somebody has a use for the tensors in `value`."""
+        self.read.update(map(id, tensors_in(value)))
+
+    def _is_integrator(self, spikes: set[int], states: set[int]) -> bool:
+        """Whether only the states of a layer are read."""
+        return not spikes & self.read and bool(states & self.read)
 
     def _whole(self) -> torch.Tensor:
         """The example with all steps, as `lead` says."""
@@ -137,6 +147,7 @@ class ModuleRecorder(Tracker):
         kind = self._kind_of(module)
         name = type(module).__name__
         given = (*args, *kwargs.values())
+        self._read(given if kind is None else given[:1])
         if kind is not None and given and isinstance(given[0], torch.Tensor):
             self._layer_called(module, path, kind, given, result)
             return
@@ -188,6 +199,9 @@ class ModuleRecorder(Tracker):
         else:
             done = affine(f"{name}.spike", f"{factor:g} * x", factor, 0)
             self.track(spikes, Applied(done, source, source.shape), lead)
+        of_spikes, of_states = self.given.setdefault(name, (set(), set()))
+        of_spikes.add(id(spikes))
+        of_states.update(id(state) for state in states if state is not spikes)
         for state in states:
             if state is not spikes or not fires:
                 text = f"the membrane of layer {name!r}; only its spikes can be sent"

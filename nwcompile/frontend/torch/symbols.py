@@ -148,7 +148,7 @@ class Recording:
 
     `kinds[layer]`: how its module is read. `refused`: modules with weights that are fed what cannot be followed, and
     the reason. `unknown`: neuron modules of a framework that cannot be read, and the reason. `spikes[layer]`: what the
-    layer gave, `[B, T, *shape]`.
+    layer gave, `[B, T, *shape]`. `integrators`: layers of which only states are read or returned, never the spikes.
     """
 
     input: Source
@@ -159,3 +159,4 @@ class Recording:
     refused: dict[str, str]
     unknown: dict[str, str]
     spikes: dict[str, torch.Tensor]
+    integrators: frozenset[str]

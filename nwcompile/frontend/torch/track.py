@@ -53,6 +53,7 @@ class Tracker(TorchFunctionMode):
         self.counting: set[str] = set()  # layers that may fire several spikes in a step
         self.tracked: dict[int, Tracked] = {}
         self.alive: list[torch.Tensor] = []  # ids of tensors stay theirs as long as they live
+        self.read: set[int] = set()  # ids of tensors that were taken by a function or module, or returned
         self.applied: list[Applied] = []
         self.refused: list[str] = []
         self.depth = 0  # of leaf modules being run, whose insides are not followed
@@ -121,6 +122,7 @@ class Tracker(TorchFunctionMode):
     def _function(self, func, args, kwargs, result) -> None:
         name = getattr(func, "__name__", repr(func))
         tensors = [t for t in tensors_in((args, tuple(kwargs.values()))) if id(t) in self.tracked]
+        self.read.update(map(id, tensors))
         if name == "__setitem__":
             self.refuse(args[0], "a tensor that is filled by item assignment; use torch.stack or torch.cat")
         if not tensors or not tensors_in(result) or name in CREATES:

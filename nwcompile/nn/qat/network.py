@@ -31,8 +31,9 @@ from nwcompile.passes.prepare.input_layer import behind_host, legalize_input
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.quantize.quantize import assembled, choose_scales, described, encoded, quantize
 from nwcompile.sim.host import run_host
-from nwcompile.sim.inputs import prepare, verify_counts
+from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence.run import groups
+from nwcompile.sim.values import verify_counts
 
 
 class QuantizedNetwork(torch.nn.Module):

@@ -21,6 +21,7 @@ from nwcompile.cost.traffic.memory import (
 from nwcompile.cost.traffic.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Conv2d
 from nwcompile.ir.flat import (
     cores_of_sources,
     count_lines,
@@ -215,7 +216,7 @@ def _shared_kernels(network: Network, wires: list[Wiring], chip: Chip) -> kernel
     group, bits, n_groups = [], [], 0
     for c, w in zip(network.connections, wires, strict=True):
         n_kernels = _n_kernels(w, chip)
-        if n_kernels:
+        if n_kernels and isinstance(c, Conv2d):
             group.append(kernel_groups(c) + n_groups)
             bits += c.groups * [shared_bits(c, w, np.arange(n_kernels // c.groups + 1), chip)]
             n_groups += c.groups

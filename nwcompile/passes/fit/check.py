@@ -20,7 +20,7 @@ from nwcompile.passes.emit.emit import fold_bias
 from nwcompile.passes.fit import capability, capacity
 from nwcompile.passes.fit.axon_types import axon_type_violations
 from nwcompile.passes.fit.core_rules import core_rule_violations
-from nwcompile.passes.legalize.pool_spikes import maximum_violations
+from nwcompile.passes.fit.maxima import maximum_violations
 
 
 def check(

@@ -7,9 +7,10 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import APPROXIMATIONS, Options
 from nwcompile.passes.fit.check import estimate
+from nwcompile.passes.fit.maxima import maxima, pooled_layer
 from nwcompile.passes.legalize.legalize import expected
 from nwcompile.passes.legalize.nearest import needed
-from nwcompile.passes.legalize.pool_spikes import maxima, pool_spikes, pooled_layer
+from nwcompile.passes.legalize.pool_spikes import pool_spikes
 
 
 def approximations(network: Network, chip: Chip, options: Options) -> str | None:

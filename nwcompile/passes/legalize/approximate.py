@@ -82,7 +82,7 @@ def approximate(
         price = price_of(ideal, changed, _only(inputs, held), None if labels is None else labels[held])
     shown = {FULL.format(name): name for name in pooled}  # where the spikes of these neurons are those of the layer
     changes = [
-        _change(shown.get(name, name), features, fits[name], price and price.of(shown.get(name, name)))
+        _change(shown.get(name, name), features, fits[name], None if price is None else price.of(shown.get(name, name)))
         for name, features in features_of.items()
     ]
     return Approximated(changed, changes, price, [] if price else [NOT_PRICED], fits)
@@ -119,7 +119,8 @@ def _refitted(
         if name in pooled.values():
             continue
         shown = pooled.get(name, name)
-        layer = PooledLayer(bare, shown, sent) if name in pooled else DrivenLayer(bare, name, sent)
+        is_pooled = name in pooled
+        layer = PooledLayer(bare, shown, sent) if is_pooled else DrivenLayer(bare, name, sent)
         if name in changing:
             fits[name] = refit(layer, nodes[name].neuron, wanted[shown], chip)
             nodes[name] = Node(name, nodes[name].shape, fits[name].neuron)

@@ -86,7 +86,8 @@ def ideal_trace(network: Network, inputs: dict[str, np.ndarray]) -> tuple[dict, 
     if not pooled:
         return trace(network, inputs, keep_states=False)
     full = {FULL.format(name): name for name in pooled}
-    sent, states = dict(inputs), {}
+    sent = dict(inputs)
+    states: dict[str, dict[str, np.ndarray]] = {}
     for names in groups(network):
         if names[0] in full:
             name = full[names[0]]
@@ -105,7 +106,8 @@ def _of_largest_currents(network: Network, name: str, sent: dict[str, np.ndarray
     drive = windows_of(network, name).pooled(full.drive, node.shape).reshape(*full.drive.shape[:2], -1)
     spec = _of_channels(full.node.neuron, full.node.shape)
     alone = Network({}, {name: Node(name, node.shape, spec)}, ())
-    out, nothing = np.empty(drive.shape, spec.spike_dtype), np.empty((0, 0, 0), np.int64)
+    out: np.ndarray = np.empty(drive.shape, spec.spike_dtype)
+    nothing = np.empty((0, 0, 0), np.int64)
     LayerGroup(alone, [name], []).scan(
         np.ascontiguousarray(drive), np.ones(drive.shape, np.uint8), out, nothing, nothing
     )

@@ -15,13 +15,13 @@ from nwcompile.passes.legalize.drop_signs import drop_signs
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
 from nwcompile.passes.legalize.prove import compared, idle_clamps, may_be_idle, same_comparison
-from nwcompile.passes.legalize.prune_zeros import prune_zeros
 from nwcompile.passes.legalize.reset_timing import reset_now
 from nwcompile.passes.legalize.self_connections import self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.stateless import free_resets
-from nwcompile.passes.legalize.weight_bits import apply_weight_bits
+from nwcompile.passes.prepare.prune_zeros import prune_zeros
 from nwcompile.passes.prepare.unmet_taps import without_unmet_taps
+from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 
 Rewriting = Callable[[Network, Chip, Options], tuple[Network, list[Change]]]
 REWRITES: tuple[Rewriting, ...] = (

@@ -1,16 +1,14 @@
 """A maximum of currents before a spiking layer: approximately the maximum of spikes behind it, which chips can have."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from nwcompile.errors import Violation
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, Conv2d, MaxPool2d, Pool2d, Scale, Sparse, pair
+from nwcompile.ir.connection import Connection, MaxPool2d, Pool2d, Scale, Sparse, pair
 from nwcompile.ir.legalization import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
+from nwcompile.passes.fit.maxima import channel_scales, maxima, pooled_layer
 from nwcompile.passes.legalize.relays import RELAY, relay_neuron
 from nwcompile.passes.prepare.normalize import normalize
 
@@ -38,54 +36,6 @@ def pool_spikes(network: Network, chip: Chip, options: Options) -> tuple[Network
     return (normalize(network) if changes else network), changes
 
 
-def maxima(network: Network) -> list[MaxPool2d]:
-    """The connections that are no sums."""
-    return [c for c in network.connections if isinstance(c, MaxPool2d)]
-
-
-def maximum_violations(network: Network) -> Iterator[Violation]:
-    """Every maximum that is left, with what would make it one of spikes."""
-    for pool in maxima(network):
-        advice = "put the pooling behind a layer that spikes, or pool by the mean"
-        if (layer := pooled_layer(network, pool)) is not None:
-            advice = f"compile with approximate='pool' (--approximate pool: the spikes of {layer} are pooled instead)"
-        yield Violation("pooling", f"{pool.source} -> {pool.target}", "a maximum of currents", "sums", advice)
-
-
-def pooled_layer(network: Network, pool: MaxPool2d) -> str | None:
-    """The layer whose spikes can be pooled instead of the currents of `pool`, or None.
-
-    It has to fire binary spikes, be driven by this maximum alone, scaled channel by channel at most, and have equal
-    neurons throughout a channel.
-    """
-    edges = [c for c in network.connections if c.source == pool.target]
-    if network.node(pool.target).neuron is not None:
-        layer, last = pool.target, pool
-    elif len(edges) == 1 and _scales(network, edges[0]) is not None:
-        layer, last = edges[0].target, edges[0]
-    else:
-        return None
-    node = network.node(layer)
-    alone = network.into(layer) == (last,) and network.into(pool.target) == (pool,)
-    delayed = any(c.aligned_delay for c in (pool, last))
-    if pool.source not in network.nodes or not alone or delayed or not node.neuron.fires:
-        return None
-    arrays = (np.asarray(getattr(node.neuron, name)) for name in NeuronSpec.NUMBERS if node.neuron.spikes == "binary")
-    places = node.shape[1:]
-    alike = [value.ndim == 0 or all(n == 1 for n in value.shape[-len(places) :]) for value in arrays]
-    return layer if alike and all(alike) else None
-
-
-def _scales(network: Network, edge: Connection) -> tuple[np.ndarray, np.ndarray] | None:
-    """Factor and shift of every channel of a connection that scales its source so, or None."""
-    n_channels = network.node(edge.source).shape[0]
-    is_scale = isinstance(edge, Conv2d) and np.shape(edge.weight) == (n_channels, 1, 1, 1) == (edge.groups, 1, 1, 1)
-    if not is_scale or pair(edge.stride) != (1, 1) or pair(edge.padding) != (0, 0):
-        return None
-    shift = np.zeros(n_channels, np.float32) if edge.bias is None else np.asarray(edge.bias, np.float32)
-    return (np.asarray(edge.weight).reshape(-1), shift) if shift.size == n_channels else None
-
-
 def _relayed(network: Network, pool: MaxPool2d, relay: NeuronSpec) -> Network:
     """The maximum of spikes as relay neurons before what it feeds."""
     target = network.node(pool.target)
@@ -102,10 +52,10 @@ def _pooled_behind(network: Network, pool: MaxPool2d, layer: str, relay: NeuronS
     threshold: np.ndarray | float = relay.threshold
     drive = Scale(pool.source, full)
     gone: tuple[str, ...] = ()
-    replaced = {pool: _any_of(network, pool, layer, full)}
+    replaced: dict[Connection, Connection | None] = {pool: _any_of(network, pool, layer, full)}
     if pool.target != layer:
         (last,) = network.into(layer)
-        factor, shift = _scales(network, last)
+        factor, shift = channel_scales(network, last)
         drive, gone = Scale(pool.source, full, factor, shift), (pool.target,)
         _, window = pool.windows(shape)
         n_taps = np.bincount(window).reshape(node.shape).astype(np.float32)

@@ -21,7 +21,7 @@ from nwcompile.passes.quantize.dynamics import dynamics
 from nwcompile.passes.quantize.grids import largest_threshold
 from nwcompile.passes.quantize.scaled_layer import Direct
 from nwcompile.passes.quantize.state_range import lowest_membrane
-from nwcompile.sim.inputs import largest_payload
+from nwcompile.sim.values import largest_payload
 
 
 def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:

@@ -13,6 +13,7 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.legalize.driven import DrivenLayer
+from nwcompile.passes.legalize.ideal import PooledLayer
 from nwcompile.passes.quantize.grids import largest_threshold
 from nwcompile.passes.quantize.scale_search import spike_distance
 
@@ -46,7 +47,7 @@ class Refitted:
         return f"threshold x {self.threshold_factor:.3g}{leak}"
 
 
-def refit(layer: DrivenLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip) -> Refitted:
+def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip) -> Refitted:
     """The nearest `neuron` with the threshold and leak whose spikes are closest to `wanted` `[B, T, *shape]`.
 
     Samples in which the layer should not fire at all are no evidence: the neuron stays as it is.
@@ -70,7 +71,7 @@ def refit(layer: DrivenLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip
 class _Search:
     """The thresholds of one layer at one leak after the other; each search begins where the last one ended."""
 
-    def __init__(self, layer: DrivenLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip):
+    def __init__(self, layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip):
         self.layer, self.neuron, self.wanted, self.chip = layer, neuron, wanted, chip
         self.aim, self.start = _n_spikes(wanted), 1.0
 

@@ -10,7 +10,7 @@ from nwcompile.ir.arithmetic import mantissa_range, mantissa_step
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Dense, Sparse
 from nwcompile.ir.network import Network
-from nwcompile.passes.legalize.prune_zeros import to_sparse
+from nwcompile.passes.prepare.prune_zeros import to_sparse
 
 
 def split_signs(network: Network, chip: Chip) -> tuple[Network, list[str]]:

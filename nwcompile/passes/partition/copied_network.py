@@ -55,9 +55,9 @@ def copied_network(network: Network, timing: Schedule, plan: CopyPlan) -> Copied
     connections: list[Connection] = []
     delay: list[int] = []
     for i, (c, (pre, post, place)) in enumerate(zip(network.connections, synapses, strict=True)):
-        made = _connections(c, network, plan, (pre - first.get(c.source, 0), post - first[c.target], place), ends[i])
-        connections += made
-        delay += [timing.delay[i]] * len(made)
+        parts = _connections(c, network, plan, (pre - first.get(c.source, 0), post - first[c.target], place), ends[i])
+        connections += parts
+        delay += [timing.delay[i]] * len(parts)
     offset = {**timing.offset, **{copy: timing.offset[name] for copy, (name, _) in copy_of.items()}}
     copied = Network(network.inputs, nodes, tuple(connections))
     copied.verify()

@@ -25,7 +25,8 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.sim.host import compute, run_host
-from nwcompile.sim.inputs import LARGEST_SPIKE, Inputs, is_whole, largest_payload, prepare, takes
+from nwcompile.sim.inputs import Inputs, prepare
+from nwcompile.sim.values import LARGEST_SPIKE, is_whole, largest_payload, takes
 
 READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")  # Its membrane is what it is fed in the same step.
 GRADED_BITS = 8  # Numbers in messages have as many bits as the weights of most chips, their sign among them.

@@ -13,11 +13,13 @@ import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.weight_bits import apply_weight_bits
+from nwcompile.passes.prepare.input_layer import behind_host, legalize_input
 from nwcompile.passes.prepare.normalize import normalize
-from nwcompile.passes.quantize.quantize import quantize
+from nwcompile.passes.prepare.weight_bits import apply_weight_bits
+from nwcompile.passes.quantize.quantize import encoded, quantize
 from nwcompile.sim import simulate
 from nwcompile.sim.accuracy import share_right
 from nwcompile.sim.float_difference import answers, strongest
@@ -72,19 +74,28 @@ def narrowest(
     if network.is_fixed:
         raise ModelError("the network is in integers already; widths are searched for float networks")
     network.verify()
-    x, labels = prepare(network, x, None, chip, options.on_multi_spike)[0], np.asarray(labels)
-    given = answers(simulate(network, x))
+    labels = np.asarray(labels)
+    chip_input = legalize_input(network, chip, x if calibration is None else calibration, options)
+    user = prepare(network, x)[0]
+    if chip_input.host is None:
+        samples = prepare(network, x, None, chip, options.on_multi_spike)[0]
+    else:
+        samples = behind_host(chip_input.network, chip_input.host, user)
+    given = answers(simulate(network, user))
     if given is None:
         raise ModelError(f"accuracy needs one output layer; this network has {', '.join(network.outputs)}")
-    normal = apply_weight_bits(normalize(network), chip, options)
-    into = {name: [c for c in normal.into(name) if c.has_weight] for name in normal.layers}
+    normal = apply_weight_bits(normalize(chip_input.network), chip, options)
+    into = {
+        name: [c for c in normal.into(name) if c.has_weight and not isinstance(c, Injected)] for name in normal.layers
+    }
     n_weights = {name: sum(np.size(c.weight) for c in edges) for name, edges in into.items() if edges}
     start = {name: max(c.weight_bits or chip.weights.bits for c in into[name]) for name in n_weights}
 
     def accuracy(widths: Widths) -> float:
         chosen = replace(options, bits=None, layer_bits=widths)
-        fixed = quantize(normal, chip, calibration, chosen).network
-        spikes, states = trace(fixed, x, keep_states=False)
+        quantized = quantize(normal, chip, chip_input.samples if calibration is not None else None, chosen)
+        fixed = quantized.network
+        spikes, states = trace(fixed, encoded(samples, quantized.registers), keep_states=False)
         output = output_of(fixed, spikes, states)
         assert isinstance(output, np.ndarray), "the float network had one output layer"
         return share_right(strongest(output), labels)

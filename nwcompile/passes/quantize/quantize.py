@@ -11,7 +11,7 @@ from nwcompile.ir.host import Encoding, Injected, injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
-from nwcompile.passes.legalize.weight_bits import apply_weight_bits
+from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.channel_scale import per_channel
 from nwcompile.passes.quantize.layer_warnings import (
     activity_warnings,

@@ -106,7 +106,7 @@ def describe(network: Network, name: str, chip: Chip) -> Layer:
     if registers:  # one register holds the current and whatever else is added to it in every step
         kind = "constant_v" if node.neuron.alpha is None else "constant_u"
         constant = getattr(d, kind)
-        d = replace(d, **{kind: np.zeros(())})
+        d = replace(d, constant_v=np.zeros(())) if kind == "constant_v" else replace(d, constant_u=np.zeros(()))
     weights = tuple(driving_weights(c, node, network.node(c.source), d) for c in connections)
     bits = (c.weight_bits or chip.weights.bits for c in connections)
     grids = tuple(WeightGrid.of(w, b, chip) for w, b in zip(weights, bits, strict=True))

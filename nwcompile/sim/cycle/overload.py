@@ -11,7 +11,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Dropped
 from nwcompile.kernels.cores.tables import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, STUCK, Axons, Outbox
 from nwcompile.kernels.noc.mesh import Mesh
-from nwcompile.sim.inputs import MAX_REPEATED_SPIKES
+from nwcompile.sim.values import MAX_REPEATED_SPIKES
 
 
 def verify_backend(program: Program, backend: str) -> None:

@@ -49,10 +49,10 @@ from nwcompile.sim.cycle.lockstep import lockstep_network, suits_cores
 from nwcompile.sim.cycle.noc_tables import mesh_of, queues, with_trees
 from nwcompile.sim.cycle.overload import longest_step, stopped, take_losses
 from nwcompile.sim.cycle.profile import Ends, probes_for, profile
-from nwcompile.sim.inputs import MAX_REPEATED_SPIKES, verify_counts
 from nwcompile.sim.parallel import n_threads, over_samples, over_steps
 from nwcompile.sim.reference.run import finish
 from nwcompile.sim.sequence import tables
+from nwcompile.sim.values import MAX_REPEATED_SPIKES, verify_counts
 
 # Counters of a Run, in the order of the columns that kernels count in: of what cores receive, and of what they send.
 RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_reads", "messages_in",

@@ -10,9 +10,9 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.ir.run import COUNTERS, Run
-from nwcompile.sim.inputs import verify_counts
 from nwcompile.sim.reference.neuron_step import LayerState
 from nwcompile.sim.reference.synaptic_sums import apply, effective_network, structure
+from nwcompile.sim.values import verify_counts
 
 
 def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool) -> Run:

@@ -8,7 +8,7 @@ from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize.weight_bits import apply_weight_bits
+from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.channel_scale import per_channel
 from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.passes.quantize.scaled_layer import describe

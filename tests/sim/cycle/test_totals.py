@@ -90,7 +90,7 @@ def test_totals_take_no_more_memory_for_more_steps():
 
 
 def test_totals_name_the_step_in_which_a_neuron_fires_too_often():
-    from nwcompile.sim.inputs import verify_counts
+    from nwcompile.sim.values import verify_counts
     from tests.chips import small_chip
     from tests.nets import FIXED, dense_net
 
