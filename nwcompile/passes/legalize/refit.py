@@ -6,7 +6,7 @@ as the threshold rises). Among these the leak is best whose spike trains are clo
 Both are numbers of a whole layer: the ratio of its thresholds, and of its leak rates, stays as it was.
 
 Where one strong input makes a neuron fire in several steps, no threshold is low enough: a reset to zero forgets what is
-left. If the rate is missed so, the input is spread over steps by a synaptic current that decays, which no layer has yet.
+left. If the rate is missed so, the input is spread over steps by a synaptic current that decays.
 """
 
 from dataclasses import dataclass
@@ -81,8 +81,8 @@ def _holds_current(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, kept: f
     """Whether the layer has no current yet, and its state would hold that one on the samples."""
     if neuron.decay_u is None or np.any(np.asarray(neuron.decay_u) != 1 << neuron.fixed.decay_bits):
         return False
-    most = (layer.largest_drive << neuron.fixed.shift_bits) + int(np.abs(neuron.bias_u).max())
-    return most / (1 - kept) < 1 << (neuron.fixed.state_bits - 1)
+    largest = (layer.largest_drive << neuron.fixed.shift_bits) + int(np.abs(neuron.bias_u).max())
+    return largest / (1 - kept) < 1 << (neuron.fixed.state_bits - 1)
 
 
 class _Search:
