@@ -114,6 +114,12 @@ def test_fit_error_names_the_approximations_that_would_make_it_fit():
     assert error.value.change.startswith("approximate='reset,timing' ")
 
 
+def test_fit_error_promises_no_fit_where_quantized_weights_decide():
+    with pytest.raises(FitError) as refused:
+        compile(leaky_net(), "truenorth", samples())
+    assert "(if its quantized weights need no more than 4 axon types, which this does not tell)" in str(refused.value)
+
+
 def test_approximate_without_calibration_says_that_nothing_is_known():
     program = compile(leaky_net(), "loihi1", None, Options(approximate="all", **ONE_CORE))
     assert NOT_FITTED in program.warnings
