@@ -4,6 +4,9 @@ A neuron that resets to zero loses what it had beyond its threshold, so it fires
 leak that is tried, the threshold is searched at which the layer fires as often as it should, by halving (the rate falls
 as the threshold rises). Among these the leak is best whose spike trains are closest (`scale_search.spike_distance`).
 Both are numbers of a whole layer: the ratio of its thresholds, and of its leak rates, stays as it was.
+
+Where one strong input makes a neuron fire in several steps, no threshold is low enough: a reset to zero forgets what is
+left. If the rate is missed so, the input is spread over steps by a synaptic current that decays.
 """
 
 from dataclasses import dataclass
@@ -26,14 +29,17 @@ LARGEST_THRESHOLD_FACTOR = 16.0  # And up to so many times: a neuron that sends 
 WIDENED = 1.25  # The factor by which the search for a threshold widens until the wanted rate lies inside.
 N_HALVINGS = 6  # Of that range on a logarithmic scale: to less than half a percent of a threshold.
 WELL_MATCHED = 0.02  # Rates that differ by less are taken as equal: then the spike trains decide.
+MISSED = 0.05  # A rate that is off by more, at every leak, has currents tried.
+CURRENTS = (0.3, 0.5, 0.7)  # Parts of the synaptic current that stay in a step, tried where there is no current.
 
 
 @dataclass(frozen=True)
 class Refitted:
     """Neurons on the chip's grids, what their thresholds and leak rates were multiplied by, and how far they are off.
 
-    `leak` is the part of the membrane that is lost in a step where there was no leak to multiply. `distance` is that of
-    the spike trains, `n_spikes` what the layer sends on the samples.
+    `leak` is the part of the membrane that is lost in a step where there was no leak to multiply. `current` is the
+    part of a synaptic current that stays in a step, None where none was added. `distance` is that of the spike trains,
+    `n_spikes` what the layer sends on the samples.
     """
 
     neuron: NeuronSpec
@@ -41,10 +47,12 @@ class Refitted:
     leak_factor: float | None
     distance: float
     n_spikes: int
+    current: float | None = None
 
     def __str__(self) -> str:
         leak = "" if self.leak_factor is None else f", leak x {self.leak_factor:.3g}"
-        return f"threshold x {self.threshold_factor:.3g}{leak}"
+        current = "" if self.current is None else f", inputs as a current that keeps {self.current:.0%} a step"
+        return f"threshold x {self.threshold_factor:.3g}{leak}{current}"
 
 
 def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip) -> Refitted:
@@ -55,25 +63,50 @@ def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarr
     search = _Search(layer, neuron, wanted, chip)
     if search.aim == 0:
         return search.fitted(1.0, None)
-    tried: dict[float, Refitted] = {}
-    for leak in LEAK_FACTORS if np.any(neuron.decay_v) else SLOW_LEAKS:
-        tried[leak] = search.at_leak(leak)
-    for _ in range(N_LEAKS_REFINED):
-        leaks = sorted(tried)
-        at = leaks.index(min(leaks, key=lambda leak: search.badness(tried[leak])))
-        beside = [leaks[i] for i in (at - 1, at + 1) if 0 <= i < len(leaks)]
-        widest = max(beside, key=lambda leak: abs(leak - leaks[at]))
-        between = (leaks[at] + widest) / 2
-        tried[between] = search.at_leak(between)
-    return min(tried.values(), key=search.badness)
+    best = search.best()
+    if search.badness(best)[0] <= MISSED:
+        return best
+    spread = [kept for kept in CURRENTS if _holds_current(layer, neuron, kept)]
+    others = [_Search(layer, with_current(neuron, kept), wanted, chip, kept).best() for kept in spread]
+    return min([best, *others], key=search.badness)
+
+
+def with_current(neuron: NeuronSpec, kept: float) -> NeuronSpec:
+    """A fixed-point neuron whose synaptic current keeps this part of itself in a step."""
+    whole = 1 << neuron.fixed.decay_bits
+    return neuron.replace(decay_u=np.full(np.shape(neuron.decay_u), round(whole * (1 - kept)), np.int64))
+
+
+def _holds_current(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, kept: float) -> bool:
+    """Whether the layer has no current yet, and its state would hold that one on the samples."""
+    if neuron.decay_u is None or np.any(np.asarray(neuron.decay_u) != 1 << neuron.fixed.decay_bits):
+        return False
+    largest = (layer.largest_drive << neuron.fixed.shift_bits) + int(np.abs(neuron.bias_u).max())
+    return largest / (1 - kept) < 1 << (neuron.fixed.state_bits - 1)
 
 
 class _Search:
     """The thresholds of one layer at one leak after the other; each search begins where the last one ended."""
 
-    def __init__(self, layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip):
-        self.layer, self.neuron, self.wanted, self.chip = layer, neuron, wanted, chip
+    def __init__(
+        self, layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip, current=None
+    ):
+        self.layer, self.neuron, self.wanted, self.chip, self.current = layer, neuron, wanted, chip, current
         self.aim, self.start = _n_spikes(wanted), 1.0
+
+    def best(self) -> Refitted:
+        """The fit that is off least, over leaks first far apart, then between."""
+        tried: dict[float, Refitted] = {}
+        for leak in LEAK_FACTORS if np.any(self.neuron.decay_v) else SLOW_LEAKS:
+            tried[leak] = self.at_leak(leak)
+        for _ in range(N_LEAKS_REFINED):
+            leaks = sorted(tried)
+            at = leaks.index(min(leaks, key=lambda leak: self.badness(tried[leak])))
+            beside = [leaks[i] for i in (at - 1, at + 1) if 0 <= i < len(leaks)]
+            widest = max(beside, key=lambda leak: abs(leak - leaks[at]))
+            between = (leaks[at] + widest) / 2
+            tried[between] = self.at_leak(between)
+        return min(tried.values(), key=self.badness)
 
     def badness(self, fit: Refitted) -> tuple[float, float]:
         """How far a fit is off: its rate, unless that is well matched, then its spike trains."""
@@ -107,6 +140,7 @@ class _Search:
             leak_factor=leak,
             distance=spike_distance(spikes, self.wanted),
             n_spikes=_n_spikes(spikes),
+            current=self.current,
         )
 
     def _count(self, factor: float, leak: float) -> int:
