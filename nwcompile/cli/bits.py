@@ -27,8 +27,10 @@ def run(args: Namespace) -> int:
     drop, path = _percent(args.drop), writable_file(args.output)
     if path.suffix != ".toml":
         raise OptionError(f"-o {args.output}: give the name of a .toml file, so that --bits can read it")
-    data = _labeled(args)
+    data = data_of(args)
+    labels = _labels(args, data)
     network = network_of(args.model, args, data.example)
+    data = _labeled(args, data, labels, network.layout)
     if len(network.outputs) == 1:
         check_labels(data.y, network.node(network.outputs[0]).n_neurons)
     calibration, data, split = _split(args, data)
@@ -68,17 +70,21 @@ def _percent(text: str) -> float:
     return value
 
 
-def _labeled(args: Namespace) -> Data:
-    """The samples of `--input` with labels from `--labels` or from the same file."""
-    data = data_of(args)
-    if args.labels is None:
-        data = data.laid_out("BT")
-    else:
-        given, data = read_labels(args.labels), replace(data, y=None).laid_out("BT")
-        data = replace(data, y=given if args.samples is None else given[: args.samples])
-    if data.y is None:
+def _labels(args: Namespace, data: Data) -> np.ndarray | None:
+    """The labels of `--labels`; None where they lie beside the samples of `--input`, or ModelError if nowhere."""
+    if args.labels is None and data.y is None:
         raise ModelError(f"{args.input}: no labels; give them with --labels Y.npy, or under the key y of a .npz file")
-    n_samples = len(next(iter(data.x.values())) if isinstance(data.x, dict) else data.x)
+    return None if args.labels is None else read_labels(args.labels)
+
+
+def _labeled(args: Namespace, data: Data, labels: np.ndarray | None, layout: str) -> Data:
+    """The samples of `--input`, which lie as the network's layout says, with their labels."""
+    if labels is None:
+        return data.laid_out(layout)
+    data = replace(data, y=None).laid_out(layout)
+    data = replace(data, y=labels if args.samples is None else labels[: args.samples])
+    array = next(iter(data.x.values())) if isinstance(data.x, dict) else data.x
+    n_samples = array.shape[1 if layout == "TB" else 0]
     if len(data.y) != n_samples:
         raise ModelError(f"{args.labels}: {len(data.y)} labels for the {n_samples} samples of {args.input}")
     return data

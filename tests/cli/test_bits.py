@@ -96,6 +96,17 @@ def test_bits_splits_samples_so_that_none_both_calibrates_and_counts(command, mo
     assert doc["n_samples"] == 16 and doc["tries"][0]["layers"] == {"out": 8} and doc["file"] == "layers.toml"
 
 
+def test_bits_takes_samples_in_the_layout_of_the_network(command, model, folder):
+    text = (folder / "toy.py").read_text()
+    (folder / "toy.py").write_text(f"{text}\ndef late():\n    return make().laid_out('TB')\n")
+    rng = np.random.default_rng(2)
+    np.savez("late.npz", x=(rng.random((5, 7, 6)) < 0.5).astype(np.int8), y=np.arange(7) % 4)
+    np.save("y.npy", np.arange(7) % 4)
+    for labels in ("", "--labels y.npy "):
+        code, _, err = command(f"bits toy:late --chip tiny --input late.npz {labels}--drop 99% -o b.toml")
+        assert code == 0 and "bits" in err
+
+
 @pytest.mark.parametrize(
     "line, text",
     [

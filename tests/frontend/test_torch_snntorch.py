@@ -213,6 +213,19 @@ def test_from_torch_is_exact_for_convolutional_and_one_to_one_recurrence(delay):
     assert network.node("3").neuron.beta.shape == (3, 4, 5)
 
 
+@pytest.mark.parametrize(
+    "make, shape, text",
+    [
+        (lambda: Loop("Leaky"), (30, 4, N_IN), "; with layout='TB', for an example [T, B, *shape], it can be imported"),
+        (lambda: Repeats("Leaky"), (4, N_IN), "; with layout='B', for an example [B, *shape], it can be imported"),
+    ],
+)
+def test_from_torch_names_the_layout_in_which_the_example_can_be_imported(make, shape, text):
+    with pytest.raises(ModelError) as refused:
+        nw.from_torch(make(), spikes(*shape))
+    assert str(refused.value).endswith(text)
+
+
 def test_from_torch_counts_graded_spikes_by_their_factor():
     module, x = sequential(graded_spikes_factor=2.0, reset_delay=False), spikes(4, 40, N_IN)
     assert_imports(module, x, step_by_step(module, x) / 2, example_input=x)

@@ -30,7 +30,7 @@ NETWORKS = {
 }
 CHIPS = ("loihi1", "loihi2", "spinnaker2", "truenorth", "speck")
 BOARDS = {"loihi1": "loihi1_nahuku", "loihi2": "loihi2_kapoho", "spinnaker2": "spinnaker2_48"}
-FEWEST_SPIKES = 200  # Of a layer of fewer spikes, ten percent are within what a few of them make by chance.
+FEWEST_SPIKES = 900  # Of so many spikes ten percent are three standard deviations; of fewer they would be chance.
 
 
 @dataclass(frozen=True, eq=False)

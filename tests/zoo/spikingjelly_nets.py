@@ -99,7 +99,7 @@ def dvs_gesture(n_steps: int = 6, channels: int = 16, n_samples: int = 2) -> Net
     return _net(module, inputs.moving_digits(n_samples, n_steps, 128, 4), "TB", (7.16, 7.16))
 
 
-def sew_resnet_18(n_steps: int = 4, width: int = 64, n_samples: int = 6) -> Net:
+def sew_resnet_18(n_steps: int = 4, width: int = 64, n_samples: int = 5) -> Net:
     torch.manual_seed(13)
     image = inputs.photographs(n_samples)
     return _net(SEWResNet18(10, width), image.unsqueeze(0).repeat(n_steps, 1, 1, 1, 1), "TB", (1.0,))

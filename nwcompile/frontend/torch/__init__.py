@@ -68,10 +68,40 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     """
     layout = layout_of(layout)
     module = unwrapped(module)
-    x = example_of(module, example_input, layout)
+    try:
+        x = example_of(module, example_input, layout)
+    except ModelError as e:
+        raise ModelError(f"{e}{_hint(module, example_input, layout, relu)}") from None
     if relu is not None and not isinstance(relu, NeuronSpec):
         raise ModelError(f"relu={relu!r} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
     verify_finite(module)
+    imports, refused, failed = _attempts(module, x, layout, relu)
+    if imports:
+        # A module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back.
+        network, recording = max(imports, key=lambda pair: _n_late(pair[0]))
+        if relu is None:
+            compare_spikes(network, _repeated(x, recording.n_steps) if layout == "B" else x, recording.spikes)
+        return network.laid_out(layout, recording.n_steps if layout == "B" else None)
+    if any(isinstance(e, LayoutError) for e in refused):
+        raise next((e for e in refused if not isinstance(e, LayoutError)), refused[0])
+    hint = _hint(module, example_input, layout, relu)
+    if refused:
+        raise ModelError(f"{refused[0]}{hint}")
+    for failure in failed:
+        if failure.refused:
+            raise ModelError(f"{type(module).__name__} uses {failure.refused[0]}; {SUPPORTED}{hint}")
+    for path, part in module.named_modules():
+        if is_foreign_neuron(part) and kind_of(part) is None:
+            raise ModelError(f"{path!r}: {stated(part)}" if path else stated(part))
+    attempts = f"with all steps, {failed[0]}; step by step, {failed[1]}" if layout != "B" else str(failed[0])
+    raise ModelError(
+        f"{type(module).__name__} cannot be run on example_input of shape {list(np.shape(example_input))}: {attempts}; "
+        f"example_input must be {LAYOUTS[layout]} as the module takes it{hint}"
+    )
+
+
+def _attempts(module: torch.nn.Module, x: torch.Tensor, layout: str, relu: NeuronSpec | None):
+    """What each way of giving the module its example came to: networks, refusals, and failures of the module."""
     imports: list[tuple[Network, Recording]] = []
     refused: list[ModelError] = []
     failed: list[RunError] = []
@@ -82,26 +112,19 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
             refused.append(e)
         except RunError as e:
             failed.append(e)
-    if (
-        imports
-    ):  # a module that keeps spikes in its attributes runs on all steps at once too, but then feeds nothing back
-        network, recording = max(imports, key=lambda pair: _n_late(pair[0]))
-        if relu is None:
-            compare_spikes(network, _repeated(x, recording.n_steps) if layout == "B" else x, recording.spikes)
-        return network.laid_out(layout, recording.n_steps if layout == "B" else None)
-    if refused:
-        raise next((e for e in refused if not isinstance(e, LayoutError)), refused[0])
-    for failure in failed:
-        if failure.refused:
-            raise ModelError(f"{type(module).__name__} uses {failure.refused[0]}; {SUPPORTED}")
-    for path, part in module.named_modules():
-        if is_foreign_neuron(part) and kind_of(part) is None:
-            raise ModelError(f"{path!r}: {stated(part)}" if path else stated(part))
-    attempts = f"with all steps, {failed[0]}; step by step, {failed[1]}" if layout != "B" else str(failed[0])
-    raise ModelError(
-        f"{type(module).__name__} cannot be run on example_input of shape {list(np.shape(example_input))}: {attempts}; "
-        f"example_input must be {LAYOUTS[layout]} as the module takes it"
-    )
+    return imports, refused, failed
+
+
+def _hint(module: torch.nn.Module, example_input, layout: str, relu: NeuronSpec | None) -> str:
+    """The end of a refusal: the layout in which the same example can be imported, "" where there is none."""
+    for other in (name for name in LAYOUTS if name != layout):
+        try:
+            imports, _, _ = _attempts(module, example_of(module, example_input, other), other, relu)
+        except ModelError:
+            continue
+        if imports and (other != "B" or imports[0][1].n_steps > 1):
+            return f"; with layout={other!r}, for an example {LAYOUTS[other]}, it can be imported"
+    return ""
 
 
 def _import(module: torch.nn.Module, x: torch.Tensor, lead: str, relu: NeuronSpec | None) -> tuple[Network, Recording]:

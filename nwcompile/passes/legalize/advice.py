@@ -27,4 +27,8 @@ def approximations(network: Network, chip: Chip, options: Options) -> str | None
     except FitError:
         return None
     listed = ",".join(word for word in APPROXIMATIONS if word in words)
-    return f"approximate={listed!r} (--approximate {listed}): the nearest that {chip.name} has, its price measured"
+    text = f"approximate={listed!r} (--approximate {listed}): the nearest that {chip.name} has, its price measured"
+    if chip.weights.axon_types is None:
+        return text
+    n_types = chip.weights.axon_types
+    return f"{text} (if its quantized weights need no more than {n_types} axon types, which this does not tell)"

@@ -135,10 +135,9 @@ def as_float(network: Network, chip: Chip, options: Options, factors: dict[str, 
     for name, fit in factors.items():
         spec = nodes[name].neuron
         threshold = np.asarray(spec.threshold, np.float64) * fit.threshold_factor
-        nodes[name] = Node(name, nodes[name].shape, _with_leak(spec.replace(threshold=threshold), fit.leak_factor))
-        if fit.current_kept:
-            spec = nodes[name].neuron.replace(alpha=fit.current_kept, w_in=1 - fit.current_kept)
-            nodes[name] = Node(name, nodes[name].shape, spec)
+        spec = _with_leak(spec.replace(threshold=threshold), fit.leak_factor)
+        spec = spec if fit.current is None else spec.replace(alpha=fit.current, w_in=1 - fit.current)
+        nodes[name] = Node(name, nodes[name].shape, spec)
     return Network(near.inputs, nodes, near.connections)
 
 

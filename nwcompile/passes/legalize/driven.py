@@ -24,6 +24,11 @@ class DrivenLayer:
         self.n_samples, self.n_steps = next(iter(sent.values())).shape[:2]
         self.drive, self.touched = self._group(self.node.neuron).driven(sent, self.n_samples, self.n_steps)
 
+    @property
+    def largest_drive(self) -> int:
+        """The largest synaptic sum of any neuron in any step, without a sign."""
+        return int(np.abs(self.drive).max(initial=0))
+
     def _group(self, neuron: NeuronSpec) -> LayerGroup:
         name = self.node.name
         nodes = {name: Node(name, self.node.shape, neuron)}

@@ -47,6 +47,11 @@ class PooledLayer:
         self.full = DrivenLayer(network, FULL.format(name), sent)
         self.windows, self.shape = windows_of(network, name), network.node(name).shape
 
+    @property
+    def largest_drive(self) -> int:
+        """That of the layer at full resolution."""
+        return self.full.largest_drive
+
     def spikes(self, neuron: NeuronSpec) -> np.ndarray:
         """What the relay neurons send, `[B, T, *shape]`: a spike where any in the window has one (or all of them)."""
         return self.windows.pooled(self.full.spikes(neuron), self.shape)

@@ -7,8 +7,8 @@ Both are numbers of a whole layer: the ratio of its thresholds, and of its leak 
 
 Neurons that reset to zero also fire in step with one another: under a constant input one that fired in two of three
 steps fires in every second. What comes in such bursts is lost to the layer behind, whose own reset forgets all of it
-beyond the threshold. Therefore synaptic currents that last longer than a step are tried as well: they spread a burst
-over the steps behind it.
+beyond the threshold; so is what is left of one strong input that should make a neuron fire in several steps. Therefore
+synaptic currents that keep a part of themselves are tried as well: they spread an input over the steps behind it.
 """
 
 from collections.abc import Callable
@@ -22,18 +22,19 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.legalize.driven import DrivenLayer
 from nwcompile.passes.legalize.ideal import PooledLayer
 from nwcompile.passes.quantize.grids import largest_threshold, round_bias
-from nwcompile.passes.quantize.scale_search import PEAK_MARGIN, spike_distance
+from nwcompile.passes.quantize.scale_search import spike_distance
 
 # Leak rates that are tried, as a part of the neuron's own: a hard reset wants others, mostly slower ones.
 LEAK_FACTORS = (0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
 N_LEAKS_REFINED = 4  # More leak rates, each halfway between the best so far and one beside it.
 SLOW_LEAKS = (0.0, 0.01, 0.03, 0.1)  # Leak rates that are tried where the neuron has none of its own.
-KEPT_CURRENTS = (0.0, 0.25, 0.5, 0.75)  # Parts of a current that last into the next step, tried where none did.
+KEPT_CURRENTS = (0.0, 0.3, 0.5, 0.7)  # Parts of a current that stay in a step, tried where none did.
 N_CURRENTS_REFINED = 2  # More of them, each halfway between the best so far and one beside it.
 SMALLEST_THRESHOLD_FACTOR = 0.02  # Thresholds are searched down to so small a part of the neuron's own.
 LARGEST_THRESHOLD_FACTOR = 16.0  # And up to so many times: a neuron that sends once instead of n times may need it.
 WIDENED = 1.25  # The factor by which the search for a threshold widens until the wanted rate lies inside.
 N_HALVINGS = 6  # Of that range on a logarithmic scale: to less than half a percent of a threshold.
+MISSED = 0.05  # A rate that is off by more at its best leak says nothing of leaks: every current tries them all.
 WELL_MATCHED = 0.02  # Rates that differ by less are taken as equal: then the spike trains decide.
 
 
@@ -41,21 +42,21 @@ WELL_MATCHED = 0.02  # Rates that differ by less are taken as equal: then the sp
 class Refitted:
     """Neurons on the chip's grids, what their thresholds and leak rates were multiplied by, and how far they are off.
 
-    `leak_factor` is the part of the membrane that is lost in a step where there was no leak to multiply. `current_kept`
-    (0..1) is the part of a synaptic current that lasts into the next step. `distance` is that of the spike trains,
-    `n_spikes` what the layer sends on the samples.
+    `leak_factor` is the part of the membrane that is lost in a step where there was no leak to multiply. `current`
+    (0..1) is the part of a synaptic current that stays in a step, None where none was added. `distance` is that of the
+    spike trains, `n_spikes` what the layer sends on the samples.
     """
 
     neuron: NeuronSpec
     threshold_factor: float
     leak_factor: float | None
-    current_kept: float
     distance: float
     n_spikes: int
+    current: float | None = None
 
     def __str__(self) -> str:
         leak = "" if self.leak_factor is None else f", leak x {self.leak_factor:.3g}"
-        current = f", currents last {100 * self.current_kept:.3g} %" if self.current_kept else ""
+        current = "" if self.current is None else f", inputs as a current that keeps {self.current:.0%} a step"
         return f"threshold x {self.threshold_factor:.3g}{leak}{current}"
 
 
@@ -70,6 +71,12 @@ def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarr
     leaks = LEAK_FACTORS if np.any(neuron.decay_v) else SLOW_LEAKS
     leak, fit = search.best(lambda leak: search.at(leak, 0.0), leaks, N_LEAKS_REFINED)
     currents = search.currents()
+    if search.badness(fit)[0] > MISSED:
+        others = []
+        for kept in currents[1:]:
+            search.start = 1 - kept  # the neuron's own threshold
+            others.append(search.best(lambda leak, kept=kept: search.at(leak, kept), leaks, N_LEAKS_REFINED)[1])
+        return min([fit, *others], key=search.badness)
     if len(currents) > 1:
         search.start = fit.threshold_factor
         _, fit = search.best(lambda kept: search.at(leak, kept), currents, N_CURRENTS_REFINED)
@@ -104,7 +111,7 @@ class _Search:
         return chosen, tried[chosen]
 
     def currents(self) -> tuple[float, ...]:
-        """The kept parts of a current to try: those that the chip has and that leave u room above its peak.
+        """The kept parts of a current to try: those that the chip has and whose u holds the peak in every step.
 
         Only 0 where the neurons have currents of their own, or registers, which the chip adds behind the current.
         """
@@ -114,10 +121,10 @@ class _Search:
             return (0.0,)
         if any(isinstance(c, Injected) for c in driven.alone.connections):
             return (0.0,)
-        peak = float(np.abs(driven.drive).max(initial=0)) * (1 << self.neuron.fixed.shift_bits)
+        peak = self.layer.largest_drive << self.neuron.fixed.shift_bits
         limit = (1 << (self.neuron.fixed.state_bits - 1)) - 1
         can = (kept for kept in KEPT_CURRENTS[1:] if (1 - kept) * whole >= self.chip.state.decay_offset)
-        return (0.0, *(kept for kept in can if PEAK_MARGIN * peak <= limit * (1 - kept)))
+        return (0.0, *(kept for kept in can if peak <= limit * (1 - kept)))
 
     def at(self, leak: float, kept: float) -> Refitted:
         """The neuron with this leak and current, and the threshold at which it fires as often as it should."""
@@ -144,9 +151,9 @@ class _Search:
             neuron=neuron,
             threshold_factor=factor,
             leak_factor=leak,
-            current_kept=kept,
             distance=spike_distance(spikes, self.wanted),
             n_spikes=_n_spikes(spikes),
+            current=kept or None,
         )
 
     def _count(self, factor: float, leak: float, kept: float) -> int:

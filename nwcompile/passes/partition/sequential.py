@@ -146,7 +146,7 @@ def _slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT, n_m
             n, ahead = 0, candidate.order[at:stop]
             while n == 0 and site < len(candidate.limits):
                 n = _fill(fan, core, demand, ahead, candidate.limits[site], load_limit)
-                site += 1
+                site = site + 1 if n else _next_kind(candidate.limits, site)
             if n == 0:
                 fits = False
                 limit = _relaxed(fan, core, demand, ahead[0], candidate.limits[-1])
@@ -156,6 +156,12 @@ def _slices(fan, demand, candidate: Candidate, load_limit=capacity.NO_LIMIT, n_m
         if at < stop:
             return Slices(core_of, n_cores, False)
     return Slices(core_of, n_cores, fits)
+
+
+def _next_kind(limits: np.ndarray, site: int) -> int:
+    """The first site after `site` whose core has other limits: where one core holds nothing, no equal one does."""
+    others = np.flatnonzero((limits[site + 1 :] != limits[site]).any(axis=1))
+    return site + 1 + int(others[0]) if len(others) else len(limits)
 
 
 def _fill(fan, core, demand, neurons, limit, load_limit) -> int:

@@ -53,6 +53,34 @@ def test_approximate_keeps_the_rates_of_soft_resets_within_ten_percent(beta):
     assert nw.crosscheck(program, x[:2]).agree
 
 
+def bursting_net() -> tuple[Network, np.ndarray]:
+    """A layer without leak whose rare inputs each make it fire for several steps, and its samples."""
+    rng = np.random.default_rng(4)
+    weight = rng.uniform(0.5, 4.0, (20, 12)).astype(np.float32)
+    spec = NeuronSpec(threshold=1.0, beta=1.0, reset="subtract", reset_timing="now")
+    network = Network.from_arrays({"out": spec}, [Dense("in", "out", weight)], {"in": 12})
+    return network, (rng.random((12, 30, 12)) < 0.005).astype(np.float32)
+
+
+def test_approximate_spreads_inputs_as_a_current_where_no_threshold_gives_the_rate():
+    network, x = bursting_net()
+    program = compile(network, "loihi1", x, Options(approximate="reset", **ONE_CORE))
+    (row,) = (row for row in program.legalization if row["label"] == "approximate")
+    assert "inputs as a current that keeps " in row["how"]
+    assert abs(row["price"]["rate_change_percent"]) < 10
+    alone = [compile_alone(network, x, factor) for factor in (0.02, 1.0)]
+    assert max(alone) < 0.8 * row["price"]["rate_ideal"]  # so it is for thresholds alone, however low
+    assert nw.crosscheck(program, x[:2]).agree
+
+
+def compile_alone(network: Network, x: np.ndarray, factor: float) -> float:
+    """The rate with a reset to zero and thresholds times a factor, on the samples that were held out above."""
+    spec = network.node("out").neuron
+    hard = {"out": spec.replace(reset="zero", threshold=spec.threshold * factor)}
+    program = compile(Network.from_arrays(hard, network.connections, {"in": 12}), "loihi1", x, Options(**ONE_CORE))
+    return float(simulate(program, x[split(len(x))[1]]).spikes["out"].mean())
+
+
 def test_approximate_is_closer_than_swapping_the_flag():
     network, x = leaky_net(), samples()
     program = compile(network, "loihi1", x, Options(approximate="all", **ONE_CORE))
@@ -84,6 +112,12 @@ def test_fit_error_names_the_approximations_that_would_make_it_fit():
         compile(leaky_net(), "loihi1", samples(2), Options(approximate="timing"))
     assert {v.what for v in error.value.violations} == {"reset"}
     assert error.value.change.startswith("approximate='reset,timing' ")
+
+
+def test_fit_error_promises_no_fit_where_quantized_weights_decide():
+    with pytest.raises(FitError) as refused:
+        compile(leaky_net(), "truenorth", samples())
+    assert "(if its quantized weights need no more than 4 axon types, which this does not tell)" in str(refused.value)
 
 
 def test_approximate_without_calibration_says_that_nothing_is_known():

@@ -43,6 +43,6 @@ def test_currents_that_last_make_good_a_third_of_what_bursts_change(monkeypatch)
     monkeypatch.setattr(refit, "KEPT_CURRENTS", (0.0,))
     without = compile(network, "loihi1", x, OPTIONS)
     how = {row["layer"]: row["how"] for row in lasting.legalization}
-    assert "currents last" in how["out"] and "currents last" not in without.legalization[-1]["how"]
+    assert "inputs as a current" in how["out"] and "inputs as a current" not in without.legalization[-1]["how"]
     assert counts_changed(lasting, wanted) < 0.67 * counts_changed(without, wanted)
     assert nw.crosscheck(lasting, x[:1]).agree

@@ -9,6 +9,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.passes.partition import sequential
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import shrunk, smallest_change
 from tests.chips import small_chip
@@ -50,6 +51,16 @@ def test_a_neuron_that_no_core_holds_is_told_which_layer_to_shrink():
     edges = [Dense("in", "a", integers((300, 4))), Dense("a", "b", integers((8, 300)))]
     network = Network.from_arrays({"a": FIXED, "b": FIXED}, edges, {"in": (4,)})
     assert told(network, small_chip()) == "it fits with 256 neurons in a instead of 300"
+
+
+def test_a_neuron_that_no_core_holds_is_tried_once_on_cores_that_are_alike(monkeypatch):
+    tried = []
+    fill = sequential._fill
+    monkeypatch.setattr(sequential, "_fill", lambda *given: tried.append(1) or fill(*given))
+    network = Network.from_arrays({"a": FIXED}, [Dense("in", "a", integers((10, 784)))], {"in": (784,)})
+    with pytest.raises(FitError, match="one neuron of a alone takes 784"):
+        nw.compile(network, "truenorth")
+    assert 0 < len(tried) < 1000  # not once for each of its 4,096 cores, and of as many times more as are tried
 
 
 def test_maps_shrink_by_channels():
