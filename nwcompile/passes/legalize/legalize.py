@@ -70,7 +70,7 @@ def expected(network: Network, chip: Chip, options: Options) -> Network:
 def prove(float_network: Network, fixed: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
     """The quantized network with what only its integers prove, and rows for what they say exactly."""
     proved, changes = idle_clamps(fixed, chip, options)
-    return proved, [*compared(float_network, fixed), *changes]
+    return proved, [*compared(float_network, fixed, chip), *changes]
 
 
 def _spikes(network: Network, name: str) -> str:

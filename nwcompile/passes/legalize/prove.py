@@ -68,11 +68,35 @@ def same_comparison(network: Network, chip: Chip, options: Options) -> tuple[Net
     return (Network(network.inputs, nodes, network.connections), changes) if changes else (network, [])
 
 
-def compared(network: Network, fixed: Network) -> list[Change]:
-    """Rows for the layers of a float network whose quantized thresholds are for the other comparison, exactly."""
-    pairs = [(name, network.node(name).neuron, fixed.node(name).neuron) for name in network.layers]
-    changed = [(name, a) for name, a, b in pairs if a.fires and a.strict != b.strict and _only_compares(a)]
-    return [] if network.is_fixed else [_compared(name, spec.strict) for name, spec in changed]
+def compared(network: Network, fixed: Network, chip: Chip) -> list[Change]:
+    """Rows for the layers of a float network whose quantized thresholds are for the other comparison, exactly.
+
+    Where thresholds are coarser than membranes, the other comparison is a matter of rounding the threshold, which the
+    quantization table tells (`strict_change`).
+    """
+    if network.is_fixed:
+        return []
+    changes = []
+    for name in network.layers:
+        wanted, has = network.node(name).neuron, fixed.node(name).neuron
+        if wanted.fires and wanted.strict != has.strict and _only_compares(wanted) and _on_threshold_grid(has, chip):
+            changes.append(_compared(name, wanted.strict))
+    return changes
+
+
+def _on_threshold_grid(spec: NeuronSpec, chip: Chip) -> bool:
+    """Whether membranes are always multiples of what thresholds are multiples of.
+
+    They are where thresholds may be any number; or where sums are shifted by as much, nothing is lost to a leak, which
+    rounds, and biases are such multiples, too.
+    """
+    unit_bits = chip.neuron.threshold_shift_bits
+    if unit_bits == 0:
+        return True
+    assert spec.fixed is not None
+    never_rounds = not np.any(spec.decay_v) and np.isin(spec.decay_u, (0, 1 << spec.fixed.decay_bits)).all()
+    biases = np.asarray(spec.bias, np.int64) % (1 << unit_bits)
+    return bool(never_rounds and spec.fixed.shift_bits >= unit_bits and not biases.any())
 
 
 def _compared(name: str, strict: bool) -> Change:

@@ -6,7 +6,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.ir.connection import Dense
-from nwcompile.ir.network import Network
+from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.prove import idle_clamps, same_comparison
@@ -103,9 +103,29 @@ def test_same_comparison_sends_the_same_spikes(strict):
     assert same_comparison(drawn(spec, 0), coarse, Options())[1] == []  # one beside it is on no grid of 64
 
 
+def of_sums(beta: float, bias: float = 0.0) -> Network:
+    """Neurons that fire at the threshold, of which sums of weights of 1 meet it exactly."""
+    spec = NeuronSpec(beta=beta, strict=False, threshold=2.0, bias=bias)
+    return Network.from_arrays({"a": spec}, [Dense("in", "a", np.ones((3, 4)))], {"in": 4})
+
+
 def test_compile_says_that_a_quantized_comparison_is_the_same():
-    network = Network.from_arrays({"a": NeuronSpec(beta=0.5, strict=False)}, [Dense("in", "a", np.eye(3))], {"in": 3})
-    program = nw.compile(network, "loihi1", np.ones((2, 5, 3), int))
+    x = np.random.default_rng(0).integers(0, 2, (4, 40, 4))
+    program = nw.compile(of_sums(1.0), "loihi1", x)
     assert [(row["was"], row["has"], row["how"]) for row in program.legalization] == [
         ("v >= threshold", "v > threshold", "the threshold one lower: the same for whole numbers")
     ]
+    fixed = program.network
+    spec = fixed.node("a").neuron
+    unit = 1 << nw.Chip.load("loihi1").neuron.threshold_shift_bits
+    wanted = spec.replace(strict=False, threshold=np.asarray(spec.threshold) + unit)
+    ideal = Network(fixed.inputs, {"a": Node("a", (3,), wanted)}, fixed.connections)
+    assert np.array_equal(simulate(ideal, x).spikes["a"], simulate(fixed, x).spikes["a"])
+
+
+@pytest.mark.parametrize(("beta", "bias"), [(0.5, 0.0), (1.0, 0.013)])
+def test_comparison_between_the_thresholds_of_a_chip_is_rounding_and_no_exact_change(beta, bias):
+    program = nw.compile(of_sums(beta, bias), "loihi1", np.random.default_rng(0).integers(0, 2, (4, 40, 4)))
+    assert program.legalization == []
+    (row,) = program.manifest["quantization"]
+    assert row["strict_change"].startswith("v >= ")
