@@ -129,14 +129,14 @@ def _refitted(
 
 
 def as_float(network: Network, chip: Chip, options: Options, factors: dict[str, Refitted]) -> Network:
-    """The normalized float network with the chip's nearest neurons, at thresholds and leaks as they were fitted."""
+    """The normalized float network with the chip's nearest neurons; thresholds, leaks and currents as fitted."""
     near = nearest_network(network, chip, options)[0]
     nodes = dict(near.nodes)
     for name, fit in factors.items():
         spec = nodes[name].neuron
         threshold = np.asarray(spec.threshold, np.float64) * fit.threshold_factor
         spec = _with_leak(spec.replace(threshold=threshold), fit.leak_factor)
-        spec = spec if fit.current is None else spec.replace(alpha=fit.current)
+        spec = spec if fit.current is None else spec.replace(alpha=fit.current, w_in=1 - fit.current)
         nodes[name] = Node(name, nodes[name].shape, spec)
     return Network(near.inputs, nodes, near.connections)
 

@@ -5,41 +5,46 @@ leak that is tried, the threshold is searched at which the layer fires as often 
 as the threshold rises). Among these the leak is best whose spike trains are closest (`scale_search.spike_distance`).
 Both are numbers of a whole layer: the ratio of its thresholds, and of its leak rates, stays as it was.
 
-Where one strong input makes a neuron fire in several steps, no threshold is low enough: a reset to zero forgets what is
-left. If the rate is missed so, the input is spread over steps by a synaptic current that decays.
+Neurons that reset to zero also fire in step with one another: under a constant input one that fired in two of three
+steps fires in every second. What comes in such bursts is lost to the layer behind, whose own reset forgets all of it
+beyond the threshold; so is what is left of one strong input that should make a neuron fire in several steps. Therefore
+synaptic currents that keep a part of themselves are tried as well: they spread an input over the steps behind it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.host import Injected
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.legalize.driven import DrivenLayer
 from nwcompile.passes.legalize.ideal import PooledLayer
-from nwcompile.passes.quantize.grids import largest_threshold
+from nwcompile.passes.quantize.grids import largest_threshold, round_bias
 from nwcompile.passes.quantize.scale_search import spike_distance
 
 # Leak rates that are tried, as a part of the neuron's own: a hard reset wants others, mostly slower ones.
 LEAK_FACTORS = (0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
 N_LEAKS_REFINED = 4  # More leak rates, each halfway between the best so far and one beside it.
 SLOW_LEAKS = (0.0, 0.01, 0.03, 0.1)  # Leak rates that are tried where the neuron has none of its own.
+KEPT_CURRENTS = (0.0, 0.3, 0.5, 0.7)  # Parts of a current that stay in a step, tried where none did.
+N_CURRENTS_REFINED = 2  # More of them, each halfway between the best so far and one beside it.
 SMALLEST_THRESHOLD_FACTOR = 0.02  # Thresholds are searched down to so small a part of the neuron's own.
 LARGEST_THRESHOLD_FACTOR = 16.0  # And up to so many times: a neuron that sends once instead of n times may need it.
 WIDENED = 1.25  # The factor by which the search for a threshold widens until the wanted rate lies inside.
 N_HALVINGS = 6  # Of that range on a logarithmic scale: to less than half a percent of a threshold.
+MISSED = 0.05  # A rate that is off by more at its best leak says nothing of leaks: every current tries them all.
 WELL_MATCHED = 0.02  # Rates that differ by less are taken as equal: then the spike trains decide.
-MISSED = 0.05  # A rate that is off by more, at every leak, has currents tried.
-CURRENTS = (0.3, 0.5, 0.7)  # Parts of the synaptic current that stay in a step, tried where there is no current.
 
 
 @dataclass(frozen=True)
 class Refitted:
     """Neurons on the chip's grids, what their thresholds and leak rates were multiplied by, and how far they are off.
 
-    `leak` is the part of the membrane that is lost in a step where there was no leak to multiply. `current` is the
-    part of a synaptic current that stays in a step, None where none was added. `distance` is that of the spike trains,
-    `n_spikes` what the layer sends on the samples.
+    `leak_factor` is the part of the membrane that is lost in a step where there was no leak to multiply. `current`
+    (0..1) is the part of a synaptic current that stays in a step, None where none was added. `distance` is that of the
+    spike trains, `n_spikes` what the layer sends on the samples.
     """
 
     neuron: NeuronSpec
@@ -56,83 +61,91 @@ class Refitted:
 
 
 def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip) -> Refitted:
-    """The nearest `neuron` with the threshold and leak whose spikes are closest to `wanted` `[B, T, *shape]`.
+    """The nearest `neuron` with the threshold, leak and current whose spikes are closest to `wanted` `[B, T, *shape]`.
 
     Samples in which the layer should not fire at all are no evidence: the neuron stays as it is.
     """
     search = _Search(layer, neuron, wanted, chip)
     if search.aim == 0:
-        return search.fitted(1.0, None)
-    best = search.best()
-    if search.badness(best)[0] <= MISSED:
-        return best
-    spread = [kept for kept in CURRENTS if _holds_current(layer, neuron, kept)]
-    others = [_Search(layer, with_current(neuron, kept), wanted, chip, kept).best() for kept in spread]
-    return min([best, *others], key=search.badness)
-
-
-def with_current(neuron: NeuronSpec, kept: float) -> NeuronSpec:
-    """A fixed-point neuron whose synaptic current keeps this part of itself in a step."""
-    whole = 1 << neuron.fixed.decay_bits
-    return neuron.replace(decay_u=np.full(np.shape(neuron.decay_u), round(whole * (1 - kept)), np.int64))
-
-
-def _holds_current(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, kept: float) -> bool:
-    """Whether the layer has no current yet, and its state would hold that one on the samples."""
-    if neuron.decay_u is None or np.any(np.asarray(neuron.decay_u) != 1 << neuron.fixed.decay_bits):
-        return False
-    largest = (layer.largest_drive << neuron.fixed.shift_bits) + int(np.abs(neuron.bias_u).max())
-    return largest / (1 - kept) < 1 << (neuron.fixed.state_bits - 1)
+        return search.fitted(1.0, None, 0.0)
+    leaks = LEAK_FACTORS if np.any(neuron.decay_v) else SLOW_LEAKS
+    leak, fit = search.best(lambda leak: search.at(leak, 0.0), leaks, N_LEAKS_REFINED)
+    currents = search.currents()
+    if search.badness(fit)[0] > MISSED:
+        others = []
+        for kept in currents[1:]:
+            search.start = 1 - kept  # the neuron's own threshold
+            others.append(search.best(lambda leak, kept=kept: search.at(leak, kept), leaks, N_LEAKS_REFINED)[1])
+        return min([fit, *others], key=search.badness)
+    if len(currents) > 1:
+        search.start = fit.threshold_factor
+        _, fit = search.best(lambda kept: search.at(leak, kept), currents, N_CURRENTS_REFINED)
+    return fit
 
 
 class _Search:
-    """The thresholds of one layer at one leak after the other; each search begins where the last one ended."""
+    """The thresholds of one layer at one leak or current after the other; each begins where the last one ended."""
 
-    def __init__(
-        self, layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip, current=None
-    ):
-        self.layer, self.neuron, self.wanted, self.chip, self.current = layer, neuron, wanted, chip, current
+    def __init__(self, layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip):
+        self.layer, self.neuron, self.wanted, self.chip = layer, neuron, wanted, chip
         self.aim, self.start = _n_spikes(wanted), 1.0
-
-    def best(self) -> Refitted:
-        """The fit that is off least, over leaks first far apart, then between."""
-        tried: dict[float, Refitted] = {}
-        for leak in LEAK_FACTORS if np.any(self.neuron.decay_v) else SLOW_LEAKS:
-            tried[leak] = self.at_leak(leak)
-        for _ in range(N_LEAKS_REFINED):
-            leaks = sorted(tried)
-            at = leaks.index(min(leaks, key=lambda leak: self.badness(tried[leak])))
-            beside = [leaks[i] for i in (at - 1, at + 1) if 0 <= i < len(leaks)]
-            widest = max(beside, key=lambda leak: abs(leak - leaks[at]))
-            between = (leaks[at] + widest) / 2
-            tried[between] = self.at_leak(between)
-        return min(tried.values(), key=self.badness)
 
     def badness(self, fit: Refitted) -> tuple[float, float]:
         """How far a fit is off: its rate, unless that is well matched, then its spike trains."""
         off = abs(fit.n_spikes / self.aim - 1)
         return (0.0 if off < WELL_MATCHED else off, fit.distance)
 
-    def at_leak(self, leak: float) -> Refitted:
-        """The neuron with this leak and the threshold at which it fires as often as it should."""
-        counts = {self.start: self._count(self.start, leak)}
+    def best(
+        self, at: Callable[[float], Refitted], values: tuple[float, ...], n_refined: int
+    ) -> tuple[float, Refitted]:
+        """The value with the least bad fit, and that fit: `values` are tried, and `n_refined` beside the best."""
+        tried = {value: at(value) for value in values}
+        for _ in range(n_refined):
+            values = tuple(sorted(tried))
+            i = values.index(min(values, key=lambda value: self.badness(tried[value])))
+            beside = [values[k] for k in (i - 1, i + 1) if 0 <= k < len(values)]
+            widest = max(beside, key=lambda value: abs(value - values[i]))
+            between = (values[i] + widest) / 2
+            tried[between] = at(between)
+        chosen = min(tried, key=lambda value: self.badness(tried[value]))
+        return chosen, tried[chosen]
+
+    def currents(self) -> tuple[float, ...]:
+        """The kept parts of a current to try: those that the chip has and whose u holds the peak in every step.
+
+        Only 0 where the neurons have currents of their own, or registers, which the chip adds behind the current.
+        """
+        driven = self.layer.full if isinstance(self.layer, PooledLayer) else self.layer
+        whole = 1 << self.neuron.fixed.decay_bits
+        if np.any(np.asarray(self.neuron.decay_u) != whole) or np.any(self.neuron.bias_u):
+            return (0.0,)
+        if any(isinstance(c, Injected) for c in driven.alone.connections):
+            return (0.0,)
+        peak = self.layer.largest_drive << self.neuron.fixed.shift_bits
+        limit = (1 << (self.neuron.fixed.state_bits - 1)) - 1
+        can = (kept for kept in KEPT_CURRENTS[1:] if (1 - kept) * whole >= self.chip.state.decay_offset)
+        return (0.0, *(kept for kept in can if peak <= limit * (1 - kept)))
+
+    def at(self, leak: float, kept: float) -> Refitted:
+        """The neuron with this leak and current, and the threshold at which it fires as often as it should."""
+        counts = {self.start: self._count(self.start, leak, kept)}
         grows = counts[self.start] > self.aim  # then the threshold must be higher
         inside, outside = self.start, self.start
         while (counts[outside] > self.aim) == grows and counts[outside] != self.aim:
             inside, outside = outside, outside * WIDENED if grows else outside / WIDENED
             if not SMALLEST_THRESHOLD_FACTOR < outside < LARGEST_THRESHOLD_FACTOR:
                 break
-            counts[outside] = self._count(outside, leak)
+            counts[outside] = self._count(outside, leak, kept)
         for _ in range(N_HALVINGS):
             middle = float(np.sqrt(inside * outside))
-            counts[middle] = self._count(middle, leak)
+            counts[middle] = self._count(middle, leak, kept)
             inside, outside = (middle, outside) if (counts[middle] > self.aim) == grows else (inside, middle)
         self.start = min(counts, key=lambda factor: (abs(counts[factor] - self.aim), factor))
-        return self.fitted(self.start, leak)
+        return self.fitted(self.start, leak, kept)
 
-    def fitted(self, factor: float, leak: float | None) -> Refitted:
-        """The neuron at one threshold and leak, and what it gives."""
-        neuron = scaled(self.neuron, self.chip, factor, leak)
+    def fitted(self, factor: float, leak: float | None, kept: float) -> Refitted:
+        """The neuron at one threshold, leak and current, and what it gives."""
+        neuron = scaled(self.neuron, self.chip, factor, leak, kept)
         spikes = self.layer.spikes(neuron)
         return Refitted(
             neuron=neuron,
@@ -140,26 +153,36 @@ class _Search:
             leak_factor=leak,
             distance=spike_distance(spikes, self.wanted),
             n_spikes=_n_spikes(spikes),
-            current=self.current,
+            current=kept or None,
         )
 
-    def _count(self, factor: float, leak: float) -> int:
-        return _n_spikes(self.layer.spikes(scaled(self.neuron, self.chip, factor, leak)))
+    def _count(self, factor: float, leak: float, kept: float) -> int:
+        return _n_spikes(self.layer.spikes(scaled(self.neuron, self.chip, factor, leak, kept)))
 
 
 def _n_spikes(spikes: np.ndarray) -> int:
     return int(np.abs(spikes).sum(dtype=np.int64))
 
 
-def scaled(neuron: NeuronSpec, chip: Chip, factor: float, leak: float | None) -> NeuronSpec:
+def scaled(neuron: NeuronSpec, chip: Chip, factor: float, leak: float | None, kept: float) -> NeuronSpec:
     """Fixed-point neurons with thresholds times `factor` on the chip's grid, and leak rates times `leak`.
 
     Where the membrane does not leak, `leak` is the part that it loses in a step; None leaves the leak as it is.
+    Currents of which `kept` (0..1) lasts into the next step bring 1 / (1 - kept) times as much to the membrane in all,
+    so all other numbers of the membrane are multiplied by that too.
     """
     unit = 1 << chip.neuron.threshold_shift_bits
-    threshold = np.rint(np.asarray(neuron.threshold, np.float64) * factor / unit).astype(np.int64) * unit
+    gain = 1 / (1 - kept)
+    threshold = np.rint(np.asarray(neuron.threshold, np.float64) * factor * gain / unit).astype(np.int64) * unit
     threshold = np.clip(threshold, unit, largest_threshold(chip))
     decay, whole = np.asarray(neuron.decay_v, np.float64), 1 << neuron.fixed.decay_bits
     if leak is not None:
         decay = np.minimum(decay * leak, whole) if np.any(decay) else np.full(decay.shape, leak * whole)
-    return neuron.replace(threshold=threshold, decay_v=np.rint(decay).astype(np.int64))
+    changed = {"threshold": threshold, "decay_v": np.rint(decay).astype(np.int64)}
+    if kept:
+        changed["decay_u"] = round((1 - kept) * whole)
+        changed["bias"] = round_bias(np.asarray(neuron.bias, np.float64) * gain, chip)
+        for name in ("reset_value", "v_min"):
+            if (value := getattr(neuron, name)) is not None:
+                changed[name] = np.rint(np.asarray(value, np.float64) * gain).astype(np.int64)
+    return neuron.replace(**changed)
