@@ -18,8 +18,8 @@ from tests.sim.cycle.test_multicast import spread
 
 KEYS = [
     "verdict", "report_schema", "fits", "chip", "run", "fit", "time", "bottleneck", "advice", "steps", "floorline",
-    "profile", "real_time", "energy", "events_per_sample", "neurobench", "multi_spike", "multicast", "io", "host", "dropped",
-    "bus", "layers", "cores", "links",
+    "profile", "real_time", "energy", "events_per_sample", "neurobench", "multi_spike", "multicast", "io", "host",
+    "dropped", "bus", "layers", "cores", "links",
     "accuracy", "crosscheck", "legalization", "price", "warnings", "provenance",
 ]  # fmt: skip
 

@@ -13,6 +13,8 @@ synaptic currents that keep a part of themselves are tried as well: they spread 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +77,7 @@ def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarr
         others = []
         for kept in currents[1:]:
             search.start = 1 - kept  # the neuron's own threshold
-            others.append(search.best(lambda leak, kept=kept: search.at(leak, kept), leaks, N_LEAKS_REFINED)[1])
+            others.append(search.best(partial(search.at, kept=kept), leaks, N_LEAKS_REFINED)[1])
         return min([fit, *others], key=search.badness)
     if len(currents) > 1:
         search.start = fit.threshold_factor
@@ -178,7 +180,7 @@ def scaled(neuron: NeuronSpec, chip: Chip, factor: float, leak: float | None, ke
     decay, whole = np.asarray(neuron.decay_v, np.float64), 1 << neuron.fixed.decay_bits
     if leak is not None:
         decay = np.minimum(decay * leak, whole) if np.any(decay) else np.full(decay.shape, leak * whole)
-    changed = {"threshold": threshold, "decay_v": np.rint(decay).astype(np.int64)}
+    changed: dict[str, Any] = {"threshold": threshold, "decay_v": np.rint(decay).astype(np.int64)}
     if kept:
         changed["decay_u"] = round((1 - kept) * whole)
         changed["bias"] = round_bias(np.asarray(neuron.bias, np.float64) * gain, chip)
