@@ -35,8 +35,7 @@ def _whole_lines(doc: dict) -> list[str]:
     price = doc["price"]
     if price is None:
         return []
-    n = price["n_samples"]
-    return [f"all approximations together: {whole_price(price)} ({n} sample{'s' if n > 1 else ''} held out)"]
+    return [f"all approximations together: {whole_price(price)}"]
 
 
 def _row(change: dict) -> tuple[str, ...]:

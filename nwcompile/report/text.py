@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from nwcompile.ir.legalization import APPROXIMATE
 from nwcompile.ir.resources import RESOURCE_OF
 
+FEWEST_FOR_A_SHARE = 10  # Of fewer samples held out, answers that changed are counted: a share would promise too much.
 PHASES = {
     "visit": "visits", "update": "updates", "spike": "spikes", "message_out": "messages out", "stall": "stalled",
     "message_in": "messages in", "word": "words", "synop": "synops", "idle": "idle", "barrier": "barrier",
@@ -69,17 +70,24 @@ def _fewest(doc: dict) -> str:
 
 
 def whole_price(price: dict | None) -> str:
-    """What all approximations cost together: `2.1 % of the spikes and 1.0 % of the answers changed`; "" if unknown."""
+    """What all approximations cost, such as `2.1 % of the spikes and 1.0 % of the answers changed (20 samples held out)`.
+
+    Of few samples a share would say more than is known: then answers are counted.
+    """
     if price is None:
         return ""
+    n_samples = price["n_samples"]
     parts = [f"{percent(price['spikes_changed_percent'])} of the spikes"]
     if price["output_changed_percent"] is not None:
-        parts.append(f"{percent(price['output_changed_percent'])} of the answers")
+        share = price["output_changed_percent"]
+        n_changed = round(share * n_samples / 100)
+        few = n_samples < FEWEST_FOR_A_SHARE
+        parts.append(f"{n_changed} of {n_samples} answers" if few else f"{percent(share)} of the answers")
     text = f"{' and '.join(parts)} changed"
     if price["accuracy_chip"] is not None:
         before, after = (percent(100 * price[key]) for key in ("accuracy_ideal", "accuracy_chip"))
         text += f", accuracy {before} -> {after}"
-    return text
+    return f"{text} ({grouped(n_samples)} sample{'s' if n_samples > 1 else ''} held out)"
 
 
 def bottleneck(b: dict) -> str:

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from nwcompile.cli.compile import predict
 from nwcompile.flow import compile
 from nwcompile.ir.options import Options
@@ -23,11 +25,21 @@ def test_report_has_a_row_for_each_change_and_says_approximate_in_the_verdict():
     assert head.split() == ["layer", "was", "the", "chip", "has", "how", "it", "is", "met", "label", "price"]
     assert rows[0].startswith("l1     reset subtract, one step late  reset zero, at once  threshold x ")
     assert "  approximate  rate 0." in rows[0] and rows[0].endswith("of its spikes changed") and len(rows) == 3
-    assert last == f"all approximations together: {whole} (2 samples held out)"
+    assert last == f"all approximations together: {whole}" and last.endswith(" (2 samples held out)")
     assert "\n".join([head, *rows, last]) in render_text(doc)
     page = render_html(doc)
     assert "<h2>Legalization</h2>" in page and page.count('<b class="wrong">approximate</b>') == 3
     assert whole.replace("->", "-&gt;") in page
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "text"),
+    [(1, "1 of 1 answers changed (1 sample held out)"), (9, "9 of 9 answers changed (9 samples held out)"),
+     (20, "100.0 % of the answers changed (20 samples held out)")],
+)  # fmt: skip
+def test_answers_of_few_samples_are_counted(n_samples, text):
+    price = {"n_samples": n_samples, "spikes_changed_percent": 5.0, "output_changed_percent": 100.0}
+    assert whole_price(price | {"accuracy_chip": None}) == f"5.0 % of the spikes and {text}"
 
 
 def test_report_of_an_exact_change_is_not_called_approximate():
