@@ -70,9 +70,9 @@ def _fewest(doc: dict) -> str:
 
 
 def whole_price(price: dict | None) -> str:
-    """What all approximations cost, such as `2.1 % of the spikes and 1.0 % of the answers changed (20 samples held out)`.
+    """What approximations cost: `2.1 % of the spikes and 1.0 % of the answers changed (20 samples held out)`.
 
-    Of few samples a share would say more than is known: then answers are counted.
+    Of few samples a share would say more than is known: then answers are counted. "" where no price is known.
     """
     if price is None:
         return ""
