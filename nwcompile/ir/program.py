@@ -65,8 +65,8 @@ class Program:
 
     `network` holds only Dense, Conv2d and Sparse connections between inputs and layers, integer and effective
     (exponent 0, biases folded into the neurons); its `host` is what the CPU computes of samples before the chip.
-    `manifest` is JSON: tool version, options, seed, per-layer
-    quantization table, warnings. `on_multi_spike`: how several spikes of a step are sent (`Options`).
+    `manifest` is JSON: tool version, options, seed, per-layer quantization table, warnings. `on_multi_spike`: how
+    several spikes of a step are sent (`Options`).
     """
 
     network: Network
@@ -238,7 +238,7 @@ class Program:
         manifest, arrays = artifact.decode(artifact.read_bytes(path), str(path))
         schema = manifest.get("schema")
         if schema not in (OLD_SCHEMA, SCHEMA, HOST_SCHEMA):
-            known = f"{SCHEMA}, nor {OLD_SCHEMA} of the release before"
+            known = f"{SCHEMA}, {HOST_SCHEMA} with a host, nor {OLD_SCHEMA} of the release before"
             raise ArtifactError(f"{path}: schema {schema} is not {known}, which this version reads; compile again")
         try:
             if schema == OLD_SCHEMA:
