@@ -23,6 +23,8 @@ def specs(draw, repeated: bool = False) -> NeuronSpec:
     reset = "subtract" if spikes == "gated" else draw(st.sampled_from(RESETS))
     timing = draw(st.sampled_from(RESET_TIMINGS if reset == "subtract" else RESET_TIMINGS[:2]))
     number = st.integers(-60, 60)
+    overflow, floor = draw(st.sampled_from(OVERFLOWS)), draw(st.sampled_from([None, None, 0, -30]))
+    can_reset = floor is not None and reset != "none" and timing == "now" and spikes == "binary"
     shift = draw(st.sampled_from([0, 2, 6] if not repeated else [1, 3]))
     threshold = draw(st.integers(1 if spikes != "binary" else -2, 12)) << shift  # a sum often meets it exactly
     return NeuronSpec(
@@ -34,10 +36,11 @@ def specs(draw, repeated: bool = False) -> NeuronSpec:
         reset_value=draw(number),
         reset_timing="now" if spikes == "gated" else timing,
         refractory=0 if spikes == "gated" else draw(st.sampled_from([0, 1, 2, 4])),
-        v_min=draw(st.sampled_from([None, None, 0, -30])),
+        v_min=floor,
+        clamp=draw(st.sampled_from(["maximum", "reset"])) if can_reset else "maximum",
         bias=draw(st.sampled_from([0, 0, 5, -7])),
         bias_u=draw(st.sampled_from([0, 0, 3, -2])),
-        fixed=FixedPoint(state_bits, 12, shift, draw(st.sampled_from(OVERFLOWS))),
+        fixed=FixedPoint(state_bits, 12, shift, overflow),
         decay_u=draw(st.sampled_from([4096, 4096, 1500, 0])),
         decay_v=draw(st.sampled_from([0, 0, 128, 3000, 4096])),
     )

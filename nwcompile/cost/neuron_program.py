@@ -36,7 +36,7 @@ def extra_instructions(spec: NeuronSpec) -> int:
     second time by a difference.
     """
     reset = "zero" if spec.reset == "value" and not np.any(spec.reset_value) else spec.reset
-    n = int(spec.v_min is not None)  # the larger of two
+    n = 0 if spec.v_min is None else 2 if spec.clamp == "reset" else 1  # compare and choose; the larger of two
     if spec.fires:
         n += TO_COUNT[spec.spikes] + TO_RESET[reset]
         if reset != "none" and spec.reset_timing != "now":

@@ -20,6 +20,12 @@ def wrap(x, state_bits: int):
     return x - (x > half) * (2 * half) + (x <= -half) * (2 * half)
 
 
+def modulo(x, state_bits: int):
+    """The two's complement number of state_bits that is x modulo 2**state_bits."""
+    half = 1 << (state_bits - 1)
+    return ((x + half) & (2 * half - 1)) - half
+
+
 def saturate(x, state_bits: int):
     """Clip to +-(2**(state_bits-1) - 1)."""
     limit = (1 << (state_bits - 1)) - 1

@@ -19,7 +19,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "noc.routing": (*ROUTINGS, "up-down"),
     "noc.on_full": ("stall", "drop"),
     "state.overflow": OVERFLOWS,
-    "neuron.v_min": ("none", "zero", "any"),
+    "neuron.v_min": ("none", "zero", "any", "reset"),
     "neuron.threshold_per": ("layer", "neuron"),
     "neuron.reset": RESETS,
     "neuron.reset_timing": RESET_TIMINGS,

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from nwcompile.ir.neuron import RESET_TIMINGS, RESETS
+import numpy as np
+
+from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, NeuronSpec
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class State:
     bits: int = 24  # of u and of v
     decay_bits: int = 12  # k of 2**decay_bits is lost in a step
     shift_bits: int = 6  # a synaptic sum is shifted left by this
-    overflow: str = "wrap"  # what u does; v always saturates
+    overflow: str = "wrap"  # what u does; v saturates, but with "modulo": then both are two's complement and go round
     decay_offset: int = 0  # decay register of u = k - decay_offset
 
 
@@ -111,7 +113,7 @@ class NeuronCapability:
     spikes: list[str] = field(default_factory=lambda: ["binary"])  # kinds of spike that a message carries
     bias: bool = True  # whether a neuron has a constant input
     bias_per_step: bool | None = None  # true: it can be written anew in every step; not given: once for a sample
-    v_min: str = "none"  # "none": no clamp; "zero": every membrane is clamped at 0; "any": at any value
+    v_min: str = "none"  # "zero": every membrane is clamped at 0; "any": at any value; "reset": it is reset there
     delay_max_steps: int = 0  # beyond the one step of the pipeline
     refractory_max_steps: int = 1  # 1: no step after the spike is lost
     threshold_bits: int = 23  # of the threshold's mantissa
@@ -129,6 +131,14 @@ class NeuronCapability:
             given = getattr(self, name)
             object.__setattr__(self, name, [*given, *(kind for kind in kinds if kind not in given)])
         object.__setattr__(self, "v_min", "any")
+
+    def has_floor(self, spec: NeuronSpec) -> bool:
+        """Whether these neurons keep the membrane above `v_min` as `spec` does, or leave it free where that does."""
+        if spec.v_min is None:
+            return self.v_min != "zero"
+        if spec.clamp == "reset":
+            return self.v_min == "reset" or self.programmable is True
+        return self.v_min == "any" or (self.v_min == "zero" and not np.any(spec.v_min))
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ MESSAGES = ("binary", "multi", "bipolar")
 SPIKES = (*MESSAGES, "gated")
 MEMBRANES = ("linear", "euler")
 CURRENT_ORDERS = ("decay_then_add", "add_then_decay", "add_use_decay")
-CLAMPS = ("maximum", "shift")
-OVERFLOWS = ("wrap", "saturate")
+CLAMPS = ("maximum", "shift", "reset")
+OVERFLOWS = ("wrap", "saturate", "modulo")
 LARGEST_WHOLE = 1 << 40  # No fixed-point field is larger: this is beyond any state a chip holds.
 LARGEST_REFRACTORY = (1 << 30) - 1  # Twice as many steps still fit 32 bits.
 
@@ -37,7 +37,10 @@ def plain(value):
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Number format of a fixed-point layer: widths in bits, the shift of a synaptic sum, what u does on overflow."""
+    """Number format of a fixed-point layer: widths in bits, the shift of a synaptic sum, what u does on overflow.
+
+    v saturates, whatever u does, but with `modulo`: then u and v are two's complement numbers that go round.
+    """
 
     state_bits: int = 24
     decay_bits: int = 12
@@ -45,6 +48,10 @@ class FixedPoint:
     overflow: str = "wrap"
 
     WIDTHS: ClassVar = {"state_bits": (2, 32), "decay_bits": (1, 16), "shift_bits": (0, 16)}
+
+    def wraps(self, state: str) -> bool:
+        """Whether `u` or `v` takes the other sign when it is too large, instead of staying at its largest."""
+        return self.overflow == "modulo" or (self.overflow == "wrap" and state == "u")
 
     def verify(self, layer: str) -> None:
         """Raise ModelError, naming the layer, unless the widths are whole numbers that the kernels can hold."""
@@ -86,7 +93,9 @@ class NeuronSpec:
       `fires=False` is a readout and never spikes. `gated` is the calcium-gated bipolar neuron (Gao et al. 2023,
       doi:10.3389/fnins.2023.1141701): +1 as binary, and -1 where v < 0 takes back a spike that was sent before, so that
       the net count of spikes since the sample began never falls below 0. It subtracts, now, and is never refractory.
-    Clamp: `maximum` v = max(v, v_min); `shift` v = max(v - v_min, 0) + v_min, which float32 rounds otherwise (sinabs).
+    Clamp: `maximum` v = max(v, v_min); `shift` v = max(v - v_min, 0) + v_min, which float32 rounds otherwise (sinabs);
+      `reset` is a negative threshold: where v < v_min <= 0 and no spike is fired, v is reset as by a spike, with the
+      other sign: `zero` v = 0, `value` v = -reset_value, `subtract` v -= v_min.
     Reset, n = spikes fired: `zero` v = 0; `value` v = reset_value; `subtract` v -= n*threshold; `none`.
       `reset_timing`: `now`, in the step of the spike; `next`, one step late, right after the leak;
       `both` (subtract only): at the leak with the count before the update, then by the difference after it.
@@ -215,12 +224,24 @@ class NeuronSpec:
             )
         if self.reset_timing == "both" and self.reset != "subtract":
             raise ModelError(f"layer {layer!r}: reset_timing='both' needs reset='subtract', not {self.reset!r}")
+        if self.clamp == "reset" and self.v_min is not None:
+            self._verify_negative_threshold(layer)
         if self.fixed is not None:
             top = 1 << self.fixed.decay_bits
             for name in ("decay_u", "decay_v"):
                 low, high = np.min(getattr(self, name)), np.max(getattr(self, name))
                 if low < 0 or high > top:
                     raise ModelError(f"layer {layer!r}: {name} {low}..{high} is outside 0..{top}")
+
+    def _verify_negative_threshold(self, layer: str) -> None:
+        if np.max(self.v_min) > 0:
+            raise ModelError(f"layer {layer!r}: clamp='reset' needs v_min <= 0, not {np.max(self.v_min)}")
+        how = self.reset, self.reset_timing, self.spikes
+        if self.reset == "none" or how[1:] != ("now", "binary"):
+            raise ModelError(
+                f"layer {layer!r}: clamp='reset' needs a reset, reset_timing='now' and spikes='binary', not "
+                f"{how[0]!r}, {how[1]!r} and {how[2]!r}"
+            )
 
     def canonical(self) -> list:
         """Field names with plain values or arrays, in a fixed order: what hashing and saving use."""

@@ -58,3 +58,19 @@ def test_neuron_array_of_another_length_broadcasts_or_is_refused():
     with pytest.raises(ModelError) as error:
         spec.verify("a", (3, 4, 5))
     assert str(error.value) == "layer 'a': threshold of shape (2,) does not broadcast to the layer's shape (3, 4, 5)"
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"v_min": 1}, "v_min <= 0, not 1"),
+        (
+            {"v_min": -1, "reset_timing": "next"},
+            "a reset, reset_timing='now' and spikes='binary', not 'zero', 'next' and 'binary'",
+        ),
+    ],
+)
+def test_negative_threshold_errors_say_what_it_needs(fields, text):
+    with pytest.raises(ModelError) as error:
+        NeuronSpec(clamp="reset", **fields).verify("a", (1,))
+    assert str(error.value) == f"layer 'a': clamp='reset' needs {text}"

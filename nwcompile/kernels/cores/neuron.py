@@ -12,6 +12,8 @@ RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = range(4)
 NOW, NEXT, BOTH = range(3)
 # RULE.spikes: what a neuron can fire in a step; numbered as `ir.neuron.SPIKES`.
 BINARY, MULTI, BIPOLAR, GATED = range(4)
+# RULE.overflow: what u does when it is too large; numbered as `ir.neuron.OVERFLOWS`. v saturates unless it is MODULO.
+WRAP, SATURATE, MODULO = range(3)
 LONG_AGO = 1 << 30  # Steps since a spike that never was; more than any refractory period, and far below overflow.
 
 
@@ -27,11 +29,12 @@ RULE = np.dtype(
         ("refractory", np.int64),
         ("strict", np.bool_),
         ("fires", np.bool_),
-        ("wraps", np.bool_),
+        ("floor_resets", np.bool_),  # below v_min the membrane is reset, instead of being clamped
         ("sleeps", np.bool_),  # without events it stays as it is when u and v are 0, and does not fire
         ("spikes", np.int8),  # BINARY, MULTI, BIPOLAR, GATED
         ("reset", np.int8),
         ("timing", np.int8),  # of the reset
+        ("overflow", np.int8),
         ("state_bits", np.int8),
         ("decay_bits", np.int8),
         ("shift", np.int8),
@@ -92,6 +95,20 @@ def saturate(x, state_bits):
 
 
 @kernel
+def modulo(x, state_bits):
+    half = np.int64(1) << (state_bits - 1)
+    return ((x + half) & (2 * half - 1)) - half
+
+
+@kernel
+def limit_v(v, rule):
+    """v as its register holds it."""
+    if rule.overflow == MODULO:
+        return modulo(v, np.int64(rule.state_bits))
+    return saturate(v, np.int64(rule.state_bits))
+
+
+@kernel
 def spike_count(v, threshold, strict, spikes):
     above = v > threshold if strict else v >= threshold
     if spikes == BIPOLAR:
@@ -111,7 +128,10 @@ def step(neurons, i, states, j, x):
     since = states.since[j] + 1
     frozen = since < rule.refractory
     u = decay(states.u[j], rule.decay_u, np.int64(rule.decay_bits)) + ((x + rule.bias_u) << np.int64(rule.shift))
-    u = wrap(u, state_bits) if rule.wraps else saturate(u, state_bits)
+    if rule.overflow == WRAP:
+        u = wrap(u, state_bits)
+    else:
+        u = modulo(u, state_bits) if rule.overflow == MODULO else saturate(u, state_bits)
     states.u[j] = u
     if frozen:
         states.since[j] = since
@@ -123,7 +143,7 @@ def step(neurons, i, states, j, x):
     v += u + rule.bias
     if timing != NOW and reset == RESET_SUBTRACT:
         v -= before * threshold
-    v = saturate(v, state_bits)
+    v = limit_v(v, rule)
     count = spike_count(v, threshold, strict, spikes) if fires else np.int64(0)
     if spikes == GATED and v < 0 and states.since[j] > LONG_AGO:
         count = np.int64(-1)
@@ -132,7 +152,11 @@ def step(neurons, i, states, j, x):
             v -= (count - before if timing == BOTH else count) * threshold
         elif reset != RESET_NONE and count != 0:
             v = rule.reset_value
-    states.v[j] = saturate(max(v, rule.v_min), state_bits)
+    if not rule.floor_resets:
+        v = max(v, rule.v_min)
+    elif count == 0 and v < rule.v_min:
+        v = v - rule.v_min if reset == RESET_SUBTRACT else -rule.reset_value
+    states.v[j] = limit_v(v, rule)
     if spikes == GATED:
         states.since[j] += count
     else:

@@ -8,7 +8,7 @@ which the caller has proved to hold every intermediate value. Both are whole num
 import triton
 import triton.language as tl
 
-from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
+from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
 
 RESET_SUBTRACT = tl.constexpr(RESETS.index("subtract"))
 RESET_NONE = tl.constexpr(RESETS.index("none"))
@@ -18,8 +18,11 @@ BOTH = tl.constexpr(RESET_TIMINGS.index("both"))
 MULTI = tl.constexpr(SPIKES.index("multi"))
 BIPOLAR = tl.constexpr(SPIKES.index("bipolar"))
 GATED = tl.constexpr(SPIKES.index("gated"))
-WRAPPED = tl.constexpr(1)  # The current u wraps around on overflow.
-SATURATED = tl.constexpr(2)  # The current u stays at its limit on overflow.
+# OVERFLOW: 0 where u cannot overflow and v saturates.
+WRAPPED = tl.constexpr(1 + OVERFLOWS.index("wrap"))  # The current u wraps around on overflow.
+SATURATED = tl.constexpr(1 + OVERFLOWS.index("saturate"))  # The current u stays at its limit on overflow.
+MODULO = tl.constexpr(1 + OVERFLOWS.index("modulo"))  # Both u and v go round.
+FLOOR_RESETS = tl.constexpr(2)  # CLAMPS: below v_min the membrane is reset; 1: it is clamped there; 0: neither.
 LONG_AGO = tl.constexpr(1 << 30)  # Steps since the last spike of a neuron that has not fired.
 
 
@@ -45,6 +48,18 @@ def wrap(x, STATE_BITS: tl.constexpr):
 def saturate(x, STATE_BITS: tl.constexpr):
     limit: tl.constexpr = (1 << (STATE_BITS - 1)) - 1
     return tl.minimum(tl.maximum(x, -limit), limit)
+
+
+@triton.jit
+def modulo(x, STATE_BITS: tl.constexpr):
+    half: tl.constexpr = 1 << (STATE_BITS - 1)
+    return ((x + half) & (2 * half - 1)) - half
+
+
+@triton.jit
+def limit_v(v, STATE_BITS: tl.constexpr, OVERFLOW: tl.constexpr):
+    """v as its register holds it."""
+    return modulo(v, STATE_BITS) if OVERFLOW == MODULO else saturate(v, STATE_BITS)
 
 
 @triton.jit
@@ -119,6 +134,8 @@ def advance(
         u = wrap(u, STATE_BITS)
     elif OVERFLOW == SATURATED:
         u = saturate(u, STATE_BITS)
+    elif OVERFLOW == MODULO:
+        u = modulo(u, STATE_BITS)
     new = decay(v, keep_v, DECAY_BITS, WIDE)
     before = spike_count(v, threshold, STRICT, SPIKE_KIND) if FIRES and TIMING != NOW else tl.zeros_like(v)
     if TIMING == NEXT and RESET != RESET_SUBTRACT and RESET != RESET_NONE:
@@ -126,7 +143,7 @@ def advance(
     new += u + bias
     if TIMING != NOW and RESET == RESET_SUBTRACT:
         new -= before * threshold
-    new = saturate(new, STATE_BITS)
+    new = limit_v(new, STATE_BITS, OVERFLOW)
     count = spike_count(new, threshold, STRICT, SPIKE_KIND) if FIRES else tl.zeros_like(v)
     if SPIKE_KIND == GATED:
         count = tl.where((new < 0) & (since > LONG_AGO), -1, count).to(v.dtype)
@@ -136,10 +153,13 @@ def advance(
             new -= (count - before if TIMING == BOTH else count) * threshold
         elif RESET != RESET_NONE:
             new = tl.where(count != 0, reset_value, new)
-    if CLAMPS:
+    if CLAMPS == FLOOR_RESETS:
+        after = new - v_min if RESET == RESET_SUBTRACT else -reset_value
+        new = tl.where((count == 0) & (new < v_min), after, new)
+    elif CLAMPS:
         new = tl.maximum(new, v_min)
     if RESATURATES:
-        new = saturate(new, STATE_BITS)
+        new = limit_v(new, STATE_BITS, OVERFLOW)
     if REFRACTS:
         since = tl.minimum(since + 1, LONG_AGO)
         frozen = since < refractory

@@ -19,7 +19,7 @@ from nwcompile.kernels.cores.neuron import (
     RESET_VALUE,
     RESET_ZERO,
     decay,
-    saturate,
+    limit_v,
     spike_count,
     step,
 )
@@ -73,7 +73,7 @@ def compared(rule, v, u, late):
     leaked += u + rule.bias
     if rule.timing != NOW and rule.reset == RESET_SUBTRACT:
         leaked -= late * rule.threshold
-    return saturate(leaked, np.int64(rule.state_bits))
+    return limit_v(leaked, rule)
 
 
 @kernel

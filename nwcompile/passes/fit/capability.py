@@ -99,23 +99,17 @@ def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[V
 
 def _clamp_violations(node: Node, chip: Chip) -> Iterator[Violation]:
     floor, can = node.neuron.v_min, chip.neuron.v_min
-    used = "no clamp" if floor is None else f"clamp at {float(np.min(floor)):g}"
-    if can == "none" and floor is not None:
-        yield Violation(
-            "v_min",
-            node.name,
-            used,
-            "no clamp",
-            f"train {node.name} without v_min, or take a chip whose neuron.v_min is any",
-        )
-    if can == "zero" and (floor is None or np.any(floor)):
-        yield Violation(
-            "v_min",
-            node.name,
-            used,
-            "clamp at 0",
-            f"train {node.name} with v_min=0: this chip clamps every membrane at 0",
-        )
+    if chip.neuron.has_floor(node.neuron):
+        return
+    kind = "reset" if node.neuron.clamp == "reset" else "clamp"
+    used = "no clamp" if floor is None else f"{kind} at {float(np.min(floor)):g}"
+    if can == "zero":
+        has, advice = "clamp at 0", f"train {node.name} with v_min=0: this chip clamps every membrane at 0"
+    else:
+        wanted = "reset" if kind == "reset" else "any"
+        has = {"none": "no clamp", "any": "clamp", "reset": "reset"}[can]
+        advice = f"train {node.name} without v_min, or take a chip whose neuron.v_min is {wanted}"
+    yield Violation("v_min", node.name, used, has, advice)
 
 
 def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Violation]:

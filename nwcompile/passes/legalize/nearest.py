@@ -62,10 +62,10 @@ def nearest(spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = Fal
         if spec.fixed is not None and spec.strict not in can.strict:
             change("strict", COMPARISON[bool(spec.strict)], COMPARISON[not spec.strict], strict=not spec.strict)
     was = "no clamp" if spec.v_min is None else "a clamp below 0" if np.any(spec.v_min) else "a clamp at 0"
-    if can.v_min == "none" and spec.v_min is not None:
+    if not can.has_floor(spec) and can.v_min == "zero":
+        change("v_min", was, "clamp at 0", v_min=0, clamp="maximum")
+    elif not can.has_floor(spec):
         change("v_min", was, "no clamp", v_min=None)
-    if can.v_min == "zero" and (spec.v_min is None or np.any(spec.v_min)):
-        change("v_min", was, "clamp at 0", v_min=0)
     if not can.bias and (has_bias or np.any(spec.bias) or np.any(spec.bias_u)):
         change("bias", "a bias", "no bias", bias=0, bias_u=0)
     return spec, features

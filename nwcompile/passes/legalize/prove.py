@@ -121,11 +121,9 @@ def payloads(chip: Chip, options: Options) -> tuple[float, float]:
 def _clamp(spec: NeuronSpec, chip: Chip) -> tuple[int | None, str, str]:
     """The clamp that the chip has instead of the neuron's, what it was, and what the chip has; "" where it has it."""
     was = "no clamp" if spec.v_min is None else "a clamp below 0" if np.any(spec.v_min) else "a clamp at 0"
-    if chip.neuron.v_min == "none" and spec.v_min is not None:
-        return None, was, "no clamp"
-    if chip.neuron.v_min == "zero" and (spec.v_min is None or np.any(spec.v_min)):
-        return 0, was, "a clamp at 0"
-    return None, was, ""
+    if chip.neuron.has_floor(spec):
+        return None, was, ""
+    return (0, was, "a clamp at 0") if chip.neuron.v_min == "zero" else (None, was, "no clamp")
 
 
 def _is_idle(spec: NeuronSpec, lowest: np.ndarray, chip: Chip) -> bool:

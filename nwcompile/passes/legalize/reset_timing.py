@@ -39,6 +39,8 @@ def is_same_now(spec: NeuronSpec, chip: Chip) -> bool:
     """Whether a neuron with a reset one step late sends the same spikes on `chip` as with a reset in the same step."""
     if spec.reset_timing != "next" or not _rests(spec):
         return False
+    if spec.clamp == "reset" and spec.v_min is not None:
+        return False
     if spec.v_min is not None and (np.max(spec.v_min) > 0 or spec.spikes == "bipolar"):
         return False
     if spec.reset == "subtract":

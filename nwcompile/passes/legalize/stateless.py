@@ -42,9 +42,9 @@ def is_stateless(spec: NeuronSpec) -> bool:
 
 
 def _with_clamp(spec: NeuronSpec, chip: Chip) -> NeuronSpec:
-    if chip.neuron.v_min == "zero" and (spec.v_min is None or np.any(spec.v_min)):
-        return spec.replace(v_min=0)
-    return spec.replace(v_min=None) if chip.neuron.v_min == "none" and spec.v_min is not None else spec
+    if chip.neuron.has_floor(spec):
+        return spec
+    return spec.replace(v_min=0 if chip.neuron.v_min == "zero" else None, clamp="maximum")
 
 
 def _with_reset(spec: NeuronSpec, chip: Chip) -> NeuronSpec | None:

@@ -124,7 +124,7 @@ def range_warnings(row: dict, states: StateRange, chip: Chip) -> list[str]:
         )
     for state in states.beyond:
         largest = getattr(states, f"{state}_largest")
-        what = "wraps" if state == "u" and chip.state.overflow == "wrap" else "saturates"
+        what = "wraps" if chip.fixed_point.wraps(state) else "saturates"
         choice = 'set state.overflow = "saturate" or' if what == "wraps" else "set"
         warnings.append(
             f"layer {name!r}: {state} reaches {largest} in the calibration samples and {what}, beyond the "

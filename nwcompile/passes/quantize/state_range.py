@@ -91,12 +91,19 @@ def _bounds(network: Network, name: str, sent: dict | None, of_input: tuple[floa
     spec = node.neuron
     rise, fall = _drive(network, name, sent, of_input)
     u_up, u_down = u = tuple(_leaky(d, spec, "decay_u", node.shape) for d in (rise, fall))
-    if spec.fixed.overflow == "wrap":  # then it may get either sign
-        limit = (1 << (spec.fixed.state_bits - 1)) - 1
-        either = np.maximum(u_up, u_down)
-        u_up, u_down = (np.where(either > limit, either, side) for side in u)
+    u_up, u_down = _either_sign(u, spec, "u")
     bias = spec.array("bias", node.shape).reshape(-1)
-    return u, _membrane(u_up + np.maximum(bias, 0), u_down + np.maximum(-bias, 0), spec, node.shape)
+    v = _membrane(u_up + np.maximum(bias, 0), u_down + np.maximum(-bias, 0), spec, node.shape)
+    return u, _either_sign(v, spec, "v")
+
+
+def _either_sign(bounds, spec: NeuronSpec, state: str) -> tuple:
+    """The bounds upwards and downwards of a state, alike where it may go round and so get either sign."""
+    if not spec.fixed.wraps(state):
+        return tuple(bounds)
+    limit = (1 << (spec.fixed.state_bits - 1)) - 1
+    either = np.maximum(*bounds)
+    return tuple(np.where(either > limit, either, side) for side in bounds)
 
 
 def _drive(
@@ -153,7 +160,10 @@ def _membrane(up: np.ndarray, down: np.ndarray, spec: NeuronSpec, shape: tuple[i
     if spec.fires and spec.reset in ("zero", "value") and spec.spikes == "binary":
         keep = 1 - spec.array("decay_v", shape).reshape(-1) / (1 << spec.fixed.decay_bits)
         bounds[0] = np.minimum(bounds[0], np.maximum(threshold, 0) * keep + up)
-    floor = value if spec.v_min is None else np.maximum(value, spec.array("v_min", shape).reshape(-1))
+    floor = value
+    if spec.v_min is not None:  # where v is reset at it, with the other sign
+        floor = np.maximum(value, -value if spec.clamp == "reset" else spec.array("v_min", shape).reshape(-1))
+        value = np.minimum(value, -value) if spec.clamp == "reset" else value
     jumps = np.where(floor > 0, floor + up, 0), np.where(value < 0, down - value, 0)
     return [np.maximum(bound, jump) for bound, jump in zip(bounds, jumps, strict=True)]
 

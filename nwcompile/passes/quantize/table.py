@@ -89,17 +89,17 @@ def states(reach: StateRange, chip: Chip) -> dict:
 def _overflow(reach: StateRange, chip: Chip) -> str:
     """Which states could become too large, what then happens, whether it has, and what to choose instead."""
     bounds = {"u": reach.u_bound, "v": reach.v_bound}
-    wraps = chip.state.overflow == "wrap" and (reach.u_bound is None or reach.u_bound > reach.limit)
+    wraps = [name for name, b in bounds.items() if chip.fixed_point.wraps(name) and (b is None or b > reach.limit)]
     parts = []
     for name, bound in bounds.items():
         if bound is not None and bound <= reach.limit:
             continue
         need = "has no bound" if bound is None else f"may need {state_bits(bound)} bits, not {chip.state.bits},"
-        does = "wraps" if name == "u" and wraps else "saturates"
+        does = "wraps" if name in wraps else "saturates"
         seen = "" if reach.u_largest is None else ", not in the calibration samples"
         seen = ", as in the calibration samples" if name in reach.beyond else seen
         parts.append(f"{name} {need} and then {does}{seen}")
-    ways = ['state.overflow = "saturate" keeps u from wrapping'] if wraps else []
+    ways = [f'state.overflow = "saturate" keeps {" and ".join(wraps)} from wrapping'] if wraps else []
     if None not in bounds.values():
         ways.append(f"state.bits = {max(state_bits(b) for b in bounds.values())} holds all")
     return "; ".join([*parts, *ways])

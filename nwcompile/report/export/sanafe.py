@@ -83,6 +83,8 @@ def _check_neurons(program: Program) -> None:
             (f"spikes={spec.spikes!r}", spec.spikes != "binary"),
             ("a threshold that is met at equality and subtracted", subtracts and not spec.strict and spec.fires),
             ("a leak while a neuron is refractory", waits and spec.reset != "zero" and np.any(spec.decay_v)),
+            ("a reset below v_min", spec.v_min is not None and spec.clamp == "reset"),
+            ("sums that go round (overflow 'modulo')", spec.fixed.overflow == "modulo"),
             ("a v_min while a neuron is refractory", waits and spec.v_min is not None and np.any(spec.decay_v)),
         ):
             if asked:

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.ir.arithmetic import decay, saturate, spike_count, wrap
+from nwcompile.ir.arithmetic import decay, modulo, saturate, spike_count, wrap
 from nwcompile.ir.neuron import NeuronSpec
 
 LONG_AGO = 1 << 30  # Steps since the last spike of a neuron that has not fired: beyond any refractory time.
+LIMIT_U = {"wrap": wrap, "saturate": saturate, "modulo": modulo}  # what u does on overflow
+LIMIT_V = {"wrap": saturate, "saturate": saturate, "modulo": modulo}  # what v does then
 NO_CLAMP = -(1 << 62)  # No membrane is as low as this, so a clamp here never acts.
 
 
@@ -55,9 +57,9 @@ class LayerState:
         spikes = spike_count(v, threshold, spec.strict, spec.spikes, self.net) if spec.fires else none
         v = _reset(spec, v, spikes, before, threshold)
         if spec.v_min is not None:
-            v = _clamped(spec, v)
+            v = _clamped(spec, v, spikes)
         if spec.fixed is not None:
-            v = saturate(v, spec.fixed.state_bits)
+            v = LIMIT_V[spec.fixed.overflow](v, spec.fixed.state_bits)
         self.v = np.where(frozen, self.v, v).astype(self.v.dtype, copy=False)
         spikes = np.where(frozen, 0, spikes)
         self.since_spike = np.where(spikes != 0, 0, self.since_spike)
@@ -68,11 +70,10 @@ class LayerState:
         spec, fixed = self.spec, self.spec.fixed
         drive = (x + _number(spec, "bias_u")) << fixed.shift_bits
         u = decay(self.current, _number(spec, "decay_u"), fixed.decay_bits) + drive
-        limit = wrap if fixed.overflow == "wrap" else saturate
-        self.current = limit(u, fixed.state_bits)
+        self.current = LIMIT_U[fixed.overflow](u, fixed.state_bits)
         leaked = _late_reset(spec, decay(self.v, _number(spec, "decay_v"), fixed.decay_bits), before)
         v = leaked + self.current + _number(spec, "bias")
-        return saturate(_late_subtract(spec, v, before), fixed.state_bits)
+        return LIMIT_V[fixed.overflow](_late_subtract(spec, v, before), fixed.state_bits)
 
     def _float_membrane(self, x, before):
         spec = self.spec
@@ -100,9 +101,12 @@ def _number(spec: NeuronSpec, name: str) -> np.ndarray:
     return np.asarray(getattr(spec, name), np.int64 if spec.fixed is not None else np.float32)
 
 
-def _clamped(spec: NeuronSpec, v):
-    """Not below v_min; `shift` rounds every float membrane on the way, also those above it."""
+def _clamped(spec: NeuronSpec, v, spikes):
+    """Not below v_min; `shift` rounds every float membrane on the way, also those above it; `reset` as by a spike."""
     v_min = _number(spec, "v_min")
+    if spec.clamp == "reset":
+        after = {"zero": 0, "value": -_number(spec, "reset_value"), "subtract": v - v_min}[spec.reset]
+        return np.where((spikes == 0) & (v < v_min), after, v)
     return np.maximum(v, v_min) if spec.clamp == "maximum" else np.maximum(v - v_min, 0) + v_min
 
 

@@ -7,7 +7,7 @@ from nwcompile.ir.connection import Conv2d, Dense, pair
 from nwcompile.ir.flat import csr_groups, csr_offset
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, SPIKES
+from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
 from nwcompile.kernels.cores.neuron import RULE, Neurons, States
 from nwcompile.kernels.cores.synapse import CONNECTION, CONV, DENSE, SPARSE, Drive, Members, Synapses
 from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
@@ -30,7 +30,9 @@ def _rules(node) -> np.ndarray:
         rules[name] = spec.array(name, node.shape).reshape(-1)
     rules["reset_value"] = spec.array("reset_value", node.shape).reshape(-1) if spec.reset == "value" else 0
     rules["v_min"] = NO_CLAMP if spec.v_min is None else spec.array("v_min", node.shape).reshape(-1)
-    rules["strict"], rules["fires"], rules["wraps"] = spec.strict, spec.fires, spec.fixed.overflow == "wrap"
+    rules["strict"], rules["fires"] = spec.strict, spec.fires
+    rules["floor_resets"] = spec.clamp == "reset" and spec.v_min is not None
+    rules["overflow"] = OVERFLOWS.index(spec.fixed.overflow)
     rules["spikes"] = SPIKES.index(spec.spikes)
     rules["reset"] = RESETS.index(spec.reset)
     rules["timing"] = RESET_TIMINGS.index(spec.reset_timing)

@@ -46,7 +46,7 @@ class GpuNeurons:
         """What the kernels know of these neurons when they are compiled, for sums of at most `largest`."""
         spec, fixed = self.node.neuron, self.node.neuron.fixed
         leaks = bool((self.numbers["decay_u"] < 1 << fixed.decay_bits).any())
-        overflows = leaks or self.drive(largest) > self.limit
+        overflows = leaks or fixed.overflow == "modulo" or self.drive(largest) > self.limit
         stays = {
             "zero": True, "none": True, "value": self.most["reset_value"] <= self.limit,
             "subtract": spec.reset_timing != "both" and bool((self.numbers["threshold"] >= 0).all()),
@@ -58,7 +58,7 @@ class GpuNeurons:
             "OVERFLOW": 1 + OVERFLOWS.index(fixed.overflow) if overflows else 0, "STRICT": bool(spec.strict),
             "FIRES": bool(spec.fires), "SPIKE_KIND": SPIKES.index(spec.spikes), "RESET": RESETS.index(spec.reset),
             "TIMING": RESET_TIMINGS.index(spec.reset_timing), "LEAKS": leaks, "REFRACTS": self.most["refractory"] > 1,
-            "CLAMPS": clamps, "RESATURATES": not in_range,
+            "CLAMPS": (2 if spec.clamp == "reset" else 1) if clamps else 0, "RESATURATES": not in_range,
         }  # fmt: skip
 
     def drive(self, largest: int) -> int:
