@@ -29,6 +29,7 @@ from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.logical_cores import FewestCores
+from nwcompile.passes.partition.merge_axons import merge_axons
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.partition.suggest_fit import smallest_change
 from nwcompile.passes.place.place import place
@@ -157,7 +158,16 @@ def _on_cores(stage: Callable, draft: Draft, chip: Chip, options: Options, mappi
     """What is on the chip, with a mapping that is checked: the given one, or the best for `options`."""
     fixed = on_chip(draft.network)
     activity = draft.activity.without({*draft.network.inputs} - {*fixed.inputs})
-    draft = replace(draft, network=fixed, timing=draft.timing.on_chip(draft.network), activity=activity)
+    merged = merge_axons(fixed, draft.timing.on_chip(draft.network), chip, activity, mapping)
+    fixed, activity = merged.network, merged.activity
+    draft = replace(
+        draft,
+        network=fixed,
+        timing=merged.timing,
+        activity=activity,
+        changes=[*draft.changes, *merged.changes],
+        quantized=draft.quantized.without(merged.gone),
+    )
     if mapping is not None:
         kept = stage("check", check, fixed, chip, draft.timing, mapping, options.on_multi_spike)
         return replace(draft, mapping=kept)

@@ -83,7 +83,7 @@ def neurobench(model: Network | Program, run: Run, graded: Collection[str] | Non
         one_by_one = isinstance(model, Program) and model.repeats
         graded = [name for name, m in activity.multi.items() if m.largest > 1 and not one_by_one]
     for c, delay in zip(network.connections, _delays(model, run), strict=True):
-        taken = activity.counts[c.source][: max(activity.n_steps - delay, 0)].sum(0, dtype=np.int64)
+        taken = activity.reads(c.source)[: max(activity.n_steps - delay, 0)].sum(0, dtype=np.int64)
         effective["mac" if c.source in graded else "ac"] += int(taken @ fan_out(network, c))
     wholes = _wholes(network)
     n_weights = sum(_size(network, c) for c in wholes)

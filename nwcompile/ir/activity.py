@@ -46,18 +46,24 @@ class Activity:
     """`counts[name]`: int32[T, n] messages of a layer or input, to each destination, in aligned steps, summed over
     `n_samples`: its non-zero spikes, or all its spikes where they are sent one by one.
 
-    `updates[layer]`, int32[T, n]: neuron updates, where they were counted; `multi[name]` where spikes are not binary.
+    `updates[layer]`, int32[T, n]: neuron updates, where they were counted; `multi[name]` where spikes are not binary;
+    `heard[layer]`, int32[T, n], where neurons share axons: how often each neuron's axons were set.
     """
 
     counts: dict[str, np.ndarray]
     n_samples: int
     updates: dict[str, np.ndarray] = field(default_factory=dict)
     multi: dict[str, MultiSpike] = field(default_factory=dict)
+    heard: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def n_steps(self) -> int:
         """T, aligned steps of a sample."""
         return next(iter(self.counts.values())).shape[0]
+
+    def reads(self, name: str) -> np.ndarray:
+        """int32[T, n]: how often the synapses of each neuron or input line were read: messages, unless axons merge."""
+        return self.heard.get(name, self.counts[name])
 
     def rate(self, name: str) -> np.ndarray:
         """Messages to each destination per step and sample of every neuron, float64[n]."""
@@ -70,14 +76,17 @@ class Activity:
             counts={name: count for name, count in self.counts.items() if name not in names},
             updates={name: count for name, count in self.updates.items() if name not in names},
             multi={name: spikes for name, spikes in self.multi.items() if name not in names},
+            heard={name: count for name, count in self.heard.items() if name not in names},
         )
 
     @classmethod
-    def from_spikes(cls, spikes: dict[str, np.ndarray], repeats: bool = False) -> "Activity":
+    def from_spikes(cls, network: Network, spikes: dict[str, np.ndarray], repeats: bool = False) -> "Activity":
         """From spike arrays [B, T, *shape]; any payload counts once, or, with `repeats`, as often as it is large."""
         multi = {name: several for name, s in spikes.items() if (several := MultiSpike.of(s)) is not None}
         counts = {n: _messages(s, repeats and n in multi) for n, s in spikes.items()}
-        return cls(counts, len(next(iter(spikes.values()))), multi=multi)
+        sharing = {n: node for n, node in network.nodes.items() if node.axon_of is not None}
+        heard = {n: _messages(node.heard(spikes[n]), False) for n, node in sharing.items()}
+        return cls(counts, len(next(iter(spikes.values()))), multi=multi, heard=heard)
 
     @classmethod
     def uniform(cls, network: Network, n_steps: int = 10, rate_percent: int = 10) -> "Activity":
@@ -91,8 +100,9 @@ class Activity:
         """Raise ModelError unless every layer and input of `network` has counts of its size."""
         for name in (*network.inputs, *network.layers):
             n = network.node(name).n_neurons
-            for kind, arrays in (("counts", self.counts), ("updates", self.updates)):
-                if name not in arrays and (kind == "updates"):
+            shares = network.node(name).axon_of is not None
+            for kind, arrays in (("counts", self.counts), ("updates", self.updates), ("heard", self.heard)):
+                if name not in arrays and (kind == "updates" or kind == "heard" and not shares):
                     continue
                 array = arrays.get(name)
                 if array is None or array.shape != (self.n_steps, n) or array.dtype.kind not in "iu" or array.min() < 0:

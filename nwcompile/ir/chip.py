@@ -333,6 +333,11 @@ class Chip:
             )
         check_noc(self.noc, where)
         check_io(self, where)
+        if self.core.axon_merge is not None and self.noc.on_full == "drop":
+            raise ChipError(
+                f'{where}: core.axon_merge: {self.core.axon_merge!r} does not go with noc.on_full = "drop", where the '
+                'spike that is read may be the one that is lost; set noc.on_full = "stall", or leave it out'
+            )
         if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "

@@ -18,6 +18,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "noc.topology": ("mesh", "torus", SEGMENTED_BUS),
     "noc.routing": (*ROUTINGS, "up-down"),
     "noc.on_full": ("stall", "drop"),
+    "core.axon_merge": ("or",),
     "state.overflow": OVERFLOWS,
     "neuron.v_min": ("none", "zero", "any", "reset"),
     "neuron.threshold_per": ("layer", "neuron"),

@@ -68,6 +68,7 @@ class CoreLimits:
     max_layers: int | list[int] | None = None  # layers with neurons on it
     max_destinations: int | list[int] | None = None  # cores that its neurons send to together, itself among them
     max_neuron_destinations: int | list[int] | None = None  # cores that each of its neurons sends to, itself among them
+    axon_merge: str | None = None  # "or": an axon is one bit, that spikes of several neurons may set in a step
     synapse_bits: int | list[int] | None = None  # synapse memory
     word_bits: int = 64  # a synapse-memory word, the unit of `weight_reads`; a block takes whole words
     block_synapses: int = 64  # synapses one block of a row may hold

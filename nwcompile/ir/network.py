@@ -26,13 +26,16 @@ LAYOUTS = {"BT": "[B, T, *shape]", "TB": "[T, B, *shape]", "B": "[B, *shape]"}
 class Node:
     """A place in the network: an input or a junction (`neuron is None`; a junction only sums) or a neuron layer.
 
-    `constant`: of an input that nobody gives samples for, the value of its lines in every step.
+    `constant`: of an input that nobody gives samples for, the value of its lines in every step. `axon_of`, int64[n], of
+    a layer whose neurons share axons: the neuron of the layer whose axons, of one bit each, a neuron's spikes set. Only
+    neurons with axons of their own have synapses.
     """
 
     name: str
     shape: tuple[int, ...]
     neuron: NeuronSpec | None = None
     constant: int | None = None
+    axon_of: np.ndarray | None = None
 
     def __post_init__(self):
         if isinstance(self.neuron, NeuronSpec):
@@ -42,6 +45,17 @@ class Node:
     def n_neurons(self) -> int:
         """Number of neurons, or of input lines."""
         return prod(self.shape)
+
+    def heard(self, spikes: np.ndarray) -> np.ndarray:
+        """What readers get of spikes [..., *shape]: of neurons that share an axon one spike, if any of them does."""
+        if self.axon_of is None:
+            return spikes
+        flat = spikes.reshape(*spikes.shape[: spikes.ndim - len(self.shape)], self.n_neurons)
+        order = np.argsort(self.axon_of, kind="stable")
+        first = np.flatnonzero(np.diff(self.axon_of[order], prepend=-1))
+        out = np.zeros_like(flat)
+        out[..., self.axon_of[order][first]] = np.maximum.reduceat(flat[..., order], first, axis=-1)
+        return out.reshape(spikes.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,6 +239,7 @@ class Network:
         for node in self.nodes.values():
             if node.neuron is not None:
                 node.neuron.verify(node.name, node.shape)
+            _verify_axons(node)
         self._verify_numbers()
         _ = self.order
 
@@ -252,10 +267,24 @@ class Network:
             digest.update(repr((node.name, node.shape, *always)).encode())
             for name, value in node.neuron.canonical() if node.neuron is not None else ():
                 _feed(digest, name, value)
+            if node.axon_of is not None:
+                _feed(digest, "axon_of", node.axon_of)
         for c in self.connections:
             for name, value in c.canonical():
                 _feed(digest, name, value)
         return digest.hexdigest()
+
+
+def _verify_axons(node: Node) -> None:
+    """Raise ModelError unless neurons share axons of neurons that have their own, and send spikes of one bit."""
+    if node.axon_of is None:
+        return
+    axons, n = np.asarray(node.axon_of), node.n_neurons
+    whole = axons.shape == (n,) and axons.dtype == np.int64 and axons.min(initial=0) >= 0 and axons.max(initial=0) < n
+    if not whole or (axons[axons] != axons).any():
+        raise ModelError(f"layer {node.name!r}: axon_of must name, for each neuron, one that has axons of its own")
+    if node.neuron is None or not node.neuron.fires or node.neuron.spikes != "binary":
+        raise ModelError(f"layer {node.name!r}: only neurons of binary spikes share axons of one bit")
 
 
 def _shape(name: str, shape) -> tuple[int, ...]:

@@ -192,7 +192,7 @@ class Program:
                 [n.name, list(n.shape), *([] if n.constant is None else [n.constant])]
                 for n in self.network.inputs.values()
             ],
-            "nodes": [[n.name, list(n.shape), pack.neuron(n)] for n in self.network.nodes.values()],
+            "nodes": [[n.name, list(n.shape), pack.neuron(n), *pack.axon_of(n)] for n in self.network.nodes.values()],
             "connections": [
                 pack.fields(f"connection{i}", c.canonical()) for i, c in enumerate(self.network.connections)
             ],
@@ -219,6 +219,8 @@ class Program:
                 pack.arrays[f"activity{i}"] = self.activity.counts[name]
                 if name in self.activity.updates:
                     pack.arrays[f"updates{i}"] = self.activity.updates[name]
+                if name in self.activity.heard:
+                    pack.arrays[f"heard{i}"] = self.activity.heard[name]
                 if name in several:
                     pack.arrays[f"multi{i}"] = self.activity.multi[name].by_source
         return artifact.encode(manifest, pack.arrays)
@@ -309,6 +311,10 @@ class _Pack:
     def neuron(self, node: Node) -> dict:
         return self.fields(f"neuron_{len(self.arrays)}", node.neuron.canonical())
 
+    def axon_of(self, node: Node) -> list[dict]:
+        """Nothing for a layer whose neurons share no axons."""
+        return [] if node.axon_of is None else [self.fields(f"node_{len(self.arrays)}", [("axon_of", node.axon_of)])]
+
     def host(self, host: Host) -> dict:
         network = host.network
         nodes = [[n.name, list(n.shape), None if n.neuron is None else self.neuron(n)] for n in network.nodes.values()]
@@ -342,9 +348,10 @@ def _unpack(manifest: dict, arrays: dict[str, np.ndarray]) -> Program:
         names = manifest["activity"]["names"]
         updates = {n: arrays[f"updates{i}"] for i, n in enumerate(names) if f"updates{i}" in arrays}
         counts = {n: arrays[f"activity{i}"] for i, n in enumerate(names)}
+        heard = {n: arrays[f"heard{i}"] for i, n in enumerate(names) if f"heard{i}" in arrays}
         several = manifest["activity"].get("several", {})
         multi = {n: MultiSpike(arrays[f"multi{names.index(n)}"], largest) for n, largest in several.items()}
-        activity = Activity(counts, manifest["activity"]["n_samples"], updates, multi)
+        activity = Activity(counts, manifest["activity"]["n_samples"], updates, multi, heard)
     structure = ("schema", "layout", "host", "chip", "chip_hash", "network_hash", "inputs", "nodes", "connections",
                  "schedule", "on_multi_spike", "mapping_note", "activity")  # fmt: skip
     rest = {k: v for k, v in manifest.items() if k not in structure}
@@ -369,12 +376,13 @@ def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
 
     inputs = {name: Node(name, tuple(shape), None, *always) for name, shape, *always in table["inputs"]}
     nodes = {}
-    for name, shape, row in table["nodes"]:
+    for name, shape, row, *shared in table["nodes"]:
         spec = None
         if row is not None:
             numbers = values(row)
             spec = NeuronSpec(**{**numbers, "fixed": FixedPoint(**numbers["fixed"]) if numbers["fixed"] else None})
-        nodes[name] = Node(name, tuple(shape), spec)
+        axons = values(shared[0]) if shared else {}
+        nodes[name] = Node(name, tuple(shape), spec, **axons)
     edges = []
     for row in table["connections"]:
         row = values(row)

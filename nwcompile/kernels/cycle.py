@@ -110,7 +110,7 @@ N_SENT = 8
 
 
 @part
-def visit_core(plan, job, chip, net, lossy, neuron_record, sent, c, micro, b, at):
+def visit_core(plan, job, chip, net, lossy, shared, neuron_record, sent, c, micro, b, at):
     """Visit and update the neurons of core `c`; fills its part of the outbox from message `at` on.
 
     Where no message can be lost (`lossy` is None), a spike's synapses are accumulated here, for all cores at once.
@@ -162,15 +162,24 @@ def visit_core(plan, job, chip, net, lossy, neuron_record, sent, c, micro, b, at
         times = abs(count) if plan.repeats else np.int64(1)
         if times > plan.max_repeats:
             return np.int64(-1)
+        read, sender = j, j  # whose synapses the spike reads, and whose messages it is
+        if shared is not None:
+            axon = shared.axon_of[i]
+            if axon >= 0 and shared.last_set[axon] == micro:
+                read = np.int64(-1)
+            elif axon >= 0:
+                read = axon
+                shared.last_set[axon] = micro
+                sender = shared.reading[i]
         if lossy is None:
-            if job.computes:
-                deliver(net.synapses, None, -1, j, count, micro, drive)
+            if job.computes and read >= 0:
+                deliver(net.synapses, None, -1, read, count, micro, drive)
         else:
             lossy.payload[j] = count // times
         if not job.moves:
             continue
         ticks += costs.spike if chip.fan_out.offset[j] < chip.fan_out.offset[j + 1] else costs.spike * times
-        end = send_spike(chip.tables, chip.fan_out, outbox, j, times, ticks, sent, at)
+        end = send_spike(chip.tables, chip.fan_out, outbox, sender, times, ticks, sent, at)
         if end > at:
             ticks = 0
             at = end
@@ -250,7 +259,7 @@ def send_input(axons, io, outbox, lossy, x, repeats, site, at):
 
 
 @part
-def fill_outbox(plan, job, chip, net, lossy, neuron_record, sent, x, has_input, micro, b):
+def fill_outbox(plan, job, chip, net, lossy, shared, neuron_record, sent, x, has_input, micro, b):
     """Let all cores and io sites do the work of a micro-step, with input x: int32[source] where there is one.
 
     Returns how many messages there are, or -1 as `visit_core`.
@@ -261,7 +270,7 @@ def fill_outbox(plan, job, chip, net, lossy, neuron_record, sent, x, has_input, 
     at = np.int64(0)
     for c in range(n_cores):
         outbox.first[c] = at
-        at = visit_core(plan, job, chip, net, lossy, neuron_record, sent[c], c, micro, b, at)
+        at = visit_core(plan, job, chip, net, lossy, shared, neuron_record, sent[c], c, micro, b, at)
         if at < 0:
             return at
     for site in range(n_io):
@@ -317,20 +326,23 @@ def add_flits(flits, row):
 
 
 @kernel
-def run_samples(plan, job, chip, net, lossy, event, lockstep, bus, probes, neuron_record, steps, x):
+def run_samples(plan, job, chip, net, lossy, shared, event, lockstep, bus, probes, neuron_record, steps, x):
     """Simulate samples one after the other from cleared state (or one sample from where it was: Job.first_step).
 
     The network is empty, and all its arbiters as at first, when a micro-step begins, so how messages move in one says
     nothing about the next: that work can be left to others, who get what neurons did in `neuron_record`.
 
-    Of the networks `event`, `lockstep` and `bus` two are None, and so are `lossy` where no message can be dropped and
-    `probes` where nothing is profiled: Numba compiles only what is there. With `lockstep` both must be None.
+    Of the networks `event`, `lockstep` and `bus` two are None, and so are `lossy` where no message can be dropped,
+    `shared` where no neurons share axons and `probes` where nothing is profiled: Numba compiles only what is there.
+    With `lockstep` the first and the last must be None, with `lossy` `shared`.
     x: int32[sample, step from Job.first_step, input line]. Returns 0; STUCK or TOO_LONG as `run_events`, the flits of
     that micro-step being those of the network; TOO_OFTEN if a neuron spikes more often than messages are repeated, its
     spikes of that step being the last ones recorded; or INTERRUPTED.
     """
     tables, work = chip.tables, chip.work
     for b in range(x.shape[0]):
+        if shared is not None:
+            shared.last_set[:] = -1
         if job.computes and job.first_step == 0:
             net.states.u[:] = 0
             net.states.v[:] = 0
@@ -350,7 +362,7 @@ def run_samples(plan, job, chip, net, lossy, event, lockstep, bus, probes, neuro
             has_input = micro % plan.period == 0 and h < plan.n_steps
             given = x[b, row if has_input else 0]
             n_messages = fill_outbox(
-                plan, job, chip, net, lossy, neuron_record, steps.sent[row], given, has_input, micro, b
+                plan, job, chip, net, lossy, shared, neuron_record, steps.sent[row], given, has_input, micro, b
             )
             if n_messages < 0:
                 return TOO_OFTEN

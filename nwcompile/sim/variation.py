@@ -160,7 +160,7 @@ class Devices:
                 changes[name] = varied_decay(spec.array(name, shape), fixed.decay_bits, factor)
         shift_bits = fixed.shift_bits - (in_weight - in_state)
         fixed = type(fixed)(state_bits, decay_bits, shift_bits, fixed.overflow)
-        return Node(node.name, shape, spec.replace(fixed=fixed, **changes))
+        return replace(node, neuron=spec.replace(fixed=fixed, **changes))
 
 
 def memory_bytes() -> int:

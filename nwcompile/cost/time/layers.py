@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.cost.time.work import SEND, update_cycles
-from nwcompile.cost.traffic.events import synops_into
+from nwcompile.cost.traffic.events import count_arrivals, synops_into
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
-from nwcompile.kernels.mapping import traffic
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +74,11 @@ def _arriving(program: Program, activity: Activity) -> tuple[np.ndarray, np.ndar
     sent = [activity.counts[name].sum(0, dtype=np.int64) for name in offsets]
     messages, words = np.zeros((2, len(offsets), n_cores), np.int64)
     reads = np.zeros((len(SYNAPSE_KINDS), len(offsets), n_cores), np.int64)
-    for i, first in enumerate(offsets.values()):
+    for i, (name, first) in enumerate(offsets.items()):
         offset = axons.offset[first : first + len(sent[i]) + 1]
-        row = axons.core, axons.synops, axons.words
-        traffic.count_arrivals(sent[i][None], i, offset, *row, messages, reads, words)
+        read = activity.reads(name).sum(0, dtype=np.int64) if name in activity.heard else None
+        of_node = sent[i][None]
+        count_arrivals(axons, offset, i, of_node, of_node if read is None else read[None], messages, reads, words)
     return messages, reads.sum(0), np.concatenate(sent)
 
 

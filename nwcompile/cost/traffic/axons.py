@@ -21,8 +21,8 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
     """The axons of a normalized network whose sources lie on the cores `core_of` (only its structure matters).
 
     `core_of` is int32[source] in the order `network.offsets`, -1 for input lines; neurons of core -1 have no axon to
-    them. A stored zero counts as a synapse; a convolution's tap outside the map does not. Raises ModelError for a
-    connection that `normalize` should have folded.
+    them. A stored zero counts as a synapse; a convolution's tap outside the map does not. What neurons send to the
+    axon of another reads nothing of its own. Raises ModelError for a connection that `normalize` should have folded.
     """
     rows: dict[str, list[_Rows]] = {name: [] for name in network.offsets}
     kernel_bits = np.zeros(n_cores, np.int64)
@@ -33,7 +33,9 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
         kernel_bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
         bits, words = row_memory(c, wires, n_synapses, chip)
         row = np.stack([n_synapses, words, bits], 1)
-        at = offset[wires.source_class], offset[wires.source_class + 1]
+        axon_of = network.node(c.source).axon_of
+        source_class = wires.source_class if axon_of is None else wires.source_class[axon_of]
+        at = offset[source_class], offset[source_class + 1]
         rows[c.source].append(_Rows(*at, stored_kind(wires.kind, chip), core, row))
     joined = {name: _joined(parts) for name, parts in rows.items() if parts}
     n_axons = np.zeros(len(core_of), np.int64)
@@ -56,7 +58,16 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
         first = network.offsets[name]
         out = made.core, made.synops, made.words, made.row_bits
         traffic.merge_rows(*node_rows, offset[first : first + len(node_rows.begin) + 1], *out)
+    for array in (made.synops, made.words, made.row_bits):
+        array[sets_other_axon(network)[made.source]] = 0
     return made
+
+
+def sets_other_axon(network: Network) -> np.ndarray:
+    """bool[source]: whether each source has no axons of its own, and sets those of another neuron of its layer."""
+    nodes = [network.node(name) for name in network.offsets]
+    every = (node.axon_of if node.axon_of is not None else np.arange(node.n_neurons) for node in nodes)
+    return np.concatenate([axon_of != np.arange(len(axon_of)) for axon_of in every])
 
 
 class _Rows(NamedTuple):
@@ -83,7 +94,7 @@ def core_use(axons: Axons, core_of: np.ndarray, n_cores: int) -> dict[str, np.nd
     np.add.at(n_out, core_of[on_chip], np.diff(axons.offset)[on_chip])
     return {
         "neurons": np.bincount(core_of[on_chip], minlength=n_cores),
-        "in_axons": np.bincount(axons.core, minlength=n_cores),
+        "in_axons": np.bincount(axons.core[axons.synops.any(1)], minlength=n_cores),
         "out_axons": n_out,
         "synapse_bits": bits,
     }

@@ -36,7 +36,10 @@ class Flows(NamedTuple):
 
 
 def source_classes(network: Network, wires: list[Wiring]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The source class of every source of each node that sends, int64[n], and the sizes, int64[class]."""
+    """The source class of every source of each node that sends, int64[n], and the sizes, int64[class].
+
+    Neurons that share an axon are of one class, and count once in its size.
+    """
     class_of, sizes, n_classes = {}, [np.zeros(0, np.int64)], 0
     for name in network.offsets:
         leaving = [w for c, w in zip(network.connections, wires, strict=True) if c.source == name]
@@ -48,7 +51,8 @@ def source_classes(network: Network, wires: list[Wiring]) -> tuple[dict[str, np.
                 1
             ].reshape(-1)
         sizes.append(np.bincount(source_class))
-        class_of[name] = source_class + n_classes
+        axon_of = network.node(name).axon_of
+        class_of[name] = (source_class if axon_of is None else source_class[axon_of]) + n_classes
         n_classes += len(sizes[-1])
     return class_of, np.concatenate(sizes).astype(np.int64)
 

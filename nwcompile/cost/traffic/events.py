@@ -12,7 +12,7 @@ from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_sums
 from nwcompile.ir.network import Network
-from nwcompile.ir.program import SYNAPSE_KINDS, Program
+from nwcompile.ir.program import SYNAPSE_KINDS, Axons, Program
 from nwcompile.kernels.mapping import traffic
 
 
@@ -35,7 +35,7 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
         count, h0 = activity.counts[name], first_step(program, name, window)
         last = first + count.shape[1]
         offset = axons.offset[first : last + 1]
-        traffic.count_arrivals(count, h0, offset, axons.core, axons.synops, axons.words, messages_in, synops, words)
+        count_arrivals(axons, offset, h0, count, activity.reads(name), messages_in, synops, words)
         if name in program.network.layers:
             cores = core_of[first:last]
             traffic.count_departures(
@@ -56,6 +56,18 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
             "hops": routed.sum(0), "hops_ew": routed[0], "hops_ns": routed[1], **io}  # fmt: skip
 
 
+def count_arrivals(axons: Axons, offset: np.ndarray, h0: int, counts, reads, messages, synops, words) -> None:
+    """Add what the axons of one node, from `offset` int64[n + 1] on, receive from step h0 on, and what they read.
+
+    `counts`, `reads`: int[T, n], messages of each source and how often its synapses are read. Adds to messages and
+    words, int64[H, core], and synops, int64[kind, H, core].
+    """
+    traffic.count_arrivals(reads, h0, offset, axons.core, axons.synops, axons.words, messages, synops, words)
+    if reads is not counts:  # of the messages that set one axon only one reads it
+        nothing = np.zeros_like(axons.synops), np.zeros_like(axons.words)
+        traffic.count_arrivals(counts - reads, h0, offset, axons.core, *nothing, messages, synops, words)
+
+
 def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
     """Stored weights read for each neuron of each layer, int64[n], in all steps and samples of `activity`.
 
@@ -64,7 +76,7 @@ def synops_into(network: Network, activity: Activity) -> dict[str, np.ndarray]:
     synops = {name: np.zeros(network.node(name).n_neurons, np.int64) for name in network.layers}
     for connection in network.connections:
         wires = wiring(network, connection)
-        sent = activity.counts[connection.source].sum(0, dtype=np.int64)
+        sent = activity.reads(connection.source).sum(0, dtype=np.int64)
         of_class = np.zeros(wires.n_source_classes, np.int64)
         np.add.at(of_class, wires.source_class, sent)
         synops[connection.target] += csr_sums(wires.offset, of_class[wires.taps])[wires.target_class]

@@ -99,6 +99,14 @@ class FanOut(NamedTuple):
     root: np.ndarray  # int32[source]: where its tree begins (see `noc.mesh.SLOT`), -1: each axon is sent a message
 
 
+class SharedAxons(NamedTuple):
+    """Axons of one bit that several neurons set: the first spike of a micro-step is the one that is read."""
+
+    axon_of: np.ndarray  # int64[neuron]: source whose axons its spikes set; -1: its own alone
+    reading: np.ndarray  # int64[neuron]: source, after all others, whose messages read those axons
+    last_set: np.ndarray  # int64[source]: the last micro-step in which its axons were set
+
+
 class IoAxons(NamedTuple):
     """The axons of input lines that each io site sends."""
 

@@ -1,5 +1,7 @@
 """Emit: a quantized, scheduled and mapped network becomes the Program that a chip is loaded with."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from nwcompile.cost.traffic.axons import build_axons
@@ -60,7 +62,7 @@ def fold_bias(network: Network, node: Node) -> Node:
     if not biases:
         return node
     total = node.neuron.array("bias_u", node.shape) + sum(np.asarray(b, np.int64) for b in biases)
-    return Node(node.name, node.shape, node.neuron.replace(bias_u=total))
+    return replace(node, neuron=node.neuron.replace(bias_u=total))
 
 
 def _effective(connection: Connection, limit: int) -> Connection:

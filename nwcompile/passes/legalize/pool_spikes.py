@@ -2,15 +2,18 @@
 
 import numpy as np
 
+from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, MaxPool2d, Pool2d, Scale, Sparse, pair
+from nwcompile.ir.connection import Connection, MaxPool2d, Pool2d, Scale, Sparse, pair, synapse_list
 from nwcompile.ir.legalization import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.fit.maxima import channel_scales, maxima, pooled_layer
 from nwcompile.passes.legalize.relays import RELAY, relay_neuron
+from nwcompile.passes.legalize.stateless import is_stateless
 from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.quantize.scaled_layer import Direct
 
 FULL = "{}/full"  # The neurons that pool nothing yet, of a layer that the chip gets as their pooled spikes.
 
@@ -104,3 +107,38 @@ def _approximated(network: Network, pool: MaxPool2d, layer: str) -> Change:
     full = network.node(FULL.format(layer)).n_neurons
     how = f"spikes pooled instead: {full} neurons at full resolution, {network.node(layer).n_neurons} relay neurons"
     return Change(layer, f"maximum of currents over {_window(pool)}", "sums of currents", how, APPROXIMATE)
+
+
+def pooled_spikes(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.ndarray] | None:
+    """Neurons and windows, one of each a synapse, of a layer that spikes where any neuron of a window did.
+
+    None for other layers, and where no window has two neurons.
+    """
+    spec, into = network.node(name).neuron, network.into(name)
+    if len(into) != 1 or not isinstance(into[0], Direct) or not is_stateless(spec) or spec.spikes != "binary":
+        return None
+    (edge,) = into
+    source = network.node(edge.source)
+    weight = np.unique(np.asarray(edge.weight))
+    is_fed_spikes = source.neuron is not None and source.neuron.fires and source.neuron.spikes == "binary"
+    has_bias = any(np.any(bias) for bias in (spec.bias, spec.bias_u, edge.bias) if bias is not None)
+    if not is_fed_spikes or has_bias or np.max(spec.refractory) > 1 or len(weight) != 1 or weight[0] <= 0:
+        return None
+    pre, post, _ = synapse_list(edge, source.shape)
+    n_most = int(np.bincount(post).max())
+    return (np.asarray(pre), np.asarray(post)) if n_most > 1 and _fires_at_one(spec, edge, n_most, chip) else None
+
+
+def _fires_at_one(spec: NeuronSpec, edge: Connection, n_most: int, chip: Chip) -> bool:
+    """Whether a stateless neuron fires by one to `n_most` spikes of equal weights, and never without any."""
+    if spec.fixed is None:
+        if np.any(np.asarray(spec.gain) != 1) or np.any(spec.leak):
+            return False
+        one = np.ravel(edge.weight)[0]
+    else:
+        (one,) = effective_weight(np.ravel(edge.weight)[:1], edge.exponent, chip.weights.effective_limit)
+        one = int(one) << spec.fixed.shift_bits
+        if n_most * one >= 1 << (spec.fixed.state_bits - 1):
+            return False
+    threshold = np.asarray(spec.threshold)
+    return bool((threshold < one if spec.strict else threshold <= one).all() and (threshold > 0).all())

@@ -60,8 +60,10 @@ def relay_layer(
 
 
 def sends_binary(network: Network, chip: Chip, options: Options, source: str) -> bool:
-    """Whether all that an input or layer may send on the chip is 0 or 1."""
+    """Whether all that an input or layer may send on the chip is 0 or 1, over axons of its own."""
     neuron = network.node(source).neuron
+    if network.node(source).axon_of is not None:
+        return False
     if neuron is not None:
         return neuron.fires and neuron.spikes == "binary"
     return source in network.inputs and chip.neuron.spikes == ["binary"] and options.on_multi_spike == "refuse"

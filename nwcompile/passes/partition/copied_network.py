@@ -71,10 +71,11 @@ def _name(layer: str, copy: int) -> str:
 def _part(node: Node, name: str, neurons: np.ndarray) -> Node:
     """A layer of some of the neurons, int64[n], of another."""
     if len(neurons) == node.n_neurons:
-        return Node(name, node.shape, node.neuron)
+        return replace(node, name=name)
     arrays = (field for field in NeuronSpec.NUMBERS if isinstance(getattr(node.neuron, field), np.ndarray))
     values = {field: node.neuron.array(field, node.shape).reshape(-1)[neurons] for field in arrays}
-    return Node(name, (len(neurons),), node.neuron.replace(**values))
+    axon_of = None if node.axon_of is None else np.searchsorted(neurons, node.axon_of[neurons])
+    return Node(name, (len(neurons),), node.neuron.replace(**values), axon_of=axon_of)
 
 
 def _ends(network: Network, plan: CopyPlan, synapses: list) -> list[_Ends]:

@@ -154,15 +154,17 @@ def _with_splitter(before: Wanted, chip: Chip, mapping: Mapping, options: Option
 
 def _activity(activity: Activity, copy_of: dict[str, tuple[str, np.ndarray]]) -> Activity:
     """Activity in which copies are as active as the neurons that they are copies of."""
-    counts, updates = ({**table} for table in (activity.counts, activity.updates))
+    counts, updates, heard = ({**table} for table in (activity.counts, activity.updates, activity.heard))
     multi = {**activity.multi}
     for copy, (name, neurons) in copy_of.items():
         counts[copy] = counts[name][:, neurons]
         if name in updates:
             updates[copy] = updates[name][:, neurons]
+        if name in heard:
+            heard[copy] = heard[name][:, neurons]
         if name in multi:
             multi[copy] = MultiSpike(multi[name].by_source[:, neurons], multi[name].largest)
-    return Activity(counts, activity.n_samples, updates, multi)
+    return Activity(counts, activity.n_samples, updates, multi, heard)
 
 
 def _changes(network: Network, made: Wanted, chip: Chip) -> list[Change]:

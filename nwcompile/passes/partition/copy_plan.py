@@ -12,7 +12,7 @@ import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, synapse_list
-from nwcompile.ir.flat import count_neurons, neuron_offsets
+from nwcompile.ir.flat import count_neurons, csr_entries, csr_offset, neuron_offsets
 from nwcompile.ir.network import Network
 
 MOST_COPIES = 1 << 22  # Plans with more neurons than the largest chip of four million are given up.
@@ -102,6 +102,7 @@ def _settled(network: Network, core_of, packed, share: int, by_core: bool) -> np
     pre, post = (np.concatenate([np.zeros(0, np.int64), *ends]) for ends in zip(*parts, strict=True)) if parts else (
         np.zeros(0, np.int64), np.zeros(0, np.int64)
     )  # fmt: skip
+    pre, post = _of_sharers(network, pre, post)
     key = sender[pre] * n_cores + core_of[post]
     order = np.argsort(key, kind="stable")
     key, post = key[order], post[order]
@@ -116,6 +117,17 @@ def _settled(network: Network, core_of, packed, share: int, by_core: bool) -> np
         if copies.sum() > MOST_COPIES:
             return None
     return copies
+
+
+def _of_sharers(network: Network, pre: np.ndarray, post: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Synapses int64[...] with those of a shared axon once for each neuron that sends to it."""
+    first = neuron_offsets(network)
+    nodes = [network.node(name) for name in network.layers]
+    every = [np.arange(node.n_neurons) if node.axon_of is None else node.axon_of for node in nodes]
+    axon_of = np.concatenate([axons + first[node.name] for node, axons in zip(nodes, every, strict=True)])
+    offset = csr_offset(np.bincount(axon_of, minlength=len(axon_of)))
+    entries = csr_entries(offset, pre)
+    return np.argsort(axon_of, kind="stable")[entries], np.repeat(post, np.diff(offset)[pre])
 
 
 def _packed_together(chip: Chip, core_of: np.ndarray, copies: np.ndarray, packed: np.ndarray) -> np.ndarray | None:

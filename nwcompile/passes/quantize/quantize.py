@@ -56,6 +56,10 @@ class Quantized:
     warnings: list[str]
     registers: dict[str, Encoding] = field(default_factory=dict)
 
+    def without(self, layers) -> "Quantized":
+        """The same without the rows of layers that are no longer in the network."""
+        return replace(self, table=[row for row in self.table if row["layer"] not in layers]) if layers else self
+
 
 def quantize(network: Network, chip: Chip, calibration, options: Options) -> Quantized:
     """A normalized float network as integers for `chip`, checked on calibration input `[B, T, *shape]` or None.

@@ -6,9 +6,9 @@ import numpy as np
 
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import MulticastTrees, hops_of_axons, spike_fanout
-from nwcompile.ir.flat import csr_offset
+from nwcompile.ir.flat import count_lines, csr_entries, csr_offset
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
-from nwcompile.kernels.cores.tables import AXON, Axons, FanOut, IoAxons, Sites
+from nwcompile.kernels.cores.tables import AXON, Axons, FanOut, IoAxons, SharedAxons, Sites
 
 
 class AxonTables(NamedTuple):
@@ -18,6 +18,7 @@ class AxonTables(NamedTuple):
     sites: Sites
     fan_out: FanOut
     io: IoAxons
+    shared: SharedAxons | None  # where neurons share axons
 
 
 def axon_tables(program: Program, trees: MulticastTrees | None) -> AxonTables:
@@ -37,11 +38,48 @@ def axon_tables(program: Program, trees: MulticastTrees | None) -> AxonTables:
         root[trees.tree_of >= 0] = trees.trees.root[trees.tree_of[trees.tree_of >= 0]]
     sent = spike_fanout(program)
     n_lines = int(np.count_nonzero(program.core_of < 0))
+    fan_out, shared = FanOut(offset=offset, sent=np.column_stack([sent.messages, sent.hops]), root=root), None
+    if any(node.axon_of is not None for node in program.network.nodes.values()):
+        rows, fan_out, shared = _with_shared(program, rows, fan_out)
     return AxonTables(
         axons=Axons(row=rows, n_cores=program.mapping.n_cores, n_sites=len(site), n_lines=n_lines),
         sites=Sites(site, core_at),
-        fan_out=FanOut(offset=offset, sent=np.column_stack([sent.messages, sent.hops]), root=root),
+        fan_out=fan_out,
         io=io,
+        shared=shared,
+    )
+
+
+def _with_shared(program: Program, rows: np.ndarray, fan_out: FanOut) -> tuple[np.ndarray, FanOut, SharedAxons]:
+    """The axons, with those of neurons that share them twice: unread, and read, of sources that come after all others.
+
+    The first spike of a step is sent by a neuron's second source, all others by the neuron itself.
+    """
+    network, n_lines = program.network, count_lines(program.network)
+    axon_of = np.full(len(program.core_of), -1)
+    for name, first in network.offsets.items():
+        node = network.node(name)
+        if node.axon_of is not None:
+            axon_of[first : first + node.n_neurons] = first + node.axon_of
+    sharing = np.flatnonzero(axon_of >= 0)
+    length = np.diff(fan_out.offset)[sharing]
+    sent, read = csr_entries(fan_out.offset, sharing), csr_entries(fan_out.offset, axon_of[sharing])
+    reading, rows = rows[sent], rows.copy()
+    for field in ("ticks", *SYNAPSE_KINDS, "words"):
+        reading[field] = rows[field][read]
+        rows[field][sent] = 0
+    rows["ticks"][sent] = (program.chip.cost.message_in_cycles or 0) * program.chip.ticks[0]
+    offset = np.concatenate([fan_out.offset, len(rows) + np.cumsum(length)])
+    number = np.full(len(axon_of), -1)
+    number[sharing] = len(axon_of) + np.arange(len(sharing))
+    return (
+        np.concatenate([rows, reading]),
+        FanOut(
+            offset=offset,
+            sent=np.concatenate([fan_out.sent, fan_out.sent[sharing]]),
+            root=np.concatenate([fan_out.root, fan_out.root[sharing]]),
+        ),
+        SharedAxons(axon_of[n_lines:], number[n_lines:], np.full(len(axon_of), -1)),
     )
 
 

@@ -26,6 +26,7 @@ from nwcompile.kernels.cores.tables import (
     Costs,
     InputQueue,
     Outbox,
+    SharedAxons,
 )
 from nwcompile.kernels.cycle import (
     INTERRUPTED,
@@ -141,6 +142,7 @@ class State(NamedTuple):
     cores: ChipCores
     net: SpikingNet
     lossy: LossyDelivery | None
+    shared: SharedAxons | None
     event: EventNetwork | None
     lockstep: LockstepNetwork | None
     bus: BusNetwork | None
@@ -326,6 +328,9 @@ class ChipRun:
         n_slots = int(self.synapses.connection["delay"].max(initial=1)) + 1
         drive = tables.drive(n_slots, n_sources)
         lossy = event = lockstep = on_bus = None
+        shared = self.axons.shared
+        if shared is not None:
+            shared = shared._replace(last_set=shared.last_set.copy())
         if self.costs.drops:
             lossy = LossyDelivery(self.members, self.axons.fan_out.sent, np.zeros(n_sources, np.int64))
         if self.bus is not None:
@@ -338,6 +343,7 @@ class ChipRun:
             cores=ChipCores(core_tables, self.axons.fan_out, self.axons.io, work),
             net=SpikingNet(self.neurons, self.synapses, tables.scratch(n_neurons), drive),
             lossy=lossy,
+            shared=shared,
             event=event,
             lockstep=lockstep,
             bus=on_bus,

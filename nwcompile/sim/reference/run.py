@@ -39,7 +39,7 @@ def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, k
             if name in layers:
                 x = layers[name].step(x)
                 recorder.take(name, t, x, layers[name].named)
-            values[name][:, t] = x
+            values[name][:, t] = network.node(name).heard(x)
     return recorder.run("aligned", inputs, {}, None)
 
 
@@ -81,17 +81,19 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
                 recorder.take(name, t, sent[name], layer.named)
             arriving[name][slot] = 0
             events[name][slot] = 0
+        heard = {name: network.node(name).heard(spikes) for name, spikes in sent.items()}
         for c, delay in zip(network.connections, schedule.delay, strict=True):
-            if c.source in sent and sent[c.source].any():
+            if c.source in heard and heard[c.source].any():
                 shape = nodes[c.target].shape
                 later = (m + delay) % n_slots
-                arriving[c.target][later] += apply(c, sent[c.source], shape)
-                events[c.target][later] += apply(structure(c), (sent[c.source] != 0).astype(np.int64), shape)
+                arriving[c.target][later] += apply(c, heard[c.source], shape)
+                events[c.target][later] += apply(structure(c), (heard[c.source] != 0).astype(np.int64), shape)
         for name, spikes in sent.items():
-            messages = np.abs(spikes).sum(0) if program.repeats else np.count_nonzero(spikes, axis=0)
-            _count_messages(program, sent_by, name, messages.reshape(-1), counters, h)
+            messages, reads = (_messages(program, x) for x in (spikes, heard[name]))
+            _count_messages(program, sent_by, name, messages, counters, h)
+            _count_reads(program, name, reads, counters, h)
             if routes is not None:
-                _count_io(program, routes, name, messages.reshape(-1), counters, h)
+                _count_io(program, routes, name, messages, counters, h)
     return recorder.run(window, inputs, counters, program)
 
 
@@ -101,6 +103,12 @@ def _is_at_rest(layer) -> np.ndarray:
     has_bias = (np.asarray(spec.bias) != 0) | (np.asarray(spec.bias_u) != 0)
     keeps_u = (layer.current != 0) & (np.asarray(spec.decay_u) < 1 << spec.fixed.decay_bits)
     return (layer.v == 0) & ~keeps_u & ~has_bias
+
+
+def _messages(program: Program, spikes: np.ndarray) -> np.ndarray:
+    """int64[n]: messages to each destination, of spikes [B, *shape] of one step."""
+    messages = np.abs(spikes).sum(0) if program.repeats else np.count_nonzero(spikes, axis=0)
+    return messages.reshape(-1)
 
 
 def _count_messages(
@@ -118,14 +126,22 @@ def _count_messages(
             for i, direction in enumerate(("hops_ew", "hops_ns")):
                 counters[direction][h, home] += count * sent_by.hops[source, i]
                 counters["hops"][h, home] += count * sent_by.hops[source, i]
+        for core in axons.core[axons.offset[source] : axons.offset[source + 1]]:
+            counters["messages_in"][h, core] += count
+            counters["deliveries"][h, core] += count
+
+
+def _count_reads(program: Program, name: str, n_reads: np.ndarray, counters: dict, h: int) -> None:
+    """Add what the axons of one layer or input read in hardware step h, those of each neuron `n_reads` times."""
+    axons, first = program.axons, program.network.offsets[name]
+    for neuron in np.flatnonzero(n_reads):
+        count, source = n_reads[neuron], first + neuron
         for axon in range(axons.offset[source], axons.offset[source + 1]):
             core = axons.core[axon]
             for kind, synops in zip(SYNAPSE_KINDS, axons.synops[axon], strict=True):
                 counters[f"synops_{kind}"][h, core] += count * synops
                 counters["synops"][h, core] += count * synops
             counters["weight_reads"][h, core] += count * axons.words[axon]
-            counters["messages_in"][h, core] += count
-            counters["deliveries"][h, core] += count
 
 
 def _count_io(program: Program, routes: tuple[IoRoutes, IoRoutes], name: str, n_spikes, counters: dict, h: int) -> None:
@@ -194,7 +210,7 @@ def finish(model: Network | Program, backend, device, window, spikes, states, in
     if isinstance(model, Program):
         verify_counts(network, model.chip, model.on_multi_spike, spikes)
     output = output_of(network, spikes, states)
-    activity = Activity.from_spikes({**inputs, **spikes}, repeats)
+    activity = Activity.from_spikes(network, {**inputs, **spikes}, repeats)
     return Run(
         backend=backend,
         device=device,

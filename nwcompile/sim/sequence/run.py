@@ -53,7 +53,7 @@ def record(
     inputs, _, n_steps = prepare(network, x, steps)
     network = effective_network(network)
     spikes, _, updates = _run(network, [c.aligned_delay for c in network.connections], inputs, n_steps, False)
-    return replace(Activity.from_spikes({**inputs, **spikes}, repeats), updates=updates), spikes
+    return replace(Activity.from_spikes(network, {**inputs, **spikes}, repeats), updates=updates), spikes
 
 
 def trace(network: Network, x, steps: int | None = None, keep_states: bool = True) -> tuple[dict, dict]:
@@ -87,7 +87,7 @@ def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool
         sources = {name: x[chunk] for name, x in inputs.items()}
         for plan in plans:
             plan.run(sources, chunk, n_steps, spikes, states, updates)
-            sources.update({name: spikes[name][chunk] for name in plan.names})
+            sources.update({name: network.node(name).heard(spikes[name][chunk]) for name in plan.names})
     return spikes, states, updates
 
 

@@ -59,7 +59,7 @@ def fixed_pj(network: Network, chip: Chip, activity: Activity, n_steps: int) -> 
         total += energy.spike_pj * float(activity.counts[name].sum())
     for c in network.connections:
         wires = wiring(network, c)
-        spikes = activity.counts[c.source].sum(0, dtype=np.int64)
+        spikes = activity.reads(c.source).sum(0, dtype=np.int64)
         pj = getattr(energy, f"synop_{SYNAPSE_KINDS[stored_kind(wires.kind, chip)]}_pj")
         total += pj * float(spikes @ wires.fan_out)
         if c.source in is_read:

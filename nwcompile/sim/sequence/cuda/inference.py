@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nwcompile.ir.network import Network
+from nwcompile.ir.network import Network, Node
 from nwcompile.sim.sequence.cuda.loop import loop_of
 from nwcompile.sim.sequence.cuda.neurons import GpuNeurons, Scan
 from nwcompile.sim.sequence.cuda.product import INT32, INT64, ProductPlan, verify_sum
@@ -117,7 +117,7 @@ class Inference:
             _advance(inner, drives, scans, shape[1])
         for name, scan in scans.items():
             self._record(name, scan, done)
-            sources[name] = done.spikes[name]
+            sources[name] = _heard(self.neurons[name].node, done.spikes[name])
             if self.neurons[name].node.neuron.spikes == "multi":
                 ranges[name] = range_of(sources[name])
 
@@ -128,6 +128,15 @@ class Inference:
             done.states[name] = {"u": scan.u.unflatten(2, shape), "v": scan.v.unflatten(2, shape)}
         if scan.counts:
             done.updates[name] = scan.updates
+
+
+def _heard(node: Node, spikes: torch.Tensor) -> torch.Tensor:
+    """`Node.heard` of spikes on a device."""
+    if node.axon_of is None:
+        return spikes
+    flat = spikes.flatten(2)
+    axon_of = torch.from_numpy(node.axon_of).to(flat.device).expand(flat.shape)
+    return torch.zeros_like(flat).scatter_reduce_(2, axon_of, flat, "amax").view_as(spikes)
 
 
 def _advance(inner: dict[str, list[Edge]], drives: dict, scans: dict, n_steps: int) -> None:

@@ -1,0 +1,140 @@
+"""Maxima of spikes in the axons of their readers: the same spikes as by relay neurons, with none of them."""
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.cost.traffic.axons import core_use
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import Variation
+from nwcompile.ir.connection import Conv2d, Dense, MaxPool2d
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.sim.variation import Devices
+from tests.nets import integers
+
+IF = NeuronSpec(beta=1.0, threshold=2.0, reset="subtract", strict=False)
+SMALL = {"weights.axon_types": None, "noc.columns": 12, "noc.rows": 12, "core.max_neurons": 24}
+NO_MERGE = {"core.axon_merge": None}
+
+
+def truenorth(**more) -> Chip:
+    """Small cores, so that layers lie on many, and any weights."""
+    return Chip.load("truenorth").replace({**SMALL, **more})
+
+
+def pooled(size: int = 8, is_dense: bool = False, **window) -> Network:
+    """in [1, size, size] -> a, of 2 channels -> maximum of spikes -> b, a convolution or a dense layer -> out."""
+    pool = MaxPool2d("a", "max", **{"kernel": 2, **window})
+    shape = pool.output_shape((2, size, size))
+    n = int(np.prod(shape))
+    edges = [Conv2d("in", "a", integers((2, 1, 3, 3), 1, -1, 2).astype(np.float32), padding=1), pool]
+    if is_dense:
+        edges += [Dense("max", "out", integers((30, n), 3, -1, 2).astype(np.float32))]
+        layers = {}
+    else:
+        n = int(np.prod((3, *shape[1:])))
+        edges += [Conv2d("max", "b", integers((3, 2, 3, 3), 2, -1, 2).astype(np.float32), padding=1)]
+        edges += [Dense("b", "out", integers((4, n), 3, -1, 2).astype(np.float32))]
+        layers = {"b": (IF, (3, *shape[1:]))}
+    layers = {"a": (IF, (2, size, size)), "max": (None, shape), **layers, "out": IF}
+    return Network.from_arrays(layers, edges, {"in": (1, size, size)})
+
+
+def spikes_in(size: int = 8) -> np.ndarray:
+    return (np.random.default_rng(4).random((3, 8, 1, size, size)) < 0.5).astype(np.int8)
+
+
+def equal_spikes(one: nw.Run, other: nw.Run) -> bool:
+    """Of the layers that both have: not copies."""
+    return all((one.spikes[name] == other.spikes[name]).all() for name in one.spikes.keys() & other.spikes.keys())
+
+
+@pytest.mark.parametrize("size, is_dense", [(8, False), (9, False), (8, True)])
+def test_windows_share_axons_and_every_backend_reads_them_once(size, is_dense):
+    network, x = pooled(size, is_dense), spikes_in(size)
+    program, relayed = (nw.compile(network, truenorth(**more), x) for more in ({}, NO_MERGE))
+    assert "max" in relayed.network.layers and "max" not in program.network.layers
+    assert program.schedule.depth < relayed.schedule.depth
+    row = next(row for row in program.legalization if row["has"] == "axons of one bit")
+    assert row["was"] == "32 relay neurons that pool spikes of a" and row["label"] == "exact"
+    assert row["how"] == "128 neurons share 32 axons: no relay neurons, and one step less"
+    assert nw.crosscheck(program, x).agree
+    run, by_relays = (nw.simulate(p, x, backend="cycle") for p in (program, relayed))
+    assert equal_spikes(run, by_relays) and run.spikes["a"].any() and run.spikes["out"].any()
+    half = size // 2
+    windows = run.spikes["a"][..., : 2 * half, : 2 * half].reshape(3, 8, 2, half, 2, half, 2)
+    heard = program.network.node("a").heard(run.spikes["a"])
+    assert (heard[..., : 2 * half : 2, : 2 * half : 2] == windows.any((4, 6))).all()
+    if is_dense:  # every set axon is read once by the 30 neurons, whichever core they are on
+        assert run.counters["synops_sparse"].sum() == 30 * windows.any((4, 6)).sum()
+
+
+def test_a_program_with_shared_axons_is_saved_and_read_as_it_is(tmp_path):
+    program = nw.compile(pooled(), truenorth(), spikes_in())
+    program.save(tmp_path / "net.nwc")
+    again = nw.Program.load(tmp_path / "net.nwc")
+    assert again.hash == program.hash and (again.network.node("a").axon_of == program.network.node("a").axon_of).all()
+    assert equal_spikes(nw.simulate(again, spikes_in()), nw.simulate(program, spikes_in()))
+    assert again.activity is not None and (again.activity.heard["a"] == program.activity.heard["a"]).all()
+
+
+def test_shared_axons_are_one_axon_of_a_core_and_a_message_of_each_neuron():
+    program, x = nw.compile(pooled(is_dense=True), truenorth(**{"core.max_neurons": 256}), spikes_in()), spikes_in()
+    core = program.mapping.core_of["out"][0]
+    assert core_use(program.axons, program.core_of, program.mapping.n_cores)["in_axons"][core] == 32 + 64
+    run = nw.simulate(program, x)
+    assert run.counters["messages_out"].sum() == run.spikes["a"].sum() and run.counters["synops_sparse"].sum() > 0
+
+
+@pytest.mark.parametrize("options, window", [
+    ({"execution": "phased"}, "aligned"), ({}, "hardware"), ({"optimize": "cores"}, "aligned"),
+])  # fmt: skip
+def test_shared_axons_agree_in_phases_and_in_the_chips_window(options, window):
+    program = nw.compile(pooled(), truenorth(), spikes_in(), nw.Options(**options))
+    assert "max" not in program.network.layers
+    runs = [nw.simulate(program, spikes_in(), backend=b, window=window) for b in ("reference", "sequence", "cycle")]
+    for run in runs[1:]:
+        assert equal_spikes(run, runs[0])
+        assert all((run.counters[name] == runs[0].counters[name]).all() for name in runs[0].counters)
+
+
+def test_devices_with_other_weights_share_axons_too():
+    program = nw.compile(pooled(), truenorth(), spikes_in())
+    device = Devices(program, Variation(weight=0.2), seed=1).device(0)
+    assert device.network.node("a").axon_of is not None
+    assert nw.crosscheck(device, spikes_in()).agree
+
+
+@pytest.mark.parametrize("window", [{"stride": 1}, {"kernel": 3, "stride": 2, "padding": 1}])
+def test_overlapping_windows_keep_their_relay_neurons(window):
+    program = nw.compile(pooled(**window), truenorth(), spikes_in())
+    assert "max" in program.network.layers and program.network.node("a").axon_of is None
+    assert nw.crosscheck(program, spikes_in()).agree
+
+
+def test_a_layer_that_feeds_more_than_its_maximum_keeps_relay_neurons():
+    network = pooled(is_dense=True)
+    also = Dense("a", "out", np.ones((30, 128), np.float32))
+    network = Network(network.inputs, network.nodes, (*network.connections, also))
+    assert "max" in nw.compile(network, truenorth(), spikes_in()).network.layers
+
+
+def test_a_mapping_that_places_relay_neurons_keeps_them():
+    relayed = nw.compile(pooled(), truenorth(**NO_MERGE, **{"core.max_neuron_destinations": None}), spikes_in())
+    chip = truenorth(**{"core.max_neuron_destinations": None})
+    assert nw.compile(pooled(), chip, spikes_in(), mapping=relayed.mapping).network.layers == relayed.network.layers
+
+
+def test_axons_of_others_are_named_wrongly():
+    node = Node("a", (4,), IF.replace(threshold=1.0), axon_of=np.array([1, 2, 2, 3]))
+    with pytest.raises(nw.ModelError) as error:
+        Network({"in": Node("in", (4,))}, {"a": node}, (Dense("in", "a", np.ones((4, 4), np.float32)),)).verify()
+    assert str(error.value) == "layer 'a': axon_of must name, for each neuron, one that has axons of its own"
+
+
+def test_axons_of_one_bit_do_not_go_with_lost_messages():
+    with pytest.raises(nw.ChipError) as error:
+        truenorth(**{"noc.on_full": "drop"})
+    text = "core.axon_merge: 'or' does not go with noc.on_full = \"drop\""
+    assert text in str(error.value) and str(error.value).endswith('set noc.on_full = "stall", or leave it out')
