@@ -67,7 +67,8 @@ def _mergeable(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.
 
 def _reaches(network: Network, start: str, end: str) -> bool:
     """Whether spikes of layer `start` can act on layer `end`."""
-    seen, pending = set(), [start]
+    seen: set[str] = set()
+    pending = [start]
     while pending:
         at = pending.pop()
         more = {c.target for c in network.connections if c.source == at} - seen
@@ -109,9 +110,9 @@ def _without(before: Merged, name: str, neurons: np.ndarray, windows: np.ndarray
 
 def _picked(edge: Connection, pool: Connection, relay: Node, source: Node, first: np.ndarray) -> Connection:
     """A connection from relay neurons as one from the neurons whose axons they are."""
-    if isinstance(edge, Conv2d) and isinstance(pool, Conv2d) and edge.source_shape is None:
+    if isinstance(edge, Conv2d) and edge.source_shape is None and _is_regular(pool, relay, source, first):
         product = compose(linear_map(edge, relay.shape, ()), _first_of_windows(pool, relay, source))
-        if isinstance(product, Convolution) and _is_regular(pool, relay, source, first):
+        if isinstance(product, Convolution):
             return edge.replace(
                 source=source.name,
                 weight=product.weight.astype(np.asarray(edge.weight).dtype),
@@ -134,21 +135,25 @@ def _picked(edge: Connection, pool: Connection, relay: Node, source: Node, first
     )
 
 
-def _first_of_windows(pool: Conv2d, relay: Node, source: Node) -> Convolution:
+def _first_of_windows(pool: Connection, relay: Node, source: Node) -> Convolution:
     """The map that picks the first neuron of every window."""
+    channels, rows, columns = source.shape
+    _, height, width = relay.shape
     return Convolution(
-        weight=np.ones((relay.shape[0], 1, 1, 1)),
+        weight=np.ones((channels, 1, 1, 1)),
         stride=pair(pool.stride),
         padding=(0, 0),
         dilation=(1, 1),
-        groups=relay.shape[0],
-        source=source.shape,
-        target=relay.shape,
+        groups=channels,
+        source=(channels, rows, columns),
+        target=(channels, height, width),
     )
 
 
-def _is_regular(pool: Conv2d, relay: Node, source: Node, first: np.ndarray) -> bool:
-    """Whether the first neurons of the windows lie at even distances, from the first row and column on."""
+def _is_regular(pool: Connection, relay: Node, source: Node, first: np.ndarray) -> bool:
+    """Whether the first neurons of a convolution's windows lie at even distances, from the first row and column on."""
+    if not isinstance(pool, Conv2d) or pool.source_shape is not None:
+        return False
     (rows, columns), (_, height, width) = pair(pool.stride), relay.shape
     index = np.arange(source.n_neurons).reshape(source.shape)[:, ::rows, ::columns][:, :height, :width]
     return index.shape == relay.shape and bool((index.reshape(-1) == first).all())
