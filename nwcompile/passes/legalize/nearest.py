@@ -68,6 +68,11 @@ def nearest(spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = Fal
         change("v_min", was, "no clamp", v_min=None)
     if not can.bias and (has_bias or np.any(spec.bias) or np.any(spec.bias_u)):
         change("bias", "a bias", "no bias", bias=0, bias_u=0)
+    slowest = chip.state.decay_offset
+    if spec.fixed is not None and np.min(spec.decay_u) < slowest:
+        lost, whole = np.asarray(spec.decay_u), 1 << spec.fixed.decay_bits
+        was = f"a current that loses {lost.min()}/{whole} a step"
+        change("decay", was, f"{slowest}/{whole} or more", decay_u=np.maximum(lost, slowest))
     return spec, features
 
 

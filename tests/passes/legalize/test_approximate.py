@@ -173,6 +173,23 @@ def test_approximate_meets_several_spikes_by_one_and_a_clamp_by_none():
     assert nw.crosscheck(program, x[:2]).agree
 
 
+def test_approximate_lets_a_current_leak_as_slowly_as_the_chip_can():
+    rng = np.random.default_rng(5)
+    chip = nw.Chip.load("loihi1")
+    spec = NeuronSpec(threshold=64 << 9, reset="zero", strict=True, decay_u=0, decay_v=900, fixed=chip.fixed_point)
+    weight = 2 * rng.integers(-20, 20, (10, 12))
+    network = Network.from_arrays({"out": spec}, [Dense("in", "out", weight, weight_bits=8)], {"in": 12})
+    x = (rng.random((10, 20, 12)) < 0.2).astype(np.float32)
+    with pytest.raises(FitError, match="decay_u  out  0 of 1 or more") as error:
+        compile(network, chip, x, Options(**ONE_CORE))
+    assert error.value.change.startswith("approximate='decay' (--approximate decay): the nearest that loihi1 has")
+    program = compile(network, chip, x, Options(approximate="decay", **ONE_CORE))
+    (row,) = program.legalization
+    assert (row["was"], row["has"]) == ("a current that loses 0/4096 a step", "1/4096 or more")
+    assert abs(row["price"]["rate_change_percent"]) < 10 and program.network.node("out").neuron.decay_u == 1
+    assert nw.crosscheck(program, x[:2]).agree
+
+
 def test_pooled_spikes_are_fitted_to_what_largest_currents_make_fire():
     rng = np.random.default_rng(0)
     conv = Conv2d("in", "map", rng.normal(0, 0.3, (4, 1, 3, 3)).astype(np.float32), padding=1, bias=np.full(4, 0.05))
