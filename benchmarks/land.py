@@ -1,6 +1,6 @@
 """What it costs to land: networks trained in their frameworks, on chips as they are, legalized, and fine-tuned.
 
-    python benchmarks/land.py [--folds 0,1,2,3,4] [--nets a,b] [--chips a,b] [--resume] [--quick]
+    python benchmarks/land.py [--folds 0,1,2,3,4] [--nets a,b] [--chips a,b] [--trained DIR] [--resume] [--quick]
                                                                                   (extras `bench` and `test`)
 
 The networks of snnTorch's tutorials 5 and 6 and of SpikingJelly's Fashion-MNIST example (16 channels) are trained by
@@ -197,8 +197,12 @@ class Trained:
         return module.eval()
 
 
-def trained(net: str, fold: int, quick: bool) -> Trained:
-    """A network trained on one fold, on one thread."""
+def trained(net: str, fold: int, quick: bool, kept: Path | None) -> Trained:
+    """A network trained on one fold, on one thread, or what a run before has kept of it."""
+    path = None if kept is None else kept / f"{net}_{fold}.npz"
+    if path is not None and path.exists():
+        arrays = dict(np.load(path))
+        return Trained(net, fold, arrays, json.loads(str(arrays.pop("right"))))
     torch.set_num_threads(1)
     recipe, data = RECIPES[net], Data.of(fold, QUICK_TEST if quick else None)
     images, labels = data.train_images, data.train_labels
@@ -208,7 +212,10 @@ def trained(net: str, fold: int, quick: bool) -> Trained:
     module.train()
     tune(lambda x: recipe.rates(module, x), module.parameters(), recipe, images, labels, fold)
     tuned = float_right(module.eval(), recipe, data)
-    return Trained(net, fold, arrays, {"n": len(data.test_labels), "float": in_float, "float_tuned": tuned})
+    right = {"n": len(data.test_labels), "float": in_float, "float_tuned": tuned}
+    if path is not None:
+        np.savez(path, right=json.dumps(right), **arrays)
+    return Trained(net, fold, arrays, right)
 
 
 @torch.no_grad()
@@ -285,13 +292,13 @@ def summary(group: list[dict]) -> dict:
     }
 
 
-def rows_of(tasks: Iterable[tuple[str, int, str]], jobs: int, quick: bool) -> Iterable[dict]:
+def rows_of(tasks: Iterable[tuple[str, int, str]], jobs: int, quick: bool, kept: Path | None) -> Iterable[dict]:
     """The rows of all (net, fold, chip), as they are done."""
     chips: dict[tuple[str, int], list[str]] = {}
     for net, fold, chip in tasks:
         chips.setdefault((net, fold), []).append(chip)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        pending = {pool.submit(trained, *which, quick) for which in chips}
+        pending = {pool.submit(trained, *which, quick, kept) for which in chips}
         while pending:
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
@@ -308,6 +315,7 @@ def main() -> None:
     parser.add_argument("--nets", default=",".join(RECIPES))
     parser.add_argument("--chips", default=",".join(GOALS))
     parser.add_argument("--jobs", type=int, default=min(MOST_JOBS, len(os.sched_getaffinity(0))))
+    parser.add_argument("--trained", type=Path, help="a folder that keeps the trained networks, for the next run")
     parser.add_argument("--resume", action="store_true", help="keep the rows of results/land.json")
     parser.add_argument(
         "--quick", action="store_true", help=f"{QUICK_EPOCHS} epochs, {QUICK_TEST} test images; no file"
@@ -326,7 +334,7 @@ def main() -> None:
         "tuning_epochs": TUNING_EPOCHS,
         "calibration": N_CALIBRATION,
     }
-    for row in rows_of([task for task in tasks if task not in done], args.jobs, args.quick):
+    for row in rows_of([task for task in tasks if task not in done], args.jobs, args.quick, args.trained):
         print(row, file=sys.stderr, flush=True)
         rows.append(row)
         if not args.quick:

@@ -2,7 +2,7 @@
 
 A neuron that resets to zero loses what it had beyond its threshold, so it fires less than one that subtracts. For every
 leak that is tried, the threshold is searched at which the layer fires as often as it should, by halving (the rate falls
-as the threshold rises). Among these the leak is best whose spike trains are closest (`scale_search.spike_distance`).
+as the threshold rises). Among these the leak is best whose spike trains are closest (`scale_search.how_far`).
 Both are numbers of a whole layer: the ratio of its thresholds, and of its leak rates, stays as it was.
 
 Neurons that reset to zero also fire in step with one another: under a constant input one that fired in two of three
@@ -24,7 +24,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.legalize.driven import DrivenLayer
 from nwcompile.passes.legalize.ideal import PooledLayer
 from nwcompile.passes.quantize.grids import largest_threshold, round_bias
-from nwcompile.passes.quantize.scale_search import spike_distance
+from nwcompile.passes.quantize.scale_search import how_far, n_spikes
 
 # Leak rates that are tried, as a part of the neuron's own: a hard reset wants others, mostly slower ones.
 LEAK_FACTORS = (0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
@@ -45,15 +45,14 @@ class Refitted:
     """Neurons on the chip's grids, what their thresholds and leak rates were multiplied by, and how far they are off.
 
     `leak_factor` is the part of the membrane that is lost in a step where there was no leak to multiply. `current`
-    (0..1) is the part of a synaptic current that stays in a step, None where none was added. `distance` is that of the
-    spike trains, `n_spikes` what the layer sends on the samples.
+    (0..1) is the part of a synaptic current that stays in a step, None where none was added. `off`: how far the spikes
+    are from those that are wanted, rate and trains (`how_far`).
     """
 
     neuron: NeuronSpec
     threshold_factor: float
     leak_factor: float | None
-    distance: float
-    n_spikes: int
+    off: tuple[float, float]
     current: float | None = None
 
     def __str__(self) -> str:
@@ -73,12 +72,12 @@ def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarr
     leaks = LEAK_FACTORS if np.any(neuron.decay_v) else SLOW_LEAKS
     leak, fit = search.best(lambda leak: search.at(leak, 0.0), leaks, N_LEAKS_REFINED)
     currents = search.currents()
-    if search.badness(fit)[0] > MISSED:
+    if fit.off[0] > MISSED:
         others = []
         for kept in currents[1:]:
             search.start = 1 - kept  # the neuron's own threshold
             others.append(search.best(partial(search.at, kept=kept), leaks, N_LEAKS_REFINED)[1])
-        return min([fit, *others], key=search.badness)
+        return min([fit, *others], key=lambda fit: fit.off)
     if len(currents) > 1:
         search.start = fit.threshold_factor
         _, fit = search.best(lambda kept: search.at(leak, kept), currents, N_CURRENTS_REFINED)
@@ -90,12 +89,7 @@ class _Search:
 
     def __init__(self, layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip):
         self.layer, self.neuron, self.wanted, self.chip = layer, neuron, wanted, chip
-        self.aim, self.start = _n_spikes(wanted), 1.0
-
-    def badness(self, fit: Refitted) -> tuple[float, float]:
-        """How far a fit is off: its rate, unless that is well matched, then its spike trains."""
-        off = abs(fit.n_spikes / self.aim - 1)
-        return (0.0 if off < WELL_MATCHED else off, fit.distance)
+        self.aim, self.start = n_spikes(wanted), 1.0
 
     def best(
         self, at: Callable[[float], Refitted], values: tuple[float, ...], n_refined: int
@@ -104,12 +98,12 @@ class _Search:
         tried = {value: at(value) for value in values}
         for _ in range(n_refined):
             values = tuple(sorted(tried))
-            i = values.index(min(values, key=lambda value: self.badness(tried[value])))
+            i = values.index(min(values, key=lambda value: tried[value].off))
             beside = [values[k] for k in (i - 1, i + 1) if 0 <= k < len(values)]
             widest = max(beside, key=lambda value: abs(value - values[i]))
             between = (values[i] + widest) / 2
             tried[between] = at(between)
-        chosen = min(tried, key=lambda value: self.badness(tried[value]))
+        chosen = min(tried, key=lambda value: tried[value].off)
         return chosen, tried[chosen]
 
     def currents(self) -> tuple[float, ...]:
@@ -148,22 +142,16 @@ class _Search:
     def fitted(self, factor: float, leak: float | None, kept: float) -> Refitted:
         """The neuron at one threshold, leak and current, and what it gives."""
         neuron = scaled(self.neuron, self.chip, factor, leak, kept)
-        spikes = self.layer.spikes(neuron)
         return Refitted(
             neuron=neuron,
             threshold_factor=factor,
             leak_factor=leak,
-            distance=spike_distance(spikes, self.wanted),
-            n_spikes=_n_spikes(spikes),
+            off=how_far(self.layer.spikes(neuron), self.wanted, WELL_MATCHED),
             current=kept or None,
         )
 
     def _count(self, factor: float, leak: float, kept: float) -> int:
-        return _n_spikes(self.layer.spikes(scaled(self.neuron, self.chip, factor, leak, kept)))
-
-
-def _n_spikes(spikes: np.ndarray) -> int:
-    return int(np.abs(spikes).sum(dtype=np.int64))
+        return n_spikes(self.layer.spikes(scaled(self.neuron, self.chip, factor, leak, kept)))
 
 
 def scaled(neuron: NeuronSpec, chip: Chip, factor: float, leak: float | None, kept: float) -> NeuronSpec:

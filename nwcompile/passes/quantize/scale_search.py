@@ -38,6 +38,7 @@ LIKELY_COUNT = 8.0  # Spikes a step that a source of several is taken to send wh
 LONGEST_MEMORY = 64  # Steps that a readout without leak is taken to add up where there are no calibration samples.
 CHUNK = 1 << 23  # The search for a peak holds so many numbers at once, 64 MiB of float64.
 MEMORY = 0.8  # Per step, of the filter under which spike trains are compared.
+WELL_MATCHED = 0.05  # A layer whose rate is off by less is judged by when it spikes.
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class Evidence:
 def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled, np.ndarray | None]:
     """The layer at its best scale, and its spikes on the calibration samples where they were looked at.
 
-    Best is the least spike-train distance, then the least weight error, then the largest scale. With weights of few
+    Best are the closest spikes (`how_far`), then the least weight error, then the largest scale. With weights of few
     bits other thresholds are tried too, at the scales that are best without.
 
     Without evidence only the weight error counts, as for readouts of more bits; of those of few the membrane does.
@@ -75,7 +76,7 @@ def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled,
     top = largest_scale(layer, chip, evidence)
     if evidence is None or not (layer.neuron.fires or _is_narrow(layer)):
         tries = _candidates(layer, chip, top, (WHOLE_RANGE, *_narrow_clips(layer)))
-        judged = [(0.0, scale_layer(layer, chip, s, clip), None) for s, clip in tries]
+        judged = [((0.0, 0.0), scale_layer(layer, chip, s, clip), None) for s, clip in tries]
     else:
         tries = _candidates(layer, chip, top, (*CLIPS, *_narrow_clips(layer)))
         judged = [_try(layer, chip, s, clip, evidence) for s, clip in tries]
@@ -140,6 +141,23 @@ def peak_current(layer: Layer, spikes: tuple[np.ndarray, ...], injected: np.ndar
             u = u if added is None else u + added[:, t]
             peak = max(peak, float(np.abs(u).max()))
     return peak
+
+
+def how_far(spikes: np.ndarray, wanted: np.ndarray, matched: float) -> tuple[float, float]:
+    """How far spike trains [B, T, ...] are from others: by their rate, 0 where it is off by less than `matched`; then
+    by their distance.
+
+    The distance alone favors silence: trains that hardly agree in time, as behind many layers, are the closer to others
+    the fewer spikes they have.
+    """
+    aim = n_spikes(wanted)
+    off = abs(n_spikes(spikes) / aim - 1) if aim else 0.0
+    return (0.0 if off < matched else off, spike_distance(spikes, wanted))
+
+
+def n_spikes(spikes: np.ndarray) -> int:
+    """How many spikes there are, of either sign."""
+    return int(np.abs(spikes).sum(dtype=np.int64))
 
 
 def spike_distance(spikes: np.ndarray, wanted: np.ndarray) -> float:
@@ -214,7 +232,7 @@ def _candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) 
 
 
 def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence, threshold_factor: float = 1.0):
-    """Distance, layer and spikes (None of a readout) at one scale."""
+    """How far the layer is off, the layer, and its spikes (None of a readout) at one scale."""
     scaled = scale_layer(layer, chip, scale, clip, threshold_factor)
     x = {f"in{i}": spikes for i, spikes in enumerate(evidence.arriving)}
     if evidence.injected is not None:
@@ -222,7 +240,7 @@ def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence
     steps = None if x else evidence.wanted.shape[1]
     if not layer.neuron.fires:
         v = trace(scaled.network(layer), x or None, steps, keep_states=False)[1][layer.node.name]["v"]
-        return float(np.square(v / scale - evidence.wanted).sum()), scaled, None
+        return (0.0, float(np.square(v / scale - evidence.wanted).sum())), scaled, None
     spikes = record(scaled.network(layer), x or None, steps)[1][layer.node.name]
     spikes = np.broadcast_to(spikes, evidence.wanted.shape)
-    return spike_distance(spikes, evidence.wanted), scaled, spikes
+    return how_far(spikes, evidence.wanted, WELL_MATCHED), scaled, spikes
