@@ -38,7 +38,9 @@ LIKELY_COUNT = 8.0  # Spikes a step that a source of several is taken to send wh
 LONGEST_MEMORY = 64  # Steps that a readout without leak is taken to add up where there are no calibration samples.
 CHUNK = 1 << 23  # The search for a peak holds so many numbers at once, 64 MiB of float64.
 MEMORY = 0.8  # Per step, of the filter under which spike trains are compared.
-WELL_MATCHED = 0.05  # A layer whose rate is off by less is judged by when it spikes.
+# A layer whose rate is off by less is judged by when it spikes. So are weights of few bits, whatever their rate: with
+# the rate first, 1 % fewer of scikit-learn's digits were right in 2 bits.
+WELL_MATCHED = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,4 +245,5 @@ def _try(layer: Layer, chip: Chip, scale: float, clip: float, evidence: Evidence
         return (0.0, float(np.square(v / scale - evidence.wanted).sum())), scaled, None
     spikes = record(scaled.network(layer), x or None, steps)[1][layer.node.name]
     spikes = np.broadcast_to(spikes, evidence.wanted.shape)
-    return how_far(spikes, evidence.wanted, WELL_MATCHED), scaled, spikes
+    matched = inf if _is_narrow(layer) else WELL_MATCHED
+    return how_far(spikes, evidence.wanted, matched), scaled, spikes
