@@ -5,6 +5,7 @@ A connection's `delay` is its aligned delay D in steps; None means 1 for a layer
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -30,6 +31,7 @@ class Connection(ABC):
     source: str
     target: str
     has_weight: ClassVar[bool] = True
+    is_linear: ClassVar[bool] = True
 
     if TYPE_CHECKING:  # fields that only some kinds have: weight, bias, delay, ...
 
@@ -291,8 +293,8 @@ class Pool2d(Connection):
 class MaxPool2d(Connection):
     """The largest value in every window of `[C, H, W]`, each channel by itself; floor mode, padding is never largest.
 
-    Of a source `[C, L]` windows have one row. The only connection that is no linear map: its source, if it is a
-    junction, has to be summed first. Of spikes 0 and 1 it tells whether any of the window was sent (a logical or).
+    Of a source `[C, L]` windows have one row. It is no linear map: its source, if it is a junction, has to be summed
+    first. Of spikes 0 and 1 it tells whether any of the window was sent (a logical or).
     """
 
     kernel: int | tuple[int, int]
@@ -300,6 +302,7 @@ class MaxPool2d(Connection):
     padding: int | tuple[int, int] = 0
     delay: int | None = None
     has_weight: ClassVar[bool] = False
+    is_linear: ClassVar[bool] = False
 
     @property
     def strides(self) -> tuple[int, int]:
@@ -335,6 +338,45 @@ class MaxPool2d(Connection):
         inside = np.broadcast_to((y >= 0) & (y < rows) & (x >= 0) & (x < columns), every)
         source = np.broadcast_to((c * rows + y) * columns + x, every)[inside]
         return source, np.broadcast_to((c * out_rows + oy) * out_columns + ox, every)[inside]
+
+
+@dataclass(frozen=True, eq=False)
+class MatMul(Connection):
+    """The matrix product of two parts of the source, head by head: `[n, i, k] @ [n, k, j]` -> `[n, i, j]`.
+
+    `left` is (n, i, k) and `right` (n, k, j); the source holds the entries of `left`, then those of `right`, in
+    C order. It is no linear map: its source, if it is a junction, has to be summed first.
+    """
+
+    left: tuple[int, int, int]
+    right: tuple[int, int, int]
+    delay: int | None = None
+    has_weight: ClassVar[bool] = False
+    is_linear: ClassVar[bool] = False
+
+    @property
+    def n_products(self) -> int:
+        """How many products of two entries it adds up."""
+        return prod(self.left) * self.right[2]
+
+    def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Source entries of left and right factor, and the target entry, of every product: int64[n_products] each."""
+        of_left = np.arange(prod(self.left)).reshape(*self.left, 1)
+        of_right = (prod(self.left) + np.arange(prod(self.right))).reshape(self.right)[:, None]
+        target = np.arange(self.left[0] * self.left[1] * self.right[2]).reshape(*self.left[:2], 1, self.right[2])
+        every = (*self.left, self.right[2])
+        left, right, at = (np.broadcast_to(a, every).reshape(-1) for a in (of_left, of_right, target))
+        return left, right, at
+
+    def output_shape(self, shape):
+        sizes = [self.left, self.right]
+        if any(len(size) != 3 or any(type(n) is not int or n < 1 for n in size) for size in sizes):
+            raise self.fail(f"left={shown(self.left)} and right={shown(self.right)} must be three whole numbers >= 1")
+        if (self.left[0], self.left[2]) != (self.right[0], self.right[1]):
+            raise self.fail(f"left {self.left} and right {self.right} must be (n, i, k) and (n, k, j)")
+        if prod(self.left) + prod(self.right) != prod(shape):
+            raise self.fail(f"left {self.left} and right {self.right} do not fill the source {tuple(shape)}")
+        return (self.left[0] * self.left[1] * self.right[2],)
 
 
 @dataclass(frozen=True, eq=False)

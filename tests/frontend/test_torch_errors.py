@@ -17,9 +17,10 @@ def spikes(*shape):
 
 
 SUPPORTED = (
-    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, "
-    "MaxPool1d, MaxPool2d, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / "
-    "with numbers and constants, + and - of tensors, products of spikes, indexing, views, cat, stack"
+    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, "
+    "AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, MaxPool1d, MaxPool2d, nearest Upsample, BatchNorm1d, BatchNorm2d, "
+    "Flatten, Unflatten, Dropout, Identity, and + - * / with numbers and constants, + and - of tensors, "
+    "products of spikes, matrix products, sums and means over axes, indexing, views, cat, stack"
 )
 
 
@@ -45,8 +46,8 @@ def membrane(self, x):
     return self.lif2(self.lif(self.fc(x))[1])
 
 
-def mean_rate(self, x):
-    return self.head(self.lif(self.fc(x))[0].mean(1))
+def summed_rate(self, x):
+    return self.head(self.lif(self.fc(x))[0].sum(1))
 
 
 def twice(self, x):
@@ -113,8 +114,8 @@ ERRORS = [
         f"layer 'lif' is fed by a tensor that is filled by item assignment; use torch.stack or torch.cat; {SUPPORTED}",
     ),
     (
-        lambda: module_of(mean_rate, fc=torch.nn.Linear(8, 4), lif=lif(4), head=torch.nn.Linear(4, 2)),
-        f"'head' is fed by torch function 'mean' in forward, which is not supported here; {SUPPORTED}",
+        lambda: module_of(summed_rate, fc=torch.nn.Linear(8, 4), lif=lif(4), head=torch.nn.Linear(4, 2)),
+        f"'head' is fed by torch function 'sum' in forward, which is not supported here; {SUPPORTED}",
     ),
     (
         lambda: module_of(twice, fc=torch.nn.Linear(8, 4), lif=lif(4)),
@@ -188,8 +189,9 @@ IMAGE_ERRORS = [
         f"layer '1' is fed by '0' (Conv2d), whose padding_mode 'circular' is not supported, only 'zeros'; {SUPPORTED}",
     ),
     (
-        lambda: nn.Sequential(torch.nn.Linear(6, 4), lif(24)),
-        f"layer '1' is fed by '0' (Linear), which is given (1, 6, 6) in a step, not [B, N]; {SUPPORTED}",
+        lambda: nn.Sequential(torch.nn.Unflatten(-1, (1, 1, 6)), torch.nn.Linear(6, 4), lif(24)),
+        f"layer '2' is fed by '1' (Linear), which is given (1, 6, 1, 1, 6) in a step, not [B, N] or "
+        f"[B, C, L] or [B, C, H, W]; {SUPPORTED}",
     ),
     (
         lambda: nn.Sequential(torch.nn.InstanceNorm2d(1), lif(36)),

@@ -37,12 +37,11 @@ def nearest_operation(
     """Type and parameters of a connection's node, None where an edge is enough, and the fields that it cannot hold.
 
     The source is `shape` in the file and `source_shape` in the network; the latter is flattened before a matrix.
-    Raises ModelError where only a matrix would do that is too large, and for a maximum, for which NIR has no node.
+    Raises ModelError where only a matrix would do that is too large, and for what is no linear map, which NIR lacks.
     """
-    if isinstance(connection, MaxPool2d):
-        raise connection.fail(
-            "NIR has no maximum of currents; keep the module, or save the program that nw.compile makes of it"
-        )
+    if not connection.is_linear:
+        what = "maximum of currents" if isinstance(connection, MaxPool2d) else "product of spikes"
+        raise connection.fail(f"NIR has no {what}; keep the module, or save the program that nw.compile makes of it")
     if isinstance(connection, Scale):
         return _scale(connection, shape, source_shape)
     if isinstance(connection, Pool2d) and keeps_shape(connection, shape):

@@ -4,7 +4,7 @@ stage                                                function                 fi
 the example input, and how the module takes it       example_of, Stepwise     inputs.py
 run the module and write down what it does           ModuleRecorder           record.py
 follow tensors through torch's functions             Tracker                  track.py, moves.py, linear.py,
-                                                                              functional.py
+                                                                              contract.py, functional.py
 what a tensor stands for                             Source, Applied, ...     symbols.py
 linear maps of modules as connections                operation                operations.py
 neuron modules of the frameworks                     kind_of                  kind.py, kinds/
@@ -54,9 +54,11 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     repeated for as many steps as the module looped, or comes as `[B, T, *shape]`. The module is run on the example, in
     eval mode, and may take all steps at once (a Sequential of layers that do, or a forward that loops over time) or one
     step `[B, *shape]` at a time, with or without a state that it gives back. Between the layers it may use
-    Linear, Conv1d, Conv2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, BatchNorm, Flatten, Dropout, Identity,
-    their functional forms, sums and differences of tensors, products with numbers or constants, and whatever
-    only moves entries (indexing, views, cat, stack). What a layer receives from an earlier step becomes a connection
+    Linear, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, nearest
+    Upsample, BatchNorm, Flatten, Dropout, Identity, their functional forms, sums and differences of tensors, products
+    with numbers or constants, products of spikes, matrix products, sums and means over axes, and whatever only moves
+    entries (indexing, views, cat, stack). A mean over the steps may end the module: its linear maps become readouts,
+    whose mean over the steps is the module's result. What a layer receives from an earlier step becomes a connection
     with that delay. What comes after the last layer is the reader's business and left out, but for linear maps with
     weights: they become readouts, layers that never fire and whose membrane is the map's result. What torch.compile,
     DataParallel or DistributedDataParallel wraps is imported as the module that it was.

@@ -8,6 +8,7 @@ from nwcompile.errors import ModelError
 from nwcompile.frontend.torch.operations import not_followed
 from nwcompile.frontend.torch.symbols import (
     Applied,
+    Averaged,
     Constant,
     Picked,
     Pooled,
@@ -68,8 +69,8 @@ class Builder:
         if isinstance(symbol, Summed):
             for term in symbol.terms:
                 self._feed(term, target, shape, shift, layer)
-        elif isinstance(symbol, Stacked):
-            self._feed(symbol.steps[-1], target, shape, shift, layer)
+        elif isinstance(symbol, Stacked | Averaged):
+            self._feed(symbol.last, target, shape, shift, layer)
         elif isinstance(symbol, Picked) and symbol.is_view:
             self._feed(symbol.sources[0], target, shape, shift - symbol.shift, layer)
         elif isinstance(symbol, Picked):
@@ -104,8 +105,8 @@ class Builder:
             return symbol.name, delay
         if isinstance(symbol, Picked) and symbol.is_view and shape is None:
             return self._node(symbol.sources[0], shift - symbol.shift, layer)
-        if isinstance(symbol, Stacked):
-            return self._node(symbol.steps[-1], shift, layer, shape)
+        if isinstance(symbol, Stacked | Averaged):
+            return self._node(symbol.last, shift, layer, shape)
         key = (symbol, shift)
         if key not in self.made:
             self.made[key] = self._make(symbol, shift, layer)

@@ -47,7 +47,7 @@ def verify(recording: Recording, module: str) -> None:
         raise ModelError(f"{path!r} is fed by {reason}; {SUPPORTED}")
     for path, calls in recording.calls.items():
         for symbol in _ends(calls[-1].fed):
-            if isinstance(symbol, symbols.Constant | symbols.Unsupported):
+            if isinstance(symbol, symbols.Averaged | symbols.Constant | symbols.Unsupported):
                 raise not_followed(path, symbol)
         _verify_calls(path, calls, recording.n_steps)
         if not calls[0].is_whole:
@@ -94,7 +94,7 @@ def _terms(symbol: Symbol, now: int, shift: int = 0, chain: tuple = (), has_bias
         for term in symbol.terms:
             yield from _terms(term, now, shift, chain, has_bias)
     elif isinstance(symbol, symbols.Stacked):
-        yield from _terms(symbol.steps[-1], now, shift, chain, has_bias)
+        yield from _terms(symbol.last, now, shift, chain, has_bias)
     elif isinstance(symbol, symbols.Picked):
         for k, source in enumerate(symbol.sources):
             moved = () if symbol.is_view else ((k, symbol.which.tobytes(), symbol.index.tobytes()),)
@@ -131,5 +131,5 @@ def _inner(symbol: Symbol) -> tuple[Symbol, ...]:
     if isinstance(symbol, symbols.Picked):
         return symbol.sources
     if isinstance(symbol, symbols.Stacked):
-        return symbol.steps[-1:]
+        return (symbol.last,)
     return (symbol.source,) if isinstance(symbol, symbols.Applied | symbols.Pooled) else ()

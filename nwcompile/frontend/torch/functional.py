@@ -22,7 +22,8 @@ class Function:
 
 def _convolution(given: dict) -> dict:
     n_axes = given["weight"].ndim - 2
-    wide = {name: _wide(given[name], n_axes) for name in ("stride", "padding", "dilation")}
+    names = ("stride", "padding", "dilation", "output_padding")
+    wide = {name: _wide(given[name], n_axes) for name in names if name in given}
     return {**wide, "kernel_size": tuple(given["weight"].shape[2:]), "padding_mode": "zeros"}
 
 
@@ -54,6 +55,10 @@ def _wide(value, n_axes: int):
 
 
 CONVOLUTION = {"input": None, "weight": None, "bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+TRANSPOSED = {"input": None, "weight": None, "bias": None, "stride": 1, "padding": 0, "output_padding": 0, "groups": 1,
+              "dilation": 1}  # fmt: skip
+RESIZE = {"input": None, "size": None, "scale_factor": None, "mode": "nearest", "align_corners": None,
+          "recompute_scale_factor": None, "antialias": False}  # fmt: skip
 AVERAGE = {"input": None, "kernel_size": None, "stride": None, "padding": 0, "ceil_mode": False,
            "count_include_pad": True, "divisor_override": None}  # fmt: skip
 MAXIMUM = {"input": None, "kernel_size": None, "stride": None, "padding": 0, "dilation": 1, "ceil_mode": False,
@@ -69,6 +74,9 @@ FUNCTIONS = {
     "__matmul__": PRODUCT,
     "conv1d": Function(torch.nn.Conv1d, CONVOLUTION, _convolution),
     "conv2d": Function(torch.nn.Conv2d, CONVOLUTION, _convolution),
+    "conv_transpose1d": Function(torch.nn.ConvTranspose1d, TRANSPOSED, _convolution),
+    "conv_transpose2d": Function(torch.nn.ConvTranspose2d, TRANSPOSED, _convolution),
+    "interpolate": Function(torch.nn.Upsample, RESIZE, lambda given: {}),
     "avg_pool1d": Function(torch.nn.AvgPool1d, AVERAGE, _pool),
     "avg_pool2d": Function(torch.nn.AvgPool2d, AVERAGE, _pool),
     "adaptive_avg_pool2d": Function(torch.nn.AdaptiveAvgPool2d, {"input": None, "output_size": None}, lambda given: {}),

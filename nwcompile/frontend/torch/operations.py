@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
-from nwcompile.frontend.torch.symbols import Constant, Operation, Unsupported
+from nwcompile.frontend.torch.symbols import Applied, Averaged, Constant, Operation, Picked, Symbol, Unsupported
 from nwcompile.ir.connection import Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale, Sparse, pair
 from nwcompile.nn import LIFSynapse
 
@@ -17,10 +18,17 @@ NUMBERS = ("weight", "bias", "running_mean", "running_var", "thresholds", "beta"
            "recurrent_weights")  # fmt: skip
 IDENTITIES = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.AlphaDropout)
 SHAPERS = (torch.nn.Flatten, torch.nn.Unflatten)
+SAMPLE_NORMS = (torch.nn.LayerNorm, torch.nn.GroupNorm)
 SUPPORTED = (
-    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, "
-    "MaxPool1d, MaxPool2d, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / "
-    "with numbers and constants, + and - of tensors, products of spikes, indexing, views, cat, stack"
+    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, "
+    "AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, MaxPool1d, MaxPool2d, nearest Upsample, BatchNorm1d, BatchNorm2d, "
+    "Flatten, Unflatten, Dropout, Identity, and + - * / with numbers and constants, + and - of tensors, "
+    "products of spikes, matrix products, sums and means over axes, indexing, views, cat, stack"
+)
+
+NORMALIZES = (
+    "which divides by the spread of every sample and step, so that no weight can hold it; use BatchNorm, which is "
+    "folded into weights, and train again"
 )
 
 
@@ -36,7 +44,7 @@ def operation(module: torch.nn.Module, path: str, shape: tuple[int, ...], one_st
     for kind in MAKERS:
         if isinstance(module, kind) and type(module).forward is kind.forward:
             return made(kind, module, path, shape, one_step)
-    raise UnfollowableError("which is not supported")
+    raise UnfollowableError(NORMALIZES if isinstance(module, SAMPLE_NORMS) else "which is not supported")
 
 
 def made(kind: type, module, path: str, shape: tuple[int, ...], one_step: bool) -> Operation:
@@ -69,7 +77,7 @@ def verify_finite(module: torch.nn.Module) -> None:
                 )
 
 
-def not_followed(layer: str, symbol: Unsupported | Constant) -> ModelError:
+def not_followed(layer: str, symbol: Averaged | Constant | Unsupported) -> ModelError:
     """The error for a layer that is fed by that."""
     return ModelError(f"layer {layer!r} is fed by {symbol.reason}; {SUPPORTED}")
 
@@ -90,14 +98,38 @@ def _operation(module, path, connect, reshapes, has_weight, has_bias) -> Operati
     )
 
 
-def _dense(module, path, _shape) -> Operation:
+def _dense(module, path, shape) -> Operation:
     weight = array(module.effective_weight().T if isinstance(module, LIFSynapse) else module.weight)
     bias = array(getattr(module, "bias", None))
+    if len(shape) > 1:
+        return _of_tokens(module, path, shape, weight)
 
     def connect(source, target, delay, _source_shape):
         return Dense(source, target, weight, bias, delay=delay)
 
     return _operation(module, path, connect, True, True, bias is not None and bias.any())
+
+
+def _of_tokens(module, path, shape, weight: np.ndarray) -> Operation:
+    """A linear map of the last axis, alike for all tokens: a convolution `[n_in, n_tokens]` -> `[n_out, n_tokens]`."""
+    n_out, n_in = weight.shape
+    n_tokens = prod(shape[:-1])
+
+    def first(symbol: Symbol) -> Symbol:
+        return _transposed(symbol, (n_tokens, n_in), (n_in, n_tokens))
+
+    def then(symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
+        return _transposed(symbol, (n_out, n_tokens), shape)
+
+    alone = SimpleNamespace(bias=module.bias, groups=1)
+    done = _convolved(alone, path, weight[:, :, None], {"stride": (1,), "padding": (0,), "dilation": (1,)})
+    return replace(done, kind=type(module).__name__, first=first, then=then)
+
+
+def _transposed(symbol: Symbol, axes: tuple[int, int], shape: tuple[int, ...]) -> Picked:
+    """The entries of a symbol, as a matrix of `axes`, transposed and in `shape`."""
+    index = np.arange(prod(axes)).reshape(axes).T.ravel()
+    return Picked((symbol,), np.zeros(len(index), np.int64), index, shape)
 
 
 def _convolution(module, path, _shape) -> Operation:
@@ -111,19 +143,69 @@ def _convolution(module, path, _shape) -> Operation:
         if any(n % 2 for n in total):
             raise UnfollowableError("whose padding='same' is uneven for this kernel, which is not supported")
         padding = tuple(n // 2 for n in total)
-    weight = array(module.weight)
-    bias = array(module.bias)
     geometry = {"stride": module.stride, "padding": padding, "dilation": module.dilation}
-    if weight.ndim == 3:
-        geometry = {name: value[0] for name, value in geometry.items()}
-    geometry["groups"] = module.groups
+    return _convolved(module, path, array(module.weight), geometry)
+
+
+def _convolved(module, path, weight: np.ndarray, geometry: dict) -> Operation:
+    """The convolution with `weight` and a module's bias; `geometry` has a number for each axis."""
+    bias = array(module.bias)
+    numbers = geometry if weight.ndim == 4 else {name: value[0] for name, value in geometry.items()}
 
     def connect(source, target, delay, shape):
         if weight.ndim == 3:
-            return Conv1d(source, target, weight, bias, delay=delay, **geometry)
-        return Conv2d(source, target, weight, bias, delay=delay, source_shape=shape, **geometry)
+            return Conv1d(source, target, weight, bias, groups=module.groups, delay=delay, **numbers)
+        whole = {**numbers, "groups": module.groups, "source_shape": shape}
+        return Conv2d(source, target, weight, bias, delay=delay, **whole)
 
     return _operation(module, path, connect, weight.ndim == 4, True, bias is not None and bias.any())
+
+
+def _transposed_convolution(module, path, shape) -> Operation:
+    """The source spread out over zeros, and then a convolution with the kernel turned around."""
+    if module.padding_mode != "zeros":
+        raise UnfollowableError(f"whose padding_mode {module.padding_mode!r} is not supported, only 'zeros'")
+    weight = array(module.weight)
+    n_in, n_out, *kernel = weight.shape
+    weight = np.flip(weight, range(2, weight.ndim)).reshape(module.groups, -1, n_out, *kernel).swapaxes(1, 2)
+    wide, places = [n_in], [np.arange(n_in)]
+    for axis, (k, stride, padding, more, dilation) in enumerate(
+        zip(kernel, module.stride, module.padding, module.output_padding, module.dilation, strict=True), 1
+    ):
+        reach = dilation * (k - 1)
+        wide.append((shape[axis] - 1) * stride + 1 + more - 2 * padding + 2 * reach)
+        places.append(np.arange(shape[axis]) * stride + reach - padding)
+    kept = [(at >= 0) & (at < size) for at, size in zip(places, wide, strict=True)]
+    pre = np.arange(prod(shape)).reshape(shape)[np.ix_(*kept)].ravel()
+    at = np.ix_(*(at[k] for at, k in zip(places, kept, strict=True)))
+    post = np.arange(prod(wide)).reshape(wide)[at].ravel()
+    spread = _picked(path, "spread", pre, post)
+
+    def first(symbol: Symbol) -> Symbol:
+        return Applied(spread, symbol, tuple(wide))
+
+    geometry = {"stride": (1,) * len(kernel), "padding": (0,) * len(kernel), "dilation": module.dilation}
+    done = _convolved(module, path, np.ascontiguousarray(weight.reshape(module.groups * n_out, -1, *kernel)), geometry)
+    return replace(done, first=first)
+
+
+def _nearest(module, path, shape) -> Operation:
+    if module.mode not in ("nearest", "nearest-exact"):
+        raise UnfollowableError(f"whose mode {module.mode!r} is not supported, only 'nearest'")
+    numbers = torch.arange(prod(shape), dtype=torch.float64).reshape(1, *shape)
+    pre = torch.nn.functional.interpolate(
+        numbers, module.size, module.scale_factor, module.mode, None, module.recompute_scale_factor
+    )
+    return _picked(path, type(module).__name__, pre.numpy().ravel().astype(np.int64), np.arange(pre.numel()))
+
+
+def _picked(path: str, kind: str, pre: np.ndarray, post: np.ndarray) -> Operation:
+    """Entries `post` of the result are entries `pre` of the source, the others 0."""
+
+    def connect(source, target, delay, _shape):
+        return Sparse(source, target, pre=pre, post=post, weight=np.ones(len(pre), np.float32), delay=delay)
+
+    return Operation(path=path, kind=kind, connect=connect, reshapes=False, has_weight=False, has_bias=False)
 
 
 def _average(module, path, _shape) -> Operation:
@@ -264,6 +346,9 @@ MAKERS: dict[Any, Callable] = {
     LIFSynapse: _dense,
     torch.nn.Conv1d: _convolution,
     torch.nn.Conv2d: _convolution,
+    torch.nn.ConvTranspose1d: _transposed_convolution,
+    torch.nn.ConvTranspose2d: _transposed_convolution,
+    torch.nn.Upsample: _nearest,
     torch.nn.AvgPool1d: _average_1d,
     torch.nn.AvgPool2d: _average,
     torch.nn.AdaptiveAvgPool2d: _adaptive,
@@ -274,10 +359,13 @@ MAKERS: dict[Any, Callable] = {
     torch.nn.BatchNorm2d: _batch_norm,
 }
 AXES = {
-    torch.nn.Linear: (1,),
+    torch.nn.Linear: (1, 2, 3),
     LIFSynapse: (1,),
     torch.nn.Conv1d: (2,),
     torch.nn.Conv2d: (3,),
+    torch.nn.ConvTranspose1d: (2,),
+    torch.nn.ConvTranspose2d: (3,),
+    torch.nn.Upsample: (2, 3),
     torch.nn.AvgPool1d: (2,),
     torch.nn.AvgPool2d: (3,),
     torch.nn.AdaptiveAvgPool2d: (3,),

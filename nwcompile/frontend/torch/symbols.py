@@ -32,7 +32,8 @@ class Operation:
     """A linear map: `connect(source, target, delay, source_shape)` makes its connection.
 
     `reshapes`: the connection takes a source, and a target, of any shape of the right size. `maximum`, of a maximum
-    pooling, makes the connection of what is no spikes; `connect` then sums up the spikes of every window.
+    pooling, makes the connection of what is no spikes; `connect` then sums up the spikes of every window. `first`: what
+    is done to a symbol before `connect`, and `then`, with the shape of the result, what is done to it afterwards.
     """
 
     path: str
@@ -43,6 +44,14 @@ class Operation:
     has_bias: bool
     digest: bytes = b""  # of the numbers, where they are not those of the module at `path`
     maximum: Callable[[str, str, int, tuple[int, ...]], Connection] | None = None
+    first: "Callable[[Symbol], Symbol] | None" = None
+    then: "Callable[[Symbol, tuple[int, ...]], Symbol] | None" = None
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape that its connection gives for a source of `shape`."""
+        given = self.connect("source", "target", 0, shape).output_shape(shape)
+        assert given is not None, "only a list of synapses takes any shape"
+        return tuple(given)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +109,20 @@ class Stacked:
     steps: tuple["Symbol", ...]
     shape: tuple[int, ...]
 
+    @property
+    def last(self) -> "Symbol":
+        """The last step."""
+        return self.steps[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Averaged:
+    """The mean over all steps of a symbol; linear maps of it are those of its steps, averaged."""
+
+    last: "Symbol"
+    shape: tuple[int, ...]
+    reason = "a mean over the steps, which is known only after the last one"
+
 
 @dataclass(frozen=True, eq=False)
 class Constant:
@@ -130,7 +153,7 @@ class NeuronState(Unsupported):
     time: int = 0
 
 
-Symbol = Source | Applied | Pooled | Summed | Picked | Stacked | Constant | Unsupported
+Symbol = Source | Applied | Pooled | Summed | Picked | Stacked | Averaged | Constant | Unsupported
 
 
 @dataclass(frozen=True, eq=False)

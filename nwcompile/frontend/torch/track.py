@@ -5,10 +5,11 @@ from dataclasses import replace
 import torch
 from torch.overrides import TorchFunctionMode
 
+from nwcompile.frontend.torch.contract import MATRIX_PRODUCTS, REDUCTIONS, multiplied, reduced
 from nwcompile.frontend.torch.functional import FUNCTIONS, arguments, operation_of
 from nwcompile.frontend.torch.linear import is_linear, linear, product
 from nwcompile.frontend.torch.moves import MOVES, Extent, Tracked, follow
-from nwcompile.frontend.torch.operations import UnfollowableError
+from nwcompile.frontend.torch.operations import NORMALIZES, UnfollowableError
 from nwcompile.frontend.torch.symbols import (
     Applied,
     Constant,
@@ -103,14 +104,15 @@ class Tracker(TorchFunctionMode):
     def operated(self, done: Operation, given: Tracked, result: torch.Tensor) -> None:
         """`result` is what the operation gives of `given`."""
         shape = tuple(result.shape[len(self.extent.axes[given.lead]) :])
+        source = given.symbol if done.first is None else done.first(given.symbol)
         if done.maximum is not None:
             if self.is_spikes(given.symbol):
                 self.track(result, Pooled(done, given.symbol, shape), given.lead)
                 return
             done = replace(done, connect=done.maximum)
-        applied = Applied(done, given.symbol, shape)
+        applied = Applied(done, source, shape if done.then is None else done.output_shape(source.shape))
         self.applied.append(applied)
-        self.track(result, applied, given.lead)
+        self.track(result, applied if done.then is None else done.then(applied, shape), given.lead)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -147,15 +149,45 @@ class Tracker(TorchFunctionMode):
             self.moved(func, args, kwargs, result, reason)
         elif is_linear(name):
             path = self._path(name)
+            args = self._broadcast(args)
             known = linear(name, args, kwargs, self.known, path)
-            known = known or product(name, args, self.known, self.is_spikes, path) or Tracked(Unsupported(reason), "B")
-            self.track(result, known.symbol, known.lead)
+            self._track_or_refuse(result, known or product(name, args, self.known, self.is_spikes, path), reason)
+        elif name in REDUCTIONS:
+            given = self.known(args[0])
+            self._track_or_refuse(
+                result, reduced(name, args, kwargs, given, self.extent, self._moved_to, self._path(name)), reason
+            )
+        elif name in MATRIX_PRODUCTS and len(args) == 2 and all(id(t) in self.tracked for t in args):
+            lead = self.known(args[0]).lead
+            known = multiplied(args[0], args[1], lead, self.extent, self._moved_to, self._path("matmul"))
+            self._track_or_refuse(result, known, reason)
         elif name in RELUS and self.is_spikes(self.known(tensors[0]).symbol):
             self.track(result, self.known(tensors[0]).symbol, self.known(tensors[0]).lead)
         elif name in FUNCTIONS:
             self._weighed(name, args, kwargs, result, reason)
         else:
+            why = NORMALIZES if name in ("layer_norm", "group_norm") else "which is not supported here"
+            self.refuse(result, f"torch function {name!r} in {where}, {why}")
+
+    def _track_or_refuse(self, result, known: Tracked | None, reason: str) -> None:
+        if known is None:
             self.refuse(result, reason)
+        else:
+            self.track(result, known.symbol, known.lead)
+
+    def _broadcast(self, args) -> tuple:
+        """Two tensors that are followed, broadcast to one shape inside their steps; anything else as it is."""
+        if len(args) != 2 or not all(id(t) in self.tracked for t in args) or args[0].ndim != args[1].ndim:
+            return args
+        if args[0].shape == args[1].shape or self.known(args[0]).lead != self.known(args[1]).lead:
+            return args
+        wide = torch.broadcast_tensors(*args)
+        self.moved(torch.broadcast_tensors, args, {}, wide, "torch function 'broadcast_tensors', which mixes steps")
+        return wide
+
+    def _moved_to(self, func, *tensors) -> Tracked | None:
+        """What the one result of `func`, which only moves entries of tensors, stands for; None where it mixes steps."""
+        return follow(func, tensors, {}, self.known, self.extent)[0]
 
     def _weighed(self, name: str, args, kwargs, result, reason: str) -> None:
         """A function with weights of its own, or a pooling."""

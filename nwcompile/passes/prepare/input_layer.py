@@ -103,10 +103,11 @@ def _stays(network: Network, samples: Inputs, chip: Chip, options: Options) -> b
 def _has_maximum(network: Network, options: Options) -> bool:
     """Whether a maximum comes before the first layers, which only the host computes, and is not to be approximated."""
     first = _First.of(network, None)
-    maxima = (
-        c for c in network.connections if isinstance(c, MaxPool2d) and c.source in {*first.inputs, *first.junctions}
+    before = {*first.inputs, *first.junctions}
+    return (
+        any(isinstance(c, MaxPool2d) and c.source in before for c in network.connections)
+        and "pool" not in options.approximate
     )
-    return any(maxima) and "pool" not in options.approximate
 
 
 def _takes(chip: Chip, options: Options, arrays) -> bool:
@@ -189,7 +190,7 @@ def _weight_room(network: Network, chip: Chip, samples: Inputs) -> float:
     readouts = {name: Node(name, network.node(name).shape, READOUT) for name in first.layers}
     nodes = {**{name: network.nodes[name] for name in first.junctions}, **readouts}
     maps = Network({name: network.inputs[name] for name in first.inputs}, nodes, edges)
-    if first.mixed is not None or any(isinstance(c, MaxPool2d) for c in edges):
+    if first.mixed is not None or not all(c.is_linear for c in edges):
         return inf
     run, _ = compute(Host("graded", maps, {}), {name: samples[name] for name in first.inputs}, samples.shape[1])
     largest = (1 << (chip.state.bits - 1 - chip.state.shift_bits)) / PEAK

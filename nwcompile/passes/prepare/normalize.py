@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.errors import ModelError
-from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, MaxPool2d, Sparse
+from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network, Node
 from nwcompile.passes.prepare.fold import add, compose, connection, forward, linear_map, offset
 
@@ -30,7 +30,7 @@ class Sum:
 def normalize(network: Network) -> Network:
     """The same network with only inputs and neuron layers, joined by Dense, Conv2d and Sparse connections.
 
-    A maximum of currents is no linear map: a MaxPool2d stays where it is, and so do the junctions that it joins.
+    A MaxPool2d or MatMul is no linear map: it stays where it is, and so do the junctions that it joins.
     Junctions, Pool2d and Scale are multiplied into the connections (float64, rounded once to float32); delays along a
     chain add up, biases and shifts are carried through it. A product that is a convolution stays one; with a Dense it
     is a Dense (a Sparse if mostly zeros); anything else becomes a Sparse. Spikes stay the same up to float32 rounding.
@@ -61,9 +61,9 @@ def _plain(edge: Connection, source: Node) -> Connection:
 
 
 def _junctions(network: Network) -> dict[str, Sum]:
-    """The Sum of every junction that no MaxPool2d joins, each after those that feed it."""
+    """The Sum of every junction joined by linear maps only, each after those that feed it."""
     sums: dict[str, Sum] = {}
-    kept = {end for c in network.connections if isinstance(c, MaxPool2d) for end in (c.source, c.target)}
+    kept = {end for c in network.connections if not c.is_linear for end in (c.source, c.target)}
     pending = [name for name in network.order if network.node(name).neuron is None and name not in kept]
     feeds = {name: {c.source for c in network.into(name)} for name in pending}
     while pending:
@@ -137,7 +137,8 @@ def _join(paths: list[Path], new: Path) -> None:
 def _into_kept(network: Network, name: str, sums: dict[str, Sum]) -> list[Connection]:
     """The connections into a layer or kept junction: direct ones as they are, then one for each folded path."""
     into = network.into(name)
-    kept = [c for c in into if c.source not in sums and isinstance(c, Dense | Conv1d | Conv2d | Sparse | MaxPool2d)]
+    direct = [c for c in into if c.source not in sums]
+    kept = [c for c in direct if isinstance(c, Dense | Conv1d | Conv2d | Sparse) or not c.is_linear]
     shape = network.node(name).shape
     total = _sum(network, name, [c for c in into if c not in kept], sums)
     connections = [_plain(_float32(c), network.node(c.source)) for c in kept]
@@ -149,8 +150,8 @@ def _into_kept(network: Network, name: str, sums: dict[str, Sum]) -> list[Connec
     return connections
 
 
-def _float32(edge: Dense | Conv1d | Conv2d | Sparse | MaxPool2d) -> Connection:
-    if isinstance(edge, MaxPool2d):
+def _float32(edge: Connection) -> Connection:
+    if not edge.is_linear:
         return edge
     bias = None if edge.bias is None else np.asarray(edge.bias, np.float32)
     return edge.replace(weight=np.asarray(edge.weight, np.float32), bias=bias)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nwcompile.ir.arithmetic import effective_weight
-from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale, Sparse, pair
+from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, MatMul, MaxPool2d, Pool2d, Scale, Sparse, pair
 from nwcompile.ir.network import Network
 
 NO_LIMIT = 1 << 40  # No effective weight is as large as this, so none is clipped.
@@ -48,6 +48,8 @@ def _map(connection: Connection, x: np.ndarray) -> np.ndarray:
         return _pool(connection, x)
     if isinstance(connection, MaxPool2d):
         return _maxima(connection, x)
+    if isinstance(connection, MatMul):
+        return _products(connection, x)
     weight = _weight(connection, x.dtype)
     if isinstance(connection, Dense):
         return x.reshape(len(x), -1) @ weight.T
@@ -103,6 +105,11 @@ def _pool(connection: Pool2d, x: np.ndarray) -> np.ndarray:
         return total
     rows, columns = pair(connection.kernel)
     return total / x.dtype.type(rows * columns)
+
+
+def _products(connection: MatMul, x: np.ndarray) -> np.ndarray:
+    left, right = np.split(x.reshape(len(x), -1), [int(np.prod(connection.left))], axis=1)
+    return left.reshape(-1, *connection.left) @ right.reshape(-1, *connection.right)
 
 
 def _maxima(connection: MaxPool2d, x: np.ndarray) -> np.ndarray:

@@ -1,8 +1,9 @@
 """Layers of nwcompile.nn."""
 
+from math import prod
 from typing import Any
 
-from nwcompile.frontend.torch.kind import Kind, ReadNeurons, numbers
+from nwcompile.frontend.torch.kind import Kind, ReadNeurons, numbers, refused
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.neuron import NeuronSpec
 
@@ -10,6 +11,8 @@ RESETS = {"subtraction": "subtract", "zero": "zero", "none": "none"}
 
 
 def _read(module, layer, shape) -> ReadNeurons:
+    if module.beta.numel() != prod(shape):
+        raise refused(module, layer, f"has {module.beta.numel()} neurons, but is given {shape} in a step")
     per_neuron: dict[str, Any] = {
         "beta": numbers(module, layer, "taus", module.beta.reshape(shape), shape),
         "threshold": numbers(module, layer, "thresholds", module.thresholds.reshape(shape), shape),
