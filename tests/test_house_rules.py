@@ -6,6 +6,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,16 +25,23 @@ def files(paths=(PACKAGE,)) -> list[Path]:
     return sorted(f for path in paths for f in ([path] if path.suffix == ".py" else path.rglob("*.py")))
 
 
-def trees(paths=(PACKAGE,)) -> dict[Path, ast.Module]:
-    return {file: ast.parse(file.read_text()) for file in files(paths)}
+@cache
+def nodes(file: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file's syntax tree, the module itself first."""
+    return tuple(ast.walk(ast.parse(file.read_text())))
 
 
 def is_structure(node: ast.AST) -> bool:
     """Whether a class is a NamedTuple or a dataclass."""
     if not isinstance(node, ast.ClassDef):
         return False
-    makers = [ast.unparse(m).split("(")[0] for m in (*node.bases, *node.decorator_list)]
-    return any(maker.rpartition(".")[2] in STRUCTURES for maker in makers)
+    makers = [m.func if isinstance(m, ast.Call) else m for m in (*node.bases, *node.decorator_list)]
+    return any(last_name(maker) in STRUCTURES for maker in makers)
+
+
+def last_name(node: ast.AST) -> str | None:
+    """`c` of the expressions `c` and `a.b.c`."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
 
 
 def fields(node: ast.ClassDef) -> list[str]:
@@ -54,19 +62,19 @@ def folders_without_index() -> Iterator[str]:
 
 
 def wide_structures(paths=(PACKAGE,)) -> Iterator[str]:
-    for file, tree in trees(paths).items():
+    for file in files(paths):
         if PACKAGE in file.parents and file.relative_to(PACKAGE).parts[0] in ENGINE_ROOM:
-            for node in ast.walk(tree):
+            for node in nodes(file):
                 if is_structure(node) and len(fields(node)) > MOST_FIELDS:
                     yield f"{file.relative_to(ROOT)}:{node.lineno}: {node.name} has {len(fields(node))} fields"
 
 
 def structures_by_position(paths=(PACKAGE,)) -> Iterator[str]:
     """Structures of more than MOST_BY_POSITION fields that are built by position, or unpacked into arguments."""
-    wide = {n.name for t in trees().values() for n in ast.walk(t) if is_structure(n) and len(fields(n)) > 5}
-    for file, tree in trees(paths).items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in wide:
+    wide = {n.name for file in files() for n in nodes(file) if is_structure(n) and len(fields(n)) > 5}
+    for file in files(paths):
+        for node in nodes(file):
+            if isinstance(node, ast.Call) and last_name(node.func) in wide:
                 by_position = len(node.args) + 9 * any(isinstance(a, ast.Starred) for a in node.args)
                 if by_position > MOST_BY_POSITION:
                     yield f"{file.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node.func)} is built by position"
@@ -74,8 +82,8 @@ def structures_by_position(paths=(PACKAGE,)) -> Iterator[str]:
 
 def argument_packs(paths=(PACKAGE,)) -> Iterator[str]:
     """`*search[1:5]`: the order of a structure's fields used as an interface."""
-    for file, tree in trees(paths).items():
-        for node in ast.walk(tree):
+    for file in files(paths):
+        for node in nodes(file):
             is_pack = isinstance(node, ast.Starred) and isinstance(node.value, ast.Subscript)
             if is_pack and isinstance(node.value.slice, ast.Slice) and isinstance(node.value.value, ast.Name):
                 yield f"{file.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
@@ -83,8 +91,8 @@ def argument_packs(paths=(PACKAGE,)) -> Iterator[str]:
 
 def one_letter_structures(paths=(PACKAGE,)) -> Iterator[str]:
     """Parameters of one letter whose fields are read: structures have names."""
-    for file, tree in trees(paths).items():
-        for node in ast.walk(tree):
+    for file in files(paths):
+        for node in nodes(file):
             if not isinstance(node, ast.FunctionDef):
                 continue
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
@@ -104,8 +112,8 @@ NUMPY = {"shape", "dtype", "size", "ndim", "T", "any", "all", "sum", "max", "min
 
 def packed_constants(paths=(PACKAGE,)) -> Iterator[str]:
     """`A, B = 1, 2` at the top of a file: one constant a line, so that its comment can say why it has this value."""
-    for file, tree in trees(paths).items():
-        for node in tree.body:
+    for file in files(paths):
+        for node in nodes(file)[0].body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
                 names = [ast.unparse(n) for n in node.targets[0].elts]
                 is_numbering = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "range"
@@ -114,8 +122,8 @@ def packed_constants(paths=(PACKAGE,)) -> Iterator[str]:
 
 
 def names_that_say_nothing(paths=(PACKAGE,)) -> Iterator[str]:
-    for file, tree in trees(paths).items():
-        for node in ast.walk(tree):
+    for file in files(paths):
+        for node in nodes(file):
             is_store = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             name = node.id if is_store else node.arg if isinstance(node, ast.arg) else None
             if name in SAYS_NOTHING:

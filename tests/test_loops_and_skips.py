@@ -10,7 +10,7 @@ from tests.nets import integers
 
 LIF = nw.NeuronSpec(threshold=1.0, reset="zero", beta=0.75)
 FIXED = nw.NeuronSpec(threshold=640, fixed=nw.FixedPoint(), decay_v=1024)
-WAYS = (nw.Options(), nw.Options(execution="phased"))
+WAYS = (nw.Options(placer="row-major"), nw.Options(placer="row-major", execution="phased"))
 
 
 def dense(source: str, target: str, seed: int, n: int = 8, fixed: bool = False, **more) -> nw.Dense:

@@ -145,7 +145,7 @@ def test_truenorth_copies_a_layer_that_is_read_on_two_cores():
     spec = NeuronSpec(threshold=1.0, reset="zero", strict=False)
     edges = [Dense("in", "a", np.ones((20, 3), np.float32)), Dense("a", "b", np.ones((257, 20), np.float32))]
     network = Network.from_arrays({"a": (spec, (20,)), "b": (spec, (257,))}, edges, {"in": (3,)})
-    program = nw.compile(network, Chip.load("truenorth"))
+    program = nw.compile(network, Chip.load("truenorth"), options=nw.Options(placer="row-major"))
     assert program.network.layers == ("a", "a/copy2", "b") and program.mapping.n_cores == 4
     (row,) = program.manifest["legalization"]
     assert (row["was"], row["has"], row["how"], row["label"]) == (

@@ -364,6 +364,7 @@ for method, placer in [*((m, "anneal") for m in {methods}), *(("metis", p) for p
 """
 
 
+@pytest.mark.long
 def test_mapping_is_the_same_for_any_hash_seed_and_thread_count():
     found = set()
     path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))

@@ -90,6 +90,7 @@ def test_regions_of_a_map_are_its_quarters():
     assert np.unique(cluster_regions(network, heavy, np.arange(n), np.array([1, 1]))[:64:8]).tolist() == [0, 1]
 
 
+@pytest.mark.long
 def test_default_mapping_of_a_board_sends_little_between_its_chips():
     chip = small_chip(**BOARD)
     edges = [Conv2d(a, b, integers((4, n, 3, 3)), padding=1) for a, b, n in (("in", "a", 1), ("a", "b", 4))]

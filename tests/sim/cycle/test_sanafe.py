@@ -79,6 +79,7 @@ def test_dvs_net_fires_and_sends_as_in_sanafe(reference):
     assert run.counters["messages_out"].sum() == 198_161
 
 
+@pytest.mark.long
 def test_dvs_net_takes_the_energy_and_time_of_sanafe(reference):
     run, seconds = step_seconds(dvs_program(reference), 1000)
     assert sum(int(spikes.sum()) for spikes in run.spikes.values()) == 365_277

@@ -51,7 +51,7 @@ def agrees(network: Network, x: np.ndarray) -> None:
 
 
 @settings(
-    max_examples=int(os.environ.get("CUDA_EXAMPLES", "6")),
+    max_examples=int(os.environ.get("CUDA_EXAMPLES", "3")),
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

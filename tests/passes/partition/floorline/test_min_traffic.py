@@ -78,6 +78,7 @@ def hops_of(network, chip, activity, **options) -> tuple[int, int]:
     return int(counters["hops"].sum()), int(counters["messages_out"].sum())
 
 
+@pytest.mark.long
 def test_no_other_partitioner_has_fewer_hops():
     network, chip, activity = bursty()
     chip = chip.replace({"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3, "core.max_neurons": 30})
@@ -150,6 +151,7 @@ def test_a_step_limit_is_kept_and_costs_hops():
     assert hops[0] <= hops[1] < hops[2]
 
 
+@pytest.mark.long
 def test_a_step_limit_is_kept_where_links_are_what_takes_longest():
     network, chip, activity = bursty()
     slow = {"noc.cores_per_router": 1, "noc.columns": 4, "noc.rows": 3, "noc.link_cycles_per_flit": 80}
@@ -185,6 +187,7 @@ def test_within_the_step_of_metis_traffic_is_never_above_that_of_metis(kept_step
     assert hops[1] <= hops[0]
 
 
+@pytest.mark.long
 def test_where_metis_is_not_the_best_traffic_is_as_without_it(monkeypatch):
     network, chip, activity = bursty()
     options, tried = Options(optimize="traffic", n_cores=6, step_limit_us=1000.0), []
@@ -314,6 +317,7 @@ def full_case():
     return network, chip, Activity(counts, 1)
 
 
+@pytest.mark.long
 def test_full_cores_leave_traffic_as_low_with_a_step_limit_as_without():
     network, chip, activity = full_case()
     hops = []
