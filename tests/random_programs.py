@@ -27,6 +27,11 @@ def specs(draw, repeated: bool = False) -> NeuronSpec:
     can_reset = floor is not None and reset != "none" and timing == "now" and spikes == "binary"
     shift = draw(st.sampled_from([0, 2, 6] if not repeated else [1, 3]))
     threshold = draw(st.integers(1 if spikes != "binary" else -2, 12)) << shift  # a sum often meets it exactly
+    fixed = FixedPoint(state_bits, 12, shift, overflow)
+    decays = {"decay_u": [4096, 4096, 1500, 0], "decay_v": [0, 0, 128, 3000, 4096]}
+    if timing == "now" and draw(st.booleans()):
+        fixed = FixedPoint(state_bits, 4, shift, "clip", "shift")
+        decays = {"decay_u": [0, 1, 2, 5], "decay_v": [0, 1, 3, 15]}
     return NeuronSpec(
         threshold=threshold + draw(st.sampled_from([0, 0, 0, 1])),
         strict=draw(st.booleans()),
@@ -40,9 +45,9 @@ def specs(draw, repeated: bool = False) -> NeuronSpec:
         clamp=draw(st.sampled_from(["maximum", "reset"])) if can_reset else "maximum",
         bias=draw(st.sampled_from([0, 0, 5, -7])),
         bias_u=draw(st.sampled_from([0, 0, 3, -2])),
-        fixed=FixedPoint(state_bits, 12, shift, overflow),
-        decay_u=draw(st.sampled_from([4096, 4096, 1500, 0])),
-        decay_v=draw(st.sampled_from([0, 0, 128, 3000, 4096])),
+        fixed=fixed,
+        max_spikes=draw(st.sampled_from([None, 1, 5])) if spikes == "multi" else None,
+        **{name: draw(st.sampled_from(values)) for name, values in decays.items()},
     )
 
 

@@ -32,10 +32,29 @@ def saturate(x, state_bits: int):
     return np.clip(x, -limit, limit)
 
 
-def spike_count(v, threshold, strict, spikes: str, net=0):
+def shift_lost(x, k):
+    """`x >> k`, rounded down, or 1 towards 0 where that is 0: what a decay by shift takes of x."""
+    x = np.asarray(x, np.int64)
+    lost = x >> np.asarray(k, np.int64)
+    return np.where(lost == 0, np.sign(x), lost)
+
+
+def clip(x, state_bits: int):
+    """Clip to -2**(state_bits-1) .. 2**(state_bits-1) - 1."""
+    half = 1 << (state_bits - 1)
+    return np.clip(x, -half, half - 1)
+
+
+def negated(x, state_bits: int):
+    """-x in a register of `state_bits`, where the lowest number is its own negative."""
+    half = 1 << (state_bits - 1)
+    return np.where(np.asarray(x) == -half, -half, -np.asarray(x))
+
+
+def spike_count(v, threshold, strict, spikes: str, net=0, most: int | None = None):
     """How many spikes (signed) a membrane fires: `v > threshold`, or `>=` where not strict.
 
-    `binary`: 0 or 1. `multi`: `max(0, trunc(v / threshold))`, and 0 where the comparison fails.
+    `binary`: 0 or 1. `multi`: `max(0, trunc(v / threshold))`, and 0 where the comparison fails, but never above `most`.
     `bipolar`: +1 above `threshold`, -1 below `-threshold`. `gated`: +1 above `threshold`, -1 below 0 where `net`, the
     sum of the spikes fired before, is above 0. Works for float and for integer arrays.
     """
@@ -48,8 +67,10 @@ def spike_count(v, threshold, strict, spikes: str, net=0):
     if spikes == "gated":
         return above.astype(np.int64) - ((v < 0) & (np.asarray(net) > 0))
     if np.issubdtype(np.asarray(v).dtype, np.integer):
-        return np.where(above, v // np.where(threshold > 0, threshold, 1), 0)
-    return np.where(above, np.trunc(v / threshold), 0).astype(np.int64)
+        count = np.where(above, v // np.where(threshold > 0, threshold, 1), 0)
+    else:
+        count = np.where(above, np.trunc(v / threshold), 0).astype(np.int64)
+    return count if most is None else np.minimum(count, most)
 
 
 def effective_weight(mantissa, exponent: int, limit: int):

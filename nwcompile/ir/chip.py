@@ -23,6 +23,7 @@ from nwcompile.ir.chip_check import (
     check_io,
     check_names,
     check_noc,
+    check_state,
     check_value,
     on_base,
     read_section,
@@ -276,7 +277,8 @@ class Chip:
     @property
     def fixed_point(self) -> FixedPoint:
         """Number format of this chip's neurons."""
-        return FixedPoint(self.state.bits, self.state.decay_bits, self.state.shift_bits, self.state.overflow)
+        state = self.state
+        return FixedPoint(state.bits, state.decay_bits, state.shift_bits, state.overflow, state.decay or "fraction")
 
     @property
     def unknown_costs(self) -> list[str]:
@@ -332,6 +334,7 @@ class Chip:
                 f"are {n_channels} input channels a router, above the largest supported, {MOST_CHANNELS}"
             )
         check_noc(self.noc, where)
+        check_state(self.state, where)
         check_io(self, where)
         if self.core.axon_merge is not None and self.noc.on_full == "drop":
             raise ChipError(

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
 from nwcompile.ir.chip_sections import Variation
-from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS
+from nwcompile.ir.neuron import DECAYS, MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS
 from nwcompile.ir.noc.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_BUS, longest_transfer_cycles
 from nwcompile.ir.noc.routing import ROUTINGS, build_grid
 
@@ -20,6 +20,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "noc.on_full": ("stall", "drop"),
     "core.axon_merge": ("or",),
     "state.overflow": OVERFLOWS,
+    "state.decay": DECAYS,
     "neuron.v_min": ("none", "zero", "any", "reset"),
     "neuron.threshold_per": ("layer", "neuron"),
     "neuron.reset": RESETS,
@@ -122,6 +123,12 @@ def check_noc(noc, where: str) -> None:
     for key in ("chip_hop_cycles", "chip_link_cycles_per_flit"):
         if getattr(noc, key) is not None and noc.chip_columns is None and noc.chip_rows is None:
             raise ChipError(f"{where}: noc.{key}: there is one chip; give noc.chip_columns or noc.chip_rows too")
+
+
+def check_state(state, where: str) -> None:
+    """The keys of a `State` go together."""
+    if state.decay == "shift" and (state.overflow != "clip" or state.decay_offset):
+        raise ChipError(f'{where}: state.decay: "shift" needs state.overflow = "clip" and no state.decay_offset')
 
 
 def check_io(chip, where: str) -> None:

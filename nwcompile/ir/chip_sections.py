@@ -69,6 +69,12 @@ class CoreLimits:
     max_destinations: int | list[int] | None = None  # cores that its neurons send to together, itself among them
     max_neuron_destinations: int | list[int] | None = None  # cores that each of its neurons sends to, itself among them
     axon_merge: str | None = None  # "or": an axon is one bit, that spikes of several neurons may set in a step
+    max_outputs: int | None = None  # neurons of output layers, which lie apart: hidden ones feed them, they feed none
+    max_inputs: int | None = None  # input lines, where output neurons lie apart; so do the four limits below
+    max_fan_out: int | None = None  # neurons that one neuron feeds
+    mean_fan_out: int | None = None  # neurons that a hidden neuron feeds, averaged over as many as there is room for
+    max_input_targets: int | None = None  # hidden neurons that input lines feed
+    max_output_sources: int | None = None  # hidden neurons that feed output neurons
     synapse_bits: int | list[int] | None = None  # synapse memory
     word_bits: int = 64  # a synapse-memory word, the unit of `weight_reads`; a block takes whole words
     block_synapses: int = 64  # synapses one block of a row may hold
@@ -84,6 +90,7 @@ class Weights:
     exponent_min: int = 0  # least exponent of a connection
     exponent_max: int = 0  # largest exponent of a connection
     effective_limit: int = 32767  # |floor(mantissa * 2**exponent)| is clipped to this
+    one_exponent: bool | None = None  # true: all connections of a network have the same exponent
     sharing: bool = False  # one copy of a convolution kernel per core, instead of one row per source
     kernel_rows: bool | None = None  # true: a shared kernel lies as a row of all its channels for each input and tap
     index_bits: int = 0  # added per synapse of a sparse row
@@ -97,8 +104,9 @@ class State:
     bits: int = 24  # of u and of v
     decay_bits: int = 12  # k of 2**decay_bits is lost in a step
     shift_bits: int = 6  # a synaptic sum is shifted left by this
-    overflow: str = "wrap"  # what u does; v saturates, but with "modulo": then both are two's complement and go round
+    overflow: str = "wrap"  # what u does; v saturates, but with "modulo" both go round, with "clip" both stay within two's complement
     decay_offset: int = 0  # decay register of u = k - decay_offset
+    decay: str | None = None  # "shift": x >> k is lost, at least 1, of u after the sum is added; not given: above
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,10 @@ class NeuronCapability:
     reset_timing: list[str] = field(default_factory=lambda: ["now"])  # when the reset acts
     strict: list[bool] = field(default_factory=lambda: [True])  # true: fires at v > threshold; false: at v >= threshold
     spikes: list[str] = field(default_factory=lambda: ["binary"])  # kinds of spike that a message carries
+    max_spikes: int | None = None  # spikes a neuron fires at once, always as many as its membrane holds thresholds
+    output_max_spikes: int | None = None  # the same of neurons that lie apart as outputs (core.max_outputs)
     bias: bool = True  # whether a neuron has a constant input
+    current_bias: bool | None = None  # false: it adds to the membrane only, not to the current; not given: to both
     bias_per_step: bool | None = None  # true: it can be written anew in every step; not given: once for a sample
     v_min: str = "none"  # "zero": every membrane is clamped at 0; "any": at any value; "reset": it is reset there
     delay_max_steps: int = 0  # beyond the one step of the pipeline
@@ -187,6 +198,7 @@ class Io:
     """
 
     sites: list[str] | None = None  # like "0,0,1": x, y, port
+    max_value: int | None = None  # the largest number that an input line takes in a step
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,10 @@ SPIKES = (*MESSAGES, "gated")
 MEMBRANES = ("linear", "euler")
 CURRENT_ORDERS = ("decay_then_add", "add_then_decay", "add_use_decay")
 CLAMPS = ("maximum", "shift", "reset")
-OVERFLOWS = ("wrap", "saturate", "modulo")
+OVERFLOWS = ("wrap", "saturate", "modulo", "clip")
+DECAYS = ("fraction", "shift")
 LARGEST_WHOLE = 1 << 40  # No fixed-point field is larger: this is beyond any state a chip holds.
+LARGEST_COUNT = (1 << 23) - 1  # Of spikes that a neuron fires at once, beyond what any message carries.
 LARGEST_REFRACTORY = (1 << 30) - 1  # Twice as many steps still fit 32 bits.
 
 
@@ -39,13 +41,19 @@ def plain(value):
 class FixedPoint:
     """Number format of a fixed-point layer: widths in bits, the shift of a synaptic sum, what u does on overflow.
 
-    v saturates, whatever u does, but with `modulo`: then u and v are two's complement numbers that go round.
+    v saturates, whatever u does, but with `modulo`: then u and v are two's complement numbers that go round; and with
+    `clip`, where both stay within the range of such numbers, -2**(state_bits-1) among them.
+
+    `decay`: a `fraction` k/2**decay_bits of a state is lost in a step, rounded so that no more is lost than that, or by
+    `shift` x >> k is, at least 1; then u decays after the synaptic sum is added to it, and every addition is clipped
+    (SynSense Xylo).
     """
 
     state_bits: int = 24
     decay_bits: int = 12
     shift_bits: int = 6
     overflow: str = "wrap"
+    decay: str = "fraction"
 
     WIDTHS: ClassVar = {"state_bits": (2, 32), "decay_bits": (1, 16), "shift_bits": (0, 16)}
 
@@ -53,10 +61,46 @@ class FixedPoint:
         """Whether `u` or `v` takes the other sign when it is too large, instead of staying at its largest."""
         return self.overflow == "modulo" or (self.overflow == "wrap" and state == "u")
 
+    @property
+    def shifts(self) -> bool:
+        """Whether decays are shifts."""
+        return self.decay == "shift"
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The lowest and the highest state."""
+        high = (1 << (self.state_bits - 1)) - 1
+        return -high - (self.overflow in ("modulo", "clip")), high
+
+    @property
+    def fastest(self) -> int:
+        """The decay that leaves nothing of a state."""
+        return 0 if self.shifts else 1 << self.decay_bits
+
+    @property
+    def decay_range(self) -> tuple[int, int]:
+        """The least and the largest decay."""
+        return 0, (1 << self.decay_bits) - self.shifts
+
+    def lost(self, decay) -> np.ndarray:
+        """The share of a large state that a decay takes in a step, 0..1."""
+        decay = np.asarray(decay, np.float64)
+        return 2.0**-decay if self.shifts else decay / (1 << self.decay_bits)
+
+    def to_dict(self) -> dict:
+        """Plain values; a decay by fractions, which all chips had at first, is not named."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "decay" or self.shifts}
+
+    def __repr__(self) -> str:
+        return f"FixedPoint({', '.join(f'{name}={value!r}' for name, value in self.to_dict().items())})"
+
     def verify(self, layer: str) -> None:
         """Raise ModelError, naming the layer, unless the widths are whole numbers that the kernels can hold."""
-        if self.overflow not in OVERFLOWS:
-            raise ModelError(f"layer {layer!r}: {unknown_choice('overflow', self.overflow, OVERFLOWS)}")
+        for name, value, choices in (("overflow", self.overflow, OVERFLOWS), ("decay", self.decay, DECAYS)):
+            if value not in choices:
+                raise ModelError(f"layer {layer!r}: {unknown_choice(name, value, choices)}")
+        if self.shifts and self.overflow != "clip":
+            raise ModelError(f"layer {layer!r}: decay='shift' needs overflow='clip', not {self.overflow!r}")
         for name, (low, high) in self.WIDTHS.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -89,10 +133,13 @@ class NeuronSpec:
       membrane `linear`: v = beta*v + gain*i + leak + bias; `euler`: v = v + k*(v_leak - v + r*i) + bias.
     Fixed (`fixed` set), integers, with the rules of `nwcompile.ir.arithmetic`:
       u = wrap(decay(u, decay_u) + ((sum weff*s + bias_u) << shift_bits)); v = saturate(decay(v, decay_v) + u + bias).
-    Fire: `v > threshold` (`strict`) or `v >= threshold`; `spikes` binary, multi, bipolar or gated; a layer with
-      `fires=False` is a readout and never spikes. `gated` is the calcium-gated bipolar neuron (Gao et al. 2023,
-      doi:10.3389/fnins.2023.1141701): +1 as binary, and -1 where v < 0 takes back a spike that was sent before, so that
-      the net count of spikes since the sample began never falls below 0. It subtracts, now, and is never refractory.
+      Where decays are shifts: u = clip(u + ((sum weff*s + bias_u) << shift_bits)); u -= lost(u, decay_u);
+      v = clip(v + clip(clip(u - lost(v, decay_v)) + bias)).
+    Fire: `v > threshold` (`strict`) or `v >= threshold`; `spikes` binary, multi (at most `max_spikes` in a step, None:
+      any number), bipolar or gated; a layer with `fires=False` is a readout and never spikes. `gated` is the
+      calcium-gated bipolar neuron (Gao et al. 2023, doi:10.3389/fnins.2023.1141701): +1 as binary, and -1 where v < 0
+      takes back a spike that was sent before, so that the net count of spikes since the sample began never falls below
+      0. It subtracts, now, and is never refractory.
     Clamp: `maximum` v = max(v, v_min); `shift` v = max(v - v_min, 0) + v_min, which float32 rounds otherwise (sinabs);
       `reset` is a negative threshold: where v < v_min <= 0 and no spike is fired, v is reset as by a spike, with the
       other sign: `zero` v = 0, `value` v = -reset_value, `subtract` v -= v_min.
@@ -126,6 +173,7 @@ class NeuronSpec:
     decay_u: Any = field(default=None)
     decay_v: Any = field(default=0)
     bias_u: Any = field(default=0)
+    max_spikes: int | None = None
 
     NUMBERS = ("threshold", "reset_value", "refractory", "v_min", "bias", "beta", "gain", "leak", "k", "v_leak", "r",
                "alpha", "w_in", "decay_u", "decay_v", "bias_u")  # fmt: skip
@@ -136,7 +184,7 @@ class NeuronSpec:
         for name in (*self.NUMBERS, "strict", "fires"):
             object.__setattr__(self, name, plain(getattr(self, name)))
         if isinstance(self.fixed, FixedPoint) and self.decay_u is None and self.fixed.decay_bits in range(32):
-            object.__setattr__(self, "decay_u", 1 << self.fixed.decay_bits)
+            object.__setattr__(self, "decay_u", self.fixed.fastest)
 
     def replace(self, **changes) -> "NeuronSpec":
         """A copy with some fields changed."""
@@ -226,12 +274,24 @@ class NeuronSpec:
             raise ModelError(f"layer {layer!r}: reset_timing='both' needs reset='subtract', not {self.reset!r}")
         if self.clamp == "reset" and self.v_min is not None:
             self._verify_negative_threshold(layer)
+        most = self.max_spikes
+        is_count = type(most) is int and 1 <= most <= LARGEST_COUNT
+        if most is not None and not (is_count and self.spikes == "multi"):
+            raise ModelError(
+                f"layer {layer!r}: max_spikes={shown(most)} must be a whole number 1..{LARGEST_COUNT}, and "
+                f"goes with spikes='multi', not {self.spikes!r}"
+            )
         if self.fixed is not None:
-            top = 1 << self.fixed.decay_bits
-            for name in ("decay_u", "decay_v"):
-                low, high = np.min(getattr(self, name)), np.max(getattr(self, name))
-                if low < 0 or high > top:
-                    raise ModelError(f"layer {layer!r}: {name} {low}..{high} is outside 0..{top}")
+            self._verify_decays(layer)
+
+    def _verify_decays(self, layer: str) -> None:
+        bottom, top = self.fixed.decay_range
+        for name in ("decay_u", "decay_v"):
+            low, high = np.min(getattr(self, name)), np.max(getattr(self, name))
+            if low < bottom or high > top:
+                raise ModelError(f"layer {layer!r}: {name} {low}..{high} is outside {bottom}..{top}")
+        if self.fixed.shifts and self.fires and self.reset != "none" and self.reset_timing != "now":
+            raise ModelError(f"layer {layer!r}: decay='shift' needs reset_timing='now', not {self.reset_timing!r}")
 
     def _verify_negative_threshold(self, layer: str) -> None:
         if np.max(self.v_min) > 0:
@@ -244,5 +304,9 @@ class NeuronSpec:
             )
 
     def canonical(self) -> list:
-        """Field names with plain values or arrays, in a fixed order: what hashing and saving use."""
-        return [(f.name, getattr(self, f.name)) for f in fields(self)]
+        """Field names with plain values or arrays, in a fixed order: what hashing and saving use.
+
+        `max_spikes` is named only where there is one: it came later, and programs without it stay what they were.
+        """
+        values = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        return [(name, value) for name, value in values if name != "max_spikes" or value is not None]

@@ -303,7 +303,7 @@ class _Pack:
             elif isinstance(value, np.generic | np.ndarray):
                 out[name] = value.item()
             elif isinstance(value, FixedPoint):
-                out[name] = asdict(value)
+                out[name] = value.to_dict()
             else:
                 out[name] = value
         return out

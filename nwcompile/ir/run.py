@@ -104,7 +104,8 @@ class Run:
     `output`: of the output layer (a dict of them if there are several), spikes, or the membrane `v` of a readout.
     `step_cycles` int64[H], in core cycles, summed over B, `seconds` and `energy_pj` are None where the backend or the
     chip does not give them. In `window="hardware"` step t of every array is hardware step t. Float networks have
-    empty `counters`.
+    empty `counters`. `order_dependent` int64[place, 3], sample, step and neuron by layer: where a chip that saturates
+    at every addition may come to another current, as that depends on the order in which spikes of both signs arrive.
     """
 
     backend: str
@@ -124,6 +125,7 @@ class Run:
     profile: Profile | None = None  # of `cycle`, if asked for
     totals: Totals | None = None  # of `cycle`, if asked for
     bus: BusSchedule | None = None  # of `cycle`, on a chip with a segmented bus
+    order_dependent: dict[str, np.ndarray] | None = None  # see below; where additions saturate one by one
     host: HostWork | None = None  # of a program whose input the host computes something of
 
     def __repr__(self) -> str:
@@ -138,6 +140,9 @@ class Run:
             rows = rows[:MOST_LAYERS_SHOWN] + [f"... and {len(rows) - MOST_LAYERS_SHOWN} more layers"]
         for name in ("synops", "messages_out", "hops") if self.counters else ():
             rows.append(f"{name}: {int(self.counters[name].sum())}")
+        n_open = sum(len(places) for places in (self.order_dependent or {}).values())
+        if n_open:
+            rows.append(f"{counted(n_open, 'sum')} that may depend on the order of spikes (Run.order_dependent)")
         if self.seconds is not None:
             rows.append(f"time: {self.seconds * 1e6:.6g} us")
         if self.energy_pj is not None:

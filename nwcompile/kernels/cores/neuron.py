@@ -12,8 +12,8 @@ RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = range(4)
 NOW, NEXT, BOTH = range(3)
 # RULE.spikes: what a neuron can fire in a step; numbered as `ir.neuron.SPIKES`.
 BINARY, MULTI, BIPOLAR, GATED = range(4)
-# RULE.overflow: what u does when it is too large; numbered as `ir.neuron.OVERFLOWS`. v saturates unless it is MODULO.
-WRAP, SATURATE, MODULO = range(3)
+# RULE.overflow: what u does when it is too large; numbered as `ir.neuron.OVERFLOWS`. v does as in the last two, else it saturates.
+WRAP, SATURATE, MODULO, CLIP = range(4)
 LONG_AGO = 1 << 30  # Steps since a spike that never was; more than any refractory period, and far below overflow.
 
 
@@ -27,9 +27,11 @@ RULE = np.dtype(
         ("reset_value", np.int64),  # 0 for reset to zero
         ("v_min", np.int64),  # far below the state's range where there is no clamp
         ("refractory", np.int64),
+        ("max_spikes", np.int64),  # at once, of MULTI
         ("strict", np.bool_),
         ("fires", np.bool_),
         ("floor_resets", np.bool_),  # below v_min the membrane is reset, instead of being clamped
+        ("shifts", np.bool_),  # decays are shifts
         ("sleeps", np.bool_),  # without events it stays as it is when u and v are 0, and does not fire
         ("spikes", np.int8),  # BINARY, MULTI, BIPOLAR, GATED
         ("reset", np.int8),
@@ -62,7 +64,8 @@ class States(NamedTuple):
 def is_at_rest(neurons, i, states, k):
     """Whether neuron i (state k) has nothing to update but events: no bias, v = 0, and no u that outlasts the step."""
     rule = neurons.rule[neurons.rule_of[i]]
-    keeps_u = states.u[k] != 0 and rule.decay_u < (np.int64(1) << rule.decay_bits)
+    fastest = np.int64(0) if rule.shifts else np.int64(1) << rule.decay_bits
+    keeps_u = states.u[k] != 0 and rule.decay_u != fastest
     return states.v[k] == 0 and rule.bias == 0 and rule.bias_u == 0 and not keeps_u
 
 
@@ -94,6 +97,35 @@ def saturate(x, state_bits):
     return min(max(x, -limit), limit)
 
 
+@inlined
+def clip(x, state_bits):
+    half = np.int64(1) << (state_bits - 1)
+    return min(max(x, -half), half - 1)
+
+
+@inlined
+def shift_lost(x, k):
+    lost = x >> k
+    return lost if lost != 0 else np.int64(x > 0)
+
+
+@inlined
+def shifted_current(u, drive, rule):
+    """The current that a decay by shift leaves of u and the synaptic sum, which is added before."""
+    u = clip(u + drive, np.int64(rule.state_bits))
+    return u - shift_lost(u, rule.decay_u)
+
+
+@inlined
+def shifted_membrane(v, u, rule):
+    """The membrane that is compared where decays are shifts: every addition saturates."""
+    bits = np.int64(rule.state_bits)
+    half = np.int64(1) << (bits - 1)
+    lost = shift_lost(v, rule.decay_v)
+    change = lost if lost == -half else -lost  # the lowest number is its own negative
+    return clip(v + clip(clip(change + u, bits) + rule.bias, bits), bits)
+
+
 @kernel
 def modulo(x, state_bits):
     half = np.int64(1) << (state_bits - 1)
@@ -105,7 +137,15 @@ def limit_v(v, rule):
     """v as its register holds it."""
     if rule.overflow == MODULO:
         return modulo(v, np.int64(rule.state_bits))
+    if rule.overflow == CLIP:
+        return clip(v, np.int64(rule.state_bits))
     return saturate(v, np.int64(rule.state_bits))
+
+
+@inlined
+def limit_u(u, rule):
+    """u as its register holds it."""
+    return wrap(u, np.int64(rule.state_bits)) if rule.overflow == WRAP else limit_v(u, rule)
 
 
 @kernel
@@ -127,24 +167,29 @@ def step(neurons, i, states, j, x):
     state_bits, threshold = np.int64(rule.state_bits), rule.threshold
     since = states.since[j] + 1
     frozen = since < rule.refractory
-    u = decay(states.u[j], rule.decay_u, np.int64(rule.decay_bits)) + ((x + rule.bias_u) << np.int64(rule.shift))
-    if rule.overflow == WRAP:
-        u = wrap(u, state_bits)
+    u = (x + rule.bias_u) << np.int64(rule.shift)
+    if rule.shifts:
+        u = shifted_current(states.u[j], u, rule)
     else:
-        u = modulo(u, state_bits) if rule.overflow == MODULO else saturate(u, state_bits)
+        u = limit_u(decay(states.u[j], rule.decay_u, np.int64(rule.decay_bits)) + u, rule)
     states.u[j] = u
     if frozen:
         states.since[j] = since
         return np.int64(0)
     before = spike_count(states.v[j], threshold, strict, spikes) if fires and timing != NOW else np.int64(0)
-    v = decay(states.v[j], rule.decay_v, np.int64(rule.decay_bits))
-    if timing == NEXT and before != 0 and reset in (RESET_ZERO, RESET_VALUE):
-        v = rule.reset_value
-    v += u + rule.bias
-    if timing != NOW and reset == RESET_SUBTRACT:
-        v -= before * threshold
-    v = limit_v(v, rule)
+    before = min(before, rule.max_spikes)
+    if rule.shifts:
+        v = shifted_membrane(states.v[j], u, rule)
+    else:
+        v = decay(states.v[j], rule.decay_v, np.int64(rule.decay_bits))
+        if timing == NEXT and before != 0 and reset in (RESET_ZERO, RESET_VALUE):
+            v = rule.reset_value
+        v += u + rule.bias
+        if timing != NOW and reset == RESET_SUBTRACT:
+            v -= before * threshold
+        v = limit_v(v, rule)
     count = spike_count(v, threshold, strict, spikes) if fires else np.int64(0)
+    count = min(count, rule.max_spikes)
     if spikes == GATED and v < 0 and states.since[j] > LONG_AGO:
         count = np.int64(-1)
     if timing != NEXT and fires:

@@ -22,6 +22,7 @@ GATED = tl.constexpr(SPIKES.index("gated"))
 WRAPPED = tl.constexpr(1 + OVERFLOWS.index("wrap"))  # The current u wraps around on overflow.
 SATURATED = tl.constexpr(1 + OVERFLOWS.index("saturate"))  # The current u stays at its limit on overflow.
 MODULO = tl.constexpr(1 + OVERFLOWS.index("modulo"))  # Both u and v go round.
+CLIPPED = tl.constexpr(1 + OVERFLOWS.index("clip"))  # Both stay within the range of two's complement numbers.
 FLOOR_RESETS = tl.constexpr(2)  # CLAMPS: below v_min the membrane is reset; 1: it is clamped there; 0: neither.
 LONG_AGO = tl.constexpr(1 << 30)  # Steps since the last spike of a neuron that has not fired.
 
@@ -56,18 +57,46 @@ def modulo(x, STATE_BITS: tl.constexpr):
     return ((x + half) & (2 * half - 1)) - half
 
 
+def clip(x, STATE_BITS: tl.constexpr):
+    half: tl.constexpr = 1 << (STATE_BITS - 1)
+    return tl.minimum(tl.maximum(x, -half), half - 1)
+
+
 @triton.jit
 def limit_v(v, STATE_BITS: tl.constexpr, OVERFLOW: tl.constexpr):
     """v as its register holds it."""
-    return modulo(v, STATE_BITS) if OVERFLOW == MODULO else saturate(v, STATE_BITS)
+    if OVERFLOW == MODULO:
+        v = modulo(v, STATE_BITS)
+    elif OVERFLOW == CLIPPED:
+        v = clip(v, STATE_BITS)
+    else:
+        v = saturate(v, STATE_BITS)
+    return v
 
 
 @triton.jit
-def spike_count(v, threshold, STRICT: tl.constexpr, SPIKE_KIND: tl.constexpr):
+def shift_lost(x, k):
+    lost = x >> k
+    return tl.where(lost != 0, lost, (x > 0).to(x.dtype))
+
+
+@triton.jit
+def shifted_membrane(v, u, numbers, STATE_BITS: tl.constexpr):
+    """The membrane that is compared where decays are shifts: every addition saturates."""
+    half: tl.constexpr = 1 << (STATE_BITS - 1)
+    lost = shift_lost(v, numbers[2])
+    change = tl.where(lost == -half, lost, -lost)  # the lowest number is its own negative
+    return clip(v + clip(clip(change + u, STATE_BITS) + numbers[4], STATE_BITS), STATE_BITS)
+
+
+@triton.jit
+def spike_count(v, threshold, STRICT: tl.constexpr, SPIKE_KIND: tl.constexpr, MOST: tl.constexpr):
     above = v > threshold if STRICT else v >= threshold
     count = above.to(v.dtype)
     if SPIKE_KIND == MULTI:
         count = tl.where(above, v // threshold, 0)
+        if MOST:
+            count = tl.minimum(count, MOST)
     elif SPIKE_KIND == BIPOLAR:
         below = -v > threshold if STRICT else -v >= threshold
         count = tl.where(above, 1, tl.where(below, -1, 0)).to(v.dtype)
@@ -100,7 +129,10 @@ def read_input(
 
 @triton.jit
 def rule_of(rule, neuron, n, lanes):
-    """The numbers of these neurons: threshold, keep_u, keep_v, bias_u, bias, reset_value, v_min, refractory."""
+    """The numbers of these neurons: threshold, keep_u, keep_v, bias_u, bias, reset_value, v_min, refractory.
+
+    Of decays by shift, which leave nothing at 0, keep_u and keep_v are the shifts.
+    """
     numbers = (tl.load(rule + neuron, mask=lanes, other=1),)
     for k in tl.static_range(1, 8):
         numbers = numbers + (tl.load(rule + k * n + neuron, mask=lanes, other=0),)
@@ -118,33 +150,42 @@ def advance(
     x, u, v, since, numbers,
     STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
     STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
-    LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr, WIDE: tl.constexpr,
+    LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr,
+    SHIFTS: tl.constexpr, MOST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One step from the synaptic sums `x`: spikes, u, v, steps since the last spike. numbers: those of `rule_of`.
 
-    Of GATED neurons `since` is LONG_AGO + the spikes that they fired so far, negative ones taken off.
+    Of GATED neurons `since` is LONG_AGO + the spikes that they fired so far, negative ones taken off. SHIFTS: decays
+    are shifts. MOST: spikes that a MULTI neuron fires at once, 0 for any number.
 
     Steps without effect are left out: of a u that lasts (LEAKS) or overflows, of neurons that are refractory (REFRACTS)
     or have a least v (CLAMPS), and the second saturation, where v is within its range after the reset.
     """
     threshold, keep_u, keep_v, bias_u, bias, reset_value, v_min, refractory = numbers
     drive = (x + bias_u) << SHIFT
-    u = decay(u, keep_u, DECAY_BITS, WIDE) + drive if LEAKS else drive
-    if OVERFLOW == WRAPPED:
-        u = wrap(u, STATE_BITS)
-    elif OVERFLOW == SATURATED:
-        u = saturate(u, STATE_BITS)
-    elif OVERFLOW == MODULO:
-        u = modulo(u, STATE_BITS)
-    new = decay(v, keep_v, DECAY_BITS, WIDE)
-    before = spike_count(v, threshold, STRICT, SPIKE_KIND) if FIRES and TIMING != NOW else tl.zeros_like(v)
-    if TIMING == NEXT and RESET != RESET_SUBTRACT and RESET != RESET_NONE:
-        new = tl.where(before != 0, reset_value, new)
-    new += u + bias
-    if TIMING != NOW and RESET == RESET_SUBTRACT:
-        new -= before * threshold
-    new = limit_v(new, STATE_BITS, OVERFLOW)
-    count = spike_count(new, threshold, STRICT, SPIKE_KIND) if FIRES else tl.zeros_like(v)
+    before = spike_count(v, threshold, STRICT, SPIKE_KIND, MOST) if FIRES and TIMING != NOW else tl.zeros_like(v)
+    if SHIFTS:
+        u = clip(u + drive, STATE_BITS)
+        u -= shift_lost(u, keep_u)
+        new = shifted_membrane(v, u, numbers, STATE_BITS)
+    else:
+        u = decay(u, keep_u, DECAY_BITS, WIDE) + drive if LEAKS else drive
+        if OVERFLOW == WRAPPED:
+            u = wrap(u, STATE_BITS)
+        elif OVERFLOW == SATURATED:
+            u = saturate(u, STATE_BITS)
+        elif OVERFLOW == MODULO:
+            u = modulo(u, STATE_BITS)
+        elif OVERFLOW == CLIPPED:
+            u = clip(u, STATE_BITS)
+        new = decay(v, keep_v, DECAY_BITS, WIDE)
+        if TIMING == NEXT and RESET != RESET_SUBTRACT and RESET != RESET_NONE:
+            new = tl.where(before != 0, reset_value, new)
+        new += u + bias
+        if TIMING != NOW and RESET == RESET_SUBTRACT:
+            new -= before * threshold
+        new = limit_v(new, STATE_BITS, OVERFLOW)
+    count = spike_count(new, threshold, STRICT, SPIKE_KIND, MOST) if FIRES else tl.zeros_like(v)
     if SPIKE_KIND == GATED:
         count = tl.where((new < 0) & (since > LONG_AGO), -1, count).to(v.dtype)
         since += count
@@ -188,6 +229,7 @@ def scan(
     STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
     STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
     LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr,
+    SHIFTS: tl.constexpr, MOST: tl.constexpr,
     WIDE: tl.constexpr, KEEPS: tl.constexpr, COUNTS: tl.constexpr, TOUCHED: tl.constexpr, RESUMES: tl.constexpr,
     AHEAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -229,7 +271,7 @@ def scan(
                 updates_at += n
             count, u, v, since = advance(
                 sums[k].to(number) << drive_bits, u, v, since, numbers, STATE_BITS, DECAY_BITS, SHIFT, OVERFLOW, STRICT,
-                FIRES, SPIKE_KIND, RESET, TIMING, LEAKS, REFRACTS, CLAMPS, RESATURATES, WIDE
+                FIRES, SPIKE_KIND, RESET, TIMING, LEAKS, REFRACTS, CLAMPS, RESATURATES, SHIFTS, MOST, WIDE
             )  # fmt: skip
             tl.store(spikes + out_at, count, mask=now)
             if KEEPS:

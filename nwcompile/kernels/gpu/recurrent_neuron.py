@@ -38,6 +38,7 @@ def scan_loop(
     STATE_BITS: tl.constexpr, DECAY_BITS: tl.constexpr, SHIFT: tl.constexpr, OVERFLOW: tl.constexpr,
     STRICT: tl.constexpr, FIRES: tl.constexpr, SPIKE_KIND: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr,
     LEAKS: tl.constexpr, REFRACTS: tl.constexpr, CLAMPS: tl.constexpr, RESATURATES: tl.constexpr,
+    SHIFTS: tl.constexpr, MOST: tl.constexpr,
     KEEPS: tl.constexpr, COUNTS: tl.constexpr, TOUCHED: tl.constexpr, AHEAD: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """Run the layer over all steps of a sample. Input is read AHEAD steps before it is used."""
@@ -73,7 +74,7 @@ def scan_loop(
                 updates_at += n
             count, u, v, since = advance(
                 x, u, v, since, numbers, STATE_BITS, DECAY_BITS, SHIFT, OVERFLOW, STRICT, FIRES, SPIKE_KIND, RESET,
-                TIMING, LEAKS, REFRACTS, CLAMPS, RESATURATES, False
+                TIMING, LEAKS, REFRACTS, CLAMPS, RESATURATES, SHIFTS, MOST, False
             )  # fmt: skip
             tl.store(spikes + out_at, count, mask=now)
             if KEEPS:

@@ -20,6 +20,7 @@ from nwcompile.kernels.cores.neuron import (
     RESET_ZERO,
     decay,
     limit_v,
+    shifted_membrane,
     spike_count,
     step,
 )
@@ -67,6 +68,8 @@ def before_step(stored, start, variable, b, t, i):
 @inlined
 def compared(rule, v, u, late):
     """The membrane that `step` compares, from v before the step, the new u and the spikes that stood before it."""
+    if rule.shifts:
+        return shifted_membrane(v, u, rule)
     leaked = decay(v, rule.decay_v, np.int64(rule.decay_bits))
     if rule.timing == NEXT and late != 0 and rule.reset in (RESET_ZERO, RESET_VALUE):
         leaked = rule.reset_value

@@ -209,7 +209,7 @@ class QuantizedLayer(torch.nn.Module):
 
     def _decay(self, keep: torch.Tensor, lowest: int) -> np.ndarray:
         kept = np.asarray(aligned(np.clip(array(keep), 0, 1), self.node.shape))
-        return rounded_decay(kept, self.chip.state.decay_bits, lowest)
+        return rounded_decay(kept, self.chip.fixed_point, lowest)
 
     def _bias(self) -> torch.Tensor | None:
         """What the connections' biases add to each neuron in a step, float64[N], in the float network's units."""

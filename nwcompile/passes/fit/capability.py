@@ -14,14 +14,17 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.schedule import Schedule
 
 FORMAT_KEYS = {"state_bits": "state.bits", "decay_bits": "state.decay_bits", "shift_bits": "state.shift_bits",
-               "overflow": "state.overflow"}  # fmt: skip
+               "overflow": "state.overflow", "decay": "state.decay"}  # fmt: skip
 
 
-def neuron_violations(node: Node, chip: Chip, has_bias: bool, on_multi_spike: str = "refuse") -> Iterator[Violation]:
+def neuron_violations(
+    node: Node, chip: Chip, has_bias: bool, on_multi_spike: str = "refuse", most: int | None = None
+) -> Iterator[Violation]:
     """What a layer's neurons do and the chip's cannot; numbers and strictness are judged in fixed-point layers only.
 
     `has_bias` says whether the layer's neurons or the connections into it have a bias that is not zero;
-    `on_multi_spike` (`Options`) what is done with several spikes a step.
+    `on_multi_spike` (`Options`) what is done with several spikes a step; `most` how many the chip's neurons fire at
+    once, if it says so.
     """
     spec, can = node.neuron, chip.neuron
     reset = "zero" if spec.reset == "value" and not np.any(spec.reset_value) else spec.reset
@@ -37,6 +40,7 @@ def neuron_violations(node: Node, chip: Chip, has_bias: bool, on_multi_spike: st
             advice = f"train {node.name} with reset_timing {can.reset_timing[0]!r}"
             yield lacks("reset_timing", spec.reset_timing, can.reset_timing, advice)
         yield from _spike_violations(node, chip, on_multi_spike)
+        yield from _count_violations(node, most)
         if spec.fixed is not None and spec.strict not in can.strict:
             word = {True: "v > threshold", False: "v >= threshold"}
             unit = 1 << can.threshold_shift_bits
@@ -97,6 +101,17 @@ def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[V
         yield Violation("payload bits", name, f"{least} or more", bits, advice)
 
 
+def _count_violations(node: Node, most: int | None) -> Iterator[Violation]:
+    """Fewer or more spikes at once than the chip's neurons fire where their membrane is far enough above threshold."""
+    used = node.neuron.max_spikes if node.neuron.spikes == "multi" else 1
+    if most is None or used == most or node.neuron.spikes not in ("binary", "multi"):
+        return
+    advice = f"approximate 'multi-spike', or train {node.name} with " + (
+        "spikes='binary'" if most == 1 else f"spikes='multi' and max_spikes={most}"
+    )
+    yield Violation("spikes at once", node.name, "any number" if used is None else used, f"up to {most}", advice)
+
+
 def _clamp_violations(node: Node, chip: Chip) -> Iterator[Violation]:
     floor, can = node.neuron.v_min, chip.neuron.v_min
     if chip.neuron.has_floor(node.neuron):
@@ -143,6 +158,9 @@ def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Vio
                 f"a {can.bias_bits}-bit mantissa{shift}",
                 f"scale {node.name} down or round its bias",
             )
+    if can.current_bias is False and np.any(spec.bias_u):
+        advice = f"give {node.name} its bias at the membrane (NeuronSpec.bias), not in the connection into its current"
+        yield Violation("bias of the current", node.name, int(np.abs(spec.bias_u).max()), "none", advice)
     low = int(np.min(spec.decay_u))
     if low < chip.state.decay_offset:
         yield Violation(

@@ -21,6 +21,7 @@ from nwcompile.passes.fit import capability, capacity
 from nwcompile.passes.fit.axon_types import axon_type_violations
 from nwcompile.passes.fit.core_rules import core_rule_violations
 from nwcompile.passes.fit.maxima import maximum_violations
+from nwcompile.passes.fit.pool import most_spikes, pool_violations
 
 
 def check(
@@ -56,6 +57,7 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
     fast for any size, for float or fixed-point networks. Passing it does not promise a fit.
     """
     violations = [*maximum_violations(network), *_layer_violations(network, chip, on_multi_spike)]
+    violations += pool_violations(network, chip)
     n_neurons = count_neurons(network)
     room = int(chip.limit("max_neurons").sum())
     if n_neurons > room:
@@ -92,6 +94,7 @@ def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_mul
     """What a fixed-point network asks of neurons, weights and delays and the chip lacks, wherever it is mapped."""
     violations = _layer_violations(network, chip, on_multi_spike)
     violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
+    violations += pool_violations(network, chip)
     return violations + list(capability.delay_violations(network, schedule, chip))
 
 
@@ -164,7 +167,8 @@ def _layer_violations(network: Network, chip: Chip, on_multi_spike: str) -> list
         biases = (node.neuron.bias, node.neuron.bias_u, *(getattr(c, "bias", None) for c in network.into(name)))
         has_bias = any(bias is not None and np.any(bias) for bias in biases)
         node = fold_bias(network, node) if network.is_fixed else node
-        violations += capability.neuron_violations(node, chip, has_bias, on_multi_spike)
+        most = most_spikes(network, chip, name)
+        violations += capability.neuron_violations(node, chip, has_bias, on_multi_spike, most)
     return violations
 
 

@@ -72,7 +72,7 @@ def _fixed(network: Network, name: str, chip: Chip) -> tuple[NeuronSpec, np.ndar
     bias_u, bias_v = (spec.array(key, node.shape) for key in ("bias_u", "bias"))
     if not bias_u.any() and not bias_v.any():
         return None
-    forgets = np.all(spec.array("decay_u", node.shape) == 1 << fixed.decay_bits)
+    forgets = np.all(spec.array("decay_u", node.shape) == fixed.fastest)
     if bias_v.any() and (not forgets or np.any(bias_v % (1 << fixed.shift_bits))):
         return None
     weight = bias_u + (bias_v >> fixed.shift_bits)

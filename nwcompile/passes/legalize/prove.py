@@ -94,7 +94,8 @@ def _on_threshold_grid(spec: NeuronSpec, chip: Chip) -> bool:
     if unit_bits == 0:
         return True
     assert spec.fixed is not None
-    never_rounds = not np.any(spec.decay_v) and np.isin(spec.decay_u, (0, 1 << spec.fixed.decay_bits)).all()
+    lost_u, lost_v = (spec.fixed.lost(decay) for decay in (spec.decay_u, spec.decay_v))
+    never_rounds = not np.any(lost_v) and np.isin(lost_u, (0, 1)).all()
     biases = np.asarray(spec.bias, np.int64) % (1 << unit_bits)
     return bool(never_rounds and spec.fixed.shift_bits >= unit_bits and not biases.any())
 

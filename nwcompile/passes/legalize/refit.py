@@ -23,6 +23,7 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.legalize.driven import DrivenLayer
 from nwcompile.passes.legalize.ideal import PooledLayer
+from nwcompile.passes.quantize.dynamics import decay_of
 from nwcompile.passes.quantize.grids import largest_threshold, round_bias
 from nwcompile.passes.quantize.scale_search import how_far, n_spikes
 
@@ -69,7 +70,7 @@ def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarr
     search = _Search(layer, neuron, wanted, chip)
     if search.aim == 0:
         return search.fitted(1.0, None, 0.0)
-    leaks = LEAK_FACTORS if np.any(neuron.decay_v) else SLOW_LEAKS
+    leaks = LEAK_FACTORS if np.any(neuron.fixed.lost(neuron.decay_v)) else SLOW_LEAKS
     leak, fit = search.best(lambda leak: search.at(leak, 0.0), leaks, N_LEAKS_REFINED)
     currents = search.currents()
     if fit.off[0] > MISSED:
@@ -112,14 +113,14 @@ class _Search:
         Only 0 where the neurons have currents of their own, or registers, which the chip adds behind the current.
         """
         driven = self.layer.full if isinstance(self.layer, PooledLayer) else self.layer
-        whole = 1 << self.neuron.fixed.decay_bits
-        if np.any(np.asarray(self.neuron.decay_u) != whole) or np.any(self.neuron.bias_u):
+        fixed = self.neuron.fixed
+        if np.any(np.asarray(self.neuron.decay_u) != fixed.fastest) or np.any(self.neuron.bias_u):
             return (0.0,)
         if any(isinstance(c, Injected) for c in driven.alone.connections):
             return (0.0,)
-        peak = self.layer.largest_drive << self.neuron.fixed.shift_bits
-        limit = (1 << (self.neuron.fixed.state_bits - 1)) - 1
-        can = (kept for kept in KEPT_CURRENTS[1:] if (1 - kept) * whole >= self.chip.state.decay_offset)
+        peak = self.layer.largest_drive << fixed.shift_bits
+        limit = (1 << (fixed.state_bits - 1)) - 1
+        can = (k for k in KEPT_CURRENTS[1:] if (1 - k) * (1 << fixed.decay_bits) >= self.chip.state.decay_offset)
         return (0.0, *(kept for kept in can if peak <= limit * (1 - kept)))
 
     def at(self, leak: float, kept: float) -> Refitted:
@@ -165,12 +166,13 @@ def scaled(neuron: NeuronSpec, chip: Chip, factor: float, leak: float | None, ke
     gain = 1 / (1 - kept)
     threshold = np.rint(np.asarray(neuron.threshold, np.float64) * factor * gain / unit).astype(np.int64) * unit
     threshold = np.clip(threshold, unit, largest_threshold(chip))
-    decay, whole = np.asarray(neuron.decay_v, np.float64), 1 << neuron.fixed.decay_bits
+    fixed, lost = neuron.fixed, neuron.fixed.lost(neuron.decay_v)
+    changed: dict[str, Any] = {"threshold": threshold}
     if leak is not None:
-        decay = np.minimum(decay * leak, whole) if np.any(decay) else np.full(decay.shape, leak * whole)
-    changed: dict[str, Any] = {"threshold": threshold, "decay_v": np.rint(decay).astype(np.int64)}
+        lost = np.minimum(lost * leak, 1) if np.any(lost) else np.full(lost.shape, leak)
+        changed["decay_v"] = decay_of(lost, fixed)
     if kept:
-        changed["decay_u"] = round((1 - kept) * whole)
+        changed["decay_u"] = decay_of(np.asarray(1 - kept), fixed)
         changed["bias"] = round_bias(np.asarray(neuron.bias, np.float64) * gain, chip)
         for name in ("reset_value", "v_min"):
             if (value := getattr(neuron, name)) is not None:

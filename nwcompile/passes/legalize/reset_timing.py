@@ -54,8 +54,9 @@ def _rests(spec: NeuronSpec) -> bool:
 
 
 def _decay(spec: NeuronSpec, chip: Chip) -> np.ndarray:
-    """The decay of the membrane on the chip; 0: it does not leak."""
+    """The share of the membrane that is lost in a step on the chip; 0: it does not leak."""
+    form = chip.fixed_point
     if spec.fixed is not None:
-        return np.asarray(spec.decay_v)
+        return spec.fixed.lost(spec.decay_v)
     keep = np.asarray(spec.beta if spec.membrane == "linear" else 1 - np.asarray(spec.k), np.float32)
-    return rounded_decay(keep.astype(np.float64), chip.state.decay_bits, 0)
+    return form.lost(rounded_decay(keep.astype(np.float64), form, 0))

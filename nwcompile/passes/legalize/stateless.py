@@ -36,8 +36,7 @@ def is_stateless(spec: NeuronSpec) -> bool:
     if spec.reset_timing != "now" and spec.reset not in ("zero", "none"):
         return False  # what is taken off in the next step is taken off its input
     if spec.fixed is not None:
-        whole = 1 << spec.fixed.decay_bits
-        return bool(np.all(np.asarray(spec.decay_u) == whole) and np.all(np.asarray(spec.decay_v) == whole))
+        return all(np.all(np.asarray(decay) == spec.fixed.fastest) for decay in (spec.decay_u, spec.decay_v))
     return spec.alpha is None and spec.membrane == "linear" and not np.any(spec.beta)
 
 

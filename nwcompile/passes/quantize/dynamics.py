@@ -8,16 +8,21 @@ import numpy as np
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+
+SLOWEST = 2.0**-15  # The share of a state that the slowest decay by shift loses in a step.
+FASTEST = 0.99  # A share that is lost is taken to be no more where time constants are compared: more is hardly seen.
 
 
 @dataclass(frozen=True, eq=False)
 class Dynamics:
     """`u = keep_u*u + factor*(sum of w*s) + constant_u; v = keep_v*v + u + constant_v`, in the float network's units.
 
-    Numbers are float64, scalars or arrays that broadcast to the layer. The chip keeps `1 - decay/2**decay_bits` of u
-    and v in a step; `tau_error_percent` is the largest error of a time constant by that rounding, None where a leak
-    is so slow or so fast that the chip cannot tell it from none (from a full one).
+    Numbers are float64, scalars or arrays that broadcast to the layer. The chip loses `FixedPoint.lost(decay)` of u and
+    v in a step; `tau_error_percent` is the largest error of a time constant by that rounding, None where a leak
+    is so slow or so fast that the chip cannot tell it from none (from a full one). Where decays are shifts, u decays
+    after a sum is added, and few time constants are close to one that there is: there the weights' factor makes the
+    charge of a spike, all that it adds to v over the steps, what it was.
     """
 
     factor: np.ndarray
@@ -49,8 +54,14 @@ def dynamics(network: Network, layer: str, chip: Chip) -> Dynamics:
         factor = gain * _number(spec.w_in) * (keep_u if spec.current_order == "add_then_decay" else 1.0)
         constant_u = factor * bias
     lowest = chip.state.decay_offset if spec.alpha is not None else 0
-    decay_u, error_u = _decay(layer, "alpha", keep_u, chip.state.decay_bits, lowest)
-    decay_v, error_v = _decay(layer, "beta" if spec.membrane == "linear" else "1 - k", keep_v, chip.state.decay_bits, 0)
+    form = chip.fixed_point
+    decay_u, error_u = _decay(layer, "alpha", keep_u, form, 1 if form.shifts else lowest)
+    decay_v, error_v = _decay(layer, "beta" if spec.membrane == "linear" else "1 - k", keep_v, form, 0)
+    if form.shifts:
+        lost = form.lost(decay_u)
+        to_same_charge = lost / ((1 - lost) * np.maximum(1 - keep_u, SLOWEST))
+        factor = factor * to_same_charge
+        constant_u = constant_u * to_same_charge
     worst = max(error_u, error_v)
     return Dynamics(
         factor=factor,
@@ -78,7 +89,7 @@ def _membrane(spec: NeuronSpec) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return 1 - k, k * _number(spec.r), k * _number(spec.v_leak) + bias
 
 
-def _decay(layer: str, name: str, keep: np.ndarray, bits: int, lowest: int) -> tuple[np.ndarray, float]:
+def _decay(layer: str, name: str, keep: np.ndarray, form: FixedPoint, lowest: int) -> tuple[np.ndarray, float]:
     """The chip's decays for what a state keeps, and the largest error of a time constant in percent (or infinite)."""
     if keep.min() < 0 or keep.max() > 1:
         bad = float(keep.min() if keep.min() < 0 else keep.max())
@@ -86,14 +97,26 @@ def _decay(layer: str, name: str, keep: np.ndarray, bits: int, lowest: int) -> t
             f"layer {layer!r}: {name} = {bad:g} is outside 0..1, and a chip's state can only decay; "
             "train it with a leak between 0 and 1"
         )
-    decay = rounded_decay(keep, bits, lowest)
-    chip_keep = 1 - decay / (1 << bits)
+    decay = rounded_decay(keep, form, lowest)
+    chip_keep = 1 - form.lost(decay)
     leaky = (0 < keep) & (keep < 1) & (0 < chip_keep) & (chip_keep < 1)
     ratio = np.log(np.where(leaky, keep, 0.5)) / np.log(np.where(leaky, chip_keep, 0.5))  # of the time constants
     error = np.where(leaky, 100 * np.abs(ratio - 1), np.where(keep == chip_keep, 0.0, inf))
     return decay, float(error.max())
 
 
-def rounded_decay(keep: np.ndarray, bits: int, lowest: int) -> np.ndarray:
+def rounded_decay(keep: np.ndarray, form: FixedPoint, lowest: int) -> np.ndarray:
     """The chip's decay, at least `lowest`, that is nearest to keeping `keep` (0..1) of a state in a step: int64."""
-    return np.maximum(np.rint((1 - keep) * (1 << bits)).astype(np.int64), lowest)
+    return decay_of(1 - keep, form, lowest)
+
+
+def decay_of(lost: np.ndarray, form: FixedPoint, lowest: int = 0) -> np.ndarray:
+    """The chip's decay, at least `lowest`, that is nearest to losing `lost` (0..1) of a state in a step: int64.
+
+    Of shifts it is the one whose time constant is nearest, as a ratio.
+    """
+    if not form.shifts:
+        return np.maximum(np.rint(lost * (1 << form.decay_bits)).astype(np.int64), lowest)
+    shifts = np.arange(lowest, form.decay_range[1] + 1)
+    wanted, has = (np.log(-np.log1p(-np.clip(x, SLOWEST, FASTEST))) for x in (np.asarray(lost), form.lost(shifts)))
+    return shifts[np.abs(wanted[..., None] - has).argmin(-1)].astype(np.int64)

@@ -1,7 +1,8 @@
 """State range: how large u and v of a fixed-point layer can become, proved from its weights, and how large they became.
 
 With the decays of DESIGN 4.2, which round towards 0, |dec(x, k)| <= |x| * (1 - k/2**w). So a state that gains at most D
-in a step stays within D / (k/2**w), whatever the spikes are; without a leak there is no such bound.
+in a step stays within D / (k/2**w), whatever the spikes are; without a leak there is no such bound. A decay by shift
+leaves at most 1 more than that, which is as if the state gained D + 1.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from math import inf
 
 import numpy as np
 
-from nwcompile.ir.arithmetic import decay
+from nwcompile.ir.arithmetic import decay, shift_lost
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.prepare.fold import forward, linear_map
@@ -142,7 +143,8 @@ def _times(payload: float, weight: np.ndarray) -> np.ndarray:
 
 def _leaky(gain: np.ndarray, spec: NeuronSpec, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """The bound of a state that gains at most so much in a step."""
-    lost = spec.array(name, shape).reshape(-1) / (1 << spec.fixed.decay_bits)
+    lost = spec.fixed.lost(spec.array(name, shape).reshape(-1))
+    gain = gain + (gain > 0) * spec.fixed.shifts
     endless = np.where(gain > 0, inf, 0.0)
     return np.divide(gain, lost, out=endless, where=(lost > 0) & (gain > 0))
 
@@ -158,7 +160,7 @@ def _membrane(up: np.ndarray, down: np.ndarray, spec: NeuronSpec, shape: tuple[i
     late = np.abs(threshold) * (spec.reset == "subtract" and (spec.reset_timing != "now" or threshold.min() < 0))
     bounds = [_leaky(gain + late, spec, "decay_v", shape) for gain in (up, down)]
     if spec.fires and spec.reset in ("zero", "value") and spec.spikes == "binary":
-        keep = 1 - spec.array("decay_v", shape).reshape(-1) / (1 << spec.fixed.decay_bits)
+        keep = 1 - spec.fixed.lost(spec.array("decay_v", shape).reshape(-1))
         bounds[0] = np.minimum(bounds[0], np.maximum(threshold, 0) * keep + up)
     floor = value
     if spec.v_min is not None:  # where v is reset at it, with the other sign
@@ -179,7 +181,7 @@ def _seen(network: Network, name: str, sent: dict, states: dict, is_exact: bool)
     v as it was recorded where a late reset or a refractory time is in between; both where nothing overflows anyway.
     """
     node, shape = network.node(name), network.node(name).shape
-    spec, bits = node.neuron, node.neuron.fixed.decay_bits
+    spec = node.neuron
     k_u, k_v, bias = (spec.array(key, shape) for key in ("decay_u", "decay_v", "bias"))
     is_plain = not spec.fires or (spec.reset_timing == "now" and np.max(spec.refractory) <= 1)
     n_samples, n_steps = states["u"].shape[:2]
@@ -189,13 +191,17 @@ def _seen(network: Network, name: str, sent: dict, states: dict, is_exact: bool)
         part = slice(start, start + size)
         u, v = states["u"][part], states["v"][part]
         u_before, v_before = (np.concatenate([np.zeros_like(x[:, :1]), x[:, :-1]], 1) for x in (u, v))
-        unbounded = [u, decay(v_before, k_v, bits) + u + bias if is_plain else v]
+        unbounded = [u, _left(v_before, k_v, spec) + u + bias if is_plain else v]
         if not is_exact:
-            unbounded[0] = decay(u_before, k_u, bits) + _added(
-                network, name, {s: x[part] for s, x in sent.items()}, n_steps
-            )
+            before = u_before if spec.fixed.shifts else _left(u_before, k_u, spec)  # shifts come after the sum
+            unbounded[0] = before + _added(network, name, {s: x[part] for s, x in sent.items()}, n_steps)
         largest = [max(so_far, int(np.abs(x).max(initial=0))) for so_far, x in zip(largest, unbounded, strict=True)]
     return largest[0], largest[1]
+
+
+def _left(x: np.ndarray, k: np.ndarray, spec: NeuronSpec) -> np.ndarray:
+    """What a decay leaves of states."""
+    return x - shift_lost(x, k) if spec.fixed.shifts else decay(x, k, spec.fixed.decay_bits)
 
 
 def _added(network: Network, name: str, sent: dict, n_steps: int) -> np.ndarray:

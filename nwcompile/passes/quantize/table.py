@@ -118,8 +118,7 @@ def _strict_change(spec: NeuronSpec, scaled: Scaled) -> str | None:
 
 
 def _chip_taus(spec: NeuronSpec) -> dict:
-    whole = 1 << spec.fixed.decay_bits
-    keep_u, keep_v = (1 - np.asarray(k, np.float64) / whole for k in (spec.decay_u, spec.decay_v))
+    keep_u, keep_v = (1 - spec.fixed.lost(k) for k in (spec.decay_u, spec.decay_v))
     return {"tau_u_chip": _tau(keep_u), "tau_v_chip": _tau(keep_v)}
 
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.ir.arithmetic import decay, modulo, saturate, spike_count, wrap
+from nwcompile.ir.arithmetic import clip, decay, modulo, negated, saturate, shift_lost, spike_count, wrap
 from nwcompile.ir.neuron import NeuronSpec
 
 LONG_AGO = 1 << 30  # Steps since the last spike of a neuron that has not fired: beyond any refractory time.
-LIMIT_U = {"wrap": wrap, "saturate": saturate, "modulo": modulo}  # what u does on overflow
-LIMIT_V = {"wrap": saturate, "saturate": saturate, "modulo": modulo}  # what v does then
+LIMIT_U = {"wrap": wrap, "saturate": saturate, "modulo": modulo, "clip": clip}  # what u does on overflow
+LIMIT_V = {"wrap": saturate, "saturate": saturate, "modulo": modulo, "clip": clip}  # what v does then
 NO_CLAMP = -(1 << 62)  # No membrane is as low as this, so a clamp here never acts.
 
 
@@ -52,9 +52,13 @@ class LayerState:
         frozen = self.since_spike < np.asarray(spec.refractory)
         threshold = _number(spec, "threshold")
         none = np.zeros(self.v.shape, np.int64)
-        before = spike_count(self.v, threshold, spec.strict, spec.spikes) if spec.fires else none
-        v = self._fixed_membrane(x, before) if spec.fixed is not None else self._float_membrane(x, before)
-        spikes = spike_count(v, threshold, spec.strict, spec.spikes, self.net) if spec.fires else none
+        most = spec.max_spikes
+        before = spike_count(self.v, threshold, spec.strict, spec.spikes, most=most) if spec.fires else none
+        if spec.fixed is None:
+            v = self._float_membrane(x, before)
+        else:
+            v = self._shifted_membrane(x) if spec.fixed.shifts else self._fixed_membrane(x, before)
+        spikes = spike_count(v, threshold, spec.strict, spec.spikes, self.net, most) if spec.fires else none
         v = _reset(spec, v, spikes, before, threshold)
         if spec.v_min is not None:
             v = _clamped(spec, v, spikes)
@@ -74,6 +78,15 @@ class LayerState:
         leaked = _late_reset(spec, decay(self.v, _number(spec, "decay_v"), fixed.decay_bits), before)
         v = leaked + self.current + _number(spec, "bias")
         return LIMIT_V[fixed.overflow](_late_subtract(spec, v, before), fixed.state_bits)
+
+    def _shifted_membrane(self, x):
+        """Where decays are shifts: every addition saturates, in this order."""
+        spec, fixed = self.spec, self.spec.fixed
+        u = clip(self.current + ((x + _number(spec, "bias_u")) << fixed.shift_bits), fixed.state_bits)
+        self.current = u - shift_lost(u, _number(spec, "decay_u"))
+        change = negated(shift_lost(self.v, _number(spec, "decay_v")), fixed.state_bits)
+        change = clip(change + self.current, fixed.state_bits)
+        return clip(self.v + clip(change + _number(spec, "bias"), fixed.state_bits), fixed.state_bits)
 
     def _float_membrane(self, x, before):
         spec = self.spec

@@ -10,6 +10,7 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.ir.run import COUNTERS, Run
+from nwcompile.sim.order import order_dependent
 from nwcompile.sim.reference.neuron_step import LayerState
 from nwcompile.sim.reference.synaptic_sums import apply, effective_network, structure
 from nwcompile.sim.values import verify_counts
@@ -101,7 +102,7 @@ def _is_at_rest(layer) -> np.ndarray:
     """Neurons with nothing to update but events: no bias, v = 0, and no u that outlasts the step."""
     spec = layer.spec
     has_bias = (np.asarray(spec.bias) != 0) | (np.asarray(spec.bias_u) != 0)
-    keeps_u = (layer.current != 0) & (np.asarray(spec.decay_u) < 1 << spec.fixed.decay_bits)
+    keeps_u = (layer.current != 0) & (np.asarray(spec.decay_u) != spec.fixed.fastest)
     return (layer.v == 0) & ~keeps_u & ~has_bias
 
 
@@ -221,5 +222,6 @@ def finish(model: Network | Program, backend, device, window, spikes, states, in
         output=output,
         counters=counters,
         activity=activity,
+        order_dependent=order_dependent(model, window, inputs, spikes),
         **measured,
     )

@@ -13,6 +13,7 @@ from nwcompile.kernels.cores.synapse import CONNECTION, CONV, DENSE, SPARSE, Dri
 from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
 
 LARGEST_WEIGHT = (1 << 31) - 1
+NO_CAP = 1 << 40  # No neuron fires so many spikes at once.
 
 
 def neurons(network: Network, layers) -> Neurons:
@@ -30,6 +31,8 @@ def _rules(node) -> np.ndarray:
         rules[name] = spec.array(name, node.shape).reshape(-1)
     rules["reset_value"] = spec.array("reset_value", node.shape).reshape(-1) if spec.reset == "value" else 0
     rules["v_min"] = NO_CLAMP if spec.v_min is None else spec.array("v_min", node.shape).reshape(-1)
+    rules["max_spikes"] = spec.max_spikes or NO_CAP
+    rules["shifts"] = spec.fixed.shifts
     rules["strict"], rules["fires"] = spec.strict, spec.fires
     rules["floor_resets"] = spec.clamp == "reset" and spec.v_min is not None
     rules["overflow"] = OVERFLOWS.index(spec.fixed.overflow)

@@ -15,6 +15,7 @@ SCALARS = ("n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits"
            "touched_neuron", "out_sample")  # fmt: skip
 PLAIN = {"STATE_BITS": 24, "DECAY_BITS": 12, "SHIFT": 6, "OVERFLOW": 0, "STRICT": True, "FIRES": True, "SPIKE_KIND": 0,
          "RESET": 0, "TIMING": 0, "LEAKS": False, "REFRACTS": False, "CLAMPS": False, "RESATURATES": False,
+         "SHIFTS": False, "MOST": 0,
          "WIDE": False, "KEEPS": False, "COUNTS": False, "TOUCHED": False, "RESUMES": False, "AHEAD": 8,
          "BLOCK": 128}  # fmt: skip
 COUNTED = {**PLAIN, "SPIKE_KIND": 2, "RESET": 2, "TIMING": 2, "COUNTS": True, "TOUCHED": True, "OVERFLOW": 2,
@@ -29,6 +30,7 @@ SEVERAL = {
     "AHEAD": 1,
     "BLOCK": 32,
 }
+SHIFTED = {**COUNTED, "SPIKE_KIND": 1, "TIMING": 0, "DECAY_BITS": 4, "SHIFTS": True, "MOST": 31}
 
 
 def is_whole(instruction: str) -> bool:
@@ -36,7 +38,7 @@ def is_whole(instruction: str) -> bool:
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
-@pytest.mark.parametrize("constants", [PLAIN, COUNTED, SEVERAL], ids=["plain", "counted", "several"])
+@pytest.mark.parametrize("constants", [PLAIN, COUNTED, SEVERAL, SHIFTED], ids=lambda c: f"kind{c['SPIKE_KIND']}")
 def test_scan_compiles_to_whole_numbers(constants, processor):
     number = "*i64" if constants["WIDE"] else "*i32"
     types = {"drive": number, "touched": "*u8", "rule": number, "state": number, "spikes": "*i8", "u_out": number,

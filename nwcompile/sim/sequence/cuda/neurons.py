@@ -39,14 +39,15 @@ class GpuNeurons:
         if not spec.fires:
             return 0, 0
         if spec.spikes == "multi":
-            return 0, self.limit // int(self.numbers["threshold"].min())
+            most = self.limit // int(self.numbers["threshold"].min())
+            return 0, most if spec.max_spikes is None else min(most, spec.max_spikes)
         return (-1 if spec.message == "bipolar" else 0), 1
 
     def options(self, largest: int) -> dict[str, int | bool]:
         """What the kernels know of these neurons when they are compiled, for sums of at most `largest`."""
         spec, fixed = self.node.neuron, self.node.neuron.fixed
-        leaks = bool((self.numbers["decay_u"] < 1 << fixed.decay_bits).any())
-        overflows = leaks or fixed.overflow == "modulo" or self.drive(largest) > self.limit
+        leaks = bool((self.numbers["decay_u"] != fixed.fastest).any())
+        overflows = leaks or fixed.overflow in ("modulo", "clip") or self.drive(largest) > self.limit
         stays = {
             "zero": True, "none": True, "value": self.most["reset_value"] <= self.limit,
             "subtract": spec.reset_timing != "both" and bool((self.numbers["threshold"] >= 0).all()),
@@ -59,6 +60,7 @@ class GpuNeurons:
             "FIRES": bool(spec.fires), "SPIKE_KIND": SPIKES.index(spec.spikes), "RESET": RESETS.index(spec.reset),
             "TIMING": RESET_TIMINGS.index(spec.reset_timing), "LEAKS": leaks, "REFRACTS": self.most["refractory"] > 1,
             "CLAMPS": (2 if spec.clamp == "reset" else 1) if clamps else 0, "RESATURATES": not in_range,
+            "SHIFTS": fixed.shifts, "MOST": spec.max_spikes or 0,
         }  # fmt: skip
 
     def drive(self, largest: int) -> int:
@@ -81,11 +83,14 @@ class GpuNeurons:
         return half <= 1 << 30 and max(half + drive, before, after) <= INT32
 
     def rule(self, is_wide: bool) -> torch.Tensor:
-        """The numbers of `RULE_ROWS`: int64[8, n], or int32[8, n] for the 32-bit kernel; decays as what they keep."""
+        """The numbers of `RULE_ROWS`: int64[8, n], or int32[8, n] for the 32-bit kernel.
+
+        Decays as what they keep, or as the shifts that they are.
+        """
         if is_wide not in self._rules:
-            bits = self.node.neuron.fixed.decay_bits
-            numbers = dict(self.numbers)
-            for name in ("decay_u", "decay_v"):
+            fixed, numbers = self.node.neuron.fixed, dict(self.numbers)
+            bits = fixed.decay_bits
+            for name in () if fixed.shifts else ("decay_u", "decay_v"):
                 numbers[name] = ((1 << bits) - numbers[name]) << (0 if is_wide else 31 - bits)
             if not is_wide:
                 numbers["v_min"] = np.clip(numbers["v_min"], -INT32, self.limit)

@@ -1,0 +1,108 @@
+"""Pool: the rules of a chip whose neurons are one pool of hidden ones and a row of outputs apart (`core.max_outputs`).
+
+Hidden neurons feed each other and the outputs, input lines feed hidden neurons only, and outputs feed nothing.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nwcompile.errors import Violation
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import synapse_list
+from nwcompile.ir.network import Network
+
+
+def is_apart(network: Network, chip: Chip, layer: str) -> bool:
+    """Whether a layer's neurons are outputs that lie apart on this chip: those of the output layers."""
+    return chip.core.max_outputs is not None and layer in network.outputs
+
+
+def most_spikes(network: Network, chip: Chip, layer: str) -> int | None:
+    """How many spikes the chip's neurons fire at once in this layer, None where the chip file does not say."""
+    return chip.neuron.output_max_spikes if is_apart(network, chip, layer) else chip.neuron.max_spikes
+
+
+def pool_violations(network: Network, chip: Chip) -> Iterator[Violation]:
+    """What a network has more of than such a chip, and connections that it has no wires for; none on other chips."""
+    if chip.core.max_outputs is None:
+        return
+    where = f"network -> {chip.name}"
+    outputs = [name for name in network.layers if is_apart(network, chip, name)]
+    hidden = [name for name in network.layers if name not in outputs]
+    n_outputs = sum(network.node(name).n_neurons for name in outputs)
+    n_hidden = sum(network.node(name).n_neurons for name in hidden)
+    n_inputs = sum(node.n_neurons for node in network.inputs.values())
+    room = int(chip.limit("max_neurons").sum()) - chip.core.max_outputs
+    for what, used, limit, key in (
+        ("input lines", n_inputs, chip.core.max_inputs, "core.max_inputs"),
+        ("hidden neurons", n_hidden, room, "core.max_neurons"),
+        ("output neurons", n_outputs, chip.core.max_outputs, "core.max_outputs"),
+    ):
+        if limit is not None and used > limit:
+            yield Violation(what, where, used, limit, f"use fewer {what} or raise {key}")
+    yield from _wires(network, outputs)
+    yield from _reached(network, chip, hidden, outputs, room)
+    if chip.weights.one_exponent and network.is_fixed:
+        used = sorted({c.exponent for c in network.connections})
+        if len(used) > 1:
+            yield Violation("weight exponents", where, str(used)[1:-1], "one", "quantize the network for this chip")
+
+
+def _wires(network: Network, outputs: list[str]) -> Iterator[Violation]:
+    for c in network.connections:
+        ends = f"{c.source} -> {c.target}"
+        if c.source in outputs:
+            advice = f"put a layer behind {c.source}: outputs of this chip feed nothing, hidden neurons do"
+            yield Violation("wiring", ends, "from an output", "outputs feed nothing", advice)
+        elif c.target in outputs and c.source in network.inputs:
+            advice = f"put a hidden layer before {c.target}: this chip's outputs are fed by hidden neurons only"
+            yield Violation("wiring", ends, "from an input", "outputs fed by hidden neurons", advice)
+
+
+def _reached(network: Network, chip: Chip, hidden: list[str], outputs: list[str], room: int) -> Iterator[Violation]:
+    """Synapses: how many neurons each one feeds, and how many of the hidden ones inputs feed and feed outputs."""
+    core = chip.core
+    synapses = {name: _fed(network, name) for name in (*network.inputs, *hidden)}
+    for name in hidden:
+        fan_out = sum(count for _, count in synapses[name].values())
+        widest = int(np.max(fan_out, initial=0))
+        if core.max_fan_out is not None and widest > core.max_fan_out:
+            advice = f"prune the weights out of {name} to {core.max_fan_out} a neuron, or feed smaller layers"
+            yield Violation("fan-out of a neuron", name, widest, core.max_fan_out, advice)
+    where = f"network -> {chip.name}"
+    total = sum(int(count.sum()) for name in hidden for _, count in synapses[name].values())
+    if core.mean_fan_out is not None and total > (most := core.mean_fan_out * room):
+        advice = "prune weights between hidden neurons and to outputs"
+        yield Violation("synapses of hidden neurons", where, total, most, advice)
+    fed: dict[str, np.ndarray] = {name: np.zeros(network.node(name).n_neurons, bool) for name in hidden}
+    for name in network.inputs:
+        for target, (is_fed, _) in synapses[name].items():
+            if target in fed:
+                fed[target] |= is_fed
+    feeding = [sum(count for t, (_, count) in synapses[name].items() if t in outputs) for name in hidden]
+    n_fed, n_feeding = sum(int(f.sum()) for f in fed.values()), sum(int(np.count_nonzero(f)) for f in feeding)
+    for what, used, limit, advice in (
+        ("hidden neurons fed by inputs", n_fed, core.max_input_targets, "make the first layer smaller"),
+        ("hidden neurons that feed outputs", n_feeding, core.max_output_sources, "make the last hidden layer smaller"),
+    ):
+        if limit is not None and used > limit:
+            yield Violation(what, where, used, limit, advice)
+
+
+def _fed(network: Network, source: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """By target of a node: which of its neurons are fed, bool[target], and how many each source neuron feeds."""
+    n_source = network.node(source).n_neurons
+    pairs: dict[str, list[np.ndarray]] = {}
+    for c in network.connections:
+        if c.source == source and c.has_weight and c.target in network.layers:
+            pre, post, place = synapse_list(c, network.node(source).shape)
+            kept = np.asarray(c.weight).reshape(-1)[place] != 0
+            n_target = network.node(c.target).n_neurons
+            pairs.setdefault(c.target, []).append(pre[kept].astype(np.int64) * n_target + post[kept])
+    fed = {}
+    for target, parts in pairs.items():
+        n_target = network.node(target).n_neurons
+        pre, post = np.divmod(np.unique(np.concatenate(parts)), n_target)
+        fed[target] = np.bincount(post, minlength=n_target) > 0, np.bincount(pre, minlength=n_source)
+    return fed
