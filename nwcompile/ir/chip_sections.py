@@ -90,7 +90,7 @@ class Weights:
     exponent_min: int = 0  # least exponent of a connection
     exponent_max: int = 0  # largest exponent of a connection
     effective_limit: int = 32767  # |floor(mantissa * 2**exponent)| is clipped to this
-    one_exponent: bool | None = None  # true: all connections of a network have the same exponent
+    one_exponent: bool | None = None  # true: one for weights of inputs, one between hidden layers, one to outputs
     sharing: bool = False  # one copy of a convolution kernel per core, instead of one row per source
     kernel_rows: bool | None = None  # true: a shared kernel lies as a row of all its channels for each input and tap
     index_bits: int = 0  # added per synapse of a sparse row
@@ -104,7 +104,7 @@ class State:
     bits: int = 24  # of u and of v
     decay_bits: int = 12  # k of 2**decay_bits is lost in a step
     shift_bits: int = 6  # a synaptic sum is shifted left by this
-    overflow: str = "wrap"  # what u does; v saturates, but with "modulo" both go round, with "clip" both stay within two's complement
+    overflow: str = "wrap"  # what u does; v saturates, but goes round with "modulo"; "clip" has -2**(bits-1)
     decay_offset: int = 0  # decay register of u = k - decay_offset
     decay: str | None = None  # "shift": x >> k is lost, at least 1, of u after the sum is added; not given: above
 

@@ -26,14 +26,17 @@ def float_net(chip: Chip, n_weights: int = 4) -> Network:
     """Input `in` of 6 lines, `hid` of 12, `out` of 4, with neurons that the chip has; one weight a source, or none."""
     can = chip.neuron
     clamp = None if can.v_min == "none" else 0.0
-    spec = NeuronSpec(threshold=1.0, reset=can.reset[0], strict=can.strict[0], v_min=clamp)
+    spec = out = NeuronSpec(threshold=1.0, reset=can.reset[0], strict=can.strict[0], v_min=clamp)
+    if can.max_spikes is not None:  # and currents, which then decay by shift
+        out = out.replace(alpha=0.5, beta=0.75, current_order="add_then_decay")
+        spec = out.replace(spikes="multi", max_spikes=can.max_spikes)
     values = np.array([0.75, -0.375, 0.5, 0.875, 0.625, -0.125], np.float32)[:n_weights]
     rng = np.random.default_rng(3)
     edges = [
         Dense(source, target, values[np.arange(m) % n_weights] * rng.integers(0, 2, (n, m)).astype(np.float32))
         for source, target, n, m in (("in", "hid", 12, 6), ("hid", "out", 4, 12))
     ]
-    return Network.from_arrays({"hid": (spec, (12,)), "out": (spec, (4,))}, edges, {"in": (6,)})
+    return Network.from_arrays({"hid": (spec, (12,)), "out": (out, (4,))}, edges, {"in": (6,)})
 
 
 @pytest.mark.parametrize("name", Chip.names())

@@ -12,7 +12,7 @@ RESET_ZERO, RESET_VALUE, RESET_SUBTRACT, RESET_NONE = range(4)
 NOW, NEXT, BOTH = range(3)
 # RULE.spikes: what a neuron can fire in a step; numbered as `ir.neuron.SPIKES`.
 BINARY, MULTI, BIPOLAR, GATED = range(4)
-# RULE.overflow: what u does when it is too large; numbered as `ir.neuron.OVERFLOWS`. v does as in the last two, else it saturates.
+# RULE.overflow: what u does when it is too large; numbered as `ir.neuron.OVERFLOWS`. In the last two v does so too.
 WRAP, SATURATE, MODULO, CLIP = range(4)
 LONG_AGO = 1 << 30  # Steps since a spike that never was; more than any refractory period, and far below overflow.
 
@@ -164,7 +164,7 @@ def step(neurons, i, states, j, x):
     """Update neuron i with state j from the synaptic sum `x`; returns its spikes."""
     rule = neurons.rule[neurons.rule_of[i]]
     strict, spikes, fires, reset, timing = rule.strict, rule.spikes, rule.fires, rule.reset, rule.timing
-    state_bits, threshold = np.int64(rule.state_bits), rule.threshold
+    threshold = rule.threshold
     since = states.since[j] + 1
     frozen = since < rule.refractory
     u = (x + rule.bias_u) << np.int64(rule.shift)

@@ -159,8 +159,8 @@ def _number_violations(node: Node, spec: NeuronSpec, chip: Chip) -> Iterator[Vio
                 f"scale {node.name} down or round its bias",
             )
     if can.current_bias is False and np.any(spec.bias_u):
-        advice = f"give {node.name} its bias at the membrane (NeuronSpec.bias), not in the connection into its current"
-        yield Violation("bias of the current", node.name, int(np.abs(spec.bias_u).max()), "none", advice)
+        advice = f"approximate 'bias', or train {node.name} with its bias at the membrane (NeuronSpec.bias)"
+        yield Violation("bias", node.name, "of the current", "of the membrane", advice)
     low = int(np.min(spec.decay_u))
     if low < chip.state.decay_offset:
         yield Violation(

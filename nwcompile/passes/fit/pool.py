@@ -9,7 +9,7 @@ import numpy as np
 
 from nwcompile.errors import Violation
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import synapse_list
+from nwcompile.ir.connection import Connection, synapse_list
 from nwcompile.ir.network import Network
 
 
@@ -21,6 +21,13 @@ def is_apart(network: Network, chip: Chip, layer: str) -> bool:
 def most_spikes(network: Network, chip: Chip, layer: str) -> int | None:
     """How many spikes the chip's neurons fire at once in this layer, None where the chip file does not say."""
     return chip.neuron.output_max_spikes if is_apart(network, chip, layer) else chip.neuron.max_spikes
+
+
+def group_of(network: Network, chip: Chip, connection: Connection) -> str:
+    """Whether a connection comes from an `input`, goes to an output that lies apart, or is between `hidden` layers."""
+    if connection.source in network.inputs:
+        return "input"
+    return "output" if is_apart(network, chip, connection.target) else "hidden"
 
 
 def pool_violations(network: Network, chip: Chip) -> Iterator[Violation]:
@@ -44,9 +51,11 @@ def pool_violations(network: Network, chip: Chip) -> Iterator[Violation]:
     yield from _wires(network, outputs)
     yield from _reached(network, chip, hidden, outputs, room)
     if chip.weights.one_exponent and network.is_fixed:
-        used = sorted({c.exponent for c in network.connections})
-        if len(used) > 1:
-            yield Violation("weight exponents", where, str(used)[1:-1], "one", "quantize the network for this chip")
+        for group in ("input", "hidden", "output"):
+            exponents = sorted({c.exponent for c in network.connections if group_of(network, chip, c) == group})
+            if len(exponents) > 1:
+                shown, advice = ", ".join(map(str, exponents)), "quantize the network for this chip"
+                yield Violation(f"exponents of {group} weights", where, shown, "one", advice)
 
 
 def _wires(network: Network, outputs: list[str]) -> Iterator[Violation]:

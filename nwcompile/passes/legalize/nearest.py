@@ -11,11 +11,15 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import APPROXIMATIONS, EVERYTHING, Options
+from nwcompile.passes.fit.pool import most_spikes
+from nwcompile.passes.quantize.grids import round_bias
 
 # For each reset the others, the closest first: what is kept of a membrane beyond its threshold decides.
 CLOSEST_RESETS = {"subtract": ("zero", "value"), "zero": ("value", "subtract"), "value": ("zero", "subtract"),
                   "none": ("subtract", "zero", "value")}  # fmt: skip
 COMPARISON = {True: "v > threshold", False: "v >= threshold"}  # by `strict`
+NO_BIAS = "no bias"
+AT_MEMBRANE = "a bias of the membrane"
 TIMINGS = {"now": "at once", "next": "one step late", "both": "by the count before"}
 
 
@@ -28,11 +32,14 @@ class Feature:
     has: str
 
 
-def nearest(spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = False) -> tuple[NeuronSpec, list[Feature]]:
+def nearest(
+    spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = False, most: int | None = None
+) -> tuple[NeuronSpec, list[Feature]]:
     """The chip's nearest neuron, float or fixed as `spec` is, and the features in which it is another; [] if none.
 
     Only features that `options.approximate` names are changed. `has_bias`: whether the connections into the neuron have
-    one. A neuron that never fires is left alone but for its clamp and bias.
+    one; `most`: how many spikes the chip's neuron fires at once, if it says so. A neuron that never fires is left alone
+    but for its clamp and bias.
     """
     features: list[Feature] = []
     can = chip.neuron
@@ -54,6 +61,12 @@ def nearest(spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = Fal
             change("timing", TIMINGS[spec.reset_timing], TIMINGS[timing], reset_timing=timing)
         if not _is_sent(spec, chip, options.on_multi_spike):
             change("multi-spike", f"{spec.spikes} spikes", "one spike a step", spikes="binary")
+        used = spec.max_spikes if spec.spikes == "multi" else 1
+        if most is not None and used != most and spec.spikes in ("binary", "multi"):
+            was = "any number of spikes" if used is None else "one spike" if used == 1 else f"up to {used} spikes"
+            several = {"spikes": "binary", "max_spikes": None} if most == 1 else {"spikes": "multi", "max_spikes": most}
+            has = "one spike a step" if most == 1 else f"up to {most} spikes a step"
+            change("multi-spike", f"{was} a step", has, **several)
         longest = can.refractory_max_steps
         if np.max(spec.refractory) > longest:
             shorter = np.minimum(np.asarray(spec.refractory), longest)
@@ -67,13 +80,35 @@ def nearest(spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = Fal
     elif not can.has_floor(spec):
         change("v_min", was, "no clamp", v_min=None)
     if not can.bias and (has_bias or np.any(spec.bias) or np.any(spec.bias_u)):
-        change("bias", "a bias", "no bias", bias=0, bias_u=0)
+        change("bias", "a bias", NO_BIAS, bias=0, bias_u=0)
     slowest = chip.state.decay_offset
     if spec.fixed is not None and np.min(spec.decay_u) < slowest:
         lost, whole = np.asarray(spec.decay_u), 1 << spec.fixed.decay_bits
         was = f"a current that loses {lost.min()}/{whole} a step"
         change("decay", was, f"{slowest}/{whole} or more", decay_u=np.maximum(lost, slowest))
+    if can.current_bias is False and (np.any(spec.bias_u) or (has_bias and spec.alpha is not None)):
+        change("bias", "a bias of the current", AT_MEMBRANE, **_at_membrane(spec, chip))
     return spec, features
+
+
+def _at_membrane(spec: NeuronSpec, chip: Chip) -> dict:
+    """The biases of fixed-point neurons with that of the current at the membrane, as large as it is there in the end.
+
+    That of a float neuron is in its connections.
+    """
+    if spec.fixed is None:
+        return {}
+    lost = spec.fixed.lost(spec.decay_u)
+    in_the_end = (np.asarray(spec.bias_u, np.int64) << spec.fixed.shift_bits) * (1 - lost) / lost
+    return {"bias": round_bias(np.asarray(spec.bias) + in_the_end, chip), "bias_u": 0}
+
+
+def _float_at_membrane(spec: NeuronSpec, added: np.ndarray) -> NeuronSpec:
+    """A float neuron with the biases of its connections, `added` up, at the membrane instead of the current."""
+    alpha = np.asarray(spec.alpha, np.float64)
+    current = np.asarray(spec.w_in) * added / (1 - alpha) * (alpha if spec.current_order == "add_then_decay" else 1)
+    gain = np.asarray(spec.gain) if spec.membrane == "linear" else np.asarray(spec.k) * np.asarray(spec.r)
+    return spec.replace(bias=np.asarray(spec.bias) + gain * current)
 
 
 def _is_sent(spec: NeuronSpec, chip: Chip, on_multi_spike: str) -> bool:
@@ -88,8 +123,13 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
     """The network with the nearest neurons that `options.approximate` allows, and their changed features by layer."""
     nodes, features_of = dict(network.nodes), {}
     for name in network.layers:
-        has_bias = any(np.any(c.bias) for c in network.into(name) if getattr(c, "bias", None) is not None)
-        spec, features = nearest(nodes[name].neuron, chip, options, has_bias)
+        given = [c for c in network.into(name) if getattr(c, "bias", None) is not None]
+        has_bias = any(np.any(c.bias) for c in given)
+        most = most_spikes(network, chip, name)
+        spec, features = nearest(nodes[name].neuron, chip, options, has_bias, most)
+        if spec.fixed is None and any(feature.has == AT_MEMBRANE for feature in features):
+            biases = [c.bias_per_neuron(nodes[name].shape) for c in given]
+            spec = _float_at_membrane(spec, np.sum(biases, axis=0))
         if features:
             nodes[name] = Node(name, nodes[name].shape, spec)
             features_of[name] = features

@@ -11,6 +11,7 @@ from nwcompile.ir.host import Encoding, Injected, injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
+from nwcompile.passes.fit.pool import group_of
 from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 from nwcompile.passes.quantize.channel_scale import per_channel
 from nwcompile.passes.quantize.layer_warnings import (
@@ -95,19 +96,45 @@ class Scales:
 
 
 def choose_scales(network: Network, chip: Chip, calibration, options: Options) -> Scales:
-    """The scale of every layer of a normalized float network, as `quantize` chooses them."""
+    """The scale of every layer of a normalized float network, as `quantize` chooses them.
+
+    Where connections must share exponents (`weights.one_exponent`), it is the least of those that they would have, so
+    that no state overflows; the scales are chosen once more for these.
+    """
     network = apply_weight_bits(network, chip, options)
     x = _inputs(network, chip, calibration, options)
+    scales = _layer_by_layer(network, chip, x, {})
+    if not chip.weights.one_exponent:
+        return scales
+    shared: dict[str, int] = {}
+    for name, layer in scales.layers.items():
+        for c, weight in zip(layer.connections, scales.scaled[name].weights, strict=True):
+            group = group_of(network, chip, c)
+            shared[group] = min(shared.get(group, weight.exponent), weight.exponent)
+    return _layer_by_layer(network, chip, x, shared)
+
+
+def _layer_by_layer(network: Network, chip: Chip, x: dict | None, shared: dict[str, int]) -> Scales:
+    """The scales, the exponents of the groups of `shared` being given."""
     samples = None if x is None else _Samples.of(network, x)
     layers: dict[str, Layer] = {}
     scaled: dict[str, Scaled] = {}
     for name in network.layers:
-        layers[name] = per_channel(describe(network, name, chip), chip)
+        layers[name] = per_channel(_sharing(describe(network, name, chip), network, chip, shared), chip)
         evidence = None if samples is None else samples.evidence(layers[name])
         scaled[name], fired = choose(layers[name], chip, evidence)
         if samples is not None and fired is not None:
             samples.sent[name] = fired
     return Scales(network, layers, scaled, samples)
+
+
+def _sharing(layer: Layer, network: Network, chip: Chip, shared: dict[str, int]) -> Layer:
+    """The layer with weight grids of the exponents that its connections share with others."""
+    if not shared:
+        return layer
+    exponents = [shared[group_of(network, chip, c)] for c in layer.connections]
+    pairs = zip(layer.grids, exponents, strict=True)
+    return replace(layer, grids=tuple(replace(g, finest=e, coarsest=e, exponent_max=e) for g, e in pairs))
 
 
 def described(scales: Scales, chip: Chip) -> Quantized:

@@ -68,7 +68,7 @@ def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled,
     """The layer at its best scale, and its spikes on the calibration samples where they were looked at.
 
     Best are the closest spikes (`how_far`), then the least weight error, then the largest scale. With weights of few
-    bits other thresholds are tried too, at the scales that are best without.
+    bits, and with decays by shift, other thresholds are tried too, at the scales that are best without.
 
     Without evidence only the weight error counts, as for readouts of more bits; of those of few the membrane does.
     Samples in which no spike reaches the layer are no evidence.
@@ -210,8 +210,8 @@ def _narrow_clips(layer: Layer) -> tuple[float, ...]:
 
 
 def _thresholds(layer: Layer, chip: Chip, scale: float) -> list[float]:
-    """Factors of the threshold that are tried at a scale, for weights of few bits."""
-    if not _is_narrow(layer) or not layer.neuron.fires:
+    """Factors of the threshold that are tried at a scale, for weights of few bits and for the few decays by shift."""
+    if not (_is_narrow(layer) or chip.fixed_point.shifts) or not layer.neuron.fires:
         return []
     largest = scale * float(np.abs(np.asarray(layer.neuron.threshold)).max())
     return [factor for factor in NARROW_THRESHOLDS if factor * largest <= grids.largest_threshold(chip)]
@@ -222,7 +222,7 @@ def _candidates(layer: Layer, chip: Chip, top: float, clips: tuple[float, ...]) 
     largest = layer.largest_weight
     if largest == 0:
         return [(top if top < inf else float(1 << chip.state.shift_bits), 1.0)]
-    widest = max(layer.grids, key=lambda grid: grid.bits)
+    widest = max(layer.grids, key=lambda grid: (grid.bits, -grid.finest if chip.weights.one_exponent else 0))
     full = widest.largest * 2.0**chip.state.shift_bits / largest
     exponents = widest.finest, widest.coarsest
 

@@ -233,6 +233,7 @@ def fixed_neuron(layer: Layer, chip: Chip, scale: float, threshold_factor: float
         decay_u=_plain(d.decay_u),
         decay_v=_plain(d.decay_v),
         bias_u=_plain(grids.round_bias(scale * d.constant_u, chip, shift) >> shift),
+        max_spikes=spec.max_spikes,
     )
 
 

@@ -93,6 +93,9 @@ def _bounds(network: Network, name: str, sent: dict | None, of_input: tuple[floa
     rise, fall = _drive(network, name, sent, of_input)
     u_up, u_down = u = tuple(_leaky(d, spec, "decay_u", node.shape) for d in (rise, fall))
     u_up, u_down = _either_sign(u, spec, "u")
+    if spec.fixed.shifts:  # the membrane gets what the decay leaves
+        left = 1 - spec.fixed.lost(spec.array("decay_u", node.shape).reshape(-1))
+        u_up, u_down = (bound * left + (bound > 0) for bound in (u_up, u_down))
     bias = spec.array("bias", node.shape).reshape(-1)
     v = _membrane(u_up + np.maximum(bias, 0), u_down + np.maximum(-bias, 0), spec, node.shape)
     return u, _either_sign(v, spec, "v")
@@ -134,7 +137,8 @@ def _payload(spec: NeuronSpec | None, spikes: np.ndarray | None, of_input: tuple
     """The largest positive and negative payload of a source: of an input, as calibration has it, or `of_input`."""
     if spec is None:
         return of_input if spikes is None else (max(1.0, spikes.max(initial=0)), max(0.0, -spikes.min(initial=0)))
-    return (inf if spec.spikes == "multi" else 1.0), float(spec.message == "bipolar")
+    most = inf if spec.max_spikes is None else float(spec.max_spikes)
+    return (most if spec.spikes == "multi" else 1.0), float(spec.message == "bipolar")
 
 
 def _times(payload: float, weight: np.ndarray) -> np.ndarray:
