@@ -226,11 +226,15 @@ def _report(parser: Parser) -> None:
 def _export(parser: Parser) -> None:
     parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
     parser.add_argument(
-        "--to", required=True, type=_choice("simulator", ("sanafe",)), metavar="NAME", help="sanafe: SANA-FE 2.2"
+        "--to",
+        required=True,
+        type=_choice("format", ("sanafe", "xylo")),
+        metavar="NAME",
+        help="xylo: the arguments of rockpool's config_from_specification; sanafe: SANA-FE 2.2",
     )
     parser.add_argument("--input", metavar="X.npz", help=".npz or .npy of shape [B, T, *shape]: its spikes go along")
     parser.add_argument("--sample", type=_whole, default=0, metavar="N", help="which of its samples (default: 0)")
-    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for arch.yaml and snn.yaml")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the files")
 
 
 def _noc(parser: Parser) -> None:

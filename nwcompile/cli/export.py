@@ -1,4 +1,4 @@
-"""`nwcompile export PROGRAM --to sanafe -o DIR`: a mapped network as the files of another simulator."""
+"""`nwcompile export PROGRAM --to xylo -o DIR`: a mapped network as the files of a chip's tool, or of a simulator."""
 
 from argparse import Namespace
 
@@ -10,15 +10,18 @@ from nwcompile.cli.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
-from nwcompile.report.export.sanafe import note, sanafe_files
+from nwcompile.report.export import sanafe, xylo
 from nwcompile.sim.inputs import prepare
+
+EXPORTS = {"sanafe": (sanafe.sanafe_files, sanafe.note), "xylo": (xylo.xylo_files, xylo.note)}
 
 
 def run(args: Namespace) -> int:
     folder = writable(args.output)
     program = program_of(args.program, args.set)
     data = Data(None) if args.input is None else read_data(args.input)
-    files = sanafe_files(program, folder, sample(program, data, args.sample))
+    to_files, note = EXPORTS[args.to]
+    files = to_files(program, folder, sample(program, data, args.sample))
     write_files(files)
     if args.json:
         print(as_json({"to": args.to, "files": [str(path) for path in files], "note": note(program)}))

@@ -51,10 +51,10 @@ def negated(x, state_bits: int):
     return np.where(np.asarray(x) == -half, -half, -np.asarray(x))
 
 
-def spike_count(v, threshold, strict, spikes: str, net=0, most: int | None = None):
+def spike_count(v, threshold, strict, spikes: str, net=0, cap: int | None = None):
     """How many spikes (signed) a membrane fires: `v > threshold`, or `>=` where not strict.
 
-    `binary`: 0 or 1. `multi`: `max(0, trunc(v / threshold))`, and 0 where the comparison fails, but never above `most`.
+    `binary`: 0 or 1. `multi`: `max(0, trunc(v / threshold))`, and 0 where the comparison fails, but never above `cap`.
     `bipolar`: +1 above `threshold`, -1 below `-threshold`. `gated`: +1 above `threshold`, -1 below 0 where `net`, the
     sum of the spikes fired before, is above 0. Works for float and for integer arrays.
     """
@@ -70,7 +70,7 @@ def spike_count(v, threshold, strict, spikes: str, net=0, most: int | None = Non
         count = np.where(above, v // np.where(threshold > 0, threshold, 1), 0)
     else:
         count = np.where(above, np.trunc(v / threshold), 0).astype(np.int64)
-    return count if most is None else np.minimum(count, most)
+    return count if cap is None else np.minimum(count, cap)
 
 
 def effective_weight(mantissa, exponent: int, limit: int):

@@ -274,11 +274,11 @@ class NeuronSpec:
             raise ModelError(f"layer {layer!r}: reset_timing='both' needs reset='subtract', not {self.reset!r}")
         if self.clamp == "reset" and self.v_min is not None:
             self._verify_negative_threshold(layer)
-        most = self.max_spikes
-        is_count = type(most) is int and 1 <= most <= LARGEST_COUNT
-        if most is not None and not (is_count and self.spikes == "multi"):
+        cap = self.max_spikes
+        is_count = type(cap) is int and 1 <= cap <= LARGEST_COUNT
+        if cap is not None and not (is_count and self.spikes == "multi"):
             raise ModelError(
-                f"layer {layer!r}: max_spikes={shown(most)} must be a whole number 1..{LARGEST_COUNT}, and "
+                f"layer {layer!r}: max_spikes={shown(cap)} must be a whole number 1..{LARGEST_COUNT}, and "
                 f"goes with spikes='multi', not {self.spikes!r}"
             )
         if self.fixed is not None:

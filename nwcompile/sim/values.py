@@ -40,11 +40,11 @@ def takes(chip: Chip, on_multi_spike: str, array: np.ndarray) -> bool:
 
 def verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: str) -> None:
     """Raise ModelError unless a chip takes input values low..high."""
-    most = chip.io.max_value
-    if most is not None and high > most:
+    largest = chip.io.max_value
+    if largest is not None and high > largest:
         raise ModelError(
-            f"input {name!r} has values up to {high}, but an input line of {chip.name} takes at most {most} in a step "
-            "(io.max_value); scale it down, or spread it over more steps"
+            f"input {name!r} has values up to {high}, but an input line of {chip.name} takes at most {largest} in a "
+            "step (io.max_value); scale it down, or spread it over more steps"
         )
     smallest_spike, largest_spike = -1 if "bipolar" in chip.neuron.spikes else 0, 1
     if low >= smallest_spike and high <= largest_spike:

@@ -51,15 +51,16 @@ class IntegerNeurons:
         def number(name: str) -> np.ndarray:
             return spec.array(name, shape).reshape(-1).astype(np.float64)
 
-        whole = 1 << spec.fixed.decay_bits
+        keep_u, keep_v = (1 - spec.fixed.lost(number(name)) for name in ("decay_u", "decay_v"))
+        drive = unit * (1 << spec.fixed.shift_bits) * (keep_u if spec.fixed.shifts else 1)  # added before the decay
         v_min = np.full(node.n_neurons, -inf) if spec.v_min is None else number("v_min") * unit
         reset_value = number("reset_value") * unit if spec.reset == "value" else np.zeros(node.n_neurons)
         units = LayerUnits(
             unit=_as_float32(unit),
-            drive=_as_float32(unit * (1 << spec.fixed.shift_bits)),
+            drive=_as_float32(drive),
             threshold=_as_float32(number("threshold") * unit),
-            keep_u=_as_float32(1 - number("decay_u") / whole),
-            keep_v=_as_float32(1 - number("decay_v") / whole),
+            keep_u=_as_float32(keep_u),
+            keep_v=_as_float32(keep_v),
             reset_value=_as_float32(reset_value),
             v_min=_as_float32(v_min),
         )

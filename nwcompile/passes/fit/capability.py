@@ -18,12 +18,12 @@ FORMAT_KEYS = {"state_bits": "state.bits", "decay_bits": "state.decay_bits", "sh
 
 
 def neuron_violations(
-    node: Node, chip: Chip, has_bias: bool, on_multi_spike: str = "refuse", most: int | None = None
+    node: Node, chip: Chip, has_bias: bool, on_multi_spike: str = "refuse", cap: int | None = None
 ) -> Iterator[Violation]:
     """What a layer's neurons do and the chip's cannot; numbers and strictness are judged in fixed-point layers only.
 
     `has_bias` says whether the layer's neurons or the connections into it have a bias that is not zero;
-    `on_multi_spike` (`Options`) what is done with several spikes a step; `most` how many the chip's neurons fire at
+    `on_multi_spike` (`Options`) what is done with several spikes a step; `cap` how many the chip's neurons fire at
     once, if it says so.
     """
     spec, can = node.neuron, chip.neuron
@@ -40,7 +40,7 @@ def neuron_violations(
             advice = f"train {node.name} with reset_timing {can.reset_timing[0]!r}"
             yield lacks("reset_timing", spec.reset_timing, can.reset_timing, advice)
         yield from _spike_violations(node, chip, on_multi_spike)
-        yield from _count_violations(node, most)
+        yield from _count_violations(node, cap)
         if spec.fixed is not None and spec.strict not in can.strict:
             word = {True: "v > threshold", False: "v >= threshold"}
             unit = 1 << can.threshold_shift_bits
@@ -101,15 +101,15 @@ def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[V
         yield Violation("payload bits", name, f"{least} or more", bits, advice)
 
 
-def _count_violations(node: Node, most: int | None) -> Iterator[Violation]:
+def _count_violations(node: Node, cap: int | None) -> Iterator[Violation]:
     """Fewer or more spikes at once than the chip's neurons fire where their membrane is far enough above threshold."""
     used = node.neuron.max_spikes if node.neuron.spikes == "multi" else 1
-    if most is None or used == most or node.neuron.spikes not in ("binary", "multi"):
+    if cap is None or used == cap or node.neuron.spikes not in ("binary", "multi"):
         return
     advice = f"approximate 'multi-spike', or train {node.name} with " + (
-        "spikes='binary'" if most == 1 else f"spikes='multi' and max_spikes={most}"
+        "spikes='binary'" if cap == 1 else f"spikes='multi' and max_spikes={cap}"
     )
-    yield Violation("spikes at once", node.name, "any number" if used is None else used, f"up to {most}", advice)
+    yield Violation("spikes at once", node.name, "any number" if used is None else used, f"up to {cap}", advice)
 
 
 def _clamp_violations(node: Node, chip: Chip) -> Iterator[Violation]:

@@ -21,7 +21,7 @@ from nwcompile.passes.fit import capability, capacity
 from nwcompile.passes.fit.axon_types import axon_type_violations
 from nwcompile.passes.fit.core_rules import core_rule_violations
 from nwcompile.passes.fit.maxima import maximum_violations
-from nwcompile.passes.fit.pool import most_spikes, pool_violations
+from nwcompile.passes.fit.pool import pool_violations, spike_cap
 
 
 def check(
@@ -167,8 +167,8 @@ def _layer_violations(network: Network, chip: Chip, on_multi_spike: str) -> list
         biases = (node.neuron.bias, node.neuron.bias_u, *(getattr(c, "bias", None) for c in network.into(name)))
         has_bias = any(bias is not None and np.any(bias) for bias in biases)
         node = fold_bias(network, node) if network.is_fixed else node
-        most = most_spikes(network, chip, name)
-        violations += capability.neuron_violations(node, chip, has_bias, on_multi_spike, most)
+        cap = spike_cap(network, chip, name)
+        violations += capability.neuron_violations(node, chip, has_bias, on_multi_spike, cap)
     return violations
 
 

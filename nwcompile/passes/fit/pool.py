@@ -18,7 +18,7 @@ def is_apart(network: Network, chip: Chip, layer: str) -> bool:
     return chip.core.max_outputs is not None and layer in network.outputs
 
 
-def most_spikes(network: Network, chip: Chip, layer: str) -> int | None:
+def spike_cap(network: Network, chip: Chip, layer: str) -> int | None:
     """How many spikes the chip's neurons fire at once in this layer, None where the chip file does not say."""
     return chip.neuron.output_max_spikes if is_apart(network, chip, layer) else chip.neuron.max_spikes
 
@@ -81,9 +81,9 @@ def _reached(network: Network, chip: Chip, hidden: list[str], outputs: list[str]
             yield Violation("fan-out of a neuron", name, widest, core.max_fan_out, advice)
     where = f"network -> {chip.name}"
     total = sum(int(count.sum()) for name in hidden for _, count in synapses[name].values())
-    if core.mean_fan_out is not None and total > (most := core.mean_fan_out * room):
+    if core.mean_fan_out is not None and total > (n_held := core.mean_fan_out * room):
         advice = "prune weights between hidden neurons and to outputs"
-        yield Violation("synapses of hidden neurons", where, total, most, advice)
+        yield Violation("synapses of hidden neurons", where, total, n_held, advice)
     fed: dict[str, np.ndarray] = {name: np.zeros(network.node(name).n_neurons, bool) for name in hidden}
     for name in network.inputs:
         for target, (is_fed, _) in synapses[name].items():

@@ -11,7 +11,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import APPROXIMATIONS, EVERYTHING, Options
-from nwcompile.passes.fit.pool import most_spikes
+from nwcompile.passes.fit.pool import spike_cap
 from nwcompile.passes.quantize.grids import round_bias
 
 # For each reset the others, the closest first: what is kept of a membrane beyond its threshold decides.
@@ -33,12 +33,12 @@ class Feature:
 
 
 def nearest(
-    spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = False, most: int | None = None
+    spec: NeuronSpec, chip: Chip, options: Options, has_bias: bool = False, cap: int | None = None
 ) -> tuple[NeuronSpec, list[Feature]]:
     """The chip's nearest neuron, float or fixed as `spec` is, and the features in which it is another; [] if none.
 
     Only features that `options.approximate` names are changed. `has_bias`: whether the connections into the neuron have
-    one; `most`: how many spikes the chip's neuron fires at once, if it says so. A neuron that never fires is left alone
+    one; `cap`: how many spikes the chip's neuron fires at once, if it says so. A neuron that never fires is left alone
     but for its clamp and bias.
     """
     features: list[Feature] = []
@@ -62,10 +62,10 @@ def nearest(
         if not _is_sent(spec, chip, options.on_multi_spike):
             change("multi-spike", f"{spec.spikes} spikes", "one spike a step", spikes="binary")
         used = spec.max_spikes if spec.spikes == "multi" else 1
-        if most is not None and used != most and spec.spikes in ("binary", "multi"):
+        if cap is not None and used != cap and spec.spikes in ("binary", "multi"):
             was = "any number of spikes" if used is None else "one spike" if used == 1 else f"up to {used} spikes"
-            several = {"spikes": "binary", "max_spikes": None} if most == 1 else {"spikes": "multi", "max_spikes": most}
-            has = "one spike a step" if most == 1 else f"up to {most} spikes a step"
+            several = {"spikes": "binary", "max_spikes": None} if cap == 1 else {"spikes": "multi", "max_spikes": cap}
+            has = "one spike a step" if cap == 1 else f"up to {cap} spikes a step"
             change("multi-spike", f"{was} a step", has, **several)
         longest = can.refractory_max_steps
         if np.max(spec.refractory) > longest:
@@ -125,8 +125,8 @@ def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Net
     for name in network.layers:
         given = [c for c in network.into(name) if getattr(c, "bias", None) is not None]
         has_bias = any(np.any(c.bias) for c in given)
-        most = most_spikes(network, chip, name)
-        spec, features = nearest(nodes[name].neuron, chip, options, has_bias, most)
+        cap = spike_cap(network, chip, name)
+        spec, features = nearest(nodes[name].neuron, chip, options, has_bias, cap)
         if spec.fixed is None and any(feature.has == AT_MEMBRANE for feature in features):
             biases = [c.bias_per_neuron(nodes[name].shape) for c in given]
             spec = _float_at_membrane(spec, np.sum(biases, axis=0))

@@ -137,8 +137,8 @@ def _payload(spec: NeuronSpec | None, spikes: np.ndarray | None, of_input: tuple
     """The largest positive and negative payload of a source: of an input, as calibration has it, or `of_input`."""
     if spec is None:
         return of_input if spikes is None else (max(1.0, spikes.max(initial=0)), max(0.0, -spikes.min(initial=0)))
-    most = inf if spec.max_spikes is None else float(spec.max_spikes)
-    return (most if spec.spikes == "multi" else 1.0), float(spec.message == "bipolar")
+    cap = inf if spec.max_spikes is None else float(spec.max_spikes)
+    return (cap if spec.spikes == "multi" else 1.0), float(spec.message == "bipolar")
 
 
 def _times(payload: float, weight: np.ndarray) -> np.ndarray:

@@ -52,13 +52,13 @@ class LayerState:
         frozen = self.since_spike < np.asarray(spec.refractory)
         threshold = _number(spec, "threshold")
         none = np.zeros(self.v.shape, np.int64)
-        most = spec.max_spikes
-        before = spike_count(self.v, threshold, spec.strict, spec.spikes, most=most) if spec.fires else none
+        cap = spec.max_spikes
+        before = spike_count(self.v, threshold, spec.strict, spec.spikes, cap=cap) if spec.fires else none
         if spec.fixed is None:
             v = self._float_membrane(x, before)
         else:
             v = self._shifted_membrane(x) if spec.fixed.shifts else self._fixed_membrane(x, before)
-        spikes = spike_count(v, threshold, spec.strict, spec.spikes, self.net, most) if spec.fires else none
+        spikes = spike_count(v, threshold, spec.strict, spec.spikes, self.net, cap) if spec.fires else none
         v = _reset(spec, v, spikes, before, threshold)
         if spec.v_min is not None:
             v = _clamped(spec, v, spikes)

@@ -10,8 +10,8 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.ir.run import COUNTERS, Run
-from nwcompile.sim.order import order_dependent
 from nwcompile.sim.reference.neuron_step import LayerState
+from nwcompile.sim.reference.order import order_dependent
 from nwcompile.sim.reference.synaptic_sums import apply, effective_network, structure
 from nwcompile.sim.values import verify_counts
 

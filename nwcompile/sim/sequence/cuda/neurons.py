@@ -39,8 +39,8 @@ class GpuNeurons:
         if not spec.fires:
             return 0, 0
         if spec.spikes == "multi":
-            most = self.limit // int(self.numbers["threshold"].min())
-            return 0, most if spec.max_spikes is None else min(most, spec.max_spikes)
+            fits = self.limit // int(self.numbers["threshold"].min())
+            return 0, fits if spec.max_spikes is None else min(fits, spec.max_spikes)
         return (-1 if spec.message == "bipolar" else 0), 1
 
     def options(self, largest: int) -> dict[str, int | bool]:

@@ -1,0 +1,226 @@
+"""Xylo: a program as the arrays that the vendor's tool makes a chip's configuration of, and what the chip then does.
+
+The names are the arguments of `config_from_specification` in SynSense's rockpool (documented there for XyloAudio 2,
+XyloAudio 3 and XyloIMU), so `config_from_specification(**numpy.load("specification.npz"))` is all that is left to do.
+"""
+
+import io
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from nwcompile.errors import ChipError, ModelError
+from nwcompile.ir.connection import synapse_list
+from nwcompile.ir.program import Program
+from nwcompile.sim import simulate
+
+UNREACHED = (1 << 15) - 1  # The threshold of outputs of which only the membrane is read.
+WIDEST_SHIFT = 7  # A weight of 8 bits, shifted further, would not fit the 16 bits of a current.
+README = """\
+{name}: {n_inputs} input lines, {n_hidden} hidden neurons, {n_outputs} outputs for {chip}, written by nwcompile.
+specification.npz, .json  the arguments of rockpool's config_from_specification for this chip, in Python:
+                          config, is_valid, message = config_from_specification(**numpy.load("specification.npz"))
+neurons.json              which input channel, hidden neuron and output every line and neuron of the network is
+raster.npy                events [step, input channel] of a sample, after an empty first step (given with --input)
+expected.npz              what the chip does with them, step by step: spikes, membranes and currents as the vendor's
+                          simulator names them (sim_rec_spikes, sim_out_spikes, sim_v, sim_v_out, sim_i, sim_i_out)
+Load the configuration, reset the chip's state, send the raster, and compare what it records with expected.npz.
+{warning}
+"""
+PROVED = "No sum of these events depends on the order in which its spikes arrive."
+OPEN = (
+    "{n} sums of these events may depend on the order in which their spikes arrive: from step {first} on the chip may "
+    "do something else (nwcompile: Run.order_dependent)."
+)
+UNKNOWN = (
+    "Whether sums saturate, and so depend on the order of spikes, is known for a sample only: give one with --input."
+)
+
+
+class Pool(NamedTuple):
+    """Where the neurons of a program lie on the chip."""
+
+    inputs: dict[str, np.ndarray]  # by input: the channel of each line
+    hidden: dict[str, np.ndarray]  # by layer: the index of each neuron
+    outputs: dict[str, np.ndarray]  # likewise
+
+
+def xylo_files(program: Program, folder, x: dict[str, np.ndarray] | None = None) -> dict[Path, bytes]:
+    """The files of a program for a Xylo chip, by path; `x`: events [T, n] of one sample by input name, or None.
+
+    Raises ChipError for a chip whose neurons are not a pool with decays by shift, and ModelError for what it is not
+    told how to do.
+    """
+    _check(program)
+    pool = pool_of(program)
+    arrays = specification(program, pool)
+    files = {
+        "specification.npz": _npz(arrays),
+        "specification.json": _json({name: array.tolist() for name, array in arrays.items()}),
+        "neurons.json": _json(
+            {kind: {n: i.tolist() for n, i in places.items()} for kind, places in pool._asdict().items()}
+        ),
+    }
+    warning = UNKNOWN
+    if x is not None:
+        raster, expected, warning = recorded(program, pool, x)
+        files |= {"raster.npy": _npy(raster), "expected.npz": _npz(expected)}
+    sizes = [sum(len(index) for index in places.values()) for places in pool]
+    text = README.format(
+        name=Path(folder).name, chip=program.chip.name, n_inputs=sizes[0], n_hidden=sizes[1], n_outputs=sizes[2],
+        warning=warning,
+    )  # fmt: skip
+    files["README.txt"] = text.encode()
+    return {Path(folder) / name: data for name, data in files.items()}
+
+
+def note(program: Program) -> str:
+    """What remains to be done there, in a sentence."""
+    return (
+        "config_from_specification(**numpy.load('specification.npz')) of rockpool makes the chip's configuration; "
+        "spikes are those of the vendor's simulator, no board was at hand"
+    )
+
+
+def _check(program: Program) -> None:
+    if program.chip.core.max_outputs is None or not program.chip.fixed_point.shifts:
+        raise ChipError(
+            f"{program.chip.name}: not a chip of the Xylo family, whose decays are shifts (state.decay) and whose "
+            "outputs lie apart (core.max_outputs); compile for xylo_audio2, xylo_audio3 or xylo_imu"
+        )
+    if program.schedule.period != 1:
+        raise ModelError("the program runs in phases, and a Xylo chip runs all layers at once; compile it pipelined")
+    for c, delay in zip(program.network.connections, program.schedule.delay, strict=True):
+        if delay != 1:
+            raise ModelError(
+                f"connection {c.source!r} -> {c.target!r} acts {delay} hardware steps after its spike; on a Xylo chip "
+                "all act after one"
+            )
+
+
+def pool_of(program: Program) -> Pool:
+    """Places of all neurons: hidden ones that inputs feed come first, those that feed outputs last.
+
+    The chips with fewer input and output rows than hidden neurons have them for the first and the last ones.
+    """
+    network = program.network
+    hidden = [name for name in network.layers if name not in network.outputs]
+    first = {}
+    n = 0
+    for name in hidden:
+        first[name] = n
+        n += network.node(name).n_neurons
+    is_fed, feeds = np.zeros(n, bool), np.zeros(n, bool)
+    for c in network.connections:
+        pre, post, place = synapse_list(c, network.node(c.source).shape)
+        kept = np.asarray(c.weight).reshape(-1)[place] != 0
+        if c.source in network.inputs:
+            is_fed[first[c.target] + post[kept]] = True
+        elif c.target in network.outputs:
+            feeds[first[c.source] + pre[kept]] = True
+    order = np.lexsort((np.arange(n), np.where(is_fed, feeds, 2 + feeds)))
+    index = np.empty(n, np.int64)
+    index[order] = np.arange(n)
+    return Pool(
+        inputs=_places(network, network.inputs),
+        hidden={name: index[first[name] : first[name] + network.node(name).n_neurons] for name in hidden},
+        outputs=_places(network, network.outputs),
+    )
+
+
+def _places(network, names) -> dict[str, np.ndarray]:
+    """One index after the other for the neurons of these nodes."""
+    places, n = {}, 0
+    for name in names:
+        places[name] = np.arange(n, n + network.node(name).n_neurons)
+        n += network.node(name).n_neurons
+    return places
+
+
+def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
+    """The arguments of `config_from_specification`; raises ModelError for weights that no 8 bits and a shift give."""
+    sizes = {kind: sum(len(index) for index in getattr(pool, kind).values()) for kind in Pool._fields}
+    arrays = {}
+    groups = {"in": ("inputs", "hidden"), "rec": ("hidden", "hidden"), "out": ("hidden", "outputs")}
+    for group, (source, target) in groups.items():
+        weights = np.zeros((sizes[source], sizes[target]), np.int64)
+        for c in program.network.connections:
+            if c.source in getattr(pool, source) and c.target in getattr(pool, target):
+                pre, post, place = synapse_list(c, program.network.node(c.source).shape)
+                at = getattr(pool, source)[c.source][pre], getattr(pool, target)[c.target][post]
+                np.add.at(weights, at, np.asarray(c.weight).reshape(-1)[place].astype(np.int64))
+        mantissa, shift = _split(weights, group)
+        arrays[f"weights_{group}"], arrays[f"weight_shift_{group}"] = mantissa, np.asarray(shift)
+    n_fed = program.chip.core.max_input_targets or sizes["hidden"]
+    arrays["weights_in"] = arrays["weights_in"][:, :n_fed, None]
+    arrays["weights_rec"] = arrays["weights_rec"][:, :, None]
+    for suffix, bias, places in (("", "bias_hidden", pool.hidden), ("_out", "bias_out", pool.outputs)):
+        for name, field in ((f"dash_mem{suffix}", "decay_v"), (f"dash_syn{suffix}", "decay_u"),
+                            (f"threshold{suffix}", "threshold"), (bias, "bias")):  # fmt: skip
+            arrays[name] = _by_index(program, places, field)
+    has_bias = arrays["bias_hidden"].any() or arrays["bias_out"].any()
+    return {name: array for name, array in arrays.items() if has_bias or not name.startswith("bias")}
+
+
+def _by_index(program: Program, places: dict[str, np.ndarray], field: str) -> np.ndarray:
+    values = np.zeros(sum(len(index) for index in places.values()), np.int64)
+    for name, index in places.items():
+        node = program.network.node(name)
+        numbers = node.neuron.array(field, node.shape).reshape(-1)
+        values[index] = UNREACHED if field == "threshold" and not node.neuron.fires else numbers
+    return values
+
+
+def _split(weights: np.ndarray, group: str) -> tuple[np.ndarray, int]:
+    """Weights as int8 and the shift of all."""
+    for shift in range(WIDEST_SHIFT + 1):
+        mantissa = weights >> shift
+        if (mantissa << shift == weights).all() and np.abs(mantissa + 0.5).max(initial=0) < 128:
+            return mantissa.astype(np.int8), shift
+    raise ModelError(f"the weights of group {group!r} are not those of 8 bits and one shift; compile the network again")
+
+
+def recorded(
+    program: Program, pool: Pool, sample: dict[str, np.ndarray]
+) -> tuple[np.ndarray, dict[str, np.ndarray], str]:
+    """The raster of a sample, what the chip does with it, and a sentence on the order of spikes.
+
+    An empty step comes first, so that row h is hardware step h, in which events of step h - 1 act here.
+    """
+    n_steps = len(next(iter(sample.values()))) + 1
+    raster = np.zeros((n_steps, sum(len(channels) for channels in pool.inputs.values())), np.int64)
+    for name, channels in pool.inputs.items():
+        raster[1:, channels] = sample[name]
+    late = {name: np.concatenate([a, np.zeros_like(a[:1])])[None] for name, a in sample.items()}
+    shaped = {name: a.reshape(1, n_steps, *program.network.node(name).shape) for name, a in late.items()}
+    run = simulate(program, shaped, "sequence", window="hardware", record="all")
+    expected = {}
+    for name, places, suffix in (("rec", pool.hidden, ""), ("out", pool.outputs, "_out")):
+        of = {f"sim_{name}_spikes": run.spikes,
+              **{f"sim_{word}{suffix}": {layer: s[key] for layer, s in run.states.items()} for word, key in
+                 (("v", "v"), ("i", "u"))}}  # fmt: skip
+        for key, by_layer in of.items():
+            expected[key] = np.zeros((n_steps, sum(len(index) for index in places.values())), np.int64)
+            for layer, index in places.items():
+                expected[key][:, index] = by_layer[layer][0].reshape(n_steps, -1)
+    sums = np.concatenate([*(run.order_dependent or {}).values()])
+    text = OPEN.format(n=len(sums), first=int(sums[:, 1].min())) if len(sums) else PROVED
+    return raster, expected, text
+
+
+def _npz(arrays: dict[str, np.ndarray]) -> bytes:
+    stored = io.BytesIO()
+    np.savez_compressed(stored, **arrays)  # type: ignore[arg-type]
+    return stored.getvalue()
+
+
+def _npy(array: np.ndarray) -> bytes:
+    stored = io.BytesIO()
+    np.save(stored, array, allow_pickle=False)
+    return stored.getvalue()
+
+
+def _json(value) -> bytes:
+    return (json.dumps(value) + "\n").encode()

@@ -1,0 +1,96 @@
+"""The export for Xylo: its arrays, run by the vendor's simulator, give what the files say that the chip does."""
+
+import io
+import json
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile import cli
+from nwcompile.errors import ChipError, ModelError
+from nwcompile.report.export.xylo import xylo_files
+from tests.passes.fit.test_pool import HIDDEN, OUT, net
+from tests.xylo import Case, with_vendor
+
+
+@cache
+def deep() -> nw.Program:
+    """Three hidden layers, of which the last is fed by inputs and the first by the last, too, and biases."""
+    rng = np.random.default_rng(3)
+    sizes = {"in": 7, "a": 20, "b": 15, "c": 12, "o": 4}
+    ends = [("in", "a", 0), ("a", "b", 0), ("b", "c", 0), ("c", "o", 0), ("b", "b", 1), ("c", "a", 3)]
+    edges = [
+        nw.Dense(s, t, rng.normal(0.05, 0.4, (sizes[t], sizes[s])).astype(np.float32), delay=d) for s, t, d in ends
+    ]
+    layers = {name: (HIDDEN.replace(bias=rng.normal(0, 0.05, n)), (n,)) for name, n in sizes.items() if name in "abc"}
+    network = nw.Network.from_arrays(layers | {"o": (OUT, (4,))}, edges, {"in": (7,)})
+    x = (rng.random((6, 30, 7)) < 0.2).astype(np.int8)
+    return nw.compile(network, "xylo_audio2", x)
+
+
+def read(data: bytes) -> dict[str, np.ndarray]:
+    return dict(np.load(io.BytesIO(data)))
+
+
+@pytest.mark.skipif(find_spec("xylosim") is None, reason="xylosim is not installed")
+def test_xylo_export_is_what_the_vendors_simulator_runs():
+    program, rng = deep(), np.random.default_rng(5)
+    files = {path.name: data for path, data in xylo_files(program, "it", {"in": rng.poisson(0.4, (40, 7))}).items()}
+    spec, expected = (read(files[f"{name}.npz"]) for name in ("specification", "expected"))
+    raster = np.load(io.BytesIO(files["raster.npy"]))
+    n_hidden = len(spec["threshold"])
+    assert spec["weights_in"].shape == (7, n_hidden, 1) and spec["weights_in"].dtype == np.int8
+    case = Case({
+        "version": np.array(2), "has_bias": np.array("bias_hidden" in spec), "x": raster,
+        **{f"w_{group}": spec[f"weights_{group}"].reshape(*spec[f"weights_{group}"].shape[:2], 1)
+           for group in ("in", "rec", "out")},
+        **{f"shift_{group}": spec[f"weight_shift_{group}"] for group in ("in", "rec", "out")},
+        **{name: spec[name] for name in ("threshold", "threshold_out", "dash_mem", "dash_mem_out")},
+        "dash_syn": spec["dash_syn"][:, None], "dash_syn_out": spec["dash_syn_out"][:, None],
+        "bias": spec["bias_hidden"], "bias_out": spec["bias_out"],
+    })  # fmt: skip
+    vendor = with_vendor(case)
+    assert expected["sim_out_spikes"].any() and expected["sim_rec_spikes"].max() > 1
+    for name, array in expected.items():
+        assert np.array_equal(array, vendor.arrays[name].reshape(array.shape)), name
+    assert b"No sum of these events depends on the order" in files["README.txt"]
+
+
+def test_xylo_export_puts_what_inputs_feed_first_and_what_feeds_outputs_last():
+    files = {path.name: data for path, data in xylo_files(deep(), "it").items()}
+    places = json.loads(files["neurons.json"])
+    assert places["hidden"]["a"] == [*range(20)] and places["hidden"]["c"] == [*range(35, 47)]
+    assert places["inputs"] == {"in": [*range(7)]} and places["outputs"] == {"o": [*range(4)]}
+    assert "raster.npy" not in files and b"give one with --input" in files["README.txt"]
+    spec = read(files["specification.npz"])
+    assert json.loads(files["specification.json"]) == {name: array.tolist() for name, array in spec.items()}
+
+
+def test_xylo_export_refuses_other_chips_and_late_synapses():
+    x = np.ones((1, 4, 6), np.int8)
+    tiny = nw.compile(net(6, 4, 2, hidden=OUT.replace(alpha=None), out=OUT.replace(alpha=None)), "tiny", x)
+    with pytest.raises(ChipError) as error:
+        xylo_files(tiny, "it")
+    assert str(error.value).startswith("tiny: not a chip of the Xylo family, whose decays are shifts (state.decay)")
+    late = nw.compile(net(extra=[("h", "h", 3)]), nw.Chip.load("xylo_imu").replace({"neuron.delay_max_steps": 3}))
+    with pytest.raises(ModelError) as error:
+        xylo_files(late, "it")
+    assert str(error.value) == (
+        "connection 'h' -> 'h' acts 3 hardware steps after its spike; on a Xylo chip all act after one"
+    )
+
+
+def test_export_to_xylo_writes_its_files(tmp_path, capsys):
+    deep().save(tmp_path / "net.nwc")
+    np.savez(tmp_path / "x.npz", x=np.ones((1, 9, 7), np.int8))
+    run = ["export", str(tmp_path / "net.nwc"), "--to", "xylo", "-o", str(tmp_path / "out"), "--input",
+           str(tmp_path / "x.npz")]  # fmt: skip
+    assert cli.main(run) == 0
+    written = {path.name for path in Path(tmp_path / "out").iterdir()}
+    assert written == {"specification.npz", "specification.json", "neurons.json", "raster.npy", "expected.npz",
+                       "README.txt"}  # fmt: skip
+    assert "no board was at hand" in capsys.readouterr().out
