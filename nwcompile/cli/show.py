@@ -1,6 +1,7 @@
 """`nwcompile show MODEL [--core N]`: what lies on the cores of a program, or of a model compiled for a chip."""
 
 from argparse import Namespace
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from nwcompile.cli.compile import program_for
 from nwcompile.cli.cores import cores, cores_text, site_text
 from nwcompile.cli.inputs.load import check_usage
 from nwcompile.cli.text import as_json, ranges, table
+from nwcompile.ir.network import Node
 from nwcompile.ir.noc.routing import hops
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF, RESOURCES
@@ -75,6 +77,8 @@ def _out_axons(program: Program, c: int) -> list[dict]:
 def _registers(program: Program, layer: str, neurons: np.ndarray) -> dict:
     """What the core's registers hold for one slice: one value, or [least, largest] where neurons differ."""
     node, chip = program.network.node(layer), program.chip
+    if layer in program.network.programs:
+        return {"program": node.neuron.name, **_values(node, node.neuron.parameters, neurons)}
     values: dict = {name: getattr(node.neuron, name) for name in MODES}
     for name in REGISTERS:
         if getattr(node.neuron, name) is None:
@@ -84,8 +88,18 @@ def _registers(program: Program, layer: str, neurons: np.ndarray) -> dict:
             name, of = f"threshold >> {chip.neuron.threshold_shift_bits}", of >> chip.neuron.threshold_shift_bits
         if name == "decay_u":
             of = of - chip.state.decay_offset
-        values[name] = int(of[0]) if (of == of[0]).all() else [int(of.min()), int(of.max())]
+        values[name] = _span(of)
     return values
+
+
+def _values(node: Node, names: Iterable[str], neurons: np.ndarray) -> dict:
+    return {name: _span(node.neuron.array(name, node.shape).reshape(-1)[neurons]) for name in names}
+
+
+def _span(values: np.ndarray) -> int | list[int]:
+    """One value, or [least, largest] where they differ."""
+    low, high = int(values.min()), int(values.max())
+    return low if low == high else [low, high]
 
 
 def _core_text(value: dict) -> str:

@@ -33,6 +33,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, pair
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import DENSE, SPARSE, Program
 from nwcompile.ir.run import Run
 
@@ -169,9 +170,14 @@ def _bytes(network: Network, chip: Chip | None) -> tuple[int, int, int]:
     numbers = states = 0
     for name in network.layers:
         node = network.node(name)
+        state_bits = FLOAT_BITS if chip is None else chip.state.bits
+        if isinstance(node.neuron, NeuronProgram):
+            numbers += sum(np.size(value) for value in node.neuron.parameters.values()) * state_bits
+            states += node.n_neurons * sum(s.bits or FLOAT_BITS for s in node.neuron.states)
+            continue
         numbers += sum(np.size(getattr(node.neuron, n)) * _number_bits(n, chip) for n in _given(node))
         n_states = 2 if chip is not None or node.neuron.alpha is not None else 1
-        states += node.n_neurons * n_states * (FLOAT_BITS if chip is None else chip.state.bits)
+        states += node.n_neurons * n_states * state_bits
     return -(-synapses // 8), -(-numbers // 8), -(-states // 8)
 
 
@@ -212,7 +218,7 @@ def _membrane_updates(network: Network, run: Run) -> float | None:
     if set(run.states) != set(network.layers):
         return None
     n = 0
-    for states in run.states.values():
-        v = states["v"]
+    for name, states in run.states.items():
+        v = states[network.node(name).neuron.state_names[-1]]
         n += v[:, 0].size + int(np.count_nonzero(v[:, 1:] != v[:, :-1]))
     return n / run.n_samples

@@ -11,6 +11,7 @@ import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 
 # Operations that find how many spikes a membrane stands for.
 TO_COUNT = {
@@ -26,15 +27,20 @@ TO_RESET = {
     "value": 1,  # choose
     "subtract": 2,  # multiply (of binary spikes choose), subtract
 }
+# Two decays (product and shift), input with its bias shifted and added, current and bias added, compare, choose.
+BUILT_IN_OPERATIONS = 11
 BUILT_IN = TO_COUNT["binary"] + TO_RESET["zero"]
 
 
-def extra_instructions(spec: NeuronSpec) -> int:
+def extra_instructions(spec: NeuronSpec | NeuronProgram) -> int:
     """Instructions that an update of these neurons takes beyond the built-in neuron's, 0 for those that it covers.
 
+    Of a NeuronProgram these are its operations beyond as many as the built-in neuron is, written as a program.
     A reset one step late (`next`) finds the spikes that the membrane stood for once more; `both` resets twice, the
     second time by a difference.
     """
+    if isinstance(spec, NeuronProgram):
+        return max(spec.n_operations - BUILT_IN_OPERATIONS, 0)
     reset = "zero" if spec.reset == "value" and not np.any(spec.reset_value) else spec.reset
     n = 0 if spec.v_min is None else 2 if spec.clamp == "reset" else 1  # compare and choose; the larger of two
     if spec.fires:
@@ -47,6 +53,6 @@ def extra_instructions(spec: NeuronSpec) -> int:
     return max(n, 0)
 
 
-def instructions(chip: Chip, spec: NeuronSpec) -> int:
+def instructions(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:
     """`extra_instructions` on a chip whose neurons are programs; 0 on others, where all that they do is built in."""
     return extra_instructions(spec) if chip.neuron.programmable else 0

@@ -3,6 +3,7 @@
 noun                       file                         what it is
 Network                    network.py:Network           layers, inputs and connections, float or fixed-point
 NeuronSpec                 neuron.py:NeuronSpec         every field that decides how a neuron updates
+NeuronProgram              neuron_programs/             any other neuron: the operations of its step
 Dense, Conv2d, Sparse ...  connection.py:Connection     linear maps between layers
 Chip                       chip.py:Chip                 the hardware as data; keys in chip_sections.py
 Schedule                   schedule.py:Schedule         when each layer works

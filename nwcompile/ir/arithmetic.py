@@ -26,6 +26,11 @@ def modulo(x, state_bits: int):
     return ((x + half) & (2 * half - 1)) - half
 
 
+def shift_to_zero(x, bits):
+    """`x / 2**bits`, rounded toward zero."""
+    return np.sign(x) * (np.abs(x) >> bits)
+
+
 def saturate(x, state_bits: int):
     """Clip to +-(2**(state_bits-1) - 1)."""
     limit = (1 << (state_bits - 1)) - 1

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heappop, heappush
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.shown import counted, in_lines
 
 if TYPE_CHECKING:
@@ -33,12 +34,12 @@ class Node:
 
     name: str
     shape: tuple[int, ...]
-    neuron: NeuronSpec | None = None
+    neuron: Any = None  # NeuronSpec | NeuronProgram | None; which of them a layer has: `Network.built_in`, `programs`
     constant: int | None = None
     axon_of: np.ndarray | None = None
 
     def __post_init__(self):
-        if isinstance(self.neuron, NeuronSpec):
+        if isinstance(self.neuron, NeuronSpec | NeuronProgram):
             object.__setattr__(self, "neuron", self.neuron.of_shape(self.shape))
 
     @property
@@ -77,10 +78,11 @@ class Network:
 
     @classmethod
     def from_arrays(cls, layers, connections, inputs=None) -> "Network":
-        """Build a network from `layers={name: NeuronSpec | (NeuronSpec, shape)}`, connections, `inputs={name: shape}`.
+        """Build a network from `layers={name: neuron | (neuron, shape)}`, connections, `inputs={name: shape}`.
 
-        A layer without a shape gets that of the first connection into it whose output has one. Weights are float
-        (float32 is what is computed) or integer mantissas; then every NeuronSpec has `fixed` set. Raises ModelError.
+        A neuron is a NeuronSpec or a NeuronProgram. A layer without a shape gets that of the first connection into it
+        whose output has one. Weights are float (float32 is what is computed) or integer mantissas; then every neuron is
+        fixed-point. Raises ModelError.
         """
         for c in connections:
             if not isinstance(c, Connection):
@@ -89,9 +91,11 @@ class Network:
         specs, shapes = {}, {name: node.shape for name, node in inputs.items()}
         for name, value in layers.items():
             spec, shape = value if isinstance(value, tuple) else (value, None)
-            if not isinstance(spec, NeuronSpec) and spec is not None:
+            if not isinstance(spec, NeuronSpec | NeuronProgram) and spec is not None:
                 kind = type(spec).__name__
-                raise ModelError(f"layer {name!r}: expected a NeuronSpec or (NeuronSpec, shape), got {kind}")
+                raise ModelError(
+                    f"layer {name!r}: expected a NeuronSpec or a NeuronProgram, or (neuron, shape), got {kind}"
+                )
             specs[name] = spec
             if shape is not None:
                 shapes[name] = _shape(name, shape)
@@ -105,7 +109,7 @@ class Network:
                         shapes[c.target], pending = tuple(shape), True
         for name in specs:
             if name not in shapes:
-                raise ModelError(f"layer {name!r}: no connection tells its shape; give (NeuronSpec, shape)")
+                raise ModelError(f"layer {name!r}: no connection tells its shape; give (neuron, shape)")
         nodes = {name: Node(name, shapes[name], spec) for name, spec in specs.items()}
         network = cls(inputs, nodes, tuple(connections))
         network.verify()
@@ -207,7 +211,17 @@ class Network:
     @property
     def is_fixed(self) -> bool:
         """Whether this is a fixed-point network."""
-        return any(node.neuron is not None and node.neuron.fixed is not None for node in self.nodes.values())
+        return any(node.neuron is not None and node.neuron.is_fixed for node in self.nodes.values())
+
+    @property
+    def built_in(self) -> tuple[str, ...]:
+        """Names of the layers whose neurons are NeuronSpecs, which rewritings can change; in topological order."""
+        return tuple(n for n in self.layers if isinstance(self.node(n).neuron, NeuronSpec))
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """Names of the layers whose neurons are programs, in topological order."""
+        return tuple(n for n in self.layers if isinstance(self.node(n).neuron, NeuronProgram))
 
     def node(self, name: str) -> Node:
         """The input, layer or junction of that name."""
@@ -244,7 +258,7 @@ class Network:
         _ = self.order
 
     def _verify_numbers(self) -> None:
-        fixed = {node.name: node.neuron.fixed is not None for node in self.nodes.values() if node.neuron is not None}
+        fixed = {node.name: node.neuron.is_fixed for node in self.nodes.values() if node.neuron is not None}
         if len(set(fixed.values())) > 1:
             names = [next(n for n, f in fixed.items() if f is kind) for kind in (True, False)]
             a, b = names

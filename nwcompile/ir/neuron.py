@@ -191,6 +191,23 @@ class NeuronSpec:
         return replace(self, **changes)
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether the neurons compute in whole numbers."""
+        return self.fixed is not None
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """What is recorded of a layer: `u`, `v` of a fixed-point one; `i`, where it has one, and `v` of a float one."""
+        if self.is_fixed:
+            return ("u", "v")
+        return ("v",) if self.alpha is None else ("i", "v")
+
+    @property
+    def readout(self) -> str:
+        """The state that is read where nothing is sent."""
+        return "v"
+
+    @property
     def spike_dtype(self) -> type:
         """What a step's spikes are recorded as: int8, or int32 where several may be fired at once."""
         return np.int32 if self.spikes == "multi" else np.int8

@@ -16,12 +16,14 @@ from nwcompile.ir.host import Encoding, Host, with_registers
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import ON_MULTI_SPIKE
 from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted, in_lines
 
 SCHEMA = 2  # It grows when the content of a .nwc file changes; docs/artifact.md says what is in it.
 HOST_SCHEMA = 3  # Of a program with a host: a tool that knows no host must not run it.
+PROGRAM_SCHEMA = 4  # Of one with neuron programs, for the same reason.
 OLD_SCHEMA = 1  # Files of the release before, which are still read: option `optimize` was `optimise` there.
 DENSE, SPARSE, CONV = range(3)  # rows of `SYNAPSE_KINDS`
 SYNAPSE_KINDS = ("dense", "sparse", "conv")
@@ -148,7 +150,7 @@ class Program:
             is_graded = self.on_multi_spike == "graded" or self.chip.neuron.spikes != ["binary"]
             carries = is_graded and not self.repeats
         else:
-            carries = spec.message == "bipolar" or (spec.message == "multi" and not self.repeats)
+            carries = spec.message in ("bipolar", "graded") or (spec.message == "multi" and not self.repeats)
         return noc.flits_per_message + (noc.payload_flits if carries else 0)
 
     @cached_property
@@ -183,7 +185,7 @@ class Program:
         """The bytes of the .nwc file."""
         pack = _Pack()
         manifest = {
-            "schema": SCHEMA if self.host is None else HOST_SCHEMA,
+            "schema": self._schema,
             **self.manifest,
             "chip": self.chip.to_dict(),
             "chip_hash": self.chip.hash,
@@ -226,6 +228,13 @@ class Program:
         return artifact.encode(manifest, pack.arrays)
 
     @property
+    def _schema(self) -> int:
+        """The least schema whose readers know all that the program has."""
+        if self.network.programs:
+            return PROGRAM_SCHEMA
+        return SCHEMA if self.host is None else HOST_SCHEMA
+
+    @property
     def hash(self) -> str:
         """SHA-256 that closes the .nwc file."""
         return self.data[-artifact.DIGEST_BYTES :].decode()
@@ -239,8 +248,9 @@ class Program:
         """Read a .nwc file; raises ArtifactError for one that is cut, altered or of another schema."""
         manifest, arrays = artifact.decode(artifact.read_bytes(path), str(path))
         schema = manifest.get("schema")
-        if schema not in (OLD_SCHEMA, SCHEMA, HOST_SCHEMA):
-            known = f"{SCHEMA}, {HOST_SCHEMA} with a host, nor {OLD_SCHEMA} of the release before"
+        if schema not in (OLD_SCHEMA, SCHEMA, HOST_SCHEMA, PROGRAM_SCHEMA):
+            known = f"{SCHEMA}, {HOST_SCHEMA} with a host, {PROGRAM_SCHEMA} with neuron programs, "
+            known += f"nor {OLD_SCHEMA} of the release before"
             raise ArtifactError(f"{path}: schema {schema} is not {known}, which this version reads; compile again")
         try:
             if schema == OLD_SCHEMA:
@@ -377,8 +387,10 @@ def _network(table: dict, arrays: dict[str, np.ndarray]) -> Network:
     inputs = {name: Node(name, tuple(shape), None, *always) for name, shape, *always in table["inputs"]}
     nodes = {}
     for name, shape, row, *shared in table["nodes"]:
-        spec = None
-        if row is not None:
+        spec: NeuronSpec | NeuronProgram | None = None
+        if row is not None and "program" in row:
+            spec = NeuronProgram.from_canonical(values(row))
+        elif row is not None:
             numbers = values(row)
             spec = NeuronSpec(**{**numbers, "fixed": FixedPoint(**numbers["fixed"]) if numbers["fixed"] else None})
         axons = values(shared[0]) if shared else {}

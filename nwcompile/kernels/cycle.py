@@ -6,6 +6,7 @@ import numpy as np
 
 from nwcompile.kernels.cores.neuron import LONG_AGO, Neurons, States, is_asleep, is_at_rest, step
 from nwcompile.kernels.cores.probes import BASE, ROW, SAMPLE_NOW, STEP_NOW
+from nwcompile.kernels.cores.programs.call import clear_programs, is_program_at_rest, keep_states, step_program
 from nwcompile.kernels.cores.synapse import Drive, Members, Synapses, deliver
 from nwcompile.kernels.cores.tables import CoreTables, CoreWork, FanOut, IoAxons
 from nwcompile.kernels.jit import inlined, kernel, part
@@ -85,6 +86,7 @@ class NeuronRecord(NamedTuple):
     spikes: np.ndarray  # int32[sample, step, neuron]
     u: np.ndarray  # int64[sample, step, neuron]
     v: np.ndarray  # int64[sample, step, neuron]
+    words: np.ndarray  # int64[sample, step, word]: states of neurons that are programs (`Programs.state`)
     updated: np.ndarray  # bool[sample, step h, neuron]: of 0 samples if all is done at once
 
 
@@ -110,7 +112,7 @@ N_SENT = 8
 
 
 @part
-def visit_core(plan, job, chip, net, lossy, shared, neuron_record, sent, c, micro, b, at):
+def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sent, c, micro, b, at):
     """Visit and update the neurons of core `c`; fills its part of the outbox from message `at` on.
 
     Where no message can be lost (`lossy` is None), a spike's synapses are accumulated here, for all cores at once.
@@ -141,6 +143,11 @@ def visit_core(plan, job, chip, net, lossy, shared, neuron_record, sent, c, micr
         if not job.computes:
             count = np.int64(neuron_record.spikes[b, at_row, i])
             is_updated = neuron_record.updated[b, row, i]
+        elif programs.layer_of[i] >= 0:
+            is_updated = touched or not is_program_at_rest(programs, i)
+            count = step_program(programs, i, x)
+            if neuron_record.words.shape[0] > 0:
+                keep_states(programs, i, neuron_record.words[b, at_row])
         elif not touched and is_asleep(net.neurons, i, states, i):
             states.since[i] += 1
         else:
@@ -259,7 +266,7 @@ def send_input(axons, io, outbox, lossy, x, repeats, site, at):
 
 
 @part
-def fill_outbox(plan, job, chip, net, lossy, shared, neuron_record, sent, x, has_input, micro, b):
+def fill_outbox(plan, job, chip, net, programs, lossy, shared, neuron_record, sent, x, has_input, micro, b):
     """Let all cores and io sites do the work of a micro-step, with input x: int32[source] where there is one.
 
     Returns how many messages there are, or -1 as `visit_core`.
@@ -270,7 +277,7 @@ def fill_outbox(plan, job, chip, net, lossy, shared, neuron_record, sent, x, has
     at = np.int64(0)
     for c in range(n_cores):
         outbox.first[c] = at
-        at = visit_core(plan, job, chip, net, lossy, shared, neuron_record, sent[c], c, micro, b, at)
+        at = visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sent[c], c, micro, b, at)
         if at < 0:
             return at
     for site in range(n_io):
@@ -326,7 +333,7 @@ def add_flits(flits, row):
 
 
 @kernel
-def run_samples(plan, job, chip, net, lossy, shared, event, lockstep, bus, probes, neuron_record, steps, x):
+def run_samples(plan, job, chip, net, programs, lossy, shared, event, lockstep, bus, probes, neuron_record, steps, x):
     """Simulate samples one after the other from cleared state (or one sample from where it was: Job.first_step).
 
     The network is empty, and all its arbiters as at first, when a micro-step begins, so how messages move in one says
@@ -347,6 +354,7 @@ def run_samples(plan, job, chip, net, lossy, shared, event, lockstep, bus, probe
             net.states.u[:] = 0
             net.states.v[:] = 0
             net.states.since[:] = LONG_AGO
+            clear_programs(programs)
             net.drive.sum[:] = 0
             net.drive.touched[:] = 0
         if job.first_step == 0 or not job.computes:
@@ -362,7 +370,19 @@ def run_samples(plan, job, chip, net, lossy, shared, event, lockstep, bus, probe
             has_input = micro % plan.period == 0 and h < plan.n_steps
             given = x[b, row if has_input else 0]
             n_messages = fill_outbox(
-                plan, job, chip, net, lossy, shared, neuron_record, steps.sent[row], given, has_input, micro, b
+                plan,
+                job,
+                chip,
+                net,
+                programs,
+                lossy,
+                shared,
+                neuron_record,
+                steps.sent[row],
+                given,
+                has_input,
+                micro,
+                b,
             )
             if n_messages < 0:
                 return TOO_OFTEN

@@ -18,15 +18,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from numba import njit
 from numba.core import event
+from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
 PACKAGE = Path(__file__).resolve().parents[1]
+PROGRAM_MODULE = f"{PACKAGE.name}.program_"  # how names of modules begin that are made of neuron programs
 QUIET = "NWCOMPILE_QUIET"  # an environment variable: where it is set, a first compilation is not announced
 LONGEST_WAIT_S = 300  # Ten times what all kernels take on a slow machine: a process that needs longer hangs.
 WARM_UP = [sys.executable, "-P", "-m", f"{PACKAGE.name}.warm_up"]  # the command of such a process
@@ -70,20 +72,25 @@ def compiled(**options) -> Callable:
             dispatcher = njit(cache=True, no_cfunc_wrapper=True, **options)(function)
         except RuntimeError:
             return njit(no_cfunc_wrapper=True, **options)(function)
-        kept = dispatcher._cache._cache_file
-        kept._source_stamp = stamp_of(Path(function.__code__.co_filename))
-        load = kept._load_index
-
-        def load_index():
-            try:
-                return load()
-            except (ImportError, AttributeError, EOFError, pickle.UnpicklingError):
-                return {}
-
-        kept._load_index = load_index
+        _keep_by_content(dispatcher._cache, function)
         return dispatcher
 
     return decorate
+
+
+def _keep_by_content(kept_by_numba, function: Callable) -> None:
+    """Let what Numba keeps of a function count as long as the files that it is made from are the same."""
+    kept = kept_by_numba._cache_file
+    kept._source_stamp = stamp_of(Path(function.__code__.co_filename))
+    load = kept._load_index
+
+    def load_index():
+        try:
+            return load()
+        except (ImportError, AttributeError, EOFError, pickle.UnpicklingError):
+            return {}
+
+    kept._load_index = load_index
 
 
 class PartLibrary(JITCodeLibrary):
@@ -127,6 +134,23 @@ spliced = compiled(nogil=True, _nrt=False, inline="always")  # into its caller b
 part = compiled(nogil=True, _nrt=False, **ONLY_FOR_KERNELS)
 
 
+class AsCFunction:
+    """A function that kernels call by its `address`: compiled, or taken from where it is kept, when that is read."""
+
+    def __init__(self, signature, function: Callable):
+        self.signature, self.function = signature, function
+
+    @cached_property
+    def address(self) -> int:
+        made = CFunc(self.function, (self.signature.args, self.signature.return_type), {}, {"nopython": True})
+        with suppress(RuntimeError):  # where nothing can be kept
+            made.enable_caching()
+            _keep_by_content(made._cache, self.function)
+        made.compile()
+        self.made = made  # the address is good as long as this is there
+        return made.address
+
+
 class FirstCompilation(event.Listener):
     """Before the first kernel of this package is compiled in a process: says on stderr what takes so long.
 
@@ -142,7 +166,9 @@ class FirstCompilation(event.Listener):
             return
         self.is_due = False
         kept = Path(dispatcher._cache.cache_path or PACKAGE / "nowhere")
-        if any(kept.glob("*.nbi")):
+        if dispatcher.py_func.__module__.startswith(PROGRAM_MODULE):
+            print("compiling a neuron program, once on this machine: some seconds", file=sys.stderr, flush=True)
+        elif any(kept.glob("*.nbi")):
             print("compiling more kernels, once on this machine: some seconds", file=sys.stderr, flush=True)
         else:
             print("compiling kernels, once on this machine: about 15 s", file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 purpose                                              function                        file or folder
 neurons and synapses to build networks of            LIFLayer, H1v2Layer, ...        layers/
+neurons of one's own, as functions                   ProgramLayer, spike             layers/program.py, neurons/
 clear states, make effective weights anew            prepare_net                     layers/prepare.py
 train on a chip's integers                           quantize_aware                  qat/
 train for short steps and little traffic             busiest_core_loss, prune        training/
@@ -17,8 +18,10 @@ from nwcompile.nn import data
 from nwcompile.nn.layers.h1 import H1v1Frontend, H1v1Layer, H1v1Synapse, H1v2Frontend, H1v2Layer, H1v2Synapse
 from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.layers.prepare import prepare_net
+from nwcompile.nn.layers.program import ProgramLayer
 from nwcompile.nn.layers.quantized_relu import QuantizedReLU
 from nwcompile.nn.layers.sequential import Sequential
+from nwcompile.nn.neurons.neuron import spike
 from nwcompile.nn.ops import surrogate
 from nwcompile.nn.qat.network import QuantizedNetwork
 from nwcompile.nn.training import losses, metrics
@@ -41,6 +44,7 @@ __all__ = [
     "H1v2Synapse",
     "LIFLayer",
     "LIFSynapse",
+    "ProgramLayer",
     "QuantizedNetwork",
     "QuantizedReLU",
     "Sequential",
@@ -55,6 +59,7 @@ __all__ = [
     "prepare_net",
     "prune",
     "quantize_aware",
+    "spike",
     "spikes_of",
     "surrogate",
     "topology_loss",

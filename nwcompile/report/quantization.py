@@ -33,9 +33,21 @@ def quantization_table(doc: dict) -> Markup:
 
 
 def overflow_notes(doc: dict) -> list[str]:
-    """A sentence for each layer whose states are not proved wide enough."""
-    known = ((r["layer"], (r["quantization"] or {}).get("overflow")) for r in doc["layers"])
-    return [f"layer {name}: {text}" for name, text in known if text]
+    """A sentence for each layer whose states are not proved wide enough, and for the states of each program."""
+    known = {r["layer"]: r["quantization"] or {} for r in doc["layers"]}
+    texts = {name: entry.get("overflow") or _states(entry) for name, entry in known.items()}
+    return [f"layer {name}: {text}" for name, text in texts.items() if text]
+
+
+def _states(entry: dict) -> str | None:
+    """`program alif: v 12 of 24 bits, a 9 of 16 bits`: what was used in the samples, of what each state has."""
+    if not entry.get("states"):
+        return None
+    parts = []
+    for state in entry["states"]:
+        used = "" if state["largest"] is None else f"{_width(state['largest'])} of "
+        parts.append(f"{state['state']} {used}{state['bits']} bits ({state['overflow']})")
+    return f"program {entry['program']}: {'; '.join(parts)}"
 
 
 def _rows(doc: dict) -> list[tuple[str, ...]]:

@@ -130,11 +130,12 @@ def _layer(program: Program, name: str, wanted: Run, run: Run) -> LayerDifferenc
 
 def _membrane_error(program: Program, name: str, wanted: Run, run: Run) -> float | None:
     scale = program.output_scale.get(name)
-    expected = wanted.states[name]["v"].astype(np.float64)
+    state = program.network.node(name).neuron.readout
+    expected = wanted.states[name][state].astype(np.float64)
     size = float(np.sqrt(np.mean(expected**2)))
     if not scale or not size:
         return None
-    return float(np.sqrt(np.mean((run.states[name]["v"] / scale - expected) ** 2))) / size
+    return float(np.sqrt(np.mean((run.states[name][state] / scale - expected) ** 2))) / size
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:

@@ -99,12 +99,15 @@ def verify_counts(
     with sample `first_sample` and, by layer, with step `first_step`.
     """
     repeats = on_multi_spike == "repeat"
-    limit = MAX_REPEATED_SPIKES if repeats else largest_payload(chip, False)
     for name in network.layers:
-        if network.node(name).neuron.spikes != "multi" or spikes[name].max(initial=0) <= limit:
+        message = network.node(name).neuron.message
+        if message not in ("multi", "graded"):
+            continue
+        limit = MAX_REPEATED_SPIKES if repeats else largest_payload(chip, message == "graded")
+        if max(spikes[name].max(initial=0), -int(spikes[name].min(initial=0))) <= limit:
             continue
         flat = spikes[name].reshape(*spikes[name].shape[:2], -1)
-        sample, step, neuron = (int(i) for i in np.argwhere(flat > limit)[0])
+        sample, step, neuron = (int(i) for i in np.argwhere(np.abs(flat.astype(np.int64)) > limit)[0])
         n = int(flat[sample, step, neuron])
         sample = first_sample + sample
         step = step + (first_step[name] if first_step else 0)

@@ -30,7 +30,7 @@ from numbers import Real
 import numpy as np
 
 from nwcompile.cost.traffic.wiring import synapse_count
-from nwcompile.errors import OptionError, shown
+from nwcompile.errors import ModelError, OptionError, shown
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.connection import Connection, Conv2d, Sparse, synapse_list
 from nwcompile.ir.host import Injected
@@ -62,6 +62,8 @@ class Devices:
     def device(self, index: int) -> Program:
         """The program as device `index`, 0 or more, computes it."""
         network = self.program.loaded.network
+        for name in network.programs:
+            raise ModelError(f"layer {name!r} is a neuron program, and devices vary built-in neurons only")
         layers = [network.node(name) for name in network.layers]
         dead = {
             node.name: self._drawn("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)

@@ -178,7 +178,7 @@ def test_network_cycle_without_delay_names_its_layers():
 @pytest.mark.parametrize(
     "layers, inputs, text",
     [
-        ({"a": SPEC}, {}, "layer 'a': no connection tells its shape; give (NeuronSpec, shape)"),
+        ({"a": SPEC}, {}, "layer 'a': no connection tells its shape; give (neuron, shape)"),
         ({"a": (SPEC, 0)}, {}, "'a': shape (0,) must be whole numbers >= 1"),
         ({"a": (SPEC, 2)}, {"a": 2}, "name 'a' is used by an input and a layer; give each its own name"),
         ({"a": (None, 2)}, {}, "the network has no neuron layer; it needs at least one"),
@@ -188,7 +188,7 @@ def test_network_cycle_without_delay_names_its_layers():
             {},
             r"name 'a\n\x1b[31m' of an input or a layer must be a text of printable characters",
         ),
-        ({"a": ("LIF", 2)}, {}, "layer 'a': expected a NeuronSpec or (NeuronSpec, shape), got str"),
+        ({"a": ("LIF", 2)}, {}, "layer 'a': expected a NeuronSpec or a NeuronProgram, or (neuron, shape), got str"),
         (
             {"a": (SPEC, (1 << 20, 1 << 20))},
             {},

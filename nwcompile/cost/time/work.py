@@ -12,6 +12,7 @@ import numpy as np
 from nwcompile.cost.neuron_program import instructions
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import Program
 
 COUNTERS_OF = {  # event: the counters that say how often it happened
@@ -103,7 +104,7 @@ def cycles_of_event(chip: Chip, event: str) -> int:
     return 1 if cycles is None else cycles
 
 
-def update_cycles(chip: Chip, spec: NeuronSpec) -> int:
+def update_cycles(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:
     """Core cycles of an update of such neurons, the instructions of their program included; as `cycles_of_event`."""
     return cycles_of_event(chip, "update") + instructions(chip, spec) * cycles_of_event(chip, "instruction")
 

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from nwcompile.errors import ModelError
 from nwcompile.frontend.nir.nearest_neuron import lost_fields, nearest_node
 from nwcompile.frontend.nir.nearest_operation import is_typed, keeps_shape, nearest_operation
 from nwcompile.frontend.nir.notes import KEY, note, written
@@ -111,6 +112,8 @@ class _Builder:
         shape = self.shapes[name]
         if node.neuron is None:
             return {"type": "Scale", "scale": np.broadcast_to(np.float32(1), shape)}
+        if name in self.network.programs:
+            raise ModelError(f"layer {name!r} is a neuron program, and NIR has no node for it; save it as a .nwc file")
         values = nearest_node(node.neuron, node.shape, self.dt)
         lost = lost_fields(node.neuron, node.shape, values, self.dt)
         self.lose([f"{key}={_short(value)}" for key, value in lost.items()], repr(name))

@@ -34,6 +34,7 @@ from nwcompile.frontend.torch.record import ModuleRecorder, layer_name
 from nwcompile.frontend.torch.symbols import Recording
 from nwcompile.ir.network import LAYOUTS, Network
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.nn import prepare_net
 
 INPUT_NAMES = ("input", "x", "network_input")
@@ -180,8 +181,10 @@ def _build(recording: Recording, modules: dict[str, torch.nn.Module]) -> Network
     return builder.network()
 
 
-def _integrating(neurons: ReadNeurons) -> NeuronSpec:
+def _integrating(neurons: ReadNeurons) -> NeuronSpec | NeuronProgram:
     """Neurons of which only the membrane is read: without a reset they integrate, and their threshold says nothing."""
+    if isinstance(neurons.spec, NeuronProgram):
+        return neurons.spec
     if neurons.spec.reset != "none" or neurons.recurrent or not neurons.spec.fires:
         return neurons.spec
     return replace(neurons.spec, fires=False, threshold=1.0)

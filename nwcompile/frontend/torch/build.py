@@ -22,6 +22,7 @@ from nwcompile.frontend.torch.symbols import (
 from nwcompile.ir.connection import Connection, Scale, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 
 ANY = NeuronSpec(beta=0.0, threshold=0.5, reset="zero")  # fires if any input of its window does
 READOUT = NeuronSpec(beta=0.0, fires=False, reset="none")
@@ -34,12 +35,12 @@ class Builder:
         self.recording = recording
         self.now = recording.n_steps - 1
         self.taken = set(taken)
-        self.layers: dict[str, tuple[NeuronSpec | None, tuple[int, ...]]] = {}
+        self.layers: dict[str, tuple[NeuronSpec | NeuronProgram | None, tuple[int, ...]]] = {}
         self.connections: list[Connection] = []
         self.made: dict[tuple[Symbol, int], str] = {}  # node of a symbol that is `shift` steps late
         self.reached: set[Applied] = set()
 
-    def add_layer(self, name: str, spec: NeuronSpec, fed: Symbol) -> None:
+    def add_layer(self, name: str, spec: NeuronSpec | NeuronProgram, fed: Symbol) -> None:
         """A layer and everything that feeds it."""
         self.layers[name] = (spec, fed.shape)
         self._feed(fed, name, fed.shape, 0, name)

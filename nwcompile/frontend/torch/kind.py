@@ -9,13 +9,14 @@ import torch
 from nwcompile.errors import ModelError
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 
 
 @dataclass(frozen=True, eq=False)
 class ReadNeurons:
     """What the neurons of one module compute: how they update, and their connections to themselves."""
 
-    spec: NeuronSpec
+    spec: NeuronSpec | NeuronProgram
     recurrent: tuple[Connection, ...] = ()
 
 

@@ -3,6 +3,7 @@
 | purpose | function | file |
 |---|---|---|
 | update a neuron, or a layer over time | `step`, `scan` | neuron.py |
+| neurons that are programs, called by address | `step_program`, `Programs` | programs/call.py |
 | accumulate the synapses of a spike | `deliver`, `scan_loop`, `sparse_drive` | synapse.py |
 | axons, outbox, where each core stands | `CoreTables`, `CoreWork` | tables.py |
 | send side: work, then messages, copy by copy | `begin_cores`, `work_before_next`, `count_sent` | send_side.py |

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.kernels.cores.neuron import LONG_AGO, is_at_rest, step
+from nwcompile.kernels.cores.programs.call import clear_programs, is_program_at_rest, keep_states, step_program
 from nwcompile.kernels.jit import inlined, kernel, part
 
 DENSE, SPARSE, CONV = range(3)  # CONNECTION.kind
@@ -198,11 +199,12 @@ def sparse_drive(row, post, weight, spikes, drive, touched):
 
 
 @kernel
-def scan_loop(neurons, synapses, group, drive, touched, spikes, u, v, updates, states, inner):
+def scan_loop(neurons, synapses, group, drive, touched, spikes, u, v, updates, states, inner, programs, words):
     """Run layers that feed each other (a recurrent group) step by step; as `neuron.scan` otherwise.
 
     group: int64[neuron] source number of each neuron of the group; neurons, drive, spikes, ... are in that order;
-    inner: scratch Drive of what the group's neurons send each other.
+    inner: scratch Drive of what the group's neurons send each other; words: int64[sample, step, word] the states of
+    those that are programs, of 0 samples where not wanted.
     """
     n_samples, n_steps, n = drive.shape
     keep = u.shape[0] > 0
@@ -210,6 +212,7 @@ def scan_loop(neurons, synapses, group, drive, touched, spikes, u, v, updates, s
         states.u[:] = 0
         states.v[:] = 0
         states.since[:] = LONG_AGO
+        clear_programs(programs)
         inner.sum[:] = 0
         inner.touched[:] = 0
         for t in range(n_steps):
@@ -217,11 +220,17 @@ def scan_loop(neurons, synapses, group, drive, touched, spikes, u, v, updates, s
             for i in range(n):
                 j = group[i]
                 x = drive[b, t, i] + inner.sum[slot, j]
-                if touched[b, t, i] or inner.touched[slot, j] or not is_at_rest(neurons, i, states, i):
-                    updates[t, i] += 1
+                has_event = touched[b, t, i] or inner.touched[slot, j]
                 inner.sum[slot, j] = 0
                 inner.touched[slot, j] = 0
-                count = step(neurons, i, states, i, x)
+                if programs.layer_of[i] >= 0:
+                    updates[t, i] += has_event or not is_program_at_rest(programs, i)
+                    count = step_program(programs, i, x)
+                    if words.shape[0] > 0:
+                        keep_states(programs, i, words[b, t])
+                else:
+                    updates[t, i] += has_event or not is_at_rest(neurons, i, states, i)
+                    count = step(neurons, i, states, i, x)
                 spikes[b, t, i] = count
                 if keep:
                     u[b, t, i] = states.u[i]

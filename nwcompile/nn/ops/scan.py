@@ -84,7 +84,7 @@ def scan_loop(current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons):
     all_spikes, all_mem = [], []
     for i in current.unbind(1):
         v = neurons.beta * v + (i if neurons.w_rec is None else i + spikes @ neurons.w_rec)
-        spikes = _Spike.apply(v, neurons.threshold, neurons.surrogate)
+        spikes = Spike.apply(v, neurons.threshold, neurons.surrogate)
         reset = spikes.detach() if neurons.detach_reset else spikes
         if neurons.reset == "subtraction":
             v = v - reset * neurons.threshold
@@ -138,7 +138,7 @@ def _of_known_type(current: torch.Tensor, neurons: LIFNeurons) -> torch.Tensor:
     return current.to(neurons.beta.dtype)
 
 
-class _Spike(torch.autograd.Function):
+class Spike(torch.autograd.Function):
     """v >= threshold as a number, with a surrogate derivative."""
 
     @staticmethod

@@ -1,7 +1,5 @@
 """Emit: a quantized, scheduled and mapped network becomes the Program that a chip is loaded with."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from nwcompile.cost.traffic.axons import build_axons
@@ -12,9 +10,10 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, pair
 from nwcompile.ir.flat import flat_cores
 from nwcompile.ir.mapping import Mapping
-from nwcompile.ir.network import Network, Node
+from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
+from nwcompile.sim.reference.synaptic_sums import fold_bias
 
 WEIGHT_TYPES = (np.int8, np.int16, np.int32)
 
@@ -54,15 +53,6 @@ def emit(
     )
     program.verify()
     return program
-
-
-def fold_bias(network: Network, node: Node) -> Node:
-    """The node with the biases of its connections added to its `bias_u`."""
-    biases = [c.bias_per_neuron(node.shape) for c in network.into(node.name) if c.bias is not None]
-    if not biases:
-        return node
-    total = node.neuron.array("bias_u", node.shape) + sum(np.asarray(b, np.int64) for b in biases)
-    return replace(node, neuron=node.neuron.replace(bias_u=total))
 
 
 def _effective(connection: Connection, limit: int) -> Connection:

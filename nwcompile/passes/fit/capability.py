@@ -64,6 +64,30 @@ def neuron_violations(
         yield from _number_violations(node, spec, chip)
 
 
+def program_violations(node: Node, chip: Chip, on_multi_spike: str = "refuse") -> Iterator[Violation]:
+    """What a layer's neuron program asks of the chip: programmable neurons, states of their width, messages."""
+    program, name = node.neuron, node.name
+    if not chip.neuron.programmable:
+        chips = ", ".join(_programmable())
+        advice = (
+            f"take a chip whose neurons are programs (neuron.programmable: {chips}), or a built-in neuron in {name}"
+        )
+        yield Violation("neuron", name, f"program {program.name}", "built-in neurons", advice)
+        return
+    for state in program.states:
+        if state.bits is not None and state.bits > chip.state.bits:
+            advice = f"give state {state.name} of {name} fewer bits or raise state.bits"
+            yield Violation("state bits", f"{name}.{state.name}", state.bits, chip.state.bits, advice)
+    yield from _spike_violations(node, chip, on_multi_spike)
+
+
+@cache
+def _programmable() -> list[str]:
+    """The shipped chips whose neurons are programs, without boards of them."""
+    chips = {name: Chip.load(name) for name in Chip.names()}
+    return [name for name, chip in chips.items() if chip.neuron.programmable and not chip.is_board]
+
+
 def _reset_advice(node: Node, chip: Chip) -> str:
     """What to train instead; neurons without leak that subtract are most likely converted ones."""
     spec, has = node.neuron, chip.neuron.reset
@@ -84,7 +108,8 @@ def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[V
     """Several or negative spikes that the chip's messages do not carry as they are to be sent."""
     kind, has, name = node.neuron.message, chip.neuron.spikes, node.name
     repeated = kind == "multi" and on_multi_spike == "repeat"
-    graded = on_multi_spike == "graded" or (kind in has and not repeated)
+    can_tell = kind in has or (kind == "graded" and {"multi", "bipolar"} <= {*has} and on_multi_spike != "repeat")
+    graded = on_multi_spike == "graded" or (can_tell and not repeated)
     if kind == "binary" or repeated:
         return
     if not graded:
@@ -94,7 +119,7 @@ def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[V
         others = f"use {has[0]} spikes in {name}, or take a chip whose neuron.spikes has {kind!r}"
         yield Violation("spikes", name, kind, ", ".join(has), f"compile with on_multi_spike={ways}, {others}")
         return
-    bits, least = chip.noc.payload_bits, 2 if kind == "bipolar" else 1
+    bits, least = chip.noc.payload_bits, 2 if kind in ("bipolar", "graded") else 1
     if bits is not None and bits < least:
         other = "compile with on_multi_spike='repeat' or " if kind == "multi" else ""
         advice = f"{other}raise noc.payload_bits: messages of {chip.name} cannot tell the spikes of {name}"

@@ -16,12 +16,12 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.program import DENSE, SPARSE
 from nwcompile.ir.resources import IN_AXONS, RESOURCES, SYNAPSE_BITS
 from nwcompile.ir.schedule import Schedule
-from nwcompile.passes.emit.emit import fold_bias
 from nwcompile.passes.fit import capability, capacity
 from nwcompile.passes.fit.axon_types import axon_type_violations
 from nwcompile.passes.fit.core_rules import core_rule_violations
 from nwcompile.passes.fit.maxima import maximum_violations
 from nwcompile.passes.fit.pool import pool_violations, spike_cap
+from nwcompile.sim.reference.synaptic_sums import fold_bias
 
 
 def check(
@@ -164,6 +164,9 @@ def _layer_violations(network: Network, chip: Chip, on_multi_spike: str) -> list
     violations: list[Violation] = []
     for name in network.layers:
         node = network.node(name)
+        if name in network.programs:
+            violations += capability.program_violations(node, chip, on_multi_spike)
+            continue
         biases = (node.neuron.bias, node.neuron.bias_u, *(getattr(c, "bias", None) for c in network.into(name)))
         has_bias = any(bias is not None and np.any(bias) for bias in biases)
         node = fold_bias(network, node) if network.is_fixed else node

@@ -41,9 +41,10 @@ def pooled_layer(network: Network, pool: MaxPool2d) -> str | None:
     node = network.node(layer)
     alone = network.into(layer) == (last,) and network.into(pool.target) == (pool,)
     delayed = any(c.aligned_delay for c in (pool, last))
-    if pool.source not in network.nodes or not alone or delayed or not node.neuron.fires:
+    if pool.source not in network.nodes or not alone or delayed or layer not in network.built_in:
         return None
-    arrays = (np.asarray(getattr(node.neuron, name)) for name in NeuronSpec.NUMBERS if node.neuron.spikes == "binary")
+    sends_binary = node.neuron.fires and node.neuron.spikes == "binary"
+    arrays = (np.asarray(getattr(node.neuron, name)) for name in NeuronSpec.NUMBERS if sends_binary)
     places = node.shape[1:]
     alike = [value.ndim == 0 or all(n == 1 for n in value.shape[-len(places) :]) for value in arrays]
     return layer if alike and all(alike) else None

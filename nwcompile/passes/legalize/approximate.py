@@ -14,7 +14,6 @@ from nwcompile.ir.legalization import APPROXIMATE, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.emit.emit import fold_bias
 from nwcompile.passes.legalize.driven import DrivenLayer
 from nwcompile.passes.legalize.ideal import PooledLayer, ideal_trace, pooled_layers
 from nwcompile.passes.legalize.nearest import Feature, nearest_network
@@ -22,6 +21,7 @@ from nwcompile.passes.legalize.pool_spikes import FULL
 from nwcompile.passes.legalize.price import Price, price_of
 from nwcompile.passes.legalize.refit import Refitted, refit
 from nwcompile.passes.legalize.samples import as_many, split
+from nwcompile.sim.reference.synaptic_sums import fold_biases
 
 NOT_FITTED = (
     "no calibration samples: the nearest neurons keep threshold and leak, and what they change is not known; give "
@@ -67,7 +67,7 @@ def approximate(
 
     `inputs`: samples `[B, T, *shape]` of every input, or None; `labels` int[B].
     """
-    ideal = folded(network)
+    ideal = fold_biases(network)
     bare, features_of = nearest_network(ideal, chip, options)
     pooled = pooled_layers(ideal)
     if not features_of and not pooled:
@@ -86,13 +86,6 @@ def approximate(
         for name, features in features_of.items()
     ]
     return Approximated(changed, changes, price, [] if price else [NOT_PRICED], fits)
-
-
-def folded(network: Network) -> Network:
-    """The fixed-point network with the biases of its connections in its neurons."""
-    nodes = {name: fold_bias(network, node) for name, node in network.nodes.items()}
-    edges = tuple(c if c.bias is None else c.replace(bias=None) for c in network.connections)
-    return Network(network.inputs, nodes, edges)
 
 
 def _only(inputs: dict, samples: np.ndarray) -> dict:

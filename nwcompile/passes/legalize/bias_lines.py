@@ -14,9 +14,9 @@ from nwcompile.ir.legalization import EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.emit.emit import fold_bias
 from nwcompile.passes.quantize.dynamics import dynamics
 from nwcompile.passes.quantize.scaled_layer import Direct
+from nwcompile.sim.reference.synaptic_sums import fold_bias
 
 LINE = "always on"  # The name of the input; with more words where the network has one of this name.
 
@@ -32,7 +32,7 @@ def bias_lines(network: Network, chip: Chip, options: Options) -> tuple[Network,
     while line in network.inputs or line in network.nodes:
         line += " too"
     nodes, edges, changes = dict(network.nodes), list(network.connections), []
-    for name in network.layers:
+    for name in network.built_in:
         parts = _fixed(network, name, chip) if network.is_fixed else _float(network, name, chip)
         if parts is None:
             continue

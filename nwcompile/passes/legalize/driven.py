@@ -37,6 +37,5 @@ class DrivenLayer:
     def spikes(self, neuron: NeuronSpec) -> np.ndarray:
         """What the layer sends with other neurons, `[B, T, *shape]`."""
         out: np.ndarray = np.empty(self.drive.shape, neuron.spike_dtype)
-        nothing = np.empty((0, 0, 0), np.int64)
-        self._group(neuron).scan(self.drive, self.touched, out, nothing, nothing)
+        self._group(neuron).scan(self.drive, self.touched, out)
         return out.reshape(self.n_samples, self.n_steps, *self.node.shape)

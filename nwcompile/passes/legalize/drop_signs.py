@@ -9,7 +9,7 @@ def drop_signs(network: Network, chip: Chip, on_multi_spike: str) -> tuple[Netwo
 
     `on_multi_spike` (`Options`): "graded" messages carry a sign on any chip.
     """
-    gated = [name for name in network.layers if network.node(name).neuron.spikes == "gated"]
+    gated = [name for name in network.built_in if network.node(name).neuron.spikes == "gated"]
     if not gated or on_multi_spike == "graded" or "bipolar" in chip.neuron.spikes:
         return network, []
     nodes = dict(network.nodes)

@@ -112,10 +112,7 @@ def _of_largest_currents(network: Network, name: str, sent: dict[str, np.ndarray
     spec = _of_channels(full.node.neuron, full.node.shape)
     alone = Network({}, {name: Node(name, node.shape, spec)}, ())
     out: np.ndarray = np.empty(drive.shape, spec.spike_dtype)
-    nothing = np.empty((0, 0, 0), np.int64)
-    LayerGroup(alone, [name], []).scan(
-        np.ascontiguousarray(drive), np.ones(drive.shape, np.uint8), out, nothing, nothing
-    )
+    LayerGroup(alone, [name], []).scan(np.ascontiguousarray(drive), np.ones(drive.shape, np.uint8), out)
     return out.reshape(*drive.shape[:2], *node.shape)
 
 

@@ -52,7 +52,7 @@ def legalize(network: Network, chip: Chip, options: Options) -> Legalized:
     """A normalized float or fixed-point network rewritten for the chip."""
     network, changes = pool_spikes(network, chip, options)
     unsigned, warnings = drop_signs(network, chip, options.on_multi_spike)
-    changes += [_unsigned(name, chip) for name in network.layers if _spikes(network, name) != _spikes(unsigned, name)]
+    changes += [_unsigned(name, chip) for name in network.built_in if _spikes(network, name) != _spikes(unsigned, name)]
     split, said = split_signs(unsigned, chip)
     changes += [_split(text, chip) for text in said]
     legal = split

@@ -122,7 +122,7 @@ def _is_sent(spec: NeuronSpec, chip: Chip, on_multi_spike: str) -> bool:
 def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Network, dict[str, list[Feature]]]:
     """The network with the nearest neurons that `options.approximate` allows, and their changed features by layer."""
     nodes, features_of = dict(network.nodes), {}
-    for name in network.layers:
+    for name in network.built_in:
         given = [c for c in network.into(name) if getattr(c, "bias", None) is not None]
         has_bias = any(np.any(c.bias) for c in given)
         cap = spike_cap(network, chip, name)

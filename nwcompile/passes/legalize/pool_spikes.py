@@ -30,7 +30,7 @@ def pool_spikes(network: Network, chip: Chip, options: Options) -> tuple[Network
     changes: list[Change] = []
     for pool in maxima(network):
         source = network.node(pool.source).neuron
-        if source is not None and source.fires and source.spikes == "binary":
+        if source is not None and source.fires and source.message == "binary":
             network = _relayed(network, pool, relay)
             changes.append(_relays(network, pool))
         elif "pool" in options.approximate and (layer := pooled_layer(network, pool)) is not None:

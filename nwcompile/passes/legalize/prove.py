@@ -27,7 +27,7 @@ from nwcompile.sim.values import largest_payload
 def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
     """A fixed-point network with the clamps that the chip has, wherever that provably changes no spike."""
     nodes, changes = dict(network.nodes), []
-    for name in network.layers if network.is_fixed else ():
+    for name in network.built_in if network.is_fixed else ():
         node = network.node(name)
         wanted, was, has = _clamp(node.neuron, chip)
         if not has:
@@ -44,7 +44,7 @@ def idle_clamps(network: Network, chip: Chip, options: Options) -> tuple[Network
 def may_be_idle(network: Network, chip: Chip, options: Options) -> Network:
     """A float network with the chip's clamps wherever they may turn out to be idle on integers: what to estimate."""
     nodes = dict(network.nodes)
-    for name in () if network.is_fixed else network.layers:
+    for name in () if network.is_fixed else network.built_in:
         node = network.node(name)
         wanted, _, has = _clamp(node.neuron, chip)
         if has and _is_idle(node.neuron, _lowest_float(network, name, chip, payloads(chip, options)), chip):
@@ -55,7 +55,7 @@ def may_be_idle(network: Network, chip: Chip, options: Options) -> Network:
 def same_comparison(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
     """A fixed-point network with the chip's comparison, where a threshold beside the old one says the same."""
     nodes, changes = dict(network.nodes), []
-    for name in network.layers if network.is_fixed else ():
+    for name in network.built_in if network.is_fixed else ():
         spec = nodes[name].neuron
         if not spec.fires or spec.strict in chip.neuron.strict or not _only_compares(spec):
             continue
@@ -77,7 +77,7 @@ def compared(network: Network, fixed: Network, chip: Chip) -> list[Change]:
     if network.is_fixed:
         return []
     changes = []
-    for name in network.layers:
+    for name in network.built_in:
         wanted, has = network.node(name).neuron, fixed.node(name).neuron
         if wanted.fires and wanted.strict != has.strict and _only_compares(wanted) and _on_threshold_grid(has, chip):
             changes.append(_compared(name, wanted.strict))

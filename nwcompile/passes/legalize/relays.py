@@ -65,7 +65,7 @@ def sends_binary(network: Network, chip: Chip, options: Options, source: str) ->
     if network.node(source).axon_of is not None:
         return False
     if neuron is not None:
-        return neuron.fires and neuron.spikes == "binary"
+        return neuron.fires and neuron.message == "binary"
     return source in network.inputs and chip.neuron.spikes == ["binary"] and options.on_multi_spike == "refuse"
 
 

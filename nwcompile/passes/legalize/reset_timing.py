@@ -22,7 +22,7 @@ WHY = {"zero": "zero now forgets as much as zero next", "subtract": "without a l
 def reset_now(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
     """The network with late resets made at once where the chip cannot wait and the spikes are provably the same."""
     nodes, changes = dict(network.nodes), []
-    for name in network.layers:
+    for name in network.built_in:
         spec = nodes[name].neuron
         if not spec.fires or spec.reset == "none" or spec.reset_timing in chip.neuron.reset_timing:
             continue

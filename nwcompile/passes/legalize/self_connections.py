@@ -21,7 +21,7 @@ from nwcompile.passes.quantize.state_range import state_range
 def self_connections(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
     """A fixed-point network with subtractions as self-connections, on a chip whose neurons have no reset but `none`."""
     nodes, edges, changes = dict(network.nodes), [], []
-    for name in network.layers if network.is_fixed and chip.neuron.reset == ["none"] else ():
+    for name in network.built_in if network.is_fixed and chip.neuron.reset == ["none"] else ():
         node = nodes[name]
         synapses = _synapses(node, chip) if _subtracts_late(node.neuron) and _has_room(network, node, chip) else None
         if synapses is None:

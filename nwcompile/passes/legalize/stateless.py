@@ -17,7 +17,7 @@ from nwcompile.passes.legalize.relays import harmless_reset
 def free_resets(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
     """The network with the chip's resets and clamp in stateless neurons whose own the chip does not have."""
     nodes, changes = dict(network.nodes), []
-    for name in network.layers:
+    for name in network.built_in:
         spec = nodes[name].neuron
         if not is_stateless(spec):
             continue

@@ -9,6 +9,7 @@ from nwcompile.ir.connection import Connection, Sparse
 from nwcompile.ir.flat import neuron_offsets
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.schedule import Schedule
 from nwcompile.passes.partition.copy_plan import CopyPlan, synapse_ends
 
@@ -72,9 +73,11 @@ def _part(node: Node, name: str, neurons: np.ndarray) -> Node:
     """A layer of some of the neurons, int64[n], of another."""
     if len(neurons) == node.n_neurons:
         return replace(node, name=name)
+    axon_of = None if node.axon_of is None else np.searchsorted(neurons, node.axon_of[neurons])
+    if isinstance(node.neuron, NeuronProgram):
+        return Node(name, (len(neurons),), node.neuron.of_neurons(neurons, node.shape), axon_of=axon_of)
     arrays = (field for field in NeuronSpec.NUMBERS if isinstance(getattr(node.neuron, field), np.ndarray))
     values = {field: node.neuron.array(field, node.shape).reshape(-1)[neurons] for field in arrays}
-    axon_of = None if node.axon_of is None else np.searchsorted(neurons, node.axon_of[neurons])
     return Node(name, (len(neurons),), node.neuron.replace(**values), axon_of=axon_of)
 
 

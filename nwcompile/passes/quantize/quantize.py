@@ -9,6 +9,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d
 from nwcompile.ir.host import Encoding, Injected, injected
 from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run
 from nwcompile.passes.fit.pool import group_of
@@ -24,7 +25,7 @@ from nwcompile.passes.quantize.layer_warnings import (
 from nwcompile.passes.quantize.scale_search import Evidence, choose, peak_current
 from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, describe, register_encoding
 from nwcompile.passes.quantize.state_range import state_range
-from nwcompile.passes.quantize.table import kept_row, rates, scaled_row, states
+from nwcompile.passes.quantize.table import kept_row, program_states, rates, scaled_row, states
 from nwcompile.sim import simulate
 from nwcompile.sim.host import encode
 from nwcompile.sim.inputs import prepare
@@ -253,6 +254,9 @@ def _checked(
     rows = []
     for row in table:
         name = row["layer"]
+        if name in network.programs:
+            rows.append(row | _of_program(network, name, spikes, states_of))
+            continue
         reach = state_range(network, name, sent, states_of.get(name))
         row = row | states(reach, chip)
         if x is not None and network.node(name).neuron.fires:
@@ -262,6 +266,14 @@ def _checked(
         warnings += range_warnings(row, reach, chip)
         rows.append(row)
     return rows, warnings
+
+
+def _of_program(network: Network, name: str, spikes: dict, states_of: dict) -> dict:
+    """What the row of a layer that is a program has beside others: its states, and what it sends in the samples."""
+    program = network.node(name).neuron
+    assert isinstance(program, NeuronProgram)
+    sent = rates(None, spikes[name]) if name in spikes and program.fires else {}
+    return sent | program_states(program, states_of.get(name))
 
 
 def _silent_before(network: Network, name: str, sent: dict) -> list[str]:

@@ -17,6 +17,8 @@ from nwcompile.passes.prepare.fold import forward, linear_map
 from nwcompile.sim.reference.synaptic_sums import effective_network
 
 STATES = ("u", "v")
+# The largest positive and negative value that a neuron sends.
+PAYLOADS = {"binary": (1.0, 0.0), "multi": (inf, 0.0), "bipolar": (1.0, 1.0), "graded": (inf, inf)}
 ONE_SPIKE = (1.0, 0.0)  # The largest positive and negative value of an input line that sends spikes.
 CHUNK = 1 << 23  # So many numbers are held at once, 64 MiB of float64.
 
@@ -137,8 +139,9 @@ def _payload(spec: NeuronSpec | None, spikes: np.ndarray | None, of_input: tuple
     """The largest positive and negative payload of a source: of an input, as calibration has it, or `of_input`."""
     if spec is None:
         return of_input if spikes is None else (max(1.0, spikes.max(initial=0)), max(0.0, -spikes.min(initial=0)))
-    cap = inf if spec.max_spikes is None else float(spec.max_spikes)
-    return (cap if spec.spikes == "multi" else 1.0), float(spec.message == "bipolar")
+    cap = getattr(spec, "max_spikes", None)
+    high, low = PAYLOADS[spec.message]
+    return high if cap is None else min(high, float(cap)), low
 
 
 def _times(payload: float, weight: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.quantize.scaled_layer import Layer, Scaled, weight_error
 from nwcompile.passes.quantize.state_range import StateRange, state_bits
 
@@ -42,22 +43,26 @@ def scaled_row(layer: Layer, scaled: Scaled) -> dict:
     }
 
 
-def kept_row(name: str, spec: NeuronSpec, into: Sequence[Connection], chip: Chip) -> dict:
+def kept_row(name: str, neuron: NeuronSpec | NeuronProgram, into: Sequence[Connection], chip: Chip) -> dict:
     """The row of a layer that came in integers."""
+    built_in = {} if isinstance(neuron, NeuronProgram) else _built_in(neuron)
     return dict.fromkeys(COLUMNS) | {
         "layer": name,
         "bits": max((c.weight_bits or chip.weights.bits for c in into), default=None),
         "scale": 1.0,
         "exponents": [int(c.exponent) for c in into],
         "n_weights": sum(np.size(c.weight) for c in into),
-        **_chip_taus(spec),
-        "threshold_int": _range(spec.threshold) if spec.fires else None,
+        **built_in,
     }
 
 
 def refitted_row(row: dict, spec: NeuronSpec) -> dict:
     """The row of a layer whose integers were changed after it was quantized: threshold and time constants as now."""
-    return row | _chip_taus(spec) | {"threshold_int": _range(spec.threshold) if spec.fires else None}
+    return row | _built_in(spec)
+
+
+def _built_in(spec: NeuronSpec) -> dict:
+    return {**_chip_taus(spec), "threshold_int": _range(spec.threshold) if spec.fires else None}
 
 
 def rates(wanted: np.ndarray | None, spikes: np.ndarray) -> dict:
@@ -84,6 +89,16 @@ def states(reach: StateRange, chip: Chip) -> dict:
         "state_bits": chip.state.bits,
         "overflow": None if reach.is_safe else _overflow(reach, chip),
     }
+
+
+def program_states(program: NeuronProgram, seen: dict[str, np.ndarray] | None) -> dict:
+    """The states of a layer that is a program: their widths, and the largest magnitudes in the samples, `seen`."""
+    largest = {} if seen is None else {name: int(np.abs(value).max(initial=0)) for name, value in seen.items()}
+    rows = [
+        {"state": s.name, "bits": s.bits, "overflow": s.overflow, "largest": largest.get(s.name)}
+        for s in program.states
+    ]
+    return {"program": program.name, "states": rows}
 
 
 def _overflow(reach: StateRange, chip: Chip) -> str:

@@ -72,6 +72,8 @@ def _check_chip(chip: Chip) -> None:
 
 def _check_neurons(program: Program) -> None:
     """Raise ModelError for layers and connections that SANA-FE's LIF neurons would compute otherwise."""
+    for name in program.network.programs:
+        raise ModelError(f"layer {name!r} is a neuron program, and SANA-FE knows no neuron but its LIF")
     for name in program.network.layers:
         spec = program.network.node(name).neuron
         subtracts = spec.reset == "subtract"

@@ -14,6 +14,7 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels import jit
 from nwcompile.kernels.cores.probes import Probes
+from nwcompile.kernels.cores.programs.call import Programs
 from nwcompile.kernels.cores.tables import (
     CORE,
     MESSAGE,
@@ -81,8 +82,7 @@ def run_program(
     spikes = layers_of(program, network.layers, [r.spikes for r in records])
     spikes = {name: a.astype(network.node(name).neuron.spike_dtype) for name, a in spikes.items()}
     kept = [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
-    u, v = (layers_of(program, kept, [getattr(r, state) for r in records]) for state in ("u", "v"))
-    states = {name: {"u": u[name], "v": v[name]} for name in kept}
+    states = chip_run.states(kept, [(r.u, r.v, r.words) for r in records])
     received: Any = sum(s.received for s in steps)
     sent: Any = sum(s.sent for s in steps)
     flits: Any = sum(s.flits for s in steps)
@@ -141,6 +141,7 @@ class State(NamedTuple):
 
     cores: ChipCores
     net: SpikingNet
+    programs: Programs
     lossy: LossyDelivery | None
     shared: SharedAxons | None
     event: EventNetwork | None
@@ -173,6 +174,7 @@ class ChipRun:
         self.costs = self._costs()
         self.is_in_lockstep = self.mesh is not None and suits_cores(self.mesh, self.axons.axons, self.costs)
         self.neurons = tables.neurons(network, network.layers)
+        self.programs = tables.programs(network, network.layers)
         self.synapses = tables.synapses(network, program.schedule.delay, program.mapping)
         self.members = tables.members(network, program.mapping, program.core_of) if self.costs.drops else None
         self.plan = self._plan(n_steps, window)
@@ -287,10 +289,12 @@ class ChipRun:
         """
         n_cores, n_neurons, n_sites = self.program.mapping.n_cores, len(self.neurons.rule_of), self.axons.axons.n_sites
         kept = (*shape, n_neurons) if keep else (0, 0, 0)
+        n_words = len(self.programs.state)
         neurons = NeuronRecord(
             spikes=np.zeros((*shape, n_neurons), np.int32),
             u=np.zeros(kept, np.int64),
             v=np.zeros(kept, np.int64),
+            words=np.zeros((*shape, n_words) if keep else (0, 0, 0), np.int64),
             updated=np.zeros((shape[0], n_rows, n_neurons) if is_shared else (0, 0, 0), bool),
         )
         steps = StepRecord(
@@ -342,6 +346,7 @@ class ChipRun:
         return State(
             cores=ChipCores(core_tables, self.axons.fan_out, self.axons.io, work),
             net=SpikingNet(self.neurons, self.synapses, tables.scratch(n_neurons), drive),
+            programs=tables.of_samples(self.programs),
             lossy=lossy,
             shared=shared,
             event=event,
@@ -359,6 +364,18 @@ class ChipRun:
         if code in (STUCK, TOO_LONG):
             outbox = state.cores.work.outbox
             raise stopped(self.program, code, steps.stopped, self.axons.axons, outbox, state.link_flits)
+
+    def states(self, names: list[str], records: list[tuple]) -> dict[str, dict[str, np.ndarray]]:
+        """The states [B, T, *shape] of layers in the (u, v, words) of consecutive samples, as NeuronRecord has them."""
+        program, network = self.program, self.program.network
+        u, v, words = zip(*records, strict=True)
+        of_u, of_v = (layers_of(program, names, list(parts)) for parts in (u, v))
+        states = {name: {"u": of_u[name], "v": of_v[name]} for name in names}
+        for name in (name for name in names if name in network.programs):
+            node, first = network.node(name), network.offsets[name] - count_lines(network)
+            values = tables.program_states(self.programs, node, np.concatenate(words), first)
+            states[name] = {state: x.reshape(*x.shape[:2], *node.shape) for state, x in values.items()}
+        return states
 
     def ends(self) -> Ends:
         """Where the messages of a profile come from and go to."""

@@ -46,10 +46,7 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
     names = network.layers
     spikes = layers_of(program, names, [p.spikes for p in parts])
     still = [name for name in names if not network.node(name).neuron.fires]
-    states: dict[str, dict[str, np.ndarray]] = {name: {} for name in still}
-    for state in ("u", "v"):
-        for name, values in layers_of(program, still, [getattr(p, state) for p in parts]).items():
-            states[name][state] = values
+    states = chip_run.states(still, [(p.u, p.v, p.words) for p in parts])
     output = output_of(network, spikes, states)
     totals = Totals(n_steps, n_hardware, longest)
     return Run(
@@ -70,7 +67,8 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
 class _Sums:
     """Some samples, simulated: sums of what `steps` and `probes` hold for single steps, and how each sample ended.
 
-    `spikes`, `u`, `v`: int64[b, 1, neuron]; `cycles`, `longest`: core cycles without barriers.
+    `spikes`, `u`, `v`: int64[b, 1, neuron]; `words`: int64[b, 1, word] of neurons that are programs; `cycles`,
+    `longest`: core cycles without barriers.
     """
 
     def __init__(self, chip_run: ChipRun, x: list[np.ndarray], part: slice, flight_steps: int | None):
@@ -78,6 +76,7 @@ class _Sums:
         n_rows = min(CHUNK_STEPS, chip_run.n_hardware)
         self.neurons, self.steps, self.probes = chip_run.result((1, n_rows), n_rows, False, flight_steps)
         self.spikes, self.u, self.v = (np.zeros((part.stop - part.start, 1, n_neurons), np.int64) for _ in range(3))
+        self.words = np.zeros((part.stop - part.start, 1, len(chip_run.programs.state)), np.int64)
         self.cycles = self.longest = 0
         state = chip_run.state(flight_steps is not None)
         for b in range(part.start, part.stop):
@@ -86,6 +85,7 @@ class _Sums:
                 self._chunk(chip_run, job, x, b - part.start, state)
             self.u[b - part.start, 0] = state.net.states.u
             self.v[b - part.start, 0] = state.net.states.v
+            self.words[b - part.start, 0] = state.programs.state
 
     def _chunk(self, chip_run: ChipRun, job: Job, x: list[np.ndarray], b: int, state: State) -> None:
         """Simulate up to CHUNK_STEPS hardware steps and add them to the sums."""

@@ -40,10 +40,18 @@ class LayerState:
 
     @property
     def named(self) -> dict[str, np.ndarray]:
-        """States by name: `u`, `v` of a fixed layer, `i` (where it has one) and `v` of a float one."""
-        if self.spec.fixed is not None:
-            return {"u": self.current, "v": self.v}
-        return {"v": self.v} if self.spec.alpha is None else {"i": self.current, "v": self.v}
+        """States by name, those of `NeuronSpec.state_names`."""
+        values = {"u": self.current, "i": self.current, "v": self.v}
+        return {name: values[name] for name in self.spec.state_names}
+
+    @property
+    def is_at_rest(self) -> np.ndarray:
+        """Neurons of a fixed layer with nothing to update but events: no bias, v = 0, no u that outlasts the step."""
+        spec = self.spec
+        assert spec.fixed is not None, "float neurons are not counted"
+        has_bias = (np.asarray(spec.bias) != 0) | (np.asarray(spec.bias_u) != 0)
+        keeps_u = (self.current != 0) & (np.asarray(spec.decay_u) != spec.fixed.fastest)
+        return (self.v == 0) & ~keeps_u & ~has_bias
 
     def step(self, x: np.ndarray) -> np.ndarray:
         """Update from the synaptic input `x` [B, *layer]; returns the spikes, int64 of the same shape."""

@@ -24,7 +24,9 @@ def order_dependent(model: Network | Program, window: str, inputs: dict, spikes:
     addition saturates.
     """
     network = model.network if isinstance(model, Program) else model
-    layers = [name for name in network.layers if (form := network.node(name).neuron.fixed) is not None and form.shifts]
+    layers = [
+        name for name in network.built_in if (form := network.node(name).neuron.fixed) is not None and form.shifts
+    ]
     if not layers:
         return None
     network = effective_network(network)

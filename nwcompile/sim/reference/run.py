@@ -7,11 +7,13 @@ from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.traffic.io_sites import IoRoutes, io_routes
 from nwcompile.cost.traffic.multicast import SpikeFanout, spike_fanout
 from nwcompile.ir.activity import Activity
-from nwcompile.ir.network import Network
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import SYNAPSE_KINDS, Program
 from nwcompile.ir.run import COUNTERS, Run
 from nwcompile.sim.reference.neuron_step import LayerState
 from nwcompile.sim.reference.order import order_dependent
+from nwcompile.sim.reference.program_step import ProgramState
 from nwcompile.sim.reference.synaptic_sums import apply, effective_network, structure
 from nwcompile.sim.values import verify_counts
 
@@ -26,7 +28,7 @@ def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, k
     for node in network.nodes.values():
         values[node.name] = np.zeros((n_samples, n_steps, *node.shape), number)
         if node.neuron is not None:
-            layers[node.name] = LayerState.cleared(node.neuron, (n_samples, *node.shape))
+            layers[node.name] = cleared(node, n_samples)
     recorder = RunRecorder(network, n_samples, n_steps, keep_states)
     for t in range(n_steps):
         for name in network.order:
@@ -51,7 +53,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     n_hardware = schedule.n_hardware_steps(n_steps, window)
     n_slots = max(schedule.delay, default=1) + 1
     nodes = {name: network.node(name) for name in network.layers}
-    layers = {name: LayerState.cleared(node.neuron, (n_samples, *node.shape)) for name, node in nodes.items()}
+    layers = {name: cleared(node, n_samples) for name, node in nodes.items()}
     arriving = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
     events = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
     recorder = RunRecorder(network, n_samples, n_steps, keep_states)
@@ -74,7 +76,7 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
                 np.add.at(counters["neuron_visits"][h], cores, n_samples)
             if in_phase and 0 <= t < n_steps:
                 layer = layers[name]
-                idle = _is_at_rest(layer) & (events[name][slot] == 0)
+                idle = layer.is_at_rest & (events[name][slot] == 0)
                 updates = np.count_nonzero(~idle, axis=0).reshape(-1)
                 np.add.at(counters["neuron_updates"][h], cores, updates)
                 np.add.at(counters["neuron_instructions"][h], cores, updates * n_instructions[name])
@@ -98,12 +100,12 @@ def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, k
     return recorder.run(window, inputs, counters, program)
 
 
-def _is_at_rest(layer) -> np.ndarray:
-    """Neurons with nothing to update but events: no bias, v = 0, and no u that outlasts the step."""
-    spec = layer.spec
-    has_bias = (np.asarray(spec.bias) != 0) | (np.asarray(spec.bias_u) != 0)
-    keeps_u = (layer.current != 0) & (np.asarray(spec.decay_u) != spec.fixed.fastest)
-    return (layer.v == 0) & ~keeps_u & ~has_bias
+def cleared(node: Node, n_samples: int) -> LayerState | ProgramState:
+    """The state of a layer as every sample begins."""
+    shape = (n_samples, *node.shape)
+    if isinstance(node.neuron, NeuronProgram):
+        return ProgramState.cleared(node.neuron, shape)
+    return LayerState.cleared(node.neuron, shape)
 
 
 def _messages(program: Program, spikes: np.ndarray) -> np.ndarray:
@@ -177,9 +179,8 @@ class RunRecorder:
             shape = (n_samples, n_steps, *node.shape)
             self.spikes[name] = np.zeros(shape, node.neuron.spike_dtype)
             if name in self.names:
-                dtype = np.float32 if node.neuron.fixed is None else np.int64
-                states = LayerState.cleared(node.neuron, (1,)).named
-                self.states[name] = {s: np.zeros(shape, dtype) for s in states}
+                dtype = np.int64 if node.neuron.is_fixed else np.float32
+                self.states[name] = {s: np.zeros(shape, dtype) for s in node.neuron.state_names}
 
     def take(self, name: str, t: int, spikes: np.ndarray, states: dict[str, np.ndarray]) -> None:
         """Record step t of a layer."""
@@ -197,7 +198,8 @@ class RunRecorder:
 
 def output_of(network: Network, spikes: dict, states: dict) -> np.ndarray | dict[str, np.ndarray]:
     """Spikes of the output layers, or the membrane of those that never fire; a dict of them where there are several."""
-    outputs = {n: spikes[n] if network.node(n).neuron.fires else states[n]["v"] for n in network.outputs}
+    neurons = {name: network.node(name).neuron for name in network.outputs}
+    outputs = {n: spikes[n] if neuron.fires else states[n][neuron.readout] for n, neuron in neurons.items()}
     return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
 

@@ -1,10 +1,13 @@
 """Connections in NumPy, batch first: what a target receives from a source, in float32 or int64."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.connection import Connection, Conv1d, Conv2d, Dense, MatMul, MaxPool2d, Pool2d, Scale, Sparse, pair
-from nwcompile.ir.network import Network
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 
 NO_LIMIT = 1 << 40  # No effective weight is as large as this, so none is clipped.
 
@@ -34,6 +37,24 @@ def effective_network(network: Network) -> Network:
         c.replace(weight=effective_weight(c.weight, c.exponent, NO_LIMIT), exponent=0) for c in network.connections
     )
     return Network(network.inputs, network.nodes, tuple(connections))
+
+
+def fold_bias(network: Network, node: Node) -> Node:
+    """A fixed-point node with the biases of its connections in its `bias_u`, or added to the input of its program."""
+    biases = [c.bias_per_neuron(node.shape) for c in network.into(node.name) if c.bias is not None]
+    if not biases:
+        return node
+    total = sum(np.asarray(b, np.int64) for b in biases)
+    if isinstance(node.neuron, NeuronProgram):
+        return replace(node, neuron=node.neuron.with_input_bias(total))
+    return replace(node, neuron=node.neuron.replace(bias_u=node.neuron.array("bias_u", node.shape) + total))
+
+
+def fold_biases(network: Network) -> Network:
+    """A fixed-point network whose connections have no biases: its neurons have them."""
+    nodes = {name: fold_bias(network, node) for name, node in network.nodes.items()}
+    edges = (c if c.bias is None else c.replace(bias=None) for c in network.connections)
+    return Network(network.inputs, nodes, tuple(edges))
 
 
 def structure(connection: Connection) -> Connection:

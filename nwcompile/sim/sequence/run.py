@@ -7,22 +7,26 @@ feed each other (recurrent groups) run their time loop inside one kernel. Counte
 """
 
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.traffic.events import count_events
+from nwcompile.errors import BackendError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 from nwcompile.kernels.cores.neuron import scan
+from nwcompile.kernels.cores.programs.build import built
+from nwcompile.kernels.cores.programs.call import Programs
 from nwcompile.kernels.cores.synapse import scan_loop, sparse_drive
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference.run import finish
-from nwcompile.sim.reference.synaptic_sums import convolve, effective_network
+from nwcompile.sim.reference.synaptic_sums import convolve, effective_network, fold_biases
 from nwcompile.sim.sequence import tables
 
 CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}  # of a chunk of samples
@@ -51,7 +55,7 @@ def record(
     `repeats`: n spikes of a step are n messages.
     """
     inputs, _, n_steps = prepare(network, x, steps)
-    network = effective_network(network)
+    network = effective_network(fold_biases(network))
     spikes, _, updates = _run(network, [c.aligned_delay for c in network.connections], inputs, n_steps, False)
     return replace(Activity.from_spikes(network, {**inputs, **spikes}, repeats), updates=updates), spikes
 
@@ -62,7 +66,7 @@ def trace(network: Network, x, steps: int | None = None, keep_states: bool = Tru
     States are `u` and `v`, int64 `[B, T, *shape]`; without `keep_states` only those of readouts.
     """
     inputs, _, n_steps = prepare(network, x, steps)
-    network = effective_network(network)
+    network = effective_network(fold_biases(network))
     return _run(network, [c.aligned_delay for c in network.connections], inputs, n_steps, keep_states)[:2]
 
 
@@ -78,7 +82,7 @@ def _run(network: Network, delays, inputs: dict, n_steps: int, keep_states: bool
         spikes[name] = np.empty(shape, node.neuron.spike_dtype)
         updates[name] = np.zeros((n_steps, node.n_neurons), np.int64)
         if keep_states or not node.neuron.fires:
-            states[name] = {"u": np.empty(shape, np.int64), "v": np.empty(shape, np.int64)}
+            states[name] = {state: np.empty(shape, np.int64) for state in node.neuron.state_names}
     widest = max(network.node(n).n_neurons for n in (*network.inputs, *network.layers))
     size = max(1, min(n_samples, CHUNK_BYTES[device] // (24 * n_steps * widest)))
     plans = _plans(network, delays, device)
@@ -95,6 +99,8 @@ def _plans(network: Network, delays, device: str) -> list:
     """What runs the layers, one after the other: groups on the CPU, all of them at once on a GPU."""
     if device == "cpu":
         return [LayerGroup(network, names, delays) for names in groups(network)]
+    for name in network.programs:
+        raise BackendError(f"layer {name!r} is a neuron program, which has no CUDA kernel; use device='cpu'")
     from nwcompile.sim.sequence.cuda.device import gpu
 
     device_of_torch = gpu()  # says what is missing, before Triton is imported
@@ -117,6 +123,15 @@ def groups(network: Network) -> list[list[str]]:
     return [components[i] for i in order]
 
 
+class Kept(NamedTuple):
+    """What a scan over time leaves beside spikes; states of 0 samples where they are not wanted."""
+
+    u: np.ndarray  # int64[sample, step, neuron]
+    v: np.ndarray  # int64[sample, step, neuron]
+    words: np.ndarray  # int64[sample, step, word]: states of neurons that are programs
+    updates: np.ndarray  # int64[step, neuron], over all samples
+
+
 class LayerGroup:
     """Layers that run together: one feed-forward layer, or a recurrent group."""
 
@@ -128,6 +143,8 @@ class LayerGroup:
         self.outer = [(c, delay) for c, delay, within in edges if c.target in names and not within]
         self.neurons = tables.neurons(network, names)
         self.is_loop = any(inside)
+        self.is_program = not self.is_loop and names[0] in network.programs  # and has a kernel of its own
+        self.programs = tables.programs(network, names, by_address=self.is_loop)
         if self.is_loop:
             inner = tuple(c for c, _, within in edges if within)
             nodes = {name: network.node(name) for name in network.layers}  # in this order: fewer edges keep its numbers
@@ -144,18 +161,19 @@ class LayerGroup:
         n_samples = len(next(iter(spikes.values()))[chunk])
         drive, touched = self.driven(sources, n_samples, n_steps)
         out = np.empty(drive.shape, np.result_type(*(node.neuron.spike_dtype for node in self.nodes)))
-        keep = any(name in states for name in self.names)
-        u, v = (np.empty(drive.shape if keep else (0, 0, 0), np.int64) for _ in range(2))
-        counts = self.scan(drive, touched, out, u, v)
+        kept = self.scan(drive, touched, out, any(name in states for name in self.names))
         first = 0
         for node in self.nodes:
             part, name = slice(first, first + node.n_neurons), node.name
             shape = (n_samples, n_steps, *node.shape)
             spikes[name][chunk] = out[:, :, part].reshape(shape)
-            updates[name] += counts[:, part]
+            updates[name] += kept.updates[:, part]
             if name in states:
-                states[name]["u"][chunk] = u[:, :, part].reshape(shape)
-                states[name]["v"][chunk] = v[:, :, part].reshape(shape)
+                values = {"u": kept.u[:, :, part], "v": kept.v[:, :, part]}
+                if name in self.network.programs:
+                    values = tables.program_states(self.programs, node, kept.words, first)
+                for state, value in values.items():
+                    states[name][state][chunk] = value.reshape(shape)
             first += node.n_neurons
 
     def driven(self, sources: dict, n_samples: int, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
@@ -173,22 +191,38 @@ class LayerGroup:
             first += node.n_neurons
         return drive, touched
 
-    def scan(self, drive, touched, out, u, v) -> np.ndarray:
-        """Scan over time; returns the update counts int64[T, n]."""
+    def scan(self, drive, touched, out, keep_states: bool = False) -> "Kept":
+        """Scan over time: spikes into `out`, the rest of what the neurons did."""
         n_samples, n_steps, n = drive.shape
+        n_words = len(self.programs.state)
+        sizes = ((n_samples, n_steps, size) if keep_states else (0, 0, 0) for size in (n, n, n_words))
+        u, v, words = (np.empty(size, np.int64) for size in sizes)
 
         def part(samples: slice) -> np.ndarray:
             counts = np.zeros((n_steps, n), np.int64)
-            kept = (u[samples], v[samples]) if len(u) else (u, v)
-            args = (drive[samples], touched[samples], out[samples], *kept, counts, tables.scratch(n))
-            if not self.is_loop:
-                scan(self.neurons, *args)
-            else:
+            states = (array[samples] if keep_states else array for array in (u, v))
+            run = (drive[samples], touched[samples], out[samples], *states, counts, tables.scratch(n))
+            kept_words = words[samples] if keep_states else words
+            programs = tables.of_samples(self.programs)
+            if self.is_loop:
                 inner = tables.drive(self.n_slots, self.n_sources)
-                scan_loop(self.neurons, self.inner, self.flat, *args, inner)
+                scan_loop(self.neurons, self.inner, self.flat, *run, inner, programs, kept_words)
+            elif self.is_program:
+                self._scan_program(programs, run[:3], kept_words, counts)
+            else:
+                scan(self.neurons, *run)
             return counts
 
-        return sum(over_samples(n_samples, part))
+        updates: Any = sum(over_samples(n_samples, part))
+        return Kept(u, v, words, updates)
+
+    def _scan_program(self, programs: Programs, run: tuple, words: np.ndarray, counts: np.ndarray) -> None:
+        """Scan the only layer, a program, by a kernel of its own."""
+        node = self.nodes[0]
+        n = node.n_neurons
+        given, initial, state = (a.reshape(-1, n) for a in (programs.given, programs.initial, programs.state))
+        kept = words.reshape(*words.shape[:2], len(state), n) if len(words) else np.empty((0, 0, 0, 0), np.int64)
+        built(node.neuron.structure).scan(given, initial, programs.rests, *run, kept, counts, state)
 
 
 def _drive(connection: Connection, source: np.ndarray, drive, touched) -> None:

@@ -8,16 +8,20 @@ from nwcompile.ir.flat import csr_groups, csr_offset
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.kernels.cores.neuron import RULE, Neurons, States
+from nwcompile.kernels.cores.programs.build import built
+from nwcompile.kernels.cores.programs.call import PROGRAM, Programs
 from nwcompile.kernels.cores.synapse import CONNECTION, CONV, DENSE, SPARSE, Drive, Members, Synapses
 from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
+from nwcompile.sim.reference.program_step import rests
 
 LARGEST_WEIGHT = (1 << 31) - 1
 NO_CAP = 1 << 40  # No neuron fires so many spikes at once.
 
 
 def neurons(network: Network, layers) -> Neurons:
-    """Parameters of all neurons of `layers`, one after the other."""
+    """Parameters of all neurons of `layers`, one after the other; zeros for those that are programs."""
     rules = np.concatenate([_rules(network.node(name)) for name in layers])
     distinct, rule_of = np.unique(rules.view(f"V{RULE.itemsize}"), return_inverse=True)  # as bytes: much faster
     return Neurons(distinct.view(RULE), rule_of.reshape(-1).astype(np.int32))
@@ -27,6 +31,8 @@ def _rules(node) -> np.ndarray:
     """RULE[neuron] of a layer."""
     spec = node.neuron
     rules = np.zeros(node.n_neurons, RULE)
+    if isinstance(spec, NeuronProgram):
+        return rules
     for name in ("threshold", "decay_u", "decay_v", "bias_u", "bias", "refractory"):
         rules[name] = spec.array(name, node.shape).reshape(-1)
     rules["reset_value"] = spec.array("reset_value", node.shape).reshape(-1) if spec.reset == "value" else 0
@@ -45,6 +51,49 @@ def _rules(node) -> np.ndarray:
     is_quiet &= spec.spikes != "gated"  # whose count of spikes lies where others count steps
     rules["sleeps"] = is_quiet & (rules["bias_u"] == 0) & (rules["bias"] == 0) & (rules["v_min"] <= 0)
     return rules
+
+
+def programs(network: Network, layers, by_address: bool = True) -> Programs:
+    """The programs among `layers`, whose neurons are numbered one layer after the other.
+
+    `by_address`: their steps are called from kernels for all neurons, and not only by a kernel of their own.
+    """
+    nodes = [network.node(name) for name in layers]
+    first = csr_offset([node.n_neurons for node in nodes])
+    table = np.zeros(len(nodes), PROGRAM)
+    layer_of, still = np.full(first[-1], -1, np.int32), np.zeros(first[-1], bool)
+    given: list[np.ndarray] = [np.zeros(0, np.int64)]
+    initial: list[np.ndarray] = [np.zeros(0, np.int64)]
+    for i, (entry, node) in enumerate(zip(table, nodes, strict=True)):
+        program, part = node.neuron, slice(first[i], first[i + 1])
+        if isinstance(program, NeuronProgram):
+            layer_of[part] = i
+            still[part] = rests(program, node.shape).reshape(-1)
+            entry["address"] = built(program.structure).c_step.address if by_address else 0
+            entry["first"], entry["n"], entry["n_states"] = first[i], node.n_neurons, len(program.states)
+            entry["given"], entry["word"] = (sum(map(len, words)) for words in (given, initial))
+            given += [program.array(name, node.shape).reshape(-1) for name in program.parameters]
+            initial += [program.array(name, node.shape).reshape(-1) for name in program.state_names]
+    numbers, words = np.concatenate(given), np.concatenate(initial)
+    table["given"] = numbers.ctypes.data + table["given"] * numbers.itemsize
+    made = Programs(layer=table, layer_of=layer_of, given=numbers, rests=still, state=words, initial=words)
+    return of_samples(made)
+
+
+def of_samples(made: Programs) -> Programs:
+    """The same programs with states of their own, as a sample begins."""
+    state = made.initial.copy()
+    table = made.layer.copy()
+    table["state"] = state.ctypes.data + table["word"] * state.itemsize
+    return made._replace(layer=table, state=state)
+
+
+def program_states(made: Programs, node, words: np.ndarray, first: int) -> dict[str, np.ndarray]:
+    """By name the states [..., n] of a layer whose neurons begin with number `first`, of the words [..., word] kept."""
+    entry = made.layer[made.layer_of[first]]
+    n = node.n_neurons
+    begins = (int(entry["word"]) + n * s for s in range(len(node.neuron.states)))
+    return {name: words[..., at : at + n] for name, at in zip(node.neuron.state_names, begins, strict=True)}
 
 
 def scratch(n: int) -> States:

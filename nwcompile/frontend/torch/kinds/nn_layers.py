@@ -26,4 +26,19 @@ def _read(module, layer, shape) -> ReadNeurons:
     return ReadNeurons(spec, (Dense(layer, layer, weight, delay=1),))
 
 
-KINDS = (Kind("nwcompile", "LIFLayer", _read, lambda module: ("BT", "B")),)
+def _read_program(module, layer, shape) -> ReadNeurons:
+    if module.shape != shape:
+        raise refused(module, layer, f"it has neurons of shape {module.shape}, and its input has {shape}")
+    return ReadNeurons(module.program())
+
+
+def _gives(module) -> str:
+    if module.read is not None:
+        return "membrane"
+    return "spikes" if module.program().message == "binary" else "counts"
+
+
+KINDS = (
+    Kind("nwcompile", "LIFLayer", _read, lambda module: ("BT", "B")),
+    Kind("nwcompile", "ProgramLayer", _read_program, lambda module: ("BT", "B"), gives=_gives),
+)

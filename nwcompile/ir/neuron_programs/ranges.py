@@ -1,0 +1,180 @@
+"""Ranges: how small and how large each value of a neuron program can become, by interval arithmetic on its operations.
+
+What is proved by them: no operation on whole numbers leaves 64 bits (so every backend computes the same), no shift is
+negative, and what a message has to carry.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from math import exp, floor, inf, sqrt, trunc
+from operator import lshift, neg, rshift
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from nwcompile.ir.neuron_programs.program import NeuronProgram
+
+LARGEST_NUMBER = (1 << 63) - 1  # Kernels compute whole numbers in 64 bits.
+LARGEST_INPUT = 1 << 40  # A synaptic sum of a step is taken to be no larger: 256 weights and payloads of 16 bits each.
+LONGEST_SHIFT = 62  # Of 64 bits one is the sign, and one must be left.
+FLOAT_ONLY = ("div", "floor", "trunc", "exp", "tanh", "sqrt")
+WHOLE_ONLY = ("shl", "shr", "shr0", "modulo")
+TRUTHS = ("lt", "le", "eq", "ne", "and", "or", "not")
+
+
+class Range(NamedTuple):
+    """All numbers `low`..`high`, only whole ones where `is_whole`; or the truth values where `is_truth`."""
+
+    low: float
+    high: float
+    is_whole: bool
+    is_truth: bool = False
+
+    def __str__(self) -> str:
+        return "true or false" if self.is_truth else f"{self.low}..{self.high}"
+
+    @property
+    def message(self) -> str:
+        """What a message must be able to tell of such a number (`neuron_program.SENDS`)."""
+        if not self.is_whole:
+            return "graded"
+        if self.low >= 0:
+            return "binary" if self.high <= 1 else "multi"
+        return "bipolar" if self.low >= -1 and self.high <= 1 else "graded"
+
+
+TRUTH = Range(0, 1, True, True)
+ANYTHING = Range(-inf, inf, False)
+
+
+def ranges(program: "NeuronProgram", fail: Callable[[str], Exception]) -> dict[str, Range]:
+    """The range of every value of a program; raises `fail(text)` for an operation that is out of range."""
+    reach = {"x": Range(-LARGEST_INPUT, LARGEST_INPUT, True) if program.is_fixed else ANYTHING}
+    reach |= {name: _of_array(value) for name, value in program.parameters.items()}
+    for state in program.states:
+        reach[state.name] = Range(*state.limits, True) if program.is_fixed else ANYTHING
+    for operation in program.operations:
+        given = [reach[o] if isinstance(o, str) else _of_array(o) for o in operation.operands]
+        _verify_truths(operation, given, fail)
+        if operation.kind in ("shl", "shr", "shr0") and not 0 <= given[1].low <= given[1].high <= LONGEST_SHIFT:
+            raise fail(f"{operation}: it shifts by {given[1]}; shift by 0..{LONGEST_SHIFT}")
+        if operation.kind == "modulo" and not (given[1].low == given[1].high and 2 <= given[1].low <= LONGEST_SHIFT):
+            raise fail(f"{operation}: it is of {given[1]} bits; give one number of bits, 2..{LONGEST_SHIFT}")
+        result = RULES[operation.kind](*given)
+        if program.is_fixed and max(-result.low, result.high) > LARGEST_NUMBER:
+            raise fail(f"{operation}: it may be {result}, beyond 64 bits; clamp or shift what goes into it")
+        reach[operation.result] = result
+    return reach
+
+
+def _verify_truths(operation, given: list[Range], fail) -> None:
+    """Comparisons are for `and`, `or`, `not`, and for choosing; everything else takes numbers."""
+    wanted = [operation.kind in ("and", "or", "not", "number")] * len(given)
+    if operation.kind == "select":
+        wanted = [True, False, False]
+    for operand, reach, is_truth in zip(operation.operands, given, wanted, strict=True):
+        if reach.is_truth != is_truth:
+            has, needs = ("a truth value", "a number") if reach.is_truth else ("a number", "a truth value")
+            raise fail(f"{operation}: {operand} is {has}, and {operation.kind!r} takes {needs}")
+
+
+def _of_array(value) -> Range:
+    numbers = np.asarray(value)
+    low, high = numbers.min().item(), numbers.max().item()
+    return Range(low, high, bool((numbers == np.trunc(numbers)).all()))
+
+
+def _corners(function: Callable, *given: Range, is_whole: bool | None = None) -> Range:
+    """Of a function that is monotonic in each operand: from its values at the ends of their ranges."""
+    values = [function(*ends) for ends in _ends(given)]
+    return Range(min(values), max(values), all(g.is_whole for g in given) if is_whole is None else is_whole)
+
+
+def _ends(given: tuple[Range, ...]) -> list[tuple]:
+    ends: list[tuple] = [()]
+    for reach in given:
+        ends = [(*before, end) for before in ends for end in (reach.low, reach.high)]
+    return ends
+
+
+def _sum(left: Range, right: Range) -> Range:
+    return Range(left.low + right.low, left.high + right.high, left.is_whole and right.is_whole)
+
+
+def _difference(left: Range, right: Range) -> Range:
+    return Range(left.low - right.high, left.high - right.low, left.is_whole and right.is_whole)
+
+
+def _product(a, b):
+    return 0 if a == 0 or b == 0 else a * b
+
+
+def _quotient(left: Range, right: Range) -> Range:
+    if right.low <= 0 <= right.high or inf in (-right.low, right.high):
+        return ANYTHING
+    return _corners(lambda x, y: x / y, left, right, is_whole=False)
+
+
+def _magnitude(reach: Range) -> Range:
+    low = 0 if reach.low <= 0 <= reach.high else min(abs(reach.low), abs(reach.high))
+    return Range(low, max(-reach.low, reach.high), reach.is_whole)
+
+
+def _sign(reach: Range) -> Range:
+    return Range((reach.low > 0) - (reach.low < 0), (reach.high > 0) - (reach.high < 0), True)
+
+
+def _modulo(reach: Range, bits: Range) -> Range:
+    half = 1 << (int(bits.low) - 1)
+    return reach if -half <= reach.low and reach.high < half else Range(-half, half - 1, True)
+
+
+def _rounded(function: Callable) -> Callable[[Range], Range]:
+    def whole(reach: Range) -> Range:
+        low, high = (end if abs(end) == inf else function(end) for end in (reach.low, reach.high))
+        return Range(low, high, True)
+
+    return whole
+
+
+def _shr0(a: int, bits: int) -> int:
+    return a >> bits if a >= 0 else -(-a >> bits)
+
+
+def _exp(reach: Range) -> Range:
+    # Beyond e**80 a float32 is close to its largest number, and no bound is of use.
+    return Range(exp(reach.low) if reach.low < 80 else 0.0, exp(reach.high) if reach.high < 80 else inf, False)
+
+
+def _sqrt(reach: Range) -> Range:
+    return Range(sqrt(max(reach.low, 0)), sqrt(reach.high) if 0 <= reach.high < inf else inf, False)
+
+
+def _hull(_: Range, yes: Range, no: Range) -> Range:
+    return Range(min(yes.low, no.low), max(yes.high, no.high), yes.is_whole and no.is_whole)
+
+
+RULES: dict[str, Callable[..., Range]] = {
+    "add": _sum,
+    "sub": _difference,
+    "mul": partial(_corners, _product),
+    "div": _quotient,
+    "neg": partial(_corners, neg),
+    "abs": _magnitude,
+    "sign": _sign,
+    "min": partial(_corners, min),
+    "max": partial(_corners, max),
+    "shl": partial(_corners, lshift),
+    "shr": partial(_corners, rshift),
+    "shr0": partial(_corners, _shr0),
+    "modulo": _modulo,
+    "floor": _rounded(floor),
+    "trunc": _rounded(trunc),
+    "exp": _exp,
+    "tanh": lambda _: Range(-1.0, 1.0, False),
+    "sqrt": _sqrt,
+    "select": _hull,
+    "number": lambda _: Range(0, 1, True),
+    **{kind: lambda *_: TRUTH for kind in TRUTHS},
+}

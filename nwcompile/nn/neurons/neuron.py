@@ -1,0 +1,106 @@
+"""`nw.neuron`: a torch function of a few lines as a neuron, for training and for programmable chips."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import torch
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.nn.neurons.trace import trace
+from nwcompile.nn.ops.scan import Spike
+from nwcompile.nn.ops.surrogate import named
+
+
+@dataclass(frozen=True, eq=False)
+class Neuron:
+    """A neuron whose step is the torch function `step(state, x, **parameters)`; called, it is that function.
+
+    `defaults`: the parameters with their values. The rest is as in `nn.neurons.trace.trace`.
+    """
+
+    step: Callable
+    bits: int | dict[str, int] | None = None
+    overflow: str | dict[str, str] = "saturate"
+    sends: str | None = None
+    initial: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, state, x: torch.Tensor, **parameters):
+        return self.step(state, x, **parameters)
+
+    @property
+    def name(self) -> str:
+        return self.step.__name__
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The parameters of the step, with the values that it gives them."""
+        given = list(inspect.signature(self.step).parameters.values())[2:]
+        return {p.name: None if p.default is inspect.Parameter.empty else p.default for p in given}
+
+    def program(self, **parameters) -> NeuronProgram:
+        """What the step computes, as a program: `parameters` are numbers, or arrays for the shape of a layer.
+
+        Raises ModelError for a parameter that is missing or that the step does not have, and for what no program can
+        compute.
+        """
+        return trace(
+            self.step,
+            self.name,
+            self.tensors(parameters),
+            bits=self.bits,
+            overflow=self.overflow,
+            sends=self.sends,
+            initial=self.initial,
+        )
+
+    def tensors(self, parameters: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """All parameters of the step as tensors, those that are not given as it has them."""
+        defaults = self.defaults
+        for name in parameters:
+            if name not in defaults:
+                known = ", ".join(defaults) or "no parameters"
+                raise ModelError(f"neuron {self.name!r} has no parameter {name!r}; it has {known}")
+        values = {**defaults, **parameters}
+        for name, value in values.items():
+            if value is None:
+                raise ModelError(f"neuron {self.name!r}: give its parameter {name!r} a value")
+        dtype = torch.float32 if self.bits is None else torch.int64
+        return {name: torch.as_tensor(value, dtype=dtype) for name, value in values.items()}
+
+
+def spike(v: torch.Tensor, threshold=1.0, surrogate: str | Callable = "fast_sigmoid") -> torch.Tensor:
+    """1 where v >= threshold, else 0; its gradient is that of `surrogate` (of `nn.surrogate`) at v - threshold."""
+    return Spike.apply(v, torch.as_tensor(threshold, dtype=v.dtype, device=v.device), named(surrogate))
+
+
+@overload
+def neuron(step: Callable) -> Neuron: ...
+
+
+@overload
+def neuron(
+    *,
+    bits: int | dict[str, int] | None = None,
+    overflow: str | dict[str, str] = "saturate",
+    sends: str | None = None,
+    initial: dict[str, Any] | None = None,
+) -> Callable[[Callable], Neuron]: ...
+
+
+def neuron(step: Callable | None = None, *, bits=None, overflow="saturate", sends=None, initial=None):
+    """Decorate `step(state, x, **parameters) -> (next states, what leaves)` as a neuron of a user's own.
+
+    `state.v` is what the step before left of state `v`, `x` the synaptic input; further arguments are parameters.
+    The step gives back the next states, a dict by name, and what leaves: spikes, numbers, or None for a readout. It is
+    made of torch's elementwise operations. With `bits`, the width of all states or of each by name, it computes in
+    whole numbers, and at the end of a step states saturate, or with overflow="modulo" go round. `initial`: states as a
+    sample begins, 0 where not given.
+    """
+
+    def made(step: Callable) -> Neuron:
+        return Neuron(step, bits, overflow, sends, dict(initial or {}))
+
+    return made if step is None else made(step)

@@ -1,0 +1,107 @@
+"""One step of a layer whose neurons are a program, in NumPy: the definition of every operation of NeuronProgram."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.ir.arithmetic import modulo, saturate, shift_to_zero
+from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand
+
+MEANING: dict[str, Callable] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "min": np.minimum,
+    "max": np.maximum,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "shr0": shift_to_zero,
+    "modulo": modulo,
+    "floor": np.floor,
+    "trunc": np.trunc,
+    "exp": np.exp,
+    "tanh": np.tanh,
+    "sqrt": np.sqrt,
+    "lt": np.less,
+    "le": np.less_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+    "select": np.where,
+}
+
+
+@dataclass(eq=False)
+class ProgramState:
+    """States of a layer for B samples, `named[state]` [B, *layer], and the parameters as numbers of the same type."""
+
+    program: NeuronProgram
+    named: dict[str, np.ndarray]
+    parameters: dict[str, np.ndarray]
+    rests: np.ndarray  # bool[*layer]: see `rests`
+    dtype: type
+
+    @classmethod
+    def cleared(cls, program: NeuronProgram, shape: tuple[int, ...], dtype: type = np.float32) -> "ProgramState":
+        """The states as a sample begins, of shape [B, *layer]; a float program's in `dtype`."""
+        dtype = np.int64 if program.is_fixed else dtype
+        initial: dict[str, np.ndarray] = {s.name: np.asarray(s.initial, dtype) for s in program.states}
+        return cls(
+            program=program,
+            named={name: np.broadcast_to(value, shape).copy() for name, value in initial.items()},
+            parameters={name: np.asarray(value, dtype) for name, value in program.parameters.items()},
+            rests=rests(program, shape[1:]),
+            dtype=dtype,
+        )
+
+    def step(self, x: np.ndarray) -> np.ndarray:
+        """Update from the synaptic input `x` [B, *layer]; returns what leaves, of the same shape (0 of a readout)."""
+        program, values = self.program, {INPUT: x.astype(self.dtype, copy=False), **self.named, **self.parameters}
+
+        def of(operand: Operand):
+            return values[operand] if isinstance(operand, str) else self.dtype(operand)
+
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            for operation in program.operations:
+                given = map(of, operation.operands)
+                if operation.kind == "number":
+                    result = next(given).astype(self.dtype)
+                else:
+                    result = MEANING[operation.kind](*given)
+                values[operation.result] = result
+        sent = np.broadcast_to(of(program.output) if program.fires else self.dtype(0), x.shape)
+        self.named = {s.name: self._kept(s, of(s.next), x.shape) for s in program.states}
+        return sent
+
+    def _kept(self, state, value, shape: tuple[int, ...]) -> np.ndarray:
+        """What a state holds of its next value."""
+        if state.bits is not None:
+            value = (modulo if state.overflow == "modulo" else saturate)(value, state.bits)
+        return np.broadcast_to(value, shape)
+
+    @property
+    def is_at_rest(self) -> np.ndarray:
+        """Neurons with nothing to update but events: their states are 0 and stay so without input."""
+        still = np.ones((1,), bool) & self.rests
+        for value in self.named.values():
+            still = still & (value == 0)
+        return still
+
+
+def rests(program: NeuronProgram, shape: tuple[int, ...]) -> np.ndarray:
+    """Whether a neuron whose states are all 0 stays so without input and sends nothing, bool[*shape]."""
+    dtype = np.int64 if program.is_fixed else np.float32
+    nothing = np.zeros((1, *shape), dtype)
+    parameters = {name: np.asarray(value, dtype) for name, value in program.parameters.items()}
+    state = ProgramState(program, {s.name: nothing for s in program.states}, parameters, np.zeros(()), dtype)
+    still = state.step(nothing) == 0
+    for value in state.named.values():
+        still = still & (value == 0)
+    return still[0]

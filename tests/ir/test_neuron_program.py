@@ -1,0 +1,126 @@
+"""NeuronProgram: what it refuses, what it shows, what it is saved as, and how far its values reach."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.errors import ModelError
+from nwcompile.ir.neuron_programs.program import ARITY, NeuronProgram, Operation, StateVariable
+from nwcompile.ir.neuron_programs.ranges import RULES, ranges
+from nwcompile.sim.reference.program_step import MEANING
+from tests.neuron_programs import adaptive, cuba, integrator
+
+
+def program(*steps, state=None, output="y", sends="graded", is_fixed=True, **parameters) -> NeuronProgram:
+    """A program of `(result, kind, *operands)`, with one state `v` of 24 bits unless another is given."""
+    return NeuronProgram(
+        name="p",
+        states=(state or StateVariable("v", "v", bits=24 if is_fixed else None),),
+        operations=tuple(Operation(result, kind, tuple(given)) for result, kind, *given in steps),
+        output=output,
+        sends=sends,
+        is_fixed=is_fixed,
+        parameters=parameters,
+    )
+
+
+ADD = ("y", "add", "v", 1)
+REFUSED = [
+    (program(("y", "pow", "v", 2)), "unknown operation of 'y' 'pow'"),
+    (program(("y", "div", "v", 2)), "'div' of 'y' is not an operation of whole numbers"),
+    (program(("y", "shl", "v", 2), is_fixed=False), "'shl' of 'y' is not an operation of float numbers"),
+    (program(("y", "add", "v")), "'add' of 'y' takes 2 operands, not 1"),
+    (program(("y", "add", "v", "z")), "'y' uses 'z', which nothing computed before"),
+    (program(("y", "add", "v", "y")), "'y' uses 'y', which nothing computed before"),
+    (program(("y", "add", "v", 0.5)), "'y' uses 0.5, and a fixed-point program needs whole numbers"),
+    (program(("y", "add", "v", float("nan")), is_fixed=False), "which is not a finite number"),
+    (program(("x", "add", "v", 1)), "'x' names two values; give each its own name"),
+    (program(("v 2", "add", "v", 1)), "'v 2' is not a name that a value can have"),
+    (program(("import", "add", "v", 1)), "'import' is not a name that a value can have"),
+    (program(ADD, output="z"), "uses 'z', which nothing computed before"),
+    (program(ADD, output=3), "what leaves is always 3; it must be computed"),
+    (program(ADD, sends="spikes"), "unknown sends 'spikes'"),
+    (program(ADD, sends="binary"), "sends='binary', but its output may be -8388606..8388608; that is 'graded'"),
+    (program(("y", "lt", "v", 1), sends="binary"), "what leaves is a truth value; make it a number"),
+    (program(("y", "and", "v", "v")), "v is a number, and 'and' takes a truth value"),
+    (program(("t", "lt", "v", 1), ("y", "add", "t", 1)), "t is a truth value, and 'add' takes a number"),
+    (program(("a", "mul", "v", "v"), ("b", "mul", "a", "a"), ("y", "sign", "b")), "beyond 64 bits; clamp or shift"),
+    (program(("y", "shl", "v", "v")), "it shifts by -8388607..8388607; shift by 0..62"),
+    (program(("y", "modulo", "v", "v")), "give one number of bits, 2..62"),
+    (program(("y", "shl", "x", 6)), "a message holds at most 2147483647; clamp it"),
+    (program(ADD, state=StateVariable("v", "v")), "bits=None of state 'v' must be a whole number 2..32"),
+    (program(ADD, state=StateVariable("v", "v", bits=40)), "bits=40 of state 'v' must be a whole number 2..32"),
+    (program(ADD, state=StateVariable("v", "v", bits=24), is_fixed=False), "which only states of fixed-point programs"),
+    (program(ADD, state=StateVariable("v", "v", bits=9, overflow="clip")), "unknown overflow of 'v' 'clip'"),
+    (program(ADD, k=[1, 2]), "k of shape (2,) does not broadcast to the layer's shape (3,)"),
+    (program(ADD, k=0.5), "k must be whole numbers of at most 1099511627776 in a fixed-point program"),
+    (program(ADD, k=float("inf")), "k has NaN or infinite values; give finite numbers"),
+    (program(ADD, sends="none"), "sends 'none' reads a state, and 'y' is none of v"),
+    (program(ADD, sends="none", output="v").replace(name="\n"), "its name must be a text of printable characters"),
+]
+
+
+@pytest.mark.parametrize(("given", "text"), REFUSED, ids=[text[:40] for _, text in REFUSED])
+def test_program_is_refused_with_a_sentence(given, text):
+    with pytest.raises(ModelError) as e:
+        given.verify("hidden", (3,))
+    assert str(e.value).startswith("layer 'hidden': program ") and text in str(e.value)
+
+
+def test_every_kind_of_operation_has_a_range_and_a_meaning():
+    assert set(ARITY) == set(RULES) == {*MEANING, "number"}
+
+
+def test_program_shows_its_operations():
+    shown = repr(integrator.program())
+    assert shown.splitlines() == [
+        "NeuronProgram integrator (whole numbers): states v (20 bits); sends none: v",
+        "  t1 = v + x",
+        "  v becomes t1",
+    ]
+    assert len(repr(adaptive.program()).splitlines()) == 10
+
+
+def test_canonical_survives_json_and_keeps_the_hash():
+    before = adaptive.program(base=np.arange(3000, 3004))
+    values = {
+        name: value if isinstance(value, np.ndarray) else json.loads(json.dumps(value))
+        for name, value in before.canonical()
+    }
+    after = NeuronProgram.from_canonical(values)
+    hashes = {
+        nw.Network.from_arrays({"h": (p, 4)}, [nw.Dense("in", "h", np.ones((4, 2), int))], {"in": 2}).hash
+        for p in (before, after)
+    }
+    assert after.structure == before.structure and len(hashes) == 1
+    other = adaptive.program(base=np.arange(3001, 3005))
+    assert other.structure == before.structure  # one kernel serves both
+
+
+@pytest.mark.parametrize("kind", ["shr", "shr0", "mul", "add", "sub", "min", "max", "abs", "sign", "neg", "modulo"])
+def test_ranges_hold_all_values_and_reach_their_ends(kind):
+    operands = {"modulo": ("k", 4), "shr": ("k", "s"), "shr0": ("k", "s")}.get(kind, ("k", "m")[: ARITY[kind]])
+    k, s, m = np.arange(-9, 14), np.arange(0, 3), np.arange(-5, 3)
+    traced = program(("y", kind, *operands), k=k, s=s, m=m)
+    reach = ranges(traced, ModelError)["y"]
+    of = {"k": k, "s": s, "m": m}
+    grid = np.meshgrid(*(of.get(o, np.array([o])) for o in operands))
+    values = MEANING[kind](*grid)
+    assert reach.low <= values.min() and values.max() <= reach.high
+    if kind != "modulo":
+        assert (reach.low, reach.high) == (values.min(), values.max())
+
+
+def test_input_bias_is_added_before_anything_else():
+    plain = cuba(6400, 4096, 300)
+    biased = plain.with_input_bias(np.array([1, -2, 3]))
+    biased.verify("h", (3,))
+    assert str(biased.operations[0]) == "biased_x = x + input_bias"
+    assert [o for o in biased.operations[1:] if "x" in o.operands] == []
+
+
+def test_some_neurons_keep_their_numbers():
+    some = adaptive.program(base=np.arange(6).reshape(2, 3)).of_neurons(np.array([1, 5]), (2, 3))
+    assert some.parameters["base"].tolist() == [1, 5] and some.parameters["jump"] == 600

@@ -1,0 +1,148 @@
+"""nw.neuron: a torch function followed operation by operation computes the same numbers as torch."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import nwcompile as nw
+from nwcompile.sim.reference.program_step import ProgramState
+from tests.neuron_programs import adaptive
+
+
+@nw.neuron
+def alif(state, x, beta=0.9, rho=0.95, jump=0.2):
+    v = beta * state.v + (1 - beta) * x
+    threshold = 1.0 + state.a
+    spike = (v > threshold).float() if v.dtype == torch.float32 else (v > threshold).double()
+    return {"v": v - spike * threshold, "a": rho * state.a + jump * spike}, spike
+
+
+@nw.neuron(initial={"v": -65.0, "u": -13.0})
+def izhikevich(state, x):
+    v, u = state.v, state.u
+    v = v + 0.5 * (0.04 * v**2 + 5 * v + 140 - u + x)
+    u = u + 0.02 * (0.2 * v - u)
+    fired = v >= 30
+    v = torch.where(fired, -65.0, v)
+    u = u.masked_fill(fired, 0.0) + fired * (u + 8)
+    return {"v": v, "u": u}, fired
+
+
+@nw.neuron
+def clipped(state, x):
+    """In-place operations, clamps, quotients and several spikes a step."""
+    v = state.v.clone()
+    v += torch.relu(x) - torch.clamp(-x, min=0, max=0.75)
+    v *= 0.875
+    n = torch.clamp(torch.div(v, 0.3, rounding_mode="trunc"), min=0)
+    return {"v": v - n * 0.3}, torch.where(v.abs() > 0.1, n, torch.zeros_like(n))
+
+
+NEURONS = {
+    "alif": (alif, "binary", 6.0),
+    "izhikevich": (izhikevich, "binary", 20.0),
+    "clipped": (clipped, "multi", 1.0),
+}
+
+
+@pytest.mark.parametrize("name", NEURONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_program_gives_torchs_numbers_bit_for_bit(name, dtype):
+    neuron, sends, scale = NEURONS[name]
+    program = neuron.program()
+    assert program.sends == sends
+    x = scale * torch.randn(40, 7, 50, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    kind = {torch.float32: np.float32, torch.float64: np.float64}[dtype]
+    ours = ProgramState.cleared(program, (7, 50), kind)
+    parameters = {key: value.to(dtype) for key, value in neuron.tensors({}).items()}
+    full = {state.name: torch.full((7, 50), state.initial, dtype=dtype) for state in program.states}
+    if dtype == torch.float64:  # the parameters of the program are float32 numbers
+        parameters = {key: value.float().to(dtype) for key, value in parameters.items()}
+    n_sent = 0
+    for x_t in x:
+        full, sent = neuron(SimpleNamespace(**full), x_t, **parameters)
+        given = ours.step(x_t.numpy())
+        n_sent += int((given != 0).sum())
+        assert np.array_equal(given, sent.to(dtype).numpy())
+        for key, value in full.items():
+            assert np.array_equal(ours.named[key], value.numpy()), key
+            assert ours.named[key].dtype == kind
+    assert n_sent > 100
+
+
+def test_whole_numbers_are_followed_as_torch_computes_them():
+    program = adaptive.program()
+    ours = ProgramState.cleared(program, (3, 20))
+    x = torch.randint(-40, 80, (60, 3, 20), generator=torch.Generator().manual_seed(1))
+    state = {"v": torch.zeros(3, 20, dtype=torch.int64), "a": torch.zeros(3, 20, dtype=torch.int64)}
+    n_sent = 0
+    for x_t in x:
+        state, sent = adaptive(SimpleNamespace(**state), x_t, **adaptive.tensors({}))
+        assert np.array_equal(ours.step(x_t.numpy()), sent.long().numpy())
+        n_sent += int(sent.sum())
+        assert all(np.array_equal(ours.named[key], value.numpy()) for key, value in state.items())
+    assert n_sent > 100
+
+
+def test_what_parameters_alone_give_is_computed_once():
+    program = alif.program(beta=np.linspace(0.5, 0.9, 4))
+    assert list(program.parameters) == ["beta", "c1", "rho", "jump"]
+    assert program.parameters["c1"].tolist() == (1 - torch.linspace(0.5, 0.9, 4, dtype=torch.float64).float()).tolist()
+    assert program.structure == alif.program(beta=np.linspace(0.1, 0.2, 4)).structure
+
+
+def step_of(line: str, **names):
+    scope = {"torch": torch, **names}
+    exec(f"def mine(state, x):\n  {line}\n  return {{'v': state.v + x}}, x > 1", scope)
+    return scope["mine"]
+
+
+REFUSED = [
+    (
+        "x = x if x > 0 else -x",
+        None,
+        "control flow on a value (if, while, .item()) is no operation of a neuron program",
+    ),
+    ("x = x * float(x)", None, "choose with torch.where"),
+    ("x = x + torch.rand_like(x)", None, "a random number (torch's rand_like)"),
+    ("x = x + torch.rand(1)", None, "a random number (torch's rand)"),
+    ("x = x.sum()", None, "torch's sum is no operation of a neuron program; the elementwise ones are "),
+    ("x = torch.cumsum(x, 0)", None, "torch's cumsum is no operation"),
+    ("x = x.double()", None, "which makes torch.float64 of float32 numbers"),
+    ("x = x * 0.5", 16, "which makes torch.float32 of whole numbers"),
+    ("x = x / 2", 16, "which makes torch.float32 of whole numbers"),
+    (
+        "x = x // 3",
+        16,
+        "a division of whole numbers by 3 is no operation of a neuron program; divide by a power of two",
+    ),
+    ("x = torch.add(x, x, alpha=2)", None, "alpha=2 is no operation of a neuron program; multiply by it before"),
+    ("x = x ** 3", None, "a power of 3"),
+    ("x = x & 3", 16, "a bitwise operation on numbers"),
+    ("y = state.w", None, "state 'w' is read, but the step does not give back its next value"),
+    ("state.v = x", None, "state 'v' cannot be set: a step gives its next states back, in a dict"),
+    ("return x", None, "a step gives back its next states, in a dict by name, and what leaves"),
+    ("return {}, None", None, "it keeps no state and sends nothing"),
+]
+
+
+@pytest.mark.parametrize(("line", "bits", "text"), REFUSED, ids=[line for line, _, _ in REFUSED])
+def test_what_no_program_can_do_is_refused_with_a_sentence(line, bits, text):
+    with pytest.raises((nw.ModelError, AttributeError)) as e:
+        nw.neuron(bits=bits)(step_of(line)).program()
+    assert text in str(e.value)
+
+
+def test_parameters_are_checked():
+    with pytest.raises(nw.ModelError, match="neuron 'alif' has no parameter 'gamma'; it has beta, rho, jump"):
+        alif.program(gamma=1)
+
+    @nw.neuron
+    def needs(state, x, beta):
+        return {"v": beta * state.v + x}, None
+
+    with pytest.raises(nw.ModelError, match="neuron 'needs': give its parameter 'beta' a value"):
+        needs.program()
+    assert needs.program(beta=0.5).readout == "v"
