@@ -25,6 +25,10 @@ Top level: `name` (a text, needed), `description` (a text), the sections below (
 and `sources`. With `base = "loihi1"`, or another shipped chip, a file needs only what it changes; what it gives needs a
 source of its own. `loihi1_davies2018` is such a file: Loihi 1 with another set of costs.
 
+With `proposed = true` a refusal on another chip names this one, if it takes the network. `board_of = "loihi1"` says of
+which chip a board is, so that it is named only where that chip is too small. Shipped files are proposed so, and those
+in the folder of the file that refuses. Neither key belongs to the chip that a program is made for.
+
 ```toml
 name = "mine"
 description = "two cores"

@@ -6,7 +6,7 @@ Every key carries its unit in its name; the `[sources]` table says where each fi
 import hashlib
 import json
 import tomllib
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from math import gcd
@@ -21,6 +21,7 @@ from nwcompile.ir.chip_check import (
     LARGEST_CORE_COUNT,
     MOST_CHANNELS,
     check_io,
+    check_listing,
     check_names,
     check_noc,
     check_state,
@@ -54,8 +55,20 @@ LARGEST_CLOCK_RATIO = 1000  # Core and network clocks are counted in common tick
 
 
 @dataclass(frozen=True)
+class Listing:
+    """Where a chip file lies, whether a refusal on another chip may name it, and the chip that a board is made of."""
+
+    folder: Path | None = None
+    proposed: bool = False
+    board_of: str | None = None
+
+
+@dataclass(frozen=True)
 class Chip:
-    """A chip model. `Chip.load("loihi1")` reads a shipped one, `Chip.load(path)` a TOML file of your own."""
+    """A chip model. `Chip.load("loihi1")` reads a shipped one, `Chip.load(path)` a TOML file of your own.
+
+    `listing`: how its file stands among others, which is not part of what a program is made for.
+    """
 
     name: str
     description: str
@@ -69,6 +82,7 @@ class Chip:
     io: Io
     variation: Variation
     sources: dict[str, str] = field(default_factory=dict)
+    listing: Listing = field(default=Listing(), compare=False)
 
     def __repr__(self) -> str:
         noc, core = self.noc, self.core
@@ -109,7 +123,8 @@ class Chip:
         except (OSError, ValueError) as e:
             reason = e.strerror if isinstance(e, OSError) else "not UTF-8 text"
             raise ChipError(f"chip file {path} cannot be read: {reason}") from None
-        return cls.from_toml(text, path.name)
+        chip = cls.from_toml(text, path.name)
+        return replace(chip, listing=replace(chip.listing, folder=path.parent))
 
     @classmethod
     def from_toml(cls, text: str, where: str) -> "Chip":
@@ -132,7 +147,7 @@ class Chip:
             base = cls.load(table["base"])
             sources = {key: base.source_of(key) for key in KEYS if None not in (base.value(key), base.source_of(key))}
             table = on_base(base.to_dict() | {"sources": sources}, table)
-        check_names(table, ("name", "description", "sources", *SECTIONS), "", where)
+        check_names(table, ("name", "description", "proposed", "board_of", "sources", *SECTIONS), "", where)
         for key in ("name", "noc", "core", "neuron"):
             if key not in table:
                 raise ChipError(f"{where}: {key}: missing key; every chip file needs it")
@@ -145,7 +160,8 @@ class Chip:
                 f'{where}: sources: expected texts, like noc = "..." for a section or "noc.rows" = "..." (in quotes)'
             )
         sections = {s: read_section(kind, table.get(s, {}), s, where) for s, kind in SECTIONS.items()}
-        chip = cls(table["name"], table.get("description", ""), **sections, sources=dict(sources))
+        listing = Listing(proposed=table.get("proposed", False), board_of=table.get("board_of"))
+        chip = cls(table["name"], table.get("description", ""), **sections, sources=dict(sources), listing=listing)
         chip.verify(where)
         return chip
 
@@ -154,8 +170,25 @@ class Chip:
         """Names of the shipped chips."""
         return sorted(p.stem for p in HWMODELS.glob("*.toml"))
 
+    @property
+    def family(self) -> str:
+        """The name of the chip, or of the one that this is a board of."""
+        return self.listing.board_of or self.name
+
+    def proposals(self) -> list["Chip"]:
+        """The other chips and boards that a refusal on this one may name: shipped ones, and those of its folder.
+
+        Those of its family come first, and boards behind their chip.
+        """
+        folders = dict.fromkeys(folder for folder in (HWMODELS, self.listing.folder) if folder is not None)
+        files = (path for folder in folders for path in sorted(folder.glob("*.toml")))
+        known = {chip.name: chip for path in files if (chip := _proposed(path)) is not None and chip.name != self.name}
+        return sorted(known.values(), key=lambda chip: (chip.family != self.family, chip.family, chip.is_board))
+
     def replace(self, changes: dict[str, Any]) -> "Chip":
         """A copy with keys like `"noc.buffer_flits"` overridden (None: left out); checked like a file."""
+        if not changes:
+            return self
         table = self.to_dict()
         for key, value in changes.items():
             if key not in KEYS:
@@ -170,6 +203,7 @@ class Chip:
     def to_dict(self) -> dict:
         """Nested dicts as in the TOML file, without the keys that are None."""
         table = asdict(self)
+        del table["listing"]
         for section in SECTIONS:
             table[section] = {k: v for k, v in table[section].items() if v is not None}
         return table
@@ -296,6 +330,11 @@ class Chip:
         """Whether the energy of every event is known."""
         return all(getattr(self.energy, f.name) is not None for f in fields(Energy) if f.name.endswith("_pj"))
 
+    def carries(self, message: str) -> bool:
+        """Whether a message with a payload can tell spikes of that kind (`NeuronSpec.message`)."""
+        bits = self.noc.payload_bits
+        return bits is None or bits >= (2 if message in ("bipolar", "graded") else 1)
+
     def barrier_cycles(self, n_tiles: int) -> int:
         """Core cycles of the barrier with `n_tiles` routers in use: the entry of the largest key not above it."""
         assert self.cost.barrier_cycles is not None, "ask has_times first"
@@ -333,6 +372,7 @@ class Chip:
                 f"{where}: noc.virtual_channels: 4 + {self.noc.cores_per_router} ports of {self.noc.virtual_channels} "
                 f"are {n_channels} input channels a router, above the largest supported, {MOST_CHANNELS}"
             )
+        check_listing(self, where)
         check_noc(self.noc, where)
         check_state(self.state, where)
         check_io(self, where)
@@ -367,3 +407,12 @@ class Chip:
                         f'{where}: {key}: has no source; add sources.{section} or sources."{key}" '
                         '("assumed: <reason>" is allowed)'
                     )
+
+
+def _proposed(path: Path) -> Chip | None:
+    """The chip of a file, if it is one that may be named."""
+    try:
+        chip = Chip.load(path)
+    except ChipError:  # another kind of TOML file
+        return None
+    return chip if chip.listing.proposed else None

@@ -100,6 +100,17 @@ def check_value(key: str, value: Any, where: str, n_cores: int) -> None:
             _check_number(key, number, where)
 
 
+def check_listing(chip, where: str) -> None:
+    """The keys of a chip file that say how it stands among others are of their types, and go together."""
+    proposed, board_of = chip.listing.proposed, chip.listing.board_of
+    if type(proposed) is not bool:
+        raise ChipError(f"{where}: proposed: expected true or false, got {shown(proposed)}")
+    if board_of is not None and (not isinstance(board_of, str) or not board_of):
+        raise ChipError(f"{where}: board_of: expected the name of a chip, got {shown(board_of)}")
+    if board_of is not None and not chip.is_board:
+        raise ChipError(f"{where}: board_of: this is one chip; give noc.chip_columns or noc.chip_rows, or leave it out")
+
+
 def check_noc(noc, where: str) -> None:
     """The keys of a `Noc` (of nwcompile.ir.chip_sections) go together, and no message can be lost or wait for ever."""
     if noc.topology == SEGMENTED_BUS:

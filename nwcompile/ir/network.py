@@ -297,7 +297,7 @@ def _verify_axons(node: Node) -> None:
     whole = axons.shape == (n,) and axons.dtype == np.int64 and axons.min(initial=0) >= 0 and axons.max(initial=0) < n
     if not whole or (axons[axons] != axons).any():
         raise ModelError(f"layer {node.name!r}: axon_of must name, for each neuron, one that has axons of its own")
-    if node.neuron is None or not node.neuron.fires or node.neuron.spikes != "binary":
+    if node.neuron is None or not node.neuron.fires or node.neuron.message != "binary":
         raise ModelError(f"layer {node.name!r}: only neurons of binary spikes share axons of one bit")
 
 

@@ -50,6 +50,11 @@ def verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: st
     if low >= smallest_spike and high <= largest_spike:
         return
     has = f"input {name!r} has values {low}..{high}"
+    if on_multi_spike == "repeat" and chip.core.axon_merge is not None:
+        raise ModelError(
+            f"{has}, but an axon of {chip.name} is one bit and takes one spike a step (core.axon_merge): encode them "
+            "into single spikes, or choose another chip"
+        )
     if on_multi_spike == "repeat":
         if low < smallest_spike:
             raise ModelError(
@@ -63,11 +68,12 @@ def verify_values(name: str, low: int, high: int, chip: Chip, on_multi_spike: st
             )
         return
     if on_multi_spike == "refuse" and "multi" not in chip.neuron.spikes:
-        choices = "'graded'" if low < 0 else "'graded' or 'repeat'"
+        choices = ["'graded'"] * chip.carries("bipolar" if low < 0 else "multi")
+        choices += ["'repeat'"] * (low >= 0 and chip.core.axon_merge is None)
+        compiled = f"compile with on_multi_spike={' or '.join(choices)}, " if choices else ""
         raise ModelError(
-            f"{has}, but {chip.name} takes spikes {smallest_spike}..{largest_spike}; compile with "
-            f"on_multi_spike={choices}, encode graded values into spikes, or choose a chip whose neuron.spikes has "
-            "'multi'"
+            f"{has}, but {chip.name} takes spikes {smallest_spike}..{largest_spike}; {compiled}encode graded values "
+            "into spikes, or choose a chip whose neuron.spikes has 'multi'"
         )
     limit = largest_payload(chip, low < 0)
     if max(-low, high) > limit:

@@ -167,13 +167,17 @@ def test_convert_takes_back_what_was_sent_too_early():
     spikes = nw.simulate(network, x).spikes["3"].ravel()
     assert (spikes[:8] >= 0).all() and spikes.sum() == 0 and spikes.min() == -1
     chip = nw.Chip.load("tiny").replace({"neuron.spikes": ["binary", "multi"]})
-    program = nw.compile(network, chip, x.astype(int))
+    with pytest.raises(nw.FitError) as error:
+        nw.compile(network, chip, x.astype(int))
+    assert (
+        str(error.value).splitlines()[1].startswith("  spikes  1  bipolar of binary, multi  compile with on_multi_sp")
+    )
+    assert "approximate='multi-spike'" in str(error.value)
+    program = nw.compile(network, chip, x.astype(int), nw.Options(approximate="multi-spike"))
     assert nw.simulate(program, x).spikes["3"].min() == 0
-    warned = [text for text in program.manifest["warnings"] if "negative" in text]
-    assert warned == [
-        "tiny sends no negative spikes, so the gated neurons of '1', '3' send none: spikes sent too early are not "
-        "taken back, which costs accuracy where there are few steps; give it more steps, compile with "
-        "on_multi_spike='graded', or take a chip whose neuron.spikes has 'bipolar'"
+    rows = [row for row in program.legalization if row["label"] == "approximate"]
+    assert [(row["layer"], row["was"], row["has"]) for row in rows] == [
+        (name, "gated spikes", "one spike a step (on_multi_spike='graded' sends the sign)") for name in ("1", "3")
     ]
 
 
@@ -183,7 +187,8 @@ def test_convert_compiles_and_all_backends_agree(spikes):
     network = nw.convert(net, X, 8, "quantized")
     x = nw.encode(X, 8)
     chip = nw.Chip.load("tiny").replace({**ROOM, "neuron.spikes": spikes})
-    program = nw.compile(network, chip, x, nw.Options(placer="row-major"))
+    asked = () if "bipolar" in spikes else "multi-spike"
+    program = nw.compile(network, chip, x, nw.Options(placer="row-major", approximate=asked))
     assert nw.crosscheck(program, x[:2]).agree
     run = nw.simulate(program, x, backend="sequence")
     least = min(run.spikes[name].min() for name in ("2", "8"))

@@ -316,3 +316,13 @@ def test_from_torch_refuses_weights_that_are_not_finite():
     cell.input_weights.data[1, 2] = torch.nan
     with pytest.raises(ModelError, match="LIFRecurrentCell: input_weights has NaN or infinite values"):
         nw.from_torch(cell, spikes(2, 5, 3))
+
+
+def test_from_torch_says_what_to_do_with_an_encoder():
+    with pytest.raises(ModelError) as e:
+        nw.from_torch(norse.SequentialState(norse.ConstantCurrentLIFEncoder(6), linear()), spikes(2, 6, N))
+    assert str(e.value) == (
+        "'0': ConstantCurrentLIFEncoder makes spikes of the sample before the network, which cannot be followed: leave "
+        "it out of the module and give its spikes to from_torch, compile and simulate, or feed the sample itself "
+        "to the first layer in every step"
+    )

@@ -11,7 +11,7 @@ import numpy as np
 from nwcompile.errors import MOST_OF_A_KIND, Violation
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import synapse_list
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, synapse_list
 from nwcompile.ir.flat import cores_of_sources
 from nwcompile.ir.network import Network
 
@@ -44,6 +44,29 @@ def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_co
         place = f"core {core}" if i < MOST_OF_A_KIND else f"{len(over) - MOST_OF_A_KIND} more cores"
         advice = f"give each neuron of {layer} at most {limit} weights, and inputs of one kind the same one"
         yield Violation("axon types", f"{layer} -> {place}", used, limit, f"{advice}, or raise weights.axon_types")
+
+
+def too_many_weights(network: Network, chip: Chip) -> bool:
+    """Whether some neuron alone reads more weights than there are axon types, over one connection, wherever it lies.
+
+    Weights of a float network are judged on the finest grid of their width, the largest at its end.
+    """
+    limit = chip.weights.axon_types
+    if limit is None:
+        return False
+    return any(_most_weights(c, chip) > limit for c in network.connections if isinstance(c, Dense | Conv2d | Sparse))
+
+
+def _most_weights(connection: Connection, chip: Chip) -> int:
+    """The most weights other than 0 that a neuron reads: of a convolution, one that reads its whole kernel."""
+    weight = np.asarray(connection.weight)
+    if not connection.is_integer and np.any(weight):
+        bits = getattr(connection, "weight_bits", None) or chip.weights.bits
+        weight = np.rint(weight / np.abs(weight).max() * max((1 << (bits - 1)) - 1, 1))
+    rows = weight.reshape(len(weight), -1) if weight.ndim > 1 else weight[:, None]
+    of_row = np.asarray(connection.post) if isinstance(connection, Sparse) else np.arange(len(rows))
+    pairs = np.stack([np.broadcast_to(of_row[:, None], rows.shape)[rows != 0], rows[rows != 0].astype(np.int64)])
+    return int(np.bincount(np.unique(pairs, axis=1)[0]).max(initial=0))
 
 
 def n_types(weights: np.ndarray, limit: int) -> int:

@@ -57,6 +57,7 @@ def neuron_violations(
                 can.refractory_max_steps,
                 f"shorten refractory of {node.name} or raise neuron.refractory_max_steps",
             )
+    yield from _current_violations(node, chip)
     yield from _clamp_violations(node, chip)
     if has_bias and not can.bias:
         yield lacks("bias", "a bias", ["no bias"], f"train {node.name} without bias")
@@ -107,21 +108,26 @@ def _resetting(reset: str) -> str:
 def _spike_violations(node: Node, chip: Chip, on_multi_spike: str) -> Iterator[Violation]:
     """Several or negative spikes that the chip's messages do not carry as they are to be sent."""
     kind, has, name = node.neuron.message, chip.neuron.spikes, node.name
-    repeated = kind == "multi" and on_multi_spike == "repeat"
+    repeated = kind == "multi" and on_multi_spike == "repeat" and chip.core.axon_merge is None
     can_tell = kind in has or (kind == "graded" and {"multi", "bipolar"} <= {*has} and on_multi_spike != "repeat")
     graded = on_multi_spike == "graded" or (can_tell and not repeated)
     if kind == "binary" or repeated:
         return
     if not graded:
-        ways = "'graded' (a message carries the sign; a negative spike cannot be repeated)"
-        if kind == "multi":
-            ways = "'graded' (a message carries the count) or 'repeat' (n spikes are n messages)"
+        ways = []
+        if chip.carries(kind):
+            why = "" if kind == "multi" else "; a negative spike cannot be repeated"
+            ways.append(f"'graded' (a message carries the {'count' if kind == 'multi' else 'sign'}{why})")
+        if kind == "multi" and chip.core.axon_merge is None:
+            ways.append("'repeat' (n spikes are n messages)")
+        compiled = f"compile with on_multi_spike={' or '.join(ways)}, " if ways else ""
         others = f"use {has[0]} spikes in {name}, or take a chip whose neuron.spikes has {kind!r}"
-        yield Violation("spikes", name, kind, ", ".join(has), f"compile with on_multi_spike={ways}, {others}")
+        yield Violation("spikes", name, kind, ", ".join(has), compiled + others)
         return
     bits, least = chip.noc.payload_bits, 2 if kind in ("bipolar", "graded") else 1
-    if bits is not None and bits < least:
-        other = "compile with on_multi_spike='repeat' or " if kind == "multi" else ""
+    if not chip.carries(kind):
+        repeats = kind == "multi" and chip.core.axon_merge is None
+        other = "compile with on_multi_spike='repeat' or " if repeats else ""
         advice = f"{other}raise noc.payload_bits: messages of {chip.name} cannot tell the spikes of {name}"
         yield Violation("payload bits", name, f"{least} or more", bits, advice)
 
@@ -135,6 +141,21 @@ def _count_violations(node: Node, cap: int | None) -> Iterator[Violation]:
         "spikes='binary'" if cap == 1 else f"spikes='multi' and max_spikes={cap}"
     )
     yield Violation("spikes at once", node.name, "any number" if used is None else used, f"up to {cap}", advice)
+
+
+def _current_violations(node: Node, chip: Chip) -> Iterator[Violation]:
+    """A synaptic current that outlasts the step, on a chip whose neurons have none."""
+    spec = node.neuron
+    if chip.neuron.current is not False:
+        return
+    if spec.fixed is None:
+        kept = np.asarray(0.0 if spec.alpha is None else spec.alpha)
+    else:
+        kept = 1 - spec.fixed.lost(spec.decay_u)
+    if np.any(kept):
+        used = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % a step"
+        advice = f"train {node.name} without one, or take a chip whose neurons have it"
+        yield Violation("current", node.name, used, "no current", advice)
 
 
 def _clamp_violations(node: Node, chip: Chip) -> Iterator[Violation]:

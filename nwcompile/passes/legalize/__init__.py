@@ -3,7 +3,6 @@
 stage       function                           what it does
 legalize    legalize.py:legalize               the rewritings below, in this order
             pool_spikes.py:pool_spikes         spikes pooled where currents were, if that is asked for
-            drop_signs.py:drop_signs           no negative spikes where messages carry no sign
             split_signs.py:split_signs         weights of both signs as two connections, where only those fit
             stateless.py:free_resets           the chip's resets for neurons that keep no state
             reset_timing.py:reset_now          resets one step late made at once, where spikes stay the same

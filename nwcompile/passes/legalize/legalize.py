@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.legalization import APPROXIMATE, EXACT, Change
+from nwcompile.ir.legalization import EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.bias_lines import bias_lines
-from nwcompile.passes.legalize.drop_signs import drop_signs
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
 from nwcompile.passes.legalize.prove import compared, idle_clamps, may_be_idle, same_comparison
@@ -51,15 +50,13 @@ def sized(network: Network, chip: Chip, options: Options) -> Network:
 def legalize(network: Network, chip: Chip, options: Options) -> Legalized:
     """A normalized float or fixed-point network rewritten for the chip."""
     network, changes = pool_spikes(network, chip, options)
-    unsigned, warnings = drop_signs(network, chip, options.on_multi_spike)
-    changes += [_unsigned(name, chip) for name in network.built_in if _spikes(network, name) != _spikes(unsigned, name)]
-    split, said = split_signs(unsigned, chip)
+    split, said = split_signs(network, chip)
     changes += [_split(text, chip) for text in said]
     legal = split
     for rewrite in REWRITES:
         legal, made = rewrite(legal, chip, options)
         changes += made
-    return Legalized(legal, changes, [*warnings, *said])
+    return Legalized(legal, changes, said)
 
 
 def expected(network: Network, chip: Chip, options: Options) -> Network:
@@ -71,15 +68,6 @@ def prove(float_network: Network, fixed: Network, chip: Chip, options: Options) 
     """The quantized network with what only its integers prove, and rows for what they say exactly."""
     proved, changes = idle_clamps(fixed, chip, options)
     return proved, [*compared(float_network, fixed, chip), *changes]
-
-
-def _spikes(network: Network, name: str) -> str:
-    return network.node(name).neuron.spikes
-
-
-def _unsigned(name: str, chip: Chip) -> Change:
-    has = f"spikes {', '.join(chip.neuron.spikes)}"
-    return Change(name, "gated neurons, which take spikes back", has, "they send positive spikes only", APPROXIMATE)
 
 
 def _split(text: str, chip: Chip) -> Change:

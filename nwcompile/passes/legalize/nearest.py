@@ -60,7 +60,7 @@ def nearest(
             timing = can.reset_timing[0]
             change("timing", TIMINGS[spec.reset_timing], TIMINGS[timing], reset_timing=timing)
         if not _is_sent(spec, chip, options.on_multi_spike):
-            change("multi-spike", f"{spec.spikes} spikes", "one spike a step", spikes="binary")
+            change("multi-spike", f"{spec.spikes} spikes", f"one spike a step{_graded(spec, chip)}", spikes="binary")
         used = spec.max_spikes if spec.spikes == "multi" else 1
         if cap is not None and used != cap and spec.spikes in ("binary", "multi"):
             was = "any number of spikes" if used is None else "one spike" if used == 1 else f"up to {used} spikes"
@@ -111,10 +111,16 @@ def _float_at_membrane(spec: NeuronSpec, added: np.ndarray) -> NeuronSpec:
     return spec.replace(bias=np.asarray(spec.bias) + gain * current)
 
 
+def _graded(spec: NeuronSpec, chip: Chip) -> str:
+    """That messages could carry what is lost, where they can."""
+    carried = "sign" if spec.message == "bipolar" else "count"
+    return f" (on_multi_spike='graded' sends the {carried})" if chip.carries(spec.message) else ""
+
+
 def _is_sent(spec: NeuronSpec, chip: Chip, on_multi_spike: str) -> bool:
     """Whether messages can tell the neuron's spikes."""
     kind = spec.message
-    if kind == "multi" and on_multi_spike == "repeat":
+    if kind == "multi" and on_multi_spike == "repeat" and chip.core.axon_merge is None:
         return True
     return kind in ("binary", *chip.neuron.spikes) or on_multi_spike == "graded"
 

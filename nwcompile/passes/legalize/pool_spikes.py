@@ -4,7 +4,7 @@ import numpy as np
 
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, MaxPool2d, Pool2d, Scale, Sparse, pair, synapse_list
+from nwcompile.ir.connection import Connection, Conv2d, MaxPool2d, Pool2d, Scale, Sparse, pair, synapse_list
 from nwcompile.ir.legalization import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
@@ -26,8 +26,9 @@ def pool_spikes(network: Network, chip: Chip, options: Options) -> tuple[Network
     spikes when any in its window does (all of them, where a negative scale behind the pooling makes a least current of
     the largest). What is left is refused by `estimate`.
     """
+    before = network
     relay = relay_neuron(chip) or RELAY  # a neuron that no chip has is refused by `estimate`, with what it lacks
-    changes: list[Change] = []
+    changes = [_imported(network, name) for name in network.built_in if pooled_spikes(network, name, chip) is not None]
     for pool in maxima(network):
         source = network.node(pool.source).neuron
         if source is not None and source.fires and source.message == "binary":
@@ -36,7 +37,7 @@ def pool_spikes(network: Network, chip: Chip, options: Options) -> tuple[Network
         elif "pool" in options.approximate and (layer := pooled_layer(network, pool)) is not None:
             network = _pooled_behind(network, pool, layer, relay)
             changes.append(_approximated(network, pool, layer))
-    return (normalize(network) if changes else network), changes
+    return (normalize(network) if maxima(before) else network), changes
 
 
 def _relayed(network: Network, pool: MaxPool2d, relay: NeuronSpec) -> Network:
@@ -103,6 +104,18 @@ def _relays(network: Network, pool: MaxPool2d) -> Change:
     return Change(pool.source, f"maximum of spikes over {_window(pool)}", "sums of spikes", how, EXACT)
 
 
+def _imported(network: Network, name: str) -> Change:
+    """The row of a layer of relay neurons that the front end made of a maximum of spikes."""
+    (edge,), n = network.into(name), network.node(name).n_neurons
+    window = f"{n} windows"
+    if isinstance(edge, Conv2d):
+        rows, columns = np.shape(edge.weight)[2:]
+        window = f"{rows} x {columns}"
+    return Change(
+        edge.source, f"maximum of spikes over {window}", "sums of spikes", f"{n} relay neurons, one a window", EXACT
+    )
+
+
 def _approximated(network: Network, pool: MaxPool2d, layer: str) -> Change:
     full = network.node(FULL.format(layer)).n_neurons
     how = f"spikes pooled instead: {full} neurons at full resolution, {network.node(layer).n_neurons} relay neurons"
@@ -120,7 +133,7 @@ def pooled_spikes(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, 
     (edge,) = into
     source = network.node(edge.source)
     weight = np.unique(np.asarray(edge.weight))
-    is_fed_spikes = source.neuron is not None and source.neuron.fires and source.neuron.spikes == "binary"
+    is_fed_spikes = source.neuron is not None and source.neuron.fires and source.neuron.message == "binary"
     has_bias = any(np.any(bias) for bias in (spec.bias, spec.bias_u, edge.bias) if bias is not None)
     if not is_fed_spikes or has_bias or np.max(spec.refractory) > 1 or len(weight) != 1 or weight[0] <= 0:
         return None

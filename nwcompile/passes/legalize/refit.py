@@ -90,7 +90,9 @@ class _Search:
 
     def __init__(self, layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip):
         self.layer, self.neuron, self.wanted, self.chip = layer, neuron, wanted, chip
-        self.aim, self.start = n_spikes(wanted), 1.0
+        # What sends positive spikes only stands for the sum of both signs.
+        self.aim = n_spikes(wanted) if neuron.message == "bipolar" else max(int(wanted.sum(dtype=np.int64)), 0)
+        self.start = 1.0
 
     def best(
         self, at: Callable[[float], Refitted], values: tuple[float, ...], n_refined: int
@@ -110,9 +112,11 @@ class _Search:
     def currents(self) -> tuple[float, ...]:
         """The kept parts of a current to try: those that the chip has and whose u holds the peak in every step.
 
-        Only 0 where the neurons have currents of their own, or registers, which the chip adds behind the current.
+        Only 0 where the chip has no currents, or the neurons have their own, or registers, which come behind them.
         """
         driven = self.layer.full if isinstance(self.layer, PooledLayer) else self.layer
+        if self.chip.neuron.current is False:
+            return (0.0,)
         fixed = self.neuron.fixed
         if np.any(np.asarray(self.neuron.decay_u) != fixed.fastest) or np.any(self.neuron.bias_u):
             return (0.0,)

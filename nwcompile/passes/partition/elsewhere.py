@@ -1,8 +1,9 @@
-"""Elsewhere: which shipped chips, and boards of several chips, take a network as it is that this chip refuses.
+"""Elsewhere: which other chips, and boards of several chips, take a network as it is that this chip refuses.
 
-A chip is named only after a check: its neurons can do what the layers ask, its delays are long enough, and contiguous
-slices (`sequential`) of the network fit its cores. For large networks, and where what fits depends on weights that are
-not quantized yet, only totals are looked at (`estimate`), and the line says so.
+Chip files say whether they are proposed (`Chip.proposals`). A chip is named only after a check: its neurons can do what
+the layers ask, its delays are long enough, no neuron has more weights than it has axon types, and contiguous slices
+(`sequential`) of the network fit its cores. For large networks, and where what fits depends on weights that are not
+quantized yet, only totals are looked at (`estimate`), and the line says so.
 """
 
 from dataclasses import replace
@@ -17,6 +18,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.noc.board import count_chips, fewest_chips
 from nwcompile.ir.options import Options
 from nwcompile.passes.fit import capability
+from nwcompile.passes.fit.axon_types import too_many_weights
 from nwcompile.passes.fit.check import estimate, least_cores
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
@@ -24,10 +26,6 @@ from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
-
-# Chips to propose, a single chip before the board of it; grids made for benchmarks and variants of a file are none.
-CHIPS = ("loihi1", "loihi2", "spinnaker2", "truenorth", "speck", "h1v1", "h1v2")
-BOARDS = {"loihi1": "loihi1_nahuku", "loihi2": "loihi2_kapoho", "spinnaker2": "spinnaker2_48"}
 
 # So many synapses are looked at for one error, every check going through all of a network's: about a second. What is
 # left of the list after that is judged by its totals.
@@ -44,31 +42,27 @@ class Place(NamedTuple):
 
 
 def elsewhere(network: Network, chip: Chip, options: Options) -> str | None:
-    """Sentences that name the shipped chips and boards which take the network as it is.
+    """Sentences that name the proposed chips and boards which take the network as it is.
 
-    `network` is the one that `compile` was given. None for a chip that is not a shipped one as it is shipped, and where
-    `options` bind cores to this chip (`n_cores`, `fixed_sites`).
+    They are those of the shipped files and of the folder of this chip's. `network` is the one that `compile` was given.
+    None for a chip that is not as its file says, and where `options` bind cores to this chip (`n_cores`,
+    `fixed_sites`).
     """
-    if options.n_cores is not None or options.fixed_sites or not _is_shipped(chip):
+    if options.n_cores is not None or options.fixed_sites or chip.listing.folder is None:
         return None
     options = replace(options, approximate=(), step_limit_us=None)
-    places, left = [], MOST_SYNAPSES
-    for name in sorted(CHIPS, key=lambda name: name != chip.name):
-        for one in (one for one in (name, BOARDS.get(name)) if one not in (None, chip.name)):
-            place = _place(network, Chip.load(one), options, left)
-            if place is not None:
-                places.append(place)
-                left -= place.n_synapses if place.is_checked else 0
-                break
+    places: list[Place] = []
+    left = MOST_SYNAPSES
+    for one in chip.proposals():
+        place = None if one.family in {place.chip.family for place in places} else _place(network, one, options, left)
+        if place is not None:
+            places.append(place)
+            left -= place.n_synapses if place.is_checked else 0
     checked = [_named(place) for place in places if place.is_checked]
     by_totals = [_named(place) for place in places if not place.is_checked]
     texts = [f"as it is it fits {', '.join(checked)}"] if checked else []
     texts += [f"by its totals it may fit {', '.join(by_totals)}"] if by_totals else []
     return "; ".join(texts) or "as it is it fits none of the shipped chips and boards"
-
-
-def _is_shipped(chip: Chip) -> bool:
-    return chip.name in Chip.names() and chip.hash == Chip.load(chip.name).hash
 
 
 def _place(network: Network, chip: Chip, options: Options, most_synapses: int) -> Place | None:
@@ -80,7 +74,7 @@ def _place(network: Network, chip: Chip, options: Options, most_synapses: int) -
         weights = (v for c in legal.connections if legal.is_fixed for v in capability.weight_violations(c, chip))
         if has_late(legal, timing, chip):
             legal, timing, _ = relay_delays(legal, timing, chip, options)
-        if any(capability.delay_violations(legal, timing, chip)) or any(weights):
+        if any(capability.delay_violations(legal, timing, chip)) or any(weights) or too_many_weights(legal, chip):
             return None
         n_synapses = sum(synapse_count(legal, c) for c in legal.connections)
         if n_synapses > most_synapses or chip.weights.axon_types is not None:

@@ -43,7 +43,7 @@ def merge_axons(network: Network, timing: Schedule, chip: Chip, activity: Activi
     merged = Merged(network, timing, activity, [], ())
     if chip.core.axon_merge != "or" or chip.limit("max_destinations") is not None:  # such cores are copied whole
         return merged
-    for name in network.layers:
+    for name in network.built_in:
         pre_post = None if mapping is not None and name in mapping.core_of else _mergeable(merged.network, name, chip)
         if pre_post is not None:
             merged = _without(merged, name, *pre_post, chip)

@@ -278,3 +278,25 @@ def test_estimate_finds_the_bias_of_a_connection():
     network = Network.from_arrays({"a": NeuronSpec()}, [edge], {"in": (2,)})
     with pytest.raises(FitError, match="bias  a  a bias of no bias  train a without bias"):
         estimate(network, small_chip(neuron__bias=False))
+
+
+@pytest.mark.parametrize(("spec", "kept"), [
+    (NeuronSpec(alpha=0.5), "50"), (FIXED.replace(decay_u=np.array([4096, 1024, 4096])), "75"), (NeuronSpec(), None),
+    (FIXED, None),
+])  # fmt: skip
+def test_check_finds_a_current_where_neurons_have_none(spec, kept):
+    network = (
+        Network.from_arrays({"a": (spec, (3,))}, [Dense("in", "a", integers((3, 2)))], {"in": (2,)})
+        if spec.fixed
+        else (Network.from_arrays({"a": (spec, (3,))}, [Dense("in", "a", np.ones((3, 2), np.float32))], {"in": (2,)}))
+    )
+    estimate(network, small_chip())
+    if kept is None:
+        estimate(network, small_chip(neuron__current=False))
+        return
+    with pytest.raises(FitError) as error:
+        estimate(network, small_chip(neuron__current=False))
+    assert [str(v) for v in error.value.violations] == [
+        f"current  a  a current that keeps up to {kept} % a step of no current  train a without one, or take a chip "
+        "whose neurons have it"
+    ]

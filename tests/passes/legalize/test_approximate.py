@@ -6,6 +6,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import FitError, LossError, ModelError, OptionError
 from nwcompile.flow import compile
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, MaxPool2d
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
@@ -115,9 +116,14 @@ def test_fit_error_names_the_approximations_that_would_make_it_fit():
 
 
 def test_fit_error_promises_no_fit_where_quantized_weights_decide():
+    few = leaky_net()
+    signs = tuple(c.replace(weight=np.sign(c.weight)) for c in few.connections)
     with pytest.raises(FitError) as refused:
-        compile(leaky_net(), "truenorth", samples())
+        compile(Network(few.inputs, few.nodes, signs), "truenorth", samples())
     assert "(if its quantized weights need no more than 4 axon types, which this does not tell)" in str(refused.value)
+    with pytest.raises(FitError) as refused:  # a neuron of more weights than there are types
+        compile(leaky_net(), "truenorth", samples())
+    assert "approximate=" not in str(refused.value) and "axon types" not in str(refused.value)
 
 
 def test_approximate_without_calibration_says_that_nothing_is_known():
@@ -169,7 +175,10 @@ def test_approximate_meets_several_spikes_by_one_and_a_clamp_by_none():
     program = compile(network, "loihi1", x, Options(approximate="reset,multi-spike,v_min", **ONE_CORE))
     row = program.legalization[0]
     assert row["was"] == "reset subtract, multi spikes, a clamp below 0"
-    assert row["has"] == "reset zero, one spike a step, no clamp" and row["label"] == "approximate"
+    assert (
+        row["has"] == "reset zero, one spike a step (on_multi_spike='graded' sends the count), no clamp"
+        and row["label"] == "approximate"
+    )
     assert nw.crosscheck(program, x[:2]).agree
 
 
@@ -209,3 +218,38 @@ def test_pooled_spikes_are_fitted_to_what_largest_currents_make_fire():
         assert abs(ideal[name]["rate_change_percent"]) < 10 and got[name].shape == wanted[name].shape
     assert all(row["price"] for row in program.legalization if row["label"] == "approximate")
     assert nw.crosscheck(program, x[:2]).agree
+
+
+@pytest.mark.parametrize(("chip", "way"), [
+    ("loihi1", "on_multi_spike='graded' and approximate='reset' (nearer: messages carry counts and signs), or "),
+    ("speck", "on_multi_spike='repeat' (nearer: n spikes are n messages), or "),
+    ("truenorth", ""),
+])  # fmt: skip
+def test_fit_error_names_messages_that_leave_several_spikes_as_they_are(chip, way):
+    spec = NeuronSpec(threshold=1.0, beta=1.0, reset="subtract", spikes="multi")
+    signs = Dense("in", "a", np.sign(np.random.default_rng(0).normal(size=(5, 12))).astype(np.float32))
+    network = Network.from_arrays({"a": spec}, [signs], {"in": (12,)})
+    with pytest.raises(FitError) as refused:
+        compile(network, chip, None)
+    words = "reset,multi-spike" if chip == "loihi1" else "multi-spike"
+    assert f"it fits with {way}approximate={words!r} (--approximate {words}): the nearest that" in str(refused.value)
+    ways = {
+        "loihi1": "'graded' (a message carries the count) or 'repeat'",
+        "speck": "'repeat' (n spikes are n messages)",
+    }
+    assert ("on_multi_spike=" in str(refused.value)) == (chip != "truenorth") and ways.get(chip, "") in str(
+        refused.value
+    )
+
+
+def test_a_refit_gives_no_current_to_a_chip_that_has_none():
+    network, x = leaky_net(NeuronSpec(threshold=1.0, beta=0.9, reset="subtract")), samples(10)
+    asked = Options(approximate="reset", **ONE_CORE)
+    kept, none = (Chip.load("loihi1").replace({"neuron.current": current}) for current in (None, False))
+    currents = [
+        [node.neuron.decay_u for node in compile(network, chip, x, asked).network.nodes.values()]
+        for chip in (kept, none)
+    ]
+    assert any(np.any(np.asarray(k) != 4096) for k in currents[0]) and all(
+        np.all(np.asarray(k) == 4096) for k in currents[1]
+    )

@@ -14,7 +14,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.noc.board import chips_used
 from nwcompile.ir.options import Options
 from nwcompile.passes.partition import elsewhere as stage
-from nwcompile.passes.partition.elsewhere import BOARDS, CHIPS, elsewhere
+from nwcompile.passes.partition.elsewhere import elsewhere
 from tests.chips import small_chip
 
 SPEC = NeuronSpec(threshold=1.0, reset="zero", strict=True)
@@ -94,6 +94,45 @@ def test_hopeless_networks_are_refused_in_a_second_or_so():
     assert time.perf_counter() - start < 3
 
 
-def test_proposed_chips_are_shipped_and_their_boards_are_boards():
-    assert {*CHIPS, *BOARDS.values()} <= {*Chip.names()}
-    assert all(Chip.load(board).is_board and not Chip.load(name).is_board for name, board in BOARDS.items())
+def test_shipped_files_say_which_are_proposed_and_of_which_chip_a_board_is():
+    shipped = {name: Chip.load(name) for name in Chip.names()}
+    boards = {name: chip.listing.board_of for name, chip in shipped.items() if chip.listing.board_of is not None}
+    assert boards == {"loihi1_nahuku": "loihi1", "loihi2_kapoho": "loihi2", "spinnaker2_48": "spinnaker2"}
+    assert all(shipped[name].is_board and not shipped[of].is_board for name, of in boards.items())
+    assert not any(shipped[name].listing.proposed for name in ("tiny", "ladderbus", "loihi1_davies2018", "mesh_def"))
+    named = [chip.name for chip in shipped["loihi2"].proposals()]
+    assert named[:3] == ["loihi2_kapoho", "h1v1", "h1v2"] and "loihi2" not in named and "tiny" not in named
+
+
+def test_a_folder_of_ones_own_chips_is_proposed_too(tmp_path):
+    mine = 'name = "mine"\nbase = "loihi1"\nproposed = true\n[noc]\ncolumns = 2\n[sources]\nnoc = "assumed: a test"\n'
+    (tmp_path / "mine.toml").write_text(mine)
+    (tmp_path / "other.toml").write_text("[project]\nname = 'no chip'\n")
+    small = (
+        mine.replace("mine", "small")
+        .replace("columns = 2", "columns = 1\nrows = 1\ncores_per_router = 1")
+        .replace("proposed = true\n", "")
+    )
+    (tmp_path / "small.toml").write_text(small)
+    with pytest.raises(nw.FitError) as error:
+        nw.compile(dense(100, 3000, 40), Chip.load(tmp_path / "small.toml"))
+    assert "loihi1 (5 of 128 cores), loihi2 (4 of 128 cores), mine (5 of 32 cores)" in error.value.elsewhere
+    assert "small" not in error.value.elsewhere
+
+
+@pytest.mark.parametrize("line, text", [
+    ("proposed = 1", "proposed: expected true or false, got 1"),
+    ("board_of = 2", "board_of: expected the name of a chip, got 2"),
+    ('board_of = "loihi1"', "board_of: this is one chip; give noc.chip_columns or noc.chip_rows, or leave it out"),
+])  # fmt: skip
+def test_listing_keys_are_checked(line, text):
+    with pytest.raises(nw.ChipError) as error:
+        Chip.from_toml(f'name = "mine"\nbase = "loihi1"\n{line}\n', "mine.toml")
+    assert str(error.value) == f"mine.toml: {text}"
+
+
+def test_a_network_of_more_weights_than_axon_types_is_not_sent_to_truenorth():
+    assert "truenorth" not in elsewhere(dense(100, 60), Chip.load("loihi1"), Options())
+    few = np.where(floats(60, 100) > 0, np.float32(1), np.float32(-1))
+    network = Network.from_arrays({"a": (SPEC.replace(strict=False), (60,))}, [Dense("in", "a", few)], {"in": (100,)})
+    assert "truenorth (at least 1 of 4096 cores)" in elsewhere(network, Chip.load("loihi1"), Options())

@@ -138,3 +138,13 @@ def test_axons_of_one_bit_do_not_go_with_lost_messages():
         truenorth(**{"noc.on_full": "drop"})
     text = "core.axon_merge: 'or' does not go with noc.on_full = \"drop\""
     assert text in str(error.value) and str(error.value).endswith('set noc.on_full = "stall", or leave it out')
+
+
+def test_an_axon_of_one_bit_takes_no_repeated_spikes():
+    program = nw.compile(pooled(is_dense=True), truenorth(), spikes_in(), nw.Options(on_multi_spike="repeat"))
+    with pytest.raises(nw.ModelError) as error:
+        nw.simulate(program, 2 * spikes_in())
+    assert str(error.value) == (
+        "input 'in' has values 0..2, but an axon of truenorth is one bit and takes one spike a step (core.axon_merge): "
+        "encode them into single spikes, or choose another chip"
+    )

@@ -17,7 +17,9 @@ FRAMEWORKS = (nn_layers, snntorch, spikingjelly, sinabs, norse)
 KINDS = {(kind.package, kind.name): kind for framework in FRAMEWORKS for kind in framework.KINDS}
 STATEFUL = {("spikingjelly", "MemoryModule"): spikingjelly.clear}  # neurons, and modules around them
 RELUS = (("torch", "ReLU"), ("sinabs", "NeuromorphicReLU"))
+ENCODERS = ("norse.torch.module.encode", "spikingjelly.activation_based.encoding")
 NEURON_MODULES = (
+    *ENCODERS,
     "snntorch._neurons",
     "spikingjelly.activation_based.neuron",
     "sinabs.layers.stateful_layer",
@@ -59,12 +61,18 @@ def is_relu(module: torch.nn.Module) -> bool:
 
 
 def is_foreign_neuron(module: torch.nn.Module) -> bool:
-    """Whether `module` is a neuron of a framework, known or not."""
+    """Whether `module` is a neuron of a framework, known or not, or makes spikes of a sample before the network."""
     return any(cls.__module__.startswith(NEURON_MODULES) for cls in type(module).__mro__)
 
 
 def stated(module: torch.nn.Module) -> str:
-    """A foreign neuron's class, and the classes of its framework that are supported."""
+    """What to do about an encoder; or a foreign neuron's class, and those of its framework that are supported."""
+    if any(cls.__module__.startswith(ENCODERS) for cls in type(module).__mro__):
+        return (
+            f"{type(module).__name__} makes spikes of the sample before the network, which cannot be followed: leave "
+            "it out of the module and give its spikes to from_torch, compile and simulate, or feed the sample itself "
+            "to the first layer in every step"
+        )
     package = next(cls.__module__ for cls in type(module).__mro__ if cls.__module__.startswith(NEURON_MODULES))
     package = package.partition(".")[0]
     names = [name for framework, name in KINDS if framework == package]
