@@ -203,7 +203,7 @@ def test_convert_with_reset_to_zero_fits_chips_that_cannot_subtract():
         nw.compile(nw.convert(net, X, 8), chip)
     assert str(error.value).splitlines()[1] == (
         "  reset  2  subtract of zero  train 2 with reset 'zero' (nw.convert: reset='zero'), or take a chip whose "
-        "neuron.reset has it (h1v1, h1v2, ladderbus, loihi2, speck, spinnaker2, tiny, truenorth)"
+        "neuron.reset has it (h1v1, h1v2, loihi2, speck, spinnaker2, truenorth)"
     )
     n_steps = 64
     network, x = nw.convert(net, X, n_steps, reset="zero"), nw.encode(X, n_steps)

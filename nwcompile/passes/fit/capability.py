@@ -99,9 +99,9 @@ def _reset_advice(node: Node, chip: Chip) -> str:
 
 @cache
 def _resetting(reset: str) -> str:
-    """The shipped chips whose neurons can reset so, in brackets, without boards of them."""
-    chips = {name: Chip.load(name) for name in Chip.names()}
-    names = [name for name, chip in chips.items() if reset in chip.neuron.reset and not chip.is_board]
+    """The shipped chips that are proposed and whose neurons can reset so, in brackets, without boards of them."""
+    chips = [chip for name in Chip.names() if (chip := Chip.load(name)).listing.proposed and not chip.is_board]
+    names = [chip.name for chip in chips if reset in chip.neuron.reset]
     return f" ({', '.join(names)})"
 
 

@@ -126,7 +126,7 @@ def test_check_counts_cores():
     [
         (one_layer(reset="value", reset_value=3), {},
          f"reset  fc1  value of zero, subtract, none  train fc1 with reset 'zero', {ADVICE}reset has it (loihi2, "
-         "spinnaker2, tiny, truenorth)"),
+         "spinnaker2, truenorth)"),
         (one_layer(reset_timing="next"), {},
          f"reset timing  fc1  next of now  train fc1 with reset_timing 'now', {ADVICE}reset_timing has it"),
         (one_layer(spikes="multi"), {},
