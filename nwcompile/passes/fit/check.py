@@ -21,6 +21,7 @@ from nwcompile.passes.fit.axon_types import axon_type_violations
 from nwcompile.passes.fit.core_rules import core_rule_violations
 from nwcompile.passes.fit.maxima import maximum_violations
 from nwcompile.passes.fit.pool import pool_violations, spike_cap
+from nwcompile.passes.fit.products import product_violations
 from nwcompile.sim.reference.synaptic_sums import fold_bias
 
 
@@ -56,8 +57,8 @@ def estimate(network: Network, chip: Chip, on_multi_spike: str = "refuse") -> No
     Looks at neurons, the least synapse memory, the widest fan-in and what each layer's neurons must be able to do;
     fast for any size, for float or fixed-point networks. Passing it does not promise a fit.
     """
-    violations = [*maximum_violations(network), *_layer_violations(network, chip, on_multi_spike)]
-    violations += pool_violations(network, chip)
+    violations = [*maximum_violations(network), *product_violations(network, chip)]
+    violations += [*_layer_violations(network, chip, on_multi_spike), *pool_violations(network, chip)]
     n_neurons = count_neurons(network)
     room = int(chip.limit("max_neurons").sum())
     if n_neurons > room:

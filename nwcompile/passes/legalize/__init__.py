@@ -3,6 +3,7 @@
 stage       function                           what it does
 legalize    legalize.py:legalize               the rewritings below, in this order
             pool_spikes.py:pool_spikes         spikes pooled where currents were, if that is asked for
+            multiply_spikes.py:multiply_spikes matrix products of spikes as neurons
             split_signs.py:split_signs         weights of both signs as two connections, where only those fit
             stateless.py:free_resets           the chip's resets for neurons that keep no state
             reset_timing.py:reset_now          resets one step late made at once, where spikes stay the same

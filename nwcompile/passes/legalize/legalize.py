@@ -11,6 +11,7 @@ from nwcompile.ir.legalization import EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.bias_lines import bias_lines
+from nwcompile.passes.legalize.multiply_spikes import multiply_spikes, verify_pairs
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
 from nwcompile.passes.legalize.prove import compared, idle_clamps, may_be_idle, same_comparison
@@ -50,6 +51,8 @@ def sized(network: Network, chip: Chip, options: Options) -> Network:
 def legalize(network: Network, chip: Chip, options: Options) -> Legalized:
     """A normalized float or fixed-point network rewritten for the chip."""
     network, changes = pool_spikes(network, chip, options)
+    network, multiplied = multiply_spikes(network, chip, options)
+    changes += multiplied
     split, said = split_signs(network, chip)
     changes += [_split(text, chip) for text in said]
     legal = split
@@ -66,6 +69,7 @@ def expected(network: Network, chip: Chip, options: Options) -> Network:
 
 def prove(float_network: Network, fixed: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
     """The quantized network with what only its integers prove, and rows for what they say exactly."""
+    verify_pairs(fixed, chip)
     proved, changes = idle_clamps(fixed, chip, options)
     return proved, [*compared(float_network, fixed, chip), *changes]
 

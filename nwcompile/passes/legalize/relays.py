@@ -48,7 +48,7 @@ def relay_layer(
         alone = Network.from_arrays({"relay": (spec, 1)}, [only], {"x": 1})
         fixed = quantize(alone, chip, None, options).network
         (wired,) = fixed.connections
-        spec, weight = _scalar(fixed.node("relay").neuron), int(np.asarray(wired.weight)[0])
+        spec, weight = scalar(fixed.node("relay").neuron), int(np.asarray(wired.weight)[0])
         form = {key: getattr(wired, key) for key in ("exponent", "sign_mode", "weight_bits")}
     dtype = np.int32 if network.is_fixed else np.float32
     if len(shape) == 3:
@@ -69,7 +69,7 @@ def sends_binary(network: Network, chip: Chip, options: Options, source: str) ->
     return source in network.inputs and chip.neuron.spikes == ["binary"] and options.on_multi_spike == "refuse"
 
 
-def _scalar(spec: NeuronSpec) -> NeuronSpec:
+def scalar(spec: NeuronSpec) -> NeuronSpec:
     """The neuron of a layer of one as one for layers of any shape."""
     values = {name: getattr(spec, name) for name in NeuronSpec.NUMBERS}
     return spec.replace(**{name: v.item() for name, v in values.items() if isinstance(v, np.ndarray)})

@@ -1,0 +1,141 @@
+"""Matrix products of spikes on chips: pair neurons, exact in every backend, or a refusal that says what is missing."""
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.errors import FitError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import MatMul
+from nwcompile.passes.fit.products import largest_counts, products
+from nwcompile.passes.legalize.legalize import legalize
+from nwcompile.passes.legalize.multiply_spikes import PAIRS, verify_pairs
+from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.quantize.quantize import quantize
+
+HEADS, TOKENS, FEATURES = 2, 5, 3
+N = HEADS * TOKENS * FEATURES
+SAMPLES = (np.random.default_rng(3).random((4, 6, 8)) < 0.4).astype(np.float32)
+
+
+def attention(spec=None, gain=0.25, query="qkv"):
+    """Spikes q, k, v of one layer, `(v @ k.T) @ q` of every head times `gain`, and neurons that are driven by it."""
+    weight = np.random.default_rng(1).integers(-4, 8, (3 * N, 8)).astype(np.float32) / 8
+    v, k, q = np.split(np.arange(3 * N), 3)
+    turned = k.reshape(HEADS, FEATURES, TOKENS).transpose(0, 2, 1).ravel()
+    spec = spec or nw.NeuronSpec(beta=0.5, threshold=0.4)
+    layers = {"qkv": spec, "first": (None, 2 * N), "scores": (None, HEADS * FEATURES**2), "second": (None, 18 + N)}
+    edges = [
+        nw.Dense("x", "qkv", weight),
+        picked("qkv", "first", np.concatenate([v, turned])),
+        MatMul("first", "scores", left=(HEADS, FEATURES, TOKENS), right=(HEADS, TOKENS, FEATURES)),
+        picked("scores", "second", np.arange(18)),
+        picked(query, "second", q if query == "qkv" else q % 8, 18),
+        MatMul("second", "product", left=(HEADS, FEATURES, FEATURES), right=(HEADS, FEATURES, TOKENS)),
+        nw.Scale("product", "out", gain),
+    ]
+    layers |= {"product": (None, N), "out": (nw.NeuronSpec(beta=0.5, threshold=0.9), N)}
+    return nw.Network.from_arrays(layers, edges, {"x": 8})
+
+
+def picked(source, target, pre, first=0):
+    return nw.Sparse(source, target, pre=pre, post=first + np.arange(len(pre)), weight=np.ones(len(pre), np.float32))
+
+
+@pytest.fixture(scope="module")
+def program():
+    return nw.compile(attention(), "loihi2", SAMPLES)
+
+
+def test_multiply_spikes_is_exact_in_every_backend(program):
+    nw.crosscheck(program, SAMPLES)
+    wanted = nw.simulate(attention(), SAMPLES)
+    run = nw.simulate(program, SAMPLES, backend="sequence")
+    for layer in ("qkv", "out"):
+        assert 0.1 < wanted.spikes[layer].mean() < 0.9
+        np.testing.assert_array_equal(run.spikes[layer], wanted.spikes[layer])
+    v, k, q = np.split(run.spikes["qkv"].reshape(4, 6, 3 * HEADS, -1).astype(int), 3, axis=2)
+    v, k, q = (s.reshape(4, 6, HEADS, FEATURES, TOKENS) for s in (v, k, q))
+    scores = v @ k.swapaxes(-1, -2)
+    assert scores.max() > 2
+    pairs = run.spikes[PAIRS.format("scores")].reshape(4, 6, HEADS, FEATURES, TOKENS, FEATURES)
+    np.testing.assert_array_equal(pairs, v[..., None] * k.swapaxes(-1, -2)[..., None, :, :])
+    gated = run.spikes[PAIRS.format("product")].reshape(4, 6, HEADS, FEATURES, FEATURES, TOKENS)
+    np.testing.assert_array_equal(gated, scores[..., None] * q[..., None, :, :])
+
+
+def test_multiply_spikes_says_what_it_made(program):
+    rows = [(row["layer"], row["how"], row["label"]) for row in program.manifest["legalization"]]
+    assert rows == [
+        ("scores", "90 pair neurons, one for every product of two", "exact"),
+        ("product", "90 pair neurons, one for every product of two", "exact"),
+    ]
+
+
+def test_largest_counts_follows_sums_of_spikes_only():
+    first, second = products(network := normalize(attention()))
+    assert (first.target, second.target) == ("scores", "product")
+    assert largest_counts(network, first) == (1, 1) and largest_counts(network, second) == (TOKENS, 1)
+    assert largest_counts(normalize(attention(query="x")), second) is None
+
+
+def shrunk(chip, n_neurons):
+    one_core = {"noc.columns": 1, "noc.rows": 1, "noc.cores_per_router": 1}
+    return Chip.load(chip).replace({"core.max_neurons": n_neurons, **one_core})
+
+
+REFUSED = {
+    "counts on a chip of single spikes": (
+        lambda: attention(),
+        "loihi1",
+        "product of spikes  second -> product  counts up to 5 of one spike a step  use a chip whose neurons send "
+        "counts, or attention by masks",
+    ),
+    "another factor": (
+        lambda: attention(query="x"),
+        "loihi2",
+        "product of spikes  second -> product  a product of other numbers of products with spikes  multiply the spikes "
+        "of layers only, as they are or added up, one factor of them single spikes",
+    ),
+    "several spikes a step": (
+        lambda: attention(nw.NeuronSpec(spikes="multi", reset="subtract", threshold=0.4)),
+        "loihi2",
+        "product of spikes  first -> scores  a product of other numbers of products with spikes  multiply",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_products_that_no_neurons_can_be_are_refused(name):
+    make, chip, text = REFUSED[name]
+    with pytest.raises(FitError) as error:
+        nw.compile(make(), chip, SAMPLES)
+    assert text in str(error.value)
+
+
+def test_products_of_more_pairs_than_neurons_are_refused():
+    with pytest.raises(FitError) as error:
+        nw.compile(attention(), shrunk("loihi2", 299), SAMPLES)
+    assert (
+        "product of spikes  first -> scores and 1 more  300 neurons, with one for every product of two, of 299  use fewer "
+        "tokens or features, or attention by masks; else it takes cores" in str(error.value)
+    )
+    assert "the spikes of one factor write the weights that those of the other read, which no chip file has" in str(
+        error.value
+    )
+
+
+@pytest.mark.parametrize(("layer", "changes"), [("scores", {"threshold": 2.0}), ("product", {"bias": 0.2})])
+def test_verify_pairs_finds_neurons_that_do_not_multiply(layer, changes):
+    chip = Chip.load("loihi2")
+    legal = legalize(normalize(attention()), chip, nw.Options()).network
+    fixed = quantize(legal, chip, None, nw.Options()).network
+    verify_pairs(fixed, chip)
+    name = PAIRS.format(layer)
+    spec = fixed.node(name).neuron
+    wrong = {key: np.asarray(getattr(spec, key) * value, np.int64) for key, value in changes.items()}
+    nodes = {**fixed.nodes, name: type(fixed.node(name))(name, fixed.node(name).shape, spec.replace(**wrong))}
+    with pytest.raises(
+        FitError, match=f"product of spikes  {name}  counts to .* of 8 bits  use fewer tokens or features"
+    ):
+        verify_pairs(nw.Network(fixed.inputs, nodes, fixed.connections), chip)
