@@ -1,5 +1,6 @@
-"""from_torch on SpikingJelly's spiking transformers: every neuron of every layer, 0 spikes differ."""
+"""SpikingJelly's spiking transformers: every neuron of every layer, 0 spikes differ; on a chip all backends agree."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -55,3 +56,41 @@ def test_spikingjelly_transformers_come_in_exactly_at_their_size(name):
     """Images of CIFAR's size: 8 to 61 million neuron-steps each."""
     torch.manual_seed(0)
     assert_equal(WHOLE[name](), torch.randint(-8, 9, (4, 2, 3, 32, 32)) / 8)
+
+
+def small_qkformer():
+    return model.qkformer.QKFormer(embed_dims=32, num_heads=(1, 1, 1), depths=(1, 1, 1), **SMALL)
+
+
+def small_sdt():
+    """Without a maximum of currents in its residual stream, which no chip can have."""
+    make = model.spike_driven_transformer.SpikeDrivenTransformer
+    return make(embed_dims=32, num_heads=1, depths=1, pooling_stat="1110", **SMALL)
+
+
+def small_maxformer():
+    """With means in place of the maxima of currents in its residual stream, which no chip can have."""
+    made = model.maxformer.MaxFormer(embed_dims=32, depths=(1, 1, 1), cifar=True, **SMALL)
+    for embed in (made.patch_embed2, made.patch_embed3):
+        embed.shortcut[2] = layer.AvgPool2d(3, stride=2, padding=1, step_mode="m")
+    return made
+
+
+SMALL = {"T": 4, "in_channels": 2, "num_classes": 5, "mlp_ratio": 2.0}
+ON_CHIPS = {"qkformer": (small_qkformer, ("pool",), 2), "sdt": (small_sdt, (), 0),
+            "maxformer": (small_maxformer, ("pool",), 2)}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ON_CHIPS)
+def test_spikingjelly_transformers_agree_on_every_backend(name):
+    torch.manual_seed(0)
+    make, approximate, n_products = ON_CHIPS[name]
+    module, x = make(), torch.randint(-8, 9, (4, 3, 2, 16, 16)) / 8
+    network = assert_equal(module, x)
+    program = nw.compile(network, "loihi2", x.numpy(), nw.Options(approximate=approximate))
+    said = [row["was"] for row in program.manifest["legalization"]]
+    assert said.count("matrix product of spikes") == n_products
+    nw.crosscheck(program, x.numpy())
+    run = nw.simulate(program, x.numpy(), backend="sequence")
+    assert all(np.any(run.spikes[layer]) for layer in program.network.layers if layer != "head")
