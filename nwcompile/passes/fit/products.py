@@ -39,8 +39,8 @@ def product_violations(network: Network, chip: Chip) -> Iterator[Violation]:
             too_many.append(where)
     if too_many:
         advice = (
-            "use fewer tokens or features, or attention by masks; else it takes cores in which the spikes of one factor "
-            "write the weights that those of the other read, which no chip file has"
+            "use fewer tokens or features, or attention by masks; else it takes cores in which the spikes of one "
+            "factor write the weights that those of the other read, which no chip file has"
         )
         where = too_many[0] if len(too_many) == 1 else f"{too_many[0]} and {len(too_many) - 1} more"
         needed = f"{n_with_pairs(network)} neurons, with one for every product of two,"

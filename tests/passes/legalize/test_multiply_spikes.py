@@ -117,8 +117,8 @@ def test_products_of_more_pairs_than_neurons_are_refused():
     with pytest.raises(FitError) as error:
         nw.compile(attention(), shrunk("loihi2", 299), SAMPLES)
     assert (
-        "product of spikes  first -> scores and 1 more  300 neurons, with one for every product of two, of 299  use fewer "
-        "tokens or features, or attention by masks; else it takes cores" in str(error.value)
+        "product of spikes  first -> scores and 1 more  300 neurons, with one for every product of two, of 299  use "
+        "fewer tokens or features, or attention by masks; else it takes cores" in str(error.value)
     )
     assert "the spikes of one factor write the weights that those of the other read, which no chip file has" in str(
         error.value
