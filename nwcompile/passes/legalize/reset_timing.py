@@ -5,6 +5,11 @@ takes the threshold off right after the leak; `now` takes it off at once, and th
 nothing leaks both give v - threshold + input, in every later step too, while a neuron is refractory as well. A reset
 to zero forgets v, so there the leak does not matter. A clamp at 0 or below changes neither: what is left of a neuron
 that fired is not below 0. It does for bipolar neurons, which are left alone with a clamp.
+
+`both` takes the threshold off by the count that the membrane of the step before stands for, and then the difference.
+That count is 0, and `both` is `now`, as long as no membrane is left above its threshold: always where a neuron spikes
+as often as its membrane holds the threshold. Of binary neurons it is true only while no step adds more than what a leak
+leaves of two thresholds, which is not looked at.
 """
 
 import numpy as np
@@ -16,7 +21,8 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.quantize.dynamics import rounded_decay
 
-WHY = {"zero": "zero now forgets as much as zero next", "subtract": "without a leak both leave the same membrane"}
+WHY = {"zero": "zero now forgets as much as zero next", "subtract": "without a leak both leave the same membrane",
+       "both": "with several spikes a step no membrane is left above its threshold"}  # fmt: skip
 
 
 def reset_now(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
@@ -31,20 +37,22 @@ def reset_now(network: Network, chip: Chip, options: Options) -> tuple[Network, 
         kind = "subtract" if spec.reset == "subtract" else "zero"
         nodes[name] = Node(name, nodes[name].shape, spec.replace(reset=kind, reset_timing="now"))
         was = f"reset {spec.reset}, {spec.reset_timing}"
-        changes.append(Change(name, was, f"resets {', '.join(chip.neuron.reset_timing)}", WHY[kind], EXACT))
+        has, why = f"resets {', '.join(chip.neuron.reset_timing)}", WHY.get(spec.reset_timing, WHY[kind])
+        changes.append(Change(name, was, has, why, EXACT))
     return (Network(network.inputs, nodes, network.connections), changes) if changes else (network, [])
 
 
 def is_same_now(spec: NeuronSpec, chip: Chip) -> bool:
-    """Whether a neuron with a reset one step late sends the same spikes on `chip` as with a reset in the same step."""
-    if spec.reset_timing != "next" or not _rests(spec):
+    """Whether a neuron with a late reset sends the same spikes on `chip` as with a reset in the same step."""
+    counts_all = spec.spikes == "multi" and spec.max_spikes is None
+    if spec.reset_timing == "now" or (spec.reset_timing == "both" and not counts_all) or not _rests(spec):
         return False
     if spec.clamp == "reset" and spec.v_min is not None:
         return False
     if spec.v_min is not None and (np.max(spec.v_min) > 0 or spec.spikes == "bipolar"):
         return False
     if spec.reset == "subtract":
-        return not np.any(_decay(spec, chip))
+        return spec.reset_timing == "both" or not np.any(_decay(spec, chip))
     return spec.reset == "zero" or (spec.reset == "value" and not np.any(spec.reset_value))
 
 

@@ -48,6 +48,10 @@ SAME = {
     "bipolar": LATE.replace(spikes="bipolar"),
     "clamped": LATE.replace(v_min=0, refractory=2),
     "zero": LATE.replace(reset="zero", decay_v=600, v_min=-100, refractory=3),
+    "both, several spikes": LATE.replace(reset_timing="both", spikes="multi", decay_v=600),
+    "both, a clamp": LATE.replace(
+        reset_timing="both", spikes="multi", decay_v=600, decay_u=900, v_min=-30, strict=False
+    ),
     "value 0": LATE.replace(reset="value", decay_v=600),
 }
 
