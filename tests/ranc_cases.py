@@ -6,12 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Sparse
+from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.program import Program
+from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.prepare.schedule import schedule
 
 FOLDER = Path(os.environ.get("NWCOMPILE_REFERENCE", "../shared/reference")) / "ranc"
-RESETS = ("value", "subtract")  # reset_mode 0 and 1: a layer for each of them
+# Nothing is lost in these, and no axon hears two neurons.
+PLAIN = ("one_neuron", "five_8x8_a", "five_8x8_b", "five_256x256", "grid3x3_two_layers", "two_layers_types_hardware",
+         "dense_9bit_aligned")  # fmt: skip
+CASES = (*PLAIN, "two_layers_types_aligned", "five_8x8_lost", "grid3x3_congested", "chain9_stalled")
+RESETS = ("value", "subtract")  # reset_mode 0 and 1: a layer for each, and one for those of them that leave the chip
 
 
 def case(name: str) -> dict[str, np.ndarray]:
@@ -34,7 +43,12 @@ def recorded_network(rtl: dict) -> tuple[Network, dict[str, np.ndarray]]:
     n, a = rtl["N"], rtl["A"]
     used = rtl["used"].reshape(-1).astype(bool)
     mode = rtl["reset_mode"].reshape(-1)
-    numbers = {f"{RESETS[m]}": np.flatnonzero(used & (mode == m)) for m in (0, 1)}
+    goes_out = (rtl["dst_core"] == bus(rtl)).reshape(-1)
+    numbers = {
+        RESETS[m] + "_out" * out: np.flatnonzero(used & (mode == m) & (goes_out == out))
+        for m in (0, 1)
+        for out in (False, True)
+    }
     numbers = {name: ids for name, ids in numbers.items() if len(ids)}
     flat = {key: rtl[key].reshape(-1) for key in ("th", "leak", "neg", "reset_potential", "delay")}
     layers = {
@@ -42,7 +56,7 @@ def recorded_network(rtl: dict) -> tuple[Network, dict[str, np.ndarray]]:
             NeuronSpec(
                 threshold=flat["th"][ids],
                 strict=False,
-                reset=name,
+                reset=name.removesuffix("_out"),
                 reset_value=flat["reset_potential"][ids],
                 v_min=flat["neg"][ids],
                 clamp="reset",
@@ -53,16 +67,30 @@ def recorded_network(rtl: dict) -> tuple[Network, dict[str, np.ndarray]]:
         )
         for name, ids in numbers.items()
     }
-    weight = np.take_along_axis(rtl["weights"], np.broadcast_to(rtl["axon_type"][:, None], (len(used) // n, n, a)), 2)
-    weight = weight * rtl["conn"]  # [core, slot, axon]
+    weight = weights(rtl)
     axon_of = (rtl["dst_core"] * a + rtl["dst_axon"]).reshape(-1)
-    goes_out = (rtl["dst_core"] == rtl["bus_x"] + rtl["X"] * rtl["bus_y"]).reshape(-1)
     edges = []
     for source, ids in numbers.items():
         edges += _edges(source, axon_of[ids], flat["delay"][ids] + 1, ~goes_out[ids], weight, numbers)
     lines = np.arange(len(used) // n * a)
     edges += _edges("in", lines, np.zeros(len(lines), int), np.ones(len(lines), bool), weight, numbers)
     return Network.from_arrays(layers, edges, {"in": lines.shape}), numbers
+
+
+def weights(rtl: dict) -> np.ndarray:
+    """int64[core, slot, axon]: what a neuron adds for an axon, 0 where it does not read it."""
+    kind = np.broadcast_to(rtl["axon_type"][:, None], rtl["conn"].shape)
+    return np.take_along_axis(rtl["weights"], kind, 2) * rtl["conn"]
+
+
+def heard_axons(rtl: dict) -> np.ndarray:
+    """int64[T, core, axon]: the axons that are read in each tick, as the recorded packets set them."""
+    heard = np.zeros((rtl["T"], *rtl["axon_type"].shape), np.int64)
+    for tick, source, _, core, axon, delay, *_, lost in rtl["packets"]:
+        read = tick + delay + (source >= 0)
+        if core != bus(rtl) and not lost and read < rtl["T"]:
+            heard[read, core, axon] = 1
+    return heard
 
 
 def recorded_input(rtl: dict) -> dict[str, np.ndarray]:
@@ -86,9 +114,48 @@ def _edges(source: str, axon_of, delays, is_read, weight, numbers) -> list[Spars
         for delay in np.unique(delays[is_read]):
             some = np.flatnonzero(is_read & (delays == delay))
             into = weight.reshape(n_cores * n, a)[ids]  # [target, axon]
-            reads = (core[:, None] == axon_of[some] // a) & (into[:, axon_of[some] % a] != 0)
+            reaches = core[:, None] == axon_of[some] // a
+            reads = reaches & (into[:, axon_of[some] % a] != 0)
+            unread = (weight[axon_of[some] // a, :, axon_of[some] % a] == 0).all(1)  # a packet is sent there, too
+            reads |= reaches & unread & (ids[:, None] % n == 0)
             post, pre = np.nonzero(reads)
             if len(post):
                 values = into[post, axon_of[some][pre] % a].astype(np.int16)
                 edges.append(Sparse(source, target, some[pre], post, values, delay=int(delay)))
     return edges
+
+
+def bus(rtl: dict) -> int:
+    """The number of the place where spikes leave."""
+    return rtl["bus_x"] + rtl["X"] * rtl["bus_y"]
+
+
+def recorded_chip(rtl: dict) -> Chip:
+    """The chip file with the run's parameters."""
+    return Chip.load("ranc").replace(
+        {
+            "noc.columns": rtl["X"],
+            "noc.rows": rtl["Y"],
+            "noc.buffer_flits": rtl["buffer_depth"],
+            "core.max_neurons": rtl["N"],
+            "core.max_in_axons": rtl["A"],
+            "state.bits": rtl["PW"],
+            "cost.visit_cycles": rtl["A"] + 2,
+            "io.sites": [f"{rtl['bus_x']},{rtl['bus_y']},0"],
+            "weights.axon_types": rtl["NW"],
+        }
+    )
+
+
+def recorded_program(rtl: dict) -> tuple[Program, dict[str, np.ndarray]]:
+    """The program of `recorded_network` where the run had its neurons."""
+    network, numbers = recorded_network(rtl)
+    chip = recorded_chip(rtl)
+    core = {name: ids // rtl["N"] for name, ids in numbers.items()}
+    used = np.unique(np.concatenate([*core.values()]))
+    mapping = Mapping.from_arrays(
+        {name: np.searchsorted(used, cores) for name, cores in core.items()},
+        chip.sites[used],
+        visit={name: ids % rtl["N"] for name, ids in numbers.items()},
+    )
+    return emit(network, schedule(network), mapping, chip, None, {"warnings": []}), numbers

@@ -22,6 +22,7 @@ from nwcompile.ir.chip_check import (
     MOST_CHANNELS,
     check_io,
     check_listing,
+    check_merges,
     check_names,
     check_noc,
     check_state,
@@ -45,6 +46,7 @@ from nwcompile.ir.chip_sections import (
 from nwcompile.ir.neuron import FixedPoint
 from nwcompile.ir.noc.board import count_chips
 from nwcompile.ir.noc.bus import MESH_KEYS, SEGMENTED_BUS, link_count, longest_transfer_cycles
+from nwcompile.ir.noc.merges import MERGE_KEYS, MERGES
 from nwcompile.ir.noc.routing import Grid, between_chips, build_grid
 from nwcompile.ir.resources import RESOURCES
 from nwcompile.ir.shown import counted, in_lines
@@ -246,13 +248,25 @@ class Chip:
         return self.noc.topology == SEGMENTED_BUS
 
     @property
+    def has_merges(self) -> bool:
+        """Whether routers are FIFOs joined by merges (nwcompile/ir/noc/merges.py)."""
+        return self.noc.router == MERGES
+
+    @property
+    def scan_cycles(self) -> int:
+        """Core cycles of visiting every one of core.max_neurons, 0 where only those in use are visited."""
+        n_slots = int(np.max(self.core.max_neurons)) if self.cost.visits == "all" else 0
+        return n_slots * (self.cost.visit_cycles or 0)
+
+    @property
     def slot_cycles(self) -> int:
         """NoC cycles of a slot of a segmented bus."""
         return self.noc.slot_cycles or longest_transfer_cycles(self.noc)
 
     def has_key(self, key: str) -> bool:
-        """Whether a key says something about this chip: those of a mesh say nothing about a bus."""
-        return not (self.is_bus and key.removeprefix("noc.") in MESH_KEYS)
+        """Whether a key says something about this chip: those of a mesh say nothing about a bus, nor about merges."""
+        silent = MESH_KEYS if self.is_bus else MERGE_KEYS if self.has_merges else ()
+        return key.removeprefix("noc.") not in silent
 
     @cached_property
     def link_lanes(self) -> np.ndarray:
@@ -317,7 +331,9 @@ class Chip:
     @property
     def unknown_costs(self) -> list[str]:
         """Keys of the costs that the chip file does not give; only programs of neurons take instructions."""
-        needed = [f.name for f in fields(Cost) if f.name != "instruction_cycles" or self.neuron.programmable]
+        needed = [f.name for f in fields(Cost) if f.name.endswith("_cycles")]
+        if not self.neuron.programmable:
+            needed.remove("instruction_cycles")
         return [f"cost.{name}" for name in needed if getattr(self.cost, name) is None]
 
     @property
@@ -381,6 +397,7 @@ class Chip:
                 f'{where}: core.axon_merge: {self.core.axon_merge!r} does not go with noc.on_full = "drop", where the '
                 'spike that is read may be the one that is lost; set noc.on_full = "stall", or leave it out'
             )
+        check_merges(self, where)
         if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "

@@ -11,6 +11,7 @@ from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.neuron import DECAYS, MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS
 from nwcompile.ir.noc.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_BUS, longest_transfer_cycles
+from nwcompile.ir.noc.merges import BEFORE_SCAN_CYCLES, CLEAR_CYCLES, MERGE_CYCLES, MERGE_KEYS, MERGES
 from nwcompile.ir.noc.routing import ROUTINGS, build_grid
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -27,6 +28,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "neuron.reset_timing": RESET_TIMINGS,
     "neuron.spikes": MESSAGES,
     "cost.units": ("overlap", "shared"),
+    "noc.router": (MERGES,),
+    "cost.visits": ("all",),
 }
 MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "noc.route_cycles", "core.block_overhead_bits",
                "weights.index_bits", "weights.exponent_min", "weights.exponent_max",
@@ -44,6 +47,7 @@ LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc
            "neuron.delay_max_steps": 1 << 16, "neuron.refractory_max_steps": 1 << 16, "neuron.threshold_bits": 32,
            "neuron.threshold_shift_bits": 24, "neuron.bias_bits": 32, "neuron.bias_exponent_max": 24,
            **dict.fromkeys((f"variation.{f.name}" for f in fields(Variation)), 1)}  # fmt: skip
+SCAN_CYCLES = ("visit_cycles", "instruction_cycles", "barrier_cycles")  # Costs of a scan; all others add to it.
 LARGEST_OF_ALL = 1 << 40  # Sums of such numbers over cores and steps still fit 64 bits.
 LARGEST_CORE_COUNT = 1 << 20  # Tables by core stay small enough for memory.
 MOST_CHANNELS = 64  # The virtual channels of all input ports of a router are bits of one 64-bit word.
@@ -134,6 +138,29 @@ def check_noc(noc, where: str) -> None:
     for key in ("chip_hop_cycles", "chip_link_cycles_per_flit"):
         if getattr(noc, key) is not None and noc.chip_columns is None and noc.chip_rows is None:
             raise ChipError(f"{where}: noc.{key}: there is one chip; give noc.chip_columns or noc.chip_rows too")
+
+
+def check_merges(chip, where: str) -> None:
+    """The keys of a Chip whose routers are merges, and of its cores, whose scan is all that takes them time."""
+    noc, cost = chip.noc, chip.cost
+    if noc.router != MERGES:
+        return
+    defaults = {f.name: f.default for f in fields(noc)}
+    for key, reason in MERGE_KEYS.items():
+        if getattr(noc, key) != defaults[key]:
+            raise ChipError(f'{where}: noc.{key}: with noc.router = "merges" there is none, {reason}; leave it out')
+    barrier = {"1": BEFORE_SCAN_CYCLES + CLEAR_CYCLES}
+    wanted: dict[str, Any] = {f"noc.{key}": cycles for key, cycles in MERGE_CYCLES.items()}
+    free = [f"cost.{f.name}" for f in fields(cost) if f.name.endswith("_cycles") and f.name not in SCAN_CYCLES]
+    wanted |= dict.fromkeys(free, 0)
+    wanted |= {"noc.cycle_ns": chip.core.cycle_ns, "cost.visits": "all", "cost.barrier_cycles": barrier}
+    for key, value in wanted.items():
+        if chip.value(key) != value:
+            raise ChipError(f'{where}: {key}: with noc.router = "merges" it is {value}, not {chip.value(key)}')
+    if cost.visit_cycles is None or cost.visit_cycles < 2:
+        raise ChipError(f'{where}: cost.visit_cycles: noc.router = "merges" needs 2 or more, not {cost.visit_cycles}')
+    if len(chip.io.sites or ()) != 1:
+        raise ChipError(f'{where}: io.sites: noc.router = "merges" needs the one place where spikes leave')
 
 
 def check_state(state, where: str) -> None:

@@ -21,6 +21,11 @@ class Noc:
     takes one lane from its core's position to another's: `inject_cycles`, `hop_cycles_ew` a segment, `eject_cycles`. Up
     to `buffer_flits` messages wait in a core to be sent, and as many received ones to be worked on. `cycle_ns`,
     `payload_bits` and `max_step_cycles` mean the same; the other keys say nothing about a bus and are refused.
+
+    With `router = "merges"` a router is FIFOs of `buffer_flits` packets, joined by merges of fixed priority, with one
+    core (RANC). What merges take is fixed: 2 cycles a hop and between packets, 6 from a spike to its own core. Cores
+    scan all their neurons (`cost.visits`), and a packet that comes when one clears its axons is lost. Messages of input
+    lines come into the western port of router 0,0, when all else of a step is done; `io.sites` is where spikes leave.
     """
 
     columns: int  # routers along x, which points east
@@ -44,6 +49,7 @@ class Noc:
     speculative: bool = True  # a head asks for virtual channel and crossbar at once; false: one cycle after the other
     multicast: str = "unicast"  # a message to each destination core; "tree": one a spike, that forks in the routers
     topology: str = "mesh"  # "torus": the ends of every row and column are joined as well; "segmented_bus": see above
+    router: str | None = None  # "merges": see above; not given: virtual channels
     lanes: int | None = None  # parallel lanes of a segmented bus, which needs it
     slot_cycles: int | None = None  # NoC cycles a transfer has its lane; not given: what one from end to end takes
     routing: str = "xy"  # "xy": along x first; "west-first", "odd-even": longer rest first; "up-down": round faults too
@@ -159,6 +165,7 @@ class Cost:
     """Core cycles of each event; what is not given is not known, and then no times are given."""
 
     units: str = "overlap"  # "overlap": send and receive run side by side; "shared": one unit does both
+    visits: str | None = None  # "all": every one of core.max_neurons is visited, used or not; not given: those in use
     visit_cycles: int | None = None  # send: every neuron, every step
     update_cycles: int | None = None  # send: a neuron with an event, a bias, or state that is not zero
     instruction_cycles: int | None = None  # send: an instruction of a neuron program that the built-in neuron has not

@@ -78,6 +78,8 @@ class Totals:
 class Dropped:
     """Messages that found the buffer full into which they were to be injected, and were lost: int64[H, core + site].
 
+    Or that came in the cycle in which a core clears its axons, where routers are merges (`ir/noc/merges.py`).
+
     Summed over B; `at` by where they were to be injected, `to` by where they were to go (of a multicast tree, to each
     of its cores): logical cores, and after them the chip's io.sites.
     """

@@ -14,6 +14,7 @@ from nwcompile.kernels.noc.bus import PEAK_LANES, clear_bus
 from nwcompile.kernels.noc.bus_cores import run_bus
 from nwcompile.kernels.noc.event_cores import run_events
 from nwcompile.kernels.noc.lockstep_cores import run_lockstep
+from nwcompile.kernels.noc.merges import run_merges
 from nwcompile.kernels.noc.mesh import Mesh, Queues, clear_network
 
 TOO_OFTEN = -3  # `run_samples` returns this where a neuron spikes more often than messages are repeated.
@@ -190,7 +191,7 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
         if end > at:
             ticks = 0
             at = end
-    outbox.tail[c] = ticks
+    outbox.tail[c] = ticks + max(costs.scan - n_visits * costs.visit, 0)
     if job.moves:
         sent[VISITS] += n_visits
         sent[UPDATES] += n_updates
@@ -298,16 +299,22 @@ def fill_outbox(plan, job, chip, net, programs, lossy, shared, neuron_record, se
 
 
 @part
-def deliver_messages(axons, outbox, net, lossy, n_messages, now):
-    """Accumulate the synapses of the messages of a micro-step that were not dropped."""
+def deliver_messages(axons, outbox, net, lossy, shared, n_messages, now):
+    """Accumulate the synapses of the messages of a micro-step that were not lost; of those that set one axon, once."""
     for k in range(n_messages):
         message = outbox.message[k]
         n = message.times - message.lost
         for copy in range(message.copies if n > 0 else 0):
             row = axons.row[message.axon + copy]
-            if row.core < axons.n_cores:
-                payload = lossy.payload[row.source] * n
-                deliver(net.synapses, lossy.members, np.int64(row.core), np.int64(row.source), payload, now, net.drive)
+            if row.core >= axons.n_cores:
+                continue
+            read, payload = np.int64(row.source), lossy.payload[row.source] * n
+            if shared is not None and row.source >= axons.n_lines and shared.axon_of[row.source - axons.n_lines] >= 0:
+                read = shared.axon_of[row.source - axons.n_lines]
+                if shared.last_heard[read] == now:
+                    continue
+                shared.last_heard[read] = now
+            deliver(net.synapses, lossy.members, np.int64(row.core), read, payload, now, net.drive)
 
 
 @inlined
@@ -333,15 +340,17 @@ def add_flits(flits, row):
 
 
 @kernel
-def run_samples(plan, job, chip, net, programs, lossy, shared, event, lockstep, bus, probes, neuron_record, steps, x):
+def run_samples(
+    plan, job, chip, net, programs, lossy, shared, event, lockstep, bus, merges, probes, neuron_record, steps, x
+):
     """Simulate samples one after the other from cleared state (or one sample from where it was: Job.first_step).
 
     The network is empty, and all its arbiters as at first, when a micro-step begins, so how messages move in one says
     nothing about the next: that work can be left to others, who get what neurons did in `neuron_record`.
 
-    Of the networks `event`, `lockstep` and `bus` two are None, and so are `lossy` where no message can be dropped,
-    `shared` where no neurons share axons and `probes` where nothing is profiled: Numba compiles only what is there.
-    With `lockstep` the first and the last must be None, with `lossy` `shared`.
+    Of the networks `event`, `lockstep`, `bus` and `merges` three are None, and so are `lossy` where no message can be
+    lost, `shared` where no neurons share axons and `probes` where nothing is profiled: Numba compiles only what is
+    there. With `lockstep` the first and the last must be None.
     x: int32[sample, step from Job.first_step, input line]. Returns 0; STUCK or TOO_LONG as `run_events`, the flits of
     that micro-step being those of the network; TOO_OFTEN if a neuron spikes more often than messages are repeated, its
     spikes of that step being the last ones recorded; or INTERRUPTED.
@@ -350,6 +359,7 @@ def run_samples(plan, job, chip, net, programs, lossy, shared, event, lockstep, 
     for b in range(x.shape[0]):
         if shared is not None:
             shared.last_set[:] = -1
+            shared.last_heard[:] = -1
         if job.computes and job.first_step == 0:
             net.states.u[:] = 0
             net.states.v[:] = 0
@@ -401,11 +411,14 @@ def run_samples(plan, job, chip, net, programs, lossy, shared, event, lockstep, 
                 ticks = run_bus(bus, probes, tables, work, steps.received[row])
                 count_slots(bus.waiting.totals.counts, steps.bus[row])
                 add_flits(bus.waiting.totals.flits, steps.flits[row])
+            if merges is not None:
+                ticks = run_merges(merges, tables, work, steps.received[row])
+                add_flits(merges.flits, steps.flits[row])
             if ticks < 0:
                 steps.stopped[0] = job.first_sample + b
                 steps.stopped[1] = h
                 return ticks
             if lossy is not None:
-                deliver_messages(tables.axons, work.outbox, net, lossy, n_messages, micro)
+                deliver_messages(tables.axons, work.outbox, net, lossy, shared, n_messages, micro)
             steps.cycles[row] += (ticks + plan.ticks_per_cycle - 1) // plan.ticks_per_cycle
     return 0

@@ -78,6 +78,11 @@ def simulate(
     if not isinstance(model, Program):
         raise OptionError(f"simulate takes a Network or a Program, not {type(model).__name__}")
     verify_backend(model, backend)
+    if profile and model.chip.has_merges:
+        raise BackendError(
+            f'profiles follow flits through channels or over a bus; {model.chip.name} has noc.router = "merges": what '
+            "`nwcompile export --to ranc` writes says when each packet is sent and there"
+        )
     if device == "cuda" and backend != "sequence":
         raise BackendError(f"backend {backend!r} has no CUDA kernels; use backend='sequence', or device='cpu'")
     inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike)

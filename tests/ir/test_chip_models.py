@@ -25,7 +25,7 @@ def first_lines(error) -> str:
 def float_net(chip: Chip, n_weights: int = 4) -> Network:
     """Input `in` of 6 lines, `hid` of 12, `out` of 4, with neurons that the chip has; one weight a source, or none."""
     can = chip.neuron
-    clamp = None if can.v_min == "none" else 0.0
+    clamp = None if can.v_min in ("none", "reset") else 0.0
     spec = out = NeuronSpec(threshold=1.0, reset=can.reset[0], strict=can.strict[0], v_min=clamp)
     if can.max_spikes is not None:  # and currents, which then decay by shift
         out = out.replace(alpha=0.5, beta=0.75, current_order="add_then_decay")

@@ -93,13 +93,20 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
     units: dict[str, tuple[str, ...]]
     units = {"shared": SEND + RECEIVE} if chip.cost.units == "shared" else {"send": SEND, "receive": RECEIVE}
     n_barriers = n_samples * program.schedule.period
+    if chip.scan_cycles:
+        cycles["visit"] = np.full_like(cycles["visit"], chip.scan_cycles * n_barriers)
     core_ticks, noc_ticks = chip.ticks
     busiest = link_busy(chip, link_flits).max(1, initial=0) * noc_ticks // core_ticks  # rounded down: it stays a bound
     return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles))
 
 
 def cycles_of_event(chip: Chip, event: str) -> int:
-    """Core cycles of an event, or 1 where the chip does not say: what a mapping is chosen by needs a figure."""
+    """Core cycles of an event, or 1 where the chip does not say: what a mapping is chosen by needs a figure.
+
+    A visit costs nothing where all neurons are visited, used or not: no mapping changes that.
+    """
+    if event == "visit" and chip.scan_cycles:
+        return 0
     cycles = getattr(chip.cost, f"{event}_cycles")
     return 1 if cycles is None else cycles
 

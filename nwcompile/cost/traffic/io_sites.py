@@ -5,13 +5,18 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.noc.merges import HOST_ROUTER
 from nwcompile.ir.noc.routing import hops
 from nwcompile.ir.program import Program
 from nwcompile.kernels.mapping import traffic
 
 
 class IoRoutes(NamedTuple):
-    """The route of every logical core to or from the io site with the fewest hops, the first of those as near."""
+    """The route of every logical core to or from the io site with the fewest hops, the first of those as near.
+
+    Where routers are merges, messages come from outside at HOST_ROUTER, which counts as its core's own port.
+    """
 
     site: np.ndarray  # int64[core]: physical core of the site
     hops: np.ndarray  # int64[core, 2]: east-west, north-south
@@ -23,12 +28,18 @@ def io_routes(program: Program) -> tuple[IoRoutes, IoRoutes] | None:
     if not len(chip.io_cores):
         return None
     router_of_core = chip.site_index(program.mapping.site_of) // chip.noc.cores_per_router
-    site = chip.io_cores[:, None] // chip.noc.cores_per_router
-    to_and_from = []
-    for along in (hops(chip.grid, site, router_of_core), hops(chip.grid, router_of_core, site)):
+    come, leave = (sites[:, None] for sites in io_ends(chip))
+    per, to_and_from = chip.noc.cores_per_router, []
+    for sites, along in ((come, hops(chip.grid, come // per, router_of_core)),
+                         (leave, hops(chip.grid, router_of_core, leave // per))):  # fmt: skip
         nearest = along.sum(-1).argmin(0)
-        to_and_from.append(IoRoutes(chip.io_cores[nearest], along[nearest, np.arange(len(router_of_core))]))
+        to_and_from.append(IoRoutes(sites[nearest, 0], along[nearest, np.arange(len(router_of_core))]))
     return to_and_from[0], to_and_from[1]
+
+
+def io_ends(chip: Chip) -> tuple[np.ndarray, np.ndarray]:
+    """int64[site] each: physical cores at whose ports messages enter, and leave."""
+    return np.array([HOST_ROUTER]) if chip.has_merges else chip.io_cores, chip.io_cores
 
 
 def io_messages(program: Program, activity: Activity, n_steps: int, first_step, flits: bool = False) -> np.ndarray:

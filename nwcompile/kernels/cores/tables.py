@@ -105,6 +105,7 @@ class SharedAxons(NamedTuple):
     axon_of: np.ndarray  # int64[neuron]: source whose axons its spikes set; -1: its own alone
     reading: np.ndarray  # int64[neuron]: source, after all others, whose messages read those axons
     last_set: np.ndarray  # int64[source]: the last micro-step in which its axons were set
+    last_heard: np.ndarray  # int64[source]: the same where messages can be lost, of those that were not
 
 
 class IoAxons(NamedTuple):
@@ -127,7 +128,8 @@ class Costs(NamedTuple):
     spike: int
     message: int
     shared: bool  # sending and receiving share one unit
-    drops: bool  # messages that find their injection buffer full are lost
+    drops: bool  # messages that find their injection buffer full, or cores that clear their axons, are lost
+    scan: int  # of all neurons, used or not, where all are visited; else 0
     longest_step: int
     longest_idle: int
     longest_message: int

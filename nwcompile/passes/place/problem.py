@@ -3,6 +3,7 @@
 import numpy as np
 
 from nwcompile.cost.traffic.destinations import core_messages, destinations, flows, rows_by_connection
+from nwcompile.cost.traffic.io_sites import io_ends
 from nwcompile.cost.traffic.route_cost import RouteCost, route_cost
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -73,9 +74,9 @@ def _io_costs(chip: Chip, costs: RouteCost) -> np.ndarray:
     """int64[2, site]: cost of the routes from and to the io site of each site (`cost.traffic.io_sites`); 0 without."""
     if not len(chip.io_cores):
         return np.zeros((2, chip.n_cores), np.int64)
-    io_router = chip.io_cores[:, None] // chip.noc.cores_per_router
+    come, leave = (cores[:, None] // chip.noc.cores_per_router for cores in io_ends(chip))
     routers, both_ways = np.arange(len(chip.grid.is_open)), []
-    for ends in ((io_router, routers), (routers, io_router)):
+    for ends in ((come, routers), (routers, leave)):
         nearest = hops(chip.grid, *ends).sum(-1).argmin(0)
         both_ways.append(costs.between(*ends)[nearest, routers])
     return np.repeat(both_ways, chip.noc.cores_per_router, axis=1)

@@ -30,6 +30,8 @@ def axon_tables(program: Program, trees: MulticastTrees | None) -> AxonTables:
     rows, io = _rows(program), IoAxons(np.zeros(1, np.int64), np.zeros(0, np.int64))
     if (routes := io_routes(program)) is not None:
         come, leave = (core_at[direction.site] for direction in routes)
+        if chip.has_merges:  # from outside; the one io site stands for it
+            come = np.full_like(leave, program.mapping.n_cores)
         io = _of_input(program, rows, come)
         rows, offset = _with_output(program, rows, offset, leave)
     rows["to"], rows["flits"] = site[rows["core"]], _flits(program)[rows["source"]]
@@ -79,7 +81,7 @@ def _with_shared(program: Program, rows: np.ndarray, fan_out: FanOut) -> tuple[n
             sent=np.concatenate([fan_out.sent, fan_out.sent[sharing]]),
             root=np.concatenate([fan_out.root, fan_out.root[sharing]]),
         ),
-        SharedAxons(axon_of[n_lines:], number[n_lines:], np.full(len(axon_of), -1)),
+        SharedAxons(axon_of[n_lines:], number[n_lines:], *np.full((2, len(axon_of)), -1)),
     )
 
 

@@ -62,6 +62,11 @@ def replay(chip: Chip, time, src, dst, size, last: int = int(NEVER)) -> Replay:
     """
     if chip.noc.on_full == "drop":
         raise OptionError(f"packets wait at their source, and {chip.name} has noc.on_full = 'drop'; set it to 'stall'")
+    if chip.has_merges:
+        raise OptionError(
+            f'{chip.name} has noc.router = "merges", through which packets go in a network that is simulated, not by '
+            "themselves"
+        )
     time, src, dst, size = _verified(chip, time, src, dst, size)
     if chip.is_bus:
         return Replay(*send_on_bus(chip, time, src, size, dst, last))

@@ -7,11 +7,17 @@ from nwcompile.cost.time.work import link_busy, link_name
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import hops_of_axons
 from nwcompile.errors import BackendError
+from nwcompile.ir.chip import Chip
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Dropped
 from nwcompile.kernels.cores.tables import LOST_AT, LOST_EW, LOST_NS, LOST_OUT, LOST_TO, STUCK, Axons, Outbox
 from nwcompile.kernels.noc.mesh import Mesh
 from nwcompile.sim.values import MAX_REPEATED_SPIKES
+
+
+def loses_messages(chip: Chip) -> bool:
+    """Whether messages can be lost: dropped by a full buffer, or come when a core clears its axons."""
+    return chip.noc.on_full == "drop" or chip.has_merges
 
 
 def verify_backend(program: Program, backend: str) -> None:
@@ -101,9 +107,9 @@ def stopped(
 def take_losses(program: Program, received: np.ndarray, counters: dict[str, np.ndarray]) -> Dropped | None:
     """The messages dropped, of int64[H, core and io site, N_COUNTS_LOST]; their hops are taken out of `counters`.
 
-    None for a chip that drops none.
+    None for a chip that loses none. Those that cores clear have gone all their way.
     """
-    if program.chip.noc.on_full != "drop":
+    if not loses_messages(program.chip):
         return None
     lost = received[:, : program.mapping.n_cores]
     for name, column in (("hops_ew", LOST_EW), ("hops_ns", LOST_NS)):

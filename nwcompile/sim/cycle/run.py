@@ -45,11 +45,13 @@ from nwcompile.kernels.cycle import (
 from nwcompile.kernels.noc import bus
 from nwcompile.kernels.noc.bus_cores import BusNetwork
 from nwcompile.kernels.noc.lockstep_cores import LockstepNetwork
+from nwcompile.kernels.noc.merges import MergeNetwork
 from nwcompile.sim.cycle.axons import axon_tables
 from nwcompile.sim.cycle.bus import bus_network, bus_of, schedule_of
 from nwcompile.sim.cycle.lockstep import lockstep_network, suits_cores
+from nwcompile.sim.cycle.merges import merge_network, verify_packets
 from nwcompile.sim.cycle.noc_tables import mesh_of, queues, with_trees
-from nwcompile.sim.cycle.overload import longest_step, stopped, take_losses
+from nwcompile.sim.cycle.overload import longest_step, loses_messages, stopped, take_losses
 from nwcompile.sim.cycle.profile import Ends, probes_for, profile
 from nwcompile.sim.parallel import n_threads, over_samples, over_steps
 from nwcompile.sim.reference.run import finish
@@ -147,12 +149,15 @@ class State(NamedTuple):
     event: EventNetwork | None
     lockstep: LockstepNetwork | None
     bus: BusNetwork | None
+    merges: MergeNetwork | None
 
     @property
     def link_flits(self) -> np.ndarray:
         """int64[link]: flits carried in the last micro-step."""
         if self.event is not None:
             return self.event.queues.flits
+        if self.merges is not None:
+            return self.merges.flits
         return self.lockstep.flits if self.lockstep is not None else self.bus.waiting.totals.flits
 
 
@@ -166,7 +171,9 @@ class ChipRun:
         trees = multicast_trees(program) if chip.noc.multicast == "tree" else None
         self.axons = axon_tables(program, trees)
         self.mesh, self.bus = None, None
-        if chip.is_bus:
+        if chip.has_merges:
+            verify_packets(program, self.axons.fan_out)
+        elif chip.is_bus:
             self.bus = bus_of(chip, self.axons.sites.site, chip.ticks[1])
         else:
             mesh = mesh_of(chip, chip.ticks[1])
@@ -188,7 +195,8 @@ class ChipRun:
             spike=(cost.spike_cycles or 0) * per_cycle,
             message=(cost.message_out_cycles or 0) * per_cycle,
             shared=cost.units == "shared",
-            drops=self.chip.noc.on_full == "drop",
+            drops=loses_messages(self.chip),
+            scan=self.chip.scan_cycles * per_cycle,
             **longest_step(self.program, self.mesh, self.axons.axons),
         )
 
@@ -311,8 +319,8 @@ class ChipRun:
             probes = probes_for(net, n_rows, n_cores, n_sites, flight_steps, per_cycle)
         return Result(neurons, steps, probes)
 
-    def state(self, is_profiled: bool = False) -> State:
-        """An idle chip; lockstep where it suits, but a profile needs the events."""
+    def state(self, is_profiled: bool = False, n_logged: int = 0) -> State:
+        """An idle chip; lockstep where it suits, but a profile needs the events. Merges may log so many packets."""
         n_sites, n_axons = self.axons.axons.n_sites, len(self.axons.axons.row)
         n_sources, n_neurons = len(self.program.core_of), len(self.neurons.rule_of)
         work = CoreWork(
@@ -331,14 +339,16 @@ class ChipRun:
         core_tables = CoreTables(self.axons.axons, self.axons.sites, self.costs)
         n_slots = int(self.synapses.connection["delay"].max(initial=1)) + 1
         drive = tables.drive(n_slots, n_sources)
-        lossy = event = lockstep = on_bus = None
+        lossy = event = lockstep = on_bus = merges = None
         shared = self.axons.shared
         if shared is not None:
-            shared = shared._replace(last_set=shared.last_set.copy())
+            shared = shared._replace(last_set=shared.last_set.copy(), last_heard=shared.last_heard.copy())
         if self.costs.drops:
             lossy = LossyDelivery(self.members, self.axons.fan_out.sent, np.zeros(n_sources, np.int64))
         if self.bus is not None:
             on_bus = bus_network(self.bus, len(self.chip.link_cycles))
+        elif self.chip.has_merges:
+            merges = merge_network(self.chip, n_axons, n_logged)
         elif self.is_in_lockstep and not is_profiled:
             lockstep = lockstep_network(self.mesh, n_axons)
         else:
@@ -352,6 +362,7 @@ class ChipRun:
             event=event,
             lockstep=lockstep,
             bus=on_bus,
+            merges=merges,
         )
 
     def go(self, job: Job, x: np.ndarray, result: Result, state: State) -> None:

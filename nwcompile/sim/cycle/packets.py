@@ -1,0 +1,76 @@
+"""Every packet of a sample on a chip whose routers are merges: when it is sent, and when it is there or lost."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.errors import OptionError
+from nwcompile.ir.program import Program
+from nwcompile.kernels.noc.merges import N_LOGGED
+from nwcompile.sim.cycle.run import ChipRun
+
+
+@dataclass(frozen=True, eq=False)
+class Packets:
+    """The packets of one sample in the order in which they are there, cycles counted from the tick of their step.
+
+    `step`: hardware steps; `source` numbers input lines and neurons as `Network.offsets` does, `core` is the logical
+    core that a packet goes to, -1 for spikes that leave the chip. Packets of input lines come after a step's scan, and
+    `step_cycles` says when the next step may begin. `clear` is the cycle in which a core forgets what its axons heard:
+    a packet that is there in that very cycle is `lost`.
+    """
+
+    step: np.ndarray  # int64[packet]
+    source: np.ndarray  # int64[packet]
+    core: np.ndarray  # int64[packet]
+    sent: np.ndarray  # int64[packet]
+    written: np.ndarray  # int64[packet]
+    lost: np.ndarray  # bool[packet]
+    step_cycles: np.ndarray  # int64[H]: of each hardware step, until its last packet is there
+
+    @property
+    def period_cycles(self) -> int:
+        """Cycles from tick to tick with which every packet is there in time."""
+        return int(self.step_cycles.max())
+
+    def late(self, period_cycles: int) -> np.ndarray:
+        """bool[packet]: whether each would act a tick late, were ticks so many cycles apart."""
+        return self.written > period_cycles
+
+
+def packets(program: Program, inputs: dict[str, np.ndarray], n_steps: int, window: str = "aligned") -> Packets:
+    """The packets of one sample: `inputs[name]` is int32[1, T, ...], as `sim.inputs.prepare` gives it."""
+    return _packets(program, inputs, n_steps, window, None)
+
+
+def packets_of_spikes(program: Program, inputs: dict[str, np.ndarray], spikes: np.ndarray) -> Packets:
+    """The same for spikes recorded elsewhere, in aligned steps: int[T, neuron], in the order of the layers."""
+    return _packets(program, inputs, len(spikes), "aligned", spikes)
+
+
+def _packets(program: Program, inputs: dict, n_steps: int, window: str, spikes: np.ndarray | None) -> Packets:
+    chip = program.chip
+    if not chip.has_merges:
+        raise OptionError(f'packets are followed on chips with noc.router = "merges", which {chip.name} is not')
+    program = program.loaded
+    n_hardware = program.schedule.n_hardware_steps(n_steps, window)
+    run = ChipRun(program, n_steps, n_hardware, window)
+    lines = [inputs[name].reshape(1, n_steps, -1) for name in program.network.inputs]
+    x = np.concatenate([*lines, np.zeros((1, n_steps, 0), np.int32)], 2)
+    result = run.result((1, n_steps), n_hardware, False, None, is_shared=spikes is not None)
+    if spikes is not None:
+        result.neurons.spikes[0] = spikes
+    axons = run.axons.axons
+    state = run.state(n_logged=len(axons.row) * n_hardware * program.schedule.period)
+    run.go(run.job(computes=spikes is None), x, result, state)
+    log = state.merges.log[: state.merges.now[N_LOGGED]]
+    rows = axons.row[log["axon"]]
+    return Packets(
+        step=log["step"] // program.schedule.period,
+        source=rows["source"].astype(np.int64),
+        core=np.where(rows["core"] < axons.n_cores, rows["core"], -1).astype(np.int64),
+        sent=log["sent"],
+        written=log["written"],
+        lost=log["lost"],
+        step_cycles=result.steps.cycles + program.schedule.period * chip.barrier_cycles(program.mapping.n_tiles),
+    )
