@@ -35,10 +35,11 @@ def case(name: str) -> dict[str, np.ndarray]:
     }
 
 
-def recorded_network(rtl: dict) -> tuple[Network, dict[str, np.ndarray]]:
+def recorded_network(rtl: dict, is_pipeline: bool = False) -> tuple[Network, dict[str, np.ndarray]]:
     """A run's neurons as a network of two layers, all of depth 1, and the number core * N + slot of each neuron.
 
     Every connection has the delay of its axons: aligned step t is the RTL's tick t. Input line core * A + axon.
+    With `is_pipeline` spikes of a step act in the same step of the next layer, which is a tick later.
     """
     n, a = rtl["N"], rtl["A"]
     used = rtl["used"].reshape(-1).astype(bool)
@@ -71,9 +72,10 @@ def recorded_network(rtl: dict) -> tuple[Network, dict[str, np.ndarray]]:
     axon_of = (rtl["dst_core"] * a + rtl["dst_axon"]).reshape(-1)
     edges = []
     for source, ids in numbers.items():
-        edges += _edges(source, axon_of[ids], flat["delay"][ids] + 1, ~goes_out[ids], weight, numbers)
+        edges += _edges(source, axon_of[ids], flat["delay"][ids] + (not is_pipeline), ~goes_out[ids], weight, numbers)
     lines = np.arange(len(used) // n * a)
-    edges += _edges("in", lines, np.zeros(len(lines), int), np.ones(len(lines), bool), weight, numbers)
+    is_sent = np.isin(lines, rtl["input_packets"][:, 1] * a + rtl["input_packets"][:, 2])
+    edges += _edges("in", lines, np.zeros(len(lines), int), is_sent, weight, numbers)
     return Network.from_arrays(layers, edges, {"in": lines.shape}), numbers
 
 
@@ -147,9 +149,9 @@ def recorded_chip(rtl: dict) -> Chip:
     )
 
 
-def recorded_program(rtl: dict) -> tuple[Program, dict[str, np.ndarray]]:
+def recorded_program(rtl: dict, is_pipeline: bool = False) -> tuple[Program, dict[str, np.ndarray]]:
     """The program of `recorded_network` where the run had its neurons."""
-    network, numbers = recorded_network(rtl)
+    network, numbers = recorded_network(rtl, is_pipeline)
     chip = recorded_chip(rtl)
     core = {name: ids // rtl["N"] for name, ids in numbers.items()}
     used = np.unique(np.concatenate([*core.values()]))

@@ -228,13 +228,23 @@ def _export(parser: Parser) -> None:
     parser.add_argument(
         "--to",
         required=True,
-        type=_choice("format", ("sanafe", "xylo")),
+        type=_choice("format", ("sanafe", "ranc", "xylo")),
         metavar="NAME",
-        help="xylo: the arguments of rockpool's config_from_specification; sanafe: SANA-FE 2.2",
+        help="ranc: memory files of the FPGA design RANC; sanafe: SANA-FE 2.2; xylo: the arguments of rockpool's "
+        "config_from_specification",
     )
     parser.add_argument("--input", metavar="X.npz", help=".npz or .npy of shape [B, T, *shape]: its spikes go along")
     parser.add_argument("--sample", type=_whole, default=0, metavar="N", help="which of its samples (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the files")
+
+
+def _verify(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="folder of `nwcompile export` or `compile`, or a .nwc program")
+    log = "CSV with columns tick,core,neuron or tick,output or step,layer,neuron; or .npz of arrays [T, n] by layer"
+    parser.add_argument("--log", required=True, metavar="FILE", help=log)
+    parser.add_argument("--input", metavar="X.npz", help="what the log is of (default: the sample that was exported)")
+    parser.add_argument("--sample", type=_whole, default=0, metavar="N", help="which of its samples (default: 0)")
+    parser.add_argument("--steps", type=_whole, metavar="N", help="compare so many steps only (default: all)")
 
 
 def _noc(parser: Parser) -> None:
@@ -277,7 +287,8 @@ def _chips(parser: Parser) -> None:
 PARSERS = {
     "compile": _compile, "check": _check, "simulate": _simulate, "evaluate": _evaluate, "bits": _bits,
     "robustness": _robustness,
-    "crosscheck": _crosscheck, "report": _report, "export": _export, "show": _show, "noc": _noc, "chips": _chips,
+    "crosscheck": _crosscheck, "report": _report, "export": _export, "verify": _verify, "show": _show,
+    "noc": _noc, "chips": _chips,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`nwcompile export PROGRAM --to xylo -o DIR`: a mapped network as the files of a chip's tool, or of a simulator."""
+"""`nwcompile export PROGRAM --to NAME -o DIR`: a mapped network as the files of a chip's tool, or of a simulator."""
 
 from argparse import Namespace
 
@@ -10,10 +10,15 @@ from nwcompile.cli.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
-from nwcompile.report.export import sanafe, xylo
+from nwcompile.report.export import ranc, sanafe, xylo
 from nwcompile.sim.inputs import prepare
 
-EXPORTS = {"sanafe": (sanafe.sanafe_files, sanafe.note), "xylo": (xylo.xylo_files, xylo.note)}
+# By name: the files of a program in a folder, with the spikes of a sample or None, and what to say of them.
+EXPORTS = {
+    "ranc": (ranc.ranc_files, ranc.note),
+    "sanafe": (sanafe.sanafe_files, sanafe.note),
+    "xylo": (xylo.xylo_files, xylo.note),
+}
 
 
 def run(args: Namespace) -> int:

@@ -65,7 +65,7 @@ def data_of(args: Namespace) -> Data:
 
 def read_data(path: str) -> Data:
     """Samples and labels of an .npz (key `x`, or one key for each input; labels in `y`) or .npy file; no pickle."""
-    arrays = _arrays(path, "[B, T, *shape]")
+    arrays = arrays_of(path, "[B, T, *shape]")
     y = arrays.pop("y", None)
     if not arrays:
         raise ModelError(f"{path}: holds no samples; store them under the key x, as [B, T, *shape]")
@@ -92,7 +92,7 @@ def labels_error(path: str, y: np.ndarray, arrays: dict[str, np.ndarray], layout
 
 def read_labels(path: str) -> np.ndarray:
     """Labels of an .npy file, or under the key `y` of an .npz file, or the only array in it."""
-    arrays = _arrays(path, "[B]")
+    arrays = arrays_of(path, "[B]")
     y = arrays.get("y", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if y is None or y.ndim != 1:
         raise ModelError(f"{path}: expected one array of labels, of shape [B], under the key y")
@@ -105,7 +105,7 @@ def _check_whole(path: str, y: np.ndarray) -> None:
         raise ModelError(f"{path}: labels y must be whole numbers, each the index of an output neuron")
 
 
-def _arrays(path: str, shape: str) -> dict[str, np.ndarray]:
+def arrays_of(path: str, shape: str) -> dict[str, np.ndarray]:
     """The arrays of a .npz file by key, or that of a .npy file as `x`; no pickle."""
     if Path(path).suffix not in (".npz", ".npy"):
         raise ModelError(f"{path}: expected a .npz or .npy file of shape {shape}")

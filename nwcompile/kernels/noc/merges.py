@@ -17,11 +17,18 @@ from nwcompile.kernels.jit import inlined, part
 from nwcompile.kernels.noc.event_queue import NEVER
 
 # FIFOs of a router: filled by the core, then by the merges eastward, westward, northward and southward.
-CORE_EAST, CORE_WEST = 0, 1
-EAST_ON, EAST_NORTH, EAST_SOUTH = 2, 3, 4
-WEST_ON, WEST_NORTH, WEST_SOUTH = 5, 6, 7
-NORTH_ON, NORTH_HERE = 8, 9
-SOUTH_ON, SOUTH_HERE = 10, 11
+CORE_EAST = 0
+CORE_WEST = 1
+EAST_ON = 2  # on to the next router; the others of a merge turn, or are there
+EAST_NORTH = 3
+EAST_SOUTH = 4
+WEST_ON = 5
+WEST_NORTH = 6
+WEST_SOUTH = 7
+NORTH_ON = 8
+NORTH_HERE = 9
+SOUTH_ON = 10
+SOUTH_HERE = 11
 N_FIFOS = 12
 # Merges of a router.
 EAST, WEST, NORTH, SOUTH, HERE = range(5)

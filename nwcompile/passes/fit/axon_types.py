@@ -8,14 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from nwcompile.cost.axon_colors import colors_of_axons
 from nwcompile.errors import MOST_OF_A_KIND, Violation
 from nwcompile.ir.arithmetic import effective_weight
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, synapse_list
 from nwcompile.ir.flat import cores_of_sources
 from nwcompile.ir.network import Network
-
-MOST_TRIES = 10_000  # Axons typed, one by one, before a core is said to need more types than were found.
 
 
 def axon_type_violations(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> Iterator[Violation]:
@@ -70,52 +69,8 @@ def _most_weights(connection: Connection, chip: Chip) -> int:
 
 
 def n_types(weights: np.ndarray, limit: int) -> int:
-    """Types that the axons of `weights` int64[axon, neuron] need: `limit` or fewer if that is found to do.
-
-    Saturation coloring (Brélaz, CACM 22(4), 1979), first greedily, then by backtracking within `limit`.
-    """
-    conflict = _conflicts(np.unique(weights, axis=0))
-    greedy = _color(conflict, len(conflict), len(conflict) + 1)
-    if greedy is None or greedy <= limit:
-        return greedy or 0
-    fewer = _color(conflict, limit, MOST_TRIES)
-    return greedy if fewer is None else fewer
-
-
-def _conflicts(weights: np.ndarray) -> np.ndarray:
-    """bool[axon, axon]: whether some neuron reads both with different weights: sum (w_i - w_j)^2 where both are set."""
-    w, reads = weights.astype(np.float64), (weights != 0).astype(np.float64)
-    squares = (w * w) @ reads.T
-    return squares + squares.T - 2 * (w @ w.T) > 0.5
-
-
-def _color(conflict: np.ndarray, n_colors: int, tries: int) -> int | None:
-    """The colors used by a proper coloring with at most `n_colors`, or None if none was found in `tries`."""
-    n, least, vertex = len(conflict), 0, -1
-    color, degree = np.full(n, -1), conflict.sum(1)
-    neighbors = np.zeros((n, n_colors), np.int32)  # of each color
-    path: list[int] = []
-    used: list[int] = []  # colors in use before each vertex of the path
-    while len(path) < n:
-        n_used = max(used[-1], color[path[-1]] + 1) if path else 0
-        if least == 0:
-            saturation = (neighbors[:, :n_used] > 0).sum(1)
-            vertex = int(np.where(color < 0, saturation * (n + 1) + degree, -1).argmax())
-        free = [c for c in range(least, min(n_used + 1, n_colors)) if neighbors[vertex, c] == 0]
-        if free:
-            tries, least = tries - 1, 0
-            color[vertex] = free[0]
-            neighbors[conflict[vertex], free[0]] += 1
-            path.append(vertex)
-            used.append(n_used)
-        elif path and tries > 0:
-            vertex = path.pop()
-            used.pop()
-            neighbors[conflict[vertex], color[vertex]] -= 1
-            color[vertex], least = -1, color[vertex] + 1
-        else:
-            return None
-    return int(color.max(initial=-1)) + 1
+    """Types that the axons of `weights` int64[axon, neuron] need: `limit` or fewer if that is found to do."""
+    return int(colors_of_axons(weights, limit).max(initial=-1)) + 1
 
 
 def _matrix(pre: np.ndarray, post: np.ndarray, weight: np.ndarray) -> np.ndarray:

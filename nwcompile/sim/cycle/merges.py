@@ -64,16 +64,16 @@ def merge_network(chip: Chip, n_messages: int, n_logged: int = 0) -> MergeNetwor
     n_routers = chip.noc.columns * chip.noc.rows
     source, sink = np.full((2, n_routers, N_MERGES, 3), NONE, np.int32)
     reader, link = np.zeros((n_routers, N_FIFOS), np.int32), np.full((n_routers, N_FIFOS), -1, np.int32)
-    own, neighbor = np.arange(n_routers)[:, None] * N_FIFOS, chip.grid.neighbor
+    of_router, neighbor = np.arange(n_routers)[:, None] * N_FIFOS, chip.grid.neighbor
     for merge, (onward, direction, takes, gives) in WIRES.items():
         if onward != NONE:
             there = neighbor[:, direction]
             source[:, merge, 0] = np.where(there >= 0, there * N_FIFOS + onward, NONE)
             reader[there[there >= 0], onward] = np.flatnonzero(there >= 0)
         first = int(onward != NONE)
-        source[:, merge, first : first + len(takes)] = own + np.array(takes)
+        source[:, merge, first : first + len(takes)] = of_router + np.array(takes)
         reader[:, list(takes)] = np.arange(n_routers)[:, None]
-        sink[:, merge, : len(gives)] = own + np.array(gives, np.int32)
+        sink[:, merge, : len(gives)] = of_router + np.array(gives, np.int32)
     source[0, EAST, 0] = HOST
     for fifo, direction in ONWARD.items():
         link[:, fifo] = np.arange(n_routers) * 4 + direction

@@ -148,3 +148,12 @@ def test_an_axon_of_one_bit_takes_no_repeated_spikes():
         "input 'in' has values 0..2, but an axon of truenorth is one bit and takes one spike a step (core.axon_merge): "
         "encode them into single spikes, or choose another chip"
     )
+
+
+def test_windows_share_axons_on_a_chip_whose_packets_can_be_lost():
+    """Each axon hears only what was not lost; here nothing is."""
+    network, x = pooled(), spikes_in()
+    program = nw.compile(network, Chip.load("ranc_dense"), x)
+    assert "max" not in program.network.layers
+    result = nw.crosscheck(program, x)
+    assert result.agree and nw.simulate(program, x, backend="cycle").n_dropped == 0, str(result)

@@ -1,0 +1,104 @@
+"""A log of spikes as a person gives it: a CSV file of events, or arrays by layer."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from nwcompile.cli.inputs.data import arrays_of, sentence
+from nwcompile.errors import ModelError
+from nwcompile.ir.program import Program
+from nwcompile.sim.spike_log import Places, SpikeLog, log_of_events
+
+FORMS = (("tick", "core", "neuron"), ("tick", "output"), ("step", "layer", "neuron"))
+FORMS_TEXT = "; or ".join(", ".join(form) for form in FORMS)
+
+
+def read_places(folder: Path, program: Program) -> Places:
+    """The table that an export wrote in `folder`, or else the program's own cores."""
+    path = folder / "neurons.csv"
+    if not path.is_file():
+        return Places.of(program)
+    table = _columns(path)
+    names = ("index", "core", "neuron", "output", "first_tick")
+    numbers = [_whole(path, name, table.get(name, [])) for name in names]
+    layers = np.array(table.get("layer", []))
+    if any(len(column) != len(layers) for column in numbers) or not set(layers) <= set(program.network.layers):
+        raise ModelError(f"{path}: is not of this program; export it again")
+    index, core, slot, output, first_tick = numbers
+    return Places(layer=layers, index=index, core=core, slot=slot, output=output, first_tick=first_tick)
+
+
+def read_log(path: str, program: Program, places: Places, n_steps: int) -> SpikeLog:
+    """The log of one sample, of a .csv file with one of the headers of FORMS (more columns do not matter), or a .npz.
+
+    Arrays of a .npz are [T, n] (or [1, T, n]) under the name of a layer, or of its state as `LAYER.v`.
+    """
+    if Path(path).suffix == ".npz":
+        return _of_arrays(path, program, n_steps)
+    table = _columns(Path(path))
+    form = next((form for form in FORMS if set(form) <= set(table)), None)
+    if form is None:
+        raise ModelError(f"{path}: its first line must name the columns {FORMS_TEXT}; it is {', '.join(table)}")
+    if form[0] == "tick":
+        ticks, *at = (_whole(path, name, table[name]) for name in form)
+        return log_of_events(program, places, ticks, tuple(at), n_steps)
+    return _of_steps(path, program, table, n_steps)
+
+
+def _of_steps(path: str, program: Program, table: dict[str, list[str]], n_steps: int) -> SpikeLog:
+    steps, neurons = (_whole(path, name, table[name]) for name in ("step", "neuron"))
+    sizes = {name: program.network.node(name).n_neurons for name in program.network.layers}
+    spikes = {name: np.zeros((n_steps, n), np.int64) for name, n in sizes.items()}
+    for step, layer, neuron in zip(steps, table["layer"], neurons, strict=True):
+        if layer not in sizes or not 0 <= neuron < sizes[layer] or step < 0:
+            raise ModelError(f"{path}: the program has no step {step} of a neuron {neuron} in a layer {layer!r}")
+        if step < n_steps:
+            spikes[layer][step, neuron] += 1
+    named = set(table["layer"])
+    told = {name: np.ones(n, bool) for name, n in sizes.items() if name in named}
+    return SpikeLog({name: spikes[name] for name in told}, {}, told)
+
+
+def _of_arrays(path: str, program: Program, n_steps: int) -> SpikeLog:
+    spikes: dict[str, np.ndarray] = {}
+    states: dict[str, dict[str, np.ndarray]] = {}
+    for key, array in arrays_of(path, "[T, n] by layer").items():
+        layer, _, state = key.rpartition(".") if key not in program.network.layers else (key, "", "")
+        if layer not in program.network.layers or state not in ("", "u", "v"):
+            layers = ", ".join(program.network.layers)
+            raise ModelError(f"{path}: {key!r} is no layer of the program, nor LAYER.u or LAYER.v; layers: {layers}")
+        n = program.network.node(layer).n_neurons
+        if array.size % n or array.size // n < n_steps:
+            raise ModelError(f"{path}: {key} of shape {list(array.shape)} must be [{n_steps}, {n}], steps and neurons")
+        numbers = array.reshape(-1, n)[:n_steps].astype(np.int64)
+        if state:
+            states.setdefault(layer, {})[state] = numbers
+        else:
+            spikes[layer] = numbers
+    told = {name: np.ones(program.network.node(name).n_neurons, bool) for name in {**spikes, **states}}
+    return SpikeLog(spikes, states, told)
+
+
+def _columns(path: Path) -> dict[str, list[str]]:
+    """The columns of a CSV file by the names in its first line."""
+    try:
+        rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
+    except (OSError, UnicodeDecodeError, csv.Error) as e:
+        reason = e.strerror if isinstance(e, OSError) and e.strerror else sentence(e)
+        raise ModelError(f"{path}: cannot be read: {reason}") from None
+    rows = [[cell.strip() for cell in cells] for cells in rows if cells]
+    if not rows:
+        raise ModelError(f"{path}: is empty; its first line must name the columns {FORMS_TEXT}")
+    if any(len(cells) != len(rows[0]) for cells in rows):
+        bad = next(i for i, cells in enumerate(rows) if len(cells) != len(rows[0]))
+        raise ModelError(f"{path}: line {bad + 1} has {len(rows[bad])} columns, the first line names {len(rows[0])}")
+    return {name: [cells[i] for cells in rows[1:]] for i, name in enumerate(rows[0])}
+
+
+def _whole(path, name: str, cells: list[str]) -> np.ndarray:
+    try:
+        return np.array([int(cell) for cell in cells], np.int64)
+    except ValueError:
+        bad = next(cell for cell in cells if not cell.lstrip("-").isdigit())
+        raise ModelError(f"{path}: column {name} has {bad!r}, which is no whole number") from None

@@ -1,0 +1,44 @@
+"""`nwcompile verify DIR --log FILE`: is what a chip or its hardware description printed what the program does?
+
+Exit code 1 if not, with the first difference and all that the neuron had.
+"""
+
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+
+from nwcompile.cli.inputs.data import Data, read_data
+from nwcompile.cli.inputs.load import is_program, program_of
+from nwcompile.cli.inputs.spike_log import read_log, read_places
+from nwcompile.cli.text import as_json
+from nwcompile.errors import OptionError
+from nwcompile.sim import simulate
+from nwcompile.sim.inputs import prepare
+from nwcompile.sim.spike_log import compare_log
+
+PROGRAM = "net.nwc"  # in a folder that `compile` or `export` wrote
+SAMPLE = "sample.npz"  # the input that an export wrote beside it
+
+
+def run(args: Namespace) -> int:
+    folder = Path(args.folder).parent if is_program(args.folder) else Path(args.folder)
+    path = Path(args.folder) if is_program(args.folder) else folder / PROGRAM
+    if not path.is_file():
+        how = "name a folder of `nwcompile compile` or `export`, or a .nwc"
+        raise OptionError(f"{path}: there is no such program; {how}")
+    program = program_of(str(path), {})
+    given = args.input or (str(folder / SAMPLE) if (folder / SAMPLE).is_file() else None)
+    if given is None and args.steps is None:
+        raise OptionError("no input: give --input X.npz, the sample that the log is of, or --steps N without input")
+    data = Data(None) if given is None else read_data(given).laid_out(program.network.layout)
+    x, n_samples, n_steps = prepare(
+        program.network, data.x, args.steps if given is None else None, program.chip, program.on_multi_spike
+    )
+    if not 0 <= args.sample < n_samples:
+        raise OptionError(f"--sample {args.sample}: there are samples 0..{n_samples - 1}")
+    places = read_places(folder, program)
+    log = read_log(args.log, program, places, min(n_steps, args.steps or n_steps))
+    result = simulate(program, x, "reference", record="all", steps=None if x else n_steps)
+    check = compare_log(program, log, result, places, args.sample)
+    print(as_json({"agree": check.agree, **asdict(check)}) if args.json else str(check))
+    return 0 if check.agree else 1

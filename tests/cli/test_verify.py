@@ -1,0 +1,114 @@
+"""`nwcompile verify`: logs of spikes against a program, the first difference, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+
+
+@pytest.fixture
+def ranc(folder, command):
+    """`ranc/` as `export` writes it: 6-8-4 neurons on RANC with a sample of 9 steps."""
+    rng = np.random.default_rng(2)
+    spec = NeuronSpec(threshold=1.0, reset="subtract", strict=False)
+    edges = [
+        Dense("in", "fc1", rng.normal(0.3, 0.4, (8, 6)).astype(np.float32)),
+        Dense("fc1", "fc2", rng.normal(0.2, 0.4, (4, 8)).astype(np.float32)),
+    ]
+    x = (rng.random((2, 9, 6)) < 0.6).astype(np.int8)
+    network = Network.from_arrays({"fc1": (spec, (8,)), "fc2": (spec, (4,))}, edges, {"in": (6,)})
+    nw.compile(network, "ranc_dense", x).save("ranc.nwc")
+    np.savez("x.npz", x=x)
+    assert command("export ranc.nwc --to ranc --input x.npz --sample 1 -o ranc")[0] == 0
+    return folder / "ranc"
+
+
+def test_verify_takes_what_ranc_is_expected_to_print(command, ranc):
+    spikes = (ranc / "expected_spikes.csv").read_text()
+    for name, n_numbers in (("expected_spikes.csv", 9 * 12), ("expected_outputs.csv", 9 * 4)):
+        n = len((ranc / name).read_text().splitlines()) - 1
+        code, out, err = command(f"verify ranc --log ranc/{name}")
+        assert (code, out, err) == (0, f"the log equals the program: {n} spikes, {n_numbers} numbers compared\n", "")
+    (ranc / "log.csv").write_text("\ufeff" + spikes.replace("\n", "\r\n"))  # as other tools write it
+    assert command("verify ranc --log ranc/log.csv --json")[0] == 0
+
+
+def test_verify_shows_the_first_difference_with_what_the_neuron_had(command, ranc):
+    header, *rows = (ranc / "expected_spikes.csv").read_text().splitlines()
+    table = [line.split(",") for line in (ranc / "neurons.csv").read_text().splitlines()[1:]]
+    late = next(i for i, text in enumerate(rows) if int(text.split(",")[0]) >= 4)
+    tick, core, slot = rows[late].split(",")
+    layer, index, _, _, first, _ = next(entry for entry in table if entry[2:4] == [core, slot])
+    (ranc / "log.csv").write_text("\n".join([header, *rows[:late], *rows[late + 1 :]]))
+    code, out, _ = command("verify ranc --log ranc/log.csv")
+    step = int(tick) - int(first)
+    run = nw.simulate(nw.Program.load("ranc.nwc"), np.load("x.npz")["x"], record="all")
+    v = run.states[layer]["v"][1, :, int(index)]
+    place = f"step {step} of layer {layer} (tick {tick}), neuron {index} (core {core}, slot {slot})"
+    text = f"the log differs first at {place}: spikes is 0 in the log and 1 in the program ("
+    assert code == 1 and out.startswith(text)
+    assert f"v before={v[step - 1]}, v after={v[step]}, threshold=" in out
+    (ranc / "log.csv").write_text("\n".join([header, f"0,{table[-1][2]},{table[-1][3]}", *rows]))
+    code, out, _ = command("verify ranc --log ranc/log.csv --json")
+    difference = json.loads(out)["first_difference"]
+    assert code == 1 and (difference["layer"], difference["step"], difference["tick"]) == ("fc2", -1, 0)
+
+
+def test_verify_takes_logs_of_every_chip(command, folder):
+    """By layer and step, by core and hardware step, and arrays with states."""
+    program = nw.Program.load("net.nwc")
+    run = nw.simulate(program, np.load("data.npz")["x"], record="all")
+    by_step, by_core = ["step,layer,neuron"], ["tick,core,neuron,v"]
+    places = {core: [] for core in range(2)}
+    for neuron in program.visiting_order:
+        places[program.core_of[neuron]].append(neuron)
+    for name in program.network.layers:
+        for step, i in np.argwhere(run.spikes[name][2]):
+            source = program.network.offsets[name] + i
+            core = program.core_of[source]
+            by_step.append(f"{step},{name},{i}")
+            by_core.append(f"{step + program.schedule.offset[name]},{core},{places[core].index(source)},7")
+    (folder / "steps.csv").write_text("\n".join(by_step))
+    (folder / "cores.csv").write_text("\n".join(by_core))
+    arrays = {"fc1": run.spikes["fc1"][2], "fc2.v": run.states["fc2"]["v"][2]}
+    np.savez("log.npz", **arrays)
+    for log in ("steps.csv", "cores.csv", "log.npz"):
+        code, out, err = command(f"verify net.nwc --log {log} --input data.npz --sample 2")
+        assert (code, err) == (0, "") and out.startswith("the log equals the program: "), (log, out)
+    arrays["fc2.v"][3, 1] += 1
+    np.savez("log.npz", **arrays)
+    code, out, _ = command("verify net.nwc --log log.npz --input data.npz --sample 2")
+    assert code == 1 and "step 3 of layer fc2" in out and ": v is " in out
+    assert command("verify net.nwc --log log.npz --input data.npz --sample 2 --steps 3")[0] == 0
+
+
+def test_verify_refuses_in_one_sentence(command, folder):
+    (folder / "odd.csv").write_text("time,who\n1,2\n")
+    (folder / "far.csv").write_text("tick,core,neuron\n1,0,99\n")
+    (folder / "text.csv").write_text("tick,core,neuron\n1,0,x\n")
+    (folder / "short.csv").write_text("tick,core,neuron\n1,0\n")
+    np.savez("other.npz", fc9=np.zeros((5, 4)))
+    for line, text in (
+        ("verify . --log far.csv",
+         "no input: give --input X.npz, the sample that the log is of, or --steps N without input"),
+        ("verify nowhere --log far.csv",
+         "nowhere/net.nwc: there is no such program; name a folder of `nwcompile compile` or `export`, or a .nwc"),
+        ("verify . --log odd.csv --input data.npz",
+         "odd.csv: its first line must name the columns tick, core, neuron; or tick, output; or step, layer, neuron; "
+         "it is time, who"),
+        ("verify . --log far.csv --input data.npz",
+         "the log has a spike of core 0, neuron 99 at tick 1, where the program has no neuron"),
+        ("verify . --log text.csv --input data.npz", "text.csv: column neuron has 'x', which is no whole number"),
+        ("verify . --log short.csv --input data.npz", "short.csv: line 2 has 2 columns, the first line names 3"),
+        ("verify . --log none.csv --input data.npz", "none.csv: cannot be read: No such file or directory"),
+        ("verify . --log far.csv --input data.npz --sample 3", "--sample 3: there are samples 0..2"),
+        ("verify . --log other.npz --input data.npz",
+         "other.npz: 'fc9' is no layer of the program, nor LAYER.u or LAYER.v; layers: fc1, fc2"),
+    ):  # fmt: skip
+        code, out, err = command(line)
+        assert (code, out, err) == (2, "", f"nwcompile: error: {text}\n"), line
