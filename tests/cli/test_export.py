@@ -22,7 +22,7 @@ def test_cli_export_writes_both_files(command, folder):
 def test_cli_export_refuses_in_one_sentence_and_writes_nothing(command, folder):
     for line, text in (
         ("export net.nwc --to sana -o out",
-         "export: argument --to: unknown format 'sana'; choose one of: ranc, sanafe, xylo"),
+         "export: argument --to: unknown format 'sana'; choose one of: sanafe, ranc, xylo"),
         ("export net.nir --to sanafe -o out", "net.nir: expected a .nwc program, as `nwcompile compile` makes it"),
         ("export net.nwc --to sanafe --input data.npz --sample 3 -o out",
          "--sample 3: the file has samples 0..2"),
