@@ -132,6 +132,7 @@ class NeuronCapability:
     current_bias: bool | None = None  # false: it adds to the membrane only, not to the current; not given: to both
     bias_per_step: bool | None = None  # true: it can be written anew in every step; not given: once for a sample
     current: bool | None = None  # false: neurons have no synaptic current, all input acts in its step alone; else one
+    leak: bool | None = None  # false: a membrane keeps all of itself from step to step; else it may lose a share
     v_min: str = "none"  # "zero": every membrane is clamped at 0; "any": at any value; "reset": it is reset there
     delay_max_steps: int = 0  # beyond the one step of the pipeline
     refractory_max_steps: int = 1  # 1: no step after the spike is lost

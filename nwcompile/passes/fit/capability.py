@@ -58,6 +58,7 @@ def neuron_violations(
                 f"shorten refractory of {node.name} or raise neuron.refractory_max_steps",
             )
     yield from _current_violations(node, chip)
+    yield from _leak_violations(node, chip)
     yield from _clamp_violations(node, chip)
     if has_bias and not can.bias:
         yield lacks("bias", "a bias", ["no bias"], f"train {node.name} without bias")
@@ -156,6 +157,21 @@ def _current_violations(node: Node, chip: Chip) -> Iterator[Violation]:
         used = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % a step"
         advice = f"train {node.name} without one, or take a chip whose neurons have it"
         yield Violation("current", node.name, used, "no current", advice)
+
+
+def _leak_violations(node: Node, chip: Chip) -> Iterator[Violation]:
+    """A membrane that loses a share of itself in a step, on a chip whose membranes keep all."""
+    spec = node.neuron
+    if chip.neuron.leak is not False:
+        return
+    if spec.fixed is None:
+        lost = np.asarray(spec.k) if spec.membrane == "euler" else 1 - np.asarray(spec.beta)
+    else:
+        lost = spec.fixed.lost(spec.decay_v)
+    if np.any(lost):
+        used = f"a membrane that loses up to {100 * float(np.max(lost)):.3g} % a step"
+        advice = f"train {node.name} without a leak (beta=1), or take a chip whose membranes have one"
+        yield Violation("leak", node.name, used, "no leak", advice)
 
 
 def _clamp_violations(node: Node, chip: Chip) -> Iterator[Violation]:

@@ -19,6 +19,8 @@ def relay_neuron(chip: Chip) -> NeuronSpec | None:
     if kind is None:
         return None
     timing = "now" if "now" in chip.neuron.reset_timing else chip.neuron.reset_timing[0]
+    if chip.neuron.leak is False:  # Then the reset takes all, as it does whenever anything arrives.
+        return RELAY.replace(beta=1.0, reset=kind, reset_timing=timing) if kind in ("zero", "value") else None
     return RELAY.replace(reset=kind, reset_timing=timing, v_min=0.0 if chip.neuron.v_min == "zero" else None)
 
 

@@ -18,10 +18,9 @@ def prune_zeros(network: Network, chip: Chip) -> Network:
     """The same network with every Dense of which at most half the weights are not 0 as a Sparse, where that is cheaper.
 
     That is where the synapses of the list, with their index, take less memory than all weights do, and are read in no
-    more time than those, as the chip's figures say. A chip whose cores tell weights by types of axons keeps rows.
+    more time than those, as the chip's figures say. A chip whose cores tell weights by types of axons keeps rows, but
+    for a connection from more sources than a core has axons.
     """
-    if chip.weights.axon_types is not None:
-        return network
     connections = tuple(
         to_sparse(c) if isinstance(c, Dense) and _is_cheaper(c, chip) else c for c in network.connections
     )
@@ -30,6 +29,9 @@ def prune_zeros(network: Network, chip: Chip) -> Network:
 
 def _is_cheaper(dense_edge: Dense, chip: Chip) -> bool:
     n_left, n = int(np.count_nonzero(dense_edge.weight)), int(np.size(dense_edge.weight))
+    in_axons = chip.limit("max_in_axons")
+    if chip.weights.axon_types is not None and (in_axons is None or np.shape(dense_edge.weight)[1] <= in_axons.max()):
+        return False
     dense, sparse = (getattr(chip.cost, f"synop_{kind}_cycles") or 0 for kind in ("dense", "sparse"))
     bits = [synapse_bits(dense_edge, kind, chip) for kind in (DENSE, SPARSE)]
     return n_left <= MOST_LEFT * n and n_left * bits[1] < n * bits[0] and n_left * sparse <= n * dense

@@ -147,6 +147,9 @@ def test_check_counts_cores():
          "v_min  fc1  clamp at 0 of no clamp  train fc1 without v_min, or take a chip whose neuron.v_min is any"),
         (one_layer(), {"neuron__v_min": "zero"},
          "v_min  fc1  no clamp of clamp at 0  train fc1 with v_min=0: this chip clamps every membrane at 0"),
+        (one_layer(decay_v=np.array([0, 1024, 0])), {"neuron__leak": False},
+         "leak  fc1  a membrane that loses up to 25 % a step of no leak  train fc1 without a leak (beta=1), or take a "
+         "chip whose membranes have one"),
         (one_layer(v_min=-9, clamp="reset"), {"neuron__v_min": "any"},
          "v_min  fc1  reset at -9 of clamp  train fc1 without v_min, or take a chip whose neuron.v_min is reset"),
         (one_layer(v_min=-9), {"neuron__v_min": "reset"},

@@ -31,6 +31,8 @@ def network(n_left: int, **more) -> Network:
         (49, {"weights__index_bits": 8}, Sparse),  # 49 * 16 bits are less than 100 * 8
         (50, {"weights__index_bits": 8}, Dense),
         (1, {"weights__axon_types": 4}, Dense),
+        (1, {"weights__axon_types": 4, "core__max_in_axons": 10}, Dense),
+        (1, {"weights__axon_types": 4, "core__max_in_axons": 9}, Sparse),  # its 10 rows fit no core
         (0, {}, Sparse),
     ],
 )  # fmt: skip
