@@ -217,12 +217,6 @@ def _verified(network, chip, options, mapping) -> Chip:
     if mapping is not None and not isinstance(mapping, Mapping):
         raise ModelError(f"mapping must be an nw.Mapping, not {type(mapping).__name__}; see nw.Mapping.from_arrays")
     network.verify()
-    for name in () if network.is_fixed else network.programs:
-        program = network.node(name).neuron.name
-        raise ModelError(
-            f"layer {name!r}: program {program!r} computes in float numbers, and chips compute in whole ones; write it "
-            "with whole numbers: nw.neuron(bits=24)"
-        )
     return chip if isinstance(chip, Chip) else Chip.load(chip)
 
 

@@ -16,6 +16,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
         ("05_sinabs_mnist", "--steps=7", "--images must be from 1 to 5000, --steps 8 or more"),
         ("06_quantize_aware", "--bits=0", "--bits must be from 1 to 8"),
         ("06_quantize_aware", "--bits=9", "--bits must be from 1 to 8"),
+        ("10_own_neuron", "--epochs=0", "--epochs must be 1 or more"),
         ("07_ann_to_snn", "--images=0", "--images must be from 1 to 1000, --epochs 1 or more"),
         ("07_ann_to_snn", "--images=1001", "--images must be from 1 to 1000, --epochs 1 or more"),
         ("07_ann_to_snn", "--epochs=0", "--images must be from 1 to 1000, --epochs 1 or more"),

@@ -192,19 +192,6 @@ def test_states_wider_than_the_chips_are_refused(mixed):
         nw.compile(fixed({"h": (adaptive.program(), 15)}, [mixed.connections[0].replace(bias=None)]), chip, X)
 
 
-def test_a_float_program_is_no_chips():
-    @nw.neuron
-    def leaky(state, x):
-        v = 0.9 * state.v + x
-        return {"v": v}, v > 1
-
-    network = nw.Network.from_arrays(
-        {"h": leaky.program()}, [nw.Dense("in", "h", np.ones((2, 2), np.float32))], {"in": 2}
-    )
-    with pytest.raises(nw.ModelError, match=r"layer 'h': program 'leaky' computes in float numbers, and chips compute"):
-        nw.compile(network, "loihi2")
-
-
 def test_a_gpu_has_no_programs_yet(compiled):
     with pytest.raises(
         nw.BackendError, match=r"layer 'h' is a neuron program, which has no CUDA kernel; use device='cpu'"

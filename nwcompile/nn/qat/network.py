@@ -81,6 +81,8 @@ class QuantizedNetwork(torch.nn.Module):
         if network.is_fixed:
             raise ModelError("the network is in integers already; give the float network to train it")
         network.verify()
+        for name in network.programs:
+            raise ModelError(f"layer {name!r} is a neuron program, which is trained in float only; leave it as it is")
         self.given = network
         given = legalize_input(network, self.chip, calibration, self.options)
         self.host = None if given.host is None else HostMaps(given.host)
@@ -157,7 +159,7 @@ class QuantizedNetwork(torch.nn.Module):
         integers = {name: layer.integers() for name, layer in zip(self.names, self.layers, strict=True)}
         layers = {name: now.layer for name, now in integers.items()}
         scaled = {name: now.scaled for name, now in integers.items()}
-        fixed = on_chip(assembled(self.float_network, layers, scaled))
+        fixed = on_chip(assembled(self.float_network, layers, scaled, {}))
         host = None
         if self.host is not None:
             host = self.host.host()

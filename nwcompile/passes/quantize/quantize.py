@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Conv2d
+from nwcompile.ir.connection import Connection, Conv2d
 from nwcompile.ir.host import Encoding, Injected, injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -22,10 +22,11 @@ from nwcompile.passes.quantize.layer_warnings import (
     range_warnings,
     rounding_warnings,
 )
+from nwcompile.passes.quantize.program_scale import FixedLayer, fixed_layer
 from nwcompile.passes.quantize.scale_search import Evidence, choose, peak_current
 from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, describe, register_encoding
 from nwcompile.passes.quantize.state_range import state_range
-from nwcompile.passes.quantize.table import kept_row, program_states, rates, scaled_row, states
+from nwcompile.passes.quantize.table import COLUMNS, kept_row, program_states, rates, scaled_row, states
 from nwcompile.sim import simulate
 from nwcompile.sim.host import encode
 from nwcompile.sim.inputs import prepare
@@ -79,6 +80,8 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
     quantized = described(scales, chip)
     warnings = list(quantized.warnings)
     for row in quantized.table:  # only here: a network that is trained in integers gets over it
+        if row["layer"] in scales.programs:
+            continue
         warnings += rounding_warnings(row, scales.layers[row["layer"]], scales.scaled[row["layer"]], chip)
     return replace(quantized, warnings=warnings)
 
@@ -87,12 +90,14 @@ def quantize(network: Network, chip: Chip, calibration, options: Options) -> Qua
 class Scales:
     """A float `network` of chosen widths, and of each layer what it is (`layers`) and its integers (`scaled`).
 
-    `samples`: the calibration samples that the scales were compared on, or None.
+    `programs`: the layers whose neurons are programs, on the chip. `samples`: the calibration samples that the scales
+    were compared on, or None.
     """
 
     network: Network
     layers: dict[str, Layer]
     scaled: dict[str, Scaled]
+    programs: dict[str, FixedLayer]
     samples: "_Samples | None"
 
 
@@ -120,13 +125,19 @@ def _layer_by_layer(network: Network, chip: Chip, x: dict | None, shared: dict[s
     samples = None if x is None else _Samples.of(network, x)
     layers: dict[str, Layer] = {}
     scaled: dict[str, Scaled] = {}
+    programs: dict[str, FixedLayer] = {}
     for name in network.layers:
+        if name in network.programs:
+            programs[name] = fixed_layer(network, name, chip, None if samples is None else samples.run.states[name])
+            if samples is not None:
+                samples.sent[name] = programs[name].spikes(network, samples.sent)
+            continue
         layers[name] = per_channel(_sharing(describe(network, name, chip), network, chip, shared), chip)
         evidence = None if samples is None else samples.evidence(layers[name])
         scaled[name], fired = choose(layers[name], chip, evidence)
         if samples is not None and fired is not None:
             samples.sent[name] = fired
-    return Scales(network, layers, scaled, samples)
+    return Scales(network, layers, scaled, programs, samples)
 
 
 def _sharing(layer: Layer, network: Network, chip: Chip, shared: dict[str, int]) -> Layer:
@@ -140,14 +151,18 @@ def _sharing(layer: Layer, network: Network, chip: Chip, shared: dict[str, int])
 
 def described(scales: Scales, chip: Chip) -> Quantized:
     """The integers at the chosen scales, with what can be said about them."""
-    fixed = assembled(scales.network, scales.layers, scales.scaled)
+    fixed = assembled(scales.network, scales.layers, scales.scaled, scales.programs)
     registers = {
         layer.register: register_encoding(layer, chip, scales.scaled[name].scale)
         for name, layer in scales.layers.items()
         if layer.register is not None
     }
     table, warnings = [], []
-    for name, layer in scales.layers.items():
+    for name in fixed.layers:
+        if name in scales.programs:
+            table.append(dict.fromkeys(COLUMNS) | scales.programs[name].row)
+            continue
+        layer = scales.layers[name]
         row = scaled_row(layer, scales.scaled[name])
         warnings += number_warnings(row, layer, scales.scaled[name], chip)
         table.append(row)
@@ -216,15 +231,22 @@ def _searched(network: Network, samples: dict[str, np.ndarray]) -> dict[str, np.
     return {name: array[kept] for name, array in samples.items()}
 
 
-def assembled(network: Network, layers: dict[str, Layer], scaled: dict[str, Scaled]) -> Network:
+def assembled(
+    network: Network, layers: dict[str, Layer], scaled: dict[str, Scaled], programs: dict[str, FixedLayer]
+) -> Network:
     """The whole network with every layer's integers, connections in their order."""
-    integers: dict[int, Direct] = {}
+    integers: dict[int, Connection] = {}
+    for name, program in programs.items():
+        integers |= {id(old): new for old, new in zip(network.into(name), program.connections, strict=True)}
     for name, layer in layers.items():
         pairs = zip(layer.connections, scaled[name].connections(layer), strict=True)
         integers |= {id(old): new for old, new in pairs}
         into = (c for c in network.into(name) if isinstance(c, Injected))
         integers |= {id(c): injected(c.source, name, layer.node.n_neurons, np.int8) for c in into}
-    nodes = {name: Node(name, node.shape, scaled[name].neuron) for name, node in network.nodes.items()}
+    nodes = {
+        name: programs[name].node if name in programs else Node(name, node.shape, scaled[name].neuron)
+        for name, node in network.nodes.items()
+    }
     fixed = Network(network.inputs, nodes, tuple(integers[id(c)] for c in network.connections))
     fixed.verify()
     return fixed
@@ -255,7 +277,7 @@ def _checked(
     for row in table:
         name = row["layer"]
         if name in network.programs:
-            rows.append(row | _of_program(network, name, spikes, states_of))
+            rows.append(row | _of_program(network, name, wanted.get(name), spikes, states_of))
             continue
         reach = state_range(network, name, sent, states_of.get(name))
         row = row | states(reach, chip)
@@ -268,11 +290,11 @@ def _checked(
     return rows, warnings
 
 
-def _of_program(network: Network, name: str, spikes: dict, states_of: dict) -> dict:
+def _of_program(network: Network, name: str, wanted: np.ndarray | None, spikes: dict, states_of: dict) -> dict:
     """What the row of a layer that is a program has beside others: its states, and what it sends in the samples."""
     program = network.node(name).neuron
     assert isinstance(program, NeuronProgram)
-    sent = rates(None, spikes[name]) if name in spikes and program.fires else {}
+    sent = rates(wanted, spikes[name]) if name in spikes and program.fires else {}
     return sent | program_states(program, states_of.get(name))
 
 

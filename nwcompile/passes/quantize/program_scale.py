@@ -1,0 +1,127 @@
+"""Layers of float neuron programs in the chip's integers: weights on their grids, states with bits after the point.
+
+Weights are as large as their width allows; the program multiplies each synaptic sum by what a weight unit is worth, so
+no scale of the layer has to fit its weights and its states at once.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection
+from nwcompile.ir.host import Injected
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.passes.quantize.grids import Rounded, WeightGrid
+from nwcompile.passes.quantize.program_format import in_whole_numbers
+from nwcompile.passes.quantize.scaled_layer import Direct
+from nwcompile.sim.sequence.run import trace
+
+HEADROOM_BITS = 2  # States may become four times as large as in the calibration samples before they saturate.
+ASSUMED_LARGEST = 16.0  # Without samples: the largest magnitude of a state, in units of the float program.
+MOST_STATE_BITS = 24  # The square of a state, times a coefficient, then has room in 64 bits; float32 is no finer.
+MOST_FRACTION_BITS = 20  # Finer than float32 has its own numbers at 8, nothing more is gained.
+
+
+@dataclass(frozen=True, eq=False)
+class FixedLayer:
+    """A layer of programs on the chip: its `node`, its `connections` with mantissas, as those of the float network.
+
+    `scale`: state units per unit of the float program, 2**fraction_bits. `row`: what is known without running it.
+    """
+
+    node: Node
+    connections: tuple[Connection, ...]
+    scale: float
+    row: dict
+
+    def spikes(self, network: Network, sent: dict[str, np.ndarray]) -> np.ndarray:
+        """What it sends `[B, T, *shape]` when its sources send `sent`."""
+        sources = {c.source for c in self.connections}
+        inputs = {f"in {name}": Node(f"in {name}", network.node(name).shape) for name in sources}
+        edges = tuple(c.replace(source=f"in {c.source}") for c in self.connections)
+        alone = Network(inputs, {self.node.name: self.node}, edges)
+        return trace(alone, {f"in {name}": sent[name] for name in sources}, keep_states=False)[0][self.node.name]
+
+
+def fixed_layer(network: Network, name: str, chip: Chip, states: dict[str, np.ndarray] | None) -> FixedLayer:
+    """Layer `name` of a normalized float network; `states`: those of its float run. Raises ModelError."""
+    node, program, edges = network.node(name), network.node(name).neuron, network.into(name)
+    fraction_bits = _fraction_bits(program, chip, states)
+    _verify_sources(network, name)
+    grids = [WeightGrid.of(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
+    largest = max((float(np.abs(c.weight).max(initial=0)) for c in edges), default=0.0)
+    unit = min((g.largest * 2.0**g.finest for g in grids), default=1.0) / (largest or 1.0)  # integers per float weight
+    rounded = [
+        g.round(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
+        for c, g in zip(edges, grids, strict=True)
+    ]
+    biases = [c.bias_per_neuron(node.shape) for c in edges if getattr(c, "bias", None) is not None]
+    if biases:
+        program = program.with_input_bias(np.sum(biases, axis=0))
+    fixed = in_whole_numbers(program, fraction_bits, _state_bits(chip), 1 / unit)
+    fixed.verify(name, node.shape)
+    connections = tuple(map(_with, edges, rounded, grids))
+    row = {
+        "layer": name,
+        "bits": max((g.bits for g in grids), default=None),
+        "scale": 2.0**fraction_bits,
+        "exponents": [r.exponent for r in rounded],
+        "n_weights": sum(r.effective.size for r in rounded),
+        "clipped_weights": sum(r.n_clipped for r in rounded),
+        "clipped_percent": 0.0,
+        "weight_error_rms": _error(edges, rounded, unit),
+    }
+    return FixedLayer(Node(name, node.shape, fixed), connections, 2.0**fraction_bits, row)
+
+
+def _with(edge: Connection, rounded: Rounded, grid: WeightGrid) -> Connection:
+    """The connection with integer mantissas; its bias is in the program."""
+    return edge.replace(
+        weight=rounded.mantissa,
+        exponent=rounded.exponent,
+        bias=None,
+        sign_mode=grid.sign_mode,
+        weight_bits=grid.bits,
+        delay=edge.aligned_delay,
+    )
+
+
+def _state_bits(chip: Chip) -> int:
+    return min(chip.state.bits, MOST_STATE_BITS)
+
+
+def _fraction_bits(program: NeuronProgram, chip: Chip, states: dict[str, np.ndarray] | None) -> int:
+    """Bits after the point, as many as leave room before it for the states of the samples."""
+    initial = max((float(np.abs(s.initial).max()) for s in program.states), default=0.0)
+    seen = ASSUMED_LARGEST
+    if states is not None:
+        seen = max((float(np.abs(value).max(initial=0)) for value in states.values()), default=1.0)
+    before = int(np.ceil(np.log2(max(seen, initial, 1.0)))) + (HEADROOM_BITS if states is not None else 0)
+    bits = _state_bits(chip) - 1 - before
+    if bits < 1:
+        raise ModelError(
+            f"program {program.name!r}: its states reach {max(seen, initial):g}, and a state of {chip.name} has "
+            f"{_state_bits(chip)} bits; scale the program down"
+        )
+    return min(bits, MOST_FRACTION_BITS)
+
+
+def _verify_sources(network: Network, name: str) -> None:
+    for c in network.into(name):
+        if isinstance(c, Injected):
+            raise ModelError(
+                f"layer {name!r}: real-valued input is written into registers, which a neuron program has not; "
+                "compile with input_layer='host' or 'graded', or give spikes"
+            )
+        assert isinstance(c, Direct), "normalize first"
+
+
+def _error(edges, rounded: list[Rounded], unit: float) -> float:
+    """Rounding error of the weights over their root mean square."""
+    pairs = [(np.asarray(c.weight, np.float64) * unit, r.effective) for c, r in zip(edges, rounded, strict=True)]
+    size = sum(float(np.square(wanted).sum()) for wanted, _ in pairs)
+    lost = sum(float(np.square(has - wanted).sum()) for wanted, has in pairs)
+    return float(np.sqrt(lost / size)) if size else 0.0

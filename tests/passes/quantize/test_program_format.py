@@ -1,0 +1,149 @@
+"""Float neuron programs in whole numbers: close to their float selves, the same in every backend, or refused."""
+
+import numpy as np
+import pytest
+import torch
+
+import nwcompile as nw
+from nwcompile.passes.quantize.program_format import in_whole_numbers
+from nwcompile.sim.reference.program_step import ProgramState
+
+RNG = np.random.default_rng(0)
+
+
+@nw.neuron
+def alif(state, x, beta=0.9, rho=0.95, jump=0.2):
+    v = beta * state.v + (1 - beta) * x
+    threshold = 1.0 + state.a
+    spike = nw.nn.spike(v, threshold)
+    return {"v": v - spike * threshold, "a": rho * state.a + jump * spike}, spike
+
+
+@nw.neuron(initial={"v": -65.0, "u": -13.0})
+def izhikevich(state, x):
+    v, u = state.v, state.u
+    v = v + 0.5 * (0.04 * v**2 + 5 * v + 140 - u + x)
+    u = u + 0.02 * (0.2 * v - u)
+    fired = v >= 30
+    return {"v": torch.where(fired, -65.0, v), "u": torch.where(fired, u + 8, u)}, fired
+
+
+@nw.neuron
+def counting(state, x, tau=4.0):
+    """Several spikes a step, a division by a parameter, every rounding, a clamp."""
+    v = state.v + (x - state.v) / tau
+    n = torch.clamp(torch.floor(v / 0.5), min=0)
+    return {"v": v - 0.5 * n, "trace": torch.maximum(state.trace * 0.75, torch.trunc(v).abs())}, n
+
+
+NEURONS = {"alif": (alif, 6.0, 0.5), "izhikevich": (izhikevich, 10.0, 45.0), "counting": (counting, 2.0, 0.5)}
+
+
+@pytest.mark.parametrize("name", NEURONS)
+def test_a_step_in_whole_numbers_is_within_some_units_of_the_float_one(name):
+    neuron, scale, spread = NEURONS[name]
+    program = neuron.program()
+    bits, gain, shape = 14, scale / 100, (1, 5000)
+    fixed = in_whole_numbers(program, bits, 24, gain)
+    fixed.verify("h", shape[1:])
+    x = RNG.integers(-100, 100, shape)
+    ours, wanted = (ProgramState.cleared(p, shape, np.float64) for p in (fixed, program))
+    start = {key: value + RNG.normal(0, spread, shape) for key, value in wanted.named.items()}
+    ours.named = {key: np.rint(value * 2**bits).astype(np.int64) for key, value in start.items()}
+    wanted.named = {key: value / 2**bits for key, value in ours.named.items()}
+    sent, floats = ours.step(x), wanted.step(x * gain)
+    alike = sent == floats  # a membrane at the threshold may be on either side
+    assert alike.mean() > 0.995 and floats.any()
+    for key, value in wanted.named.items():
+        off = np.abs(ours.named[key] - value * 2**bits)[alike]
+        assert off.max() <= 150 if name == "izhikevich" else off.max() <= 5, (key, off.max())
+
+
+@pytest.fixture(scope="module")
+def network() -> nw.Network:
+    @nw.neuron
+    def readout(state, x):
+        return {"v": 0.9 * state.v + x}, None
+
+    weights = [RNG.normal(0, 2.4, (20, 12)), RNG.normal(0, 0.2, (20, 20)), RNG.normal(0, 0.3, (4, 20))]
+    first, loop, last = (w.astype(np.float32) for w in weights)
+    edges = [
+        nw.Dense("in", "h", first, bias=RNG.normal(0, 0.1, 20).astype(np.float32)),
+        nw.Dense("h", "h", loop),
+        nw.Dense("h", "out", last),
+    ]
+    layers = {"h": alif.program(beta=RNG.uniform(0.8, 0.95, 20)), "out": readout.program()}
+    return nw.Network.from_arrays(layers, edges, {"in": 12})
+
+
+X = (RNG.random((8, 40, 12)) < 0.2).astype(np.int8)
+
+
+def test_a_float_program_lands_on_a_programmable_chip(network):
+    program = nw.compile(network, "loihi2", X)
+    assert nw.crosscheck(program, X).agree
+    assert not nw.compile(network, "spinnaker2", X).network.node("h").neuron.states[0].bits > 24
+    wanted, run = nw.simulate(network, X), nw.simulate(program, X, "sequence")
+    n_wanted, n_sent = (int(r.spikes["h"].sum()) for r in (wanted, run))
+    assert n_wanted > 200 and abs(n_sent - n_wanted) < 0.05 * n_wanted
+    errors = run.output / program.output_scale["out"] - wanted.output
+    assert np.abs(errors).mean() < 0.1 * np.abs(wanted.output).mean()
+    row = program.manifest["quantization"][0]
+    assert row["scale"] == 2.0 ** np.log2(row["scale"]).round() and row["spike_agreement_percent"] > 80
+    assert [state["state"] for state in row["states"]] == ["v", "a"]
+    assert all(0 < state["largest"] < 1 << 23 for state in row["states"])
+
+
+def test_without_samples_states_get_room_for_16_units(network):
+    program = nw.compile(network, "loihi2")
+    assert program.output_scale["h"] == 2.0 ** (23 - 4)
+
+
+def one_layer(step, weight=1.0) -> nw.Network:
+    edges = [nw.Dense("in", "h", np.full((2, 2), weight, np.float32))]
+    return nw.Network.from_arrays({"h": nw.neuron(step).program()}, edges, {"in": 2})
+
+
+def exponential(state, x):
+    v = torch.exp(state.v) + x
+    return {"v": v}, v > 1
+
+
+def quotient(state, x):
+    v = x / (state.v + 1)
+    return {"v": v}, v > 1
+
+
+def graded(state, x):
+    v = 0.5 * state.v + x
+    return {"v": v}, v
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        (exponential, "program 'exponential': t1 = exp(v): chips compute in whole numbers, which have no 'exp'"),
+        (quotient, "program 'quotient': t2 = x / t1: chips divide by constants only; write it as a product"),
+        (graded, "program 'graded' sends 't2', a number that is not whole; messages of chips carry whole numbers"),
+    ],
+)
+def test_what_whole_numbers_cannot_do_is_refused(step, text):
+    with pytest.raises(nw.ModelError) as e:
+        nw.compile(one_layer(step), "loihi2", on_stage=None, options=nw.Options(on_multi_spike="graded"))
+    assert text in str(e.value)
+
+
+def test_states_beyond_the_chips_are_refused():
+    def huge(state, x):
+        v = state.v + 1e9 * x
+        return {"v": v}, v > 1
+
+    with pytest.raises(
+        nw.ModelError, match=r"program 'huge': its states reach .*e\+\d\d, and a state of loihi2 has 24"
+    ):
+        nw.compile(one_layer(huge), "loihi2", np.ones((2, 5, 2), np.int8))
+
+
+def test_quantization_aware_training_refuses_programs(network):
+    with pytest.raises(nw.ModelError, match="layer 'h' is a neuron program, which is trained in float only"):
+        nw.nn.QuantizedNetwork(network, "loihi2")
