@@ -305,25 +305,28 @@ def test_the_report_states_the_work_of_the_host():
     assert "host (host): 192 MACs a step" in doc["verdict"] and "on the chip 20.0 % of the neurons" in doc["verdict"]
 
 
-def test_quantize_aware_trains_the_maps_of_the_host_by_the_same_rule():
+@pytest.mark.parametrize("way", ["bias", "host"])
+def test_quantize_aware_trains_the_chips_layers_and_the_maps_of_the_host(way):
     from nwcompile import nn
 
     module, _, x = static()
-    net = nn.quantize_aware(module, "loihi1", x, layout="B")
+    net = nn.quantize_aware(module, "loihi1", x, layout="B", input_layer=way)
     optimizer = torch.optim.Adam(net.parameters(), 1e-2)
-    before = net.host.weights[0].detach().clone()
+    before = {name: p.detach().clone() for name, p in net.named_parameters()}
     for _ in range(3):
         loss = (net(x).sum(1) - torch.arange(4.0)).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert (net.host.weights[0] != before).any()
+    changed = {name for name, p in net.named_parameters() if (p != before[name]).any()}
+    assert changed == before.keys()  # the first layer, where the host computes all of it, is no parameter
+    assert ("host.weights.0" in changed) == (way == "bias") and net.layers[-1].weights[0].requires_grad
     program, recorded = nw.compile(net.network(), "loihi1", x), net.record(x)
     run = nw.simulate(program, x, record="all")
     for name, states in recorded.items():
         np.testing.assert_array_equal(states["spikes"], run.spikes[name])
         np.testing.assert_array_equal(states["v"], run.states[name]["v"])
-    assert nw.crosscheck(program, x).agree and program.host.way == "bias"
+    assert nw.crosscheck(program, x).agree and program.host.way == way
 
 
 def factory():
