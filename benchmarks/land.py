@@ -23,7 +23,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -167,10 +167,10 @@ class Data:
     @classmethod
     def of(cls, fold: int, n_test: int | None) -> "Data":
         """One fold, with the first `n_test` of its test images."""
-        images, labels = mnist()
-        split = stratified(labels, N_FOLDS)[fold]
+        arrays = mnist()
+        split = stratified(arrays[1], N_FOLDS)[fold]
         train, test = split.train, split.test[:n_test]
-        images, labels = torch.from_numpy(images)[:, None], torch.from_numpy(labels)
+        images, labels = torch.from_numpy(arrays[0])[:, None], torch.from_numpy(arrays[1])
         return cls(images[train], labels[train], images[test], labels[test])
 
     def n_right(self, answers: Callable[[torch.Tensor], np.ndarray]) -> int:
@@ -199,14 +199,15 @@ class Trained:
 
 def trained(net: str, fold: int, quick: bool, kept: Path | None) -> Trained:
     """A network trained on one fold, on one thread, or what a run before has kept of it."""
-    path = None if kept is None else kept / f"{net}_{fold}.npz"
+    recipe, data = RECIPES[net], Data.of(fold, QUICK_TEST if quick else None)
+    n_epochs = QUICK_EPOCHS if quick else recipe.n_epochs
+    path = None if kept is None else kept / f"{net}_{fold}_{n_epochs}.npz"
     if path is not None and path.exists():
         arrays = dict(np.load(path))
         return Trained(net, fold, arrays, json.loads(str(arrays.pop("right"))))
     torch.set_num_threads(1)
-    recipe, data = RECIPES[net], Data.of(fold, QUICK_TEST if quick else None)
     images, labels = data.train_images, data.train_labels
-    module = train(recipe, images, labels, fold, QUICK_EPOCHS if quick else recipe.n_epochs)
+    module = train(recipe, images, labels, fold, n_epochs)
     arrays = {name: np.array(tensor) for name, tensor in module.state_dict().items()}
     in_float = float_right(module, recipe, data)
     module.train()
@@ -214,6 +215,7 @@ def trained(net: str, fold: int, quick: bool, kept: Path | None) -> Trained:
     tuned = float_right(module.eval(), recipe, data)
     right = {"n": len(data.test_labels), "float": in_float, "float_tuned": tuned}
     if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(path, right=json.dumps(right), **arrays)
     return Trained(net, fold, arrays, right)
 
@@ -298,7 +300,7 @@ def rows_of(tasks: Iterable[tuple[str, int, str]], jobs: int, quick: bool, kept:
     for net, fold, chip in tasks:
         chips.setdefault((net, fold), []).append(chip)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        pending = {pool.submit(trained, *which, quick, kept) for which in chips}
+        pending: set[Future] = {pool.submit(trained, *which, quick, kept) for which in chips}
         while pending:
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
