@@ -75,12 +75,7 @@ from tests.frontend.lava_files import NEURON, dense, pool, write
         ),
         (
             [dense([[1]], neuron={**NEURON, "type": b"RF"})],
-            "lava-dl layer 0 (dense): neuron type 'RF' is not supported; supported: CUBA, LOIHI",
-        ),
-        (
-            [{"type": [b"input"], "shape": [1, 1, 1], "neuron": {"type": b"SDNN", "vThMant": 0}}],
-            "lava-dl layer 0 (input): SDNN is not supported: its sigma-delta neurons send differences of activations, "
-            "not spikes; train and export a network of CUBA neurons",
+            "lava-dl layer 0 (dense): neuron type 'RF' is not supported; supported: CUBA, LOIHI, SDNN",
         ),
         (
             [pool([1, 1, 1], [1, 1], neuron=None)],

@@ -93,12 +93,3 @@ def test_oxford_gives_the_spikes_of_slayer(reference):
     assert np.array_equal(nw.simulate(network, x[None]).output[0], spikes)
     before = raster(np.load(folder / "ground_truth.npy"), 2000, 200)
     assert np.count_nonzero(before != spikes) == 3_014
-
-
-def test_sigma_delta_file_says_that_it_is_one(reference):
-    with pytest.raises(nw.ModelError) as error:
-        from_lava(reference / "lava_gts" / "pilotnet_sdnn" / "network.net")
-    assert str(error.value) == (
-        "lava-dl layer 0 (input): SDNN is not supported: its sigma-delta neurons send differences of activations, not "
-        "spikes; train and export a network of CUBA neurons"
-    )

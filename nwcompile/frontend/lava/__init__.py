@@ -5,6 +5,7 @@ it leaves open is settled by who writes it (`slayer/block/base.py`) and who runs
 
     the layers as they stand in the file      entry.py:read_entries
     neurons -> NeuronSpec                      neuron.py:neuron_spec
+    sigma-delta neurons -> NeuronProgram       programs.py:sigma_delta_program
     synapses -> connections                    wires.py:connection
     delays of spikes, inputs and synapses      delay.py:delays
 """
@@ -18,9 +19,11 @@ from nwcompile.errors import ModelError, shown, unknown_choice
 from nwcompile.frontend.lava.delay import NONE, delayed, delays
 from nwcompile.frontend.lava.entry import DENSE, Entry, read_entries
 from nwcompile.frontend.lava.neuron import average_spec, has_bias, neuron_spec, neuron_type
+from nwcompile.frontend.lava.programs import sigma_delta_program
 from nwcompile.frontend.lava.wires import connection, recurrent
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 
 NEURON_FIELDS = tuple(f.name for f in fields(NeuronSpec))
 
@@ -43,13 +46,18 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     layers start one after the other, which is what the chip's pipeline does with delay 0 (what layer L of CUBA layers,
     from 1, gives in aligned step t is seen in hardware step t + L).
 
+    SDNN neurons are lava's sigma-delta processes, as programs (`ir.neuron_programs`) whose states of 24 bits saturate:
+    an `input` entry sends how much its whole numbers change (those that netx's transform gives; a weight and a bias
+    only where the file gives them), the others have a ReLU, one with `sigma_output` is a readout. Messages are changes
+    in units of 1/64. As in netx every connection between them takes one step, and biases act from the first step on.
+
     A `delay` of one number, one per channel or one per neuron holds back a layer's spikes; in the last layer, which
     must then have no bias, its input. One per input, or per synapse of a dense layer, holds back what it names.
     Where delays differ, each makes a connection of its own with its synapses as a list.
 
     `neuron` overrides NeuronSpec fields in all layers, `{"layer3": {...}}` in one. `input_shape` [C, H, W] is needed
     where the first layer is a pool, or a conv with a stride. Raises ModelError, naming the layer, for what is missing,
-    not whole or not supported: gradedSpike, other neurons (SDNN, RF, ALIF, ...), complex weights, concat.
+    not whole or not supported: gradedSpike, other neurons (RF, ALIF, ...), complex weights, concat.
     """
     if not isinstance(path, str | PathLike):
         raise ModelError(f"from_lava takes the path of a lava-dl .net file, not {type(path).__name__}")
@@ -66,7 +74,7 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     for entry in acting:
         _check_place(entry, entries, entry is acting[-1])
         c, after = connection(entry, source, shape)
-        spec = average_spec() if entry.kind == "average" else neuron_spec(entry, after, given[entry.name])
+        spec = _neuron(entry, after, given[entry.name])
         incoming, leaving = delays(entry, after, prod(shape))
         if entry is acting[-1] and leaving.any():
             _check_last(entry, spec)
@@ -74,14 +82,30 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
         layers[entry.name] = spec, after
         wires.append((entry, c, (incoming, late), shape))
         source, shape, late = entry.name, after, leaving
-    cuba = {entry.name for entry in acting if entry.kind != "average" and neuron_type(entry) == "CUBA"}
-    step = 0 if any(has_bias(layers[name][0]) for name in cuba) else 1
     connections = []
+    steps = _steps(acting, layers)
     for entry, c, more, shape in wires:
-        connections += delayed(entry, c.replace(delay=step if entry.name in cuba else 0), more, shape)
+        connections += delayed(entry, c.replace(delay=steps[entry.name]), more, shape)
         if entry.kind == "dense_rec":
             connections.append(recurrent(entry, prod(layers[entry.name][1])))
     return Network.from_arrays(layers, connections, {"input": first})
+
+
+def _neuron(entry: Entry, shape: tuple[int, ...], override: dict) -> NeuronSpec | NeuronProgram:
+    if entry.kind == "average":
+        return average_spec()
+    if neuron_type(entry) == "SDNN":
+        return sigma_delta_program(entry, shape)
+    return neuron_spec(entry, shape, override)
+
+
+def _steps(acting: list[Entry], layers: dict[str, tuple]) -> dict[str, int]:
+    """Steps that the connection into each layer takes, as lava's processes do (see `from_lava`)."""
+    types = {entry.name: "" if entry.kind == "average" else neuron_type(entry) for entry in acting}
+    cuba = [name for name, kind in types.items() if kind == "CUBA"]
+    of_cuba = 0 if any(has_bias(layers[name][0]) for name in cuba) else 1
+    inputs = [entry.name for entry in acting if entry.kind == "input"]
+    return {n: of_cuba if k == "CUBA" else int(k == "SDNN" and n not in inputs) for n, k in types.items()}
 
 
 def _check_fields(neuron) -> None:
@@ -95,7 +119,7 @@ def _check_fields(neuron) -> None:
 
 def _overrides(neuron: Mapping, acting: list[Entry]) -> dict[str, dict]:
     """What `neuron=` gives for every layer: fields for all whose neurons are in the file, then those by its name."""
-    names = [entry.name for entry in acting if entry.has_neurons]
+    names = [e.name for e in acting if e.has_neurons and e.text("type", "neuron") != "SDNN"]
     common = {key: value for key, value in neuron.items() if not isinstance(value, Mapping)}
     for name in neuron:
         if name not in common and name not in names:

@@ -6,12 +6,9 @@ import numpy as np
 
 from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 
-TYPES = ("CUBA", "LOIHI")
-REFUSED = {
-    "SDNN": "its sigma-delta neurons send differences of activations, not spikes; train and export a network of CUBA "
-    "neurons",
-}
+TYPES = ("CUBA", "LOIHI", "SDNN")
 THRESHOLD_UNIT = BIAS_UNIT = 64
 FULL_DECAY = 1 << 12
 UNREACHED_THRESHOLD = 1 << 23  # The membrane saturates below this, so a larger threshold is never reached.
@@ -24,14 +21,12 @@ DEFAULT = {
 
 
 def neuron_type(entry: Entry) -> str:
-    """CUBA or LOIHI; dense layers without a neuron have a CUBA one. Raises ModelError for others."""
+    """One of TYPES; dense layers without a neuron have a CUBA one. Raises ModelError for others."""
     if "neuron" not in entry.values:
         if entry.kind in DENSE:
             return DEFAULT_TYPE
         raise entry.fail("it has no neuron; export the model with a CUBA or LOIHI neuron in every layer")
     kind = entry.text("type", "neuron")
-    if kind in REFUSED:
-        raise entry.fail(f"{kind} is not supported: {REFUSED[kind]}")
     if kind not in TYPES:
         raise entry.fail(f"neuron type {kind!r} is not supported; supported: {', '.join(TYPES)}")
     return kind
@@ -83,6 +78,8 @@ def average_spec() -> NeuronSpec:
     return NeuronSpec(fixed=FixedPoint(), threshold=UNREACHED_THRESHOLD, fires=False, reset="none", decay_v=FULL_DECAY)
 
 
-def has_bias(spec: NeuronSpec) -> bool:
+def has_bias(spec: NeuronSpec | NeuronProgram) -> bool:
     """Whether the neurons move without input."""
+    if isinstance(spec, NeuronProgram):
+        return bool(np.any(spec.parameters.get("bias", 0)))
     return bool(np.any(spec.bias) or np.any(spec.bias_u))

@@ -18,7 +18,8 @@ def connection(entry: Entry, source: str, shape: Shape) -> tuple[Connection, Sha
     declared = entry.shape()
     told: dict[str, Any] = {"exponent": _exponent(entry), "delay": 0}
     if entry.kind == "input":
-        weight = np.array([[[[entry.single("weight", INPUT_WEIGHT)]]]])
+        default = 1 if entry.text("type", "neuron") == "SDNN" else INPUT_WEIGHT
+        weight = np.array([[[[entry.single("weight", default)]]]])
         told |= {"sign_mode": sign_mode(weight), "source_shape": (1, 1, prod(shape))}
         return Conv2d(source, entry.name, weight, **told), declared
     if entry.kind == "average":

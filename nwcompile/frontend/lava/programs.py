@@ -1,0 +1,87 @@
+"""lava-dl's sigma-delta neurons as neuron programs, in the integers of lava's processes (lava.proc.sdn, fixed_pt)."""
+
+import numpy as np
+
+from nwcompile.frontend.lava.entry import Entry
+from nwcompile.ir.neuron_programs.program import NeuronProgram, Operation, StateVariable
+
+STATE_BITS = 24  # lava declares its states with this precision; here they saturate there.
+LARGEST_STATE = (1 << (STATE_BITS - 1)) - 1
+SPIKE_BITS = 6  # A message counts in units of 2**-6 of an activation (netx: spike_exp).
+FRACTION_BITS = 6  # A state has so many bits below those of a message (netx: state_exp).
+UNIT_BITS = SPIKE_BITS + FRACTION_BITS
+
+# What leaves is the change of the activation `act` since the step before, with what was too small to be sent then.
+DELTA = [
+    ("change", "sub", "act", "last_act"),
+    ("delta", "add", "change", "residue"),
+    ("size", "abs", "delta"),
+    ("is_sent", "le", "threshold", "size"),
+    ("sent", "select", "is_sent", "delta", 0),
+    ("residue_next", "sub", "delta", "sent"),
+    ("message", "shr", "sent", FRACTION_BITS),
+]
+DELTA_STATES = {"last_act": "act", "residue": "residue_next"}
+
+
+def saturated(result: str, value: str) -> list[tuple]:
+    """Steps that keep a value within what a state holds."""
+    return [(f"{result}_low", "min", value, LARGEST_STATE), (result, "max", f"{result}_low", -LARGEST_STATE)]
+
+
+def delta(threshold: int, bias=0) -> NeuronProgram:
+    """The neurons of an input: they send how much their input changes, where that is `threshold` or more."""
+    steps = [
+        ("biased", "add", "x", "bias"),
+        ("scaled", "shl", "biased", UNIT_BITS),
+        *saturated("act", "scaled"),
+        *DELTA,
+    ]
+    return _program("delta", DELTA_STATES, steps, threshold=threshold << UNIT_BITS, bias=bias)
+
+
+def sigma_delta(threshold: int, bias=0) -> NeuronProgram:
+    """Neurons with a ReLU: `sigma` adds up the changes they hear; they send the changes of max(sigma + bias, 0)."""
+    steps = [
+        ("total", "add", "sigma", "x"),
+        *saturated("sigma_next", "total"),
+        ("biased", "add", "sigma_next", "bias"),
+        ("act", "max", "biased", 0),
+        *DELTA,
+    ]
+    bias = np.asarray(bias, np.int64) << UNIT_BITS
+    states = {"sigma": "sigma_next", **DELTA_STATES}
+    return _program("sigma_delta", states, steps, threshold=threshold << UNIT_BITS, bias=bias)
+
+
+def sigma() -> NeuronProgram:
+    """A readout: the sum of the changes that it hears."""
+    return _program("sigma", {"sigma": "total"}, [("total", "add", "sigma", "x")], output="sigma", sends="none")
+
+
+def sigma_delta_program(entry: Entry, shape: tuple[int, ...]) -> NeuronProgram:
+    """The neurons of an SDNN layer: `input` entries compute differences, and those with `sigma_output` only sums."""
+    if entry.values["neuron"].get("sigma_output", False):
+        return sigma()
+    activation = entry.text("activation", "neuron")
+    if activation not in (None, "relu"):
+        raise entry.fail(f"activation {activation!r} is not supported: lava's sigma-delta neurons have a relu")
+    threshold = entry.single("vThMant", group="neuron")
+    if threshold < 0:
+        raise entry.fail(f"neuron/vThMant {threshold} is negative; export the model again")
+    kind = delta if entry.kind == "input" else sigma_delta
+    return kind(threshold, entry.spread("bias", shape, 0))
+
+
+def _program(
+    name: str, states: dict[str, str], steps: list[tuple], output="message", sends="graded", **parameters
+) -> NeuronProgram:
+    return NeuronProgram(
+        name=name,
+        states=tuple(StateVariable(state, becomes, bits=STATE_BITS) for state, becomes in states.items()),
+        operations=tuple(Operation(result, kind, tuple(given)) for result, kind, *given in steps),
+        output=output,
+        sends=sends,
+        is_fixed=True,
+        parameters=parameters,
+    )
