@@ -137,14 +137,14 @@ def sender(doc: dict) -> str:
     return doc["source_layer"] + ("" if doc["source_core"] is None else f" on core {doc['source_core']}")
 
 
-def dropped_text(dropped: dict) -> str:
-    """How many messages a chip dropped, and where most of them, in words."""
+def dropped_text(dropped: dict, cause: str = "an injection buffer was full") -> str:
+    """How many messages a chip dropped, why, and where most of them, in words."""
     if not dropped["at"]:
         return "no message was dropped"
     at, to = dropped["at"][0], dropped["to"][0]
     crowded = f"most at {at['place']}, link {at['link']} ({grouped(at['messages_per_sample'])})"
     return (
-        f"dropped because an injection buffer was full: {grouped(dropped['messages_per_sample'])} messages a sample, "
+        f"dropped because {cause}: {grouped(dropped['messages_per_sample'])} messages a sample, "
         f"{percent(dropped['percent'])} of all; {crowded}, most to {to['place']} ({grouped(to['messages_per_sample'])})"
     )
 

@@ -55,7 +55,8 @@ def collect_dropped(program: Program, run: Run) -> dict | None:
         for row, i in zip(rows[key], _most(amount), strict=True):
             row["messages_per_sample"] = int(amount[i]) / run.n_samples
     doc = {"messages_per_sample": run.n_dropped / run.n_samples, "percent": 100 * run.n_dropped / max(sent, 1), **rows}
-    return {**doc, "text": dropped_text(doc)}
+    cause = {"cause": "they came when their core cleared its axons"} if chip.has_merges else {}
+    return {**doc, "text": dropped_text(doc, **cause)}
 
 
 def _most(amount: np.ndarray) -> list[int]:

@@ -7,6 +7,7 @@ from nwcompile.errors import BackendError, ChipError, OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
 from nwcompile.kernels.cores.tables import FanOut
+from nwcompile.report.json.messages import collect_dropped
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.merges import verify_packets
 from nwcompile.sim.cycle.noc import replay
@@ -137,3 +138,11 @@ def test_neuron_that_would_send_two_packets_is_refused():
         "a spike is one packet on ranc, and source 16 sends 2; compile the network for this chip, with its "
         "core.max_neuron_destinations = 1"
     )
+
+
+def test_report_says_why_packets_were_lost():
+    rtl = case("five_8x8_lost")
+    program, _ = recorded_program(rtl)
+    run = simulate(program, recorded_input(rtl), "cycle")
+    text = collect_dropped(program, run)["text"]
+    assert text.startswith("dropped because they came when their core cleared its axons: 7 messages a sample, ")
