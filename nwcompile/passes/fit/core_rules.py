@@ -68,6 +68,8 @@ def _counts(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
     axons = build_axons(network, core_of_all, n_cores, chip)
     _, pairs = core_pairs(axons, core_of_all, n_cores)
     fan_out = np.diff(axons.offset)[n_lines:]
+    if chip.has_merges:  # where spikes leave is a place as every other
+        fan_out = fan_out + np.isin(layer_of, [network.layers.index(name) for name in network.outputs])
     order = np.lexsort((-fan_out, core_of))
     cores, first = np.unique(core_of[order], return_index=True)
     widest, layer_at = np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64)

@@ -150,14 +150,15 @@ def test_files_of_a_sample_are_what_was_sent_and_came_out():
     assert "Potentials of 20 bits cannot wrap in the first" in files["README.txt"]
 
 
-def small(n_layers: int = 2, edges=(), bits: int = 24, **fields) -> nw.Program:
+def small(n_layers: int = 2, edges=(), bits: int = 24, destinations: int = 1, **fields) -> nw.Program:
     """Layers of 4 neurons that add up, in a row."""
     spec = NeuronSpec(threshold=5, strict=False, reset="subtract", fixed=FixedPoint(bits, 12, 0, "modulo"), **fields)
     names = [f"l{i}" for i in range(n_layers)]
     weight = np.arange(16, dtype=np.int16).reshape(4, 4) - 3
     row = [Dense(a, b, weight) for a, b in zip(["in", *names], names, strict=False)]
     network = Network.from_arrays(dict.fromkeys(names, (spec, (4,))), [*row, *edges], {"in": (4,)})
-    return nw.compile(network, Chip.load("ranc_dense").replace({"state.bits": bits}))
+    limits = {"state.bits": bits, "core.max_neuron_destinations": destinations}
+    return nw.compile(network, Chip.load("ranc_dense").replace(limits))
 
 
 def test_narrow_potentials_are_refused_where_a_sample_could_make_them_wrap():
@@ -178,7 +179,7 @@ def test_narrow_potentials_are_refused_where_a_sample_could_make_them_wrap():
     [
         (lambda: small(fires=False),
          "layer 'l0' never fires: RANC's potentials cannot be read; give it a threshold"),
-        (lambda: small(edges=[Dense("l1", "l1", np.eye(4, dtype=np.int16), delay=1)]),
+        (lambda: small(edges=[Dense("l1", "l1", np.eye(4, dtype=np.int16), delay=1)], destinations=2),
          "layer 'l1' is an output and feeds 'l1'; a neuron of RANC sends to one place, so add a layer for the output"),
         (lambda: small(3, bias=-6),
          "layer 'l2' begins 2 ticks late, and until then its leak reaches a threshold; RANC cannot hold a layer back"),
@@ -199,3 +200,8 @@ def test_program_of_another_chip_is_refused():
     )
     with pytest.raises(ChipError, match='tiny: noc.router: those of RANC are "merges"; compile for ranc'):
         Design(nw.compile(network, "tiny"))
+
+
+def test_output_neurons_that_send_elsewhere_too_do_not_fit():
+    with pytest.raises(nw.FitError, match="destination cores of a neuron  l1 -> core 1  2 of 1"):
+        small(edges=[Dense("l1", "l1", np.eye(4, dtype=np.int16), delay=1)])
