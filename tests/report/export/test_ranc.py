@@ -79,13 +79,13 @@ def test_design_of_a_program_holds_what_the_rtl_held(name):
     """But for the numbers of axons, and neurons that nobody hears, which it leaves out."""
     rtl = case(name)
     program, numbers = recorded_program(rtl)
-    design, n_heard = Design(program), 0
+    design, added, n_heard = Design(program), weights(rtl), 0
     for core, number, source, delay in design.axons:
         place, axon = design.place[core], recorded_axon(rtl, program, numbers, source)
         memory = design.cores[int(place)]
         heard = memory.neuron["threshold"] == rtl["th"][place]
         ours = (memory.weight[:, memory.axon_type[number]] * memory.connected[:, number])[heard]
-        assert np.array_equal(ours, weights(rtl)[place, heard, axon])
+        assert np.array_equal(ours, added[place, heard, axon])
         assert source < rtl["A"] * rtl["X"] * rtl["Y"] or delay in rtl["delay"]
     for place, memory in design.cores.items():
         slots = np.flatnonzero(memory.connected.any(1))
