@@ -134,7 +134,7 @@ def _check_place(entry: Entry, entries: list[Entry], is_last: bool) -> None:
         raise entry.fail("an average must come last, because it gives numbers, not spikes")
 
 
-def _check_last(entry: Entry, spec: NeuronSpec) -> None:
+def _check_last(entry: Entry, spec: NeuronSpec | NeuronProgram) -> None:
     """A last layer's delay moves to its input, which gives the same spikes only if nothing else drives it."""
     if has_bias(spec) or entry.kind == "dense_rec":
         raise entry.fail(
