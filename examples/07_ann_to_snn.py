@@ -3,7 +3,8 @@
 python examples/07_ann_to_snn.py [--epochs 6] [--images 200]
 
 The network is trained with ReLUs of 8 levels, which neurons that may send negative spikes compute in 8 steps. Then it
-goes on a chip that can send those, and on one that cannot.
+goes on a chip that can send those, and on one that cannot: there its neurons send positive spikes only, which has to be
+asked for, and the price is printed.
 """
 
 import argparse
@@ -75,12 +76,14 @@ def main() -> None:
     print(f"spiking, float   {accuracy(spiking, current):.1f} % in {N_STEPS} steps")
 
     spikes = nw.encode(x, N_STEPS)  # a chip takes whole numbers: here 0 or 1 in a step
-    for kinds in (["binary", "bipolar"], ["binary"]):
+    for kinds, asked in ((["binary", "bipolar"], ()), (["binary"], "multi-spike")):
         chip = nw.Chip.load("tiny").replace({**ROOM, "neuron.spikes": kinds})
-        program = nw.compile(spiking, chip, nw.encode(training[::400], N_STEPS), nw.Options(placer="row-major"))
+        options = nw.Options(placer="row-major", approximate=asked)
+        program = nw.compile(spiking, chip, nw.encode(training[::400], N_STEPS), options)
         print(f"on a chip        {accuracy(program, spikes, backend='sequence'):.1f} %, spikes: {' and '.join(kinds)}")
-        for warning in program.manifest["warnings"]:
-            print(f"warning          {warning}")
+        for change in program.manifest.get("legalization", []):
+            changed = change["price"]["spikes_changed_percent"]
+            print(f"layer {change['layer']}          {change['label']}: {changed:.0f} % of its spikes are others")
     print(nw.crosscheck(program, spikes[:1]))
 
 
