@@ -36,7 +36,7 @@ def _show(chip: Chip, json: bool) -> None:
     if json:
         keys = {key: {"value": chip.value(key), "source": chip.source_of(key)} for key in known}
         head = {"name": chip.name, "description": chip.description, "n_cores": chip.n_cores, "hash": chip.hash}
-        print(as_json({**head, "times": chip.has_times, "energies": chip.has_energies, "keys": keys}))
+        print(as_json({**head, "times": chip.gives_times, "energies": chip.has_energies, "keys": keys}))
         return
     print(f"{chip.name}: {chip.description}\n")
     rows = [(key, _value(chip.value(key)), chip.source_of(key) or "default") for key in known]
@@ -44,7 +44,7 @@ def _show(chip: Chip, json: bool) -> None:
     unknown = [key for key in KEYS if chip.value(key) is None and chip.has_key(key)]
     if unknown:
         print(f"\nnot given: {', '.join(unknown)}")
-    for what, has in (("times", chip.has_times), ("energies", chip.has_energies)):
+    for what, has in (("times", chip.gives_times), ("energies", chip.has_energies)):
         if not has:
             print(f"no {what}: the file lacks some of the figures they need")
 

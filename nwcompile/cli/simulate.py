@@ -129,7 +129,7 @@ def _times(result: Run, program: Program) -> str:
         step_us = result.step_cycles * program.chip.core.cycle_ns / 1000 / result.n_samples
         steps = counted(len(step_us), "step")
         lines.append(f"hardware step: mean {step_us.mean():.3f} us, longest {step_us.max():.3f} us (of {steps})")
-    elif not program.chip.has_times:
+    elif not program.chip.gives_times:
         lines.append(f"no times: {program.chip.name} gives no {', '.join(program.chip.unknown_costs)}")
     else:
         lines.append("no times: only backend cycle measures them")

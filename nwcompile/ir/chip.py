@@ -25,6 +25,7 @@ from nwcompile.ir.chip_check import (
     check_merges,
     check_names,
     check_noc,
+    check_pool,
     check_state,
     check_value,
     on_base,
@@ -39,6 +40,7 @@ from nwcompile.ir.chip_sections import (
     Io,
     NeuronCapability,
     Noc,
+    PoolCost,
     State,
     Variation,
     Weights,
@@ -80,6 +82,7 @@ class Chip:
     state: State
     neuron: NeuronCapability
     cost: Cost
+    pool: PoolCost
     energy: Energy
     io: Io
     variation: Variation
@@ -98,7 +101,7 @@ class Chip:
             limits.append(f"any number of {what}" if limit is None else f"{largest} {what}")
         known = [
             f"{what} {'known' if is_known else 'not known'}"
-            for what, is_known in (("times", self.has_times), ("energies", self.has_energies))
+            for what, is_known in (("times", self.gives_times), ("energies", self.has_energies))
         ]
         rows = [
             f"a core: {', '.join(limits)}",
@@ -342,6 +345,16 @@ class Chip:
         return not self.unknown_costs
 
     @property
+    def has_pool_times(self) -> bool:
+        """Whether the cycles of a pool of hidden neurons are known: they stand for all costs."""
+        return self.pool.line_cycles is not None
+
+    @property
+    def gives_times(self) -> bool:
+        """Whether backend cycle gives times; bounds and predictions of them need `has_times`."""
+        return self.has_times or self.has_pool_times
+
+    @property
     def has_energies(self) -> bool:
         """Whether the energy of every event is known."""
         return all(getattr(self.energy, f.name) is not None for f in fields(Energy) if f.name.endswith("_pj"))
@@ -353,7 +366,9 @@ class Chip:
 
     def barrier_cycles(self, n_tiles: int) -> int:
         """Core cycles of the barrier with `n_tiles` routers in use: the entry of the largest key not above it."""
-        assert self.cost.barrier_cycles is not None, "ask has_times first"
+        if self.has_pool_times:
+            return 0
+        assert self.cost.barrier_cycles is not None, "ask gives_times first"
         table = {int(k): v for k, v in self.cost.barrier_cycles.items()}
         return table[max(k for k in table if k <= n_tiles)]
 
@@ -398,6 +413,7 @@ class Chip:
                 'spike that is read may be the one that is lost; set noc.on_full = "stall", or leave it out'
             )
         check_merges(self, where)
+        check_pool(self, where)
         if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "

@@ -163,6 +163,21 @@ def check_merges(chip, where: str) -> None:
         raise ChipError(f'{where}: io.sites: noc.router = "merges" needs the one place where spikes leave')
 
 
+def check_pool(chip, where: str) -> None:
+    """The cycles of a Chip's pool are given together, in half cycles, for one core with outputs apart."""
+    cycles = {f"pool.{f.name}": getattr(chip.pool, f.name) for f in fields(chip.pool) if f.name.endswith("_cycles")}
+    given = [key for key, value in cycles.items() if value is not None]
+    if not given:
+        return
+    for key, value in cycles.items():
+        if value is None:
+            raise ChipError(f"{where}: {key}: missing key; a chip with {given[0]} needs all cycles of a pool")
+        if value * 2 % 1:
+            raise ChipError(f"{where}: {key}: {value} is not a number of whole or half cycles")
+    if chip.core.max_outputs is None or chip.n_cores != 1:
+        raise ChipError(f"{where}: {given[0]}: a pool is one core with core.max_outputs; leave section pool out")
+
+
 def check_state(state, where: str) -> None:
     """The keys of a `State` go together."""
     if state.decay == "shift" and (state.overflow != "clip" or state.decay_offset):
@@ -214,7 +229,7 @@ def _check_bus(noc, where: str) -> None:
 
 
 def _check_number(key: str, number: int | float, where: str) -> None:
-    zero_ok = key in MAY_BE_ZERO or key.startswith(("energy.", "cost.", "variation."))
+    zero_ok = key in MAY_BE_ZERO or key.startswith(("energy.", "cost.", "pool.", "variation."))
     least = SMALLEST.get(key, 0)
     largest = LARGEST.get(key, LARGEST_OF_ALL)
     if number != number or number in (float("inf"), float("-inf")):

@@ -181,6 +181,25 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class PoolCost:
+    """Core cycles of a step where hidden neurons are one pool (`core.max_outputs`): they add up, in place of `cost`.
+
+    All of them or none, in whole or half cycles. A line that brings several events in a step, and a neuron that spikes
+    several times, count once.
+    """
+
+    line_cycles: float | None = None  # an input line
+    line_event_cycles: float | None = None  # an input line with events: for every hidden neuron that inputs feed
+    hidden_cycles: float | None = None  # a hidden neuron
+    spike_cycles: float | None = None  # a hidden neuron that spikes
+    synapse_cycles: float | None = None  # the same: for every hidden neuron that it feeds
+    readout_cycles: float | None = None  # the same, if it feeds outputs
+    readout_output_cycles: float | None = None  # the same: for every output neuron
+    output_cycles: float | None = None  # an output neuron
+    counts_unwired: bool | None = None  # true: all hidden neurons count as fed by inputs and as feeding outputs
+
+
+@dataclass(frozen=True)
 class Energy:
     """Picojoules of each event; what is not given has no cited figure, and then no energies are given."""
 
@@ -233,6 +252,7 @@ SECTIONS: dict[str, Any] = {
     "state": State,
     "neuron": NeuronCapability,
     "cost": Cost,
+    "pool": PoolCost,
     "energy": Energy,
     "io": Io,
     "variation": Variation,

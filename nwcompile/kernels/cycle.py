@@ -8,7 +8,7 @@ from nwcompile.kernels.cores.neuron import LONG_AGO, Neurons, States, is_asleep,
 from nwcompile.kernels.cores.probes import BASE, ROW, SAMPLE_NOW, STEP_NOW
 from nwcompile.kernels.cores.programs.call import clear_programs, is_program_at_rest, keep_states, step_program
 from nwcompile.kernels.cores.synapse import Drive, Members, Synapses, deliver
-from nwcompile.kernels.cores.tables import CoreTables, CoreWork, FanOut, IoAxons
+from nwcompile.kernels.cores.tables import CoreTables, CoreWork, FanOut, IoAxons, PoolTimes
 from nwcompile.kernels.jit import inlined, kernel, part
 from nwcompile.kernels.noc.bus import PEAK_LANES, clear_bus
 from nwcompile.kernels.noc.bus_cores import run_bus
@@ -69,6 +69,7 @@ class ChipCores(NamedTuple):
     """The cores of the chip: what they send, and what they are doing."""
 
     tables: CoreTables
+    pool: PoolTimes
     fan_out: FanOut
     io: IoAxons
     work: CoreWork
@@ -109,7 +110,8 @@ INSTRUCTIONS = 2
 SPIKES = 3
 SENT = 4  # and the next two: columns of FanOut.sent, messages and links east-west and north-south
 SENT_OUT = 7  # messages to io sites
-N_SENT = 8
+HALF_CYCLES = 8  # PoolTimes.of_source
+N_SENT = 9
 
 
 @part
@@ -186,6 +188,7 @@ def visit_core(plan, job, chip, net, programs, lossy, shared, neuron_record, sen
             lossy.payload[j] = count // times
         if not job.moves:
             continue
+        sent[HALF_CYCLES] += chip.pool.of_source[j]
         ticks += costs.spike if chip.fan_out.offset[j] < chip.fan_out.offset[j + 1] else costs.spike * times
         end = send_spike(chip.tables, chip.fan_out, outbox, sender, times, ticks, sent, at)
         if end > at:
@@ -287,6 +290,10 @@ def fill_outbox(plan, job, chip, net, programs, lossy, shared, neuron_record, se
         if has_input:
             at = send_input(axons, chip.io, outbox, lossy, x, plan.repeats, site, at)
     outbox.first[n_cores + n_io] = at
+    if has_input and job.moves:
+        for j in range(x.shape[0]):
+            if x[j] != 0:
+                sent[0, HALF_CYCLES] += chip.pool.of_source[j]
     if has_input and n_io == 0 and job.moves:
         take_input(chip.fan_out, axons, inputs, x, plan.repeats)
     if job.computes and has_input:
@@ -379,6 +386,7 @@ def run_samples(
             row = h - job.first_step
             has_input = micro % plan.period == 0 and h < plan.n_steps
             given = x[b, row if has_input else 0]
+            before = steps.sent[row, 0, HALF_CYCLES]
             n_messages = fill_outbox(
                 plan,
                 job,
@@ -420,5 +428,8 @@ def run_samples(
                 return ticks
             if lossy is not None:
                 deliver_messages(tables.axons, work.outbox, net, lossy, shared, n_messages, micro)
+            if chip.pool.step > 0:
+                steps.cycles[row] += (chip.pool.step + steps.sent[row, 0, HALF_CYCLES] - before + 1) // 2
+                continue
             steps.cycles[row] += (ticks + plan.ticks_per_cycle - 1) // plan.ticks_per_cycle
     return 0

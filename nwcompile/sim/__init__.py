@@ -83,6 +83,11 @@ def simulate(
             f'profiles follow flits through channels or over a bus; {model.chip.name} has noc.router = "merges": what '
             "`nwcompile export --to ranc` writes says when each packet is sent and there"
         )
+    if profile and model.chip.has_pool_times:
+        raise BackendError(
+            f"profiles follow flits through a network, and {model.chip.name} is one pool of neurons without any; leave "
+            "profile out: Run.step_cycles tells how long its steps take"
+        )
     if device == "cuda" and backend != "sequence":
         raise BackendError(f"backend {backend!r} has no CUDA kernels; use backend='sequence', or device='cpu'")
     inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike)

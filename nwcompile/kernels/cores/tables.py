@@ -135,6 +135,13 @@ class Costs(NamedTuple):
     longest_message: int
 
 
+class PoolTimes(NamedTuple):
+    """Half core cycles where hidden neurons are a pool; 0 where the network on chip tells how long a step takes."""
+
+    step: int  # of every step
+    of_source: np.ndarray  # int64[source]: of a step's events of each input line and neuron
+
+
 class CoreTables(NamedTuple):
     """What does not change and every engine reads."""
 

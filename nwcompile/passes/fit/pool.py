@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from nwcompile.cost.time.pool import fed_neurons
 from nwcompile.errors import Violation
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, synapse_list
+from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network
 
 
@@ -72,7 +73,7 @@ def _wires(network: Network, outputs: list[str]) -> Iterator[Violation]:
 def _reached(network: Network, chip: Chip, hidden: list[str], outputs: list[str], room: int) -> Iterator[Violation]:
     """Synapses: how many neurons each one feeds, and how many of the hidden ones inputs feed and feed outputs."""
     core = chip.core
-    synapses = {name: _fed(network, name) for name in (*network.inputs, *hidden)}
+    synapses = {name: fed_neurons(network, name) for name in (*network.inputs, *hidden)}
     for name in hidden:
         fan_out = sum(count for _, count in synapses[name].values())
         widest = int(np.max(fan_out, initial=0))
@@ -97,21 +98,3 @@ def _reached(network: Network, chip: Chip, hidden: list[str], outputs: list[str]
     ):
         if limit is not None and used > limit:
             yield Violation(what, where, used, limit, advice)
-
-
-def _fed(network: Network, source: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By target of a node: which of its neurons are fed, bool[target], and how many each source neuron feeds."""
-    n_source = network.node(source).n_neurons
-    pairs: dict[str, list[np.ndarray]] = {}
-    for c in network.connections:
-        if c.source == source and c.has_weight and c.target in network.layers:
-            pre, post, place = synapse_list(c, network.node(source).shape)
-            kept = np.asarray(c.weight).reshape(-1)[place] != 0
-            n_target = network.node(c.target).n_neurons
-            pairs.setdefault(c.target, []).append(pre[kept].astype(np.int64) * n_target + post[kept])
-    fed = {}
-    for target, parts in pairs.items():
-        n_target = network.node(target).n_neurons
-        pre, post = np.divmod(np.unique(np.concatenate(parts)), n_target)
-        fed[target] = np.bincount(post, minlength=n_target) > 0, np.bincount(pre, minlength=n_source)
-    return fed

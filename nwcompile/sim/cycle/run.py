@@ -6,6 +6,7 @@ import numpy as np
 
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.neuron_program import instructions
+from nwcompile.cost.time.pool import pool_times
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
 from nwcompile.errors import BackendError, ModelError
@@ -182,6 +183,7 @@ class ChipRun:
         self.is_in_lockstep = self.mesh is not None and suits_cores(self.mesh, self.axons.axons, self.costs)
         self.neurons = tables.neurons(network, network.layers)
         self.programs = tables.programs(network, network.layers)
+        self.pool = pool_times(program)
         self.synapses = tables.synapses(network, program.schedule.delay, program.mapping)
         self.members = tables.members(network, program.mapping, program.core_of) if self.costs.drops else None
         self.plan = self._plan(n_steps, window)
@@ -354,7 +356,7 @@ class ChipRun:
         else:
             event = EventNetwork(self.mesh, queues(self.mesh))
         return State(
-            cores=ChipCores(core_tables, self.axons.fan_out, self.axons.io, work),
+            cores=ChipCores(core_tables, self.pool, self.axons.fan_out, self.axons.io, work),
             net=SpikingNet(self.neurons, self.synapses, tables.scratch(n_neurons), drive),
             programs=tables.of_samples(self.programs),
             lossy=lossy,
@@ -398,7 +400,7 @@ class ChipRun:
         """What a Run says of time and energy; `n_barriers` belong to each row, `notes` are the Probes or None."""
         chip, program = self.chip, self.program
         fields: dict[str, Any] = {"link_flits": flits}
-        if chip.has_times:
+        if chip.gives_times:
             fields["step_cycles"] = cycles + n_barriers * chip.barrier_cycles(program.mapping.n_tiles)
             fields["seconds"] = float(fields["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
         fields["energy_pj"] = energy_pj(counters, chip, fields.get("seconds"))

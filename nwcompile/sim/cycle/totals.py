@@ -40,7 +40,7 @@ def run_totals(program: Program, inputs: dict, n_steps: int, window: str, profil
     if program.chip.is_bus:
         measured["bus"] = summed_schedule(schedule_of([p.steps.bus for p in parts]))
     longest = None
-    if program.chip.has_times:
+    if program.chip.gives_times:
         barriers = schedule.period * program.chip.barrier_cycles(program.mapping.n_tiles)
         longest = max(p.longest for p in parts) + barriers
     names = network.layers

@@ -1,0 +1,63 @@
+"""Pool: how long a step takes where hidden neurons are one pool and nothing passes through a network (`chip.pool`).
+
+SynSense publishes the formula, as mean cycles of a step, with its rockpool library (`cycles_model`). Here it is taken
+spike by spike: what a spike costs is that of the synapses of its own neuron.
+"""
+
+import numpy as np
+
+from nwcompile.ir.connection import synapse_list
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import Program
+from nwcompile.kernels.cores.tables import PoolTimes
+
+
+def pool_times(program: Program) -> PoolTimes:
+    """What steps and events of a program take, sources as in `Network.offsets`; zeros on a chip without such times."""
+    network, cost = program.network, program.chip.pool
+    of_source = np.zeros(sum(network.node(name).n_neurons for name in network.offsets), np.int64)
+    if not program.chip.has_pool_times:
+        return PoolTimes(0, of_source)
+    n_lines = sum(node.n_neurons for node in network.inputs.values())
+    n_outputs = sum(network.node(name).n_neurons for name in network.outputs)
+    n_hidden = len(of_source) - n_lines - n_outputs
+    is_reached: dict[str, np.ndarray] = {}
+    for name in network.inputs:
+        for target, (is_fed, _) in fed_neurons(network, name).items():
+            is_reached[target] = is_reached.get(target, False) | is_fed
+    n_reached = n_hidden if cost.counts_unwired else sum(map(np.count_nonzero, is_reached.values()))
+    of_source[:n_lines] = round(2 * cost.line_event_cycles * n_reached)
+    for name in (name for name in network.layers if name not in network.outputs):
+        fed, first, n = fed_neurons(network, name), network.offsets[name], network.node(name).n_neurons
+        nothing = np.zeros(n, np.int64)
+        to_hidden, to_outputs = (
+            sum((count for target, (_, count) in fed.items() if (target in network.outputs) == apart), nothing)
+            for apart in (False, True)
+        )
+        of_readout = cost.readout_cycles + cost.readout_output_cycles * n_outputs
+        reads = np.ones(n, bool) if cost.counts_unwired else to_outputs > 0
+        cycles = cost.spike_cycles + cost.synapse_cycles * to_hidden + of_readout * reads
+        of_source[first : first + n] = np.round(2 * cycles)
+    step = n_lines * cost.line_cycles + n_hidden * cost.hidden_cycles + n_outputs * cost.output_cycles
+    return PoolTimes(round(2 * step), of_source)
+
+
+def fed_neurons(network: Network, source: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """By target of a node: which of its neurons are fed, bool[target], and how many each source neuron feeds.
+
+    Weights of 0 feed nothing.
+    """
+    n_source = network.node(source).n_neurons
+    pairs: dict[str, list[np.ndarray]] = {}
+    for c in network.connections:
+        if c.source == source and c.has_weight and c.target in network.layers:
+            pre, post, place = synapse_list(c, network.node(source).shape)
+            kept = np.asarray(c.weight).reshape(-1)[place] != 0
+            n_target = network.node(c.target).n_neurons
+            pairs.setdefault(c.target, []).append(pre[kept].astype(np.int64) * n_target + post[kept])
+    fed = {}
+    for target, parts in pairs.items():
+        n_target = network.node(target).n_neurons
+        pre, post = np.divmod(np.unique(np.concatenate(parts)), n_target)
+        fed[target] = np.bincount(post, minlength=n_target) > 0, np.bincount(pre, minlength=n_source)
+    return fed

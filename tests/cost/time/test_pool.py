@@ -1,0 +1,123 @@
+"""Times of a pool of hidden neurons: the vendor's formula for Xylo, in the mean and spike by spike."""
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.cost.time.pool import pool_times
+from nwcompile.errors import BackendError, ChipError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.mapping import Mapping
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.passes.emit.emit import emit
+from nwcompile.passes.prepare.schedule import schedule
+from tests.xylo import FORMAT
+
+N_SAMPLES, N_STEPS = 3, 12
+
+
+def vendors_cycles(n_in, n_hidden, n_out, fan_out, p_in, p_hidden, n_fed, n_feeding) -> float:
+    """Mean cycles of a step, as reference/xylo/README.md has them; n_fed, n_feeding: all of them on XyloAudio 2."""
+    inputs = n_in * (p_in * n_fed * 3.5 + 1)
+    hidden = n_hidden * (fan_out * 7 * p_hidden + 3) + n_hidden * (19 + 3 * p_hidden)
+    return inputs + hidden + n_feeding * p_hidden * (1 + 8 * n_out) + 12 * n_out
+
+
+def drawn(seed: int, chip: str, n_in=5, n_hidden=41, n_out=3, fan_out=6, n_fed=None) -> nw.Program:
+    """A recurrent network in which every hidden neuron feeds `fan_out` others, and outputs only if it is even."""
+    rng = np.random.default_rng(seed)
+    recurrent = np.zeros((n_hidden, n_hidden), np.int64)
+    for row in recurrent.T:
+        row[rng.choice(n_hidden, fan_out, replace=False)] = rng.integers(1, 20, fan_out) * rng.choice((-1, 1), fan_out)
+    first = rng.integers(1, 20, (n_hidden, n_in))
+    first[n_hidden if n_fed is None else n_fed :] = 0
+    last = rng.integers(1, 20, (n_out, n_hidden)) * (np.arange(n_hidden) % 2 == 0)
+    edges = [Dense("in", "h", first), Dense("h", "h", recurrent, delay=1), Dense("h", "o", last)]
+    out = NeuronSpec(threshold=50, strict=False, reset="subtract", decay_u=2, decay_v=3, fixed=FORMAT)
+    hidden = out.replace(spikes="multi", max_spikes=31)
+    network = Network.from_arrays({"h": hidden, "o": out}, edges, {"in": n_in})
+    cores = {name: np.zeros(network.node(name).n_neurons, int) for name in network.layers}
+    mapping = Mapping.from_arrays(cores, [[0, 0, 0]])
+    return emit(network, schedule(network, "pipelined"), mapping, Chip.load(chip), None, {})
+
+
+def events(seed: int, n_in: int = 5) -> np.ndarray:
+    return np.random.default_rng(seed).poisson(0.4, (N_SAMPLES, N_STEPS, n_in)).clip(0, 15)
+
+
+@pytest.mark.parametrize("chip", ["xylo_audio2", "xylo_audio3", "xylo_imu"])
+@pytest.mark.parametrize("seed", range(3))
+def test_pool_steps_take_the_vendors_mean_cycles(chip, seed):
+    x = events(seed)
+    program = drawn(seed, chip, n_fed=30)
+    run = nw.simulate(program, x, "cycle", window="hardware")
+    p_hidden = np.count_nonzero(run.spikes["h"]) / run.spikes["h"].size
+    assert run.spikes["h"].max() > 1 and 0.05 < p_hidden < 0.9
+    n_fed, n_feeding = (41, 41) if chip == "xylo_audio2" else (30, 21)
+    # Every second neuron feeds outputs: what matters is how often those spike.
+    p_feeding = np.count_nonzero(run.spikes["h"][:, :, ::2]) / run.spikes["h"][:, :, ::2].size
+    if chip == "xylo_audio2":
+        p_feeding = p_hidden
+    wanted = vendors_cycles(5, 41, 3, 6, np.count_nonzero(x) / x.size, p_hidden, n_fed, 0)
+    wanted += n_feeding * p_feeding * (1 + 8 * 3)
+    mean = run.step_cycles.sum() / (N_SAMPLES * N_STEPS)
+    assert wanted <= mean <= wanted + 0.5  # half cycles of a step are rounded up
+    assert run.seconds == pytest.approx(run.step_cycles.sum() * 20e-9)
+
+
+def test_pool_steps_take_what_their_own_spikes_cost():
+    """Neurons that feed more neurons cost more: step by step, for every sample, and summed up by record='totals'."""
+    program, x = drawn(7, "xylo_imu"), events(8)
+    rng = np.random.default_rng(9)
+    feeds, recurrent, last = program.network.connections
+    weight = np.asarray(recurrent.weight) * (rng.random((41, 41)) < rng.random(41))
+    edges = (feeds, Dense("h", "h", weight, delay=1), last)
+    network = Network(program.network.inputs, program.network.nodes, edges)
+    program = emit(network, program.schedule, program.mapping, program.chip, None, {})
+    fan_out = np.count_nonzero(weight, axis=0)
+    assert len(np.unique(fan_out)) > 3
+    run = nw.simulate(program, x, "cycle")
+    cycles = np.zeros((N_SAMPLES, len(run.step_cycles)))
+    cycles += 5 * 1 + 41 * 22 + 3 * 12
+    cycles[:, :N_STEPS] += 3.5 * 41 * np.count_nonzero(x, axis=2)
+    late = program.schedule.offset["h"]
+    of_spike = 3 + 7 * fan_out + (1 + 8 * 3) * (np.arange(41) % 2 == 0)
+    cycles[:, late : late + N_STEPS] += (run.spikes["h"] > 0) @ of_spike
+    cycles = np.ceil(cycles)
+    assert np.array_equal(run.step_cycles, cycles.sum(0))
+    totals = nw.simulate(program, x, "cycle", record="totals")
+    assert totals.step_cycles[0] == cycles.sum() and totals.totals.longest_cycles == cycles.max()
+
+
+def test_pool_times_are_the_published_examples():
+    """16 lines, 1000 hidden neurons of fan-out 10, 8 outputs: 22,112 cycles, and 41,512 where a tenth is active."""
+    times = pool_times(drawn(1, "xylo_audio2", 16, 1000, 8, 10))
+    assert times.step == 2 * 22_112
+    assert times.step + times.of_source.sum() / 10 == 2 * 41_512
+
+
+def test_pool_has_no_profile():
+    with pytest.raises(BackendError) as error:
+        nw.simulate(drawn(1, "xylo_imu"), events(1), "cycle", profile=True)
+    assert str(error.value) == (
+        "profiles follow flits through a network, and xylo_imu is one pool of neurons without any; leave profile out: "
+        "Run.step_cycles tells how long its steps take"
+    )
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"pool.spike_cycles": None}, "xylo_imu: pool.spike_cycles: missing key; a chip with pool.line_cycles needs "
+                                      "all cycles of a pool"),
+        ({"pool.spike_cycles": 0.3}, "xylo_imu: pool.spike_cycles: 0.3 is not a number of whole or half cycles"),
+        ({"noc.columns": 2}, "xylo_imu: pool.line_cycles: a pool is one core with core.max_outputs; leave section pool "
+                             "out"),
+    ],
+)  # fmt: skip
+def test_pool_cycles_go_together(changes, message):
+    with pytest.raises(ChipError) as error:
+        Chip.load("xylo_imu").replace(changes)
+    assert str(error.value) == message
