@@ -1,5 +1,6 @@
 """Neuron programs that tests share: kernels of a program are compiled once for all of them."""
 
+import numpy as np
 import torch
 
 import nwcompile as nw
@@ -49,3 +50,37 @@ def cuba(threshold: int, decay_u: int, decay_v: int) -> NeuronProgram:
         is_fixed=True,
         parameters={"keep_u": 4096 - decay_u, "keep_v": 4096 - decay_v, "threshold": threshold},
     )
+
+
+def every_operation() -> NeuronProgram:
+    """A program that uses every operation on whole numbers at least once, most of them on both signs."""
+    steps = [
+        ("a", "sub", "v", "x"),
+        ("b", "abs", "a"),
+        ("c", "neg", "b"),
+        ("d", "sign", "a"),
+        ("e", "min", "c", "k"),
+        ("f", "max", "a", "e"),
+        ("g", "mul", "f", "d"),
+        ("h", "shr", "a", 2),
+        ("i", "shr0", "a", 2),
+        ("j", "sub", "h", "i"),
+        ("l", "modulo", "g", 7),
+        ("m", "shl", "j", 3),
+        ("n", "add", "l", "m"),
+        ("lt", "lt", "n", "w"),
+        ("le", "le", "l", "k"),
+        ("eq", "eq", "d", 1),
+        ("ne", "ne", "j", 0),
+        ("both", "and", "lt", "le"),
+        ("any", "or", "both", "eq"),
+        ("no", "not", "ne"),
+        ("chosen", "select", "any", "n", "l"),
+        ("v2", "add", "chosen", "x"),
+        ("w1", "number", "no"),
+        ("w2", "add", "w", "w1"),
+        ("w3", "mul", "w2", 3),
+    ]
+    states = (StateVariable("v", "v2", 5, 16), StateVariable("w", "w3", -1, 6, "modulo"))
+    operations = tuple(Operation(result, kind, tuple(given)) for result, kind, *given in steps)
+    return NeuronProgram("every", states, operations, "l", "graded", True, {"k": np.arange(-5, 5)})

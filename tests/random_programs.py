@@ -52,8 +52,11 @@ def specs(draw, repeated: bool = False) -> NeuronSpec:
 
 
 @st.composite
-def networks(draw, repeated: bool = False, feedback: int = 4) -> Network:
-    """One input image, one convolution, dense and sparse layers, skips, recurrence, delays, and `feedback` or later."""
+def networks(draw, repeated: bool = False, feedback: int = 4, neurons=specs) -> Network:
+    """One input image, one convolution, dense and sparse layers, skips, recurrence, delays, and `feedback` or later.
+
+    Their neurons are drawn from `neurons(repeated)`.
+    """
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     channels, height, width = draw(st.integers(1, 2)), draw(st.integers(2, 4)), draw(st.integers(2, 4))
     inputs, layers, edges = {"in": (channels, height, width)}, {}, []
@@ -71,14 +74,14 @@ def networks(draw, repeated: bool = False, feedback: int = 4) -> Network:
     sizes = {"in": channels * height * width}
     if draw(st.booleans()):
         shape = conv.output_shape(inputs["in"])
-        layers["conv"] = (draw(specs(repeated)), shape)
+        layers["conv"] = (draw(neurons(repeated)), shape)
         sizes["conv"] = int(np.prod(shape))
         edges.append(conv)
     for i in range(draw(st.integers(0 if layers else 1, 3))):
         name, size = f"l{i}", draw(st.integers(1, 7))
         for source in draw(st.lists(st.sampled_from(list(sizes)), min_size=1, max_size=3)):
             edges.append(_edge(draw, weights, rng, source, name, sizes[source], size, draw(st.integers(0, 2))))
-        layers[name], sizes[name] = (draw(specs(repeated)), (size,)), size
+        layers[name], sizes[name] = (draw(neurons(repeated)), (size,)), size
     names = list(layers)
     for name in names:
         if draw(st.booleans()):
@@ -179,15 +182,15 @@ def layouts(draw) -> dict:
 
 
 @st.composite
-def programs(draw, on=chips) -> Program:
+def programs(draw, on=chips, neurons=specs) -> Program:
     """A random network, mapped at random (any neuron on any core) onto a random chip, several spikes sent any way.
 
-    `on`: `chips` or `buses`.
+    `on`: `chips` or `buses`. `neurons`: `specs`, or `whole_neurons` of neuron programs.
     """
     on_multi_spike = draw(st.sampled_from(ON_MULTI_SPIKE))
     execution = draw(st.sampled_from(["pipelined", "phased"]))
     feedback = 1 if execution == "phased" else 4  # a pipeline of up to four layers takes a step for each
-    network, chip = draw(networks(on_multi_spike == "repeat", feedback)), draw(on())
+    network, chip = draw(networks(on_multi_spike == "repeat", feedback, neurons)), draw(on())
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     open_sites = chip.sites[chip.limit("max_neurons") > 0]
     n_cores = draw(st.integers(1, len(open_sites)))

@@ -4,48 +4,14 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.ir.neuron_programs.program import WRITTEN, NeuronProgram, Operation, StateVariable
+from nwcompile.ir.neuron_programs.program import WRITTEN
 from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY
 from nwcompile.sim import BACKENDS
 from nwcompile.sim.sequence.run import record, trace
-from tests.neuron_programs import adaptive, cuba, integrator
+from tests.neuron_programs import adaptive, cuba, every_operation, integrator
 
 RNG = np.random.default_rng(0)
 X = (RNG.random((3, 25, 12)) < 0.3).astype(np.int8)
-
-
-def every_operation() -> NeuronProgram:
-    """A program that uses every operation on whole numbers at least once, most of them on both signs."""
-    steps = [
-        ("a", "sub", "v", "x"),
-        ("b", "abs", "a"),
-        ("c", "neg", "b"),
-        ("d", "sign", "a"),
-        ("e", "min", "c", "k"),
-        ("f", "max", "a", "e"),
-        ("g", "mul", "f", "d"),
-        ("h", "shr", "a", 2),
-        ("i", "shr0", "a", 2),
-        ("j", "sub", "h", "i"),
-        ("l", "modulo", "g", 7),
-        ("m", "shl", "j", 3),
-        ("n", "add", "l", "m"),
-        ("lt", "lt", "n", "w"),
-        ("le", "le", "l", "k"),
-        ("eq", "eq", "d", 1),
-        ("ne", "ne", "j", 0),
-        ("both", "and", "lt", "le"),
-        ("any", "or", "both", "eq"),
-        ("no", "not", "ne"),
-        ("chosen", "select", "any", "n", "l"),
-        ("v2", "add", "chosen", "x"),
-        ("w1", "number", "no"),
-        ("w2", "add", "w", "w1"),
-        ("w3", "mul", "w2", 3),
-    ]
-    states = (StateVariable("v", "v2", 5, 16), StateVariable("w", "w3", -1, 6, "modulo"))
-    operations = tuple(Operation(result, kind, tuple(given)) for result, kind, *given in steps)
-    return NeuronProgram("every", states, operations, "l", "graded", True, {"k": RNG.integers(-9, 9, 10)})
 
 
 def fixed(layers, edges) -> nw.Network:
@@ -190,10 +156,3 @@ def test_states_wider_than_the_chips_are_refused(mixed):
     chip = nw.Chip.load("loihi2").replace({"state.bits": 20})
     with pytest.raises(nw.FitError, match=r"state bits +h\.v +24 of 20 +give state v of h fewer bits"):
         nw.compile(fixed({"h": (adaptive.program(), 15)}, [mixed.connections[0].replace(bias=None)]), chip, X)
-
-
-def test_a_gpu_has_no_programs_yet(compiled):
-    with pytest.raises(
-        nw.BackendError, match=r"layer 'h' is a neuron program, which has no CUDA kernel; use device='cpu'"
-    ):
-        nw.simulate(compiled, X, "sequence", device="cuda")

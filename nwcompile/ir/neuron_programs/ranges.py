@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LARGEST_NUMBER = (1 << 63) - 1  # Kernels compute whole numbers in 64 bits.
 LARGEST_INPUT = 1 << 40  # A synaptic sum of a step is taken to be no larger: 256 weights and payloads of 16 bits each.
 LONGEST_SHIFT = 62  # Of 64 bits one is the sign, and one must be left.
+LARGEST_NARROW = (1 << 31) - 1  # Those of a GPU are computed in 32 bits where they fit.
+LONGEST_NARROW_SHIFT = 31  # By more a number of 32 bits is not shifted.
+SHIFTS = ("shl", "shr", "shr0")
 FLOAT_ONLY = ("div", "floor", "trunc", "exp", "tanh", "sqrt")
 WHOLE_ONLY = ("shl", "shr", "shr0", "modulo")
 TRUTHS = ("lt", "le", "eq", "ne", "and", "or", "not")
@@ -48,16 +51,21 @@ TRUTH = Range(0, 1, True, True)
 ANYTHING = Range(-inf, inf, False)
 
 
-def ranges(program: "NeuronProgram", fail: Callable[[str], Exception]) -> dict[str, Range]:
-    """The range of every value of a program; raises `fail(text)` for an operation that is out of range."""
-    reach = {"x": Range(-LARGEST_INPUT, LARGEST_INPUT, True) if program.is_fixed else ANYTHING}
+def ranges(
+    program: "NeuronProgram", fail: Callable[[str], Exception], largest_input: int = LARGEST_INPUT
+) -> dict[str, Range]:
+    """The range of every value of a program; raises `fail(text)` for an operation that is out of range.
+
+    `largest_input`: the largest magnitude of a synaptic sum.
+    """
+    reach = {"x": Range(-largest_input, largest_input, True) if program.is_fixed else ANYTHING}
     reach |= {name: _of_array(value) for name, value in program.parameters.items()}
     for state in program.states:
         reach[state.name] = Range(*state.limits, True) if program.is_fixed else ANYTHING
     for operation in program.operations:
         given = [reach[o] if isinstance(o, str) else _of_array(o) for o in operation.operands]
         _verify_truths(operation, given, fail)
-        if operation.kind in ("shl", "shr", "shr0") and not 0 <= given[1].low <= given[1].high <= LONGEST_SHIFT:
+        if operation.kind in SHIFTS and not 0 <= given[1].low <= given[1].high <= LONGEST_SHIFT:
             raise fail(f"{operation}: it shifts by {given[1]}; shift by 0..{LONGEST_SHIFT}")
         if operation.kind == "modulo" and not (given[1].low == given[1].high and 2 <= given[1].low <= LONGEST_SHIFT):
             raise fail(f"{operation}: it is of {given[1]} bits; give one number of bits, 2..{LONGEST_SHIFT}")
@@ -66,6 +74,22 @@ def ranges(program: "NeuronProgram", fail: Callable[[str], Exception]) -> dict[s
             raise fail(f"{operation}: it may be {result}, beyond 64 bits; clamp or shift what goes into it")
         reach[operation.result] = result
     return reach
+
+
+def fits_32_bits(program: "NeuronProgram", largest_input: int) -> bool:
+    """Whether a verified program of whole numbers, given sums up to `largest_input`, computes the same in 32 bits."""
+    reach = ranges(program, AssertionError, largest_input)
+
+    def of(operand) -> Range:
+        return reach[operand] if isinstance(operand, str) else _of_array(operand)
+
+    used = [*reach.values(), *(of(o) for operation in program.operations for o in operation.operands)]
+    shifts = [of(o.operands[1]).high for o in program.operations if o.kind in SHIFTS]
+    rounds = [(of(o.operands[0]), int(of(o.operands[1]).low)) for o in program.operations if o.kind == "modulo"]
+    rounds += [(of(s.next), int(s.bits or 0)) for s in program.states if s.overflow == "modulo"]
+    largest = [max(-r.low, r.high) for r in (*used, *(of(s.next) for s in program.states))]
+    largest += [max(-r.low, r.high) + (1 << (bits - 1)) for r, bits in rounds]
+    return max(largest) <= LARGEST_NARROW and max(shifts, default=0) <= LONGEST_NARROW_SHIFT
 
 
 def _verify_truths(operation, given: list[Range], fail) -> None:

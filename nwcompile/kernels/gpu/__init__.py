@@ -5,6 +5,7 @@ LIF neurons over time, forward and backward          lif_forward, lif_backward  
 the same, fed their own spikes                       recurrent_forward, ...           recurrent.py
 integer neurons over time                            scan                             neuron.py
 the same, fed their own spikes                       scan_loop                        recurrent_neuron.py
+neuron programs over time                            scan                             program.py
 sums over lists of synapses                          gather                           sparse_sums.py
 surrogate derivatives                                slope_at                         surrogate.py
 """

@@ -13,7 +13,6 @@ import numpy as np
 
 from nwcompile.cost.energy import energy_pj
 from nwcompile.cost.traffic.events import count_events
-from nwcompile.errors import BackendError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
 from nwcompile.ir.network import Network
@@ -99,8 +98,6 @@ def _plans(network: Network, delays, device: str) -> list:
     """What runs the layers, one after the other: groups on the CPU, all of them at once on a GPU."""
     if device == "cpu":
         return [LayerGroup(network, names, delays) for names in groups(network)]
-    for name in network.programs:
-        raise BackendError(f"layer {name!r} is a neuron program, which has no CUDA kernel; use device='cpu'")
     from nwcompile.sim.sequence.cuda.device import gpu
 
     device_of_torch = gpu()  # says what is missing, before Triton is imported

@@ -11,6 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nwcompile.errors import BackendError
 from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS, FixedPoint, NeuronSpec
@@ -21,7 +22,9 @@ from nwcompile.sim.sequence import run
 from nwcompile.sim.sequence.cuda import device, loop, synapses
 from nwcompile.sim.sequence.cuda.inference import Inference
 from tests.nets import FIXED, conv_net, dense_net, integers, sparse_edge
-from tests.random_programs import inputs, programs
+from tests.neuron_programs import adaptive, every_operation, integrator
+from tests.random_neurons import whole_neurons
+from tests.random_programs import inputs, programs, specs
 
 torch.set_num_threads(1)
 
@@ -45,11 +48,12 @@ def agrees(network: Network, x: np.ndarray) -> None:
     assert any(s.any() for s in spikes.values())
     for name in network.layers:
         assert np.array_equal(spikes[name], wanted.spikes[name]), name
-        for state in ("u", "v"):
-            assert np.array_equal(states[name][state], wanted.states[name][state]), (name, state)
+        for state, values in wanted.states[name].items():
+            assert np.array_equal(states[name][state], values), (name, state)
         assert np.array_equal(updates[name], counted[name]), name
 
 
+@pytest.mark.parametrize("neurons", [specs, whole_neurons])
 @settings(
     max_examples=int(os.environ.get("CUDA_EXAMPLES", "3")),
     deadline=None,
@@ -57,8 +61,8 @@ def agrees(network: Network, x: np.ndarray) -> None:
     suppress_health_check=list(HealthCheck),
 )
 @given(data=st.data())
-def test_cuda_agrees_on_random_programs(data):
-    program = data.draw(programs())
+def test_cuda_agrees_on_random_programs(neurons, data):
+    program = data.draw(programs(neurons=neurons))
     x, window = data.draw(inputs(program)), data.draw(st.sampled_from(["aligned", "hardware"]))
     runs = {"reference": simulate(program, x, window=window, record="all"),
             "cuda": simulate(program, x, "sequence", "cuda", window, "all")}  # fmt: skip
@@ -214,3 +218,41 @@ def test_cuda_agrees_on_registers_that_the_host_writes():
     program = compile(network, "loihi1", x, Options(input_layer="bias"))
     runs = {name: simulate(program, x, "sequence", name, record="all") for name in ("cpu", "cuda")}
     assert compare(program, runs).agree and runs["cuda"].spikes["a"].any()
+
+
+def test_cuda_every_operation_of_neuron_programs():
+    """In 64 bits as well: the sums of the second layer are beyond 32."""
+    edges = [Dense("in", "a", integers((10, 5)) * 10), Dense("in", "b", integers((10, 5)) << 28)]
+    agrees(
+        Network.from_arrays({"a": (every_operation(), 10), "b": (every_operation(), 10)}, edges, {"in": 5}),
+        spikes_in(3, 20, 5, low=-2, high=3),
+    )
+
+
+@pytest.mark.parametrize("delay", [1, 3])
+def test_cuda_programs_in_a_loop_with_built_in_neurons(delay):
+    layers = {
+        "h": (adaptive.program(base=np.arange(3000, 3600, 100)), 6),
+        "m": (FIXED.replace(threshold=1000), 4),
+        "out": (integrator.program(), 3),
+    }
+    edges = [
+        Dense("in", "h", integers((6, 5)) * 20),
+        Dense("h", "h", integers((6, 6), 1), delay=delay),
+        Dense("h", "m", integers((4, 6), 2) * 10),
+        Dense("m", "h", integers((6, 4), 3), delay=delay + 1),
+        Dense("m", "out", integers((3, 4), 4)),
+    ]
+    agrees(Network.from_arrays(layers, edges, {"in": 5}), spikes_in(2, 13, 5, high=3))
+
+
+def test_cuda_refuses_sums_that_programs_are_not_proved_for():
+    network = Network.from_arrays(
+        {"a": (integrator.program(), 1)}, [Dense("in", "a", np.full((1, 2), 1 << 30))], {"in": 2}
+    )
+    with pytest.raises(BackendError) as error:
+        run._run(network, [0], {"in": spikes_in(1, 2, 2, low=1 << 10, high=1 << 10)}, 2, False, "cuda")
+    assert str(error.value) == (
+        "layer 'a': sums of up to 2199023255552 are beyond 1099511627776, the most that neuron programs are proved "
+        "for; use device='cpu'"
+    )

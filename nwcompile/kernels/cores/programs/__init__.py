@@ -1,7 +1,7 @@
 """Kernels of neuron programs, one for each program: written as source text, compiled once on a machine.
 
 purpose                                              function                    file
-what a program does, as the text of a module         source_of                   source.py
-that text as compiled functions, kept by its hash    built                       build.py
+what a program does, as the text of a module         source_of, triton_source_of source.py
+that text as compiled functions, kept by its hash    built, built_for_gpu        build.py
 a program's step called from any kernel              step_program                call.py
 """

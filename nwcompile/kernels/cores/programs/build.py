@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from nwcompile.kernels.cores.programs.source import source_of
+from nwcompile.kernels.cores.programs.source import source_of, triton_source_of
 from nwcompile.kernels.jit import PROGRAM_MODULE
 
 FOLDER = "NWCOMPILE_CACHE"  # an environment variable: where programs are kept, in place of the user's cache
@@ -19,11 +19,20 @@ HASH_DIGITS = 16  # 64 bits: no two programs of one machine meet by chance.
 
 @cache
 def built(structure: tuple) -> ModuleType:
-    """The module of a program (`source_of`), from the cache of this machine where it is there.
+    """The module of a program for CPUs (`source_of`), from the cache of this machine where it is there.
 
     Where that cannot be written, the module lies in a folder of this process only, and is compiled in every run.
     """
-    text = source_of(structure)
+    return _module(source_of(structure))
+
+
+@cache
+def built_for_gpu(structure: tuple) -> ModuleType:
+    """The module of a program for GPUs (`triton_source_of`), likewise; Triton keeps the machine code."""
+    return _module(triton_source_of(structure))
+
+
+def _module(text: str) -> ModuleType:
     digest = hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
     name = PROGRAM_MODULE + digest
     path = _kept(folder(), f"{digest}.py", text) or _kept(_scratch(), f"{digest}.py", text)

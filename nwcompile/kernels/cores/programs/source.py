@@ -1,11 +1,28 @@
-"""A neuron program's operations written as a module of Numba kernels: a step, its scan over time, a C function.
+"""A neuron program's operations written as the source of kernels: Numba's for CPUs, Triton's for GPUs.
 
-The text is made from plain numbers and from names of its own (`v0`, `s1`, `p2`), never from a user's words.
+The text is made from plain numbers and from names of its own (`v0`, `s1`, `p2`), never from a user's words. What is
+computed, and in which order, is written once (`step_lines`); the two dialects differ in how they write an operation.
 """
+
+from dataclasses import dataclass
 
 from nwcompile.ir.neuron_programs.program import WRITTEN
 
-HEAD = '''"""A neuron program: written by nwcompile.kernels.cores.programs.source, compiled for whoever runs it."""
+
+@dataclass(frozen=True)
+class Dialect:
+    """How the source of one kind of kernels reads: `written` operations, a plain number, a module's head and end."""
+
+    written: dict[str, str]
+    number: str
+    module: str
+
+    def operand(self, operand: str | float) -> str:
+        """The name of a value, or a number."""
+        return operand if isinstance(operand, str) else self.number.format(operand)
+
+
+NUMBA_MODULE = '''"""A neuron program, written by nwcompile.kernels.cores.programs.source."""
 
 from nwcompile.kernels.jit import inlined, kernel
 from nwcompile.kernels.cores.programs.operations import (
@@ -50,9 +67,39 @@ def by_pointers(given, state, n, i, x):
 c_step = AsCFunction(C_STEP, by_pointers)
 '''
 
+TRITON_MODULE = '''"""A neuron program, written by nwcompile.kernels.cores.programs.source."""
+
+import triton
+import triton.language as tl
+
+from nwcompile.kernels.gpu.program import modulo, saturate, shr0, sign
+
+
+@triton.jit
+def step(given, states, x):
+{step}
+'''
+
+NUMBA = Dialect(WRITTEN, "({})", NUMBA_MODULE)
+TRITON = Dialect(
+    {
+        **WRITTEN,
+        "abs": "tl.abs({0})",
+        "min": "tl.minimum({0}, {1})",
+        "max": "tl.maximum({0}, {1})",
+        "and": "{0} & {1}",
+        "or": "{0} | {1}",
+        "not": "~{0}",
+        "select": "tl.where({0}, {1}, {2})",
+        "number": "{0}.to(x.dtype)",
+    },
+    "tl.full(x.shape, {}, x.dtype)",
+    TRITON_MODULE,
+)
+
 
 def source_of(structure: tuple) -> str:
-    """The module of a program (`NeuronProgram.structure`).
+    """The Numba module of a program (`NeuronProgram.structure`).
 
     `step(given, state, i, x)` updates neuron i: given int64[parameter, neuron], state int64[state, neuron]; it returns
     what leaves. `scan` is the same for whole sequences, its arrays those of `cores.neuron.scan` but for rests
@@ -62,18 +109,40 @@ def source_of(structure: tuple) -> str:
     n_parameters, operations, states, output = structure
     lines = [f"p{i} = given[{i}, i]" for i in range(n_parameters)]
     lines += [f"s{i} = state[{i}, i]" for i in range(len(states))]
-    lines += [f"v{i} = {WRITTEN[kind].format(*map(_operand, given))}" for i, (kind, *given) in enumerate(operations)]
-    for i, (becomes, bits, overflow) in enumerate(states):
-        lines.append(f"state[{i}, i] = {overflow}({_operand(becomes)}, {bits})")
-    lines.append(f"return {_operand(output)}")
+    lines += operation_lines(operations, NUMBA)
+    lines += [f"state[{i}, i] = {becomes}" for i, becomes in enumerate(held(states, NUMBA))]
+    lines.append(f"return {NUMBA.operand(output)}")
     still = ["rests[i]", *(f"state[{i}, i] == 0" for i in range(len(states)))]
-    return HEAD.format(
-        step="\n".join(f"    {line}" for line in lines),
-        still=" and ".join(still),
-        n_given=n_parameters,
-        n_states=len(states),
-    )
+    return NUMBA.module.format(step=_body(lines), still=" and ".join(still), n_given=n_parameters, n_states=len(states))
 
 
-def _operand(operand: str | int) -> str:
-    return operand if isinstance(operand, str) else f"({int(operand)})"
+def triton_source_of(structure: tuple) -> str:
+    """The Triton module of a program: `step(given, states, x)` for `kernels.gpu.program.scan`.
+
+    given, states: tuples of tensors of the type of `x`, one for each parameter and state; it returns the next states,
+    a tuple, and what leaves.
+    """
+    n_parameters, operations, states, output = structure
+    lines = [f"p{i} = given[{i}]" for i in range(n_parameters)]
+    lines += [f"s{i} = states[{i}]" for i in range(len(states))]
+    lines += operation_lines(operations, TRITON)
+    following = "".join(f"{becomes}, " for becomes in held(states, TRITON))
+    lines.append(f"return ({following}), {TRITON.operand(output)}")
+    return TRITON.module.format(step=_body(lines))
+
+
+def operation_lines(operations: tuple, dialect: Dialect) -> list[str]:
+    """The operations in order, a line each."""
+    return [
+        f"v{i} = {dialect.written[kind].format(*map(dialect.operand, given))}"
+        for i, (kind, *given) in enumerate(operations)
+    ]
+
+
+def held(states: tuple, dialect: Dialect) -> list[str]:
+    """What the states hold of their next values."""
+    return [f"{overflow}({dialect.operand(becomes)}, {dialect.operand(bits)})" for becomes, bits, overflow in states]
+
+
+def _body(lines: list[str]) -> str:
+    return "\n".join(f"    {line}" for line in lines)

@@ -16,6 +16,7 @@ from nwcompile.ir.network import Network, Node
 from nwcompile.sim.sequence.cuda.loop import loop_of
 from nwcompile.sim.sequence.cuda.neurons import GpuNeurons, Scan
 from nwcompile.sim.sequence.cuda.product import INT32, INT64, ProductPlan, verify_sum
+from nwcompile.sim.sequence.cuda.programs import GpuProgram, ProgramScan
 from nwcompile.sim.sequence.cuda.synapses import synapses
 
 Range = tuple[int, int]  # least and largest value
@@ -48,7 +49,10 @@ class Inference:
 
     def __init__(self, network: Network, groups: list[list[str]], delays, device: torch.device):
         self.names, self.groups, self.device = network.layers, groups, device
-        self.neurons = {name: GpuNeurons(network.node(name), device) for name in network.layers}
+        self.neurons = {
+            name: (GpuProgram if name in network.programs else GpuNeurons)(network.node(name), device)
+            for name in network.layers
+        }
         self.into: dict[str, list[tuple]] = {name: [] for name in network.layers}
         for c, delay in zip(network.connections, delays, strict=True):
             into = synapses(c, network.node(c.source), network.node(c.target), device)
@@ -56,7 +60,8 @@ class Inference:
         self.loops = {}
         for name, *others in groups:
             own_loops = [e for e in zip(network.connections, delays, strict=True) if e[0].source == e[0].target == name]
-            self.loops[name] = loop_of(network.node(name), own_loops, device) if own_loops and not others else None
+            one_kernel = own_loops and not others and name not in network.programs
+            self.loops[name] = loop_of(network.node(name), own_loops, device) if one_kernel else None
 
     def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
         """Fill the chunk's part of the NumPy arrays of all layers, from those of its inputs."""
@@ -109,7 +114,7 @@ class Inference:
                     drives[name].add(edge, sources[edge.source], slice(0, shape[1]))
             keeps = keep_states or not neurons.node.neuron.fires
             n_samples, n_steps = shape
-            scans[name] = Scan(neurons, n_samples, n_steps, largest, keeps, counts)
+            scans[name] = neurons.scan(n_samples, n_steps, largest, keeps, counts)
         loop = self.loops[names[0]]
         if loop is not None and not scans[names[0]].is_wide:
             scans[names[0]].run_loop(*drives[names[0]].of(slice(0, shape[1])), loop)
@@ -118,14 +123,14 @@ class Inference:
         for name, scan in scans.items():
             self._record(name, scan, done)
             sources[name] = _heard(self.neurons[name].node, done.spikes[name])
-            if self.neurons[name].node.neuron.spikes == "multi":
+            if self.neurons[name].node.neuron.message in ("multi", "graded"):
                 ranges[name] = range_of(sources[name])
 
-    def _record(self, name: str, scan: Scan, done: Recorded) -> None:
+    def _record(self, name: str, scan: Scan | ProgramScan, done: Recorded) -> None:
         shape = self.neurons[name].node.shape
         done.spikes[name] = scan.spikes.unflatten(2, shape)
         if scan.keeps:
-            done.states[name] = {"u": scan.u.unflatten(2, shape), "v": scan.v.unflatten(2, shape)}
+            done.states[name] = {state: kept.unflatten(2, shape) for state, kept in scan.states.items()}
         if scan.counts:
             done.updates[name] = scan.updates
 

@@ -8,11 +8,10 @@ from nwcompile.ir.neuron import OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES
 from nwcompile.kernels.gpu.neuron import scan
 from nwcompile.kernels.gpu.recurrent_neuron import scan_loop
 from nwcompile.sim.reference.neuron_step import LONG_AGO, NO_CLAMP
+from nwcompile.sim.sequence.cuda.launch import AHEAD_STEPS, block_of, given_events
 from nwcompile.sim.sequence.cuda.loop import Loop
 from nwcompile.sim.sequence.cuda.product import INT32
 
-FEW_LANES = 1 << 15  # With fewer neurons over all samples, blocks of one warp reach more multiprocessors.
-AHEAD_STEPS = 8  # So many steps of input are under way while a step is computed.
 LOOP_AHEAD_STEPS = 4  # Fewer steps are read ahead in the recurrent kernel, whose weights take most registers.
 RULE_ROWS = ("threshold", "decay_u", "decay_v", "bias_u", "bias", "reset_value", "v_min", "refractory")
 
@@ -82,6 +81,10 @@ class GpuNeurons:
         after = max(self.limit + 2 * threshold, self.most["reset_value"])
         return half <= 1 << 30 and max(half + drive, before, after) <= INT32
 
+    def scan(self, n_samples: int, n_steps: int, largest: int, keeps: bool, counts: bool) -> "Scan":
+        """A run over so many samples and steps."""
+        return Scan(self, n_samples, n_steps, largest, keeps, counts)
+
     def rule(self, is_wide: bool) -> torch.Tensor:
         """The numbers of `RULE_ROWS`: int64[8, n], or int32[8, n] for the 32-bit kernel.
 
@@ -118,6 +121,11 @@ class Scan:
         self.updates = torch.zeros((n_steps if counts else 0, neurons.n), dtype=torch.int32, device=device)
         self.state = torch.empty((3, n_samples, neurons.n), dtype=number, device=device)
 
+    @property
+    def states(self) -> dict[str, torch.Tensor]:
+        """The states by name, [sample, step, neuron], where they are kept."""
+        return {"u": self.u, "v": self.v}
+
     def advance(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, steps: slice, resumes: bool) -> None:
         """Run these steps from their sums [sample, step, neuron], to be shifted by `bits`, and events, if any.
 
@@ -128,7 +136,7 @@ class Scan:
         out = self.spikes[:, steps]
         if resumes and steps.start == 0:
             self.state[:2], self.state[2] = 0, LONG_AGO
-        block = 32 if n_samples * n <= FEW_LANES else 128
+        block = block_of(n_samples * n)
         scan[(-(-n_samples * n // block),)](
             sums,
             events,
@@ -181,8 +189,7 @@ class Scan:
 
     def _given(self, sums: torch.Tensor, touched: torch.Tensor | None):
         """Events, the strides of both inputs, and what is asked of the kernel."""
-        events = self.spikes if touched is None else touched
-        strides = sums.stride(0), sums.stride(1), events.stride(0), events.stride(1), int(events.shape[2] > 1)
+        events, strides = given_events(sums, touched, self.spikes)
         is_touched = self.counts and touched is not None
         flags = {**self.options, "KEEPS": self.keeps, "COUNTS": self.counts, "TOUCHED": is_touched}
         return events, strides, flags

@@ -1,0 +1,120 @@
+"""The scan over time of neurons that are programs, in Triton: the twin of the one in `cores/programs/source.py`.
+
+A program's own part is its STEP, a function that `cores.programs.source.triton_source_of` writes; it is compiled into
+this kernel, so that states and parameters stay in registers over all steps. Numbers are those of `given`: 64 bits, as
+on the CPU, or 32 where the caller has proved that every value fits.
+"""
+
+import triton
+import triton.language as tl
+
+from nwcompile.kernels.gpu.neuron import read_input
+
+
+@triton.jit
+def shr0(x, bits):
+    return tl.where(x >= 0, x >> bits, -((-x) >> bits))
+
+
+@triton.jit
+def sign(x):
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+@triton.jit
+def saturate(x, bits):
+    limit = (tl.full(x.shape, 1, x.dtype) << (bits - 1)) - 1
+    return tl.minimum(tl.maximum(x, -limit), limit)
+
+
+@triton.jit
+def modulo(x, bits):
+    half = tl.full(x.shape, 1, x.dtype) << (bits - 1)
+    return ((x + half) & (2 * half - 1)) - half
+
+
+@triton.jit
+def read_rows(array, at, distance, lanes, N: tl.constexpr):
+    """A tuple of the N rows of an array, those of a layer's parameters or states."""
+    rows = ()
+    for k in tl.static_range(N):
+        rows = rows + (tl.load(array + k * distance + at, mask=lanes, other=0),)
+    return rows
+
+
+@triton.jit
+def is_still(still, states, N_STATES: tl.constexpr):
+    """Whether neurons that rest while all their states are 0 do so."""
+    for s in tl.static_range(N_STATES):
+        still = still & (states[s] == 0)
+    return still
+
+
+@triton.jit(
+    do_not_specialize=["n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample",
+                       "touched_step", "touched_neuron", "out_sample", "kept_sample"],
+    do_not_specialize_on_alignment=["drive", "touched", "spikes", "kept", "updates"],  # parts of tensors
+)  # fmt: skip
+def scan(
+    drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits
+    touched,  # uint8 [sample, step, neuron]: whether there was an event; not read unless TOUCHED
+    given,  # int32 | int64 [parameter, neuron]
+    initial,  # as `given`, [state, neuron]; not read if RESUMES
+    rests,  # uint8[neuron]: no update without an event while all states are 0; not read unless COUNTS
+    state,  # as `given`, [state, sample, neuron]; used only if RESUMES
+    spikes,  # int8 | int32 [sample, step, neuron]: written
+    kept,  # as `given`, [sample, step, state, neuron]: written if KEEPS
+    updates,  # int32 [step, neuron]: added to if COUNTS
+    n_lanes, n, n_steps, drive_bits, drive_sample, drive_step, touched_sample, touched_step, touched_neuron,
+    out_sample, kept_sample,
+    STEP: tl.constexpr, N_GIVEN: tl.constexpr, N_STATES: tl.constexpr, KEEPS: tl.constexpr, COUNTS: tl.constexpr,
+    TOUCHED: tl.constexpr, RESUMES: tl.constexpr, AHEAD: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Run one layer over the steps of all samples; a lane is one neuron of one sample.
+
+    Input is read AHEAD steps before it is used. With RESUMES, AHEAD must be 1: later steps would change the state.
+    """
+    number: tl.constexpr = given.dtype.element_ty
+    lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    lanes = lane < n_lanes
+    sample, neuron = (lane // n).to(tl.int64), lane % n
+    numbers = read_rows(given, neuron, n, lanes, N_GIVEN)
+    if RESUMES:
+        states = read_rows(state, lane, n_lanes, lanes, N_STATES)
+    else:
+        states = read_rows(initial, neuron, n, lanes, N_STATES)
+    still = lanes
+    if COUNTS:
+        still = tl.load(rests + neuron, mask=lanes, other=0) != 0
+    drive_at = drive + sample * drive_sample + neuron
+    touched_at = touched + sample * touched_sample + neuron * touched_neuron
+    out_at = sample * out_sample + neuron
+    kept_at = sample * kept_sample + neuron
+    updates_at = updates + neuron
+    sums, events = read_input(drive_at, touched_at, 0, n_steps, drive_step, touched_step, lanes, AHEAD, TOUCHED)
+    for t in range(0, n_steps, AHEAD):
+        drive_at += AHEAD * drive_step
+        touched_at += AHEAD * touched_step
+        later_sums, later_events = read_input(
+            drive_at, touched_at, t + AHEAD, n_steps, drive_step, touched_step, lanes, AHEAD, TOUCHED
+        )
+        for k in tl.static_range(AHEAD):
+            now = lanes & (t + k < n_steps)
+            if COUNTS:
+                updated = ~is_still(still, states, N_STATES)
+                if TOUCHED:
+                    updated = updated | (events[k] != 0)
+                tl.atomic_add(updates_at, updated.to(tl.int32), mask=now & updated, sem="relaxed")
+                updates_at += n
+            states, sent = STEP(numbers, states, sums[k].to(number) << drive_bits)
+            tl.store(spikes + out_at, sent, mask=now)
+            if KEEPS:
+                for s in tl.static_range(N_STATES):
+                    tl.store(kept + kept_at + s * n, states[s], mask=now)
+            out_at += n
+            kept_at += N_STATES * n
+        sums = later_sums
+        events = later_events
+    if RESUMES:
+        for s in tl.static_range(N_STATES):
+            tl.store(state + s * n_lanes + lane, states[s], mask=lanes)
