@@ -115,9 +115,9 @@ class Inference:
             keeps = keep_states or not neurons.node.neuron.fires
             n_samples, n_steps = shape
             scans[name] = neurons.scan(n_samples, n_steps, largest, keeps, counts)
-        loop = self.loops[names[0]]
-        if loop is not None and not scans[names[0]].is_wide:
-            scans[names[0]].run_loop(*drives[names[0]].of(slice(0, shape[1])), loop)
+        loop, first = self.loops[names[0]], scans[names[0]]
+        if loop is not None and isinstance(first, Scan) and not first.is_wide:
+            first.run_loop(*drives[names[0]].of(slice(0, shape[1])), loop)
         else:
             _advance(inner, drives, scans, shape[1])
         for name, scan in scans.items():

@@ -46,12 +46,14 @@ class GpuProgram:
         """Parameters [parameter, n] and initial states [state, n], int64 or int32."""
         if is_wide not in self._numbers:
             kind = np.int64 if is_wide else np.int32
-            given, initial = (
-                np.array([self.program.array(name, self.node.shape) for name in names], kind).reshape(-1, self.n)
-                for names in (self.program.parameters, self.program.state_names)
-            )
-            self._numbers[is_wide] = tuple(torch.from_numpy(a).to(self.device) for a in (given, initial))
+            of_names = self.program.parameters, self.program.state_names
+            given, initial = (self._rows(names, kind).to(self.device) for names in of_names)
+            self._numbers[is_wide] = given, initial
         return self._numbers[is_wide]
+
+    def _rows(self, names, kind: type) -> torch.Tensor:
+        rows = [self.program.array(name, self.node.shape) for name in names]
+        return torch.from_numpy(np.array(rows, kind).reshape(-1, self.n))
 
 
 class ProgramScan:
