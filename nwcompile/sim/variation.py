@@ -65,6 +65,11 @@ class Devices:
         for name in network.programs:
             raise ModelError(f"layer {name!r} is a neuron program, and devices vary built-in neurons only")
         layers = [network.node(name) for name in network.layers]
+        if self.variation.leak and any(node.neuron.fixed.shifts for node in layers):
+            raise OptionError(
+                f"leak={self.variation.leak}: neurons of {self.program.chip.name} decay by whole shifts, which are "
+                "alike on all devices; vary weight, threshold, stuck or dead"
+            )
         dead = {
             node.name: self._drawn("dead", index, i).random(node.n_neurons) < (self.variation.dead or 0)
             for i, node in enumerate(layers)
@@ -161,7 +166,7 @@ class Devices:
                 factor = np.maximum(1 + self.variation.leak * drawn.standard_normal(shape), 0)
                 changes[name] = varied_decay(spec.array(name, shape), fixed.decay_bits, factor)
         shift_bits = fixed.shift_bits - (in_weight - in_state)
-        fixed = type(fixed)(state_bits, decay_bits, shift_bits, fixed.overflow)
+        fixed = replace(fixed, state_bits=state_bits, decay_bits=decay_bits, shift_bits=shift_bits)
         return replace(node, neuron=spec.replace(fixed=fixed, **changes))
 
 
@@ -173,9 +178,12 @@ def memory_bytes() -> int:
 def finer(network: Network, name: str) -> tuple[int, int]:
     """Bits by which a layer's weights grow, and by which its state does: as many as its shift, or FRACTION_BITS.
 
-    Fewer where weights or state would not fit the widest that backends have.
+    Fewer where weights or state would not fit the widest that backends have; none where decays are shifts, which
+    take at least 1 of a state, whatever that stands for.
     """
     fixed = network.node(name).neuron.fixed
+    if fixed.shifts:
+        return 0, 0
     largest = max((int(np.abs(c.weight.astype(np.int64)).max(initial=0)) for c in network.into(name)), default=0)
     room = max(LARGEST_WEIGHT_BITS - largest.bit_length(), 0)
     more = min(FRACTION_BITS - fixed.shift_bits, LARGEST_STATE_BITS - fixed.state_bits, room - fixed.shift_bits)

@@ -141,7 +141,10 @@ def test_network_wrong_neuron_is_refused_with_its_layer(change, text):
     "change, text",
     [
         ({"fixed": nw.FixedPoint(state_bits=99)}, "state_bits=99 must be a whole number 2..32"),
-        ({"fixed": nw.FixedPoint(overflow="crash")}, "unknown overflow 'crash'; choose one of: modulo, saturate, wrap"),
+        (
+            {"fixed": nw.FixedPoint(overflow="crash")},
+            "unknown overflow 'crash'; choose one of: clip, modulo, saturate, wrap",
+        ),
         ({"threshold": 1.5}, "threshold of a fixed-point layer must be whole numbers"),
         ({"threshold": 1e30}, "threshold 1e+30 is beyond the largest supported, 1099511627776"),
         ({"decay_v": 4097}, "decay_v 4097..4097 is outside 0..4096"),

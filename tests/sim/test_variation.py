@@ -1,17 +1,21 @@
 """Devices: each is a program that all backends run alike, and differs from the ideal one as it was defined."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nwcompile as nw
+from nwcompile.errors import OptionError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.network import Network, Node
 from nwcompile.sim.crosscheck import crosscheck
 from nwcompile.sim.variation import Devices, finer, varied_decay
 from tests.nets import conv_net, dense_net
 from tests.random_programs import inputs, programs
+from tests.xylo import draw
 
 SHARES = st.sampled_from([None, 0.0, 0.1, 0.5])
 VARIATIONS = st.builds(Variation, *[st.sampled_from([None, 0.0, 0.1, 0.5])] * 3, SHARES, SHARES)
@@ -38,6 +42,11 @@ def spikes(n_steps=12, shape=(6,)):
     return (np.random.default_rng(1).random((3, n_steps, *shape)) < 0.4).astype(np.int8)
 
 
+def has_shifts(of):
+    """Whether decays of any layer are shifts, which do not vary."""
+    return any(of.network.node(name).neuron.fixed.shifts for name in of.network.layers)
+
+
 def states(of, x):
     run = nw.simulate(of, x, "reference", record="all")
     return run.spikes, {name: run.states[name] for name in of.network.layers}
@@ -46,7 +55,10 @@ def states(of, x):
 @EXAMPLES
 @given(data=st.data())
 def test_device_gives_equal_bits_in_all_backends(data):
-    of = Devices(data.draw(programs()), data.draw(VARIATIONS), data.draw(st.integers(0, 9)))
+    drawn = data.draw(programs())
+    variation = data.draw(VARIATIONS)
+    variation = replace(variation, leak=None) if has_shifts(drawn) else variation
+    of = Devices(drawn, variation, data.draw(st.integers(0, 9)))
     found = of.device(data.draw(st.integers(0, 5)))
     found.verify()
     result = crosscheck(found, data.draw(inputs(found)))
@@ -59,7 +71,8 @@ def test_device_without_deviation_computes_what_the_program_does(data):
     """Convolutions unrolled, shifts moved into the weights and decays in 16 bits change no state and no counter."""
     ideal = data.draw(programs())
     layers = [ideal.network.node(name) for name in ideal.network.layers]
-    tiny = Variation(weight=1e-12 if all(n.neuron.fixed.shift_bits == 6 for n in layers) else None, leak=1e-12)
+    leak = None if has_shifts(ideal) else 1e-12
+    tiny = Variation(weight=1e-12 if all(n.neuron.fixed.shift_bits == 6 for n in layers) else None, leak=leak)
     x = data.draw(inputs(ideal))
     wanted, run = (nw.simulate(of, x, "reference", record="all") for of in (ideal, Devices(ideal, tiny).device(0)))
     for name in ideal.network.layers:
@@ -230,3 +243,13 @@ def test_device_is_a_program_that_can_be_saved(tmp_path):
     again = nw.Program.load(tmp_path / "device.nwc")
     assert again.network.hash == found.network.hash
     assert np.array_equal(nw.simulate(again, spikes()).output, nw.simulate(found, spikes()).output)
+
+
+def test_decays_by_shift_do_not_vary():
+    ideal = draw(np.random.default_rng(0), 1, 20).program
+    with pytest.raises(OptionError) as error:
+        device(of=ideal, leak=0.1)
+    assert str(error.value) == (
+        "leak=0.1: neurons of xylo_audio2 decay by whole shifts, which are alike on all devices; vary weight, "
+        "threshold, stuck or dead"
+    )

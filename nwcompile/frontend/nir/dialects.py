@@ -304,13 +304,22 @@ def _decay(node: NirNode, key: str, dialect: Dialect, dt: float | None) -> tuple
         raise node.fail(f"{key} is {tau.min():g}; a time constant must be above 0")
     rate = _rate(np.asarray(node.values[key]), dialect, dt)
     if dialect.decay == "exp":
-        return rate, np.exp(-rate)
+        return rate, _exp(-rate, np.asarray(node.values[key]).dtype)
     if (rate > 1 + GAIN_TOLERANCE).any():
         raise node.fail(
             f"{key} {tau.min():g} is below dt {dt:g}, which is unstable; give dt in the unit of the file's {key}"
         )
     rate = np.where(np.abs(rate - 1) <= GAIN_TOLERANCE, 1.0, rate)
     return rate, 1 - rate
+
+
+def _exp(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """exp(x) as torch computes it: its float32 exp is not always the nearest number, and differs from NumPy's."""
+    if dtype != np.float32:
+        return np.exp(x)
+    import torch  # only here: it takes a second to load, and most files need none
+
+    return torch.exp(torch.from_numpy(np.asarray(x, np.float32))).numpy().astype(np.float64)
 
 
 def _rate(tau: np.ndarray, dialect: Dialect, dt: float) -> np.ndarray:

@@ -57,6 +57,7 @@ def modulo(x, STATE_BITS: tl.constexpr):
     return ((x + half) & (2 * half - 1)) - half
 
 
+@triton.jit
 def clip(x, STATE_BITS: tl.constexpr):
     half: tl.constexpr = 1 << (STATE_BITS - 1)
     return tl.minimum(tl.maximum(x, -half), half - 1)

@@ -128,7 +128,8 @@ def pooled_spikes(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, 
     None for other layers, and where no window has two neurons.
     """
     spec, into = network.node(name).neuron, network.into(name)
-    if len(into) != 1 or not isinstance(into[0], Direct) or not is_stateless(spec) or spec.spikes != "binary":
+    forgets = is_stateless(spec) or _resets_all(spec)
+    if len(into) != 1 or not isinstance(into[0], Direct) or not forgets or spec.spikes != "binary":
         return None
     (edge,) = into
     source = network.node(edge.source)
@@ -140,6 +141,13 @@ def pooled_spikes(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, 
     pre, post, _ = synapse_list(edge, source.shape)
     n_most = int(np.bincount(post).max())
     return (np.asarray(pre), np.asarray(post)) if n_most > 1 and _fires_at_one(spec, edge, n_most, chip) else None
+
+
+def _resets_all(spec: NeuronSpec) -> bool:
+    """Whether nothing is ever left of a membrane that any spike brings to its threshold: it is reset to 0 at once."""
+    lasts = spec.alpha is not None if spec.fixed is None else np.any(np.asarray(spec.decay_u) != spec.fixed.fastest)
+    resets = spec.fires and spec.reset == "zero" and spec.reset_timing == "now" and spec.membrane == "linear"
+    return bool(resets and not lasts and (spec.v_min is None or np.max(spec.v_min) <= 0))
 
 
 def _fires_at_one(spec: NeuronSpec, edge: Connection, n_most: int, chip: Chip) -> bool:
