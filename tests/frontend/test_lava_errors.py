@@ -6,7 +6,10 @@ import pytest
 
 import nwcompile as nw
 from nwcompile.frontend.lava import from_lava
-from tests.frontend.lava_files import NEURON, dense, pool, write
+from tests.frontend.lava_files import LOIHI, NEURON, dense, pool, write
+
+COMPLEX = {"real": np.ones((1, 1), np.float32), "imag": np.ones((1, 1), np.float32)}
+RESONATOR = {"type": b"RF_PHASE", "sinDecay": 1000, "cosDecay": 3000, "vThMant": 10, "gradedSpike": False}
 
 
 @pytest.mark.parametrize(
@@ -29,7 +32,7 @@ from tests.frontend.lava_files import NEURON, dense, pool, write
         ),
         (
             [dense([[1]], weight={"real": [[1.0]], "imag": [[1.0]]})],
-            "lava-dl layer 0 (dense): weight is complex; export a network of CUBA neurons",
+            "lava-dl layer 0 (dense): weight is complex, which only dense and conv layers of resonators (RF, ADRF) are",
         ),
         (
             [dense([[1]], neuron={**NEURON, "weight_exp": -8.0})],
@@ -75,7 +78,8 @@ from tests.frontend.lava_files import NEURON, dense, pool, write
         ),
         (
             [dense([[1]], neuron={**NEURON, "type": b"RF"})],
-            "lava-dl layer 0 (dense): neuron type 'RF' is not supported; supported: CUBA, LOIHI, SDNN",
+            "lava-dl layer 0 (dense): neuron type 'RF' is not supported; supported: CUBA, LOIHI, SDNN, ALIF, RF_PHASE, "
+            "RF_IZHIKEVICH, ADRF_PHASE, ADRF_IZHIKEVICH",
         ),
         (
             [pool([1, 1, 1], [1, 1], neuron=None)],
@@ -91,10 +95,36 @@ from tests.frontend.lava_files import NEURON, dense, pool, write
             "lava-dl layer 0 (dense): neuron/vThMant is missing; export the model again",
         ),
         (
-            [dense([[1]], neuron={**NEURON, "gradedSpike": True})],
-            "lava-dl layer 0 (dense): gradedSpike neurons send their membrane potential, which is not supported; train "
-            "and export it with binary spikes, or give neuron={'layer0': {'spikes': 'binary'}} for what lava's netx "
-            "runs",
+            [dense([[1]], neuron={**LOIHI, "gradedSpike": True})],
+            "lava-dl layer 0 (dense): gradedSpike is supported of CUBA neurons, not of these; train and export it with "
+            "binary spikes, or give neuron={'layer0': {'spikes': 'binary'}} for what lava's netx runs",
+        ),
+        (
+            [dense([[1]], neuron={**NEURON, "gradedSpike": True}), dense([[1]], neuron=LOIHI)],
+            "lava-dl layer 1 (dense): LOIHI neurons do not take graded spikes; train and export them as CUBA neurons",
+        ),
+        (
+            [dense([[1]], neuron={**NEURON, "gradedSpike": True}), {"type": [b"average"], "shape": [1]}],
+            "lava-dl layer 1 (average): an average of graded spikes is not supported; end in a layer of neurons",
+        ),
+        (
+            [dense([[1]], neuron={**NEURON, "gradedSpike": True}), dense([[1]], weight=COMPLEX, neuron=RESONATOR)],
+            "lava-dl layer 1 (dense): complex weights of graded spikes are not supported; train the layer before with "
+            "binary ones",
+        ),
+        (
+            [dense([[1]], neuron=RESONATOR)],
+            "lava-dl layer 0 (dense): resonators need complex weights, weight/real and weight/imag, of a dense or conv "
+            "layer",
+        ),
+        (
+            [dense([[1]], weight=COMPLEX, neuron={**RESONATOR, "sinDecay": None})],
+            "lava-dl layer 0 (dense): neuron/sinDecay is missing; export the model again",
+        ),
+        (
+            [dense([[1]], neuron={**NEURON, "type": b"ALIF", "weight_exp": 1})],
+            "lava-dl layer 0 (dense): neuron/weight_exp is not 0: a batch norm that scales; train it with a norm of "
+            "the mean only",
         ),
         (
             [dense([[1, 1], [1, 1]], delay=[1.0, 2.0, 0.0])],

@@ -6,7 +6,9 @@ it leaves open is settled by who writes it (`slayer/block/base.py`) and who runs
     the layers as they stand in the file      entry.py:read_entries
     neurons -> NeuronSpec                      neuron.py:neuron_spec
     sigma-delta neurons -> NeuronProgram       programs.py:sigma_delta_program
+    ALIF, resonators, graded spikes -> likewise  slayer.py:slayer_program
     synapses -> connections                    wires.py:connection
+    complex weights -> two real connections    complex_weights.py:parts_of
     delays of spikes, inputs and synapses      delay.py:delays
 """
 
@@ -16,15 +18,20 @@ from math import prod
 from os import PathLike
 
 from nwcompile.errors import ModelError, shown, unknown_choice
+from nwcompile.frontend.lava.complex_weights import Parts, parts_of
 from nwcompile.frontend.lava.delay import NONE, delayed, delays
 from nwcompile.frontend.lava.entry import DENSE, Entry, read_entries
-from nwcompile.frontend.lava.neuron import average_spec, has_bias, neuron_spec, neuron_type
-from nwcompile.frontend.lava.programs import sigma_delta_program
-from nwcompile.frontend.lava.wires import connection, recurrent
+from nwcompile.frontend.lava.neuron import RESONATORS, average_spec, has_bias, neuron_spec, neuron_type
+from nwcompile.frontend.lava.programs import SIGMA_DELTA, sigma_delta_program
+from nwcompile.frontend.lava.slayer import Arriving, is_program, slayer_program
+from nwcompile.frontend.lava.wires import Shape, connection, recurrent
+from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 
+OF_SLAYER = ("CUBA", "ALIF", *RESONATORS)  # a connection into these takes a step
+BUILT_IN = (None, "CUBA", "LOIHI")  # None: of a dense layer without a neuron
 NEURON_FIELDS = tuple(f.name for f in fields(NeuronSpec))
 
 
@@ -51,13 +58,20 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
     only where the file gives them), the others have a ReLU, one with `sigma_output` is a readout. Messages are changes
     in units of 1/64. As in netx every connection between them takes one step, and biases act from the first step on.
 
+    ALIF, RF_PHASE, RF_IZHIKEVICH, ADRF_PHASE and ADRF_IZHIKEVICH neurons, and CUBA ones with `gradedSpike`, are
+    programs that compute as SLAYER does (`slayer.py` names the rules), timed as CUBA neurons; states of 24 bits
+    saturate. A graded spike is the state as a whole number, 2**12 times what SLAYER sends, and the layers behind take
+    it as that. Resonators have complex weights, of which neurons of their own add up the imaginary parts, `layer1/imag`
+    (`complex_weights.py`); an `input` entry gives them its input as both parts. netx takes ADRF for RF, and decays
+    through a logarithm and back, which may change their last digit; the file's are taken here.
+
     A `delay` of one number, one per channel or one per neuron holds back a layer's spikes; in the last layer, which
     must then have no bias, its input. One per input, or per synapse of a dense layer, holds back what it names.
     Where delays differ, each makes a connection of its own with its synapses as a list.
 
     `neuron` overrides NeuronSpec fields in all layers, `{"layer3": {...}}` in one. `input_shape` [C, H, W] is needed
     where the first layer is a pool, or a conv with a stride. Raises ModelError, naming the layer, for what is missing,
-    not whole or not supported: gradedSpike, other neurons (RF, ALIF, ...), complex weights, concat.
+    not whole or not supported: other neurons, complex weights of graded spikes, concat.
     """
     if not isinstance(path, str | PathLike):
         raise ModelError(f"from_lava takes the path of a lava-dl .net file, not {type(path).__name__}")
@@ -69,18 +83,22 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
             neuron_type(entry)
     given = _overrides(neuron or {}, acting)
     first = _input_shape(entries, input_shape)
-    layers, wires = {}, []
+    layers: dict[str, tuple[NeuronSpec | NeuronProgram, Shape]] = {}
+    wires: list[tuple[Entry, Connection, tuple, Shape]] = []
+    joining: list[Connection] = []
     source, shape, late = "input", first, NONE
     for entry in acting:
         _check_place(entry, entries, entry is acting[-1])
-        c, after = connection(entry, source, shape)
-        spec = _neuron(entry, after, given[entry.name])
+        before = layers.get(source, (None, shape))[0]
+        many, after, arriving = _arriving(entry, source, shape, before)
+        spec = _neuron(entry, after, arriving, given[entry.name])
         incoming, leaving = delays(entry, after, prod(shape))
         if entry is acting[-1] and leaving.any():
             _check_last(entry, spec)
             incoming, leaving = incoming + leaving.T, NONE
-        layers[entry.name] = spec, after
-        wires.append((entry, c, (incoming, late), shape))
+        layers |= {**many.layers, entry.name: (spec, after)}
+        wires += [(entry, c, (incoming, late), shape) for c in many.from_source]
+        joining += many.joining
         source, shape, late = entry.name, after, leaving
     connections = []
     steps = _steps(acting, layers)
@@ -88,24 +106,45 @@ def from_lava(path, neuron: Mapping | None = None, input_shape=None) -> Network:
         connections += delayed(entry, c.replace(delay=steps[entry.name]), more, shape)
         if entry.kind == "dense_rec":
             connections.append(recurrent(entry, prod(layers[entry.name][1])))
-    return Network.from_arrays(layers, connections, {"input": first})
+    return Network.from_arrays(layers, [*connections, *joining], {"input": first})
 
 
-def _neuron(entry: Entry, shape: tuple[int, ...], override: dict) -> NeuronSpec | NeuronProgram:
+def _arriving(entry: Entry, source: str, shape: Shape, before) -> tuple[Parts, Shape, Arriving]:
+    """What connects `source`, which has the neurons `before`, to an entry, the entry's shape, and what it receives."""
+    kind = "" if entry.kind == "average" else neuron_type(entry)
+    is_graded = isinstance(before, NeuronProgram) and before.sends == "graded" and before.name not in SIGMA_DELTA
+    if is_graded and entry.kind == "average":
+        raise entry.fail("an average of graded spikes is not supported; end in a layer of neurons")
+    is_complex = entry.has_complex_weight and entry.kind in ("dense", "conv")
+    if kind in RESONATORS and not is_complex and entry.kind != "input":
+        raise entry.fail("resonators need complex weights, weight/real and weight/imag, of a dense or conv layer")
+    if not is_complex or kind not in RESONATORS:
+        c, after = connection(entry, source, shape)
+        return Parts({}, [c], []), after, Arriving(is_graded=is_graded)
+    if is_graded:
+        raise entry.fail("complex weights of graded spikes are not supported; train the layer before with binary ones")
+    sends_spikes = before is not None and before.message == "binary"
+    many = parts_of(entry, source, shape, sends_spikes)
+    return many, connection(entry, source, shape, "real")[1], Arriving(is_packed=True)
+
+
+def _neuron(entry: Entry, shape: Shape, arriving: Arriving, override: dict) -> NeuronSpec | NeuronProgram:
     if entry.kind == "average":
         return average_spec()
-    if neuron_type(entry) == "SDNN":
+    kind = neuron_type(entry)
+    if kind == "SDNN":
         return sigma_delta_program(entry, shape)
+    if is_program(entry, kind, arriving, override):
+        return slayer_program(entry, shape, kind, arriving, override)
     return neuron_spec(entry, shape, override)
 
 
 def _steps(acting: list[Entry], layers: dict[str, tuple]) -> dict[str, int]:
     """Steps that the connection into each layer takes, as lava's processes do (see `from_lava`)."""
     types = {entry.name: "" if entry.kind == "average" else neuron_type(entry) for entry in acting}
-    cuba = [name for name, kind in types.items() if kind == "CUBA"]
-    of_cuba = 0 if any(has_bias(layers[name][0]) for name in cuba) else 1
+    of_slayer = 0 if any(has_bias(layers[name][0]) for name, kind in types.items() if kind in OF_SLAYER) else 1
     inputs = [entry.name for entry in acting if entry.kind == "input"]
-    return {n: of_cuba if k == "CUBA" else int(k == "SDNN" and n not in inputs) for n, k in types.items()}
+    return {n: of_slayer if k in OF_SLAYER else int(k == "SDNN" and n not in inputs) for n, k in types.items()}
 
 
 def _check_fields(neuron) -> None:
@@ -119,12 +158,13 @@ def _check_fields(neuron) -> None:
 
 def _overrides(neuron: Mapping, acting: list[Entry]) -> dict[str, dict]:
     """What `neuron=` gives for every layer: fields for all whose neurons are in the file, then those by its name."""
-    names = [e.name for e in acting if e.has_neurons and e.text("type", "neuron") != "SDNN"]
+    names = [e.name for e in acting if e.has_neurons and e.text("type", "neuron") in BUILT_IN]
     common = {key: value for key, value in neuron.items() if not isinstance(value, Mapping)}
     for name in neuron:
         if name not in common and name not in names:
             raise ModelError(unknown_choice("neuron layer", name, names))
-    return {e.name: {**(common if "neuron" in e.values else {}), **neuron.get(e.name, {})} for e in acting}
+    of_all = {e.name for e in acting if "neuron" in e.values and e.name in names}
+    return {e.name: {**(common if e.name in of_all else {}), **neuron.get(e.name, {})} for e in acting}
 
 
 def _check_place(entry: Entry, entries: list[Entry], is_last: bool) -> None:
@@ -161,7 +201,7 @@ def _input_shape(entries: list[Entry], given) -> tuple[int, ...]:
     if given is not None:
         return given
     if first.kind in DENSE:
-        return (max(1, first.whole("weight").size // max(1, prod(first.shape()))),)
+        return (max(1, first.weight().size // max(1, prod(first.shape()))),)
     if first.kind == "conv" and first.pair("stride", 1) == (1, 1):
         return _unstrided_source(first)
     raise first.fail("the file does not tell the input's shape; give input_shape=(channels, rows, columns)")
@@ -169,7 +209,7 @@ def _input_shape(entries: list[Entry], given) -> tuple[int, ...]:
 
 def _unstrided_source(first: Entry) -> tuple[int, ...]:
     """Shape of the source of a convolution with stride 1."""
-    weight = first.whole("weight")
+    weight = first.weight()
     out = first.shape()
     if weight.ndim < 4 or len(out) != 3:
         raise first.fail(f"weight {weight.shape} and shape {out} must be [C_out, C_in, rows, columns] and [C, H, W]")

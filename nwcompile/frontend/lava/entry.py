@@ -16,7 +16,8 @@ REFUSED = {
     "in a Network.from_arrays",
     "convT": "transposed convolutions are not supported; export a dense or conv layer",
     "unpool": "transposed convolutions are not supported; export a dense or conv layer",
-    "dense_comp": "complex weights are not supported; export a CUBA network",
+    "dense_comp": "the format lists it, but no version of lava-dl writes it; a dense entry of resonators holds complex "
+    "weights as weight/real and weight/imag",
 }
 LARGEST = (1 << 31) - 1
 
@@ -56,7 +57,7 @@ class Entry:
         if value is None:
             raise self.fail(f"{where} is missing; export the model again")
         if isinstance(value, dict) and {"real", "imag"} & set(value):
-            raise self.fail(f"{where} is complex; export a network of CUBA neurons")
+            raise self.fail(f"{where} is complex, which only dense and conv layers of resonators (RF, ADRF) are")
         if isinstance(value, dict | str) or np.asarray(value).dtype.kind not in "biuf":
             raise self.fail(f"{where} must be real numbers")
         array = np.asarray(value)
@@ -69,6 +70,16 @@ class Entry:
                 "export the model quantized"
             )
         return array.astype(np.int64)
+
+    @property
+    def has_complex_weight(self) -> bool:
+        """Whether the weights are `weight/real` and `weight/imag`."""
+        weight = self.values.get("weight")
+        return isinstance(weight, dict) and {"real", "imag"} <= set(weight)
+
+    def weight(self, part: str = "real") -> np.ndarray:
+        """The weights, or this part of complex ones."""
+        return self.whole(part, group="weight") if self.has_complex_weight else self.whole("weight")
 
     def single(self, key: str, default=None, group: str | None = None) -> int:
         """The one whole number of `key`."""

@@ -8,7 +8,8 @@ from nwcompile.frontend.lava.entry import DENSE, Entry
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 
-TYPES = ("CUBA", "LOIHI", "SDNN")
+RESONATORS = ("RF_PHASE", "RF_IZHIKEVICH", "ADRF_PHASE", "ADRF_IZHIKEVICH")
+TYPES = ("CUBA", "LOIHI", "SDNN", "ALIF", *RESONATORS)
 THRESHOLD_UNIT = BIAS_UNIT = 64
 FULL_DECAY = 1 << 12
 UNREACHED_THRESHOLD = 1 << 23  # The membrane saturates below this, so a larger threshold is never reached.
@@ -49,7 +50,7 @@ def neuron_spec(entry: Entry, shape: tuple[int, ...], override: Mapping) -> Neur
 
     if entry.single("gradedSpike", False, "neuron") and "spikes" not in override:
         raise entry.fail(
-            "gradedSpike neurons send their membrane potential, which is not supported; train and export it with "
+            "gradedSpike is supported of CUBA neurons, not of these; train and export it with "
             f"binary spikes, or give neuron={{{entry.name!r}: {{'spikes': 'binary'}}}} for what lava's netx runs"
         )
     if entry.single("weight_exp", 0, "neuron"):

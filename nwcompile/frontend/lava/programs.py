@@ -10,6 +10,7 @@ LARGEST_STATE = (1 << (STATE_BITS - 1)) - 1
 SPIKE_BITS = 6  # A message counts in units of 2**-6 of an activation (netx: spike_exp).
 FRACTION_BITS = 6  # A state has so many bits below those of a message (netx: state_exp).
 UNIT_BITS = SPIKE_BITS + FRACTION_BITS
+SIGMA_DELTA = ("delta", "sigma_delta")  # names of the programs whose messages are changes
 
 # What leaves is the change of the activation `act` since the step before, with what was too small to be sent then.
 DELTA = [

@@ -13,8 +13,11 @@ MAX_LISTED_SYNAPSES = 50_000_000  # Listing more synapses one by one would take 
 Shape = tuple[int, ...]
 
 
-def connection(entry: Entry, source: str, shape: Shape) -> tuple[Connection, Shape]:
-    """The connection into a layer from `source` of `shape`, without delay, and the layer's own shape."""
+def connection(entry: Entry, source: str, shape: Shape, part: str | None = None) -> tuple[Connection, Shape]:
+    """The connection into a layer from `source` of `shape`, without delay, and the layer's own shape.
+
+    Of complex weights (dense and conv) it has `part`, "real" or "imag".
+    """
     declared = entry.shape()
     told: dict[str, Any] = {"exponent": _exponent(entry), "delay": 0}
     if entry.kind == "input":
@@ -24,7 +27,7 @@ def connection(entry: Entry, source: str, shape: Shape) -> tuple[Connection, Sha
         return Conv2d(source, entry.name, weight, **told), declared
     if entry.kind == "average":
         return _average(entry, source, shape, declared)
-    weight = entry.whole("weight")
+    weight = entry.weight(part) if part else entry.whole("weight")
     told["sign_mode"] = sign_mode(weight)
     if entry.kind in DENSE:
         n_target = prod(declared)
