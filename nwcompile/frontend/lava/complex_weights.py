@@ -37,13 +37,13 @@ def parts_of(entry: Entry, source: str, shape: Shape, sends_spikes: bool) -> Par
     from_source: list[Connection] = []
     joining: list[Connection] = []
     for part, bits in (("imag", SENT_BITS), ("real", 0)):
-        c, after = connection(entry, source, shape, part)
-        if part == "real" and sends_spikes and largest_sum(c) <= LARGEST_PART:
-            from_source.append(c)
+        edge, after = connection(entry, source, shape, part)
+        if part == "real" and sends_spikes and largest_sum(edge) <= LARGEST_PART:
+            from_source.append(edge)
             continue
         name = f"{entry.name}/{part}"
         layers[name] = complex_input(bits), after
-        from_source.append(c.replace(target=name))
+        from_source.append(edge.replace(target=name))
         weight, exponent = (UNIT_WEIGHT, UNIT_EXPONENT) if bits else (1, 0)
         joining.append(
             Conv2d(
@@ -59,7 +59,7 @@ def parts_of(entry: Entry, source: str, shape: Shape, sends_spikes: bool) -> Par
     return Parts(layers, from_source, joining)
 
 
-def largest_sum(c: Connection) -> int:
+def largest_sum(connection: Connection) -> int:
     """What spikes can add up to, at any target."""
-    weight = np.abs(np.asarray(c.weight, np.int64)) << max(0, c.exponent)
+    weight = np.abs(np.asarray(connection.weight, np.int64)) << max(0, connection.exponent)
     return int(weight.sum(tuple(range(1, weight.ndim))).max())
