@@ -6,6 +6,7 @@ from tests.frontend.frameworks import framework
 
 framework("triton")
 
+from nwcompile.ir.neuron import OVERFLOWS  # noqa: E402
 from nwcompile.kernels.gpu.neuron import scan  # noqa: E402
 from nwcompile.kernels.gpu.recurrent_neuron import scan_loop  # noqa: E402
 from nwcompile.kernels.gpu.sparse_sums import gather  # noqa: E402
@@ -30,7 +31,9 @@ SEVERAL = {
     "AHEAD": 1,
     "BLOCK": 32,
 }
-SHIFTED = {**COUNTED, "SPIKE_KIND": 1, "TIMING": 0, "DECAY_BITS": 4, "SHIFTS": True, "MOST": 31}
+BY_SHIFT = {"SPIKE_KIND": 1, "TIMING": 0, "DECAY_BITS": 4, "OVERFLOW": 1 + OVERFLOWS.index("clip"), "LEAKS": True,
+            "SHIFTS": True, "MOST": 31}  # fmt: skip
+SHIFTED = {**COUNTED, **BY_SHIFT}
 
 
 def is_whole(instruction: str) -> bool:
@@ -49,14 +52,20 @@ def test_scan_compiles_to_whole_numbers(constants, processor):
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
-@pytest.mark.parametrize("counts, size, warps, drive", [(False, 128, 8, "*i32"), (True, 64, 4, "*i64")])
-def test_loop_compiles_to_whole_numbers_and_keeps_its_weights_in_registers(counts, size, warps, drive, processor):
+@pytest.mark.parametrize(
+    "counts, size, warps, drive, rules",
+    [(False, 128, 8, "*i32", {}), (True, 64, 4, "*i64", {}),
+     (True, 64, 4, "*i32", BY_SHIFT)],
+)  # fmt: skip
+def test_loop_compiles_to_whole_numbers_and_keeps_its_weights_in_registers(
+    counts, size, warps, drive, rules, processor
+):
     types = {"drive": drive, "touched": "*u8", "rule": "*i32", "weight": "*i32", "synapse": "*u8", "spikes": "*i8",
              "u_out": "*i32", "v_out": "*i32", "updates": "*i32",
              **dict.fromkeys(set(SCALARS) - {"n_lanes", "out_sample"}, "i32")}  # fmt: skip
     left_out = ("WIDE", "RESUMES", "BLOCK")
     constants = {name: value for name, value in PLAIN.items() if name not in left_out}
-    constants |= {"COUNTS": counts, "TOUCHED": counts, "AHEAD": 4, "SIZE": size}
+    constants |= {"COUNTS": counts, "TOUCHED": counts, "AHEAD": 4, "SIZE": size} | rules
     found = compiled(scan_loop, types, constants, processor, warps=warps)
     assert all(map(is_whole, found.instructions)) and found.fused == [] and not found.spills
 

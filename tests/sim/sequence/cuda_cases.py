@@ -101,6 +101,21 @@ def test_cuda_gated_neurons_take_back_what_they_sent(is_loop):
     agrees(Network.from_arrays({"a": spec}, edges, {"in": 1}), spikes_in(2, 30, 1, low=-4, high=4))
 
 
+@pytest.mark.parametrize("is_loop", [False, True])
+@pytest.mark.parametrize("decay, reset", [("shift", "subtract"), ("shift", "zero"), ("fraction", "subtract")])
+def test_cuda_decays_by_shift_and_states_that_are_clipped(decay, reset, is_loop):
+    """Xylo's neurons: every addition is clipped, at -2**15 too, and up to 31 spikes leave at once."""
+    spec = NeuronSpec(
+        threshold=np.array([1, 40, 300, 2000, 32767, 5]), strict=False, reset=reset, spikes="multi", max_spikes=31,
+        decay_u=np.array([0, 1, 2, 3, 7, 15]), decay_v=np.array([15, 1, 0, 3, 4, 0]),
+        bias=np.array([0, -7, 9, 0, 32767, -32768]), fixed=FixedPoint(16, 4, 0, "clip", decay),
+    )  # fmt: skip
+    edges = [Dense("in", "a", integers((6, 3), 2, -128, 127) << np.arange(6)[:, None])]
+    edges += [Dense("a", "a", integers((6, 6), 3, -20, 20), delay=1)] if is_loop else []
+    x = spikes_in(3, 24, 3, high=15) * (np.arange(24) % 12 < 7)[:, None]
+    agrees(Network.from_arrays({"a": (spec, 6)}, edges, {"in": 3}), x)
+
+
 @pytest.mark.parametrize("n_steps", [1, 8, 17])
 def test_cuda_reads_ahead_over_any_number_of_steps(n_steps):
     """20 neurons of 2 samples take two programs of the kernel."""
