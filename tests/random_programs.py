@@ -29,7 +29,7 @@ def specs(draw, repeated: bool = False) -> NeuronSpec:
     threshold = draw(st.integers(1 if spikes != "binary" else -2, 12)) << shift  # a sum often meets it exactly
     fixed = FixedPoint(state_bits, 12, shift, overflow)
     decays = {"decay_u": [4096, 4096, 1500, 0], "decay_v": [0, 0, 128, 3000, 4096]}
-    if timing == "now" and draw(st.booleans()):
+    if draw(st.booleans()):
         fixed = FixedPoint(state_bits, 4, shift, "clip", "shift")
         decays = {"decay_u": [0, 1, 2, 5], "decay_v": [0, 1, 3, 15]}
     return NeuronSpec(

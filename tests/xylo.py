@@ -64,11 +64,7 @@ class Case:
     @property
     def program(self) -> Program:
         """Ours on one core, its limits not looked at."""
-        network = self.network
-        cores = {name: np.zeros(network.node(name).n_neurons, int) for name in network.layers}
-        mapping = Mapping.from_arrays(cores, [[0, 0, 0]])
-        chip = Chip.load("xylo_audio2").replace({"core.max_neurons": 2000, "core.max_outputs": 100})
-        return emit(network, schedule(network, "pipelined"), mapping, chip, None, {})
+        return one_core(self.network)
 
     def first_difference(self, run: Run, late: int = 0) -> tuple[int, str] | None:
         """The first hardware step of a run in which something differs from the vendor's row `late` steps before."""
@@ -84,6 +80,14 @@ class Case:
                 steps = np.flatnonzero((ours[late:] != wanted).any(1))
                 differs += [(int(steps[0]) + late, f"{layer} {name}")] if len(steps) else []
         return min(differs, default=None)
+
+
+def one_core(network: Network) -> Program:
+    """A fixed-point network on the core of XyloAudio 2, its limits not looked at."""
+    cores = {name: np.zeros(network.node(name).n_neurons, int) for name in network.layers}
+    mapping = Mapping.from_arrays(cores, [[0, 0, 0]])
+    chip = Chip.load("xylo_audio2").replace({"core.max_neurons": 2000, "core.max_outputs": 100})
+    return emit(network, schedule(network, "pipelined"), mapping, chip, None, {})
 
 
 def first_open(run: Run) -> int | None:

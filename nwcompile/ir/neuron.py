@@ -307,8 +307,6 @@ class NeuronSpec:
             low, high = np.min(getattr(self, name)), np.max(getattr(self, name))
             if low < bottom or high > top:
                 raise ModelError(f"layer {layer!r}: {name} {low}..{high} is outside {bottom}..{top}")
-        if self.fixed.shifts and self.fires and self.reset != "none" and self.reset_timing != "now":
-            raise ModelError(f"layer {layer!r}: decay='shift' needs reset_timing='now', not {self.reset_timing!r}")
 
     def _verify_negative_threshold(self, layer: str) -> None:
         if np.max(self.v_min) > 0:

@@ -117,13 +117,21 @@ def shifted_current(u, drive, rule):
 
 
 @inlined
-def shifted_membrane(v, u, rule):
-    """The membrane that is compared where decays are shifts: every addition saturates."""
+def shifted_membrane(v, u, late, rule):
+    """The membrane that is compared where decays are shifts: every addition saturates.
+
+    late: spikes that stood before the step, for a late reset.
+    """
     bits = np.int64(rule.state_bits)
     half = np.int64(1) << (bits - 1)
     lost = shift_lost(v, rule.decay_v)
+    if rule.timing == NEXT and late != 0 and rule.reset in (RESET_ZERO, RESET_VALUE):
+        v, lost = rule.reset_value, np.int64(0)
     change = lost if lost == -half else -lost  # the lowest number is its own negative
-    return clip(v + clip(clip(change + u, bits) + rule.bias, bits), bits)
+    v = clip(v + clip(clip(change + u, bits) + rule.bias, bits), bits)
+    if rule.timing != NOW and rule.reset == RESET_SUBTRACT:
+        v = clip(v - late * rule.threshold, bits)
+    return v
 
 
 @kernel
@@ -179,7 +187,7 @@ def step(neurons, i, states, j, x):
     before = spike_count(states.v[j], threshold, strict, spikes) if fires and timing != NOW else np.int64(0)
     before = min(before, rule.max_spikes)
     if rule.shifts:
-        v = shifted_membrane(states.v[j], u, rule)
+        v = shifted_membrane(states.v[j], u, before, rule)
     else:
         v = decay(states.v[j], rule.decay_v, np.int64(rule.decay_bits))
         if timing == NEXT and before != 0 and reset in (RESET_ZERO, RESET_VALUE):

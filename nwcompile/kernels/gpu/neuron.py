@@ -82,12 +82,21 @@ def shift_lost(x, k):
 
 
 @triton.jit
-def shifted_membrane(v, u, numbers, STATE_BITS: tl.constexpr):
-    """The membrane that is compared where decays are shifts: every addition saturates."""
+def shifted_membrane(v, u, late, numbers, STATE_BITS: tl.constexpr, RESET: tl.constexpr, TIMING: tl.constexpr):
+    """The membrane that is compared where decays are shifts: every addition saturates.
+
+    late: spikes that stood before the step, for a late reset.
+    """
     half: tl.constexpr = 1 << (STATE_BITS - 1)
     lost = shift_lost(v, numbers[2])
+    if TIMING == NEXT and RESET != RESET_SUBTRACT and RESET != RESET_NONE:
+        v = tl.where(late != 0, numbers[5], v)
+        lost = tl.where(late != 0, 0, lost)
     change = tl.where(lost == -half, lost, -lost)  # the lowest number is its own negative
-    return clip(v + clip(clip(change + u, STATE_BITS) + numbers[4], STATE_BITS), STATE_BITS)
+    v = clip(v + clip(clip(change + u, STATE_BITS) + numbers[4], STATE_BITS), STATE_BITS)
+    if TIMING != NOW and RESET == RESET_SUBTRACT:
+        v = clip(v - late * numbers[0], STATE_BITS)
+    return v
 
 
 @triton.jit
@@ -168,7 +177,7 @@ def advance(
     if SHIFTS:
         u = clip(u + drive, STATE_BITS)
         u -= shift_lost(u, keep_u)
-        new = shifted_membrane(v, u, numbers, STATE_BITS)
+        new = shifted_membrane(v, u, before, numbers, STATE_BITS, RESET, TIMING)
     else:
         u = decay(u, keep_u, DECAY_BITS, WIDE) + drive if LEAKS else drive
         if OVERFLOW == WRAPPED:

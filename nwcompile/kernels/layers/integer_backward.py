@@ -69,7 +69,7 @@ def before_step(stored, start, variable, b, t, i):
 def compared(rule, v, u, late):
     """The membrane that `step` compares, from v before the step, the new u and the spikes that stood before it."""
     if rule.shifts:
-        return shifted_membrane(v, u, rule)
+        return shifted_membrane(v, u, late, rule)
     leaked = decay(v, rule.decay_v, np.int64(rule.decay_bits))
     if rule.timing == NEXT and late != 0 and rule.reset in (RESET_ZERO, RESET_VALUE):
         leaked = rule.reset_value
@@ -98,7 +98,7 @@ def integer_forward(neurons, drive, state, unit, spikes, trace, u, v, scratch):
                 count = step(neurons, i, scratch, i, np.int64(drive[b, t, i]))
                 late = np.int64(0)
                 if rule.fires and rule.timing != NOW:
-                    late = spike_count(old, rule.threshold, rule.strict, rule.spikes)
+                    late = min(spike_count(old, rule.threshold, rule.strict, rule.spikes), rule.max_spikes)
                 spikes[b, t, i] = count
                 trace.before[b, t, i] = nan if frozen else compared(rule, old, scratch.u[i], late) * unit[i]
                 if trace.late.shape[0]:

@@ -65,7 +65,7 @@ class LayerState:
         if spec.fixed is None:
             v = self._float_membrane(x, before)
         else:
-            v = self._shifted_membrane(x) if spec.fixed.shifts else self._fixed_membrane(x, before)
+            v = self._shifted_membrane(x, before) if spec.fixed.shifts else self._fixed_membrane(x, before)
         spikes = spike_count(v, threshold, spec.strict, spec.spikes, self.net, cap) if spec.fires else none
         v = _reset(spec, v, spikes, before, threshold)
         if spec.v_min is not None:
@@ -87,14 +87,16 @@ class LayerState:
         v = leaked + self.current + _number(spec, "bias")
         return LIMIT_V[fixed.overflow](_late_subtract(spec, v, before), fixed.state_bits)
 
-    def _shifted_membrane(self, x):
+    def _shifted_membrane(self, x, before):
         """Where decays are shifts: every addition saturates, in this order."""
         spec, fixed = self.spec, self.spec.fixed
         u = clip(self.current + ((x + _number(spec, "bias_u")) << fixed.shift_bits), fixed.state_bits)
         self.current = u - shift_lost(u, _number(spec, "decay_u"))
         change = negated(shift_lost(self.v, _number(spec, "decay_v")), fixed.state_bits)
+        kept, change = _late_reset(spec, self.v, before), _late_cleared(spec, change, before)
         change = clip(change + self.current, fixed.state_bits)
-        return clip(self.v + clip(change + _number(spec, "bias"), fixed.state_bits), fixed.state_bits)
+        v = clip(kept + clip(change + _number(spec, "bias"), fixed.state_bits), fixed.state_bits)
+        return clip(_late_subtract(spec, v, before), fixed.state_bits)
 
     def _float_membrane(self, x, before):
         spec = self.spec
@@ -136,6 +138,13 @@ def _late_reset(spec: NeuronSpec, leaked, before):
     if spec.reset_timing != "next" or spec.reset not in ("zero", "value"):
         return leaked
     return np.where(before != 0, 0 if spec.reset == "zero" else _number(spec, "reset_value"), leaked)
+
+
+def _late_cleared(spec: NeuronSpec, change, before):
+    """What a leak takes off a membrane, where none is reset to a value after it."""
+    if spec.reset_timing != "next" or spec.reset not in ("zero", "value"):
+        return change
+    return np.where(before != 0, 0, change)
 
 
 def _late_subtract(spec: NeuronSpec, v, before):

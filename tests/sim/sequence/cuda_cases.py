@@ -102,11 +102,16 @@ def test_cuda_gated_neurons_take_back_what_they_sent(is_loop):
 
 
 @pytest.mark.parametrize("is_loop", [False, True])
-@pytest.mark.parametrize("decay, reset", [("shift", "subtract"), ("shift", "zero"), ("fraction", "subtract")])
-def test_cuda_decays_by_shift_and_states_that_are_clipped(decay, reset, is_loop):
+@pytest.mark.parametrize(
+    "decay, reset, timing",
+    [("shift", "subtract", "now"), ("shift", "subtract", "next"), ("shift", "zero", "next"),
+     ("fraction", "subtract", "now")],
+)  # fmt: skip
+def test_cuda_decays_by_shift_and_states_that_are_clipped(decay, reset, timing, is_loop):
     """Xylo's neurons: every addition is clipped, at -2**15 too, and up to 31 spikes leave at once."""
     spec = NeuronSpec(
-        threshold=np.array([1, 40, 300, 2000, 32767, 5]), strict=False, reset=reset, spikes="multi", max_spikes=31,
+        threshold=np.array([1, 40, 300, 2000, 32767, 5]), strict=False, reset=reset, reset_timing=timing,
+        spikes="multi", max_spikes=31,
         decay_u=np.array([0, 1, 2, 3, 7, 15]), decay_v=np.array([15, 1, 0, 3, 4, 0]),
         bias=np.array([0, -7, 9, 0, 32767, -32768]), fixed=FixedPoint(16, 4, 0, "clip", decay),
     )  # fmt: skip
