@@ -24,6 +24,7 @@ from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
 from nwcompile.passes.legalize.legalize import expected, legalize, prove, sized
 from nwcompile.passes.legalize.price import Price, check_loss
+from nwcompile.passes.legalize.prove import lasting_currents
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.elsewhere import elsewhere
@@ -148,7 +149,7 @@ def _in_integers(
         activity=stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike),
         quantized=quantized,
         registers={**registers_of(given.host), **quantized.registers},
-        changes=[*given.changes, *changes],
+        changes=[*given.changes, *changes, *lasting_currents(legal, quantized.network)],
         notes=notes,
         price=price,
     )

@@ -43,7 +43,8 @@ def run(args: Namespace) -> int:
     check_times(args, program)
     start = time.perf_counter()
     record = kept(program, data.x, args.steps)
-    result = simulate(program, data.x, backend, args.device, "aligned", record, args.steps, backend == "cycle")
+    profiles = backend == "cycle" and program.chip.has_profile
+    result = simulate(program, data.x, backend, args.device, "aligned", record, args.steps, profiles)
     seconds = time.perf_counter() - start
     accuracy = measured(args, result, data)
     if trace_file is not None:

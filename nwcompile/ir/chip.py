@@ -355,6 +355,11 @@ class Chip:
         return self.has_times or self.has_pool_times
 
     @property
+    def has_profile(self) -> bool:
+        """Whether backend cycle follows single flits, so that a run can be profiled."""
+        return not (self.has_merges or self.has_pool_times)
+
+    @property
     def has_energies(self) -> bool:
         """Whether the energy of every event is known."""
         return all(getattr(self.energy, f.name) is not None for f in fields(Energy) if f.name.endswith("_pj"))

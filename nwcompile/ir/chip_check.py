@@ -164,7 +164,7 @@ def check_merges(chip, where: str) -> None:
 
 
 def check_pool(chip, where: str) -> None:
-    """The cycles of a Chip's pool are given together, in half cycles, for one core with outputs apart."""
+    """The cycles of a Chip's pool are given together, in half cycles, and there is one core."""
     cycles = {f"pool.{f.name}": getattr(chip.pool, f.name) for f in fields(chip.pool) if f.name.endswith("_cycles")}
     given = [key for key, value in cycles.items() if value is not None]
     if not given:
@@ -174,8 +174,8 @@ def check_pool(chip, where: str) -> None:
             raise ChipError(f"{where}: {key}: missing key; a chip with {given[0]} needs all cycles of a pool")
         if value * 2 % 1:
             raise ChipError(f"{where}: {key}: {value} is not a number of whole or half cycles")
-    if chip.core.max_outputs is None or chip.n_cores != 1:
-        raise ChipError(f"{where}: {given[0]}: a pool is one core with core.max_outputs; leave section pool out")
+    if chip.n_cores != 1:
+        raise ChipError(f"{where}: {given[0]}: a pool is one core, and here are {chip.n_cores}; leave section pool out")
 
 
 def check_state(state, where: str) -> None:

@@ -207,7 +207,17 @@ def _factor(x: float) -> str:
 def unknown(doc: dict) -> list[str]:
     """A sentence for what the report cannot give on this chip."""
     missing = [what for what, known in (("times", doc["time"]), ("energies", doc["energy"])) if known is None]
-    return [f"no {what}: the chip file of {doc['chip']['name']} lacks figures that they need" for what in missing]
+    lacks = [f"no {what}: the chip file of {doc['chip']['name']} lacks figures that they need" for what in missing]
+    return [_pool_times(doc), *lacks[1:]] if doc["chip"].get("pool_times") else lacks
+
+
+def _pool_times(doc: dict) -> str:
+    """How long a step takes where neurons are one pool, for which there is no bound."""
+    measured = doc["steps"]["measured_us"]
+    if measured is None:
+        return "no times: only backend cycle gives those of one pool of neurons"
+    mean, longest = number(sum(measured) / len(measured)), number(max(measured))
+    return f"hardware step: mean {mean} us, longest {longest} us; of one pool of neurons there is no bound"
 
 
 def fit_table(doc: dict) -> list[str]:

@@ -13,6 +13,7 @@ delays      relay_delays.py:relay_delays       chains of relay neurons where a d
             prove.py:same_comparison           integers for the chip's comparison with the threshold
 prove       prove.py:idle_clamps               clamps that no reachable membrane touches
             prove.py:compared                  quantized comparisons that say the same
+            prove.py:lasting_currents          currents that neurons without one got, where decays are shifts
 approximate approximate.py:approximate         on integers: the nearest neurons, layer after layer
             nearest.py:nearest                 which features those are, and what words allow them
             refit.py:refit                     the threshold and leak with which they fire most alike

@@ -11,7 +11,7 @@ import numpy as np
 
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.host import Injected
-from nwcompile.ir.legalization import EXACT, Change
+from nwcompile.ir.legalization import APPROXIMATE, EXACT, Change
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
@@ -81,6 +81,22 @@ def compared(network: Network, fixed: Network, chip: Chip) -> list[Change]:
         wanted, has = network.node(name).neuron, fixed.node(name).neuron
         if wanted.fires and wanted.strict != has.strict and _only_compares(wanted) and _on_threshold_grid(has, chip):
             changes.append(_compared(name, wanted.strict))
+    return changes
+
+
+def lasting_currents(network: Network, fixed: Network) -> list[Change]:
+    """Rows for the layers of a float network without a synaptic current whose quantized neurons have one that lasts.
+
+    Decays by shift that come after the sum would lose all of it at a shift of 0, so these currents halve.
+    """
+    changes = []
+    for name in () if network.is_fixed else network.built_in:
+        spec = fixed.node(name).neuron
+        kept = 1 - spec.fixed.lost(spec.decay_u)
+        if network.node(name).neuron.alpha is None and np.any(kept):
+            has = f"a current that keeps {100 * float(np.max(kept)):.3g} % of itself in a step"
+            how = "a spike adds as much to the membrane in all, over several steps"
+            changes.append(Change(name, "no synaptic current", has, how, APPROXIMATE))
     return changes
 
 

@@ -14,9 +14,12 @@ HARMLESS = ("zero", "value", "none", "subtract")  # Resets, in the order of choi
 
 
 def relay_neuron(chip: Chip) -> NeuronSpec | None:
-    """The float relay neuron that the chip's neurons can be, or None."""
+    """The float relay neuron that the chip's neurons can be, or None.
+
+    Where decays are shifts a current outlasts its step, and a relay neuron would send a spike again.
+    """
     kind = harmless_reset(chip)
-    if kind is None:
+    if kind is None or chip.fixed_point.shifts:
         return None
     timing = "now" if "now" in chip.neuron.reset_timing else chip.neuron.reset_timing[0]
     if chip.neuron.leak is False:  # Then the reset takes all, as it does whenever anything arrives.

@@ -56,6 +56,7 @@ def dynamics(network: Network, layer: str, chip: Chip) -> Dynamics:
     lowest = chip.state.decay_offset if spec.alpha is not None else 0
     form = chip.fixed_point
     decay_u, error_u = _decay(layer, "alpha", keep_u, form, 1 if form.shifts else lowest)
+    error_u = 0.0 if spec.alpha is None else error_u  # no time constant was wanted
     decay_v, error_v = _decay(layer, "beta" if spec.membrane == "linear" else "1 - k", keep_v, form, 0)
     if form.shifts:
         lost = form.lost(decay_u)

@@ -47,7 +47,7 @@ def collect(
         "chip": {"name": chip.name, "description": chip.description, "n_cores": chip.n_cores,
                  "n_chips": prod(count_chips(chip.noc)), "n_chips_used": chips_used(chip.noc, program.mapping.site_of),
                  "columns": chip.noc.columns, "rows": chip.noc.rows, "cores_per_router": chip.noc.cores_per_router,
-                 "topology": chip.noc.topology},
+                 "topology": chip.noc.topology, "pool_times": chip.has_pool_times},
         "run": {"backend": run.backend, "device": run.device, "window": run.window, "n_samples": run.n_samples,
                 "n_hardware_steps": s.n_steps, "n_dropped": run.n_dropped},
         "fit": [_fit_row(row) for row in s.fits],

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
+from nwcompile import cli
 from nwcompile.cost.time.pool import pool_times
 from nwcompile.errors import BackendError, ChipError
 from nwcompile.ir.chip import Chip
@@ -13,6 +14,8 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.report.text import number
+from tests.passes.fit.test_pool import net
 from tests.xylo import FORMAT
 
 N_SAMPLES, N_STEPS = 3, 12
@@ -113,7 +116,7 @@ def test_pool_has_no_profile():
         ({"pool.spike_cycles": None}, "xylo_imu: pool.spike_cycles: missing key; a chip with pool.line_cycles needs "
                                       "all cycles of a pool"),
         ({"pool.spike_cycles": 0.3}, "xylo_imu: pool.spike_cycles: 0.3 is not a number of whole or half cycles"),
-        ({"noc.columns": 2}, "xylo_imu: pool.line_cycles: a pool is one core with core.max_outputs; leave section pool "
+        ({"noc.columns": 2}, "xylo_imu: pool.line_cycles: a pool is one core, and here are 2; leave section pool "
                              "out"),
     ],
 )  # fmt: skip
@@ -121,3 +124,16 @@ def test_pool_cycles_go_together(changes, message):
     with pytest.raises(ChipError) as error:
         Chip.load("xylo_imu").replace(changes)
     assert str(error.value) == message
+
+
+def test_pool_reports_tell_measured_steps(tmp_path, capsys):
+    nw.compile(net(5, 10, 3), "xylo_imu", events(2)).save(tmp_path / "net.nwc")
+    np.savez(tmp_path / "x.npz", x=events(2))
+    given = [str(tmp_path / "net.nwc"), "--input", str(tmp_path / "x.npz")]
+    assert cli.main(["report", *given, "-o", str(tmp_path / "out")]) == 0
+    run = nw.simulate(nw.Program.load(tmp_path / "net.nwc"), events(2), "cycle")
+    us = run.step_cycles * 0.02 / N_SAMPLES
+    text = capsys.readouterr().out
+    assert f"hardware step: mean {number(us.mean())} us, longest {number(us.max())} us; of one pool" in text
+    assert cli.main(["report", *given, "-o", str(tmp_path / "out"), "--backend", "sequence"]) == 0
+    assert "no times: only backend cycle gives those of one pool of neurons" in capsys.readouterr().out
