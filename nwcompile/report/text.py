@@ -206,9 +206,13 @@ def _factor(x: float) -> str:
 
 def unknown(doc: dict) -> list[str]:
     """A sentence for what the report cannot give on this chip."""
-    missing = [what for what, known in (("times", doc["time"]), ("energies", doc["energy"])) if known is None]
-    lacks = [f"no {what}: the chip file of {doc['chip']['name']} lacks figures that they need" for what in missing]
-    return [_pool_times(doc), *lacks[1:]] if doc["chip"].get("pool_times") else lacks
+    lacks = f"the chip file of {doc['chip']['name']} lacks figures that they need"
+    sentences = [] if doc["energy"] else [f"no energies: {lacks}"]
+    if doc["chip"].get("pool_times"):
+        sentences.insert(0, _pool_times(doc))
+    elif doc["time"] is None:
+        sentences.insert(0, f"no times: {lacks}")
+    return sentences
 
 
 def _pool_times(doc: dict) -> str:
