@@ -161,8 +161,8 @@ class NeuronProgram:
     def structure(self) -> tuple:
         """What is computed, without names and values of parameters: plain tuples, equal for programs that do the same.
 
-        `(n_parameters, operations, states, output)`; an operand is a number, or a text: `x`, `p3`, `s0`, `v7` for the
-        input, a parameter, a state, the result of an operation. The output of a readout is 0.
+        `(is_fixed, n_parameters, operations, states, output)`; an operand is a number, or a text: `x`, `p3`, `s0`,
+        `v7` for the input, a parameter, a state, the result of an operation. The output of a readout is 0.
         """
         short = {INPUT: INPUT} | {name: f"p{i}" for i, name in enumerate(self.parameters)}
         short |= {state.name: f"s{i}" for i, state in enumerate(self.states)}
@@ -173,7 +173,7 @@ class NeuronProgram:
 
         operations = tuple((o.kind, *map(of, o.operands)) for o in self.operations)
         states = tuple((of(s.next), s.bits, s.overflow) for s in self.states)
-        return len(self.parameters), operations, states, of(self.output) if self.fires else 0
+        return self.is_fixed, len(self.parameters), operations, states, of(self.output) if self.fires else 0
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """A parameter, or the initial value of a state, broadcast to `shape`: int64 where fixed, else its own float."""

@@ -2,7 +2,7 @@
 
 A program's own part is its STEP, a function that `cores.programs.source.triton_source_of` writes; it is compiled into
 this kernel, so that states and parameters stay in registers over all steps. Numbers are those of `given`: 64 bits, as
-on the CPU, or 32 where the caller has proved that every value fits.
+on the CPU, or 32 where the caller has proved that every value fits; or float32.
 """
 
 import triton
@@ -18,7 +18,7 @@ def shr0(x, bits):
 
 @triton.jit
 def sign(x):
-    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+    return tl.where(x == x, (x > 0).to(x.dtype) - (x < 0).to(x.dtype), x)
 
 
 @triton.jit
@@ -50,19 +50,28 @@ def is_still(still, states, N_STATES: tl.constexpr):
     return still
 
 
+@triton.jit
+def chosen(truth, yes, no, N: tl.constexpr):
+    """Of N tensors each, those of `yes` where true, else those of `no`."""
+    tensors = ()
+    for k in tl.static_range(N):
+        tensors = tensors + (tl.where(truth, yes[k], no[k]),)
+    return tensors
+
+
 @triton.jit(
     do_not_specialize=["n_lanes", "n", "n_steps", "drive_sample", "drive_step", "drive_bits", "touched_sample",
                        "touched_step", "touched_neuron", "out_sample", "kept_sample"],
     do_not_specialize_on_alignment=["drive", "touched", "spikes", "kept", "updates"],  # parts of tensors
 )  # fmt: skip
 def scan(
-    drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits
+    drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits; or float32
     touched,  # uint8 [sample, step, neuron]: whether there was an event; not read unless TOUCHED
-    given,  # int32 | int64 [parameter, neuron]
+    given,  # int32 | int64 | float32 [parameter, neuron]
     initial,  # as `given`, [state, neuron]; not read if RESUMES
     rests,  # uint8[neuron]: no update without an event while all states are 0; not read unless COUNTS
     state,  # as `given`, [state, sample, neuron]; used only if RESUMES
-    spikes,  # int8 | int32 [sample, step, neuron]: written
+    spikes,  # int8 | int32 | float32 [sample, step, neuron]: written
     kept,  # as `given`, [sample, step, state, neuron]: written if KEEPS
     updates,  # int32 [step, neuron]: added to if COUNTS
     n_lanes, n, n_steps, drive_bits, drive_sample, drive_step, touched_sample, touched_step, touched_neuron,
@@ -72,7 +81,7 @@ def scan(
 ):  # fmt: skip
     """Run one layer over the steps of all samples; a lane is one neuron of one sample.
 
-    Input is read AHEAD steps before it is used. With RESUMES, AHEAD must be 1: later steps would change the state.
+    Input is read AHEAD steps before it is used.
     """
     number: tl.constexpr = given.dtype.element_ty
     lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -106,7 +115,11 @@ def scan(
                     updated = updated | (events[k] != 0)
                 tl.atomic_add(updates_at, updated.to(tl.int32), mask=now & updated, sem="relaxed")
                 updates_at += n
-            states, sent = STEP(numbers, states, sums[k].to(number) << drive_bits)
+            x = sums[k].to(number)
+            if number != tl.float32:
+                x = x << drive_bits
+            following, sent = STEP(numbers, states, x)
+            states = chosen(now, following, states, N_STATES) if RESUMES and AHEAD > 1 else following
             tl.store(spikes + out_at, sent, mask=now)
             if KEEPS:
                 for s in tl.static_range(N_STATES):

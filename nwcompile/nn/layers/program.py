@@ -1,15 +1,31 @@
 """A trainable layer of a user's own neurons (`nw.neuron`)."""
 
+import math
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.nn.layers.prepare import Prepared
 from nwcompile.nn.neurons.neuron import Neuron
-from nwcompile.nn.ops.torch_ops import is_used_up
+from nwcompile.nn.ops.torch_ops import is_used_up, kernels
+
+ROUNDED_IN_MANY_WAYS = ("exp", "tanh")  # Every library gives last bits of its own, torch among them.
+
+
+@dataclass(frozen=True, eq=False)
+class _Compiled:
+    """A layer's program for its kernel: `given` are its parameters, float32[parameter, N]; `key` says what it is of."""
+
+    key: tuple
+    structure: tuple
+    given: torch.Tensor
+    has_kernel: bool
 
 
 class ProgramLayer(Prepared):
@@ -18,7 +34,8 @@ class ProgramLayer(Prepared):
     `shape`: how many neurons, or the shape of a map of them. The input is `[B, *shape]` or `[B, T, *shape]`; the states
     of the last step are kept, and the next call goes on from there, as with LIFLayer; `prepare_net` clears them.
     `parameters` of the neuron are numbers, or arrays that broadcast to `shape`; those that `learn` names are trained.
-    Gradients go through the step's own operations: make spikes with `nn.spike`, which has a surrogate.
+    Gradients go through the step's own operations: make spikes with `nn.spike`, which has a surrogate. Where none are
+    asked for (`torch.no_grad()`), all steps of float32 input are one generated kernel, with the same numbers.
     """
 
     def __init__(self, neuron: Neuron, shape, learn: tuple[str, ...] = (), **parameters):
@@ -44,6 +61,7 @@ class ProgramLayer(Prepared):
         self.initial = {state.name: state.initial for state in program.states}
         self.read = None if program.fires else program.readout
         self._kept: dict[str, torch.Tensor] | None = None
+        self._compiled: _Compiled | None = None
 
     def program(self) -> NeuronProgram:
         """What the layer computes now, as a program."""
@@ -70,6 +88,8 @@ class ProgramLayer(Prepared):
                 f"[B, T, {shape}]"
             )
         states = self._states_for(current)
+        if has_steps and self._is_plain(current, states) and (compiled := self._compiled_now(current)).has_kernel:
+            return self._at_once(compiled, current, states)
         parameters = {name: getattr(self, name) for name in self.names}
         sent = []
         for x_t in current.unbind(1) if has_steps else (current,):
@@ -77,6 +97,44 @@ class ProgramLayer(Prepared):
             sent.append(output if self.read is None else states[self.read])
         self._kept = states
         return torch.stack(sent, 1) if has_steps else sent[0]
+
+    def _is_plain(self, current: torch.Tensor, states: dict[str, torch.Tensor]) -> bool:
+        """Whether numbers are all that is asked for: no gradients, and nobody follows the operations."""
+        tensors = [current, *states.values(), *(getattr(self, name) for name in self.names)]
+        follows = torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or type(current) is not torch.Tensor
+        needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        return not follows and not needs_grad and all(t.dtype == torch.float32 for t in tensors) and current.numel() > 0
+
+    def _compiled_now(self, current: torch.Tensor) -> "_Compiled":
+        """The program of the parameters as they are now, on the device of `current`."""
+        tensors = [getattr(self, name) for name in self.names]
+        key = (current.device, *((t.data_ptr(), t._version) for t in tensors))
+        if self._compiled is None or self._compiled.key != key:
+            program = self.program()
+            if self.read is not None:
+                read = next(state for state in program.states if state.name == self.read)
+                program = program.replace(output=read.next, sends="graded")
+            rows = [program.array(name, self.shape).reshape(-1) for name in program.parameters]
+            given = np.array(rows, np.float32).reshape(len(rows), math.prod(self.shape))
+            self._compiled = _Compiled(
+                key=key,
+                structure=program.structure,
+                given=torch.from_numpy(given).to(current.device),
+                has_kernel=not any(o.kind in ROUNDED_IN_MANY_WAYS for o in program.operations),
+            )
+        return self._compiled
+
+    def _at_once(self, compiled: "_Compiled", current: torch.Tensor, states: dict) -> torch.Tensor:
+        """`forward` of all steps in one kernel."""
+        n_samples = len(current)
+        state = torch.empty((len(states), n_samples, math.prod(self.shape)), device=current.device)
+        for row, value in zip(state, (states[name] for name in self.initial), strict=True):
+            row.copy_(value.reshape(row.shape))
+        sent = kernels(current).program(
+            compiled.structure, compiled.given, current.detach().flatten(2).contiguous(), state
+        )
+        self._kept = {name: row.view(n_samples, *self.shape) for name, row in zip(self.initial, state, strict=True)}
+        return sent.view(current.shape)
 
     def _states_for(self, current: torch.Tensor) -> dict[str, torch.Tensor]:
         """The states that the call before has left, or those that a sample begins with."""

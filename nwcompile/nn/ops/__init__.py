@@ -5,8 +5,8 @@ LIF neurons over time, with gradients                scan, fire               sc
 spikes times weights                                 spike_matmul             spike_matmul.py
 surrogate gradients of a spike                       atan, fast_sigmoid, ...  surrogate.py
 operations known to torch by name; kernels by device lif_scan, kernels        torch_ops.py
-launching the Numba kernels on torch's tensors       forward, backward        cpu.py
-launching the Triton kernels on torch's tensors      forward, backward        gpu.py
+launching the Numba kernels on torch's tensors       forward, program, ...    cpu.py
+launching the Triton kernels on torch's tensors      forward, program, ...    gpu.py
 device names and what a GPU's kernels can hold       torch_device             device.py
 blocks of tensors over threads                       run_on_threads           threads.py
 memory of large results, used again                  new                      buffers.py

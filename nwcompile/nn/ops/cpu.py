@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import torch
 
+from nwcompile.kernels.cores.programs.build import built
 from nwcompile.kernels.layers.lif import (
     RESET_NONE,
     RESET_SUBTRACTION,
@@ -106,6 +107,24 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
         return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
     of_beta, of_threshold = sums.sum(0).astype(x.dtype).reshape(2, n)
     return grad_current, carried, torch.from_numpy(of_beta.copy()), torch.from_numpy(of_threshold.copy())
+
+
+def program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """What leaves neurons of a float program (`NeuronProgram.structure`), float32[B, T, N] as `current`.
+
+    given: float32[parameter, N]; state: float32[state, B, N], overwritten by that of the last step.
+    """
+    sent, out = new(current.shape, np.float32)
+    given, drive, states = given.numpy(), current.numpy(), state.numpy()
+    out, scan = out.reshape(drive.shape), built(structure).scan
+    samples = ranges(len(drive), drive.size)
+
+    def work(k: int) -> None:
+        part = slice(*samples[k])
+        scan(given, drive[part], out[part], states[:, part])
+
+    run_on_threads(work, len(samples))
+    return sent
 
 
 def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 from nwcompile.errors import BackendError
+from nwcompile.kernels.cores.programs.build import built_for_gpu
 from nwcompile.kernels.gpu import lif, recurrent
+from nwcompile.kernels.gpu import program as program_kernel
 from nwcompile.kernels.layers.simd import WORD_BITS
 from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
 
@@ -188,6 +190,51 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
         return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
     of_beta, of_threshold = sums.sum(1).to(beta.dtype)
     return grad_current, carried, of_beta, of_threshold.clone()
+
+
+def program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """What leaves neurons of a float program (`NeuronProgram.structure`), float32[B, T, N] as `current`.
+
+    given: float32[parameter, N]; state: float32[state, B, N], overwritten by that of the last step.
+    """
+    n_samples, n_steps, n = current.shape
+    x = _row_by_row(current)
+    sent = torch.empty(current.shape, dtype=torch.float32, device=current.device)
+    nothing = sent[:0]
+    launch = next(launch for limit, launch in FORWARD if n_samples * n <= limit)
+    _start(
+        program_kernel.scan,
+        current,
+        -(-n_samples * n // launch.block),
+        x,
+        nothing,
+        given,
+        nothing,
+        nothing,
+        state,
+        sent,
+        nothing,
+        nothing,
+        n_samples * n,
+        n,
+        n_steps,
+        0,
+        *_distances(x),
+        0,
+        0,
+        0,
+        sent.stride(0),
+        0,
+        STEP=built_for_gpu(structure).step,
+        N_GIVEN=len(given),
+        N_STATES=len(state),
+        KEEPS=False,
+        COUNTS=False,
+        TOUCHED=False,
+        RESUMES=True,
+        **launch.options,
+    )
+    return sent
 
 
 def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
 
 import nwcompile as nw
+from nwcompile.nn.ops import cpu
+from nwcompile.sim.reference.program_step import ProgramState
+from tests.random_neurons import float_neurons
 
 
 @nw.neuron
@@ -89,3 +93,56 @@ def test_what_cannot_be_is_said(make, text):
     with pytest.raises(nw.ModelError) as e:
         make()
     assert text in str(e.value)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(program=float_neurons())
+def test_the_kernel_gives_the_references_numbers(program):
+    """In two calls, the second of which goes on from the states of the first."""
+    x = np.random.default_rng(0).normal(size=(2, 21, 37)).astype(np.float32) * 3
+    reference = ProgramState.cleared(program, (2, 37))
+    wanted = np.stack([reference.step(x[:, t]) for t in range(21)], 1)
+    numbers = torch.tensor([program.parameters[name] for name in program.parameters], dtype=torch.float32)
+    initial = torch.tensor([state.initial for state in program.states], dtype=torch.float32)
+    state = initial[:, None, None].expand(-1, 2, 37).contiguous()
+    rows = numbers[:, None].expand(-1, 37).contiguous()
+    parts = [torch.from_numpy(np.ascontiguousarray(part)) for part in (x[:, :15], x[:, 15:])]
+    sent = torch.cat([cpu.program(program.structure, rows, part, state) for part in parts], 1)
+    assert np.array_equal(sent.numpy(), wanted, equal_nan=True), program
+    for values, name in zip(state.numpy(), program.state_names, strict=True):
+        assert np.array_equal(values, reference.named[name], equal_nan=True), (name, program)
+
+
+def test_all_steps_without_gradients_are_those_with_them():
+    net = model()
+    wanted = net(X)
+    wanted_states = [{name: value.clone() for name, value in net[i]._kept.items()} for i in (1, 3)]
+    nw.nn.prepare_net(net)
+    with torch.no_grad():
+        first = net(X[:, :7])
+        assert net[1]._compiled.has_kernel and net[3]._compiled.has_kernel
+        assert torch.equal(torch.cat([first, net(X[:, 7:])], 1), wanted)
+    for i, states in zip((1, 3), wanted_states, strict=True):
+        for name, value in states.items():
+            assert torch.equal(net[i]._kept[name], value)
+
+
+def test_a_parameter_that_changed_is_followed():
+    net = model()
+    with torch.no_grad():
+        before = net(X)
+        net[1].beta *= 0.5
+        nw.nn.prepare_net(net)
+        after = net(X)
+    nw.nn.prepare_net(net)
+    assert not torch.equal(after, before) and torch.equal(after, net(X))
+
+
+def test_a_step_with_exp_goes_step_by_step():
+    @nw.neuron
+    def exponential(state, x):
+        return {"v": 0.5 * state.v + torch.exp(-x)}, None
+
+    layer = nw.nn.ProgramLayer(exponential, 5)
+    layer(X)
+    assert not layer._compiled.has_kernel

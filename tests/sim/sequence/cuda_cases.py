@@ -15,15 +15,17 @@ from nwcompile.errors import BackendError
 from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS, FixedPoint, NeuronSpec
+from nwcompile.nn.ops import gpu
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import compare
+from nwcompile.sim.reference.program_step import ProgramState
 from nwcompile.sim.reference.run import run_network
 from nwcompile.sim.sequence import run
 from nwcompile.sim.sequence.cuda import device, loop, synapses
 from nwcompile.sim.sequence.cuda.inference import Inference
 from tests.nets import FIXED, conv_net, dense_net, integers, sparse_edge
 from tests.neuron_programs import adaptive, every_operation, integrator
-from tests.random_neurons import whole_neurons
+from tests.random_neurons import float_neurons, whole_neurons
 from tests.random_programs import inputs, programs, specs
 
 torch.set_num_threads(1)
@@ -264,6 +266,32 @@ def test_cuda_programs_in_a_loop_with_built_in_neurons(delay):
         Dense("m", "out", integers((3, 4), 4)),
     ]
     agrees(Network.from_arrays(layers, edges, {"in": 5}), spikes_in(2, 13, 5, high=3))
+
+
+@settings(
+    max_examples=int(os.environ.get("CUDA_EXAMPLES", "5")),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+@given(program=float_neurons())
+def test_cuda_float_programs_give_the_references_numbers(program):
+    """In two calls, the second of which goes on from the states of the first; 37 lanes are two programs of a kernel."""
+    x = np.random.default_rng(0).normal(size=(1, 21, 37)).astype(np.float32) * 3
+    reference = ProgramState.cleared(program, (1, 37))
+    wanted = np.stack([reference.step(x[:, t]) for t in range(21)], 1)
+    rows = [program.array(name, (37,)) for name in program.parameters]
+    given = torch.from_numpy(np.array(rows, np.float32).reshape(-1, 37)).to(device.gpu())
+    initial = np.array([program.array(name, (37,)) for name in program.state_names], np.float32).reshape(-1, 1, 37)
+    state = torch.from_numpy(initial).to(device.gpu())
+    with np.errstate(all="ignore"):  # the interpreter computes in NumPy
+        parts = [
+            gpu.program(program.structure, given, torch.from_numpy(part).to(device.gpu()), state)
+            for part in (x[:, :18], x[:, 18:])
+        ]
+    assert np.array_equal(torch.cat(parts, 1).cpu().numpy(), wanted, equal_nan=True), program
+    for values, name in zip(state.cpu().numpy(), program.state_names, strict=True):
+        assert np.array_equal(values, reference.named[name], equal_nan=True), (name, program)
 
 
 def test_cuda_refuses_sums_that_programs_are_not_proved_for():

@@ -67,6 +67,24 @@ def by_pointers(given, state, n, i, x):
 c_step = AsCFunction(C_STEP, by_pointers)
 '''
 
+NUMBA_FLOAT_MODULE = '''"""A neuron program in float32, written by nwcompile.kernels.cores.programs.source."""
+
+import numpy as np
+from numba import float32
+
+from nwcompile.kernels.jit import kernel
+
+
+@kernel
+def scan(given, drive, sent, state):
+    n_samples, n_steps, n = drive.shape
+    for b in range(n_samples):
+        for t in range(n_steps):
+            for i in range(n):
+                x = drive[b, t, i]
+{step}
+'''
+
 TRITON_MODULE = '''"""A neuron program, written by nwcompile.kernels.cores.programs.source."""
 
 import triton
@@ -81,6 +99,21 @@ def step(given, states, x):
 '''
 
 NUMBA = Dialect(WRITTEN, "({})", NUMBA_MODULE)
+NUMBA_FLOAT = Dialect(  # No number is one of the ends of a comparison, and minima keep it, as in NumPy.
+    {
+        **WRITTEN,
+        "div": "np.divide({0}, {1})",
+        "sign": "np.sign({0})",
+        "min": "np.minimum({0}, {1})",
+        "max": "np.maximum({0}, {1})",
+        "floor": "np.floor({0})",
+        "trunc": "np.trunc({0})",
+        "sqrt": "np.sqrt({0})",
+        "number": "float32(1) if {0} else float32(0)",
+    },
+    "float32({})",
+    NUMBA_FLOAT_MODULE,
+)
 TRITON = Dialect(
     {
         **WRITTEN,
@@ -96,24 +129,48 @@ TRITON = Dialect(
     "tl.full(x.shape, {}, x.dtype)",
     TRITON_MODULE,
 )
+TRITON_FLOAT = Dialect(
+    {
+        **TRITON.written,
+        "div": "tl.div_rn({0}, {1})",  # `/` is not rounded to the nearest number.
+        "neg": "{0} * tl.full(x.shape, -1, x.dtype)",  # Triton's own subtracts from 0.
+        "min": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+        "max": "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+        "floor": "tl.floor({0})",
+        "trunc": "tl.where({0} < 0, tl.ceil({0}), tl.floor({0}))",
+        "sqrt": "tl.sqrt_rn({0})",
+    },
+    TRITON.number,
+    TRITON_MODULE,
+)
 
 
 def source_of(structure: tuple) -> str:
     """The Numba module of a program (`NeuronProgram.structure`).
 
-    `step(given, state, i, x)` updates neuron i: given int64[parameter, neuron], state int64[state, neuron]; it returns
-    what leaves. `scan` is the same for whole sequences, its arrays those of `cores.neuron.scan` but for rests
-    bool[neuron] (no update without an event while all states are 0), and kept int64[sample, step, state, neuron], of 0
-    samples where not wanted. `c_step` is `step` by pointers.
+    Of whole numbers, `step(given, state, i, x)` updates neuron i: given int64[parameter, neuron], state
+    int64[state, neuron]; it returns what leaves. `scan` is the same for whole sequences, its arrays those of
+    `cores.neuron.scan` but for rests bool[neuron] (no update without an event while all states are 0), and kept
+    int64[sample, step, state, neuron], of 0 samples where not wanted. `c_step` is `step` by pointers.
+
+    Of floats there is only `scan(given, drive, sent, state)`: given float32[parameter, neuron], drive float32[sample,
+    step, neuron]; written are sent, likewise, and state float32[state, sample, neuron], from where it goes on.
     """
-    n_parameters, operations, states, output = structure
+    is_fixed, n_parameters, operations, states, output = structure
+    dialect = NUMBA if is_fixed else NUMBA_FLOAT
+    at = "i" if is_fixed else "b, i"
     lines = [f"p{i} = given[{i}, i]" for i in range(n_parameters)]
-    lines += [f"s{i} = state[{i}, i]" for i in range(len(states))]
-    lines += operation_lines(operations, NUMBA)
-    lines += [f"state[{i}, i] = {becomes}" for i, becomes in enumerate(held(states, NUMBA))]
-    lines.append(f"return {NUMBA.operand(output)}")
+    lines += [f"s{i} = state[{i}, {at}]" for i in range(len(states))]
+    lines += operation_lines(operations, dialect)
+    lines += [f"state[{i}, {at}] = {becomes}" for i, becomes in enumerate(held(states, dialect))]
+    if not is_fixed:
+        lines.append(f"sent[b, t, i] = {dialect.operand(output)}")
+        return dialect.module.format(step=_body(lines, indent=16))
+    lines.append(f"return {dialect.operand(output)}")
     still = ["rests[i]", *(f"state[{i}, i] == 0" for i in range(len(states)))]
-    return NUMBA.module.format(step=_body(lines), still=" and ".join(still), n_given=n_parameters, n_states=len(states))
+    return dialect.module.format(
+        step=_body(lines), still=" and ".join(still), n_given=n_parameters, n_states=len(states)
+    )
 
 
 def triton_source_of(structure: tuple) -> str:
@@ -122,13 +179,14 @@ def triton_source_of(structure: tuple) -> str:
     given, states: tuples of tensors of the type of `x`, one for each parameter and state; it returns the next states,
     a tuple, and what leaves.
     """
-    n_parameters, operations, states, output = structure
+    is_fixed, n_parameters, operations, states, output = structure
+    dialect = TRITON if is_fixed else TRITON_FLOAT
     lines = [f"p{i} = given[{i}]" for i in range(n_parameters)]
     lines += [f"s{i} = states[{i}]" for i in range(len(states))]
-    lines += operation_lines(operations, TRITON)
-    following = "".join(f"{becomes}, " for becomes in held(states, TRITON))
-    lines.append(f"return ({following}), {TRITON.operand(output)}")
-    return TRITON.module.format(step=_body(lines))
+    lines += operation_lines(operations, dialect)
+    following = "".join(f"{becomes}, " for becomes in held(states, dialect))
+    lines.append(f"return ({following}), {dialect.operand(output)}")
+    return dialect.module.format(step=_body(lines))
 
 
 def operation_lines(operations: tuple, dialect: Dialect) -> list[str]:
@@ -141,8 +199,11 @@ def operation_lines(operations: tuple, dialect: Dialect) -> list[str]:
 
 def held(states: tuple, dialect: Dialect) -> list[str]:
     """What the states hold of their next values."""
-    return [f"{overflow}({dialect.operand(becomes)}, {dialect.operand(bits)})" for becomes, bits, overflow in states]
+    return [
+        f"{overflow}({dialect.operand(becomes)}, {dialect.operand(bits)})" if bits else dialect.operand(becomes)
+        for becomes, bits, overflow in states
+    ]
 
 
-def _body(lines: list[str]) -> str:
-    return "\n".join(f"    {line}" for line in lines)
+def _body(lines: list[str], indent: int = 4) -> str:
+    return "\n".join(f"{' ' * indent}{line}" for line in lines)
