@@ -115,13 +115,13 @@ def program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state:
     given: float32[parameter, N]; state: float32[state, B, N], overwritten by that of the last step.
     """
     sent, out = new(current.shape, np.float32)
-    given, drive, states = given.numpy(), current.numpy(), state.numpy()
+    numbers, drive, states = given.numpy(), current.numpy(), state.numpy()
     out, scan = out.reshape(drive.shape), built(structure).scan
     samples = ranges(len(drive), drive.size)
 
     def work(k: int) -> None:
         part = slice(*samples[k])
-        scan(given, drive[part], out[part], states[:, part])
+        scan(numbers, drive[part], out[part], states[:, part])
 
     run_on_threads(work, len(samples))
     return sent
