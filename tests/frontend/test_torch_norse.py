@@ -239,28 +239,21 @@ def test_from_torch_is_exact_for_stored_cases(reference, case):
         np.testing.assert_array_equal(run.spikes[layer], data[f"s{i}"].swapaxes(0, 1), layer)
 
 
-SUPPORTED = (
-    "supported neurons of norse: LIFBoxCell, LIFCell, IAFCell, LIFRecurrentCell, LICell, LIBoxCell, LILinearCell, LIF, "
-    "IAF, LIFRecurrent, LI"
-)
-FOREIGN = ("LSNNCell", "LIFRefracCell", "LIFAdExCell", "LIFExCell", "IzhikevichCell")
+COUPLED = "the membranes of its compartments feed each other in a step, and each neuron of a program updates alone"
+NO_PROGRAMS = {
+    "LIFMCRecurrentCell": COUPLED,
+    "LIFMCRefracRecurrentCell": COUPLED,
+    "LIFCorrelation": "it keeps a trace for each of its synapses, and a neuron program has states of neurons",
+    "CobaLIFCell": "weights of each sign go into a conductance of their own, and a neuron has one synaptic input",
+}
 
 
-@pytest.mark.parametrize("name", FOREIGN)
-def test_from_torch_refuses_other_neurons_by_name(name):
-    cell = getattr(norse, name)
-    make = (lambda: cell(norse.IzhikevichSpikingBehavior(norse.IzhikevichParameters(0.02, 0.2, -65.0, 8.0),
-            norse.IzhikevichState(number(-65.0), number(-13.0))))) if "Izhi" in name else cell  # fmt: skip
-    with pytest.raises(ModelError) as e:
-        nw.from_torch(norse.SequentialState(linear(), make()), spikes(2, 6, N))
-    assert str(e.value) == f"'1': {name} is not supported; {SUPPORTED}"
-
-
-@pytest.mark.parametrize("name", ["LIFMCRecurrentCell", "LIFCorrelation", "CobaLIFCell", "LSNNRecurrentCell"])
-def test_from_torch_refuses_other_recurrent_neurons_by_name(name):
+@pytest.mark.parametrize("name", NO_PROGRAMS)
+def test_from_torch_says_why_a_neuron_is_no_program(name):
     options = {"g_coupling": torch.zeros(N, N)} if "MC" in name else {}
-    with pytest.raises(ModelError, match=f"{name} is not supported; {SUPPORTED}"):
+    with pytest.raises(ModelError) as error:
         nw.from_torch(getattr(norse, name)(N, N, **options), spikes(2, 6, N))
+    assert str(error.value) == f"{name} cannot be a neuron program: {NO_PROGRAMS[name]}"
 
 
 def test_from_torch_says_that_a_cell_without_its_state_starts_again():

@@ -244,8 +244,6 @@ REFUSED = {
     "layer '1' (sinabs IAFRecurrent): rec_connect of 2 layers with weights is not supported; use one": (
         lambda: layers.IAFRecurrent(torch.nn.Sequential(recurrent(), recurrent()))
     ),
-    "'1': ALIF is not supported; supported neurons of sinabs: IAF, IAFSqueeze, IAFRecurrent, LIF, LIFSqueeze, "
-    "LIFRecurrent, ExpLeak, ExpLeakSqueeze": lambda: layers.ALIF(tau_mem=3.0, tau_adapt=4.0),
 }
 
 

@@ -283,8 +283,9 @@ REFUSED = [
     (Restarts, "layer 'lif' starts from zeros again in step 1; give it the state that it returned a step before"),
     (Crossed, "layer 'a' is given a state in step 1 that is not the one it returned a step before"),
     (
-        lambda: torch.nn.Sequential(torch.nn.Linear(N_IN, 3), snn.Alpha(0.9, 0.8, init_hidden=True)),
-        "'1': Alpha is not supported; supported neurons of snntorch: Leaky, Synaptic, RLeaky, RSynaptic",
+        lambda: torch.nn.Sequential(torch.nn.Linear(N_IN, 3), snn._neurons.neurons.LIF(0.9)),
+        "'1': LIF is not supported; supported neurons of snntorch: Leaky, Synaptic, RLeaky, RSynaptic, Alpha, "
+        "Lapicque, DeltaLeaky, LeakyParallel, StateLeaky, LinearLeaky",
     ),
     (
         lambda: sequential(state_quant=lambda v: v.round()),

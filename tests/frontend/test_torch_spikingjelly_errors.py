@@ -9,9 +9,8 @@ from tests.frontend.frameworks import framework
 
 layer = framework("spikingjelly.activation_based.layer")
 neuron = framework("spikingjelly.activation_based.neuron")
+functional = framework("spikingjelly.activation_based.functional")
 surrogate = framework("spikingjelly.activation_based.surrogate")
-
-KNOWN = "IFNode, LIFNode, ParametricLIFNode, CUBALIFNode, SimpleIFNode, SimpleLIFNode"
 
 
 class Mine(neuron.LIFNode):
@@ -28,30 +27,14 @@ class Slower(neuron.LIFNode):
         super().__init__(tau=4.0)
 
 
-UNKNOWN = {
-    "IzhikevichNode": lambda: neuron.IzhikevichNode(),
-    "KLIFNode": lambda: neuron.KLIFNode(),
-    "ComplementaryLIFNode": lambda: neuron.ComplementaryLIFNode(),
-    "GatedLIFNode": lambda: neuron.GatedLIFNode(T=4),
-    "TernaryIFNode": lambda: neuron.TernaryIFNode(),
-    "QIFNode": lambda: neuron.QIFNode(),
-    "EIFNode": lambda: neuron.EIFNode(),
-    "ILIFNode": lambda: neuron.ILIFNode(),
-    "HalfThresholdIFNode": lambda: neuron.HalfThresholdIFNode(),
-    "NonSpikingLIFNode": lambda: neuron.NonSpikingLIFNode(),
-    "PSN": lambda: neuron.PSN(T=4),
-    "SlidingPSN": lambda: neuron.SlidingPSN(k=2, step_mode="m"),
-    "Mine": Mine,
-}
-
-
-@pytest.mark.parametrize("name", UNKNOWN)
-def test_spikingjelly_other_nodes_are_refused_by_name(name):
-    node = UNKNOWN[name]()
-    module = torch.nn.Sequential(layer.Linear(8, 5, step_mode=getattr(node, "step_mode", "m")), node)
-    with pytest.raises(ModelError) as error:
-        nw.from_torch(module, torch.rand(4, 2, 8), layout="TB")
-    assert str(error.value) == f"'1': {name} is not supported; supported neurons of spikingjelly: {KNOWN}"
+def test_spikingjelly_node_with_a_step_of_its_own_is_followed():
+    module, x = torch.nn.Sequential(layer.Linear(8, 5), Mine()), torch.rand(2, 6, 8) * 3
+    with torch.no_grad():
+        result = torch.stack([module(x_t) for x_t in x.unbind(1)], 1)
+    functional.reset_net(module)
+    network = nw.from_torch(module, x)
+    assert network.programs == ("1",)
+    assert (nw.simulate(network, x).output == result.numpy()).all()
 
 
 def test_spikingjelly_node_with_other_defaults_is_still_that_node():

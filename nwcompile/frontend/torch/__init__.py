@@ -7,7 +7,7 @@ follow tensors through torch's functions             Tracker                  tr
                                                                               contract.py, functional.py
 what a tensor stands for                             Source, Applied, ...     symbols.py
 linear maps of modules as connections                operation                operations.py
-neuron modules of the frameworks                     kind_of                  kind.py, kinds/
+neuron modules of the frameworks                     kind_of, traced          kind.py, kinds/
 what cannot be compiled, said so                     verify                   check.py
 connections and layers of what was recorded          Builder                  build.py
 the network's spikes against the module's            compare_spikes           compare.py
@@ -43,11 +43,10 @@ INPUT_NAMES = ("input", "x", "network_input")
 def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu: NeuronSpec | None = None) -> Network:
     """The float network that a spiking torch module computes.
 
-    Neuron layers may be those of nwcompile.nn; of snnTorch (Leaky, Synaptic, RLeaky, RSynaptic), SpikingJelly (IFNode,
-    LIFNode, their Simple forms, ParametricLIFNode, CUBALIFNode), sinabs (IAF, LIF, ExpLeak, also recurrent and
-    squeezed) and norse (LIF, IAF, LI, their cells, LIFBoxCell). Reset, strictness, and multiple spikes are read from
-    the module, and its spikes on the example are compared with the network's: a difference is an NwWarning that names
-    it. `relu`: neurons that stand for every torch.nn.ReLU.
+    Neuron layers may be those of nwcompile.nn, and those of snnTorch, SpikingJelly, sinabs and norse whose step is
+    elementwise, some as a NeuronSpec, the others as a NeuronProgram (docs/framework-neurons.md has them all). Reset,
+    strictness, and multiple spikes are read from the module, and its spikes on the example are compared with the
+    network's: a difference is an NwWarning that names it. `relu`: neurons that stand for every torch.nn.ReLU.
 
     `example_input` is a tensor or array `[B, T, *shape]` (`layout="BT"`) or `[T, B, *shape]` (`layout="TB"`), as the
     module takes it, as long as a few steps; or `[B, *shape]` (`layout="B"`) for a module that loops over time with the

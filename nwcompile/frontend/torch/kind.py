@@ -50,12 +50,15 @@ def refused(module: torch.nn.Module, layer: str, text: str) -> ModelError:
     return ModelError(f"layer {layer!r} ({type(module).__module__.partition('.')[0]} {type(module).__name__}): {text}")
 
 
-def numbers(module: torch.nn.Module, layer: str, name: str, value, shape: tuple[int, ...]) -> float | np.ndarray:
+def numbers(
+    module: torch.nn.Module, layer: str, name: str, value, shape: tuple[int, ...], dtype=torch.float32
+) -> float | np.ndarray:
     """`value` (a number, or a tensor that broadcasts to `[B, *shape]`) as one float where all are equal, else `shape`.
 
-    float32, as torch computes with it. Raises ModelError, naming the layer, where it does not broadcast.
+    float32, as torch computes with it, unless `dtype` is another. Raises ModelError, naming the layer, where it does
+    not broadcast.
     """
-    value = torch.as_tensor(value, dtype=torch.float32).detach().cpu().numpy()
+    value = torch.as_tensor(value, dtype=dtype).detach().cpu().numpy()
     if value.size and (value == value.flat[0]).all():
         return float(value.flat[0])
     while value.ndim > len(shape) and value.shape[0] == 1:

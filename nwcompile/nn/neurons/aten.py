@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nwcompile.nn.neurons.trace import Tracer
 
 MAKERS = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")  # of the same number everywhere
+MOVES = ("select", "slice", "view", "_unsafe_view", "unsqueeze", "squeeze", "stack", "cat", "expand", "unbind")
 
 
 def _binary(kind: str) -> Callable:
@@ -76,6 +77,16 @@ def _step_at_zero(do: "Tracer", a: Operand, at_zero: Operand) -> Operand:
     return do.number("select", do.truth("eq", a, 0), at_zero, is_above)
 
 
+def _rounded(do: "Tracer", a: Operand) -> Operand:
+    """The nearest whole number, of two the even one."""
+    below = do.number("floor", a)
+    rest = do.number("sub", a, below)
+    half = do.number("floor", do.number("mul", below, 0.5))
+    is_odd = do.truth("ne", below, do.number("mul", half, 2.0))
+    is_tie = do.logical("and", do.truth("eq", rest, 0.5), is_odd)
+    return do.number("add", below, do.logical("or", do.truth("lt", 0.5, rest), is_tie))
+
+
 def _chosen(do: "Tracer", is_yes: Operand, yes: Operand, no: Operand) -> Operand:
     return do.number("select", is_yes, yes, no)
 
@@ -117,6 +128,7 @@ RULES: dict[str, Callable[..., Operand]] = {
     "sgn": _unary("sign"),
     "floor": _unary("floor"),
     "trunc": _unary("trunc"),
+    "round": _rounded,
     "exp": _unary("exp"),
     "tanh": _unary("tanh"),
     "sqrt": _unary("sqrt"),
@@ -155,4 +167,5 @@ RULES: dict[str, Callable[..., Operand]] = {
     "positive": _same,
     "lift_fresh": _same,
     "_to_copy": _same,
+    "to": _same,
 }

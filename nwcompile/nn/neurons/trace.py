@@ -8,10 +8,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation, StateVariable
-from nwcompile.ir.neuron_programs.ranges import ranges
-from nwcompile.nn.neurons.aten import MAKERS, RULES
+from nwcompile.ir.neuron_programs.ranges import TRUTHS, ranges
+from nwcompile.nn.neurons.aten import MAKERS, MOVES, RULES
 
-EXAMPLE = 1  # Neurons that a step is followed with: operations on one are operations on any.
+EXAMPLE = (1,)  # A function is followed with one neuron: operations on one are operations on any.
+TORCHS_OWN = ("aten", "prims")
+SURELY_WHOLE = ("number", "floor", "trunc", "sign", *TRUTHS)
+WHOLE_OF_WHOLE = ("add", "sub", "mul", "neg", "abs", "min", "max")
+CASTS = ("_to_copy", "to")
 READS_VALUE = ("_local_scalar_dense", "is_nonzero", "equal", "item")
 
 
@@ -35,14 +39,19 @@ class Tracer(TorchDispatchMode):
     """Writes down the operations on tensors that follow from the states and the input.
 
     What torch computes of other tensors alone (parameters, and what was written as a tensor) is a parameter of the
-    program; numbers stay numbers.
+    program; numbers stay numbers. What no program can compute is refused once a state or what leaves follows from it.
+    With `example`, an input `[1, *layer]` of a whole layer, axes of one entry may come and go.
     """
 
-    def __init__(self, name: str, is_fixed: bool, taken: set[str]):
+    def __init__(self, name: str, taken: set[str], is_fixed: bool, example: torch.Tensor | None = None):
         super().__init__()
-        self.name, self.is_fixed, self.taken = name, is_fixed, taken
-        self.dtype = torch.int64 if is_fixed else torch.float32
+        self.name, self.taken, self.is_fixed = name, taken, is_fixed
+        self.shape = None if example is None else tuple(example.shape)
+        plain = torch.int64 if is_fixed else torch.float32
+        self.dtype = plain if example is None else example.dtype
+        self.refusals: dict[int, ModelError] = {}  # by id of a tensor that follows from what no program can compute
         self.operations: dict[tuple, Operation] = {}
+        self.made_by: dict[Operand, Operation] = {}
         self.operand_of: dict[int, Operand] = {}  # by id of a tensor that follows from states or input
         self.parameter_of: dict[int, str] = {}  # by id of a tensor that does not
         self.parameters: dict[str, torch.Tensor] = {}
@@ -53,8 +62,13 @@ class Tracer(TorchDispatchMode):
     def follow(self, tensor: torch.Tensor, operand: Operand) -> torch.Tensor:
         """From now on `tensor` is known as `operand`."""
         self.operand_of[id(tensor)] = operand
+        self.refusals.pop(id(tensor), None)
         self.kept.append(tensor)
         return tensor
+
+    def example(self) -> torch.Tensor:
+        """A tensor of the shape of an input."""
+        return torch.ones(EXAMPLE if self.shape is None else self.shape, dtype=self.dtype)
 
     def refused(self, what: str, instead: str) -> ModelError:
         """The error for what no program can do."""
@@ -63,44 +77,109 @@ class Tracer(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         kind = func.overloadpacket.__name__
-        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-        follows = any(id(t) in self.operand_of for t in tensors)
+        tensors = _tensors((*args, *kwargs.values()))
+        follows = any(id(t) in self.operand_of or id(t) in self.refusals for t in tensors)
         if follows and kind in READS_VALUE:
             raise self.refused("control flow on a value (if, while, .item())", "choose with torch.where")
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise self.refused(f"a random number (torch's {kind})", "draw none: backends must agree")
+        if follows and func.namespace not in TORCHS_OWN:
+            return self._taken_apart(func, args, kwargs)
         result = func(*args, **kwargs)
-        if not isinstance(result, torch.Tensor):
-            if follows:
-                raise self.refused(f"torch's {kind}", "use elementwise operations")
-            return result
         if follows and kind.removesuffix("_") not in MAKERS:
-            self._apply(kind, args, kwargs, result)
-        elif kind.removesuffix("_") in MAKERS or all(id(t) in self.made for t in tensors):
+            try:
+                self._apply(kind, args, kwargs, tensors, result)
+            except ModelError as e:
+                self._refuse(result, e)
+        elif isinstance(result, torch.Tensor) and (
+            kind.removesuffix("_") in MAKERS or all(id(t) in self.made for t in tensors)
+        ):
             self.made.add(id(result))
             self.kept.append(result)
         return result
 
-    def _apply(self, kind: str, args, kwargs, result: torch.Tensor) -> None:
+    def _taken_apart(self, func, args, kwargs):
+        """What an operation of somebody's own gives, followed through what it does on a CPU."""
+        with self:
+            return func._op_dk(torch._C.DispatchKey.CPU, *args, **kwargs)
+
+    def _refuse(self, result, error: ModelError) -> None:
+        """Remember why no program can compute what is in `result`."""
+        results = _tensors((result,))
+        if not results:
+            raise error
+        for tensor in results:
+            self.operand_of.pop(id(tensor), None)
+            self.refusals[id(tensor)] = error
+            self.kept.append(tensor)
+
+    def _apply(self, kind: str, args, kwargs, tensors: list[torch.Tensor], result) -> None:
         plain = kind if kind in RULES else kind.removesuffix("_")  # in place it is the same operation
+        if error := next((self.refusals[id(t)] for t in tensors if id(t) in self.refusals), None):
+            raise error
+        if kind == "native_batch_norm" and not args[5]:
+            self._normalized(args, result[0])
+            return
+        if kind == "unbind" and len(result) == 1:
+            result = result[0]
+        if not isinstance(result, torch.Tensor):
+            raise self.refused(f"torch's {kind}", "use elementwise operations")
+        if self.shape is not None and _filled(result) != _filled(torch.empty(self.shape, device="meta")):
+            made, given = list(result.shape), list(self.shape)
+            raise self.refused(f"torch's {kind}, which makes {made} of {given}", "compute every neuron alone")
+        if self.shape is not None and kind in MOVES and len(tensors) == 1:
+            self.follow(result, self.operand(tensors[0]))
+            return
         if plain not in RULES:
             raise self.refused(f"torch's {kind}", f"the elementwise ones are {', '.join(sorted(RULES))}")
-        if result.dtype not in (self.dtype, torch.bool):
-            numbers = "whole numbers" if self.is_fixed else "float32 numbers"
-            raise self.refused(f"torch's {kind}, which makes {result.dtype} of {numbers}", "keep to one type")
         given = [self.operand(a) for a in args]
-        named = {k: self.operand(v) for k, v in kwargs.items() if plain != "_to_copy"}
+        named = {k: self.operand(v) for k, v in kwargs.items() if plain not in CASTS}
+        is_exact = result.dtype.is_floating_point and all(map(self._is_whole, [*given, *named.values()]))
+        if result.dtype not in (self.dtype, torch.bool) and not is_exact:
+            numbers = "whole numbers" if self.is_fixed else f"{str(self.dtype).removeprefix('torch.')} numbers"
+            raise self.refused(f"torch's {kind}, which makes {result.dtype} of {numbers}", "keep to one type")
         operand = RULES[plain](self, *given, **named)
-        if plain == "_to_copy" and operand in self.truths and result.dtype != torch.bool:
+        if plain in CASTS and operand in self.truths and result.dtype != torch.bool:
             operand = self.number("number", operand)
         elif result.dtype == torch.bool and operand not in self.truths:
             operand = self.truth("ne", operand, 0)
+        if any(result is a for a in args):
+            self._changed(result, operand)
         self.follow(result, operand)
+
+    def _is_whole(self, value) -> bool:
+        """Whether a value is sure to be a whole number, which every float type holds."""
+        if isinstance(value, str) and value in self.parameters:
+            return bool((self.parameters[value] == self.parameters[value].trunc()).all())
+        if isinstance(value, str):
+            operation = self.made_by.get(value)
+            if operation is None or operation.kind not in SURELY_WHOLE and operation.kind not in WHOLE_OF_WHOLE:
+                return False
+            return operation.kind in SURELY_WHOLE or all(map(self._is_whole, operation.operands))
+        return not isinstance(value, float) or value == int(value)
+
+    def _normalized(self, args, result: torch.Tensor) -> None:
+        """Batch norm in eval mode: scale * x + shift of every channel."""
+        x, weight, bias, mean, variance, _, _, epsilon = args
+        scale = 1 / torch.sqrt(variance + epsilon) * (1 if weight is None else weight)
+        shift = (0 if bias is None else bias) - mean * scale
+        axes = (1, -1, *(1 for _ in x.shape[2:]))
+        scaled = self.number("mul", self.operand(x), self.operand(scale.view(axes)))
+        self.follow(result, self.number("add", scaled, self.operand(shift.view(axes))))
+
+    def _changed(self, tensor: torch.Tensor, operand: Operand) -> None:
+        """`tensor` was changed in place, and whatever shares its memory with it."""
+        place = tensor.untyped_storage().data_ptr()
+        for other in list(self.kept):
+            if id(other) in self.operand_of and other.untyped_storage().data_ptr() == place:
+                self.operand_of[id(other)] = operand
 
     def operand(self, value) -> Any:
         """A tensor as the name of its value, or as a number; anything else as it is."""
         if not isinstance(value, torch.Tensor):
             return value
+        if id(value) in self.refusals:
+            raise self.refusals[id(value)]
         if id(value) in self.operand_of:
             return self.operand_of[id(value)]
         if id(value) in self.made and bool((value == value.reshape(-1)[0]).all()):
@@ -144,6 +223,7 @@ class Tracer(TorchDispatchMode):
         key = (kind, *((type(o), o) for o in operands))
         if key not in self.operations:
             self.operations[key] = Operation(self._free("t"), kind, operands)
+            self.made_by[self.operations[key].result] = self.operations[key]
         return self.operations[key].result
 
     def _literal(self, operand: Operand) -> Operand:
@@ -167,25 +247,27 @@ def trace(
     overflow: str | dict[str, str] = "saturate",
     sends: str | None = None,
     initial: dict[str, Any] | None = None,
+    example: torch.Tensor | None = None,
 ) -> NeuronProgram:
     """The program of `step(state, x, **parameters) -> (next states by name, what leaves)`.
 
     With `bits` (of all states, or by name) it computes in whole numbers, else in float. `sends`: what messages must
     tell, one of `neuron_program.SENDS`; not given, as little as the ranges of its operations allow. What leaves is None
-    for a readout: its first state is read. Raises ModelError, naming what the step does that no program can.
+    for a readout: its first state is read. `example`: an input `[1, *layer]` of a whole layer, for steps that look at
+    its shape and type. Raises ModelError, naming what the step does that no program can.
     """
-    tracer = Tracer(name, bits is not None, {INPUT, *parameters})
+    tracer = Tracer(name, {INPUT, *parameters}, bits is not None, example)
     tracer.parameter_of |= {id(value): key for key, value in parameters.items()}
 
     def made(state: str) -> torch.Tensor:
         if state in tracer.taken:
             raise ModelError(f"neuron {name!r}: {state!r} is the name of a state and of another value")
         tracer.taken.add(state)
-        return tracer.follow(torch.zeros(EXAMPLE, dtype=tracer.dtype), state)
+        return tracer.follow(torch.zeros_like(tracer.example()), state)
 
     states = States(made)
     with torch.no_grad(), tracer:
-        given = step(states, tracer.follow(torch.ones(EXAMPLE, dtype=tracer.dtype), INPUT), **parameters)
+        given = step(states, tracer.follow(tracer.example(), INPUT), **parameters)
         becomes, output = _given_back(name, states, given)
         operands = {key: tracer.plain_number(value) for key, value in becomes.items()}
         sent = next(iter(operands)) if output is None else tracer.plain_number(output)
@@ -207,10 +289,25 @@ def trace(
         is_fixed=tracer.is_fixed,
         parameters={key: value.detach().cpu().numpy() for key, value in tracer.parameters.items()},
     )
-    if sends is None and program.fires and isinstance(sent, str):
-        reach = ranges(program, lambda text: ModelError(f"neuron {name!r}: {text}"))
-        program = program.replace(sends=reach[sent].message)
-    return program
+    return program.replace(sends=least_message(program)) if sends is None and program.fires else program
+
+
+def least_message(program: NeuronProgram) -> str:
+    """The least of `neuron_program.SENDS` that the ranges of its operations allow."""
+    if not isinstance(program.output, str):
+        return program.sends
+    return ranges(program, lambda text: ModelError(f"neuron {program.name!r}: {text}"))[program.output].message
+
+
+def _tensors(values: tuple) -> list[torch.Tensor]:
+    """The tensors among values, and in lists of them."""
+    flat = [v for value in values for v in (value if isinstance(value, list | tuple) else (value,))]
+    return [v for v in flat if isinstance(v, torch.Tensor)]
+
+
+def _filled(tensor: torch.Tensor) -> list[int]:
+    """The shape without axes of one entry."""
+    return [n for n in tensor.shape if n != 1]
 
 
 def _given_back(name: str, states: States, given) -> tuple[dict, Any]:

@@ -99,6 +99,11 @@ def _fraction_bits(program: NeuronProgram, chip: Chip, states: dict[str, np.ndar
     seen = ASSUMED_LARGEST
     if states is not None:
         seen = max((float(np.abs(value).max(initial=0)) for value in states.values()), default=1.0)
+    if not np.isfinite(seen):
+        raise ModelError(
+            f"program {program.name!r}: its states grow without bound on the calibration samples; give it a reset or a "
+            "leak that holds them"
+        )
     before = int(np.ceil(np.log2(max(seen, initial, 1.0)))) + (HEADROOM_BITS if states is not None else 0)
     bits = _state_bits(chip) - 1 - before
     if bits < 1:

@@ -8,6 +8,12 @@ import numpy as np
 from nwcompile.ir.arithmetic import modulo, saturate, shift_to_zero
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand
 
+
+def _rounded_once(function: Callable) -> Callable:
+    """A function computed in float64 and rounded to its operand's type: NumPy's own of float32 are less exact."""
+    return lambda x: function(x.astype(np.float64)).astype(x.dtype)
+
+
 MEANING: dict[str, Callable] = {
     "add": np.add,
     "sub": np.subtract,
@@ -24,8 +30,8 @@ MEANING: dict[str, Callable] = {
     "modulo": modulo,
     "floor": np.floor,
     "trunc": np.trunc,
-    "exp": np.exp,
-    "tanh": np.tanh,
+    "exp": _rounded_once(np.exp),
+    "tanh": _rounded_once(np.tanh),
     "sqrt": np.sqrt,
     "lt": np.less,
     "le": np.less_equal,

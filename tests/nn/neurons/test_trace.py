@@ -72,6 +72,36 @@ def test_a_program_gives_torchs_numbers_bit_for_bit(name, dtype):
     assert n_sent > 100
 
 
+@nw.neuron
+def rounded(state, x):
+    """Rounding, ties to even; and a sum over neurons that nothing follows from."""
+    unused = (x * 2).sum()
+    assert unused.ndim == 0
+    n = torch.round(state.v + x)
+    return {"v": state.v + x - n}, n
+
+
+def test_rounding_is_torchs_and_what_nothing_follows_from_is_no_matter():
+    program = rounded.program()
+    assert program.sends == "graded"
+    x = torch.cat((torch.arange(-9, 10) / 2, 20 * torch.randn(2000), torch.tensor([0.49999997, -0.49999997, 2.0**24])))
+    sent = ProgramState.cleared(program, (1, len(x))).step(x[None].numpy())
+    assert np.array_equal(sent[0], torch.round(x).numpy())
+
+
+@nw.neuron
+def aliased(state, x):
+    """A view is changed in place, and with it what it is a view of."""
+    v = 0.5 * state.v
+    v.detach().add_(x)
+    return {"v": v}, v > 1
+
+
+def test_what_is_changed_in_place_changes_its_views():
+    assert [str(o) for o in aliased.program().operations][:2] == ["t1 = v * 0.5", "t2 = t1 + x"]
+    assert aliased.program().states[0].next == "t2"
+
+
 def test_whole_numbers_are_followed_as_torch_computes_them():
     program = adaptive.program()
     ours = ProgramState.cleared(program, (3, 20))
@@ -109,6 +139,7 @@ REFUSED = [
     ("x = x + torch.rand_like(x)", None, "a random number (torch's rand_like)"),
     ("x = x + torch.rand(1)", None, "a random number (torch's rand)"),
     ("x = x.sum()", None, "torch's sum is no operation of a neuron program; the elementwise ones are "),
+    ("x = x[0].reshape(1)", None, "torch's select is no operation of a neuron program"),
     ("x = torch.cumsum(x, 0)", None, "torch's cumsum is no operation"),
     ("x = x.double()", None, "which makes torch.float64 of float32 numbers"),
     ("x = x * 0.5", 16, "which makes torch.float32 of whole numbers"),

@@ -1,11 +1,14 @@
 """Neuron modules of the frameworks, known by where they are defined: no framework is imported.
 
+Those that are built-in neurons are read into a NeuronSpec; of the others a step is followed into a NeuronProgram.
+
 framework                                            file
 nwcompile.nn                                         nn_layers.py
 snnTorch                                             snntorch.py
 SpikingJelly                                         spikingjelly.py
 sinabs                                               sinabs.py
 norse                                                norse.py
+a step of any of them as a neuron program            traced.py
 """
 
 import torch
@@ -15,6 +18,11 @@ from nwcompile.frontend.torch.kinds import nn_layers, norse, sinabs, snntorch, s
 
 FRAMEWORKS = (nn_layers, snntorch, spikingjelly, sinabs, norse)
 KINDS = {(kind.package, kind.name): kind for framework in FRAMEWORKS for kind in framework.KINDS}
+REFUSED = {
+    (framework.__name__.rpartition(".")[2], name): reason
+    for framework in (snntorch, spikingjelly, sinabs, norse)
+    for name, reason in framework.REFUSED.items()
+}
 STATEFUL = {("spikingjelly", "MemoryModule"): spikingjelly.clear}  # neurons, and modules around them
 RELUS = (("torch", "ReLU"), ("sinabs", "NeuromorphicReLU"))
 ENCODERS = ("norse.torch.module.encode", "spikingjelly.activation_based.encoding")
@@ -36,7 +44,8 @@ def kind_of(module: torch.nn.Module) -> Kind | None:
         kind = KINDS.get((cls.__module__.partition(".")[0], cls.__name__))
         if kind is not None:
             is_unchanged = (getattr(type(module), name, None) is getattr(cls, name, None) for name in kind.decided_by)
-            return kind if all(is_unchanged) else None
+            if all(is_unchanged):
+                return kind
     return None
 
 
@@ -73,6 +82,10 @@ def stated(module: torch.nn.Module) -> str:
             "it out of the module and give its spikes to from_torch, compile and simulate, or feed the sample itself "
             "to the first layer in every step"
         )
+    for cls in type(module).__mro__:
+        reason = REFUSED.get((cls.__module__.partition(".")[0], cls.__name__))
+        if reason is not None:
+            return f"{type(module).__name__} cannot be a neuron program: {reason}"
     package = next(cls.__module__ for cls in type(module).__mro__ if cls.__module__.startswith(NEURON_MODULES))
     package = package.partition(".")[0]
     names = [name for framework, name in KINDS if framework == package]

@@ -1,4 +1,6 @@
-"""norse 1.1.0: LIFBox, LIF, IAF, LI and LIBox, as `norse/torch/functional/*.py` computes them.
+"""norse 1.1.0: its neurons, as `norse/torch/functional/*.py` computes them.
+
+LIFBox, LIF, IAF, LI and LIBox are built-in neurons:
 
     LIF     i = i + x;  v = v + dt*tau_mem_inv*((v_leak - v) + i);  then i = i - dt*tau_syn_inv*i
     LIFBox  v = v + dt*tau_mem_inv*(x + v_leak - v);  IAF  v = v + x
@@ -8,15 +10,29 @@ with input_weights @ x + recurrent_weights @ (spikes of the step before) for x i
 are LIF and LIFBox that never fire and give v. A membrane starts at v_leak, that of IAF at v_reset; in a network it
 starts at 0, so every voltage is taken relative to the start. The cells take one step, the others `[T, B, *]`, and all
 start again when they are called without a state.
+
+Of every other module that has an `activation`, norse's word for a step, that is followed (LSNN, LIFAdEx, LIFEx,
+LIFRefrac, Izhikevich, those of a user too). Their weights are connections: x is the sum of what both weigh.
 """
 
+from collections.abc import Iterator
+
 import torch
+from torch.overrides import TorchFunctionMode
 
 from nwcompile.frontend.torch.kind import Kind, ReadNeurons, numbers, refused
+from nwcompile.frontend.torch.kinds.traced import traced
 from nwcompile.frontend.torch.operations import array
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.neuron import NeuronSpec
 
+COUPLED = "the membranes of its compartments feed each other in a step, and each neuron of a program updates alone"
+REFUSED = {
+    "LIFCorrelation": "it keeps a trace for each of its synapses, and a neuron program has states of neurons",
+    "LIFMCRecurrentCell": COUPLED,
+    "LIFMCRefracRecurrentCell": COUPLED,
+    "CobaLIFCell": "weights of each sign go into a conductance of their own, and a neuron has one synaptic input",
+}
 RESETS = {"reset_value": "value", "reset_subtract": "subtract"}
 
 
@@ -68,6 +84,63 @@ def _firing(module, layer, shape, start) -> dict:
     return fields
 
 
+class _Weighed(TorchFunctionMode):
+    """Linear maps with a module's own weights, which are connections: the input is weighed, nothing comes back."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.weights = [getattr(module, name, None) for name in ("input_weights", "recurrent_weights")]
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.nn.functional.linear and args[1] is self.weights[0]:
+            return args[0]
+        if func is torch.nn.functional.linear and args[1] is self.weights[1]:
+            return torch.zeros_like(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def _read_step(module, layer, shape) -> ReadNeurons:
+    """A module whose activation is followed."""
+    recurrent = getattr(module, "recurrent_weights", None)
+    n_steps = () if "B" in _step_leads(module) else (1,)
+    start = module.state_fallback(torch.zeros(*n_steps, 1, *shape))
+
+    def step(states, x):
+        weights = () if recurrent is None else (module.input_weights, recurrent)
+        with _Weighed(module):
+            sent, becomes = module.activation(x, _with(start, states), *weights, module.p, module.dt)
+        return dict(_named(becomes)), sent
+
+    program = traced(module, layer, shape, step, {name: value.detach() for name, value in _named(start)})
+    if recurrent is None:
+        return ReadNeurons(program)
+    return ReadNeurons(program, (Dense(layer, layer, array(recurrent), delay=1),))
+
+
+def _named(state) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a state, a named tuple in which there may be others."""
+    for name, value in state._asdict().items():
+        if isinstance(value, tuple):
+            yield from _named(value)
+        else:
+            yield name, torch.as_tensor(value)
+
+
+def _with(state, values: dict[str, torch.Tensor]):
+    """The state with other tensors."""
+    fields = {name: _with(v, values) if isinstance(v, tuple) else values[name] for name, v in state._asdict().items()}
+    return type(state)(**fields)
+
+
+def _step_leads(module) -> tuple[str, ...]:
+    is_cell = any(cls.__name__ in ("SNNCell", "SNNRecurrentCell") for cls in type(module).__mro__)
+    return ("B",) if is_cell else ("TB",)
+
+
+def _step_gives(module) -> str:
+    return "spikes" if type(module).__module__.startswith("norse.") else "counts"
+
+
 def _one_step(module) -> tuple[str, ...]:
     return ("B",)
 
@@ -88,8 +161,15 @@ NAMES = {
     _one_step: ("LIFBoxCell", "LIFCell", "IAFCell", "LIFRecurrentCell", "LICell", "LIBoxCell", "LILinearCell"),
     _all_steps: ("LIF", "IAF", "LIFRecurrent", "LI"),
 }
-KINDS = tuple(
-    Kind("norse", name, _read, leads, keeps_state=False, gives=_gives, weight=_weight)
-    for leads, names in NAMES.items()
-    for name in names
+STEPS = ("SNNCell", "SNN", "SNNRecurrentCell", "SNNRecurrent")
+KINDS = (
+    *(
+        Kind("norse", name, _read, leads, keeps_state=False, gives=_gives, weight=_weight)
+        for leads, names in NAMES.items()
+        for name in names
+    ),
+    *(
+        Kind("norse", name, _read_step, _step_leads, keeps_state=False, gives=_step_gives, weight=_weight)
+        for name in STEPS
+    ),
 )

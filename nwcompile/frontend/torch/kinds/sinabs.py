@@ -1,4 +1,6 @@
-"""sinabs 3.1.3: IAF, LIF and ExpLeak, squeezed and recurrent, as `sinabs/layers/functional/lif.py` computes them.
+"""sinabs 3.1.3: its neurons, squeezed and recurrent, as `sinabs/layers/functional/*.py` computes them.
+
+IAF, LIF and ExpLeak are built-in neurons:
 
     i = alpha_syn*(i + x) with tau_syn, else x;  v = alpha_mem*v + (1 - alpha_mem)*i with norm_input, else + i
     SingleSpike: n = v >= threshold;  MultiSpike: n = trunc(v/threshold), at least 0;  MaxSpike: no more than so many
@@ -6,19 +8,24 @@
 
 with alpha = exp(-1/tau), tau in steps, and recurrent(n of the step before) added to x in the ...Recurrent kinds. IAF is
 LIF with alpha_mem = 1. Without spike_fn, as in ExpLeak, v itself is given.
+
+ALIF, whose threshold rises with its spikes, is followed through a step of its own, `alif_forward_single`.
 """
 
+import sys
 from typing import Any
 
 import numpy as np
 import torch
 
 from nwcompile.frontend.torch.kind import Kind, ReadNeurons, numbers, refused
+from nwcompile.frontend.torch.kinds.traced import traced
 from nwcompile.frontend.torch.operations import IDENTITIES, SHAPERS, UnfollowableError, operation
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 
-STATES = ("v_mem", "i_syn")
+REFUSED: dict[str, str] = {}
+STATES = ("v_mem", "i_syn", "b", "spike_threshold")
 
 
 def fit(module: Any, n_samples: int) -> None:
@@ -51,6 +58,37 @@ def _read(module, layer, shape) -> ReadNeurons:
     spikes = "multi" if _gives(module) == "counts" else "binary"
     _verify_spikes(module, layer)
     return ReadNeurons(NeuronSpec(strict=False, spikes=spikes, **fields), _recurrent(module, layer, shape))
+
+
+def _read_adaptive(module, layer, shape) -> ReadNeurons:
+    functional = vars(sys.modules[_class(module, "ALIF").__module__])["functional"]
+    one_step = vars(sys.modules[functional.alif_forward.__module__])["alif_forward_single"]
+    alpha_syn = module.alpha_syn_calculated
+    names = ("v_mem", "b") if alpha_syn is None else ("v_mem", "i_syn", "b")
+
+    def step(states, x):
+        spikes, becomes = one_step(
+            input_data=x,
+            alpha_mem=module.alpha_mem_calculated,
+            alpha_adapt=module.alpha_adapt_calculated,
+            alpha_syn=alpha_syn,
+            adapt_scale=module.adapt_scale,
+            state=dict(states),
+            spike_fn=module.spike_fn,
+            reset_fn=module.reset_fn,
+            surrogate_grad_fn=module.surrogate_grad_fn,
+            min_v_mem=module.min_v_mem,
+            b0=module.b0,
+            norm_input=module.norm_input,
+        )
+        return {name: becomes[name] for name in names}, spikes
+
+    program = traced(module, layer, shape, step, dict.fromkeys(names, 0))
+    return ReadNeurons(program, _recurrent(module, layer, shape))
+
+
+def _class(module, name: str) -> type:
+    return next(cls for cls in type(module).__mro__ if cls.__name__ == name)
 
 
 def _spike_fn(module) -> str:
@@ -133,9 +171,10 @@ def _merged(module) -> tuple[str, ...]:
     return ("B*T", "B")
 
 
+NAMES = {"IAF": _read, "LIF": _read, "ExpLeak": _read, "ALIF": _read_adaptive}
 KINDS = tuple(
-    Kind("sinabs", f"{name}{form}", _read, leads, clear=_clear, gives=_gives)
-    for name in ("IAF", "LIF", "ExpLeak")
+    Kind("sinabs", f"{name}{form}", read, leads, clear=_clear, gives=_gives)
+    for name, read in NAMES.items()
     for form, leads in (("", _all_steps), ("Squeeze", _merged), ("Recurrent", _all_steps))
     if f"{name}{form}" != "ExpLeakRecurrent"
 )

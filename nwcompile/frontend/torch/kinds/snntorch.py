@@ -1,4 +1,6 @@
-"""snnTorch 1.0.0: Leaky, Synaptic, RLeaky and RSynaptic, as `snntorch/_neurons/*.py` computes them.
+"""snnTorch 1.0.0: its neurons, as `snntorch/_neurons/*.py` computes them.
+
+Leaky, Synaptic, RLeaky and RSynaptic are built-in neurons:
 
     i = clamp(alpha)*i + x;  v = clamp(beta)*v + i (or + x);  spikes = spike_grad(v - threshold)
 
@@ -8,6 +10,10 @@ with recurrent(spikes of the step before) added to x in the R... kinds.
 `zero`: Leaky clears v before the next update, which is what clearing it at once gives; the other kinds, with
 `reset_delay=True`, clear v after the next update, so the step after a spike is lost (refractory 2). RSynaptic has no
 effect from `reset_delay=False`: it changes a variable that nothing reads (and fails without states).
+
+Alpha, Lapicque and DeltaLeaky are followed through a step of their own. LeakyParallel is torch's ReLU-RNN with a weight
+of each neuron to itself: v = relu((W x + b) + (w*v + b')). StateLeaky and LinearLeaky compute all steps at once by a
+convolution with exp(-t/tau); that is v = exp(-1/tau)*v + x, a built-in neuron without reset, but for rounding.
 """
 
 from typing import Any
@@ -15,18 +21,24 @@ from typing import Any
 import torch
 
 from nwcompile.frontend.torch.kind import Kind, ReadNeurons, is_strict, numbers, refused
+from nwcompile.frontend.torch.kinds.traced import traced
 from nwcompile.frontend.torch.operations import operation
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.neuron import NeuronSpec
 
 RESETS = {"_base_sub": ("subtract", 0), "_base_zero": ("zero", 1), "_base_int": ("none", 2)}  # name, its buffer's value
-STATES = ("spk", "syn", "mem")
+STATES = ("spk", "syn", "mem", "syn_exc", "syn_inh")
+TRACED = {"Alpha": ("syn_exc", "syn_inh", "mem"), "Lapicque": ("mem",), "DeltaLeaky": ("mem",)}  # with their states
+LSTM = "its gates are matrix products of its own states, and each neuron of a program updates alone"
+REFUSED = {
+    "SLSTM": LSTM,
+    "SConv2dLSTM": LSTM,
+    "AssociativeLeaky": "its state is a matrix, into which all its inputs are multiplied with each other",
+}
 
 
 def _read(module, layer, shape) -> ReadNeurons:
-    for name in ("state_quant", "inhibition"):
-        if getattr(module, name):
-            raise refused(module, layer, f"{name} is not supported; train and import it without")
+    _verify_plain(module, layer)
     fields: dict[str, Any] = {
         "beta": numbers(module, layer, "beta", module.beta.clamp(0, 1), shape),
         "threshold": numbers(module, layer, "threshold", module.threshold, shape),
@@ -35,6 +47,69 @@ def _read(module, layer, shape) -> ReadNeurons:
     if hasattr(module, "alpha"):
         fields["alpha"] = numbers(module, layer, "alpha", module.alpha.clamp(0, 1), shape)
     return ReadNeurons(NeuronSpec(**fields, **_reset(module, layer)), _recurrent(module, layer, shape))
+
+
+def _verify_plain(module, layer) -> None:
+    for name in ("state_quant", "inhibition"):
+        if getattr(module, name):
+            raise refused(module, layer, f"{name} is not supported; train and import it without")
+
+
+def _read_step(module, layer, shape) -> ReadNeurons:
+    """A neuron whose step is followed."""
+    _verify_plain(module, layer)
+    module.init_hidden, module.output = True, False
+    module._parameters.pop("graded_spikes_factor", None)
+    module._buffers["graded_spikes_factor"] = torch.tensor(1.0)  # what a spike is worth is told apart
+
+    def step(states, x):
+        module._buffers.update(states)
+        spikes = module(x)
+        spikes = spikes[0] if isinstance(spikes, tuple) else spikes
+        return {name: module._buffers[name] for name in states}, spikes
+
+    return ReadNeurons(traced(module, layer, shape, step, dict.fromkeys(TRACED[_name(module)], 0)))
+
+
+def _name(module) -> str:
+    """The class of TRACED that a module is of."""
+    return next(cls.__name__ for cls in type(module).__mro__ if cls.__name__ in TRACED)
+
+
+def _read_parallel(module, layer, shape) -> ReadNeurons:
+    rnn = module.rnn
+    kept = rnn.weight_hh_l0.detach()
+    if torch.count_nonzero(kept - torch.diag(kept.diagonal())):
+        raise refused(
+            module,
+            layer,
+            "its membranes feed each other (weight_hh_enable=True), and neurons send spikes only; use "
+            "weight_hh_enable=False, or a recurrent layer",
+        )
+
+    def step(states, x):
+        zero = torch.zeros(())
+        input_bias, state_bias = (rnn.bias_ih_l0, rnn.bias_hh_l0) if rnn.bias else (zero, zero)
+        v = torch.relu((x + input_bias) + (kept.diagonal() * states["v"] + state_bias))
+        return {"v": v}, module.spike_grad(v - module.threshold)
+
+    return ReadNeurons(traced(module, layer, shape, step, {"v": 0}))
+
+
+def _read_convolution(module, layer, shape) -> ReadNeurons:
+    if module.state_quant:
+        raise refused(module, layer, "state_quant is not supported; train and import it without")
+    if module.kernel_truncation_steps is not None:
+        text = "kernel_truncation_steps forgets what is older at once, and a membrane only leaks; use None"
+        raise refused(module, layer, text)
+    beta = torch.exp(-1 / torch.as_tensor(module.tau, dtype=torch.float64))
+    fields: dict[str, Any] = {"beta": numbers(module, layer, "tau", beta, shape), "reset": "none"}
+    if getattr(getattr(module, "linear", None), "bias", None) is not None:
+        fields["bias"] = numbers(module, layer, "linear.bias", module.linear.bias, shape)
+    if not module.output:
+        return ReadNeurons(NeuronSpec(fires=False, **fields))
+    fields["threshold"] = numbers(module, layer, "threshold", module.threshold, shape)
+    return ReadNeurons(NeuronSpec(strict=is_strict(module, layer, "spike_grad", module.spike_grad), **fields))
 
 
 def _reset(module, layer) -> dict:
@@ -77,7 +152,55 @@ def _spike(module) -> float:
     return float(module.graded_spikes_factor)
 
 
-KINDS = tuple(
-    Kind("snntorch", name, _read, lambda module: ("B",), clear=_clear, spike=_spike)
-    for name in ("Leaky", "Synaptic", "RLeaky", "RSynaptic")
-)
+def _clear_delta(module) -> None:
+    module.mem = module.mem_prev = None
+
+
+def _one_step(_module) -> tuple[str, ...]:
+    return ("B",)
+
+
+def _all_steps(_module) -> tuple[str, ...]:
+    return ("TB",)
+
+
+def _twice(module) -> float:
+    """What a spike is where the factor is applied to spikes that have it already."""
+    return _spike(module) ** 2
+
+
+def _input_weight(module) -> torch.Tensor:
+    """That of LeakyParallel or LinearLeaky."""
+    return module.rnn.weight_ih_l0 if hasattr(module, "rnn") else module.linear.weight
+
+
+def _convolution_gives(module) -> str:
+    return "spikes" if module.output else "membrane"
+
+
+KINDS = (
+    *(
+        Kind("snntorch", name, _read, _one_step, clear=_clear, spike=_spike)
+        for name in ("Leaky", "Synaptic", "RLeaky", "RSynaptic")
+    ),
+    Kind("snntorch", "Alpha", _read_step, _one_step, clear=_clear, spike=_spike),
+    Kind("snntorch", "Lapicque", _read_step, _one_step, clear=_clear, spike=_spike),
+    Kind("snntorch", "DeltaLeaky", _read_step, _one_step, clear=_clear_delta),
+    Kind(
+        "snntorch",
+        "LeakyParallel",
+        _read_parallel,
+        _all_steps,
+        keeps_state=False,
+        spike=_spike,
+        weight=_input_weight,
+    ),
+    Kind(
+        "snntorch", "StateLeaky", _read_convolution, _all_steps, keeps_state=False, spike=_twice,
+        gives=_convolution_gives,
+    ),
+    Kind(
+        "snntorch", "LinearLeaky", _read_convolution, _all_steps, keeps_state=False, spike=_twice,
+        gives=_convolution_gives, weight=_input_weight,
+    ),
+)  # fmt: skip

@@ -1,4 +1,6 @@
-"""SpikingJelly 2.0.0: IF, LIF, PLIF and CUBALIF nodes, as `activation_based/neuron` and `_ops/*/reference.py` say.
+"""SpikingJelly 2.0.0: its nodes, as `activation_based/neuron` and `_ops/*/reference.py` say.
+
+IF, LIF, PLIF and CUBALIF nodes, and what differs from them in training only, are built-in neurons:
 
     IF    v = v + x
     LIF   v = v + (x - (v - rest))/tau with decay_input, else v = v - (v - rest)/tau + x;  PLIF: * sigmoid(w) for /tau
@@ -9,13 +11,18 @@ with rest = v_reset, or 0. A membrane starts at its memory's reset value: v_rese
 network it starts at 0, so every voltage is taken relative to the start. A network multiplies by 1/tau: voltages are
 equal to the bit where tau is a power of two (2 is the default) or sigmoid(w) with decay_input and v_reset is 0 or None;
 elsewhere the last bit may differ, which changed 7 of 272 million spikes.
+
+Every other node that has a step of its own (a BaseNode, a SimpleBaseNode, those of a user too) is followed through it.
 """
 
+import sys
 from copy import deepcopy
+from typing import Any
 
 import torch
 
 from nwcompile.frontend.torch.kind import Kind, ReadNeurons, is_strict, numbers, refused
+from nwcompile.frontend.torch.kinds.traced import traced
 from nwcompile.ir.neuron import NeuronSpec
 
 UPDATES = (
@@ -29,6 +36,25 @@ UPDATES = (
     "neuronal_fire",
     "neuronal_reset",
 )
+SPECS = ("IFNode", "LIFNode", "ParametricLIFNode", "CUBALIFNode", "SimpleIFNode", "SimpleLIFNode", "OTTTLIFNode",
+         "SLTTLIFNode")  # fmt: skip
+SPIKE = ("QIFNode", "EIFNode", "IzhikevichNode", "RAFNode", "KLIFNode", "ComplementaryLIFNode", "HalfThresholdIFNode",
+         "ActivationAwareIFNode", "GatedLIFNode", "MPBNLIFNode")  # fmt: skip  # at most once in a step
+PARALLEL = "computes each step from several steps of its input by weights, and a neuron keeps states, no past input"
+CONNECTED = "its spikes go through a convolution of its own into its next input; use a neuron and a recurrent layer"
+NOISY = "it draws random numbers in every step, and backends must agree"
+WHOLE = "it is a function of all steps together, for training by rates; use an IFNode or LIFNode of its threshold"
+REFUSED = {
+    "PSN": PARALLEL,
+    "MaskedPSN": PARALLEL,
+    "SlidingPSN": PARALLEL,
+    "ILCBaseNode": CONNECTED,
+    "NoisyBaseNode": NOISY,
+    "NoisyNonSpikingBaseNode": NOISY,
+    "DSRIFNode": WHOLE,
+    "DSRLIFNode": WHOLE,
+    "FewSpikeNode": "it keeps no state and sends real numbers of its own table; it is an activation, not a neuron",
+}
 
 
 def _read(module, layer, shape) -> ReadNeurons:
@@ -73,8 +99,103 @@ def _membrane(module, layer, shape, start: float, rest: float) -> dict:
     }
 
 
+def _read_step(module, layer, shape) -> ReadNeurons:
+    """A node whose step is followed: of step_mode "m", which may round otherwise, one of a sequence of one."""
+
+    def step(states, x):
+        module._memories.update(states)
+        sent = module.multi_step_forward(x[None])[0] if module.step_mode == "m" else module.single_step_forward(x)
+        sent = sent[0] if isinstance(sent, tuple | list) else sent
+        return {name: module._memories[name] for name in states}, sent
+
+    return ReadNeurons(traced(module, layer, shape, step, _starts(module, shape)))
+
+
+def _starts(module, shape) -> dict[str, Any]:
+    """Where the memories of a node begin that are numbers or tensors."""
+    clear(module)
+    memories = tuple(module._memories.values())
+    made = module.materialize_states((torch.zeros(1, *shape),), memories, "s")
+    return {name: value for name, value in zip(module._memories, made, strict=True) if value is not None}
+
+
+def _read_quantized(module, layer, shape) -> ReadNeurons:
+    """STBIFNode: a spike of either sign, worth q_threshold."""
+
+    def step(states, x):
+        module._memories.update(states)
+        module.single_step_forward(x)
+        return {name: module._memories[name] for name in states}, module._memories["cur_output"]
+
+    return ReadNeurons(traced(module, layer, shape, step, _starts(module, shape)))
+
+
+def _read_gated(module, layer, shape) -> ReadNeurons:
+    """GatedLIFNode, which goes through all steps in one function; a step is `gated_lif_step`, as there."""
+    conduct = module.conduct.detach()
+    if (conduct != conduct[0]).any():
+        text = "its conduct differs from step to step, and a neuron program computes the same in every step"
+        raise refused(module, layer, text)
+    functional = vars(sys.modules[_class(module, "GatedLIFNode").__module__])["functional"]
+    names = ("alpha", "beta", "gamma", "tau", "v_threshold", "linear_decay", "v_subreset")
+
+    def step(states, x):
+        gates = [getattr(module, name).view(1, -1, 1, 1).sigmoid() for name in names]
+        gates.append(conduct[0].view(1, -1, 1, 1).sigmoid())
+        spike, v = functional.gated_lif_step(x, states["v"], states["spike"], *gates, module.surrogate_function)
+        return {"v": v, "spike": spike}, spike
+
+    return ReadNeurons(traced(module, layer, shape, step, {"v": 0, "spike": 0}))
+
+
+def _read_flexible(module, layer, shape) -> ReadNeurons:
+    """FlexSN, whose step is a function of its user's own: states begin at 0."""
+    if module._num_inputs != 1 or module._num_outputs != 1:
+        text = (
+            f"its step has {module._num_inputs} inputs and {module._num_outputs} outputs, and a layer has one of each"
+        )
+        raise refused(module, layer, text)
+    names = [f"state{i}" for i in range(module.num_states)]
+
+    def step(states, x):
+        sent, *becomes = module.core(x, *states.values(), *module.static_inputs)
+        return dict(zip(names, becomes, strict=True)), sent
+
+    return ReadNeurons(traced(module, layer, shape, step, dict.fromkeys(names, 0)))
+
+
+def _read_integrator(module, layer, shape) -> ReadNeurons:
+    """NonSpikingIFNode and NonSpikingLIFNode, of which the membrane is read."""
+    if module.decode is not None:
+        raise refused(module, layer, f"decode={module.decode!r} is known after the last step only; use decode=None")
+
+    def step(states, x):
+        module.v = states["v"]
+        module.neuronal_charge(x)
+        return {"v": module.v}, None
+
+    return ReadNeurons(traced(module, layer, shape, step, {"v": 0}))
+
+
+def _class(module, name: str) -> type:
+    return next(cls for cls in type(module).__mro__ if cls.__name__ == name)
+
+
 def _leads(module) -> tuple[str, ...]:
     return ("TB",) if module.step_mode == "m" else ("B",)
+
+
+def _all_steps(_module) -> tuple[str, ...]:
+    return ("TB",)
+
+
+def _gives(module) -> str:
+    is_spikes = type(module).__name__ in SPIKE and getattr(module.surrogate_function, "spiking", True)
+    return "spikes" if is_spikes else "counts"
+
+
+def _worth(module) -> float:
+    return float(module.q_threshold)
 
 
 def clear(module) -> None:
@@ -82,7 +203,21 @@ def clear(module) -> None:
     module._memories.update(deepcopy(module._memories_rv))
 
 
-KINDS = tuple(
-    Kind("spikingjelly", name, _read, _leads, clear=clear, decided_by=UPDATES)
-    for name in ("IFNode", "LIFNode", "ParametricLIFNode", "CUBALIFNode", "SimpleIFNode", "SimpleLIFNode")
+KINDS = (
+    *(Kind("spikingjelly", name, _read, _leads, clear=clear, decided_by=UPDATES) for name in SPECS),
+    Kind("spikingjelly", "GatedLIFNode", _read_gated, _all_steps, clear=clear),
+    Kind("spikingjelly", "FlexSN", _read_flexible, _leads, clear=clear, gives=lambda _: "counts"),
+    Kind("spikingjelly", "STBIFNode", _read_quantized, _leads, clear=clear, spike=_worth, gives=lambda _: "counts"),
+    Kind(
+        "spikingjelly",
+        "NonSpikingBaseNode",
+        _read_integrator,
+        _all_steps,
+        keeps_state=False,
+        gives=lambda _: "membrane",
+    ),
+    *(
+        Kind("spikingjelly", name, _read_step, _leads, clear=clear, gives=_gives, decided_by=())
+        for name in ("ActivationAwareIFNode", "BaseNode", "SimpleBaseNode")
+    ),
 )

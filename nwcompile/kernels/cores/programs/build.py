@@ -8,6 +8,7 @@ import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 
 from nwcompile.kernels.cores.programs.source import source_of, triton_source_of
@@ -16,13 +17,20 @@ from nwcompile.kernels.jit import PROGRAM_MODULE
 FOLDER = "NWCOMPILE_CACHE"  # an environment variable: where programs are kept, in place of the user's cache
 HASH_DIGITS = 16  # 64 bits: no two programs of one machine meet by chance.
 
+_one_at_a_time = Lock()  # Samples run in threads, of which each asks for the program; Python 3.11 parses in one only.
 
-@cache
+
 def built(structure: tuple) -> ModuleType:
     """The module of a program for CPUs (`source_of`), from the cache of this machine where it is there.
 
     Where that cannot be written, the module lies in a folder of this process only, and is compiled in every run.
     """
+    with _one_at_a_time:
+        return _built(structure)
+
+
+@cache
+def _built(structure: tuple) -> ModuleType:
     return _module(source_of(structure))
 
 

@@ -1,0 +1,104 @@
+"""Neurons of the frameworks as neuron programs: a module's own step, followed operation by operation.
+
+Nothing is written down of a class but how one step of it is called, so that the numbers are the framework's own.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ModelError
+from nwcompile.frontend.torch.kind import numbers, refused
+from nwcompile.ir.neuron_programs.program import NeuronProgram, Operand
+from nwcompile.nn.neurons.trace import least_message, trace
+
+States = dict[str, torch.Tensor]
+Step = Callable[[States, torch.Tensor], tuple[States, torch.Tensor | None]]
+NEUTRAL = {"mul": {0: 1, 1: 1}, "div": {1: 1}, "add": {0: 0, 1: 0}, "sub": {1: 0}}  # by the place of the operand
+
+
+def traced(module: torch.nn.Module, layer: str, shape: tuple[int, ...], step: Step, initial: dict) -> NeuronProgram:
+    """The program of `step(states, x) -> (next states, what leaves)` on tensors `[1, *shape]`, None for a readout.
+
+    `step` calls the module, which may change: whoever imports it restores it. `initial`: where each state begins, a
+    number or a tensor `[1, *shape]`. Parameters keep their names in the module. Raises ModelError, naming the layer,
+    for what no program can compute.
+    """
+    named = [*module.named_parameters(), *module.named_buffers()]
+    dtype = next((t.dtype for _, t in named if t.is_floating_point() and t.numel()), torch.get_default_dtype())
+    parameters = {name.replace(".", "_"): t for name, t in named if name not in initial and t is not None}
+    name = type(module).__name__
+    try:
+        program = trace(
+            lambda state, x, **_: step({key: getattr(state, key) for key in initial}, x),
+            name,
+            parameters,
+            initial={key: _numbers(module, layer, key, value, shape, dtype) for key, value in initial.items()},
+            example=torch.zeros(1, *shape, dtype=dtype),
+        )
+    except ModelError as e:
+        raise refused(module, layer, str(e).removeprefix(f"neuron {name!r}: ")) from None
+    constants = {
+        key: _numbers(module, layer, key, torch.as_tensor(value), shape, dtype)
+        for key, value in program.parameters.items()
+    }
+    program = _read_states(_without_neutral(program.replace(parameters=constants)))
+    return program.replace(sends=least_message(program)) if program.fires else program
+
+
+def _numbers(module, layer, name, value, shape, dtype):
+    value = torch.as_tensor(value, dtype=dtype)
+    return numbers(module, layer, name, value[0] if value.ndim > len(shape) else value, shape, dtype)
+
+
+def _without_neutral(program: NeuronProgram) -> NeuronProgram:
+    """The program without what changes no finite number: products with 1 and 0, sums with 0, a value less itself."""
+    known: dict[Operand, Operand] = {}  # what the result of an operation that is left out is
+
+    def of(operand: Operand) -> Operand:
+        return known.get(operand, operand) if isinstance(operand, str) else operand
+
+    operations = []
+    for operation in program.operations:
+        operands = tuple(map(of, operation.operands))
+        result = _result(operation.kind, operands, [program.parameters.get(str(o), o) for o in operands])
+        if result is None:
+            operations.append(replace(operation, operands=operands))
+        else:
+            known[operation.result] = result
+    states = tuple(replace(s, next=of(s.next)) for s in program.states)
+    return program.replace(operations=tuple(operations), states=states, output=of(program.output))
+
+
+def _result(kind: str, operands: tuple[Operand, ...], values: list) -> Operand | None:
+    """What the operation gives without being computed; None where it has to be. `values`: of operands with a number."""
+    if kind == "sub" and operands[0] == operands[1]:
+        return 0.0
+    numbers = [None if isinstance(v, str | np.ndarray) else v for v in values]
+    if kind == "mul" and 0 in numbers:
+        return 0.0
+    for place, number in NEUTRAL.get(kind, {}).items():
+        if numbers[place] == number:
+            return operands[1 - place]
+    return None
+
+
+def _read_states(program: NeuronProgram) -> NeuronProgram:
+    """The program without states that nothing reads, and without what is computed for them alone."""
+    becomes = {state.name: state.next for state in program.states}
+    made_of = {operation.result: operation.operands for operation in program.operations}
+    needed: set[Operand] = set()
+    waiting: list[Operand] = [program.output]
+    while waiting:
+        operand = waiting.pop()
+        if operand in needed or not isinstance(operand, str):
+            continue
+        needed.add(operand)
+        waiting += [becomes[operand]] if operand in becomes else made_of.get(operand, ())
+    return program.replace(
+        operations=tuple(o for o in program.operations if o.result in needed),
+        states=tuple(s for s in program.states if s.name in needed),
+        parameters={name: value for name, value in program.parameters.items() if name in needed},
+    )

@@ -1,0 +1,123 @@
+"""Neurons of the frameworks that import as neuron programs: drawn ones, run by the framework and by their program."""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+import nwcompile as nw
+from nwcompile.frontend.torch.kinds import kind_of
+from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.sim.reference.program_step import ProgramState
+
+DTYPES = (torch.float32, torch.float64)
+SHORT = (40, 4, 20)  # steps, samples, neurons: enough for every operation, quick enough for every run
+LONG = (500, 20, 100)  # a million neuron-steps
+N_IN = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """`make(n)` draws n neurons; `run(module, x)` is what the framework makes of currents x [T, B, n].
+
+    Currents are drawn from `low`..`high`. `double`: whether the framework runs in float64.
+    """
+
+    make: Callable[[int], torch.nn.Module]
+    run: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]
+    low: float = -0.5
+    high: float = 1.5
+    double: bool = True
+
+
+def draw(n: int, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
+    """n numbers between low and high, in torch's default type."""
+    return low + (high - low) * torch.rand(n)
+
+
+def number(low: float, high: float) -> float:
+    """One of them."""
+    return float(draw(1, low, high))
+
+
+@contextmanager
+def default_type(dtype: torch.dtype):
+    """New tensors are of `dtype` inside."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def verify_same(case: Case, dtype: torch.dtype, n_steps: int, n_samples: int, n: int, seed: int = 5) -> None:
+    """Every number that drawn neurons send is the framework's; some of them send, and not all of them always."""
+    if dtype == torch.float64 and not case.double:
+        pytest.skip("the framework does not run in float64")
+    torch.manual_seed(seed)
+    with default_type(dtype), torch.no_grad():
+        module = case.make(n).eval()
+        x = case.low + (case.high - case.low) * torch.rand(n_steps, n_samples, n)
+        expected = case.run(module, x.clone()).numpy()
+        got = steps(module, x, expected.shape[2:])
+    assert 0.005 < (expected != 0).mean()
+    assert len(np.unique(expected)) > 1
+    n_wrong = int((got != expected).sum())
+    assert n_wrong == 0, f"{n_wrong} of {got.size} differ, first {np.argwhere(got != expected)[0]}"
+
+
+def steps(module: torch.nn.Module, x: torch.Tensor, shape: tuple[int, ...]) -> np.ndarray:
+    """What the program of `module` makes of currents [T, B, n_in], in their type: of a readout its state."""
+    kind = kind_of(module)
+    assert kind is not None
+    kind.clear(module)
+    neurons = kind.read(module, "layer", shape)
+    program, weight = neurons.spec, kind.weight(module)
+    assert isinstance(program, NeuronProgram)
+    program.verify("layer", shape)
+    x = x if weight is None else torch.nn.functional.linear(x, weight)
+    state = ProgramState.cleared(program, (x.shape[1], *shape), x.numpy().dtype.type)
+    sent, given = np.zeros((x.shape[1], *shape), x.numpy().dtype), []
+    for x_t in x.numpy():
+        for connection in neurons.recurrent:
+            x_t = x_t + sent @ connection.weight.T.astype(x_t.dtype)
+        sent = state.step(x_t)
+        given.append(sent if program.fires else state.named[program.readout])
+    return np.stack(given) * x.numpy().dtype.type(kind.spike(module))
+
+
+def weights(n_out: int, n_in: int = N_IN, gain: float = 3.0) -> torch.nn.Linear:
+    """A linear map that makes neurons spike."""
+    linear = torch.nn.Linear(n_in, n_out)
+    linear.weight.data *= gain
+    return linear
+
+
+def spikes(*shape: int) -> torch.Tensor:
+    """Drawn spikes, three of ten."""
+    return (torch.rand(shape) < 0.3).float()
+
+
+def verify_network(module: torch.nn.Module, x: torch.Tensor, layout: str, result: torch.Tensor) -> nw.Network:
+    """The network imports without a difference on the example, its layers are programs, and it gives `result`."""
+    network = nw.from_torch(module, x, layout=layout)
+    assert len(network.programs) == 2
+    run = nw.simulate(network, x.numpy())
+    expected = result.numpy() if layout == "BT" else result.transpose(0, 1).numpy()
+    assert len(np.unique(expected)) > 1
+    np.testing.assert_array_equal(run.output, expected)
+    return network
+
+
+def verify_on_chip(module: torch.nn.Module, x: torch.Tensor, layout: str) -> None:
+    """Compiled to a programmable chip, three backends agree bit for bit, and every layer spikes."""
+    network = nw.from_torch(module, x, layout=layout)
+    program = nw.compile(network, "loihi2", calibration=x)
+    verdict = nw.crosscheck(program, x)
+    assert verdict.agree, verdict
+    run = nw.simulate(program, x, backend="sequence")
+    assert all(np.any(run.spikes[name]) for name in network.layers)

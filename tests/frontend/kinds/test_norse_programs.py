@@ -1,0 +1,144 @@
+"""norse's other neurons as neuron programs: the framework's numbers, in networks and on a chip."""
+
+from itertools import cycle
+
+import pytest
+import torch
+
+import nwcompile as nw
+from nwcompile.errors import ModelError
+from tests.frontend.frameworks import framework
+from tests.frontend.kinds.cases import (
+    DTYPES,
+    LONG,
+    N_IN,
+    SHORT,
+    Case,
+    draw,
+    number,
+    spikes,
+    verify_network,
+    verify_on_chip,
+    verify_same,
+    weights,
+)
+
+norse = framework("norse.torch")
+izhikevich = framework("norse.torch.functional.izhikevich")
+EXPONENTIAL = ("LIFAdEx", "LIFEx", "LIFAdExRefrac")
+
+
+def tensor(low: float, high: float) -> torch.Tensor:
+    return torch.tensor(number(low, high))
+
+
+def lif(n):
+    return norse.LIFParameters(v_th=draw(n, 0.3, 0.6))
+
+
+PARAMETERS = {
+    "LSNN": lambda n: norse.LSNNParameters(
+        tau_adapt_inv=draw(n, 1.0, 20.0), beta=draw(n, 0.1, 2.0), v_th=tensor(0.2, 0.4)
+    ),
+    "LIFAdEx": lambda n: norse.LIFAdExParameters(adaptation_current=tensor(0.2, 4), v_th=draw(n, 0.3, 0.6)),
+    "LIFEx": lambda n: norse.LIFExParameters(delta_T=draw(n, 0.3, 0.8), v_th=tensor(0.4, 0.6)),
+    "LIFRefrac": lambda n: norse.LIFRefracParameters(lif(n), rho_reset=torch.tensor(3.0)),
+    "LIFAdExRefrac": lambda n: norse.LIFAdExRefracParameters(
+        norse.LIFAdExParameters(v_th=tensor(0.3, 0.6)), rho_reset=torch.tensor(3.0)
+    ),
+    "Izhikevich": lambda n: izhikevich.tonic_spiking,
+}
+
+
+def run(module, x):
+    if not type(module).__name__.endswith("Cell"):
+        return module(x)[0]
+    state, given = None, []
+    for x_t in x:
+        spike, state = module(x_t, state)
+        given.append(spike)
+    return torch.stack(given)
+
+
+def made(name, form):
+    def make(n, n_in=None):
+        parameters = PARAMETERS[name](n)
+        if "Recurrent" not in form:
+            return getattr(norse, name + form)(parameters)
+        module = getattr(norse, name + form)(n_in or n, n, parameters)
+        gain = 20.0 if name == "Izhikevich" else 1.0
+        with torch.no_grad():
+            module.input_weights *= gain
+            module.recurrent_weights *= gain / 2
+        return module
+
+    return make
+
+
+def case(name, form):
+    is_wide = name == "Izhikevich" and "Recurrent" not in form
+    return Case(made(name, form), run, 0.0 if is_wide else -0.5, 40.0 if is_wide else 2.0)
+
+
+FORMS = ("", "Cell", "RecurrentCell", "Recurrent")
+CASES = {name + form: case(name, form) for name in PARAMETERS for form in FORMS if hasattr(norse, name + form)}
+
+
+@pytest.mark.parametrize(("name", "dtype"), list(zip(CASES, cycle(DTYPES), strict=False)))
+def test_norse_programs_give_the_frameworks_numbers(name, dtype):
+    verify_same(CASES[name], dtype, *SHORT)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", CASES)
+def test_norse_programs_give_the_frameworks_numbers_for_a_million_steps(name, dtype):
+    verify_same(CASES[name], dtype, *LONG)
+
+
+def network(name):
+    torch.manual_seed(3)
+    gain = 300.0 if name.startswith("Izh") else 6.0
+    parts = [weights(10, gain=gain), CASES[name].make(10), weights(6, 10, gain), CASES[name].make(6)]
+    return norse.SequentialState(*parts).eval()
+
+
+@pytest.mark.parametrize("name", [*(f"{name}Cell" for name in PARAMETERS), "LSNNRecurrentCell"])
+def test_from_torch_follows_norse_cells_in_a_network(name):
+    module, x = network(name), spikes(3, 40, N_IN)
+    state, given = None, []
+    with torch.no_grad():
+        for x_t in x.unbind(1):
+            spike, state = module(x_t, state)
+            given.append(spike)
+    verify_network(module, x, "BT", torch.stack(given, 1))
+
+
+@pytest.mark.parametrize("name", ["LSNN", "LIFRefracRecurrent"])
+def test_from_torch_follows_norse_neurons_over_time_in_a_network(name):
+    module, x = network(name), spikes(40, 3, N_IN)
+    with torch.no_grad():
+        result = module(x)[0]
+    verify_network(module, x, "TB", result)
+
+
+def test_from_torch_starts_izhikevich_neurons_where_norse_does():
+    torch.manual_seed(3)
+    module, x = norse.SequentialState(weights(4), made("Izhikevich", "Cell")(4)), spikes(2, 5, N_IN)
+    program = nw.from_torch(module, x).node("1").neuron
+    assert {state.name: state.initial for state in program.states} == {"v": -70.0, "u": -14.0}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(EXPONENTIAL)])
+def test_norse_programs_are_the_same_in_three_backends(name):
+    shape, layout = ((3, 60), "BT") if name.endswith("Cell") else ((60, 3), "TB")
+    verify_on_chip(network(name), spikes(*shape, N_IN), layout)
+
+
+@pytest.mark.parametrize("name", EXPONENTIAL)
+def test_compile_refuses_exponentials(name):
+    x = spikes(3, 10, N_IN)
+    network_of = nw.from_torch(network(f"{name}Cell"), x)
+    with pytest.raises(ModelError, match=f"program '{name}Cell': .* whole numbers, which have no 'exp'"):
+        nw.compile(network_of, "loihi2", calibration=x)

@@ -1,0 +1,116 @@
+"""sinabs' adaptive neurons as neuron programs: the framework's numbers, in networks and on a chip."""
+
+from itertools import cycle
+
+import pytest
+import torch
+
+import nwcompile as nw
+from nwcompile.errors import ModelError
+from tests.frontend.frameworks import framework
+from tests.frontend.kinds.cases import (
+    DTYPES,
+    LONG,
+    N_IN,
+    SHORT,
+    Case,
+    draw,
+    number,
+    spikes,
+    verify_network,
+    verify_on_chip,
+    verify_same,
+    weights,
+)
+
+layers = framework("sinabs.layers")
+activation = framework("sinabs.activation")
+
+
+def run(module, x):
+    module.reset_states()
+    return module(x.transpose(0, 1)).transpose(0, 1)
+
+
+def adaptive(kind="ALIF", **options):
+    def make(n):
+        given = {
+            "tau_mem": draw(n, 2, 20),
+            "tau_adapt": draw(n, 5, 50),
+            "adapt_scale": number(0.5, 2),
+            "norm_input": False,
+        }
+        if kind == "ALIFRecurrent":
+            given["rec_connect"] = torch.nn.Linear(n, n, bias=False)
+        module = getattr(layers, kind)(**{**given, **options})
+        return module.to(torch.get_default_dtype())
+
+    return make
+
+
+CASES = {
+    "ALIF": Case(adaptive(), run),
+    "ALIF norm_input": Case(adaptive(norm_input=True), run, high=6.0),
+    "ALIF tau_syn": Case(adaptive(tau_syn=4.0), run),
+    "ALIF min_v_mem": Case(adaptive(min_v_mem=-0.5, train_alphas=True), run),
+    "ALIF MultiSpike": Case(adaptive(spike_fn=activation.MultiSpike), run, high=3.0),
+    "ALIF MaxSpike": Case(adaptive(spike_fn=activation.MaxSpike(3)), run, high=5.0),
+    "ALIF MembraneReset": Case(adaptive(reset_fn=activation.MembraneReset(0.1)), run),
+    "ALIFRecurrent": Case(adaptive("ALIFRecurrent"), run, double=False),
+}
+
+
+@pytest.mark.parametrize(("name", "dtype"), list(zip(CASES, cycle(DTYPES), strict=False)))
+def test_sinabs_programs_give_the_frameworks_numbers(name, dtype):
+    verify_same(CASES[name], dtype, *SHORT)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", CASES)
+def test_sinabs_programs_give_the_frameworks_numbers_for_a_million_steps(name, dtype):
+    verify_same(CASES[name], dtype, *LONG)
+
+
+def network(name):
+    gain = 30.0 if "norm" in name else 4.0
+    parts = [weights(10, gain=gain), CASES[name].make(10), weights(6, 10, gain), CASES[name].make(6)]
+    return torch.nn.Sequential(*parts).eval()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_from_torch_follows_sinabs_neurons_in_a_network(name):
+    torch.manual_seed(3)
+    module, x = network(name), spikes(3, 30, N_IN)
+    with torch.no_grad():
+        result = module(x)
+    module[1].reset_states(), module[3].reset_states()
+    verify_network(module, x, "BT", result)
+
+
+def test_from_torch_follows_squeezed_alif():
+    torch.manual_seed(3)
+    squeezed = layers.alif.ALIFSqueeze(batch_size=2, tau_mem=10.0, tau_adapt=20.0, norm_input=False)
+    module, x = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), squeezed).eval(), 3 * spikes(2, 10, 1, 6, 6)
+    network = nw.from_torch(module, x)
+    squeezed.reset_states()
+    assert network.programs == ("1",)
+    with torch.no_grad():
+        result = module(x.flatten(0, 1)).reshape(2, 10, 2, 4, 4)
+    assert (nw.simulate(network, x.numpy()).output == result.numpy()).all()
+    assert result.any()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in CASES if "Spike" not in name and "norm" not in name])
+def test_sinabs_programs_are_the_same_in_three_backends(name):
+    torch.manual_seed(3)
+    verify_on_chip(network(name), spikes(3, 30, N_IN), "BT")
+
+
+def test_compile_refuses_to_divide_by_a_threshold_that_moves():
+    torch.manual_seed(3)
+    x = spikes(3, 10, N_IN)
+    network = nw.from_torch(torch.nn.Sequential(weights(10), CASES["ALIF MultiSpike"].make(10)), x)
+    with pytest.raises(ModelError, match="program 'ALIF': .*: chips divide by constants only; write it as a product"):
+        nw.compile(network, "loihi2", calibration=x)
