@@ -10,6 +10,9 @@ by others; calibrated on 100 images of one half and tested on the other, both wa
 Bernoulli spikes. `drop`: points lost against `ann`, the net with plain ReLUs. The chip is an imagined one with 8-bit
 weights, `unipolar` one without negative spikes, `loihi1` that chip, whose neurons reset to zero and take single spikes;
 all of its answers are those of `sequence`, and one image a fold goes through all backends (`agree`).
+Input `delta`: sigma-delta neurons, which get the image's 8-bit pixels once and send activations of 127 levels (8 where
+these were trained) in one step, those of `threshold` levels or more; on loihi2, whose neurons are programmable. `sent`
+and `synops` are messages of input and neurons, and weights read for them, an image.
 """
 
 import argparse
@@ -35,6 +38,7 @@ from benchmarks.record import save
 N_FOLDS, N_CALIBRATION, N_CHIP_CALIBRATION = 5, 500, 8
 N_EPOCHS, BATCH, LEARNING_RATE = 6, 64, 5e-3  # epochs of either half
 UNIT = 1 / 15
+PIXEL = 1 / 255
 AT_ONCE = 100
 CHIP = {"noc.columns": 4, "noc.rows": 4, "core.max_neurons": 1024, "core.synapse_bits": 1 << 22,
         "core.max_in_axons": 8192, "core.max_out_axons": 8192}  # fmt: skip
@@ -54,15 +58,23 @@ class Case:
     chip: str | None = None
     goal: float | None = None
     every: int = 1
+    threshold: int = 0
+
+    @property
+    def neuron(self) -> str:
+        return "sigma-delta" if self.kind == "delta" else "integrate-and-fire"
 
     @property
     def unit(self) -> float:
         """What a 1 of the input is worth."""
+        if self.kind == "delta":
+            return PIXEL
         return UNIT if self.chip in ("chip", "unipolar") and self.kind == "current" else 1.0
 
     @property
     def row(self) -> dict:
-        return {"method": self.method, "T": self.steps, "input": self.kind, "on": self.chip or "float"}
+        return {"method": self.method, "T": self.steps, "input": self.kind, "threshold": self.threshold,
+                "on": self.chip or "float"}  # fmt: skip
 
 
 MNIST_CASES = (
@@ -75,6 +87,11 @@ MNIST_CASES = (
     Case("quantized", 8, chip="unipolar"),
     Case("percentile", 16, chip="loihi1"),
     Case("percentile", 64, chip="loihi1"),
+    Case("percentile", 1, "delta"),
+    Case("percentile", 1, "delta", chip="loihi2"),
+    Case("percentile", 1, "delta", chip="loihi2", threshold=8),
+    Case("percentile", 1, "delta", chip="loihi2", threshold=16),
+    Case("quantized", 1, "delta", chip="loihi2"),
 )
 SINABS_CASES = (Case("percentile", 32, goal=97.0), Case("percentile", 32, chip="chip", every=5))
 
@@ -120,14 +137,18 @@ def quantized(net: Sequential, levels: int) -> Sequential:
     return net
 
 
-def n_right(model: nw.Network | nw.Program, images: np.ndarray, labels: np.ndarray, case: Case) -> int:
-    """Right answers of a converted network or its program."""
-    right = 0
+def outcome(model: nw.Network | nw.Program, images: np.ndarray, labels: np.ndarray, case: Case) -> dict:
+    """Right answers of a converted network or its program; on a chip messages and weights read, of all images."""
+    counts = {"right": 0, "sent": 0, "synops": 0}
     for i in range(0, len(images), AT_ONCE):
         x = spikes(images[i : i + AT_ONCE], case, i)
         run = nw.simulate(model, x, backend="reference" if case.chip is None else "sequence")
-        right += int((run.output.sum(1).argmax(1) == labels[i : i + AT_ONCE]).sum())
-    return right
+        answer = run.output[:, -1] if case.kind == "delta" else run.output.sum(1)
+        counts["right"] += int((answer.argmax(1) == labels[i : i + AT_ONCE]).sum())
+        if case.chip is not None:
+            counts["sent"] += sum(int(np.count_nonzero(sent)) for sent in (x, *run.spikes.values()))
+            counts["synops"] += int(run.counters["synops"].sum())
+    return counts
 
 
 def spikes(images: np.ndarray, case: Case, seed: int) -> np.ndarray:
@@ -140,12 +161,15 @@ def spikes(images: np.ndarray, case: Case, seed: int) -> np.ndarray:
 def converted(ann: torch.nn.Module, calibration: np.ndarray, case: Case) -> nw.Network | nw.Program:
     """The network of that case, compiled where it goes on a chip."""
     reset = "zero" if case.chip == "loihi1" else "subtract"
-    network = nw.convert(ann, calibration[:N_CALIBRATION], case.steps, case.method, unit=case.unit, reset=reset)
+    how = {"neuron": case.neuron, "threshold": case.threshold, "reset": reset, "unit": case.unit}
+    network = nw.convert(ann, calibration[:N_CALIBRATION], case.steps, case.method, **how)
     if case.chip is None:
         return network
-    chip = nw.Chip.load("loihi1") if case.chip == "loihi1" else nw.Chip.load("tiny").replace(CHIP)
+    chip = nw.Chip.load(case.chip) if case.chip.startswith("loihi") else nw.Chip.load("tiny").replace(CHIP)
     chip = chip.replace({"neuron.spikes": ["binary", "multi"]}) if case.chip == "unipolar" else chip
-    return nw.compile(network, chip, spikes(calibration[:N_CHIP_CALIBRATION], case, 1), nw.Options(placer="row-major"))
+    asked = "multi-spike" if case.chip == "unipolar" else ()
+    options = nw.Options(placer="row-major", approximate=asked)
+    return nw.compile(network, chip, spikes(calibration[:N_CHIP_CALIBRATION], case, 1), options)
 
 
 def tested(net: str, cases, ann_of, calibration, images, labels) -> list[dict]:
@@ -157,14 +181,14 @@ def tested(net: str, cases, ann_of, calibration, images, labels) -> list[dict]:
         start, model = time.process_time(), converted(ann_of(case.method), calibration, case)
         some = slice(None, None, case.every)
         agree = None if case.chip is None else nw.crosscheck(model, spikes(images[:1], case, 0)).agree
-        right = n_right(model, images[some], labels[some], case)
+        counts = outcome(model, images[some], labels[some], case)
         rows.append(
             {
                 "net": net,
                 **case.row,
                 "goal": case.goal,
                 "ann": int(ann_is_right[some].sum()),
-                "right": right,
+                **counts,
                 "n": len(labels[some]),
                 "agree": agree,
                 "seconds": time.process_time() - start,
@@ -220,7 +244,8 @@ def rows(n_jobs: int, fraction: float = 1.0) -> list[dict]:
     with multiprocessing.get_context("spawn").Pool(n_jobs) as pool:
         for some in pool.imap_unordered(part, tasks, chunksize=1):
             for row in some:
-                found.setdefault((row["net"], row["method"], row["T"], row["input"], row["on"]), []).append(row)
+                key = tuple(row[name] for name in ("net", "method", "T", "input", "threshold", "on"))
+                found.setdefault(key, []).append(row)
                 print(row, file=sys.stderr, flush=True)
     order = {net: i for i, net in enumerate(PARTS)}
     return [_total(group) for _, group in sorted(found.items(), key=lambda item: order[item[0][0]])]
@@ -233,9 +258,10 @@ def _total(group: list[dict]) -> dict:
     checks = [row["agree"] for row in group if row["agree"] is not None]
     goal = group[0]["goal"]
     met = None if goal is None else right >= goal if goal > 50 else ann - right <= goal
-    return {**{name: group[0][name] for name in ("net", "method", "T", "input", "on")}, "n": n, "ann": ann,
-            "snn": right, "drop": ann - right, "goal": goal, "met": met, "agree": all(checks) if checks else None,
-            "cpu_s": sum(row["seconds"] for row in group)}  # fmt: skip
+    done = {name: sum(row[name] for row in group) / n if checks else None for name in ("sent", "synops")}
+    return {**{name: group[0][name] for name in ("net", "method", "T", "input", "threshold", "on")}, "n": n,
+            "ann": ann, "snn": right, "drop": ann - right, "goal": goal, "met": met, **done,
+            "agree": all(checks) if checks else None, "cpu_s": sum(row["seconds"] for row in group)}  # fmt: skip
 
 
 def main() -> None:

@@ -5,32 +5,43 @@ import numpy as np
 from nwcompile.errors import ModelError, OptionError, shown, unknown_choice, whole
 from nwcompile.sim.values import LARGEST_SPIKE
 
-KINDS = ("current", "bernoulli")
+KINDS = ("current", "bernoulli", "delta")
 
 
-def encode(x, steps: int, kind: str = "current", unit: float = 1.0, seed: int = 0) -> np.ndarray:
+def encode(x, steps: int | None, kind: str = "current", unit: float = 1.0, seed: int = 0) -> np.ndarray:
     """Samples `[B, *shape]` as whole numbers of `unit` in every step: int32 `[B, steps, *shape]`, at least int8.
 
     `current`: an integrate-and-fire neuron for every entry is fed the entry as a constant current and sends as many
     units as fit, negative ones for negative entries; after t steps it has sent `t * x / unit`, rounded half up. Where
     entries are multiples of `unit` that is the same number in every step, the constant current itself, which takes a
     chip that carries such numbers; with the default unit, entries of 0..1 become single spikes. `bernoulli`: in every
-    step each entry is a spike, with the sign of the entry, with chance `|x| / unit`, drawn from `seed`. Raises
-    ModelError for unusable samples and for chances above 1, OptionError.
+    step each entry is a spike, with the sign of the entry, with chance `|x| / unit`, drawn from `seed`. `delta`, for
+    sigma-delta networks: how much the entry, in units rounded half up, changes from step to step; all of it in the
+    first step and 0 from then on, or with `steps=None` of sequences `[B, T, *shape]`. Raises ModelError for unusable
+    samples and for chances above 1, OptionError.
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise OptionError(unknown_choice("kind", kind, KINDS))
-    n_steps = whole("steps", steps, 1)
+    is_sequence = kind == "delta" and steps is None
+    n_steps = 1 if is_sequence else whole("steps", steps, 1)
     seed = whole("seed", seed, 0)
     if not isinstance(unit, int | float | np.number) or not 0 < unit < float("inf"):
         raise OptionError(f"unit={shown(unit)} must be a number above 0: what a 1 of the input is worth")
     samples = _samples(x) / unit
+    if is_sequence and samples.ndim < 3:
+        raise ModelError(f"sequences must be [B, T, *shape], got shape {list(samples.shape)}; give steps for samples")
+    if kind == "delta":
+        samples = np.floor(samples + 0.5)
+    if is_sequence:
+        n_steps, samples = samples.shape[1], np.diff(samples, axis=1, prepend=0)
     largest = float(np.abs(samples).max())
     if largest > (1 if kind == "bernoulli" else LARGEST_SPIKE):
         limit = "a chance is at most 1" if kind == "bernoulli" else f"an input sends at most {LARGEST_SPIKE} in a step"
         raise ModelError(
             f"samples go up to {largest:g} units of {unit:g}, but {limit}; give a larger unit, or scale them"
         )
+    if is_sequence:
+        return samples.astype(np.int8 if largest <= 127 else np.int32)
     shape = (len(samples), n_steps, *samples.shape[1:])
     try:
         numbers = np.empty(shape, np.int8 if largest <= 127 else np.int32)
@@ -43,6 +54,10 @@ def encode(x, steps: int, kind: str = "current", unit: float = 1.0, seed: int = 
         signs = np.sign(samples).astype(np.int8)
         for b in range(len(samples)):
             numbers[b] = (rng.random(shape[1:]) < np.abs(samples[b])) * signs[b]
+        return numbers
+    if kind == "delta":
+        numbers[:, 0] = samples
+        numbers[:, 1:] = 0
         return numbers
     sent = np.zeros_like(samples)
     for t in range(n_steps):

@@ -34,10 +34,10 @@ def test_encode_bernoulli_has_chances_signs_and_a_seed():
 @pytest.mark.parametrize(
     "x, options, text",
     [
-        (X, {"kind": "poisson"}, "unknown kind 'poisson'; choose one of: bernoulli, current"),
+        (X, {"kind": "poisson"}, "unknown kind 'poisson'; choose one of: bernoulli, current, delta"),
         (X, {"steps": 0}, "steps=0 must be a whole number from 1 on"),
         (X, {"kind": np.array(["current", "bernoulli"])}, "unknown kind \"['current' 'bernoulli']\"; choose one of: "
-         "bernoulli, current"),
+         "bernoulli, current, delta"),
         (X, {"steps": 1 << 50}, "steps=1125899906842624 of 3 samples do not fit in memory; encode fewer"),
         (X, {"kind": "bernoulli", "seed": -1}, "seed=-1 must be a whole number from 0 on"),
         (X, {"kind": "bernoulli", "seed": 1.5}, "seed=1.5 must be a whole number from 0 on"),

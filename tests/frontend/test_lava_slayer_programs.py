@@ -89,6 +89,8 @@ def drawn_neuron(rng, kind: str, is_graded: bool, n: int) -> dict:
         values |= {"sinDecay": int(size * np.sin(angle)), "cosDecay": int(size * np.cos(angle))}
     if kind not in ("CUBA", "RF_PHASE", "RF_IZHIKEVICH"):
         values |= {"thDecay": decay(100, 2048), "refDecay": decay(100, 3600), "vThStep": int(rng.integers(3, 64))}
+    if is_graded:
+        values["vThMant"] = int(rng.integers(5, 40))
     return values
 
 
@@ -97,7 +99,10 @@ def drawn(rng, kind: str, is_graded: bool) -> tuple[list[dict], np.ndarray]:
     sizes = rng.integers(5, 25, 4)
     layers = []
     for i, (m, n) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
-        real, imag = (2 * rng.integers(-30, 40, (n, m)).astype(np.float32) for _ in range(2))
+        low, high = (
+            (-6, 8) if is_graded else (-30, 40)
+        )  # graded spikes of large weights leave 24 bits, which SLAYER may
+        real, imag = (2 * rng.integers(low, high, (n, m)).astype(np.float32) for _ in range(2))
         weight = real if kind in ("CUBA", "ALIF") else {"real": real, "imag": imag}
         neuron = drawn_neuron(rng, kind, is_graded and i < 2, n)
         layers.append(dense(real, weight=weight, neuron=neuron))

@@ -11,7 +11,8 @@ neuron modules of the frameworks                     kind_of, traced          ki
 what cannot be compiled, said so                     verify                   check.py
 connections and layers of what was recorded          Builder                  build.py
 the network's spikes against the module's            compare_spikes           compare.py
-networks with ReLUs -> spiking networks              convert                  convert.py, activations.py
+networks with ReLUs -> spiking networks              convert                  convert.py, activations.py,
+                                                                              sigma_delta.py
 quantization-aware training of a module              quantize_aware           quantize_aware.py
 """
 

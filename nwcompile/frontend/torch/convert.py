@@ -1,6 +1,6 @@
-"""Conversion: an artificial ReLU network as a network of integrate-and-fire neurons that computes it in time."""
+"""Conversion: an artificial ReLU network as one of integrate-and-fire neurons, in time, or of sigma-delta neurons."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from nwcompile.frontend.torch.activations import Traced, activations, add_answer
 from nwcompile.frontend.torch.build import READOUT
 from nwcompile.frontend.torch.inputs import unwrapped
 from nwcompile.frontend.torch.operations import verify_finite
+from nwcompile.frontend.torch.sigma_delta import with_sigma_delta
 from nwcompile.ir.connection import Connection, Scale
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
@@ -19,17 +20,22 @@ from nwcompile.nn import QuantizedReLU
 MAX_STEPS = 1 << 20  # Longer presentations are a mistake: the answer does not change any more.
 MIN_UNIT = 2.0**-126  # This is the smallest normal float32.
 RESETS = ("subtract", "zero")
+NEURONS = ("integrate-and-fire", "sigma-delta")
+MAX_LEVELS = (1 << 15) - 1  # A message of more bits than 16 is no use: weights have 8.
 EXAMPLE_SAMPLES = 2  # The network's structure is read on so many samples; it is the same for any number of them.
 
 
 def convert(
     ann: torch.nn.Module,
     calibration,
-    steps: int,
+    steps: int | None = None,
     method: str = "percentile",
     percentile: float = 99.9,
     unit: float = 1.0,
     reset: str = "subtract",
+    neuron: str = "integrate-and-fire",
+    levels: int = 127,
+    threshold: int | Mapping[str, int] = 0,
 ) -> Network:
     """The float network of integrate-and-fire neurons that computes a trained ReLU network in `steps` steps.
 
@@ -51,7 +57,17 @@ def convert(
     each spike, so that it takes more steps to come as close.
 
     The input of the network is the sample, in every step, as real numbers (constant current), or whole numbers of
-    `unit`, which a chip takes: `nwcompile.encode` makes them. Logits are the mean of the output over the steps. Raises
+    `unit`, which a chip takes: `nwcompile.encode` makes them. Logits are the mean of the output over the steps.
+
+    With `neuron="sigma-delta"` every ReLU becomes a layer of sigma-delta neurons (O'Connor and Welling, ICLR 2017; as
+    programs, for chips with programmable neurons): its activations are rounded to `levels`, the largest being what
+    `method` says a spike is worth (with `quantized` the levels that were trained), and its neurons send, as a signed
+    graded message, how many levels they have changed, where these are `threshold` or more; a number, or one by layer.
+    With threshold 0 the output is that of the network with activations so rounded. Input are changes, which
+    `encode(..., kind="delta")` makes of samples and of sequences; `steps` and `reset` say nothing. The logits are the
+    output of a step.
+
+    Raises
     ModelError for modules that no spikes can stand for (all of them), a layer that is never active on the calibration,
     unusable calibration or weights; OptionError.
     """
@@ -66,7 +82,11 @@ def convert(
             "method 'quantized' takes spikes back, for which neurons have to subtract; use method='percentile', on a "
             f"network with plain ReLUs, with reset={reset!r}"
         )
-    steps = _verified(steps, percentile, unit)
+    if not isinstance(neuron, str) or neuron not in NEURONS:
+        raise OptionError(unknown_choice("neuron", neuron, NEURONS))
+    is_delta = neuron == "sigma-delta"
+    n_levels = whole("levels", levels, 1, MAX_LEVELS)
+    n_steps = _verified(1 if is_delta else steps, percentile, unit)
     verify_finite(unwrapped(ann))
     net = traced(ann)
     _verify_relus(net, method)
@@ -74,14 +94,30 @@ def convert(
     above = activations(net, samples)
     verify_same(net, samples[:EXAMPLE_SAMPLES])
     _verify_active(above, len(samples))
-    worth = {path: METHODS[method](net.module.get_submodule(path), above[path], percentile, steps) for path in above}
+    relus = {path: net.module.get_submodule(path) for path in above}
+    worth = {path: METHODS[method](relus[path], above[path], percentile, n_steps) for path in above}
+    own_levels = {path: getattr(relu, "levels", n_levels) for path, relu in relus.items()}
     for path in net.relus:
         net.module.set_submodule(path, torch.nn.ReLU())
     spikes = "gated" if method == "quantized" else "binary"
-    neuron = NeuronSpec(strict=False, reset=reset, spikes=spikes)
+    fires = NeuronSpec(strict=False, reset=reset, spikes=spikes)
     answer = add_answer(net)
-    network = from_torch(net.module, samples[:EXAMPLE_SAMPLES], layout="B", relu=neuron)
-    return _balanced(network if answer is None else _answering(network, *answer), worth, steps, unit)
+    network = from_torch(net.module, samples[:EXAMPLE_SAMPLES], layout="B", relu=fires)
+    network = network if answer is None else _answering(network, *answer)
+    if is_delta:
+        level = {path: worth[path] / own_levels[path] for path in worth}
+        return with_sigma_delta(network, level, own_levels, _thresholds(threshold, list(worth)), unit)
+    return _balanced(network, worth, n_steps, unit)
+
+
+def _thresholds(given, layers: list[str]) -> dict[str, int]:
+    """The threshold of every layer, from one number or those by name."""
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(layers, whole("threshold", given, 0, MAX_LEVELS))
+    for name in given:
+        if name not in layers:
+            raise OptionError(unknown_choice("threshold of layer", name, layers))
+    return {name: whole(f"threshold of {name!r}", given.get(name, 0), 0, MAX_LEVELS) for name in layers}
 
 
 def _answering(network: Network, layer: str, name: str) -> Network:

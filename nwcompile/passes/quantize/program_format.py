@@ -1,7 +1,8 @@
 """A float neuron program in whole numbers: every value with so many bits after the point, each operation in its place.
 
-A value is either a whole number (a spike, a sign) or has `fraction_bits`. Products of two that have them are shifted
-back, rounded toward 0 as the decays of built-in neurons are; the rest is the same operation on whole numbers.
+A value is either a whole number (a spike, a sign, a count) or has `fraction_bits`. Products of two that have them are
+shifted back, rounded toward 0 as the decays of built-in neurons are; the rest is the same operation on whole numbers.
+A state that only adds up the synaptic input stays in weight units, so that no step of a sum is rounded.
 """
 
 from dataclasses import replace
@@ -13,6 +14,7 @@ from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, 
 
 SAME = ("add", "sub", "min", "max", "neg", "abs", "select", "lt", "le", "eq", "ne")  # of values alike
 OF_TRUTHS = ("and", "or", "not")
+WHOLE = ("floor", "trunc", "number", "sign")  # of any value
 GAIN = "input_gain"  # The parameter that a synaptic sum is multiplied with.
 COEFFICIENT_BITS = 16  # Of a number that values are multiplied with; finer than the 12 bits of a built-in leak.
 GAIN_BITS = 14  # Bits of the gain: its rounding is far below that of the weights.
@@ -27,10 +29,7 @@ def in_whole_numbers(program: NeuronProgram, fraction_bits: int, state_bits: int
     converter.read_input(gain, state_bits)
     for operation in program.operations:
         converter.add(operation)
-    fine = {state.name: converter.aligned(state.next, fraction_bits) for state in program.states}
-    states = tuple(
-        replace(s, next=fine[s.name], initial=converter.rounded(s.initial), bits=state_bits) for s in program.states
-    )
+    states = tuple(replace(s, bits=state_bits, **converter.state(s.name, s.next, s.initial)) for s in program.states)
     output = program.output
     if program.fires:
         output = converter.renamed.get(output, output)
@@ -47,6 +46,50 @@ def in_whole_numbers(program: NeuronProgram, fraction_bits: int, state_bits: int
         parameters=converter.parameters,
     )
     return whole
+
+
+def input_sums(program: NeuronProgram) -> dict[str, str]:
+    """The states that only add up the synaptic input, by the name of the sum; none where it is used otherwise too."""
+    sums = {}
+    for operation in program.operations:
+        if INPUT in operation.operands:
+            (state,) = (o for o in operation.operands if o != INPUT) if len(set(operation.operands)) == 2 else (None,)
+            becomes = {s.name for s in program.states if s.next == operation.result}
+            if operation.kind != "add" or state not in becomes:
+                return {}
+            sums[operation.result] = state
+    return sums
+
+
+def counts(program: NeuronProgram) -> set[str]:
+    """The states, and the parameters that meet nothing else, that are always whole numbers."""
+    whole = {s.name for s in program.states if _is_whole(s.initial)}
+    while True:
+        values = {name for name, value in program.parameters.items() if _is_whole(value)} | whole
+        for operation in program.operations:
+            numbers = operation.operands[operation.kind == "select" :]
+            alike = operation.kind in (*SAME, "mul") and all(_known(o, values) for o in numbers)
+            if operation.kind in WHOLE or alike:
+                values.add(operation.result)
+        kept = {s.name for s in program.states if s.name in whole and _known(s.next, values)}
+        if kept == whole:
+            break
+        whole = kept
+    mixed = {
+        o
+        for operation in program.operations
+        for o in operation.operands
+        if not all(_known(other, values) for other in operation.operands[operation.kind == "select" :])
+    }
+    return (whole | ({name for name in program.parameters if name in values} - mixed)) if whole else set()
+
+
+def _is_whole(value) -> bool:
+    return bool((np.asarray(value) == np.trunc(value)).all())
+
+
+def _known(operand: Operand, whole: set) -> bool:
+    return operand in whole if isinstance(operand, str) else operand == int(operand)
 
 
 def _coefficients(program: NeuronProgram) -> set[str]:
@@ -69,6 +112,9 @@ class _Converter:
         self.program, self.fraction_bits = program, fraction_bits
         self.fractions = dict.fromkeys((*program.parameters, *program.state_names), fraction_bits)
         self.fractions |= {name: _coefficient_bits(program.parameters[name]) for name in _coefficients(program)}
+        self.sums = input_sums(program)
+        self.fractions |= dict.fromkeys(counts(program) - set(self.sums.values()), 0)
+        self.exact: dict[Operand, str] = {}  # what holds a sum of input in weight units
         self.parameters = {
             name: self.rounded(value, self.fractions[name]) for name, value in program.parameters.items()
         }
@@ -82,15 +128,33 @@ class _Converter:
         return np.rint(np.asarray(value, np.float64) * 2.0**bits).astype(np.int64)
 
     def read_input(self, gain: float, state_bits: int) -> None:
-        """The synaptic sum as a value with bits after the point, which saturates as a state does."""
+        """Choose the gain; the synaptic sum, or states that add it up, become values with bits after the point."""
         factor = gain * 2.0**self.fraction_bits
-        shift = int(np.clip(GAIN_BITS - np.ceil(np.log2(factor)), 0, 40))
-        name = self._free(GAIN)
-        self.parameters[name] = np.int64(np.rint(factor * 2.0**shift))
-        shifted = self.aligned(self._done("mul", (INPUT, name), self.fraction_bits + shift), self.fraction_bits)
-        top = (1 << (state_bits - 1)) - 1
-        below = self._done("min", (shifted, top), self.fraction_bits)
-        self.renamed[INPUT] = self._done("max", (below, -top), self.fraction_bits)
+        self.gain, self.gain_shift = gain, int(np.clip(GAIN_BITS - np.ceil(np.log2(factor)), 0, 40))
+        self.top = (1 << (state_bits - 1)) - 1
+        self.gain_name = self._free(GAIN)
+        self.parameters[self.gain_name] = np.int64(np.rint(factor * 2.0**self.gain_shift))
+        if not self.sums:
+            self.renamed[INPUT] = self._weighed(INPUT)
+        others = (o for o in self.program.operations if o.result not in self.sums)
+        read = {name for o in others for name in o.operands}
+        for state in self.sums.values():
+            if state in read:
+                self.renamed[state] = self._weighed(state)
+
+    def _weighed(self, operand: str) -> str:
+        """A number in weight units as a value with bits after the point, which saturates as a state does."""
+        bits = self.fraction_bits
+        product = self._done("mul", (operand, self.gain_name), bits + self.gain_shift)
+        below = self._done("min", (self.aligned(product, bits), self.top), bits)
+        return self._done("max", (below, -self.top), bits)
+
+    def state(self, name: str, becomes: Operand, initial) -> dict:
+        """What a state becomes, and where it begins: in weight units, whole, or with bits after the point."""
+        if name in self.sums.values():
+            return {"next": self.exact[becomes], "initial": self.rounded(np.asarray(initial) / self.gain, 0)}
+        bits = self.fractions[name]
+        return {"next": self.aligned(becomes, bits), "initial": self.rounded(initial, bits)}
 
     def bits_of(self, operand: Operand) -> int:
         """Bits after the point of a value of the program on whole numbers, or those that a number needs."""
@@ -110,6 +174,11 @@ class _Converter:
 
     def add(self, operation: Operation) -> None:
         """One operation of the float program."""
+        if operation.result in self.sums:
+            total = self._done("add", (self.sums[operation.result], INPUT), 0)
+            self.exact[operation.result] = total
+            self.renamed[operation.result] = self._weighed(total)
+            return
         kind, given = operation.kind, [self.renamed.get(o, o) for o in operation.operands]
         if kind == "mul":
             result = self._product(given)

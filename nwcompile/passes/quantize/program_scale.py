@@ -15,7 +15,7 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.quantize.grids import Rounded, WeightGrid
-from nwcompile.passes.quantize.program_format import in_whole_numbers
+from nwcompile.passes.quantize.program_format import counts, in_whole_numbers, input_sums
 from nwcompile.passes.quantize.scaled_layer import Direct
 from nwcompile.sim.sequence.run import trace
 
@@ -29,7 +29,8 @@ MOST_FRACTION_BITS = 20  # Finer than float32 has its own numbers at 8, nothing 
 class FixedLayer:
     """A layer of programs on the chip: its `node`, its `connections` with mantissas, as those of the float network.
 
-    `scale`: state units per unit of the float program, 2**fraction_bits. `row`: what is known without running it.
+    `scale`: units of what is read of it, or else of its states, per unit of the float program. `row`: what is known
+    without running it.
     """
 
     node: Node
@@ -49,32 +50,37 @@ class FixedLayer:
 def fixed_layer(network: Network, name: str, chip: Chip, states: dict[str, np.ndarray] | None) -> FixedLayer:
     """Layer `name` of a normalized float network; `states`: those of its float run. Raises ModelError."""
     node, program, edges = network.node(name), network.node(name).neuron, network.into(name)
+    biases = [c.bias_per_neuron(node.shape) for c in edges if getattr(c, "bias", None) is not None]
+    if biases:
+        program = program.with_input_bias(np.sum(biases, axis=0))
     fraction_bits = _fraction_bits(program, chip, states)
     _verify_sources(network, name)
     grids = [WeightGrid.of(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
     largest = max((float(np.abs(c.weight).max(initial=0)) for c in edges), default=0.0)
     unit = min((g.largest * 2.0**g.finest for g in grids), default=1.0) / (largest or 1.0)  # integers per float weight
+    sums = set(input_sums(program).values())
+    if sums:
+        room = 2.0 ** (_state_bits(chip) - 1 - HEADROOM_BITS)
+        unit = min(unit, room / _largest_state(program, states, sums))
     rounded = [
         g.round(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
         for c, g in zip(edges, grids, strict=True)
     ]
-    biases = [c.bias_per_neuron(node.shape) for c in edges if getattr(c, "bias", None) is not None]
-    if biases:
-        program = program.with_input_bias(np.sum(biases, axis=0))
     fixed = in_whole_numbers(program, fraction_bits, _state_bits(chip), 1 / unit)
     fixed.verify(name, node.shape)
     connections = tuple(map(_with, edges, rounded, grids))
+    scale = unit if not program.fires and program.output in sums else 2.0**fraction_bits
     row = {
         "layer": name,
         "bits": max((g.bits for g in grids), default=None),
-        "scale": 2.0**fraction_bits,
+        "scale": scale,
         "exponents": [r.exponent for r in rounded],
         "n_weights": sum(r.effective.size for r in rounded),
         "clipped_weights": sum(r.n_clipped for r in rounded),
         "clipped_percent": 0.0,
         "weight_error_rms": _error(edges, rounded, unit),
     }
-    return FixedLayer(Node(name, node.shape, fixed), connections, 2.0**fraction_bits, row)
+    return FixedLayer(Node(name, node.shape, fixed), connections, scale, row)
 
 
 def _with(edge: Connection, rounded: Rounded, grid: WeightGrid) -> Connection:
@@ -95,23 +101,29 @@ def _state_bits(chip: Chip) -> int:
 
 def _fraction_bits(program: NeuronProgram, chip: Chip, states: dict[str, np.ndarray] | None) -> int:
     """Bits after the point, as many as leave room before it for the states of the samples."""
-    initial = max((float(np.abs(s.initial).max()) for s in program.states), default=0.0)
-    seen = ASSUMED_LARGEST
-    if states is not None:
-        seen = max((float(np.abs(value).max(initial=0)) for value in states.values()), default=1.0)
-    if not np.isfinite(seen):
+    fine = set(program.state_names) - (counts(program) - set(input_sums(program).values()))
+    seen = _largest_state(program, states, fine)
+    before = int(np.ceil(np.log2(seen))) + (HEADROOM_BITS if states is not None else 0)
+    bits = _state_bits(chip) - 1 - before
+    if bits < 1:
+        raise ModelError(
+            f"program {program.name!r}: its states reach {seen:g}, and a state of {chip.name} has "
+            f"{_state_bits(chip)} bits; scale the program down"
+        )
+    return min(bits, MOST_FRACTION_BITS)
+
+
+def _largest_state(program: NeuronProgram, states: dict[str, np.ndarray] | None, names: set[str]) -> float:
+    """The largest magnitude of these states in the samples and as one begins, at least 1."""
+    initial = [float(np.abs(s.initial).max()) for s in program.states if s.name in names]
+    seen = [ASSUMED_LARGEST] if states is None else [float(np.abs(states[n]).max(initial=0)) for n in names]
+    largest = float(np.max([1.0, *initial, *seen]))
+    if not np.isfinite(largest):
         raise ModelError(
             f"program {program.name!r}: its states grow without bound on the calibration samples; give it a reset or a "
             "leak that holds them"
         )
-    before = int(np.ceil(np.log2(max(seen, initial, 1.0)))) + (HEADROOM_BITS if states is not None else 0)
-    bits = _state_bits(chip) - 1 - before
-    if bits < 1:
-        raise ModelError(
-            f"program {program.name!r}: its states reach {max(seen, initial):g}, and a state of {chip.name} has "
-            f"{_state_bits(chip)} bits; scale the program down"
-        )
-    return min(bits, MOST_FRACTION_BITS)
+    return largest
 
 
 def _verify_sources(network: Network, name: str) -> None:
