@@ -62,12 +62,12 @@ def with_sigma_delta(
     for name, node in network.nodes.items():
         edges = network.into(name)
         bias = sum((c.bias_per_neuron(node.shape).astype(np.float64) for c in edges if c.bias is not None), 0.0)
-        own = worth.get(name, 1.0)
-        start = np.asarray(bias / own, np.float32)
+        level = worth.get(name, 1.0)
+        start = np.asarray(bias / level, np.float32)
         program = sigma_delta(levels[name], threshold[name], start) if name in worth else sigma(start)
         nodes[name] = Node(name, node.shape, program)
         for c in edges:
-            weight = np.asarray(c.weight, np.float64) * (value[c.source] / own)
+            weight = np.asarray(c.weight, np.float64) * (value[c.source] / level)
             connections.append(c.replace(weight=weight.astype(np.float32), bias=None))
     made = Network(network.inputs, nodes, tuple(connections))
     made.verify()
