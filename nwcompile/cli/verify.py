@@ -4,12 +4,14 @@ Exit code 1 if not, with the first difference and all that the neuron had.
 """
 
 from argparse import Namespace
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+
+import numpy as np
 
 from nwcompile.cli.inputs.data import Data, read_data
 from nwcompile.cli.inputs.load import is_program, program_of
-from nwcompile.cli.inputs.spike_log import read_log, read_places
+from nwcompile.cli.inputs.spike_log import pool_slots, read_log, read_places
 from nwcompile.cli.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.sim import simulate
@@ -38,7 +40,11 @@ def run(args: Namespace) -> int:
         raise OptionError(f"--sample {args.sample}: there are samples 0..{n_samples - 1}")
     places = read_places(folder, program)
     log = read_log(args.log, program, places, min(n_steps, args.steps or n_steps))
-    result = simulate(program, x, "reference", record="all", steps=None if x else n_steps)
+    if log.window == "hardware":  # with the empty step before the sample, whose events act one step later
+        x = {name: np.concatenate([a, np.zeros_like(a[:, :1])], 1) for name, a in x.items()}
+        places = replace(places, first_tick=np.zeros_like(places.first_tick), slot=pool_slots(program, places))
+    steps = None if x else n_steps + (log.window == "hardware")
+    result = simulate(program, x, "reference", window=log.window, record="all", steps=steps)
     check = compare_log(program, log, result, places, args.sample)
     print(as_json({"agree": check.agree, **asdict(check)}) if args.json else str(check))
     return 0 if check.agree else 1

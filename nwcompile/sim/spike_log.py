@@ -52,13 +52,14 @@ class SpikeLog:
     """What was logged of one sample: by layer, spikes int64[T, n], and states `u`, `v` where it has them.
 
     `told[layer]`: bool[n], the neurons that it could tell of. `early`: (layer, neuron, step) of a spike before its
-    layer begins, None for none.
+    layer begins, None for none. `window`: whether its steps are those of the layers or of the hardware.
     """
 
     spikes: dict[str, np.ndarray]
     states: dict[str, dict[str, np.ndarray]]
     told: dict[str, np.ndarray]
     early: tuple[str, int, int] | None = None
+    window: str = "aligned"
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,15 @@ import numpy as np
 from nwcompile.cli.inputs.data import arrays_of, sentence
 from nwcompile.errors import ModelError
 from nwcompile.ir.program import Program
+from nwcompile.report.export.xylo import pool_of
 from nwcompile.sim.spike_log import Places, SpikeLog, log_of_events
 
 FORMS = (("tick", "core", "neuron"), ("tick", "output"), ("step", "layer", "neuron"))
+# What the tools of a pool of neurons (Xylo) call what they record: of which neurons it is, and what.
+RECORDED = {
+    "sim_rec_spikes": ("hidden", "spikes"), "sim_v": ("hidden", "v"), "sim_i": ("hidden", "u"),
+    "sim_out_spikes": ("outputs", "spikes"), "sim_v_out": ("outputs", "v"), "sim_i_out": ("outputs", "u"),
+}  # fmt: skip
 FORMS_TEXT = "; or ".join(", ".join(form) for form in FORMS)
 
 
@@ -32,10 +38,14 @@ def read_places(folder: Path, program: Program) -> Places:
 def read_log(path: str, program: Program, places: Places, n_steps: int) -> SpikeLog:
     """The log of one sample, of a .csv file with one of the headers of FORMS (more columns do not matter), or a .npz.
 
-    Arrays of a .npz are [T, n] (or [1, T, n]) under the name of a layer, or of its state as `LAYER.v`.
+    Arrays of a .npz are [T, n] (or [1, T, n]) under the name of a layer, or of its state as `LAYER.v`; or those of
+    the tools of a pool of neurons (RECORDED), row 0 of which is an empty step before the sample.
     """
     if Path(path).suffix == ".npz":
-        return _of_arrays(path, program, n_steps)
+        arrays = arrays_of(path, "[T, n] by layer")
+        if program.chip.core.max_outputs is not None and set(arrays) <= set(RECORDED):
+            return _of_pool(path, arrays, program, n_steps + 1)
+        return _of_arrays(path, arrays, program, n_steps)
     table = _columns(Path(path))
     form = next((form for form in FORMS if set(form) <= set(table)), None)
     if form is None:
@@ -60,10 +70,38 @@ def _of_steps(path: str, program: Program, table: dict[str, list[str]], n_steps:
     return SpikeLog({name: spikes[name] for name in told}, {}, told)
 
 
-def _of_arrays(path: str, program: Program, n_steps: int) -> SpikeLog:
+def _of_pool(path: str, arrays: dict[str, np.ndarray], program: Program, n_steps: int) -> SpikeLog:
     spikes: dict[str, np.ndarray] = {}
     states: dict[str, dict[str, np.ndarray]] = {}
-    for key, array in arrays_of(path, "[T, n] by layer").items():
+    pool = pool_of(program)
+    for key, array in arrays.items():
+        kind, quantity = RECORDED[key]
+        places = getattr(pool, kind)
+        n = sum(len(index) for index in places.values())
+        if array.size != n_steps * n:
+            has = f"{n_steps} steps, an empty one and those of the sample, and {n} neurons"
+            raise ModelError(f"{path}: {key} of shape {list(array.shape)} must be [{n_steps}, {n}]: {has}")
+        for layer, index in places.items():
+            numbers = array.reshape(n_steps, n)[:, index].astype(np.int64)
+            if quantity == "spikes":
+                spikes[layer] = numbers
+            else:
+                states.setdefault(layer, {})[quantity] = numbers
+    told = {name: np.ones(program.network.node(name).n_neurons, bool) for name in {**spikes, **states}}
+    return SpikeLog(spikes, states, told, window="hardware")
+
+
+def pool_slots(program: Program, places: Places) -> np.ndarray:
+    """The index of every neuron of `places` among the hidden neurons of a pool, or among its outputs: int64[neuron]."""
+    pool = pool_of(program)
+    index = {**pool.hidden, **pool.outputs}
+    return np.array([index[layer][i] for layer, i in zip(places.layer, places.index, strict=True)], np.int64)
+
+
+def _of_arrays(path: str, arrays: dict[str, np.ndarray], program: Program, n_steps: int) -> SpikeLog:
+    spikes: dict[str, np.ndarray] = {}
+    states: dict[str, dict[str, np.ndarray]] = {}
+    for key, array in arrays.items():
         layer, _, state = key.rpartition(".") if key not in program.network.layers else (key, "", "")
         if layer not in program.network.layers or state not in ("", "u", "v"):
             layers = ", ".join(program.network.layers)

@@ -26,7 +26,8 @@ neurons.json              which input channel, hidden neuron and output every li
 raster.npy                events [step, input channel] of a sample, after an empty first step (given with --input)
 expected.npz              what the chip does with them, step by step: spikes, membranes and currents as the vendor's
                           simulator names them (sim_rec_spikes, sim_out_spikes, sim_v, sim_v_out, sim_i, sim_i_out)
-Load the configuration, reset the chip's state, send the raster, and compare what it records with expected.npz.
+Load the configuration, reset the chip's state, send the raster, and record what of these arrays the chip tells, under
+the same names; `nwcompile verify DIR --log FILE.npz` says whether that is what the program does, or where it is not.
 {warning}
 """
 PROVED = "No sum of these events depends on the order in which its spikes arrive."
@@ -66,13 +67,13 @@ def xylo_files(program: Program, folder, x: dict[str, np.ndarray] | None = None)
     warning = UNKNOWN
     if x is not None:
         raster, expected, warning = recorded(program, pool, x)
-        files |= {"raster.npy": _npy(raster), "expected.npz": _npz(expected)}
+        files |= {"raster.npy": _npy(raster), "expected.npz": _npz(expected), "sample.npz": _npz(_sample(program, x))}
     sizes = [sum(len(index) for index in places.values()) for places in pool]
     text = README.format(
         name=Path(folder).name, chip=program.chip.name, n_inputs=sizes[0], n_hidden=sizes[1], n_outputs=sizes[2],
         warning=warning,
     )  # fmt: skip
-    files["README.txt"] = text.encode()
+    files |= {"net.nwc": program.data, "README.txt": text.encode()}
     return {Path(folder) / name: data for name, data in files.items()}
 
 
@@ -208,6 +209,11 @@ def recorded(
     sums = np.concatenate([*(run.order_dependent or {}).values()])
     text = OPEN.format(n=len(sums), first=int(sums[:, 1].min())) if len(sums) else PROVED
     return raster, expected, text
+
+
+def _sample(program: Program, x: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The sample as `nwcompile` reads one, [1, T, *shape] by input."""
+    return {name: a.reshape(1, len(a), *program.network.node(name).shape) for name, a in x.items()}
 
 
 def _npz(arrays: dict[str, np.ndarray]) -> bytes:

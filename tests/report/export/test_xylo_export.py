@@ -92,5 +92,38 @@ def test_export_to_xylo_writes_its_files(tmp_path, capsys):
     assert cli.main(run) == 0
     written = {path.name for path in Path(tmp_path / "out").iterdir()}
     assert written == {"specification.npz", "specification.json", "neurons.json", "raster.npy", "expected.npz",
-                       "README.txt"}  # fmt: skip
+                       "README.txt", "net.nwc", "sample.npz"}  # fmt: skip
     assert "no board was at hand" in capsys.readouterr().out
+
+
+def test_verify_takes_what_a_pool_records(tmp_path, capsys):
+    """Arrays as the vendor's tools name them, row 0 of which is the empty step before the sample."""
+    x = np.random.default_rng(4).poisson(0.4, (1, 20, 7))
+    deep().save(tmp_path / "net.nwc")
+    np.savez(tmp_path / "x.npz", x=x)
+    export = ["export", str(tmp_path / "net.nwc"), "--to", "xylo", "-o", str(tmp_path / "out"), "--input"]
+    assert cli.main([*export, str(tmp_path / "x.npz")]) == 0
+    arrays = dict(np.load(tmp_path / "out" / "expected.npz"))
+    verify = ["verify", str(tmp_path / "out"), "--log", str(tmp_path / "log.npz")]
+
+    def verified(**arrays) -> tuple[int, str, str]:
+        np.savez(tmp_path / "log.npz", **arrays)
+        capsys.readouterr()
+        code = cli.main(verify)
+        return code, *capsys.readouterr()
+
+    n_spikes = arrays["sim_rec_spikes"].sum() + arrays["sim_out_spikes"].sum()
+    text = f"the log equals the program: {n_spikes} spikes, {21 * 51 * 3} numbers compared\n"
+    assert verified(**arrays) == (0, text, "")
+    assert verified(sim_out_spikes=arrays["sim_out_spikes"])[0] == 0
+    places = json.loads((tmp_path / "out" / "neurons.json").read_text())
+    v = arrays["sim_v"].copy()
+    slot = places["hidden"]["b"][3]
+    v[9, slot] += 1
+    code, out, _ = verified(**arrays | {"sim_v": v})
+    first = f"the log differs first at step 9 of layer b (tick 9), neuron 3 (core 0, slot {slot}): v is {v[9, slot]} in"
+    assert code == 1 and out.startswith(first)
+    code, _, err = verified(sim_v=v[1:])
+    assert code == 2 and err.endswith(
+        "sim_v of shape [20, 47] must be [21, 47]: 21 steps, an empty one and those of the sample, and 47 neurons\n"
+    )
