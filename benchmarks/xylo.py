@@ -79,7 +79,7 @@ def linear(n_in: int, n_out: int) -> torch.nn.Linear:
     """Weights small enough for what counts and slow decays add up to."""
     layer = torch.nn.Linear(n_in, n_out, bias=False)
     with torch.no_grad():
-        layer.weight.mul_(0.3)
+        layer.weight.mul_(0.1)
     return layer
 
 
