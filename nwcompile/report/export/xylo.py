@@ -211,9 +211,9 @@ def recorded(
     return raster, expected, text
 
 
-def _sample(program: Program, x: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _sample(program: Program, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The sample as `nwcompile` reads one, [1, T, *shape] by input."""
-    return {name: a.reshape(1, len(a), *program.network.node(name).shape) for name, a in x.items()}
+    return {name: a.reshape(1, len(a), *program.network.node(name).shape) for name, a in sample.items()}
 
 
 def _npz(arrays: dict[str, np.ndarray]) -> bytes:
