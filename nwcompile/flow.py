@@ -22,6 +22,7 @@ from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
+from nwcompile.passes.legalize.compare_currents import compare_currents
 from nwcompile.passes.legalize.legalize import expected, legalize, prove, sized
 from nwcompile.passes.legalize.price import Price, check_loss
 from nwcompile.passes.legalize.prove import lasting_currents
@@ -86,15 +87,16 @@ def compile(
     a dict of such arrays by input name: it tells how input comes to the chip (`Options.input_layer`), chooses the scale
     of every layer, and the mapping is made for how often its neurons spike. With a `mapping` made elsewhere, neurons
     stay where it puts them. `labels`, int[B] of the samples, let the price of approximations be told in accuracy.
-    `on_stage(name, value, seconds)` is called after each stage ("input" only where it changes something). Equal
-    arguments give equal programs (unless `options.time_budget_s` is set). Raises ModelError, ChipError, OptionError,
-    FitError with all that does not fit, and LossError where the price is above `options.max_loss`.
+    `on_stage(name, value, seconds)` is called after each stage ("input" and "merge" only where they change something).
+    Equal arguments give equal programs (unless `options.time_budget_s` is set). Raises ModelError, ChipError,
+    OptionError, FitError with all that does not fit, and LossError where the price is above `options.max_loss`.
     """
 
     def stage(name: str, verb: Callable, *nouns):
         start = perf_counter()
         value = verb(*nouns)
-        if on_stage is not None and not (name == "input" and value.text is None):
+        changes_nothing = (name == "input" and value.text is None) or (name == "merge" and not value.changes)
+        if on_stage is not None and not changes_nothing:
             on_stage(name, value, perf_counter() - start)
         return value
 
@@ -119,7 +121,7 @@ def _in_integers(
 ) -> Draft:
     """The network in integers that the chip's neurons can be. `may_add`: relay neurons may be put between layers."""
     normal = stage("normalize", normalize, sized(given.network, chip, options))
-    legal, changes, notes = stage("legalize", legalize, normal, chip, options)
+    legal, changes, notes, compared = stage("legalize", legalize, normal, chip, options)
     try:
         stage("estimate", estimate, on_chip(expected(legal, chip, options)), chip, options.on_multi_spike)
     except FitError as e:
@@ -133,6 +135,10 @@ def _in_integers(
     quantized = stage("quantize", quantize, legal, chip, samples, options)
     x = encoded(samples, quantized.registers)
     fixed, proved = stage("prove", prove, legal, quantized.network, chip, options)
+    quantized = replace(quantized, network=fixed)
+    if compared:
+        quantized, timing, made = stage("compare", compare_currents, quantized, compared, chip, options)
+        fixed, proved = quantized.network, [*proved, *made]
     changes, price = [*changes, *proved], None
     if options.approximate:
         nearer = stage("approximate", approximate, fixed, chip, options, x, labels)
@@ -159,7 +165,7 @@ def _on_cores(stage: Callable, draft: Draft, chip: Chip, options: Options, mappi
     """What is on the chip, with a mapping that is checked: the given one, or the best for `options`."""
     fixed = on_chip(draft.network)
     activity = draft.activity.without({*draft.network.inputs} - {*fixed.inputs})
-    merged = merge_axons(fixed, draft.timing.on_chip(draft.network), chip, activity, mapping)
+    merged = stage("merge", merge_axons, fixed, draft.timing.on_chip(draft.network), chip, activity, mapping)
     fixed, activity = merged.network, merged.activity
     draft = replace(
         draft,

@@ -14,17 +14,20 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted
 from nwcompile.passes.legalize.approximate import Approximated
+from nwcompile.passes.legalize.compare_currents import Compared
 from nwcompile.passes.legalize.legalize import Legalized
 from nwcompile.passes.legalize.relay_delays import Relayed
 from nwcompile.passes.partition.copy_neurons import Copied
 from nwcompile.passes.partition.logical_cores import Partitioned
+from nwcompile.passes.partition.merge_axons import Merged
 from nwcompile.passes.place.place import routed_cost
 from nwcompile.passes.quantize.quantize import Quantized
 from nwcompile.report.text import improved, stage_line
 
 STAGES = ("normalize", "legalize", "estimate", "schedule", "quantize", "prove", "calibrate", "partition", "place",
           "check", "interleave", "emit")  # fmt: skip
-REPEATS = {"delays": "schedule", "copies": "partition"}  # Stages that go over an earlier one's result, where needed.
+# Stages that go over an earlier one's result, where needed.
+REPEATS = {"delays": "schedule", "compare": "prove", "merge": "calibrate", "copies": "partition"}
 
 
 def stages_of(options: Options) -> tuple[str, ...]:
@@ -38,24 +41,33 @@ def stages_of(options: Options) -> tuple[str, ...]:
 class Progress:
     """What `flow.compile` calls after each stage: prints name, size, seconds and the figure that the stage improved."""
 
+    # As the last stage that made one left it.
+    network: Network
+    activity: Activity
+    mapping: Mapping
+
     def __init__(self, network: Network, chip: Chip, options: Options):
         self.before, self.chip, self.options = network, chip, options
-        self.seen: dict = {}
 
     def __call__(self, name: str, value, seconds: float) -> None:
         if name == "input":
             print(f"input: {value.text}  {seconds:.1f} s", file=sys.stderr, flush=True)
             return
+        if isinstance(value, Quantized | Compared | Merged | Copied):
+            self.network = value.quantized.network if isinstance(value, Compared) else value.network
+        if isinstance(value, Activity | Merged | Copied):
+            self.activity = value if isinstance(value, Activity) else value.activity
+        if isinstance(value, Partitioned | Copied):
+            self.mapping = value.mapping
         stages = stages_of(self.options)
         place = stages.index(REPEATS.get(name, name)) + 1
         line = stage_line(place, len(stages), name, self.size(value), seconds, self.figure(name, value))
         print(line, file=sys.stderr, flush=True)
-        self.seen[name] = value
 
     def size(self, value) -> str:
         """What a stage made, in a few words."""
-        value = value.network if isinstance(value, Legalized | Approximated) else value
-        value = value.timing if isinstance(value, Relayed) else value
+        value = value.network if isinstance(value, Legalized | Approximated | Merged) else value
+        value = value.timing if isinstance(value, Relayed | Compared) else value
         value = value.mapping if isinstance(value, Partitioned | Copied) else value
         if isinstance(value, Network):
             n_neurons = count_neurons(value)
@@ -92,18 +104,13 @@ class Progress:
             worst = min(known, key=lambda row: row["spike_agreement_percent"])
             return f"spikes alike {worst['spike_agreement_percent']:.1f} % or more (least: {worst['layer']})"
         if name == "calibrate":
-            layers = self.seen["quantize"].network.layers
-            rate = float(np.mean(np.concatenate([value.rate(layer) for layer in layers])))
+            rate = float(np.mean(np.concatenate([value.rate(layer) for layer in self.network.layers])))
             return f"{'' if value.updates else 'assumed '}{100 * rate:.1f} % of neurons a step"
         if name == "place":
-            before = self.seen.get("copies", self.seen["partition"]).mapping
-            cost = [self._hops(mapping) for mapping in (before, value)]
-            return improved("hops a step and sample", *cost)
+            return improved("hops a step and sample", self._hops(self.mapping), self._hops(value))
         return ""
 
     def _hops(self, mapping: Mapping) -> float:
-        copied = self.seen.get("copies")
-        activity = self.seen["calibrate"] if copied is None else copied.activity
-        network = self.seen["quantize"].network if copied is None else copied.network
-        messages = routed_cost(mapping, network, self.chip, activity, "traffic")
+        activity = self.activity
+        messages = routed_cost(mapping, self.network, self.chip, activity, "traffic")
         return messages / (activity.n_steps * activity.n_samples)

@@ -1,4 +1,4 @@
-"""Progress lines of the stages that go over an earlier one's result: delays by relay neurons, and copies."""
+"""Progress lines of the stages that go over an earlier one's result: delays, comparisons, merged axons, copies."""
 
 import numpy as np
 
@@ -6,6 +6,10 @@ import nwcompile as nw
 from nwcompile.cli.progress import Progress
 from tests.chips import small_chip
 from tests.nets import integers
+from tests.passes.legalize.test_pool_spikes import pooled as of_currents
+from tests.passes.legalize.test_pool_spikes import spikes_in as spikes_of_currents
+from tests.passes.partition.test_merge_axons import pooled as of_merged
+from tests.passes.partition.test_merge_axons import spikes_in as spikes_of_merged
 
 LIF = nw.NeuronSpec(threshold=1.0, reset="zero", beta=0.75)
 
@@ -28,3 +32,22 @@ def test_progress_tells_of_relay_neurons_and_of_copies_under_the_stage_that_they
     assert told["delays"] == "a -> b: 20 relay neurons, 2 for each of a"
     splitter = "20 relay neurons of a splitter, up to 2 for each of a/relay2, one step later"
     assert told["copies"] == f"a/relay2: {splitter}"
+
+
+def test_progress_tells_of_axons_that_neurons_share(capsys):
+    network, x, options = of_merged(), spikes_of_merged(), nw.Options()
+    chip = nw.Chip.load("ranc_dense")
+    nw.compile(network, chip, x, options, on_stage=Progress(network, chip, options))
+    lines = [line.split("] ")[1] for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    (merge,) = [line for line in lines if line.startswith("merge")]
+    assert merge.endswith("max: 128 neurons share 32 axons: no relay neurons, and one step less")
+    assert any(line.startswith("place") and "hops a step and sample" in line for line in lines)
+
+
+def test_progress_tells_of_currents_that_are_compared(capsys):
+    network, options = of_currents(), nw.Options(input_layer="exact")
+    chip = nw.Chip.load("loihi2")
+    nw.compile(network, chip, spikes_of_currents(), options, on_stage=Progress(network, chip, options))
+    lines = [line.split("] ")[1] for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    (compare,) = [line for line in lines if line.startswith("compare")]
+    assert "pipelined, depth 5" in compare and "a: 144 neurons send their currents" in compare

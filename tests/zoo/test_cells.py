@@ -11,7 +11,7 @@ BOARD = "board"  # Follows a label where one chip is too small.
 # A row a network, a column a chip; what is no label is the limit that bounds the network.
 TABLE = {
     "tutorial_5": ("approximate", "host", "host", "fan-in axons", "approximate"),
-    "tutorial_6": ("approximate", "approximate", "approximate", "fan-in axons", "approximate"),
+    "tutorial_6": ("approximate", "host", "host", "fan-in axons", "approximate"),
     "tutorial_7": ("approximate", "exact", "exact", "fan-in axons", "approximate"),
     "regression": ("approximate", "host", "host", "axon types", "host"),  # on speck only the readout is on the chip
     "speech_commands": ("approximate", "exact", "exact", "axon types", "approximate"),

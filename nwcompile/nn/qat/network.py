@@ -87,7 +87,7 @@ class QuantizedNetwork(torch.nn.Module):
         given = legalize_input(network, self.chip, calibration, self.options)
         self.host = None if given.host is None else HostMaps(given.host)
         normal = normalize(sized(given.network, self.chip, self.options))
-        legal, self.legalization, unsigned = legalize(normal, self.chip, self.options)
+        legal, self.legalization, unsigned, _ = legalize(normal, self.chip, self.options, may_compare=False)
         self.legalization = [*given.changes, *self.legalization]
         try:
             estimate(on_chip(expected(legal, self.chip, self.options)), self.chip, on_multi_spike)

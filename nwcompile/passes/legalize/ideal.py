@@ -109,14 +109,14 @@ def _of_largest_currents(network: Network, name: str, sent: dict[str, np.ndarray
     """What neurons of a pooled layer send that receive the largest synaptic sum of each window."""
     full, node = DrivenLayer(network, FULL.format(name), sent), network.node(name)
     drive = windows_of(network, name).pooled(full.drive, node.shape).reshape(*full.drive.shape[:2], -1)
-    spec = _of_channels(full.node.neuron, full.node.shape)
+    spec = one_a_channel(full.node.neuron, full.node.shape)
     alone = Network({}, {name: Node(name, node.shape, spec)}, ())
     out: np.ndarray = np.empty(drive.shape, spec.spike_dtype)
     LayerGroup(alone, [name], []).scan(np.ascontiguousarray(drive), np.ones(drive.shape, np.uint8), out)
     return out.reshape(*drive.shape[:2], *node.shape)
 
 
-def _of_channels(spec: NeuronSpec, shape: tuple[int, ...]) -> NeuronSpec:
+def one_a_channel(spec: NeuronSpec, shape: tuple[int, ...]) -> NeuronSpec:
     """The neuron with one number a channel: that of its first place."""
     numbers = {key: getattr(spec, key) for key in NeuronSpec.NUMBERS}
     arrays = {key: np.broadcast_to(value, shape) for key, value in numbers.items() if np.ndim(value)}

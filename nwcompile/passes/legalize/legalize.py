@@ -11,6 +11,7 @@ from nwcompile.ir.legalization import EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.bias_lines import bias_lines
+from nwcompile.passes.legalize.compare_currents import comparable
 from nwcompile.passes.legalize.multiply_spikes import multiply_spikes, verify_pairs
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
@@ -36,11 +37,15 @@ REWRITES: tuple[Rewriting, ...] = (
 
 
 class Legalized(NamedTuple):
-    """The network as the chip can have it, what was changed, and a sentence for what a person should know of."""
+    """The network as the chip can have it, what was changed, and a sentence for what a person should know of.
+
+    `compared`: the layers that `compare_currents` gives an exact maximum of currents once they are quantized.
+    """
 
     network: Network
     changes: list[Change]
     warnings: list[str]
+    compared: tuple[str, ...] = ()
 
 
 def sized(network: Network, chip: Chip, options: Options) -> Network:
@@ -48,9 +53,13 @@ def sized(network: Network, chip: Chip, options: Options) -> Network:
     return prune_zeros(apply_weight_bits(network, chip, options), chip)
 
 
-def legalize(network: Network, chip: Chip, options: Options) -> Legalized:
-    """A normalized float or fixed-point network rewritten for the chip."""
-    network, changes = pool_spikes(network, chip, options)
+def legalize(network: Network, chip: Chip, options: Options, may_compare: bool = True) -> Legalized:
+    """A normalized float or fixed-point network rewritten for the chip.
+
+    `may_compare`: whether layers may wait for `compare_currents`, which takes neuron programs.
+    """
+    compared = comparable(network, chip, options) if may_compare else ()
+    network, changes = pool_spikes(network, chip, options, compared)
     network, multiplied = multiply_spikes(network, chip, options)
     changes += multiplied
     split, said = split_signs(network, chip)
@@ -59,7 +68,7 @@ def legalize(network: Network, chip: Chip, options: Options) -> Legalized:
     for rewrite in REWRITES:
         legal, made = rewrite(legal, chip, options)
         changes += made
-    return Legalized(legal, changes, said)
+    return Legalized(legal, changes, said, compared)
 
 
 def expected(network: Network, chip: Chip, options: Options) -> Network:

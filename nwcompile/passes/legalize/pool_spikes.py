@@ -1,5 +1,7 @@
 """A maximum of currents before a spiking layer: approximately the maximum of spikes behind it, which chips can have."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from nwcompile.ir.arithmetic import effective_weight
@@ -18,13 +20,16 @@ from nwcompile.passes.quantize.scaled_layer import Direct
 FULL = "{}/full"  # The neurons that pool nothing yet, of a layer that the chip gets as their pooled spikes.
 
 
-def pool_spikes(network: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:
+def pool_spikes(
+    network: Network, chip: Chip, options: Options, compared: Sequence[str] = ()
+) -> tuple[Network, list[Change]]:
     """A normalized network in which every MaxPool2d that can be is a layer of relay neurons behind spiking ones.
 
     Of binary spikes that is exact. Of currents it is an approximation, for "pool" in `options.approximate`: the pooled
     layer's neurons stand at every place of the map, each with its own current, and a relay neuron of the layer's name
     spikes when any in its window does (all of them, where a negative scale behind the pooling makes a least current of
-    the largest). What is left is refused by `estimate`.
+    the largest). Layers of `compared` become the same without being asked for, and without a row: `compare_currents`
+    makes an exact maximum of them once they are quantized. What is left is refused by `estimate`.
     """
     before = network
     relay = relay_neuron(chip) or RELAY  # a neuron that no chip has is refused by `estimate`, with what it lacks
@@ -34,9 +39,11 @@ def pool_spikes(network: Network, chip: Chip, options: Options) -> tuple[Network
         if source is not None and source.fires and source.message == "binary":
             network = _relayed(network, pool, relay)
             changes.append(_relays(network, pool))
-        elif "pool" in options.approximate and (layer := pooled_layer(network, pool)) is not None:
+            continue
+        layer = pooled_layer(network, pool)
+        if layer is not None and (layer in compared or "pool" in options.approximate):
             network = _pooled_behind(network, pool, layer, relay)
-            changes.append(_approximated(network, pool, layer))
+            changes += [] if layer in compared else [_approximated(network, pool, layer)]
     return (normalize(network) if maxima(before) else network), changes
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from nwcompile.ir.arithmetic import decay, shift_lost
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.prepare.fold import forward, linear_map
 from nwcompile.sim.reference.synaptic_sums import effective_network
 
@@ -139,8 +140,13 @@ def _payload(spec: NeuronSpec | None, spikes: np.ndarray | None, of_input: tuple
     """The largest positive and negative payload of a source: of an input, as calibration has it, or `of_input`."""
     if spec is None:
         return of_input if spikes is None else (max(1.0, spikes.max(initial=0)), max(0.0, -spikes.min(initial=0)))
+    return largest_payload(spec)
+
+
+def largest_payload(spec: NeuronSpec | NeuronProgram | None) -> tuple[float, float]:
+    """The largest positive and the largest negative number that a neuron, or (None) an input line, sends in a step."""
     cap = getattr(spec, "max_spikes", None)
-    high, low = PAYLOADS[spec.message]
+    high, low = PAYLOADS["graded" if spec is None else spec.message]
     return high if cap is None else min(high, float(cap)), low
 
 

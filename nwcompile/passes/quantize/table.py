@@ -56,9 +56,9 @@ def kept_row(name: str, neuron: NeuronSpec | NeuronProgram, into: Sequence[Conne
     }
 
 
-def refitted_row(row: dict, spec: NeuronSpec) -> dict:
+def refitted_row(row: dict, neuron: NeuronSpec | NeuronProgram) -> dict:
     """The row of a layer whose integers were changed after it was quantized: threshold and time constants as now."""
-    return row | _built_in(spec)
+    return row if isinstance(neuron, NeuronProgram) else row | _built_in(neuron)
 
 
 def _built_in(spec: NeuronSpec) -> dict:

@@ -75,11 +75,12 @@ def test_a_negative_scale_behind_the_pooling_asks_for_all_spikes_of_a_window():
 
 def test_maximum_of_currents_is_refused_unless_its_spikes_may_be_pooled():
     with pytest.raises(FitError) as error:
-        nw.compile(pooled(), "loihi2", spikes_in(), nw.Options(input_layer="exact"))
-    assert str(error.value).splitlines()[1:3] == [
+        nw.compile(pooled(), "loihi1", spikes_in(), nw.Options(input_layer="exact"))
+    assert str(error.value).splitlines()[1:] == [
         "  pooling  sum -> a  a maximum of currents of sums  compile with approximate='pool' (--approximate pool: the "
         "spikes of a are pooled instead)",
-        "it fits with approximate='pool' (--approximate pool): the nearest that loihi2 has, its price measured",
+        "it fits with approximate='pool' (--approximate pool): the nearest that loihi1 has, its price measured",
+        "as it is it fits loihi2 (1 of 128 cores), spinnaker2 (1 of 152 cores)",
     ]
     for spec in (LIF.replace(fires=False), LIF.replace(spikes="multi", reset="subtract")):
         with pytest.raises(FitError) as error:
@@ -90,7 +91,7 @@ def test_maximum_of_currents_is_refused_unless_its_spikes_may_be_pooled():
         )
 
 
-@pytest.mark.parametrize("chip", ["loihi2", "spinnaker2"])
+@pytest.mark.parametrize("chip", ["loihi1", "tiny"])
 def test_pooled_spikes_compile_alike_on_every_backend_and_are_said_to_be_approximate(chip):
     network, x = pooled(), spikes_in()
     program = nw.compile(network, chip, x, POOL)
@@ -133,7 +134,7 @@ def test_maximum_of_binary_spikes_is_a_layer_of_relay_neurons_exactly():
 
 def test_float_run_is_compared_in_the_layers_that_the_network_has():
     network, x = pooled(), spikes_in()
-    program = nw.compile(network, "loihi2", x, POOL)
+    program = nw.compile(network, "loihi1", x, POOL)
     compared = nw.crosscheck(program, x, against=("reference", "float"), network=network).float_difference
     assert [layer.layer for layer in compared.layers] == ["a", "out"]
     with pytest.raises(nw.ModelError, match="layer .a. has shape"):

@@ -1,0 +1,93 @@
+"""Maxima of currents on chips whose neurons are programs: the float network's own spikes, on every backend."""
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.errors import FitError
+from nwcompile.ir.chip import Chip
+from tests.passes.legalize.test_pool_spikes import LIF, pooled, spikes_in
+
+EXACT = nw.Options(input_layer="exact")
+SCALED = {"after": (np.array([0.5, -1.0, 2.0], np.float32), np.array([0.25, 1.75, 0.0], np.float32))}
+
+
+@pytest.mark.parametrize(
+    "chip, window, n_rounds",
+    [
+        ("loihi2", {}, 2),
+        ("spinnaker2", {"kernel": 3, "stride": 2, "padding": 1}, 4),
+        ("spinnaker2", {"kernel": (1, 3)}, 2),
+        ("loihi2", {"stride": 1}, 2),
+        ("loihi2", SCALED, 2),
+    ],
+)
+def test_compared_currents_give_the_spikes_of_the_float_network(chip, window, n_rounds):
+    """Weights are quarters, which integers hold exactly; a negative scale behind the pooling takes the least."""
+    network, x = pooled(**window), spikes_in(0.15)
+    program = nw.compile(network, chip, x, EXACT)
+    rounds = [f"a/lead{i + 1}" for i in range(n_rounds)]
+    assert program.network.layers == ("a/sums", *rounds, "a", "out")
+    wanted, result = nw.simulate(network, x).spikes, nw.crosscheck(program, x)
+    assert result.agree, str(result)
+    run = nw.simulate(program, x).spikes
+    assert all(np.array_equal(run[name], wanted[name]) for name in ("a", "out"))
+    assert 0.1 < wanted["a"].mean() < 0.95
+
+
+def test_compared_currents_have_a_row_that_says_exact_and_need_no_flag():
+    program = nw.compile(pooled(), "loihi2", spikes_in(), EXACT)
+    (row,) = program.manifest["legalization"]
+    assert (row["layer"], row["was"], row["label"]) == ("a", "maximum of currents over 36 windows", "exact")
+    assert row["how"] == (
+        "144 neurons send their currents, 108 compare two of a window, for up to 23831 spikes of a source at once"
+    )
+    asked = nw.compile(pooled(), "loihi2", spikes_in(), nw.Options(input_layer="exact", approximate="all"))
+    assert [row["label"] for row in asked.manifest["legalization"]] == ["exact"] and "price" not in asked.manifest
+    assert asked.network.layers == program.network.layers
+
+
+def test_compared_currents_of_a_skip_are_awaited():
+    """What goes around the pooling comes in the step of the last comparison."""
+    kernel = np.random.default_rng(0).integers(-3, 5, (3, 2, 3, 3)).astype(np.float32) / 4
+    edges = [
+        nw.Conv2d("in", "first", np.ones((2, 2, 1, 1), np.float32) / 2),
+        nw.Conv2d("first", "sum", kernel, padding=1),
+        nw.MaxPool2d("sum", "a", 2),
+        nw.Dense("a", "out", kernel.reshape(-1)[: 2 * 36 // 2].reshape(1, 36)),
+        nw.Dense("first", "out", np.full((1, 96), 0.125, np.float32)),
+    ]
+    layers = {"first": (LIF, (2, 6, 8)), "sum": (None, (3, 6, 8)), "a": (LIF, (3, 3, 4)), "out": LIF}
+    network, x = nw.Network.from_arrays(layers, edges, {"in": (2, 6, 8)}), spikes_in()
+    program = nw.compile(network, "loihi2", x)
+    wanted, run = nw.simulate(network, x).spikes, nw.simulate(program, x, backend="cycle").spikes
+    assert all(np.array_equal(run[name], wanted[name]) for name in ("first", "a", "out")) and wanted["out"].any()
+    (row,) = program.manifest["legalization"]
+    assert row["how"] == "144 neurons send their currents, 108 compare two of a window"
+
+
+@pytest.mark.parametrize(
+    "chip, options",
+    [
+        ({"neuron.programmable": False, "neuron.strict": [True, False]}, {}),
+        ({"noc.payload_bits": 1}, {}),
+        ({"core.max_neurons": 2}, {}),
+        ({}, {"on_multi_spike": "repeat"}),
+    ],
+)
+def test_maxima_are_refused_where_currents_cannot_be_compared(chip, options):
+    with pytest.raises(FitError, match=r"pooling  sum -> a  a maximum of currents of sums  compile with approximate"):
+        nw.compile(pooled(), Chip.load("loihi2").replace(chip), spikes_in(), nw.Options(input_layer="exact", **options))
+
+
+def test_currents_wider_than_messages_are_refused():
+    with pytest.raises(FitError) as error:
+        nw.compile(pooled(), Chip.load("loihi2").replace({"noc.payload_bits": 8}), spikes_in(), EXACT)
+    assert "payload bits  a/full  18 of 8  raise noc.payload_bits, use fewer weight bits, or put the pooling" in str(
+        error.value
+    )
+
+
+def test_quantize_aware_does_not_wait_for_a_comparison():
+    with pytest.raises(FitError, match="approximate='pool'"):
+        nw.nn.quantize_aware(pooled(), "loihi2", spikes_in(), input_layer="exact")
