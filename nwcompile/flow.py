@@ -135,7 +135,7 @@ def _in_integers(
     quantized = stage("quantize", quantize, legal, chip, samples, options)
     x = encoded(samples, quantized.registers)
     fixed, proved = stage("prove", prove, legal, quantized.network, chip, options)
-    quantized = replace(quantized, network=fixed)
+    quantized, lasting = replace(quantized, network=fixed), lasting_currents(legal, fixed)
     if compared:
         quantized, timing, made = stage("compare", compare_currents, quantized, compared, chip, options)
         fixed, proved = quantized.network, [*proved, *made]
@@ -155,7 +155,7 @@ def _in_integers(
         activity=stage("calibrate", _activity, fixed, chip, x, options.on_multi_spike),
         quantized=quantized,
         registers={**registers_of(given.host), **quantized.registers},
-        changes=[*given.changes, *changes, *lasting_currents(legal, quantized.network)],
+        changes=[*given.changes, *changes, *lasting],
         notes=notes,
         price=price,
     )

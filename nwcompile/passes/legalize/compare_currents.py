@@ -162,7 +162,7 @@ def _largest_message(network: Network, full: str, chip: Chip) -> tuple[int, int 
     The latter is None where no source sends more, whatever it gets.
     """
     bits = chip.noc.payload_bits
-    most = LARGEST_OUTPUT if bits is None else min(LARGEST_OUTPUT, (1 << (bits - 1)) - 1)
+    room = LARGEST_OUTPUT if bits is None else min(LARGEST_OUTPUT, (1 << (bits - 1)) - 1)
     node, total = network.node(full), np.zeros(1)
     counts: list[float] = []
     for c in effective_network(network).into(full):
@@ -171,12 +171,12 @@ def _largest_message(network: Network, full: str, chip: Chip) -> tuple[int, int 
         total = total + forward(linear_map(c.replace(weight=weight), source.shape, node.shape), one_each)[0]
         counts.append(max(largest_payload(source.neuron)))
     largest = max(int(total.max()), 1)
-    n_counts = most // (2 * largest)
+    n_counts = room // (2 * largest)
     if n_counts < 1:
         needed = (2 * largest).bit_length() + 1
         advice = "raise noc.payload_bits, use fewer weight bits, or put the pooling behind a layer that spikes"
         raise FitError(chip.name, [Violation("payload bits", full, needed, bits, advice)])
-    return most, None if max(counts) <= n_counts else n_counts
+    return room, None if max(counts) <= n_counts else n_counts
 
 
 def _added_up(names: list[str], target: str, neurons: list[list[Term]], chip: Chip) -> list[Connection]:
