@@ -282,17 +282,9 @@ def test_from_torch_says_which_layout_a_layer_over_time_takes():
     )
 
 
-def double(z, v, reset, threshold):
-    return v
-
-
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: box(reset_method=double), "reset_method double is not supported; use norse's reset_value or "
-                                           "reset_subtract"),
-        (lambda: box(v_leak=number(0.5), reset_method=reset_subtract),
-         "v_leak is not 0, at which the membrane starts, which is not supported with reset_subtract; use v_leak=0"),
         (lambda: norse.LIBoxCell(norse.LIBoxParameters(v_leak=number(0.5))),
          "v_leak is not 0, where the membrane that it gives starts; use v_leak=0, and add v_leak to the result"),
     ],

@@ -227,12 +227,6 @@ def test_from_torch_is_exact_for_stored_cases(reference, case):
 
 
 REFUSED = {
-    "layer '1' (sinabs IAF): MaxSpike(3) cuts off what fires more, which is not supported; use SingleSpike or "
-    "MultiSpike": lambda: layers.IAF(spike_fn=activation.MaxSpike(3)),
-    "layer '1' (sinabs IAF): MembraneSubtract(subtract_value=0.5) is not the threshold, which is not supported; use "
-    "None": lambda: layers.IAF(reset_fn=activation.MembraneSubtract(0.5)),
-    "layer '1' (sinabs LIF): MembraneReset(reset_value=0.5) is added to every membrane in every step, fired or not, "
-    "which is not supported; use reset_value=0": lambda: layers.LIF(3.0, reset_fn=activation.MembraneReset(0.5)),
     "layer '1' (sinabs ExpLeak): min_v_mem clamps the state, but not the membrane that it gives; use None": (
         lambda: layers.ExpLeak(3.0, min_v_mem=0.0)
     ),
@@ -255,24 +249,6 @@ def test_from_torch_refuses_by_name_what_it_cannot_express(text):
     with pytest.raises(ModelError) as e:
         nw.from_torch(module, spikes(2, 6, N))
     assert str(e.value) == text
-
-
-def test_from_torch_refuses_functions_that_are_not_those_of_sinabs():
-    class Twice(activation.SingleSpike):
-        pass
-
-    for option, text in (
-        ({"spike_fn": Twice}, f"spike_fn {__name__}.Twice is not supported; use sinabs' SingleSpike or MultiSpike"),
-        ({"reset_fn": abs_reset}, f"reset_fn {abs_reset!r} is not supported; use sinabs' MembraneSubtract or "
-                                  "MembraneReset"),
-    ):  # fmt: skip
-        with pytest.raises(ModelError) as e:
-            nw.from_torch(torch.nn.Sequential(linear(), layers.IAF(**option)), spikes(2, 6, N))
-        assert str(e.value) == f"layer '1' (sinabs IAF): {text}"
-
-
-def abs_reset(spikes, state, threshold):
-    return state
 
 
 def test_from_torch_reads_the_maximum_of_spike_counts_as_one_of_currents_and_that_of_spikes_as_a_layer():

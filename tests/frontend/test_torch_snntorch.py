@@ -279,6 +279,12 @@ def changed():
     return module
 
 
+def inhibited():
+    module = sequential()
+    module[1].inhibition = True
+    return module
+
+
 REFUSED = [
     (Restarts, "layer 'lif' starts from zeros again in step 1; give it the state that it returned a step before"),
     (Crossed, "layer 'a' is given a state in step 1 that is not the one it returned a step before"),
@@ -288,8 +294,9 @@ REFUSED = [
         "Lapicque, DeltaLeaky, LeakyParallel, StateLeaky, LinearLeaky",
     ),
     (
-        lambda: sequential(state_quant=lambda v: v.round()),
-        "layer '1' (snntorch Leaky): state_quant is not supported; train and import it without",
+        inhibited,
+        "layer '1' (snntorch Leaky): inhibition lets only the largest of its neurons fire, and a neuron fires alone; "
+        "use inhibition=False",
     ),
     (
         lambda: sequential(spike_grad=torch.tanh),

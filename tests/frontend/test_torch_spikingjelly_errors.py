@@ -55,7 +55,6 @@ def _started(v_reset, start):
             "surrogate_function gives 0.00033535, 0.499, 0.5, 0.5, 0.5, 0.501, 0.999665 for inputs from -2 to 2; it "
             "must step from 0 to 1 at 0, in eval mode",
         ),
-        (lambda: _started(None, 0.25), "v starts at 0.25, which is supported with a v_reset only; start at 0"),
         (
             lambda: _started(0.0, torch.zeros(1, 5)),
             "v starts at a tensor (set_reset_value), which is not supported; give one number",

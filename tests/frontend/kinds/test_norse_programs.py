@@ -81,7 +81,27 @@ def case(name, form):
 
 
 FORMS = ("", "Cell", "RecurrentCell", "Recurrent")
+
+
+def halved(z, v, reset, threshold):
+    """A user's own reset: half of the membrane stays."""
+    return v * (1 - 0.5 * z)
+
+
+def box(reset_method, v_leak):
+    return Case(
+        lambda n: norse.LIFBoxCell(
+            norse.LIFBoxParameters(v_leak=torch.tensor(v_leak), v_th=draw(n, 0.3, 0.8), reset_method=reset_method)
+        ),
+        run,
+        high=6.0,
+    )
+
+
 CASES = {name + form: case(name, form) for name in PARAMETERS for form in FORMS if hasattr(norse, name + form)}
+
+
+CASES |= {"LIFBoxCell own reset": box(halved, 0.0), "LIFBoxCell leak": box(norse.reset_subtract, 0.25)}
 
 
 @pytest.mark.parametrize(("name", "dtype"), list(zip(CASES, cycle(DTYPES), strict=False)))

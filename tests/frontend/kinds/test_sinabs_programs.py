@@ -48,7 +48,32 @@ def adaptive(kind="ALIF", **options):
     return make
 
 
+class Twice(activation.SingleSpike):
+    """A user's own: two spikes above twice the threshold."""
+
+    @staticmethod
+    def forward(ctx, v_mem, spike_threshold, surrogate_grad_fn):
+        return (v_mem >= spike_threshold).float() + (v_mem >= 2 * spike_threshold).float()
+
+
+def pull(spikes, state, threshold):
+    """A user's own reset: half of the membrane stays."""
+    return {**state, "v_mem": state["v_mem"] * (1 - 0.5 * spikes.to(state["v_mem"]))}
+
+
+def leaky(**options):
+    def make(n):
+        module = layers.LIF(draw(n, 2, 20), norm_input=False, **options)
+        return module.to(torch.get_default_dtype())
+
+    return make
+
+
 CASES = {
+    "LIF MaxSpike": Case(leaky(spike_fn=activation.MaxSpike(3)), run, high=3.0),
+    "LIF MembraneSubtract": Case(lambda n: leaky(reset_fn=activation.MembraneSubtract(draw(n)), tau_syn=3.0)(n), run),
+    "LIF MembraneReset": Case(leaky(reset_fn=activation.MembraneReset(0.25), min_v_mem=-0.5), run),
+    "LIF own functions": Case(leaky(spike_fn=Twice, reset_fn=pull), run),
     "ALIF": Case(adaptive(), run),
     "ALIF norm_input": Case(adaptive(norm_input=True), run, high=6.0),
     "ALIF tau_syn": Case(adaptive(tau_syn=4.0), run),

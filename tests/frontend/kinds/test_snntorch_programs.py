@@ -24,6 +24,7 @@ from tests.frontend.kinds.cases import (
 )
 
 snn = framework("snntorch")
+quant = framework("snntorch.functional.quant")
 RESETS = ("subtract", "zero", "none")
 
 
@@ -50,6 +51,26 @@ def lapicque(reset):
     return Case(make, stepped)
 
 
+def halves(v):
+    """A state on multiples of 1/8, as hardware might keep it."""
+    return torch.round(8 * v) / 8
+
+
+def quantized(kind):
+    def make(n):
+        options = {"threshold": draw(n, 0.3, 1.0), "init_hidden": True, "state_quant": halves}
+        if kind == "Synaptic":
+            options["alpha"] = draw(n, 0.3, 0.9)
+        if kind == "RLeaky":
+            options["linear_features"] = n
+        layer = getattr(snn, kind)(beta=draw(n, 0.3, 0.9), **options)
+        if kind == "RLeaky":
+            torch.nn.init.zeros_(layer.recurrent.bias)
+        return layer.to(torch.get_default_dtype())
+
+    return Case(make, stepped, double=kind != "RLeaky")
+
+
 def parallel(n):
     layer = snn.LeakyParallel(n, n, beta=0.8, threshold=draw(n, 0.2, 0.8), bias=bool(torch.rand(()) < 0.7))
     return layer.to(torch.get_default_dtype())
@@ -58,7 +79,7 @@ def parallel(n):
 CASES = {
     **{f"Alpha {reset}": alpha(reset) for reset in RESETS},
     **{f"Lapicque {reset}": lapicque(reset) for reset in RESETS},
-    "Lapicque beta": Case(lambda n: snn.Lapicque(beta=number(0.5, 0.95), threshold=draw(n), init_hidden=True), stepped),
+    **{f"{kind} state_quant": quantized(kind) for kind in ("Leaky", "Synaptic", "RLeaky")},
     "DeltaLeaky": Case(
         lambda n: snn.DeltaLeaky(delta_threshold=number(0.5, 1.0), beta=draw(n, 0.5, 1.0), init_hidden=True), stepped
     ),
@@ -130,6 +151,23 @@ def test_from_torch_keeps_what_a_spike_of_alpha_is_worth():
     assert run.output.any()
 
 
+@pytest.mark.parametrize("reset", RESETS)
+def test_from_torch_reads_lapicque_of_one_ohm_as_a_built_in_neuron(reset):
+    torch.manual_seed(3)
+    options = {"beta": 0.8, "init_hidden": True, "reset_mechanism": reset}
+    parts = [weights(50), snn.Lapicque(threshold=draw(50, 0.2, 0.6), **options)]
+    parts += [weights(6, 50), snn.Lapicque(threshold=0.3, **options)]
+    module, x = torch.nn.Sequential(*parts).eval(), spikes(8, 200, N_IN)
+    network = nw.from_torch(module, x[:2])
+    assert not network.programs
+    with torch.no_grad():
+        for layer in (module[1], module[3]):
+            layer.reset_mem()
+        result = torch.stack([module(x_t) for x_t in x.unbind(1)], 1)
+    assert (nw.simulate(network, x.numpy()).output == result.numpy()).all()
+    assert 0 < result.mean() < 1
+
+
 @pytest.mark.parametrize("kind", ["StateLeaky", "LinearLeaky"])
 @pytest.mark.parametrize("output", [True, False])
 def test_from_torch_reads_convolutions_with_a_kernel_in_time_as_leaks(kind, output):
@@ -168,8 +206,9 @@ LSTM = "its gates are matrix products of its own states, and each neuron of a pr
     [
         (lambda: snn.SLSTM(10, 10, init_hidden=True), f"'1': SLSTM cannot be a neuron program: {LSTM}"),
         (
-            lambda: snn.Alpha(0.9, 0.8, init_hidden=True, inhibition=False, state_quant=lambda v: v),
-            "layer '1' (snntorch Alpha): state_quant is not supported; train and import it without",
+            lambda: snn.Leaky(0.9, init_hidden=True, state_quant=quant.state_quant(2)),
+            "layer '1' (snntorch Leaky): torch's repeat, which makes [10, 4] of [1, 10] is no operation of a neuron "
+            "program; compute every neuron alone",
         ),
     ],
 )

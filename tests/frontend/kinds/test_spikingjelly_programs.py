@@ -97,7 +97,16 @@ def flexible_step(x, v, trace, leak):
     return spike, v - spike, 0.9 * trace + 0.5 * spike
 
 
+def started(n):
+    """A node that begins above 0, and subtracts."""
+    node = neuron.LIFNode(number(1.5, 3), v_reset=None)
+    node.set_reset_value("v", 0.75)
+    node.reset()
+    return node
+
+
 NODES = {
+    "LIFNode started": started,
     "QIFNode": lambda n: neuron.QIFNode(number(1.5, 3), number(0.5, 0.9), number(0.5, 1.5), v_reset=-0.1),
     "EIFNode": lambda n: neuron.EIFNode(number(1.5, 3), number(0.5, 1.5)),
     "IzhikevichNode": lambda n: neuron.IzhikevichNode(
@@ -138,12 +147,6 @@ CASES = {
     f"{name} {mode}": Case(node(name, mode), run, low=-1.5 if name in SIGNED else -0.5)
     for name in NODES
     for mode in "sm"
-}
-CASES |= {
-    "NonSpikingIFNode": Case(lambda n: neuron.NonSpikingIFNode(), lambda module, x: torch.stack(module(x))),
-    "NonSpikingLIFNode": Case(
-        lambda n: neuron.NonSpikingLIFNode(number(1.2, 3)), lambda module, x: torch.stack(module(x))
-    ),
 }
 
 

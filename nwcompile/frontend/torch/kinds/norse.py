@@ -41,8 +41,11 @@ def _read(module, layer, shape) -> ReadNeurons:
     is_iaf = not hasattr(p, "v_leak")
     start = torch.as_tensor(p.v_reset if is_iaf else p.v_leak).detach()
     fields = {"beta": 1.0} if is_iaf else _leak(module, layer, shape)
+    reset = RESETS.get(getattr(getattr(p, "reset_method", None), "__name__", "reset_value"))
+    if hasattr(p, "v_th") and (reset is None or (reset == "subtract" and start.any())):
+        return _read_step(module, layer, shape)
     if hasattr(p, "v_th"):
-        fields |= _firing(module, layer, shape, start)
+        fields |= _firing(module, layer, shape, start, reset)
     elif start.any():
         text = "v_leak is not 0, where the membrane that it gives starts; use v_leak=0, and add v_leak to the result"
         raise refused(module, layer, text)
@@ -67,17 +70,9 @@ def _leak(module, layer, shape) -> dict:
     return fields
 
 
-def _firing(module, layer, shape, start) -> dict:
+def _firing(module, layer, shape, start, reset) -> dict:
     """Fields of threshold and reset, relative to where the membrane starts."""
     p = module.p
-    reset_method = getattr(p, "reset_method", None)
-    reset = RESETS.get(getattr(reset_method, "__name__", "reset_value"))
-    if reset is None:
-        text = f"reset_method {reset_method.__name__} is not supported; use norse's reset_value or reset_subtract"
-        raise refused(module, layer, text)
-    if reset == "subtract" and start.any():
-        text = "v_leak is not 0, at which the membrane starts, which is not supported with reset_subtract; use v_leak=0"
-        raise refused(module, layer, text)
     fields = {"threshold": numbers(module, layer, "v_th", p.v_th - start, shape), "reset": reset}
     if reset == "value":
         fields["reset_value"] = numbers(module, layer, "v_reset", p.v_reset - start, shape)

@@ -9,7 +9,8 @@ IAF, LIF and ExpLeak are built-in neurons:
 with alpha = exp(-1/tau), tau in steps, and recurrent(n of the step before) added to x in the ...Recurrent kinds. IAF is
 LIF with alpha_mem = 1. Without spike_fn, as in ExpLeak, v itself is given.
 
-ALIF, whose threshold rises with its spikes, is followed through a step of its own, `alif_forward_single`.
+ALIF, whose threshold rises with its spikes, and IAF and LIF with other functions of spikes and reset, are followed
+through a step of their own, `alif_forward_single` and `lif_forward_single`.
 """
 
 import sys
@@ -54,33 +55,47 @@ def _read(module, layer, shape) -> ReadNeurons:
     if module.min_v_mem is not None:
         fields |= {"v_min": numbers(module, layer, "min_v_mem", module.min_v_mem, shape), "clamp": "shift"}
     fields["threshold"] = numbers(module, layer, "spike_threshold", module.spike_threshold, shape)
-    fields["reset"] = _reset(module, layer, shape, fields["threshold"])
+    reset = _reset(module, layer, shape, fields["threshold"])
+    if reset is None or not _fires_as_built_in(module):
+        return _read_leaky(module, layer, shape)
+    fields["reset"] = reset
     spikes = "multi" if _gives(module) == "counts" else "binary"
-    _verify_spikes(module, layer)
     return ReadNeurons(NeuronSpec(strict=False, spikes=spikes, **fields), _recurrent(module, layer, shape))
 
 
 def _read_adaptive(module, layer, shape) -> ReadNeurons:
     functional = vars(sys.modules[_class(module, "ALIF").__module__])["functional"]
-    one_step = vars(sys.modules[functional.alif_forward.__module__])["alif_forward_single"]
-    alpha_syn = module.alpha_syn_calculated
-    names = ("v_mem", "b") if alpha_syn is None else ("v_mem", "i_syn", "b")
+    more = {
+        "alpha_adapt": module.alpha_adapt_calculated,
+        "adapt_scale": module.adapt_scale,
+        "b0": module.b0,
+    }
+    return _read_step(module, layer, shape, functional.alif_forward, ("b",), more)
+
+
+def _read_leaky(module, layer, shape) -> ReadNeurons:
+    """IAF or LIF with a function of spikes or of the reset that no built-in neuron has."""
+    functional = vars(sys.modules[_class(module, "LIF").__module__])["functional"]
+    return _read_step(module, layer, shape, functional.lif_forward, (), {"spike_threshold": module.spike_threshold})
+
+
+def _read_step(module, layer, shape, forward, states: tuple[str, ...], arguments: dict) -> ReadNeurons:
+    """A layer whose step is followed: `forward` takes all steps, and beside it is the function that takes one."""
+    one_step = vars(sys.modules[forward.__module__])[f"{forward.__name__}_single"]
+    names = ("v_mem", *states) if module.alpha_syn_calculated is None else ("v_mem", "i_syn", *states)
+    arguments = {
+        **arguments,
+        "alpha_mem": module.alpha_mem_calculated,
+        "alpha_syn": module.alpha_syn_calculated,
+        "spike_fn": module.spike_fn,
+        "reset_fn": module.reset_fn,
+        "surrogate_grad_fn": module.surrogate_grad_fn,
+        "min_v_mem": module.min_v_mem,
+        "norm_input": module.norm_input,
+    }
 
     def step(states, x):
-        spikes, becomes = one_step(
-            input_data=x,
-            alpha_mem=module.alpha_mem_calculated,
-            alpha_adapt=module.alpha_adapt_calculated,
-            alpha_syn=alpha_syn,
-            adapt_scale=module.adapt_scale,
-            state=dict(states),
-            spike_fn=module.spike_fn,
-            reset_fn=module.reset_fn,
-            surrogate_grad_fn=module.surrogate_grad_fn,
-            min_v_mem=module.min_v_mem,
-            b0=module.b0,
-            norm_input=module.norm_input,
-        )
+        spikes, becomes = one_step(input_data=x, state=dict(states), **arguments)
         return {name: becomes[name] for name in names}, spikes
 
     program = traced(module, layer, shape, step, dict.fromkeys(names, 0))
@@ -106,34 +121,20 @@ def _gives(module) -> str:
     return "spikes" if is_single else "counts"
 
 
-def _verify_spikes(module, layer) -> None:
-    name = _spike_fn(module)
-    if name not in ("SingleSpike", "MultiSpike", "MaxSpike"):
-        raise refused(module, layer, f"spike_fn {name} is not supported; use sinabs' SingleSpike or MultiSpike")
-    limit = module.spike_fn.max_num_spikes_per_bin if name == "MaxSpike" else None
-    if limit not in (None, 1):
-        text = f"MaxSpike({limit}) cuts off what fires more, which is not supported; use SingleSpike or MultiSpike"
-        raise refused(module, layer, text)
+def _fires_as_built_in(module) -> bool:
+    limit = module.spike_fn.max_num_spikes_per_bin if _spike_fn(module) == "MaxSpike" else None
+    return _spike_fn(module) in ("SingleSpike", "MultiSpike", "MaxSpike") and limit in (None, 1)
 
 
-def _reset(module, layer, shape, threshold) -> str:
+def _reset(module, layer, shape, threshold) -> str | None:
+    """The reset of a built-in neuron, None where it has none that is the same."""
     reset_fn = module.reset_fn
-    name = type(reset_fn).__name__ if type(reset_fn).__module__.startswith("sinabs.") else repr(reset_fn)
-    if name == "MembraneReset":
-        if reset_fn.reset_value:
-            text = (
-                f"MembraneReset(reset_value={reset_fn.reset_value:g}) is added to every membrane in every step, fired "
-                "or not, which is not supported; use reset_value=0"
-            )
-            raise refused(module, layer, text)
+    name = type(reset_fn).__name__ if type(reset_fn).__module__.startswith("sinabs.") else ""
+    if name == "MembraneReset" and not reset_fn.reset_value:  # a value is added to every membrane, fired or not
         return "zero"
-    if name != "MembraneSubtract":
-        raise refused(module, layer, f"reset_fn {name} is not supported; use sinabs' MembraneSubtract or MembraneReset")
-    value = reset_fn.subtract_value
-    if value is not None and np.any(numbers(module, layer, "subtract_value", value, shape) != threshold):
-        text = f"MembraneSubtract(subtract_value={value:g}) is not the threshold, which is not supported; use None"
-        raise refused(module, layer, text)
-    return "subtract"
+    value = reset_fn.subtract_value if name == "MembraneSubtract" else None
+    is_threshold = value is None or not np.any(numbers(module, layer, "subtract_value", value, shape) != threshold)
+    return "subtract" if name == "MembraneSubtract" and is_threshold else None
 
 
 def _recurrent(module, layer, shape) -> tuple[Connection, ...]:

@@ -11,9 +11,10 @@ with recurrent(spikes of the step before) added to x in the R... kinds.
 `reset_delay=True`, clear v after the next update, so the step after a spike is lost (refractory 2). RSynaptic has no
 effect from `reset_delay=False`: it changes a variable that nothing reads (and fails without states).
 
-Alpha, Lapicque and DeltaLeaky are followed through a step of their own. LeakyParallel is torch's ReLU-RNN with a weight
-of each neuron to itself: v = relu((W x + b) + (w*v + b')). StateLeaky and LinearLeaky compute all steps at once by a
-convolution with exp(-t/tau); that is v = exp(-1/tau)*v + x, a built-in neuron without reset, but for rounding.
+Alpha, DeltaLeaky, Lapicque unless its R is 1, and what has a state_quant are followed through a step of their own.
+LeakyParallel is torch's ReLU-RNN with a weight of each neuron to itself: v = relu((W x + b) + (w*v + b')). StateLeaky
+and LinearLeaky compute all steps at once by a convolution with exp(-t/tau); that is v = exp(-1/tau)*v + x, a built-in
+neuron without reset, but for rounding.
 """
 
 from typing import Any
@@ -28,7 +29,15 @@ from nwcompile.ir.neuron import NeuronSpec
 
 RESETS = {"_base_sub": ("subtract", 0), "_base_zero": ("zero", 1), "_base_int": ("none", 2)}  # name, its buffer's value
 STATES = ("spk", "syn", "mem", "syn_exc", "syn_inh")
-TRACED = {"Alpha": ("syn_exc", "syn_inh", "mem"), "Lapicque": ("mem",), "DeltaLeaky": ("mem",)}  # with their states
+TRACED = {  # a class, the states of its step
+    "Alpha": ("syn_exc", "syn_inh", "mem"),
+    "Lapicque": ("mem",),
+    "DeltaLeaky": ("mem",),
+    "Leaky": ("mem",),
+    "RLeaky": ("mem",),
+    "Synaptic": ("syn", "mem"),
+    "RSynaptic": ("syn", "mem"),
+}
 LSTM = "its gates are matrix products of its own states, and each neuron of a program updates alone"
 REFUSED = {
     "SLSTM": LSTM,
@@ -38,7 +47,9 @@ REFUSED = {
 
 
 def _read(module, layer, shape) -> ReadNeurons:
-    _verify_plain(module, layer)
+    _verify_alone(module, layer)
+    if module.state_quant:
+        return _read_step(module, layer, shape)
     fields: dict[str, Any] = {
         "beta": numbers(module, layer, "beta", module.beta.clamp(0, 1), shape),
         "threshold": numbers(module, layer, "threshold", module.threshold, shape),
@@ -49,15 +60,41 @@ def _read(module, layer, shape) -> ReadNeurons:
     return ReadNeurons(NeuronSpec(**fields, **_reset(module, layer)), _recurrent(module, layer, shape))
 
 
-def _verify_plain(module, layer) -> None:
-    for name in ("state_quant", "inhibition"):
-        if getattr(module, name):
-            raise refused(module, layer, f"{name} is not supported; train and import it without")
+def _read_lapicque(module, layer, shape) -> ReadNeurons:
+    """v = (1 - dt/(R*C))*v + x*R*(1/(R*C))*dt: with R = dt = 1 one product, and so a built-in neuron to the bit."""
+    _verify_alone(module, layer)
+    if module.state_quant or (module.R != 1).any() or (module.time_step != 1).any():
+        return _read_step(module, layer, shape)
+    fields: dict[str, Any] = {
+        "beta": numbers(module, layer, "C", 1 - module.time_step / (module.R * module.C), shape),
+        "gain": numbers(module, layer, "C", 1 / (module.R * module.C), shape),
+        "threshold": numbers(module, layer, "threshold", module.threshold, shape),
+        "strict": is_strict(module, layer, "spike_grad", module.spike_grad),
+    }
+    reset = RESETS[module.state_function.__name__][0]
+    fields |= {"reset": reset, "reset_timing": "next"} if reset == "subtract" else {"reset": reset}
+    return ReadNeurons(NeuronSpec(refractory=2 if reset == "zero" else 0, **fields))
+
+
+def _verify_alone(module, layer) -> None:
+    if module.inhibition:
+        text = "inhibition lets only the largest of its neurons fire, and a neuron fires alone; use inhibition=False"
+        raise refused(module, layer, text)
+
+
+class _Nothing(torch.nn.Module):
+    """In the place of recurrent weights, which are a connection."""
+
+    def forward(self, spikes: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(spikes)
 
 
 def _read_step(module, layer, shape) -> ReadNeurons:
     """A neuron whose step is followed."""
-    _verify_plain(module, layer)
+    _verify_alone(module, layer)
+    recurrent = _recurrent(module, layer, shape)
+    if recurrent:
+        module.recurrent = _Nothing()
     module.init_hidden, module.output = True, False
     module._parameters.pop("graded_spikes_factor", None)
     module._buffers["graded_spikes_factor"] = torch.tensor(1.0)  # what a spike is worth is told apart
@@ -68,7 +105,8 @@ def _read_step(module, layer, shape) -> ReadNeurons:
         spikes = spikes[0] if isinstance(spikes, tuple) else spikes
         return {name: module._buffers[name] for name in states}, spikes
 
-    return ReadNeurons(traced(module, layer, shape, step, dict.fromkeys(TRACED[_name(module)], 0)))
+    program = traced(module, layer, shape, step, dict.fromkeys(TRACED[_name(module)], 0))
+    return ReadNeurons(program, recurrent)
 
 
 def _name(module) -> str:
@@ -184,7 +222,7 @@ KINDS = (
         for name in ("Leaky", "Synaptic", "RLeaky", "RSynaptic")
     ),
     Kind("snntorch", "Alpha", _read_step, _one_step, clear=_clear, spike=_spike),
-    Kind("snntorch", "Lapicque", _read_step, _one_step, clear=_clear, spike=_spike),
+    Kind("snntorch", "Lapicque", _read_lapicque, _one_step, clear=_clear, spike=_spike),
     Kind("snntorch", "DeltaLeaky", _read_step, _one_step, clear=_clear_delta),
     Kind(
         "snntorch",

@@ -62,14 +62,14 @@ def _read(module, layer, shape) -> ReadNeurons:
     start = module._memories_rv["v"]
     if isinstance(start, torch.Tensor):
         raise refused(module, layer, "v starts at a tensor (set_reset_value), which is not supported; give one number")
+    if module.v_reset is None and start:
+        return _read_step(module, layer, shape)
     rest = 0.0 if module.v_reset is None else module.v_reset
     fields = {
         "threshold": numbers(module, layer, "v_threshold", threshold - start, shape),
         "strict": is_strict(module, layer, "surrogate_function", module.surrogate_function),
         **_membrane(module, layer, shape, start, rest - start),
     }
-    if module.v_reset is None and start:
-        raise refused(module, layer, f"v starts at {start:g}, which is supported with a v_reset only; start at 0")
     if module.v_reset is None:
         return ReadNeurons(NeuronSpec(reset="subtract", **fields))
     if rest == start:
@@ -165,16 +165,13 @@ def _read_flexible(module, layer, shape) -> ReadNeurons:
 
 
 def _read_integrator(module, layer, shape) -> ReadNeurons:
-    """NonSpikingIFNode and NonSpikingLIFNode, of which the membrane is read."""
+    """NonSpikingIFNode, v = v + x, and NonSpikingLIFNode, v = v + (x - v)/tau, of which the membrane is read."""
     if module.decode is not None:
         raise refused(module, layer, f"decode={module.decode!r} is known after the last step only; use decode=None")
-
-    def step(states, x):
-        module.v = states["v"]
-        module.neuronal_charge(x)
-        return {"v": module.v}, None
-
-    return ReadNeurons(traced(module, layer, shape, step, {"v": 0}))
+    if not hasattr(module, "tau"):
+        return ReadNeurons(NeuronSpec(beta=1.0, fires=False, reset="none"))
+    k = numbers(module, layer, "tau", 1 / torch.as_tensor(module.tau, dtype=torch.float64), shape)
+    return ReadNeurons(NeuronSpec(membrane="euler", k=k, fires=False, reset="none"))
 
 
 def _class(module, name: str) -> type:
@@ -208,13 +205,9 @@ KINDS = (
     Kind("spikingjelly", "GatedLIFNode", _read_gated, _all_steps, clear=clear),
     Kind("spikingjelly", "FlexSN", _read_flexible, _leads, clear=clear, gives=lambda _: "counts"),
     Kind("spikingjelly", "STBIFNode", _read_quantized, _leads, clear=clear, spike=_worth, gives=lambda _: "counts"),
-    Kind(
-        "spikingjelly",
-        "NonSpikingBaseNode",
-        _read_integrator,
-        _all_steps,
-        keeps_state=False,
-        gives=lambda _: "membrane",
+    *(
+        Kind("spikingjelly", name, _read_integrator, _all_steps, keeps_state=False, gives=lambda _: "membrane")
+        for name in ("NonSpikingIFNode", "NonSpikingLIFNode")
     ),
     *(
         Kind("spikingjelly", name, _read_step, _leads, clear=clear, gives=_gives, decided_by=())
