@@ -178,7 +178,7 @@ def _worst_current(layer: Layer, evidence: Evidence | None) -> float:
     excited = inhibited = float(np.abs(layer.dynamics.constant_u).max())
     for i, (c, weight) in enumerate(zip(layer.connections, layer.weights, strict=True)):
         source = layer.sources[i].neuron
-        payload = LIKELY_COUNT if source is not None and source.spikes == "multi" else 1.0
+        payload = LIKELY_COUNT if source is not None and source.message in ("multi", "graded") else 1.0
         if evidence is not None:
             payload = max(1.0, float(np.abs(evidence.arriving[i]).max(initial=0)))
         excited += payload * _largest_sum(c, np.maximum(weight, 0), layer.node.n_neurons)

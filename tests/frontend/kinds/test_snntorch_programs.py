@@ -198,6 +198,15 @@ def test_snntorch_programs_are_the_same_in_three_backends(name):
     verify_on_chip(network(name), spikes(3, 30, N_IN), "BT")
 
 
+@pytest.mark.long
+def test_leaky_parallel_is_the_same_in_three_backends():
+    torch.manual_seed(3)
+    module = torch.nn.Sequential(snn.LeakyParallel(N_IN, 12, beta=0.9), snn.LeakyParallel(12, 6, beta=0.9))
+    for layer in module:
+        layer.threshold = layer.threshold * 0.2
+    verify_on_chip(module, spikes(30, 3, N_IN), "TB")
+
+
 LSTM = "its gates are matrix products of its own states, and each neuron of a program updates alone"
 
 
