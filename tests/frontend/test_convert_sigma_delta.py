@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import nwcompile as nw
+from nwcompile.cost.neurobench import neurobench
 from nwcompile.nn import QuantizedReLU
 from tests.frontend.test_convert import Residual, X, conv_net
 
@@ -91,12 +92,17 @@ def integer_forward(program: nw.Program, x: np.ndarray) -> tuple[dict, np.ndarra
     raise AssertionError("no readout")
 
 
-def test_a_chip_computes_the_quantized_network_in_integers_and_all_backends_agree():
+@pytest.fixture(scope="module")
+def compiled() -> tuple[nw.Program, np.ndarray]:
+    """`conv_net` on loihi2, and the changes of some frames."""
+    network = nw.convert(conv_net(), X, unit=UNIT, neuron="sigma-delta")
+    x = nw.encode(np.random.default_rng(3).random((2, 4, 2, 6, 6)), None, "delta", UNIT)
+    return nw.compile(network, "loihi2", x, nw.Options(placer="row-major", partitioner="sequential")), x
+
+
+def test_a_chip_computes_the_quantized_network_in_integers_and_all_backends_agree(compiled):
+    program, x = compiled
     net = conv_net()
-    network = nw.convert(net, X, unit=UNIT, neuron="sigma-delta")
-    frames = np.random.default_rng(3).random((2, 4, 2, 6, 6))
-    x = nw.encode(frames, None, "delta", UNIT)
-    program = nw.compile(network, "loihi2", x)
     assert nw.crosscheck(program, x).agree
     run = nw.simulate(program, x)
     values, total = integer_forward(program, x)
@@ -160,3 +166,23 @@ def test_encode_delta_sends_changes_of_rounded_units():
     assert nw.encode(frames[:, 1], 3, "delta", 0.5).tolist() == [[[1, -2], [0, 0], [0, 0]]]
     with pytest.raises(nw.ModelError, match=r"sequences must be \[B, T, \*shape\], got shape \[1, 2\]"):
         nw.encode(frames[:, 0], None, "delta")
+
+
+def test_neurobench_counts_a_graded_message_as_a_multiplication_for_every_weight_it_meets(compiled):
+    program, x = compiled
+    run = nw.simulate(program, x)
+    sent = {"input": x, **{name: run.spikes[name] for name in ("2", "8")}}
+    met = 0
+    for c in program.network.connections:
+        weight = torch.from_numpy((np.asarray(c.weight) != 0).astype(np.float64))
+        messages = torch.from_numpy((sent[c.source] != 0).astype(np.float64)).flatten(0, 1)
+        if isinstance(c, nw.Conv2d):
+            met += float(nn.functional.conv2d(messages, weight, None, c.stride, c.padding).sum())
+        else:
+            met += float((messages.flatten(1) @ weight.T).sum())
+    figures = neurobench(program, run)
+    assert (figures.effective_macs, figures.effective_acs) == (met / 2, 0)
+    n_sent, n_all = (sum(f(sent[name]) for name in ("2", "8")) for f in (np.count_nonzero, np.size))
+    assert figures.activation_sparsity == pytest.approx(1 - n_sent / n_all, abs=1e-12) and n_sent < n_all
+    read = run.counters["synops"].sum() / 2
+    assert figures.effective_macs <= read <= figures.dense_synops  # zeros of rows are read, absent messages are not
