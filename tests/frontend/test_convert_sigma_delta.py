@@ -136,6 +136,10 @@ def test_skips_are_added():
         wanted = net(x).numpy()
     found = nw.simulate(network, coded).spikes[last][:, 0] * (wanted.max() / 1000)
     assert np.abs(found - wanted).max() < 0.005 * wanted.max()
+    program = nw.compile(network, "loihi2", coded, nw.Options(placer="row-major", partitioner="sequential"))
+    assert nw.crosscheck(program, coded).agree
+    on_chip = nw.simulate(program, coded).spikes[last][:, 0] * (wanted.max() / 1000)
+    assert np.abs(on_chip - wanted).max() < 0.05 * wanted.max()
 
 
 def test_what_does_not_change_sends_nothing():
