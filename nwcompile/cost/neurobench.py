@@ -50,7 +50,8 @@ class NeuroBench:
     `connection_sparsity`: zero weights over all; `activation_sparsity`: 1 - spikes / (neurons * steps), inputs left
     out. Synaptic operations: `dense_synops` as if every weight and input were not 0, `effective_macs` and
     `effective_acs` those where neither is, by whether the input has other values than -1, 0 and 1; biases are none.
-    `membrane_updates`: neurons whose v a step changes, every neuron in its first step; None where states are not kept.
+    `membrane_updates`: neurons whose v, or without a v any of whose states, a step changes, every neuron in its first
+    step; None where states are not kept.
     """
 
     synapse_bytes: int
@@ -218,7 +219,8 @@ def _membrane_updates(network: Network, run: Run) -> float | None:
     if set(run.states) != set(network.layers):
         return None
     n = 0
-    for name, states in run.states.items():
-        v = states[network.node(name).neuron.state_names[-1]]
-        n += v[:, 0].size + int(np.count_nonzero(v[:, 1:] != v[:, :-1]))
+    for states in run.states.values():
+        every = [states["v"]] if "v" in states else list(states.values())
+        n += every[0][:, 0].size
+        n += int(np.count_nonzero(np.any([v[:, 1:] != v[:, :-1] for v in every], axis=0)))
     return n / run.n_samples

@@ -188,5 +188,9 @@ def test_neurobench_counts_a_graded_message_as_a_multiplication_for_every_weight
     assert (figures.effective_macs, figures.effective_acs) == (met / 2, 0)
     n_sent, n_all = (sum(f(sent[name]) for name in ("2", "8")) for f in (np.count_nonzero, np.size))
     assert figures.activation_sparsity == pytest.approx(1 - n_sent / n_all, abs=1e-12) and n_sent < n_all
+    kept = nw.simulate(program, x, record="all")
+    sums = [states["sigma"] for states in kept.states.values()]
+    n_changed = sum(np.count_nonzero(v[:, 1:] != v[:, :-1]) + v[:, 0].size for v in sums)
+    assert neurobench(program, kept).membrane_updates == n_changed / 2
     read = run.counters["synops"].sum() / 2
     assert figures.effective_macs <= read <= figures.dense_synops  # zeros of rows are read, absent messages are not
