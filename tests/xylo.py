@@ -96,12 +96,14 @@ def first_open(run: Run) -> int | None:
 
 
 def draw(rng: np.random.Generator, version: int, n_hidden: int) -> Case:
-    """A network with recurrence, some of them so strong that currents and membranes saturate."""
+    """A network with recurrence; of every other one so strong that currents and membranes may saturate."""
     n_inputs, n_outputs, n_steps = int(rng.integers(1, 17)), int(rng.integers(1, 9)), int(rng.integers(5, 40))
-    density, strength = 10 ** rng.uniform(-2, 0), int(rng.integers(10, 128))
+    is_strong = rng.random() < 0.5
+    density, strength = 10 ** rng.uniform(-2, 0), int(rng.integers(10, 128 if is_strong else 30))
 
     def weights(*shape: int) -> np.ndarray:
-        kept = rng.random(shape) < max(density, 3 / shape[0])
+        share = max(density, 3 / shape[0])
+        kept = rng.random(shape) < (share if is_strong else min(share, 6 / shape[0]))
         return (rng.integers(-strength - 1, strength + 1, shape) * kept).astype(np.int8)[:, :, None]
 
     def neurons(n: int, suffix: str) -> dict:
@@ -119,7 +121,7 @@ def draw(rng: np.random.Generator, version: int, n_hidden: int) -> Case:
         "version": np.array(version), "has_bias": np.array(has_bias), "x": x,
         "w_in": weights(n_inputs, n_hidden), "w_rec": weights(n_hidden, n_hidden),
         "w_out": weights(n_hidden, n_outputs),
-        **{f"shift_{group}": rng.integers(0, 4) for group in ("in", "rec", "out")},
+        **{f"shift_{group}": rng.integers(0, 4 if is_strong else 2) for group in ("in", "rec", "out")},
         **neurons(n_hidden, ""), **neurons(n_outputs, "_out"), "alias": np.full(n_hidden, -1),
     })  # fmt: skip
 

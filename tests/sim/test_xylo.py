@@ -40,6 +40,18 @@ def test_xylo_recorded_runs_differ_only_from_a_sum_that_depends_on_order(name, r
     assert different is not None and first_open(run) <= different[0]
 
 
+def test_xylo_recorded_run_with_biases_differs_only_from_a_sum_that_depends_on_order(reference):
+    """Hidden neurons in their own steps: outside of them ours hold still, where a bias moves the vendor's outputs."""
+    case = Case.load(reference / "xylo" / "random_v2_bias.npz")
+    run = simulate(case.program, np.minimum(case.x, 15)[None], record="all")
+    places, states = run.order_dependent["hidden"], run.states["hidden"]
+    pairs = {"sim_rec_spikes": run.spikes["hidden"], "sim_v": states["v"], "sim_i": states["u"]}
+    for name, ours in pairs.items():
+        theirs = case.arrays[name].reshape(ours.shape[1:])
+        first = np.flatnonzero((ours[0] != theirs).any(1))[0]
+        assert 3 <= places[:, 1].min() <= first, name
+
+
 def equals_vendor(case: Case, backend: str) -> bool:
     """Whether all of a drawn case is equal; where it is not, a sum that depends on order came before."""
     case = with_vendor(case)
