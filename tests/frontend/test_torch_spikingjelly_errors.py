@@ -37,6 +37,18 @@ def test_spikingjelly_node_with_a_step_of_its_own_is_followed():
     assert (nw.simulate(network, x).output == result.numpy()).all()
 
 
+class Louder(neuron.LIFNode):
+    """A LIF node that does something outside of its steps."""
+
+    def forward(self, x):
+        return super().forward(2 * x)
+
+
+def test_spikingjelly_node_with_a_forward_of_its_own_is_refused():
+    with pytest.raises(ModelError, match="'1': Louder is not supported; supported neurons of spikingjelly: IFNode, "):
+        nw.from_torch(torch.nn.Sequential(layer.Linear(8, 5), Louder()), torch.rand(2, 6, 8))
+
+
 def test_spikingjelly_node_with_other_defaults_is_still_that_node():
     assert nw.from_torch(Slower(), torch.zeros(3, 2, 5)).node("lif").neuron.k == 0.25
 

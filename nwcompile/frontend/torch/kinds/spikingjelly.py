@@ -210,7 +210,7 @@ KINDS = (
         for name in ("NonSpikingIFNode", "NonSpikingLIFNode")
     ),
     *(
-        Kind("spikingjelly", name, _read_step, _leads, clear=clear, gives=_gives, decided_by=())
-        for name in ("ActivationAwareIFNode", "BaseNode", "SimpleBaseNode")
+        Kind("spikingjelly", name, _read_step, _leads, clear=clear, gives=_gives)
+        for name in ("ActivationAwareIFNode", "MPBNLIFNode", "BaseNode", "SimpleBaseNode")
     ),
 )
