@@ -157,7 +157,7 @@ def test_from_torch_reads_lapicque_of_one_ohm_as_a_built_in_neuron(reset):
     options = {"beta": 0.8, "init_hidden": True, "reset_mechanism": reset}
     parts = [weights(50), snn.Lapicque(threshold=draw(50, 0.2, 0.6), **options)]
     parts += [weights(6, 50), snn.Lapicque(threshold=0.3, **options)]
-    module, x = torch.nn.Sequential(*parts).eval(), spikes(8, 200, N_IN)
+    module, x = torch.nn.Sequential(*parts).eval(), spikes(4, 60, N_IN)
     network = nw.from_torch(module, x[:2])
     assert not network.programs
     with torch.no_grad():
