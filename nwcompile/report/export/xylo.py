@@ -141,7 +141,10 @@ def _places(network, names) -> dict[str, np.ndarray]:
 
 
 def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
-    """The arguments of `config_from_specification`; raises ModelError for weights that no 8 bits and a shift give."""
+    """The arguments of `config_from_specification` for this chip.
+
+    Raises ModelError for weights that no 8 bits and a shift give.
+    """
     sizes = {kind: sum(len(index) for index in getattr(pool, kind).values()) for kind in Pool._fields}
     arrays = {}
     groups = {"in": ("inputs", "hidden"), "rec": ("hidden", "hidden"), "out": ("hidden", "outputs")}
@@ -154,9 +157,13 @@ def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
                 np.add.at(weights, at, np.asarray(c.weight).reshape(-1)[place].astype(np.int64))
         mantissa, shift = _split(weights, group)
         arrays[f"weights_{group}"], arrays[f"weight_shift_{group}"] = mantissa, np.asarray(shift)
-    n_fed = program.chip.core.max_input_targets or sizes["hidden"]
-    arrays["weights_in"] = arrays["weights_in"][:, :n_fed, None]
-    arrays["weights_rec"] = arrays["weights_rec"][:, :, None]
+    core = program.chip.core
+    room = int(program.chip.limit("max_neurons").sum()) - core.max_outputs
+    if core.max_input_targets is not None and core.max_input_targets < room:
+        # The tool of such a chip (XyloAudio 3, XyloIMU) takes an axis of synaptic currents; that of XyloAudio 2 takes
+        # one for two currents, and no axis for one.
+        arrays["weights_in"] = arrays["weights_in"][:, : core.max_input_targets, None]
+        arrays["weights_rec"] = arrays["weights_rec"][:, :, None]
     for suffix, bias, places in (("", "bias_hidden", pool.hidden), ("_out", "bias_out", pool.outputs)):
         for name, field in ((f"dash_mem{suffix}", "decay_v"), (f"dash_syn{suffix}", "decay_u"),
                             (f"threshold{suffix}", "threshold"), (bias, "bias")):  # fmt: skip

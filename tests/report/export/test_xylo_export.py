@@ -43,7 +43,7 @@ def test_xylo_export_is_what_the_vendors_simulator_runs():
     spec, expected = (read(files[f"{name}.npz"]) for name in ("specification", "expected"))
     raster = np.load(io.BytesIO(files["raster.npy"]))
     n_hidden = len(spec["threshold"])
-    assert spec["weights_in"].shape == (7, n_hidden, 1) and spec["weights_in"].dtype == np.int8
+    assert spec["weights_in"].shape == (7, n_hidden) and spec["weights_in"].dtype == np.int8
     case = Case({
         "version": np.array(2), "has_bias": np.array("bias_hidden" in spec), "x": raster,
         **{f"w_{group}": spec[f"weights_{group}"].reshape(*spec[f"weights_{group}"].shape[:2], 1)
@@ -68,6 +68,16 @@ def test_xylo_export_puts_what_inputs_feed_first_and_what_feeds_outputs_last():
     assert "raster.npy" not in files and b"give one with --input" in files["README.txt"]
     spec = read(files["specification.npz"])
     assert json.loads(files["specification.json"]) == {name: array.tolist() for name, array in spec.items()}
+
+
+@pytest.mark.parametrize("chip, axes", [("xylo_audio2", ()), ("xylo_audio3", (1,)), ("xylo_imu", (1,))])
+def test_xylo_export_has_the_shapes_that_the_tool_of_each_chip_takes(chip, axes):
+    """An axis of synaptic currents, but not on XyloAudio 2, whose tool reads a second current where there is one."""
+    program = nw.compile(net(4, 10, 3, [("h", "h", 1)]), chip)
+    spec = read({path.name: data for path, data in xylo_files(program, "it").items()}["specification.npz"])
+    shapes = {name: spec[name].shape for name in ("weights_in", "weights_rec", "weights_out", "weight_shift_in")}
+    assert shapes == {"weights_in": (4, 10, *axes), "weights_rec": (10, 10, *axes), "weights_out": (10, 3),
+                      "weight_shift_in": ()}  # fmt: skip
 
 
 def test_xylo_export_refuses_other_chips_and_late_synapses():
