@@ -240,7 +240,8 @@ def _export(parser: Parser) -> None:
 
 def _verify(parser: Parser) -> None:
     parser.add_argument("folder", metavar="DIR", help="folder of `nwcompile export` or `compile`, or a .nwc program")
-    log = "CSV with columns tick,core,neuron or tick,output or step,layer,neuron; or .npz of arrays [T, n] by layer"
+    log = "CSV with columns tick,core,neuron or tick,output or step,layer,neuron; .npz of arrays [T, n] by layer, or "
+    log += "a .txt of RANC's testbench"
     parser.add_argument("--log", required=True, metavar="FILE", help=log)
     parser.add_argument("--input", metavar="X.npz", help="what the log is of (default: the sample that was exported)")
     parser.add_argument("--sample", type=_whole, default=0, metavar="N", help="which of its samples (default: 0)")

@@ -38,6 +38,27 @@ def test_verify_takes_what_ranc_is_expected_to_print(command, ranc):
     assert command("verify ranc --log ranc/log.csv --json")[0] == 0
 
 
+def test_verify_takes_the_texts_of_rancs_testbench(command, ranc):
+    n = len((ranc / "expected_outputs.csv").read_text().splitlines()) - 1
+    code, out, _ = command("verify ranc --log ranc/tb_correct.txt")
+    assert n > 3 and (code, out) == (0, f"the log equals the program: {n} spikes, {9 * 4} numbers compared\n")
+    words = (ranc / "tb_correct.txt").read_text().split()
+    other = ["11" if words[3] == "10" else "10"]
+    (ranc / "log.txt").write_text("\n".join([*words[:3], *other, *words[4:]]))
+    code, out, _ = command("verify ranc --log ranc/log.txt")
+    assert code == 1 and out.startswith("the log differs first at step ") and "of layer fc2" in out
+    for text, message in (
+        ("\n".join(words[1:]), f"ranc/log.txt: has {n - 1} outputs, and the ticks of tb_num_outputs.txt have {n}"),
+        ("012", "ranc/log.txt: '012' is no binary number"),
+    ):
+        (ranc / "log.txt").write_text(text)
+        code, _, err = command("verify ranc --log ranc/log.txt")
+        assert code == 2 and err.endswith(f"{message}\n")
+    (ranc / "tb_num_outputs.txt").unlink()
+    code, _, err = command("verify ranc --log ranc/tb_correct.txt")
+    assert code == 2 and err.endswith("ranc/tb_num_outputs.txt: cannot be read: No such file or directory\n")
+
+
 def test_verify_shows_the_first_difference_with_what_the_neuron_had(command, ranc):
     header, *rows = (ranc / "expected_spikes.csv").read_text().splitlines()
     table = [line.split(",") for line in (ranc / "neurons.csv").read_text().splitlines()[1:]]

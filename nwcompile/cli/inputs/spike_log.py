@@ -17,6 +17,7 @@ RECORDED = {
     "sim_rec_spikes": ("hidden", "spikes"), "sim_v": ("hidden", "v"), "sim_i": ("hidden", "u"),
     "sim_out_spikes": ("outputs", "spikes"), "sim_v_out": ("outputs", "v"), "sim_i_out": ("outputs", "u"),
 }  # fmt: skip
+COUNTS = "tb_num_outputs.txt"
 FORMS_TEXT = "; or ".join(", ".join(form) for form in FORMS)
 
 
@@ -39,13 +40,16 @@ def read_log(path: str, program: Program, places: Places, n_steps: int) -> Spike
     """The log of one sample, of a .csv file with one of the headers of FORMS (more columns do not matter), or a .npz.
 
     Arrays of a .npz are [T, n] (or [1, T, n]) under the name of a layer, or of its state as `LAYER.v`; or those of
-    the tools of a pool of neurons (RECORDED), row 0 of which is an empty step before the sample.
+    the tools of a pool of neurons (RECORDED), row 0 of which is an empty step before the sample. A .txt is what RANC's
+    testbench compares: an output in binary on every line, with how many there are in each tick in COUNTS beside it.
     """
     if Path(path).suffix == ".npz":
         arrays = arrays_of(path, "[T, n] by layer")
         if program.chip.core.max_outputs is not None and set(arrays) <= set(RECORDED):
             return _of_pool(path, arrays, program, n_steps + 1)
         return _of_arrays(path, arrays, program, n_steps)
+    if Path(path).suffix == ".txt":
+        return log_of_events(program, places, *_of_testbench(Path(path), places), n_steps)
     table = _columns(Path(path))
     form = next((form for form in FORMS if set(form) <= set(table)), None)
     if form is None:
@@ -89,6 +93,28 @@ def _of_pool(path: str, arrays: dict[str, np.ndarray], program: Program, n_steps
                 states.setdefault(layer, {})[quantity] = numbers
     told = {name: np.ones(program.network.node(name).n_neurons, bool) for name in {**spikes, **states}}
     return SpikeLog(spikes, states, told, window="hardware")
+
+
+def _of_testbench(path: Path, places: Places) -> tuple[np.ndarray, tuple[np.ndarray]]:
+    """Tick and output of every spike, int64[spike] each."""
+    if not np.any(places.output >= 0):
+        raise ModelError(f"{path}: texts of RANC's testbench tell outputs, and this folder has no neurons.csv of one")
+    outputs, counts = (_numbers(file, base) for file, base in ((path, 2), (path.with_name(COUNTS), 10)))
+    if counts.sum() != len(outputs) or np.any(counts < 0):
+        raise ModelError(f"{path}: has {len(outputs)} outputs, and the ticks of {COUNTS} have {counts.sum()}")
+    return np.repeat(np.arange(len(counts)), counts), (outputs,)
+
+
+def _numbers(path: Path, base: int) -> np.ndarray:
+    """A whole number from every line of a file, int64[line]."""
+    try:
+        words = path.read_text(encoding="utf-8-sig").split()
+    except (OSError, UnicodeDecodeError) as e:
+        raise ModelError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or sentence(e)}") from None
+    bad = next((word for word in words if not word.isdigit() or (base == 2 and set(word) - {"0", "1"})), None)
+    if bad is not None:
+        raise ModelError(f"{path}: {bad!r} is no {'binary' if base == 2 else 'whole'} number")
+    return np.array([int(word, base) for word in words], np.int64)
 
 
 def pool_slots(program: Program, places: Places) -> np.ndarray:

@@ -18,8 +18,8 @@ def prune_zeros(network: Network, chip: Chip) -> Network:
     """The same network with every Dense of which at most half the weights are not 0 as a Sparse, where that is cheaper.
 
     That is where the synapses of the list, with their index, take less memory than all weights do, and are read in no
-    more time than those, as the chip's figures say. A chip whose cores tell weights by types of axons keeps rows, but
-    for a connection from more sources than a core has axons.
+    more time than those, as the chip's figures say. A chip whose cores tell weights by types of axons keeps rows. A
+    Dense from more sources than any core has axons fits no core: there every zero is one axon less.
     """
     connections = tuple(
         to_sparse(c) if isinstance(c, Dense) and _is_cheaper(c, chip) else c for c in network.connections
@@ -30,7 +30,9 @@ def prune_zeros(network: Network, chip: Chip) -> Network:
 def _is_cheaper(dense_edge: Dense, chip: Chip) -> bool:
     n_left, n = int(np.count_nonzero(dense_edge.weight)), int(np.size(dense_edge.weight))
     in_axons = chip.limit("max_in_axons")
-    if chip.weights.axon_types is not None and (in_axons is None or np.shape(dense_edge.weight)[1] <= in_axons.max()):
+    if in_axons is not None and np.shape(dense_edge.weight)[1] > in_axons.max():
+        return n_left < n
+    if chip.weights.axon_types is not None:
         return False
     dense, sparse = (getattr(chip.cost, f"synop_{kind}_cycles") or 0 for kind in ("dense", "sparse"))
     bits = [synapse_bits(dense_edge, kind, chip) for kind in (DENSE, SPARSE)]

@@ -1,0 +1,109 @@
+"""Files for RANC, decoded anew and run by its published equations: they hold what the program does.
+
+Nothing here but the memory files, the packets to send and the widths comes from the package; the layout of a line and
+the equations are those of the RTL (reference/ranc/README.md).
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.report.export.ranc import ranc_files
+
+
+def number(bits: str) -> int:
+    """A two's complement number."""
+    return int(bits, 2) - (bits[0] == "1") * (1 << len(bits))
+
+
+class Grid:
+    """The cores of a folder of memory files."""
+
+    def __init__(self, folder: Path):
+        p = json.loads((folder / "parameters.json").read_text())
+        self.columns, self.n_axons, self.bits = p["GRID_DIMENSION_X"], p["NUM_AXONS"], p["POTENTIAL_WIDTH"]
+        widths = [p["POTENTIAL_WIDTH"]] * 2 + [p["WEIGHT_WIDTH"]] * p["NUM_WEIGHTS"] + [p["LEAK_WIDTH"]]
+        widths += [p["THRESHOLD_WIDTH"]] * 2 + [1, 9, 9, (self.n_axons - 1).bit_length(), 4]
+        starts = self.n_axons + np.cumsum([0, *widths])
+        self.cores = {}
+        for path in folder.glob("csram_*.mem"):
+            types = [int(line, 2) for line in path.with_name(path.name.replace("csram", "tc")).read_text().split()]
+            neurons = []
+            for line in path.read_text().split():
+                assert len(line) == starts[-1]
+                fields = [line[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+                v0, reset, *weights = map(number, fields[: 2 + p["NUM_WEIGHTS"]])
+                leak, threshold, least = map(number, fields[2 + p["NUM_WEIGHTS"] : -5])
+                mode, dx, dy, axon, delay = fields[-5:]
+                connected = np.array([*map(int, line[: self.n_axons][::-1])])
+                neurons.append({
+                    "v": v0, "reset": reset, "leak": leak, "threshold": threshold, "least": least, "mode": int(mode),
+                    "to": (number(dx), number(dy)), "axon": int(axon, 2), "delay": int(delay, 2),
+                    "row": connected * np.array(weights)[types],
+                })  # fmt: skip
+            self.cores[int(path.stem[-3:])] = neurons
+        self.heard = {}  # (tick, place): bool[axon]
+
+    def hear(self, tick: int, place: int, axon: int) -> None:
+        self.heard.setdefault((tick, place), np.zeros(self.n_axons, bool))[axon] = True
+
+    def tick(self, tick: int) -> list[tuple[int, int, int]]:
+        """(tick, place, neuron) of the spikes of a tick, whose packets are sent."""
+        spikes, half = [], 1 << (self.bits - 1)
+        for place, neurons in sorted(self.cores.items()):
+            axons = self.heard.pop((tick, place), np.zeros(self.n_axons, bool))
+            for k, neuron in enumerate(neurons):
+                p = int(neuron["v"] + neuron["row"][axons].sum() + neuron["leak"] + half) % (2 * half) - half
+                v = p
+                if p >= neuron["threshold"]:
+                    v = p - neuron["threshold"] if neuron["mode"] else neuron["reset"]
+                    spikes.append((tick, place, k))
+                    x, y = place % self.columns + neuron["to"][0], place // self.columns + neuron["to"][1]
+                    self.hear(tick + 1 + neuron["delay"], x + self.columns * y, neuron["axon"])
+                elif p < neuron["least"]:
+                    v = p - neuron["least"] if neuron["mode"] else -neuron["reset"]
+                neuron["v"] = v
+        return spikes
+
+
+def table(path: Path) -> list[list[int]]:
+    return [[int(word, 10) for word in line.split(",")[:4]] for line in path.read_text().split()[1:]]
+
+
+@pytest.mark.parametrize("n", [16, pytest.param(256, marks=pytest.mark.long)])
+def test_files_of_a_layer_wider_than_a_core_do_what_the_program_does(n, tmp_path):
+    """400-300-10 neurons, or as many of cores of 16: each reads fewer axons than a core has, and most are copied."""
+    n_in, n_hidden, n_out, half = 400 * n // 256, 300 * n // 256, 10, 250 * n // 256
+    rng = np.random.default_rng(0)
+    first, last = rng.normal(0.05, 0.3, (n_hidden, n_in)), rng.normal(0.05, 0.3, (n_out, n_hidden))
+    first[: n_hidden // 2, n:] = first[n_hidden // 2 :, : n_in - n] = 0
+    last[:5, half:] = last[5:, : n_hidden - half] = 0
+    spec = NeuronSpec(threshold=1.0, reset="subtract", strict=False)
+    edges = [Dense("in", "a", first.astype(np.float32)), Dense("a", "b", last.astype(np.float32))]
+    network = Network.from_arrays({"a": (spec, (n_hidden,)), "b": (spec, (n_out,))}, edges, {"in": (n_in,)})
+    x = (rng.random((4, 12, n_in)) < 0.3).astype(np.int8)
+    chip = nw.Chip.load("ranc_dense").replace({
+        "core.max_neurons": n, "core.max_in_axons": n, "weights.axon_types": n, "cost.visit_cycles": n + 2,
+        "core.word_bits": n, "core.block_synapses": n,
+    })  # fmt: skip
+    program = nw.compile(network, chip, x)
+    assert "a/copy2" in program.network.layers
+    for path, data in ranc_files(program, tmp_path, {"in": x[0]}).items():
+        path.write_bytes(data)
+    grid, spikes = Grid(tmp_path), []
+    sent = table(tmp_path / "input_packets.csv")
+    for tick in range(13):
+        for at, place, axon, delay in sent:
+            if at == tick:
+                grid.hear(tick + delay, place, axon)
+        spikes += grid.tick(tick)
+    places = [line.split(",") for line in (tmp_path / "neurons.csv").read_text().split()[1:]]
+    first_tick = {(int(place), int(k)): int(tick) for _, _, place, k, tick, _ in places}
+    spikes = [(t, place, k) for t, place, k in spikes if t - first_tick[place, k] < 12]  # of the sample's own steps
+    assert len(spikes) > 50 and spikes == [tuple(row) for row in table(tmp_path / "expected_spikes.csv")]
