@@ -1,8 +1,9 @@
 """Neurons of the frameworks that import as neuron programs: drawn ones, run by the framework and by their program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -31,6 +32,21 @@ class Case:
     low: float = -0.5
     high: float = 1.5
     double: bool = True
+
+
+def each_once(of: Iterable[str]) -> pytest.MarkDecorator:
+    """A test of every case, in float32 and float64 by turns."""
+    return pytest.mark.parametrize(("name", "dtype"), list(zip(of, cycle(DTYPES), strict=False)))
+
+
+def each_in_both(of: Iterable[str]) -> Callable:
+    """A long test of every case, in float32 and float64."""
+    given = [(name, dtype) for name in of for dtype in DTYPES]
+
+    def marked(test: Callable) -> Callable:
+        return pytest.mark.long(pytest.mark.parametrize(("name", "dtype"), given)(test))
+
+    return marked
 
 
 def draw(n: int, low: float = 0.0, high: float = 1.0) -> torch.Tensor:

@@ -1,7 +1,5 @@
 """sinabs' adaptive neurons as neuron programs: the framework's numbers, in networks and on a chip."""
 
-from itertools import cycle
-
 import pytest
 import torch
 
@@ -9,12 +7,13 @@ import nwcompile as nw
 from nwcompile.errors import ModelError
 from tests.frontend.frameworks import framework
 from tests.frontend.kinds.cases import (
-    DTYPES,
     LONG,
     N_IN,
     SHORT,
     Case,
     draw,
+    each_in_both,
+    each_once,
     number,
     spikes,
     verify_network,
@@ -85,14 +84,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("name", "dtype"), list(zip(CASES, cycle(DTYPES), strict=False)))
+@each_once(CASES)
 def test_sinabs_programs_give_the_frameworks_numbers(name, dtype):
     verify_same(CASES[name], dtype, *SHORT)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", CASES)
+@each_in_both(CASES)
 def test_sinabs_programs_give_the_frameworks_numbers_for_a_million_steps(name, dtype):
     verify_same(CASES[name], dtype, *LONG)
 
