@@ -40,6 +40,8 @@ def verdict(doc: dict) -> str:
     if doc["time"] is not None:
         least = "" if doc["time"]["source"] == "measured" else "at least "
         parts.append(f"{least}{number(doc['time']['step_us'])} us a step ({bottleneck(doc['bottleneck'])})")
+    elif doc["chip"].get("pool_step_us") is not None:
+        parts.append(f"{number(doc['chip']['pool_step_us'])} us a step")
     if energy is not None:
         parts.append(f"{number(energy['sample_nj'])} nJ a sample")
     if accuracy:
@@ -208,7 +210,7 @@ def unknown(doc: dict) -> list[str]:
     """A sentence for what the report cannot give on this chip."""
     lacks = f"the chip file of {doc['chip']['name']} lacks figures that they need"
     sentences = [] if doc["energy"] else [f"no energies: {lacks}"]
-    if doc["chip"].get("pool_times"):
+    if doc["chip"].get("pool_step_us") is not None:
         sentences.insert(0, _pool_times(doc))
     elif doc["time"] is None:
         sentences.insert(0, f"no times: {lacks}")
@@ -219,7 +221,8 @@ def _pool_times(doc: dict) -> str:
     """How long a step takes where neurons are one pool, for which there is no bound."""
     measured = doc["steps"]["measured_us"]
     if measured is None:
-        return "no times: only backend cycle gives those of one pool of neurons"
+        mean = number(doc["chip"]["pool_step_us"])
+        return f"hardware step: mean {mean} us, by what neurons send; backend cycle tells the longest"
     mean, longest = number(sum(measured) / len(measured)), number(max(measured))
     return f"hardware step: mean {mean} us, longest {longest} us; of one pool of neurons there is no bound"
 

@@ -6,7 +6,7 @@ the bound of every step and what fills it                       floorline.py:flo
 how layers share the work of a core                             layers.py:layer_share
 the one change that shortens the step most                      advice.py:advise
 what a single spike costs every core                            spike_cost.py:spike_cost
-half cycles of a step where hidden neurons are one pool         pool.py:pool_times
+half cycles of a step where hidden neurons are one pool         pool.py:pool_times, mean_step_cycles
 what every core does in every step, waiting included            phases.py:phases
 what the slowest steps waited for                               critical_path.py:critical_paths
 how long messages took, and which links they crowded            message_latency.py:latency

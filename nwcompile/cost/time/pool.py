@@ -6,6 +6,7 @@ spike by spike: what a spike costs is that of the synapses of its own neuron.
 
 import numpy as np
 
+from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import synapse_list
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
@@ -40,6 +41,19 @@ def pool_times(program: Program) -> PoolTimes:
         of_source[first : first + n] = np.round(2 * cycles)
     step = n_lines * cost.line_cycles + n_hidden * cost.hidden_cycles + n_outputs * cost.output_cycles
     return PoolTimes(round(2 * step), of_source)
+
+
+def mean_step_cycles(program: Program, activity: Activity) -> float | None:
+    """The mean core cycles of a hardware step of one sample, as often as neurons and lines send; None without times."""
+    if not program.chip.has_pool_times:
+        return None
+    times, offsets = pool_times(program), program.network.offsets
+    spent = 0
+    for name, counts in activity.counts.items():
+        first = offsets[name]
+        spent += int(counts.sum(0, dtype=np.int64) @ times.of_source[first : first + counts.shape[1]])
+    n_steps = program.schedule.n_hardware_steps(activity.n_steps, "aligned")
+    return (times.step + spent / (activity.n_samples * n_steps)) / 2
 
 
 def fed_neurons(network: Network, source: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -9,6 +9,7 @@ import numpy as np
 from nwcompile import __version__
 from nwcompile.cost.summary import Summary, summarize
 from nwcompile.cost.time.floorline import Floorline
+from nwcompile.cost.time.pool import mean_step_cycles
 from nwcompile.cost.time.work import Bottleneck, link_name, link_place
 from nwcompile.errors import ModelError, unknown_choice
 from nwcompile.ir.chip import Chip
@@ -47,7 +48,7 @@ def collect(
         "chip": {"name": chip.name, "description": chip.description, "n_cores": chip.n_cores,
                  "n_chips": prod(count_chips(chip.noc)), "n_chips_used": chips_used(chip.noc, program.mapping.site_of),
                  "columns": chip.noc.columns, "rows": chip.noc.rows, "cores_per_router": chip.noc.cores_per_router,
-                 "topology": chip.noc.topology, "pool_times": chip.has_pool_times},
+                 "topology": chip.noc.topology, "pool_step_us": _pool_step_us(program, run)},
         "run": {"backend": run.backend, "device": run.device, "window": run.window, "n_samples": run.n_samples,
                 "n_hardware_steps": s.n_steps, "n_dropped": run.n_dropped},
         "fit": [_fit_row(row) for row in s.fits],
@@ -79,6 +80,12 @@ def collect(
     }  # fmt: skip
     said = verdict(doc)
     return {"verdict": said if doc["host"] is None else f"{said}; {host_text(doc['host'])}", **doc}
+
+
+def _pool_step_us(program: Program, run: Run) -> float | None:
+    """The mean step of a pool of neurons, by what they send, on a chip that has such times."""
+    cycles = mean_step_cycles(program, run.activity)
+    return None if cycles is None else cycles * program.chip.core.cycle_ns / 1000
 
 
 def _accuracy(given) -> dict[str, float] | None:

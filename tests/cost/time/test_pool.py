@@ -1,5 +1,7 @@
 """Times of a pool of hidden neurons: the vendor's formula for Xylo, in the mean and spike by spike."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -136,4 +138,8 @@ def test_pool_reports_tell_measured_steps(tmp_path, capsys):
     text = capsys.readouterr().out
     assert f"hardware step: mean {number(us.mean())} us, longest {number(us.max())} us; of one pool" in text
     assert cli.main(["report", *given, "-o", str(tmp_path / "out"), "--backend", "sequence"]) == 0
-    assert "no times: only backend cycle gives those of one pool of neurons" in capsys.readouterr().out
+    said = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert said["chip"]["pool_step_us"] == pytest.approx(us.mean(), abs=0.02 / 2)  # half cycles are not rounded here
+    text = f"{number(said['chip']['pool_step_us'])} us a step"
+    out = capsys.readouterr().out
+    assert "by what neurons send; backend cycle tells the longest" in out and text in out and text in said["verdict"]

@@ -33,6 +33,8 @@ def network(n_left: int, **more) -> Network:
         (1, {"weights__axon_types": 4}, Dense),
         (1, {"weights__axon_types": 4, "core__max_in_axons": 10}, Dense),
         (1, {"weights__axon_types": 4, "core__max_in_axons": 9}, Sparse),  # its 10 rows fit no core
+        (99, {"core__max_in_axons": 9}, Sparse),  # likewise, whatever that takes
+        (100, {"core__max_in_axons": 9}, Dense),
         (0, {}, Sparse),
     ],
 )  # fmt: skip
