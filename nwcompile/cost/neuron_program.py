@@ -53,6 +53,18 @@ def extra_instructions(spec: NeuronSpec | NeuronProgram) -> int:
     return max(n, 0)
 
 
+def program_length(spec: NeuronSpec | NeuronProgram) -> int:
+    """Instructions that the program of such neurons is long, the built-in neuron's among them."""
+    return spec.n_operations if isinstance(spec, NeuronProgram) else BUILT_IN_OPERATIONS + extra_instructions(spec)
+
+
+def state_words(spec: NeuronSpec | NeuronProgram) -> int:
+    """Numbers that such a neuron keeps from step to step; of a NeuronSpec u, v, and the steps since its last spike."""
+    if isinstance(spec, NeuronProgram):
+        return len(spec.states)
+    return 2 + int(np.any(np.asarray(spec.refractory) > 1))
+
+
 def instructions(chip: Chip, spec: NeuronSpec | NeuronProgram) -> int:
     """`extra_instructions` on a chip whose neurons are programs; 0 on others, where all that they do is built in."""
     return extra_instructions(spec) if chip.neuron.programmable else 0

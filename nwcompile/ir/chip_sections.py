@@ -72,6 +72,8 @@ class CoreLimits:
     max_in_axons: int | list[int] | None = None  # (source neuron or input line, this core) pairs
     max_out_axons: int | list[int] | None = None  # (neuron of this core, destination core) pairs
     max_layers: int | list[int] | None = None  # layers with neurons on it
+    max_instructions: int | list[int] | None = None  # program memory: operations of its layers' neurons, added up
+    max_state_words: int | list[int] | None = None  # states that its neurons keep, a word each
     max_destinations: int | list[int] | None = None  # cores that its neurons send to together, itself among them
     max_neuron_destinations: int | list[int] | None = None  # cores that each of its neurons sends to, itself among them
     axon_merge: str | None = None  # "or": an axon is one bit, that spikes of several neurons may set in a step

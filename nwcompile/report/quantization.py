@@ -40,14 +40,14 @@ def overflow_notes(doc: dict) -> list[str]:
 
 
 def _states(entry: dict) -> str | None:
-    """`program alif: v 12 of 24 bits, a 9 of 16 bits`: what was used in the samples, of what each state has."""
+    """`program alif of 14 instructions: v 12 of 24 bits; a 9 of 16 bits`: what the samples used of each state."""
     if not entry.get("states"):
         return None
     parts = []
     for state in entry["states"]:
         used = "" if state["largest"] is None else f"{_width(state['largest'])} of "
         parts.append(f"{state['state']} {used}{state['bits']} bits ({state['overflow']})")
-    return f"program {entry['program']}: {'; '.join(parts)}"
+    return f"program {entry['program']} of {entry['instructions']} instructions: {'; '.join(parts)}"
 
 
 def _rows(doc: dict) -> list[tuple[str, ...]]:

@@ -64,6 +64,10 @@ _operator(operator.sub, None, lambda builder, x, y: builder.fsub(x, y))
 _operator(operator.mul, None, lambda builder, x, y: builder.fmul(x, y))
 _operator(operator.truediv, None, lambda builder, x, y: builder.fdiv(x, y))
 _operator(operator.ge, types.boolean, lambda builder, x, y: builder.fcmp_ordered(">=", x, y))
+_operator(operator.gt, types.boolean, lambda builder, x, y: builder.fcmp_ordered(">", x, y))
+_operator(operator.le, types.boolean, lambda builder, x, y: builder.fcmp_ordered("<=", x, y))
+_operator(operator.lt, types.boolean, lambda builder, x, y: builder.fcmp_ordered("<", x, y))
+_operator(operator.eq, types.boolean, lambda builder, x, y: builder.fcmp_ordered("==", x, y))
 _operator(operator.ne, types.boolean, lambda builder, x, y: builder.fcmp_unordered("!=", x, y))
 
 
@@ -110,13 +114,63 @@ def where(typingctx, truth, yes, no):
 
 
 @intrinsic
-def magnitude(typingctx, x):
-    """|x|."""
+def both(typingctx, x, y):
+    """Truth values that are both true."""
 
     def codegen(context, builder, sig, args):
-        return code.unary(builder, "fabs", args[0])
+        return builder.and_(*args)
 
-    return x(x), codegen
+    return x(x, y), codegen
+
+
+@intrinsic
+def either(typingctx, x, y):
+    """Truth values of which one is true."""
+
+    def codegen(context, builder, sig, args):
+        return builder.or_(*args)
+
+    return x(x, y), codegen
+
+
+@intrinsic
+def negated(typingctx, truth):
+    """Truth values turned round."""
+
+    def codegen(context, builder, sig, args):
+        return builder.not_(args[0])
+
+    return truth(truth), codegen
+
+
+@intrinsic
+def as_numbers(typingctx, like, truth):
+    """1 where true, else 0, of the type of `like`."""
+
+    def codegen(context, builder, sig, args):
+        return code.numbers(builder, args[1], args[0].type.element)
+
+    return like(like, truth), codegen
+
+
+def _of_llvm(name: str, what: str):
+    """LLVM's function of that name on every lane; `what` it gives."""
+
+    def function(typingctx, x):
+        def codegen(context, builder, sig, args):
+            return code.unary(builder, name, args[0])
+
+        return x(x), codegen
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = what
+    return intrinsic(function)
+
+
+magnitude = _of_llvm("fabs", "|x|.")
+floor = _of_llvm("floor", "The largest whole number that is not above x.")
+trunc = _of_llvm("trunc", "x without what is behind the point.")
+root = _of_llvm("sqrt", "The square root, rounded to the nearest number.")
 
 
 @intrinsic

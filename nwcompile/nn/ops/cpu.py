@@ -115,13 +115,11 @@ def program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state:
     given: float32[parameter, N]; state: float32[state, B, N], overwritten by that of the last step.
     """
     sent, out = new(current.shape, np.float32)
-    numbers, drive, states = given.numpy(), current.numpy(), state.numpy()
-    out, scan = out.reshape(drive.shape), built(structure).scan
-    samples = ranges(len(drive), drive.size)
+    numbers, drive, states = (t.numpy().reshape(-1) for t in (given, current, state))
+    scan, samples = built(structure).scan, ranges(len(current), current.numel())
 
     def work(k: int) -> None:
-        part = slice(*samples[k])
-        scan(numbers, drive[part], out[part], states[:, part])
+        scan(numbers, drive, out, states, (*samples[k], *current.shape))
 
     run_on_threads(work, len(samples))
     return sent

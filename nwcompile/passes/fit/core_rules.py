@@ -1,4 +1,5 @@
-"""Core rules: the layers that a core runs, and the cores that it or one of its neurons sends to, if a chip limits them.
+"""Core rules: the layers that a core runs, the memory that their programs and states take, and the cores that it or one
+of its neurons sends to, if a chip limits them.
 
 A core of Speck runs one layer and sends to at most two cores; a neuron of TrueNorth has a single axon to send to.
 """
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from nwcompile.cost.neuron_program import program_length, state_words
 from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.cost.traffic.destinations import core_pairs
 from nwcompile.errors import MOST_OF_A_KIND, Violation
@@ -14,8 +16,9 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import cores_of_sources, count_lines, layer_numbers
 from nwcompile.ir.network import Network
 
-KEYS = {"layers of a core": "max_layers", "destination cores": "max_destinations",
-        "destination cores of a neuron": "max_neuron_destinations"}  # fmt: skip
+OF_LAYERS = {"layers of a core": "max_layers", "program memory": "max_instructions", "state memory": "max_state_words"}
+OF_DESTINATIONS = {"destination cores": "max_destinations", "destination cores of a neuron": "max_neuron_destinations"}
+KEYS = {**OF_LAYERS, **OF_DESTINATIONS}
 
 
 def has_rules(chip: Chip) -> bool:
@@ -31,7 +34,7 @@ def needs_slices(chip: Chip) -> bool:
 
 
 def _limits_destinations(chip: Chip) -> bool:
-    return any(chip.limit(key) is not None for key in KEYS.values() if key != "max_layers")
+    return any(chip.limit(key) is not None for key in OF_DESTINATIONS.values())
 
 
 def core_rule_violations(
@@ -74,8 +77,20 @@ def _counts(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
     cores, first = np.unique(core_of[order], return_index=True)
     widest, layer_at = np.zeros(n_cores, np.int64), np.zeros(n_cores, np.int64)
     widest[cores], layer_at[cores] = fan_out[order[first]], layer_of[order[first]]
-    counts = _layers_by_core(network, core_of, n_cores), np.bincount(pairs[:, 0], minlength=n_cores), widest
-    return dict(zip(KEYS, counts, strict=True)), layer_at
+    sent = np.bincount(pairs[:, 0], minlength=n_cores), widest
+    by_layers = _by_layers(network, core_of, n_cores)
+    return {**by_layers, **dict(zip(OF_DESTINATIONS, sent, strict=True))}, layer_at
+
+
+def for_states(network: Network, chip: Chip) -> Chip:
+    """The chip with so few neurons a core that the states of any of the network's fit into the cores' state memory."""
+    limit = chip.limit("max_state_words")
+    words = max((state_words(network.node(name).neuron) for name in network.layers), default=1)
+    if limit is None or (chip.limit("max_neurons") * words <= limit).all():
+        return chip
+    neurons = np.minimum(np.broadcast_to(np.asarray(chip.core.max_neurons), limit.shape), np.maximum(limit // words, 1))
+    alike = (neurons == neurons[0]).all()
+    return chip.replace({"core.max_neurons": int(neurons[0]) if alike else neurons.tolist()})
 
 
 def with_fewer_layers(network: Network, chip: Chip, core_of: np.ndarray) -> np.ndarray:
@@ -91,22 +106,31 @@ def with_fewer_layers(network: Network, chip: Chip, core_of: np.ndarray) -> np.n
     return np.unique(part, return_inverse=True)[1].reshape(-1)[of_neuron.reshape(-1)].astype(np.int32)
 
 
-def _layers_by_core(network: Network, core_of: np.ndarray, n_cores: int) -> np.ndarray:
-    """int64[core]: layers with neurons on each core."""
-    n_layers = len(network.layers)
-    runs = np.unique(core_of.astype(np.int64) * n_layers + layer_numbers(network)) // n_layers
-    return np.bincount(runs, minlength=n_cores)
+def _by_layers(network: Network, core_of: np.ndarray, n_cores: int) -> dict[str, np.ndarray]:
+    """What the layers of a core take of it, by the names of OF_LAYERS, each int64[core]."""
+    n_layers, layer_of = len(network.layers), layer_numbers(network)
+    core, layer = np.divmod(np.unique(core_of.astype(np.int64) * n_layers + layer_of), n_layers)
+    neurons = [network.node(name).neuron for name in network.layers]
+    lengths = np.array([program_length(neuron) for neuron in neurons])
+    words = np.array([state_words(neuron) for neuron in neurons])
+    counts = (
+        np.bincount(core, minlength=n_cores),
+        np.bincount(core, lengths[layer], n_cores).astype(np.int64),
+        np.bincount(core_of, words[layer_of], n_cores).astype(np.int64),
+    )
+    return dict(zip(OF_LAYERS, counts, strict=True))
 
 
 def _keeps_layers(network: Network, chip: Chip, core_of: np.ndarray, site_index: np.ndarray | None) -> bool:
-    """Whether layers are all that the chip limits, and no core has too many: no axon need be made to see that."""
+    """Whether the chip limits no destinations, and no core has too many layers: no axon need be made to see that."""
     if _limits_destinations(chip):
         return False
-    limit = chip.limit("max_layers")
-    assert limit is not None, "ask has_rules first"
-    allowed = limit.max() if site_index is None else limit[site_index]
     n_cores = int(core_of.max()) + 1 if site_index is None else len(site_index)
-    return bool((_layers_by_core(network, core_of, n_cores) <= allowed).all())
+    for what, used in _by_layers(network, core_of, n_cores).items():
+        limit = chip.limit(KEYS[what])
+        if limit is not None and (used > (limit.max() if site_index is None else limit[site_index])).any():
+            return False
+    return True
 
 
 def _over(network: Network, what: str, used: np.ndarray, limit: np.ndarray, layer_at) -> Iterator[Violation]:
@@ -123,5 +147,9 @@ def _over(network: Network, what: str, used: np.ndarray, limit: np.ndarray, laye
 def _advice(network: Network, what: str, layer: str, limit: int) -> str:
     if what == "layers of a core":
         return f"give each of the {len(network.layers)} layers cores of its own"
+    if what == "program memory":
+        return f"shorten the neuron of {layer} ({program_length(network.node(layer).neuron)} operations)"
+    if what == "state memory":
+        return f"keep fewer states in {layer} ({state_words(network.node(layer).neuron)} a neuron)"
     fed = ", ".join(dict.fromkeys(c.target for c in network.connections if c.source == layer))
     return f"make what {layer} feeds ({fed}) so small that it takes {limit} core{'s' if limit > 1 else ''}"

@@ -18,7 +18,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.fit.capacity import binding_notes
 from nwcompile.passes.fit.check import capacity_violations, too_many_cores
-from nwcompile.passes.fit.core_rules import needs_slices
+from nwcompile.passes.fit.core_rules import for_states, needs_slices
 from nwcompile.passes.fit.fixed_sites import FREE, kinds_of_sites, pins, split_to_sites, verify_sites
 from nwcompile.passes.partition.baselines.hypergraph import hypergraph
 from nwcompile.passes.partition.baselines.kernighan_lin import kernighan_lin
@@ -68,7 +68,7 @@ def partition(network: Network, chip: Chip, activity: Activity, options: Options
             f"n_cores={options.n_cores} is too many: {chip.name} has {n_usable} cores, the net {n_neurons} neurons"
         )
     activity.verify(network)
-    cores = _as_logical_cores(method(network, chip, activity, options))
+    cores = _as_logical_cores(method(network, for_states(network, chip), activity, options))
     given = cores.mapping
     if given is None:
         return Partitioned(on_sites(network, chip, cores.core_of, options), cores.warnings, cores.fewest)

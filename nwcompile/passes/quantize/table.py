@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nwcompile.cost.neuron_program import program_length, state_words
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
@@ -92,13 +93,17 @@ def states(reach: StateRange, chip: Chip) -> dict:
 
 
 def program_states(program: NeuronProgram, seen: dict[str, np.ndarray] | None) -> dict:
-    """The states of a layer that is a program: their widths, and the largest magnitudes in the samples, `seen`."""
+    """The states of a layer that is a program: their widths, and the largest magnitudes in the samples, `seen`.
+
+    `instructions` and `state_words` are what its program takes of a core, and each of its neurons.
+    """
     largest = {} if seen is None else {name: int(np.abs(value).max(initial=0)) for name, value in seen.items()}
     rows = [
         {"state": s.name, "bits": s.bits, "overflow": s.overflow, "largest": largest.get(s.name)}
         for s in program.states
     ]
-    return {"program": program.name, "states": rows}
+    size = {"instructions": program_length(program), "state_words": state_words(program)}
+    return {"program": program.name, **size, "states": rows}
 
 
 def _overflow(reach: StateRange, chip: Chip) -> str:

@@ -69,20 +69,50 @@ c_step = AsCFunction(C_STEP, by_pointers)
 
 NUMBA_FLOAT_MODULE = '''"""A neuron program in float32, written by nwcompile.kernels.cores.programs.source."""
 
-import numpy as np
 from numba import float32
 
+from nwcompile.kernels.cores.programs.float_operations import (
+    AHEAD_STEPS,
+    LANES,
+    as_numbers,
+    both,
+    either,
+    fence,
+    filled_lanes,
+    filled_like,
+    floor,
+    goes_past,
+    larger,
+    load_like,
+    magnitude,
+    negated,
+    root,
+    sign,
+    smaller,
+    store,
+    store_large,
+    trunc,
+    where,
+)
 from nwcompile.kernels.jit import kernel
 
 
 @kernel
-def scan(given, drive, sent, state):
-    n_samples, n_steps, n = drive.shape
-    for b in range(n_samples):
-        for t in range(n_steps):
-            for i in range(n):
-                x = drive[b, t, i]
+def scan(given, drive, sent, state, sizes):
+    first, end, n_samples, n_steps, n = sizes
+    zero = filled_lanes(float32(0), LANES)
+    past = goes_past(sent, n)
+    for b in range(first, end):
+        for t0 in range(0, n_steps, AHEAD_STEPS):
+            for c in range(0, n, LANES):
+                left = n - c
+{read}
+                for t in range(t0, min(t0 + AHEAD_STEPS, n_steps)):
+                    at = (b * n_steps + t) * n + c
+                    x = load_like(zero, drive, at, left)
 {step}
+{write}
+    fence()
 '''
 
 TRITON_MODULE = '''"""A neuron program, written by nwcompile.kernels.cores.programs.source."""
@@ -99,19 +129,22 @@ def step(given, states, x):
 '''
 
 NUMBA = Dialect(WRITTEN, "({})", NUMBA_MODULE)
-NUMBA_FLOAT = Dialect(  # No number is one of the ends of a comparison, and minima keep it, as in NumPy.
+NUMBA_FLOAT = Dialect(
     {
         **WRITTEN,
-        "div": "np.divide({0}, {1})",
-        "sign": "np.sign({0})",
-        "min": "np.minimum({0}, {1})",
-        "max": "np.maximum({0}, {1})",
-        "floor": "np.floor({0})",
-        "trunc": "np.trunc({0})",
-        "sqrt": "np.sqrt({0})",
-        "number": "float32(1) if {0} else float32(0)",
+        "neg": "{0} * filled_like(zero, float32(-1))",
+        "abs": "magnitude({0})",
+        "sign": "sign({0}, zero)",
+        "min": "smaller({0}, {1})",
+        "max": "larger({0}, {1})",
+        "sqrt": "root({0})",
+        "and": "both({0}, {1})",
+        "or": "either({0}, {1})",
+        "not": "negated({0})",
+        "select": "where({0}, {1}, {2})",
+        "number": "as_numbers(zero, {0})",
     },
-    "float32({})",
+    "filled_like(zero, float32({}))",
     NUMBA_FLOAT_MODULE,
 )
 TRITON = Dialect(
@@ -153,23 +186,34 @@ def source_of(structure: tuple) -> str:
     `cores.neuron.scan` but for rests bool[neuron] (no update without an event while all states are 0), and kept
     int64[sample, step, state, neuron], of 0 samples where not wanted. `c_step` is `step` by pointers.
 
-    Of floats there is only `scan(given, drive, sent, state)`: given float32[parameter, neuron], drive float32[sample,
-    step, neuron]; written are sent, likewise, and state float32[state, sample, neuron], from where it goes on.
+    Of floats there is only `scan(given, drive, sent, state, sizes)`, of flat arrays: given float32[parameter, neuron],
+    drive float32[sample, step, neuron]; written are sent, likewise, and state float32[state, sample, neuron], from
+    where it goes on. sizes: (first sample, last sample, n_samples, n_steps, n).
     """
     is_fixed, n_parameters, operations, states, output = structure
-    dialect = NUMBA if is_fixed else NUMBA_FLOAT
-    at = "i" if is_fixed else "b, i"
-    lines = [f"p{i} = given[{i}, i]" for i in range(n_parameters)]
-    lines += [f"s{i} = state[{i}, {at}]" for i in range(len(states))]
-    lines += operation_lines(operations, dialect)
-    lines += [f"state[{i}, {at}] = {becomes}" for i, becomes in enumerate(held(states, dialect))]
     if not is_fixed:
-        lines.append(f"sent[b, t, i] = {dialect.operand(output)}")
-        return dialect.module.format(step=_body(lines, indent=16))
-    lines.append(f"return {dialect.operand(output)}")
+        return _float_source_of(n_parameters, operations, states, output)
+    lines = [f"p{i} = given[{i}, i]" for i in range(n_parameters)]
+    lines += [f"s{i} = state[{i}, i]" for i in range(len(states))]
+    lines += operation_lines(operations, NUMBA)
+    lines += [f"state[{i}, i] = {becomes}" for i, becomes in enumerate(held(states, NUMBA))]
+    lines.append(f"return {NUMBA.operand(output)}")
     still = ["rests[i]", *(f"state[{i}, i] == 0" for i in range(len(states)))]
-    return dialect.module.format(
-        step=_body(lines), still=" and ".join(still), n_given=n_parameters, n_states=len(states)
+    return NUMBA.module.format(step=_body(lines), still=" and ".join(still), n_given=n_parameters, n_states=len(states))
+
+
+def _float_source_of(n_parameters: int, operations: tuple, states: tuple, output) -> str:
+    """Vectors of neurons, which stay in registers for some steps."""
+    places = [f"({i} * n_samples + b) * n + c" for i in range(len(states))]
+    read = [f"p{i} = load_like(zero, given, {i} * n + c, left)" for i in range(n_parameters)]
+    read += [f"s{i} = load_like(zero, state, {place}, left)" for i, place in enumerate(places)]
+    lines = operation_lines(operations, NUMBA_FLOAT)
+    lines.append(f"store_large(sent, at, left, {NUMBA_FLOAT.operand(output)}, past)")
+    following = ", ".join(held(states, NUMBA_FLOAT))
+    lines.append(f"{', '.join(f's{i}' for i in range(len(states)))} = {following}" if states else "pass")
+    write = [f"store(state, {place}, left, s{i})" for i, place in enumerate(places)]
+    return NUMBA_FLOAT.module.format(
+        read=_body(read, indent=16), step=_body(lines, indent=20), write=_body(write, indent=16)
     )
 
 
