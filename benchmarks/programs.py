@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import nwcompile as nw
 from benchmarks.record import save, show
 from benchmarks.sequence import Clock
@@ -33,6 +32,7 @@ from nwcompile.nn.ops.scan import fire
 from nwcompile.sim.sequence.run import LayerGroup
 from tests.neuron_programs import adaptive, cuba, every_operation
 
+ROOT = Path(__file__).resolve().parents[1]
 SHAPES = ((1, 500, 512), (10, 500, 512), (64, 500, 512))  # B, T, N
 WHOLE_SHAPE = (10, 500, 512)
 Row = dict[str, object]

@@ -59,6 +59,11 @@ class Tracer(TorchDispatchMode):
         self.kept: list[torch.Tensor] = []  # no id is used twice while its tensor is kept
         self.truths: set[Operand] = set()  # of the operands
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would load its compiler, which takes seconds, to keep it from what is followed here."""
+        return False
+
     def follow(self, tensor: torch.Tensor, operand: Operand) -> torch.Tensor:
         """From now on `tensor` is known as `operand`."""
         self.operand_of[id(tensor)] = operand

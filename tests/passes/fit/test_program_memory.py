@@ -16,9 +16,7 @@ def network(n: int = 40) -> nw.Network:
         nw.Dense("in", "h", rng.integers(-90, 100, (n, 6)).astype(np.int8)),
         nw.Dense("h", "out", rng.integers(-90, 100, (4, n)).astype(np.int8)),
     ]
-    return nw.Network.from_arrays(
-        {"h": (adaptive.program(), n), "out": (integrator.program(), 4)}, edges, {"in": 6}
-    )
+    return nw.Network.from_arrays({"h": (adaptive.program(), n), "out": (integrator.program(), 4)}, edges, {"in": 6})
 
 
 def chip(**core: int) -> nw.Chip:
