@@ -5,6 +5,7 @@ LIF neurons over time, forward and backward          lif_forward, lif_backward  
 the same, fed their own spikes                       recurrent_forward, ...           recurrent.py
 integer neurons over time, forward and backward      integer_forward, ...             integer_backward.py
 spikes times weights                                 spike_matmul                     spike_matmul.py
+operations of float neuron programs                  smaller, sign, ...               program.py
 surrogate derivatives                                slope_at                         surrogate.py
 vectors in Numba, and the LLVM code behind them      load, store, ...                 simd.py, simd_code.py
 """

@@ -2,7 +2,7 @@
 
 purpose                                              function                    file
 what a program does, as the text of a module         source_of, triton_source_of source.py
-the operations of whole numbers, of vectors of floats saturate, smaller, ...     operations.py, float_operations.py
+its operations on whole numbers                      saturate, shr0, ...         operations.py
 that text as compiled functions, kept by its hash    built, built_for_gpu        build.py
 a program's step called from any kernel              step_program                call.py
 """

@@ -71,7 +71,7 @@ NUMBA_FLOAT_MODULE = '''"""A neuron program in float32, written by nwcompile.ker
 
 from numba import float32
 
-from nwcompile.kernels.cores.programs.float_operations import (
+from nwcompile.kernels.layers.program import (
     AHEAD_STEPS,
     LANES,
     as_numbers,
