@@ -46,7 +46,9 @@ def _states(entry: dict) -> str | None:
     parts = []
     for state in entry["states"]:
         used = "" if state["largest"] is None else f"{_width(state['largest'])} of "
-        parts.append(f"{state['state']} {used}{state['bits']} bits ({state['overflow']})")
+        is_proved = state["bound"] is not None and _width(state["bound"]) <= state["bits"]
+        rule = f"proved: {_width(state['bound'])} are enough" if is_proved else state["overflow"]
+        parts.append(f"{state['state']} {used}{state['bits']} bits ({rule})")
     return f"program {entry['program']} of {entry['instructions']} instructions: {'; '.join(parts)}"
 
 

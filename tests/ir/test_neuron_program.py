@@ -54,6 +54,10 @@ REFUSED = [
     (program(ADD, state=StateVariable("v", "v", bits=40)), "bits=40 of state 'v' must be a whole number 2..32"),
     (program(ADD, state=StateVariable("v", "v", bits=24), is_fixed=False), "which only states of fixed-point programs"),
     (program(ADD, state=StateVariable("v", "v", bits=9, overflow="clip")), "unknown overflow of 'v' 'clip'"),
+    (
+        program(ADD, state=StateVariable("v", "v", initial=[0, 0, 256], bits=9)),
+        "state 'v' begins at 256, and its 9 bits hold -255..255",
+    ),
     (program(ADD, k=[1, 2]), "k of shape (2,) does not broadcast to the layer's shape (3,)"),
     (program(ADD, k=0.5), "k must be whole numbers of at most 1099511627776 in a fixed-point program"),
     (program(ADD, k=float("inf")), "k has NaN or infinite values; give finite numbers"),

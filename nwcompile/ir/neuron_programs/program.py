@@ -263,6 +263,11 @@ class NeuronProgram:
             self._verify_state(state, fail)
         for name, value in (*self.parameters.items(), *self._initial.items()):
             self._verify_number(name, value, shape, fail)
+        for state in self.states if self.is_fixed else ():
+            (low, high), initial = state.limits, np.asarray(state.initial)
+            if initial.min() < low or initial.max() > high:
+                value = initial.min() if initial.min() < low else initial.max()
+                raise fail(f"state {state.name!r} begins at {value}, and its {state.bits} bits hold {low}..{high}")
         if not self.fires and self.output not in self._initial:
             raise fail(f"sends 'none' reads a state, and {self.output!r} is none of {', '.join(self._initial)}")
         self._verify_ranges(fail)

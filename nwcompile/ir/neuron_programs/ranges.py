@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LARGEST_NUMBER = (1 << 63) - 1  # Kernels compute whole numbers in 64 bits.
 LARGEST_INPUT = 1 << 40  # A synaptic sum of a step is taken to be no larger: 256 weights and payloads of 16 bits each.
 LONGEST_SHIFT = 62  # Of 64 bits one is the sign, and one must be left.
+SETTLING_STEPS = 300  # A bound of a state that decays is then close to what it settles to; each step takes 50 us.
 LARGEST_NARROW = (1 << 31) - 1  # Those of a GPU are computed in 32 bits where they fit.
 LONGEST_NARROW_SHIFT = 31  # By more a number of 32 bits is not shifted.
 SHIFTS = ("shl", "shr", "shr0")
@@ -62,6 +63,59 @@ def ranges(
     reach |= {name: _of_array(value) for name, value in program.parameters.items()}
     for state in program.states:
         reach[state.name] = Range(*state.limits, True) if program.is_fixed else ANYTHING
+    return _of_operations(program, reach, fail)
+
+
+def state_ranges(program: "NeuronProgram", x: Range) -> dict[str, Range]:
+    """By name how far a state's next value goes in any step, before it saturates or goes round, for sums within `x`.
+
+    Of a verified program of whole numbers. Proved by induction over steps: ranges are found that hold the initial
+    values, and that a step from within does not leave (beyond the limits of a state it ends there), at first by
+    growing them, then as narrow as SETTLING_STEPS make them.
+    """
+    known = {"x": x, **{name: _of_array(value) for name, value in program.parameters.items()}}
+    limits = {s.name: Range(*s.limits, True) for s in program.states}
+    initial = {s.name: _of_array(s.initial) for s in program.states}
+
+    def following(held: dict[str, Range]) -> dict[str, Range]:
+        reach = _of_operations(program, {**known, **held}, AssertionError)
+        return {s.name: reach[s.next] if isinstance(s.next, str) else _of_array(s.next) for s in program.states}
+
+    def kept(name: str, reach: Range) -> Range:
+        """What a state holds of such next values, and of its initial one."""
+        low, high, *_ = limits[name]
+        wraps = next(s for s in program.states if s.name == name).overflow == "modulo"
+        if wraps and not low <= reach.low <= reach.high <= high:
+            return limits[name]
+        inside = Range(min(max(reach.low, low), high), max(min(reach.high, high), low), reach.is_whole)
+        return _hull(TRUTH, inside, initial[name])
+
+    held, grows = initial, True
+    while grows:
+        wanted = {name: kept(name, reach) for name, reach in following(held).items()}
+        wider = {name: _wider(held[name], wanted[name], limits[name]) for name in held}
+        grows, held = wider != held, wider
+    for _ in range(SETTLING_STEPS):
+        narrower = {name: kept(name, reach) for name, reach in following(held).items()}
+        if narrower == held:
+            break
+        held = narrower
+    return following(held)
+
+
+def _wider(held: Range, wanted: Range, limits: Range) -> Range:
+    """`held` if it has all that is wanted; else so much more that few times are enough, up to the limits."""
+    low, high = held.low, held.high
+    if wanted.low < low:
+        low = max(wanted.low - abs(wanted.low) - 1, limits.low)
+    if wanted.high > high:
+        high = min(wanted.high + abs(wanted.high) + 1, limits.high)
+    return Range(low, high, held.is_whole)
+
+
+def _of_operations(program: "NeuronProgram", given_ranges: dict[str, Range], fail) -> dict[str, Range]:
+    """Those of inputs, states and parameters, and what follows for the result of each operation."""
+    reach = dict(given_ranges)
     for operation in program.operations:
         given = [reach[o] if isinstance(o, str) else _of_array(o) for o in operation.operands]
         _verify_truths(operation, given, fail)

@@ -25,7 +25,7 @@ from nwcompile.passes.quantize.layer_warnings import (
 from nwcompile.passes.quantize.program_scale import FixedLayer, fixed_layer
 from nwcompile.passes.quantize.scale_search import Evidence, choose, peak_current
 from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, describe, register_encoding
-from nwcompile.passes.quantize.state_range import state_range
+from nwcompile.passes.quantize.state_range import program_bounds, state_range
 from nwcompile.passes.quantize.table import COLUMNS, kept_row, program_states, rates, scaled_row, states
 from nwcompile.sim import simulate
 from nwcompile.sim.host import encode
@@ -277,7 +277,7 @@ def _checked(
     for row in table:
         name = row["layer"]
         if name in network.programs:
-            rows.append(row | _of_program(network, name, wanted.get(name), spikes, states_of))
+            rows.append(row | _of_program(network, name, wanted.get(name), sent, states_of))
             continue
         reach = state_range(network, name, sent, states_of.get(name))
         row = row | states(reach, chip)
@@ -290,12 +290,12 @@ def _checked(
     return rows, warnings
 
 
-def _of_program(network: Network, name: str, wanted: np.ndarray | None, spikes: dict, states_of: dict) -> dict:
+def _of_program(network: Network, name: str, wanted: np.ndarray | None, spikes: dict | None, states_of: dict) -> dict:
     """What the row of a layer that is a program has beside others: its states, and what it sends in the samples."""
     program = network.node(name).neuron
     assert isinstance(program, NeuronProgram)
-    sent = rates(wanted, spikes[name]) if name in spikes and program.fires else {}
-    return sent | program_states(program, states_of.get(name))
+    sent = rates(wanted, spikes[name]) if spikes is not None and program.fires else {}
+    return sent | program_states(program, states_of.get(name), program_bounds(network, name, spikes))
 
 
 def _silent_before(network: Network, name: str, sent: dict) -> list[str]:

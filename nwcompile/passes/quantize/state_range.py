@@ -14,6 +14,7 @@ from nwcompile.ir.arithmetic import decay, shift_lost
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.ir.neuron_programs.ranges import LARGEST_INPUT, Range, state_ranges
 from nwcompile.passes.prepare.fold import forward, linear_map
 from nwcompile.sim.reference.synaptic_sums import effective_network
 
@@ -81,6 +82,16 @@ def state_range(network: Network, name: str, sent: dict | None, states: dict | N
     )
 
 
+def program_bounds(network: Network, name: str, sent: dict | None) -> dict[str, int]:
+    """By state of a layer that is a program: the largest magnitude of a next value, before it saturates or goes round.
+
+    Proved for any spikes of the payload that calibration had, at least 1, as in `state_range`.
+    """
+    rise, fall = (min(float(side.max(initial=0)), LARGEST_INPUT) for side in _sums(network, name, sent, ONE_SPIKE))
+    reach = state_ranges(network.node(name).neuron, Range(-int(fall), int(rise), True))
+    return {state: int(max(-r.low, r.high)) for state, r in reach.items()}
+
+
 def lowest_membrane(network: Network, name: str, of_input: tuple[float, float]) -> np.ndarray:
     """float64[n]: no membrane of a fixed-point layer is ever below this before a clamp; -inf where nothing is proved.
 
@@ -119,7 +130,17 @@ def _drive(
     """The most that one step adds to u and takes from it, float64[n] (exact below 2**53)."""
     node = network.node(name)
     bias = node.neuron.array("bias_u", node.shape).reshape(-1).astype(np.float64)
-    rise, fall = np.maximum(bias, 0), np.maximum(-bias, 0)
+    rise, fall = _sums(network, name, sent, of_input)
+    unit = 1 << node.neuron.fixed.shift_bits
+    return (rise + np.maximum(bias, 0)) * unit, (fall + np.maximum(-bias, 0)) * unit
+
+
+def _sums(
+    network: Network, name: str, sent: dict | None, of_input: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The largest and the smallest synaptic sum of a step, as magnitudes upwards and downwards, float64[n]."""
+    node = network.node(name)
+    rise, fall = np.zeros(node.n_neurons), np.zeros(node.n_neurons)
     for c in effective_network(network).into(name):
         source = network.node(c.source)
         high, low = _payload(source.neuron, None if sent is None else sent[c.source], of_input)
@@ -132,8 +153,7 @@ def _drive(
         its_bias = np.zeros(1) if its_bias is None else np.asarray(its_bias, np.float64).reshape(-1)
         rise = rise + _times(high, up) + _times(low, down) + np.maximum(its_bias, 0)
         fall = fall + _times(high, down) + _times(low, up) + np.maximum(-its_bias, 0)
-    unit = 1 << node.neuron.fixed.shift_bits
-    return rise * unit, fall * unit
+    return rise, fall
 
 
 def _payload(spec: NeuronSpec | None, spikes: np.ndarray | None, of_input: tuple[float, float]) -> tuple[float, float]:

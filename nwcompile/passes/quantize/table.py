@@ -92,14 +92,24 @@ def states(reach: StateRange, chip: Chip) -> dict:
     }
 
 
-def program_states(program: NeuronProgram, seen: dict[str, np.ndarray] | None) -> dict:
+def program_states(
+    program: NeuronProgram, seen: dict[str, np.ndarray] | None, bounds: dict[str, int] | None = None
+) -> dict:
     """The states of a layer that is a program: their widths, and the largest magnitudes in the samples, `seen`.
+
+    `bounds`: what is proved of them; a state overflows in no sample where that is within its width.
 
     `instructions` and `state_words` are what its program takes of a core, and each of its neurons.
     """
     largest = {} if seen is None else {name: int(np.abs(value).max(initial=0)) for name, value in seen.items()}
     rows = [
-        {"state": s.name, "bits": s.bits, "overflow": s.overflow, "largest": largest.get(s.name)}
+        {
+            "state": s.name,
+            "bits": s.bits,
+            "overflow": s.overflow,
+            "bound": None if bounds is None else bounds[s.name],
+            "largest": largest.get(s.name),
+        }
         for s in program.states
     ]
     size = {"instructions": program_length(program), "state_words": state_words(program)}
