@@ -59,6 +59,36 @@ def test_a_step_in_whole_numbers_is_within_some_units_of_the_float_one(name):
         assert off.max() <= 150 if name == "izhikevich" else off.max() <= 5, (key, off.max())
 
 
+@nw.neuron
+def adding(state, x):
+    """`total` only adds up its input, `n` only counts; what is read of `total` is the old sum and the new."""
+    total = state.total + x
+    fired = (total + state.total > 1.5).float()
+    return {"total": total, "n": state.n + 2 * fired}, fired
+
+
+def test_sums_of_input_and_counts_are_exact_whatever_the_gain():
+    gain, bits, n_steps = 0.0371, 10, 300
+    fixed = in_whole_numbers(adding.program(), bits, 24, gain)
+    state, floats = (ProgramState.cleared(p, (1, 40), np.float64) for p in (fixed, adding.program()))
+    x = RNG.integers(-9, 10, (n_steps, 1, 40))
+    sent = np.array([(state.step(now), floats.step(now * gain)) for now in x])
+    assert np.array_equal(state.named["total"], x.sum(0))  # in weight units, no rounding in any step
+    assert np.array_equal(state.named["n"], 2 * sent[:, 0].sum(0)) and sent.any()
+    assert np.mean(sent[:, 0] == sent[:, 1]) > 0.99  # a sum at the comparison may be on either side
+
+
+def test_a_state_with_other_input_too_is_no_plain_sum():
+    @nw.neuron
+    def echo(state, x):
+        return {"v": state.v + x}, x > 0.5
+
+    fixed = in_whole_numbers(echo.program(), 10, 24, 0.3)
+    state = ProgramState.cleared(fixed, (1, 1), np.float64)
+    state.step(np.array([[100]]))
+    assert state.named["v"][0, 0] == pytest.approx(0.3 * 100 * 2**10, abs=2)
+
+
 @pytest.fixture(scope="module")
 def network() -> nw.Network:
     @nw.neuron
