@@ -11,8 +11,9 @@ that of the program compiled with approximate="all", which changes nothing where
 `tuned` is the accuracy after three epochs of quantization-aware training that begin with the legalized network, and
 `float_tuned` that of the float network after the same three epochs: same loss, rates and order of images. Chip
 accuracies are those of backend `sequence`; one image a fold goes through all backends (`agree`). All are in percent,
-the mean of the folds and their standard deviation; `loss` and `tuned_loss` are points below `float`, beside the goals
-of issue 18. Every row of a fold is written to results/land.json when it is done; --resume keeps those that are there.
+the mean of the folds and their standard deviation; `loss` and `tuned_loss` are points below `float`, beside what may be
+lost at most (`GOALS`). Every row of a fold is written to results/land.json when it is done; --resume keeps those that
+are there.
 """
 
 import argparse
