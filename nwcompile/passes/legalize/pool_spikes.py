@@ -33,7 +33,8 @@ def pool_spikes(
     """
     before = network
     relay = relay_neuron(chip) or RELAY  # a neuron that no chip has is refused by `estimate`, with what it lacks
-    changes = [_imported(network, name) for name in network.built_in if pooled_spikes(network, name, chip) is not None]
+    relays = [name for name in network.built_in if is_stateless(network.node(name).neuron)]
+    changes = [_imported(network, name) for name in relays if pooled_spikes(network, name, chip) is not None]
     for pool in maxima(network):
         source = network.node(pool.source).neuron
         if source is not None and source.fires and source.message == "binary":
