@@ -22,7 +22,7 @@ def agree(data) -> None:
     assert result.agree, str(result)
 
 
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_backends_agree_on_drawn_neurons(data):
     agree(data)

@@ -26,7 +26,7 @@ def test_a_program_compiles_to_whole_numbers_in_registers(number, all_of_it, pro
     types |= {"touched": "*u8", "rests": "*u8", "spikes": "*i32", "updates": "*i32", **dict.fromkeys(SCALARS, "i32")}
     constants = {
         "STEP": built_for_gpu(program.structure).step, "N_GIVEN": len(program.parameters),
-        "N_STATES": len(program.states), "AHEAD": 1 if all_of_it else 8, "BLOCK": 32,
+        "N_STATES": len(program.states), "AHEAD": 1 if all_of_it else 2, "BLOCK": 32,
         **dict.fromkeys(("KEEPS", "COUNTS", "TOUCHED", "RESUMES"), all_of_it),
     }  # fmt: skip
     found = compiled(scan, types, constants, processor, warps=1)
@@ -39,7 +39,7 @@ def test_a_float_program_compiles_without_fused_operations(processor):
     types = dict.fromkeys(("drive", "given", "initial", "state", "kept", "spikes"), "*fp32")
     types |= {"touched": "*fp32", "rests": "*fp32", "updates": "*fp32", **dict.fromkeys(SCALARS, "i32")}
     constants = {
-        "STEP": built_for_gpu(program.structure).step, "N_GIVEN": 1, "N_STATES": 1, "AHEAD": 16, "BLOCK": 32,
+        "STEP": built_for_gpu(program.structure).step, "N_GIVEN": 1, "N_STATES": 1, "AHEAD": 2, "BLOCK": 32,
         "RESUMES": True, **dict.fromkeys(("KEEPS", "COUNTS", "TOUCHED"), False),
     }  # fmt: skip
     found = compiled(scan, types, constants, processor, warps=1)

@@ -10,7 +10,7 @@ from tests.neuron_programs import adaptive, integrator
 X = (np.random.default_rng(0).random((2, 10, 6)) < 0.4).astype(np.int8)
 
 
-def network(n: int = 40) -> nw.Network:
+def network(n: int = 24) -> nw.Network:
     rng = np.random.default_rng(1)
     edges = [
         nw.Dense("in", "h", rng.integers(-90, 100, (n, 6)).astype(np.int8)),
@@ -36,15 +36,15 @@ def test_cores_hold_as_many_neurons_as_their_states_leave_room_for(partitioner):
     words = np.zeros(program.mapping.n_cores, int)
     for name, n_words in (("h", 2), ("out", 1)):
         np.add.at(words, program.mapping.core_of[name].reshape(-1), n_words)
-    assert words.max() <= 24 and program.mapping.n_cores >= 4
+    assert words.max() <= 24 and program.mapping.n_cores >= 3
     assert nw.crosscheck(program, X).agree
 
 
 def test_a_core_given_too_many_states_is_refused():
-    core_of = {"h": np.zeros(40, int), "out": np.zeros(4, int)}
+    core_of = {"h": np.zeros(24, int), "out": np.zeros(4, int)}
     with pytest.raises(nw.FitError) as error:
-        nw.compile(network(), chip(max_state_words=83), X, nw.Options(partitioner=lambda *_: core_of))
-    assert "state memory  h -> core 0  84 of 83  keep fewer states in h (2 a neuron) or raise core.max_state_words" in (
+        nw.compile(network(), chip(max_state_words=51), X, nw.Options(partitioner=lambda *_: core_of))
+    assert "state memory  h -> core 0  52 of 51  keep fewer states in h (2 a neuron) or raise core.max_state_words" in (
         " ".join(str(error.value).split(" ")).replace("   ", "  ")
     )
 

@@ -265,11 +265,11 @@ def test_cuda_programs_in_a_loop_with_built_in_neurons(delay):
         Dense("m", "h", integers((6, 4), 3), delay=delay + 1),
         Dense("m", "out", integers((3, 4), 4)),
     ]
-    agrees(Network.from_arrays(layers, edges, {"in": 5}), spikes_in(2, 13, 5, high=3))
+    agrees(Network.from_arrays(layers, edges, {"in": 5}), spikes_in(2, 5 * delay, 5, high=3))
 
 
 @settings(
-    max_examples=int(os.environ.get("CUDA_EXAMPLES", "5")),
+    max_examples=int(os.environ.get("CUDA_EXAMPLES", "3")),
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
