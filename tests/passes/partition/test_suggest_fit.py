@@ -48,7 +48,7 @@ def _fits(network, chip, bits) -> bool:
 
 
 def test_a_neuron_that_no_core_holds_is_told_which_layer_to_shrink():
-    edges = [Dense("in", "a", integers((300, 4))), Dense("a", "b", integers((8, 300)))]
+    edges = [Dense("in", "a", integers((300, 4))), Dense("a", "b", integers((8, 300), low=1))]  # zeros are no axons
     network = Network.from_arrays({"a": FIXED, "b": FIXED}, edges, {"in": (4,)})
     assert told(network, small_chip()) == "it fits with 256 neurons in a instead of 300"
 
@@ -57,7 +57,8 @@ def test_a_neuron_that_no_core_holds_is_tried_once_on_cores_that_are_alike(monke
     tried = []
     fill = sequential._fill
     monkeypatch.setattr(sequential, "_fill", lambda *given: tried.append(1) or fill(*given))
-    network = Network.from_arrays({"a": FIXED}, [Dense("in", "a", integers((10, 784)))], {"in": (784,)})
+    wrapping = FIXED.replace(fixed=nw.Chip.load("truenorth").fixed_point)
+    network = Network.from_arrays({"a": wrapping}, [Dense("in", "a", integers((10, 784), low=1))], {"in": (784,)})
     with pytest.raises(FitError, match="one neuron of a alone takes 784"):
         nw.compile(network, "truenorth")
     assert 0 < len(tried) < 1000  # not once for each of its 4,096 cores, and of as many times more as are tried
