@@ -123,6 +123,7 @@ def test_compile_takes_a_fixed_point_network_as_it_is():
     np.testing.assert_array_equal(program.network.connections[0].weight, weight)
 
 
+@pytest.mark.long
 def test_compile_gives_the_same_program_whatever_the_hash_seed_and_the_thread_count():
     code = "from tests.test_flow import *; print(compile(image_net(), 'tiny', X, Options(seed=5)).hash)"
     hashes = set()

@@ -83,7 +83,7 @@ def test_recurrent_network_runs_alike_on_all_backends(reference, file):
     agreement(network, np.load(folder / "braille_test0_input_recovered.npy")[None])
 
 
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", [pytest.param(n, marks=pytest.mark.long) if n == "lava_tinynet" else n for n in NETS])
 def test_lava_net_runs_alike_on_all_backends(reference, net):
     (path,) = (reference / "models" / net).glob("*.net")
     network = nw.from_lava(path)

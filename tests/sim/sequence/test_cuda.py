@@ -28,10 +28,6 @@ CASES = "tests/sim/sequence/cuda_cases.py"
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
 
-def test_cuda_equals_the_reference_in_the_interpreter():
-    interpreted_tests(CASES, timeout_s=300)
-
-
 @pytest.mark.long
 def test_cuda_equals_the_reference_on_many_random_programs(monkeypatch):
     monkeypatch.setenv("CUDA_EXAMPLES", str(EXAMPLES))
