@@ -32,6 +32,8 @@ def run(args: Namespace) -> int:
     given = args.input or (str(folder / SAMPLE) if (folder / SAMPLE).is_file() else None)
     if given is None and args.steps is None:
         raise OptionError("no input: give --input X.npz, the sample that the log is of, or --steps N without input")
+    if args.steps is not None and args.steps < 1:
+        raise OptionError(f"--steps {args.steps} must be 1 or more")
     data = Data(None) if given is None else read_data(given).laid_out(program.network.layout)
     x, n_samples, n_steps = prepare(
         program.network, data.x, args.steps if given is None else None, program.chip, program.on_multi_spike

@@ -87,10 +87,14 @@ class LogDifference:
 
 @dataclass(frozen=True)
 class LogCheck:
-    """What comparing gave: so many spikes in the log, `n_compared` numbers looked at, and where they differ first."""
+    """What comparing gave: so many spikes in the log, `n_compared` numbers looked at, and where they differ first.
+
+    `untold`: the layers of which the log tells nothing.
+    """
 
     n_spikes: int
     n_compared: int
+    untold: tuple[str, ...]
     first_difference: LogDifference | None
 
     @property
@@ -100,7 +104,8 @@ class LogCheck:
 
     def __str__(self) -> str:
         if self.first_difference is None:
-            return f"the log equals the program: {self.n_spikes} spikes, {self.n_compared} numbers compared"
+            untold = f"; it tells nothing of {', '.join(self.untold)}" if self.untold else ""
+            return f"the log equals the program: {self.n_spikes} spikes, {self.n_compared} numbers compared{untold}"
         return f"the log differs first at {self.first_difference}"
 
 
@@ -161,6 +166,7 @@ def compare_log(program: Program, log: SpikeLog, run: Run, places: Places, sampl
     return LogCheck(
         n_spikes=sum(int(spikes.sum()) for spikes in log.spikes.values()) + (log.early is not None),
         n_compared=n_compared,
+        untold=tuple(name for name in program.network.layers if name not in log.told),
         first_difference=None if first is None else _difference(program, run, places, sample, first),
     )
 

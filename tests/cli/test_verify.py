@@ -30,10 +30,11 @@ def ranc(folder, command):
 
 def test_verify_takes_what_ranc_is_expected_to_print(command, ranc):
     spikes = (ranc / "expected_spikes.csv").read_text()
-    for name, n_numbers in (("expected_spikes.csv", 9 * 12), ("expected_outputs.csv", 9 * 4)):
+    for name, numbers in (("expected_spikes.csv", f"{9 * 12} numbers compared"),
+                          ("expected_outputs.csv", f"{9 * 4} numbers compared; it tells nothing of fc1")):  # fmt: skip
         n = len((ranc / name).read_text().splitlines()) - 1
         code, out, err = command(f"verify ranc --log ranc/{name}")
-        assert (code, out, err) == (0, f"the log equals the program: {n} spikes, {n_numbers} numbers compared\n", "")
+        assert (code, out, err) == (0, f"the log equals the program: {n} spikes, {numbers}\n", "")
     (ranc / "log.csv").write_text("\ufeff" + spikes.replace("\n", "\r\n"))  # as other tools write it
     assert command("verify ranc --log ranc/log.csv --json")[0] == 0
 
@@ -41,7 +42,8 @@ def test_verify_takes_what_ranc_is_expected_to_print(command, ranc):
 def test_verify_takes_the_texts_of_rancs_testbench(command, ranc):
     n = len((ranc / "expected_outputs.csv").read_text().splitlines()) - 1
     code, out, _ = command("verify ranc --log ranc/tb_correct.txt")
-    assert n > 3 and (code, out) == (0, f"the log equals the program: {n} spikes, {9 * 4} numbers compared\n")
+    text = f"the log equals the program: {n} spikes, {9 * 4} numbers compared; it tells nothing of fc1\n"
+    assert n > 3 and (code, out) == (0, text)
     words = (ranc / "tb_correct.txt").read_text().split()
     other = ["11" if words[3] == "10" else "10"]
     (ranc / "log.txt").write_text("\n".join([*words[:3], *other, *words[4:]]))
@@ -108,10 +110,25 @@ def test_verify_takes_logs_of_every_chip(command, folder):
     assert command("verify net.nwc --log log.npz --input data.npz --sample 2 --steps 3")[0] == 0
 
 
+def test_verify_refuses_a_table_of_places_of_another_program(command, ranc):
+    table = (ranc / "neurons.csv").read_text()
+    (ranc / "neurons.csv").write_text(table.replace("fc1,3,", "fc1,300,"))
+    code, out, err = command("verify ranc --log ranc/expected_spikes.csv")
+    text = "nwcompile: error: ranc/neurons.csv: is not of this program; export it again\n"
+    assert "fc1,3," in table and (code, out, err) == (2, "", text)
+
+
 def test_verify_refuses_in_one_sentence(command, folder):
     (folder / "odd.csv").write_text("time,who\n1,2\n")
     (folder / "far.csv").write_text("tick,core,neuron\n1,0,99\n")
     (folder / "text.csv").write_text("tick,core,neuron\n1,0,x\n")
+    (folder / "long.csv").write_text("tick,core,neuron\n99999999999999999999,0,1\n")
+    (folder / "square.csv").write_text("tick,core,neuron\n1,0,\u00b2\n", encoding="utf-8")
+    (folder / "twice.csv").write_text("tick,core,neuron,tick\n1,0,1,2\n")
+    (folder / "silent.csv").write_text("step,layer,neuron\n")
+    for name, values in (("half", np.full((5, 4), 0.5)), ("text", np.full((5, 4), "a")), ("turned", np.zeros((4, 5)))):
+        np.savez(f"{name}.npz", fc2=values)
+    np.savez("none.npz")
     (folder / "short.csv").write_text("tick,core,neuron\n1,0\n")
     np.savez("other.npz", fc9=np.zeros((5, 4)))
     for line, text in (
@@ -124,7 +141,23 @@ def test_verify_refuses_in_one_sentence(command, folder):
          "it is time, who"),
         ("verify . --log far.csv --input data.npz",
          "the log has a spike of core 0, neuron 99 at tick 1, where the program has no neuron"),
-        ("verify . --log text.csv --input data.npz", "text.csv: column neuron has 'x', which is no whole number"),
+        ("verify . --log text.csv --input data.npz",
+         "text.csv: column neuron has 'x', which is no whole number of at most 18 digits"),
+        ("verify . --log long.csv --input data.npz",
+         "long.csv: column tick has '99999999999999999999', which is no whole number of at most 18 digits"),
+        ("verify . --log square.csv --input data.npz",
+         "square.csv: column neuron has '\u00b2', which is no whole number of at most 18 digits"),
+        ("verify . --log twice.csv --input data.npz",
+         "twice.csv: its first line names a column twice; it is tick, core, neuron, tick"),
+        ("verify . --log silent.csv --input data.npz",
+         "silent.csv: tells of no layer; give tick, core, neuron, which tells of all"),
+        ("verify . --log half.npz --input data.npz", "half.npz: fc2 has 0.5, which is no whole number below 2**62"),
+        ("verify . --log text.npz --input data.npz", "text.npz: fc2 must hold whole numbers, and is of type <U1"),
+        ("verify . --log turned.npz --input data.npz",
+         "turned.npz: fc2 of shape [4, 5] must be [5, 4], steps and neurons"),
+        ("verify . --log none.npz --input data.npz",
+         "none.npz: has no arrays; give one of spikes, [T, n], under the name of a layer"),
+        ("verify . --log far.csv --input data.npz --steps -3", "--steps -3 must be 1 or more"),
         ("verify . --log short.csv --input data.npz", "short.csv: line 2 has 2 columns, the first line names 3"),
         ("verify . --log none.csv --input data.npz", "none.csv: cannot be read: No such file or directory"),
         ("verify . --log far.csv --input data.npz --sample 3", "--sample 3: there are samples 0..2"),

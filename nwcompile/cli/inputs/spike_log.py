@@ -1,6 +1,7 @@
 """A log of spikes as a person gives it: a CSV file of events, or arrays by layer."""
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ RECORDED = {
     "sim_out_spikes": ("outputs", "spikes"), "sim_v_out": ("outputs", "v"), "sim_i_out": ("outputs", "u"),
 }  # fmt: skip
 COUNTS = "tb_num_outputs.txt"
+WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 FORMS_TEXT = "; or ".join(", ".join(form) for form in FORMS)
 
 
@@ -30,7 +32,10 @@ def read_places(folder: Path, program: Program) -> Places:
     names = ("index", "core", "neuron", "output", "first_tick")
     numbers = [_whole(path, name, table.get(name, [])) for name in names]
     layers = np.array(table.get("layer", []))
-    if any(len(column) != len(layers) for column in numbers) or not set(layers) <= set(program.network.layers):
+    sizes = {name: program.network.node(name).n_neurons for name in program.network.layers}
+    if any(len(column) != len(layers) for column in numbers) or not all(
+        0 <= i < sizes.get(layer, 0) for layer, i in zip(layers, numbers[0], strict=True)
+    ):
         raise ModelError(f"{path}: is not of this program; export it again")
     index, core, slot, output, first_tick = numbers
     return Places(layer=layers, index=index, core=core, slot=slot, output=output, first_tick=first_tick)
@@ -44,7 +49,9 @@ def read_log(path: str, program: Program, places: Places, n_steps: int) -> Spike
     testbench compares: an output in binary on every line, with how many there are in each tick in COUNTS beside it.
     """
     if Path(path).suffix == ".npz":
-        arrays = arrays_of(path, "[T, n] by layer")
+        arrays = {key: _whole_array(path, key, a) for key, a in arrays_of(path, "[T, n] by layer").items()}
+        if not arrays:
+            raise ModelError(f"{path}: has no arrays; give one of spikes, [T, n], under the name of a layer")
         if program.chip.core.max_outputs is not None and set(arrays) <= set(RECORDED):
             return _of_pool(path, arrays, program, n_steps + 1)
         return _of_arrays(path, arrays, program, n_steps)
@@ -70,6 +77,8 @@ def _of_steps(path: str, program: Program, table: dict[str, list[str]], n_steps:
         if step < n_steps:
             spikes[layer][step, neuron] += 1
     named = set(table["layer"])
+    if not named:
+        raise ModelError(f"{path}: tells of no layer; give tick, core, neuron, which tells of all")
     told = {name: np.ones(n, bool) for name, n in sizes.items() if name in named}
     return SpikeLog({name: spikes[name] for name in told}, {}, told)
 
@@ -86,7 +95,7 @@ def _of_pool(path: str, arrays: dict[str, np.ndarray], program: Program, n_steps
             has = f"{n_steps} steps, an empty one and those of the sample, and {n} neurons"
             raise ModelError(f"{path}: {key} of shape {list(array.shape)} must be [{n_steps}, {n}]: {has}")
         for layer, index in places.items():
-            numbers = array.reshape(n_steps, n)[:, index].astype(np.int64)
+            numbers = array.reshape(n_steps, n)[:, index]
             if quantity == "spikes":
                 spikes[layer] = numbers
             else:
@@ -133,15 +142,26 @@ def _of_arrays(path: str, arrays: dict[str, np.ndarray], program: Program, n_ste
             layers = ", ".join(program.network.layers)
             raise ModelError(f"{path}: {key!r} is no layer of the program, nor LAYER.u or LAYER.v; layers: {layers}")
         n = program.network.node(layer).n_neurons
-        if array.size % n or array.size // n < n_steps:
+        lengths = array.shape[: 2 if array.shape[:1] == (1,) else 1]  # of T, or of a batch of one and T
+        if not any(length >= n_steps and length * n == array.size for length in lengths):
             raise ModelError(f"{path}: {key} of shape {list(array.shape)} must be [{n_steps}, {n}], steps and neurons")
-        numbers = array.reshape(-1, n)[:n_steps].astype(np.int64)
+        numbers = array.reshape(-1, n)[:n_steps]
         if state:
             states.setdefault(layer, {})[state] = numbers
         else:
             spikes[layer] = numbers
     told = {name: np.ones(program.network.node(name).n_neurons, bool) for name in {**spikes, **states}}
     return SpikeLog(spikes, states, told)
+
+
+def _whole_array(path: str, key: str, array: np.ndarray) -> np.ndarray:
+    """The array as int64."""
+    if array.dtype.kind not in "biuf":
+        raise ModelError(f"{path}: {key} must hold whole numbers, and is of type {array.dtype}")
+    is_whole = (np.abs(array.astype(np.float64)) < 2.0**62) & (array == np.floor(array.astype(np.float64)))
+    if not is_whole.all():
+        raise ModelError(f"{path}: {key} has {array[~is_whole].flat[0]}, which is no whole number below 2**62")
+    return array.astype(np.int64)
 
 
 def _columns(path: Path) -> dict[str, list[str]]:
@@ -154,6 +174,8 @@ def _columns(path: Path) -> dict[str, list[str]]:
     rows = [[cell.strip() for cell in cells] for cells in rows if cells]
     if not rows:
         raise ModelError(f"{path}: is empty; its first line must name the columns {FORMS_TEXT}")
+    if len(set(rows[0])) < len(rows[0]):
+        raise ModelError(f"{path}: its first line names a column twice; it is {', '.join(rows[0])}")
     if any(len(cells) != len(rows[0]) for cells in rows):
         bad = next(i for i, cells in enumerate(rows) if len(cells) != len(rows[0]))
         raise ModelError(f"{path}: line {bad + 1} has {len(rows[bad])} columns, the first line names {len(rows[0])}")
@@ -161,8 +183,7 @@ def _columns(path: Path) -> dict[str, list[str]]:
 
 
 def _whole(path, name: str, cells: list[str]) -> np.ndarray:
-    try:
-        return np.array([int(cell) for cell in cells], np.int64)
-    except ValueError:
-        bad = next(cell for cell in cells if not cell.lstrip("-").isdigit())
-        raise ModelError(f"{path}: column {name} has {bad!r}, which is no whole number") from None
+    bad = next((cell for cell in cells if not WHOLE.fullmatch(cell)), None)
+    if bad is not None:
+        raise ModelError(f"{path}: column {name} has {bad!r}, which is no whole number of at most 18 digits")
+    return np.array([int(cell) for cell in cells], np.int64)

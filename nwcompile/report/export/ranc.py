@@ -18,6 +18,8 @@ from nwcompile.report.export.ranc_memory import N_TICKS, Parameters, axon_types,
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.packets import Packets, packets
 
+RESETS_BELOW = 0  # RANC's own simulator: negative resets at v < the threshold, as in the RTL; 1: at v <= it.
+
 NOTE = (
     "no potential can wrap in the first {proved} ticks, whatever spikes arrive; layers begin one tick after the other, "
     "and a neuron is slot NEURON of core x + {columns} * y"
@@ -195,6 +197,7 @@ def _simulator_config(parameters: Parameters) -> bytes:
             "num_cores_y": parameters.rows,
             "num_weights": parameters.n_types,
             "max_tick_offset": N_TICKS,
+            "neuron_reset_type": RESETS_BELOW,
             **{f"{name}_trace_verbosity": 0 for name in names},
         }
     )
@@ -211,7 +214,8 @@ def _readme(design: Design, n_ticks: int, done: Packets | None) -> str:
         f"Potentials of {p.potential_bits} bits cannot wrap in the first {design.n_proved_ticks:,} ticks. Reset the "
         "grid before every sample.",
         "neurons.csv: the core and slot of each neuron, its first tick, its number at the output bus (-1: none).",
-        "simulator.json, simulator_config.json: the same for RANC's own simulator.",
+        "simulator.json, simulator_config.json: the same for RANC's own simulator. `ranc_sim simulator.json out.txt "
+        f"simulator_config.json {n_ticks + 1}`: line h + 2 of out.txt has a 1 for every output of tick h.",
     ]
     if done is not None:
         n_late, n_lost = int(done.late(least).sum()), int(done.lost.sum())

@@ -12,7 +12,7 @@ from nwcompile.errors import ChipError, ModelError
 from nwcompile.ir.connection import synapse_list
 from nwcompile.ir.flat import count_lines
 from nwcompile.ir.program import Program
-from nwcompile.report.export.ranc_memory import NEURON, CoreMemory, Parameters, empty_core
+from nwcompile.report.export.ranc_memory import N_TICKS, NEURON, CoreMemory, Parameters, empty_core
 
 SUBTRACTS = 1  # reset_mode of a neuron that is reset by subtraction; 0: to a value
 LEAST_OUTPUTS = 2  # an output is told by a number of at least one bit
@@ -172,7 +172,8 @@ class Design:
         mine = self.axons[self.axons[:, 0] == core]
         here = self.program.core_of[synapses.target] == core
         weight = np.zeros((p.n_neurons, p.n_axons), np.int64)
-        axon = np.searchsorted(mine[:, 2], synapses.source[here])
+        ours = mine[:, 2] * N_TICKS + mine[:, 3]  # an input line has an axon for each of its delays
+        axon = np.searchsorted(ours, synapses.source[here] * N_TICKS + synapses.delay[here])
         np.add.at(weight, (self.slot[synapses.target[here]], axon), synapses.weight[here])
         weight[self.slot[(self.program.core_of == core) & ~self.is_heard]] = 0
         limit = 1 << (p.weight_bits - 1)

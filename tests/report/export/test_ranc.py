@@ -146,6 +146,9 @@ def test_files_of_a_sample_are_what_was_sent_and_came_out():
     doc = json.loads(files["simulator.json"])
     assert [len(packets) for packets in doc["packets"]] == n_sent
     assert len(doc["cores"]) == 2 and doc["output_bus"] == {"coordinates": [2, 0], "num_outputs": 10}
+    config = json.loads(files["simulator_config.json"])
+    assert config["neuron_reset_type"] == 0 and config["num_cores_x"] == 3  # it reads this key, and stops without it
+    assert "out.txt simulator_config.json" in files["README.txt"].replace("\n ", "")
     assert json.loads(files["parameters.json"])["POTENTIAL_WIDTH"] == 20
     assert "Potentials of 20 bits cannot wrap in the first" in files["README.txt"]
 

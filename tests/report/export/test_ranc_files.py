@@ -94,16 +94,38 @@ def test_files_of_a_layer_wider_than_a_core_do_what_the_program_does(n, tmp_path
     })  # fmt: skip
     program = nw.compile(network, chip, x)
     assert "a/copy2" in program.network.layers
-    for path, data in ranc_files(program, tmp_path, {"in": x[0]}).items():
+    assert len(same_spikes(program, x[0], tmp_path)) > 50
+
+
+def same_spikes(program: nw.Program, x: np.ndarray, folder: Path) -> list[tuple[int, int, int]]:
+    """The spikes of the files of a sample `in` [T, n], which must be those that they say to expect."""
+    for path, data in ranc_files(program, folder, {"in": x}).items():
         path.write_bytes(data)
-    grid, spikes = Grid(tmp_path), []
-    sent = table(tmp_path / "input_packets.csv")
-    for tick in range(13):
+    grid, spikes = Grid(folder), []
+    sent = table(folder / "input_packets.csv")
+    for tick in range(len(x) + program.schedule.depth - 1):
         for at, place, axon, delay in sent:
             if at == tick:
                 grid.hear(tick + delay, place, axon)
         spikes += grid.tick(tick)
-    places = [line.split(",") for line in (tmp_path / "neurons.csv").read_text().split()[1:]]
+    places = [line.split(",") for line in (folder / "neurons.csv").read_text().split()[1:]]
     first_tick = {(int(place), int(k)): int(tick) for _, _, place, k, tick, _ in places}
-    spikes = [(t, place, k) for t, place, k in spikes if t - first_tick[place, k] < 12]  # of the sample's own steps
-    assert len(spikes) > 50 and spikes == [tuple(row) for row in table(tmp_path / "expected_spikes.csv")]
+    spikes = [(t, place, k) for t, place, k in spikes if t - first_tick[place, k] < len(x)]  # the sample's own steps
+    assert spikes == [tuple(row) for row in table(folder / "expected_spikes.csv")]
+    return spikes
+
+
+def test_files_of_an_input_that_two_layers_read_do_what_the_program_does(tmp_path):
+    """It sets two axons of one core, one of them a tick later."""
+    rng = np.random.default_rng(0)
+    spec = NeuronSpec(threshold=1.0, reset="subtract", strict=False)
+    edges = [
+        Dense(a, b, rng.normal(0.2, 0.4, (m, n)).astype(np.float32))
+        for a, b, n, m in (("in", "a", 6, 8), ("a", "b", 8, 4), ("in", "b", 6, 4))
+    ]
+    network = Network.from_arrays({"a": (spec, (8,)), "b": (spec, (4,))}, edges, {"in": (6,)})
+    x = (rng.random((2, 12, 6)) < 0.5).astype(np.int8)
+    program = nw.compile(network, "ranc_dense", x)
+    assert len(same_spikes(program, x[0], tmp_path)) > 50
+    delays = {delay for _, _, _, delay in table(tmp_path / "input_packets.csv")}
+    assert program.mapping.n_cores == 1 and delays == {0, 1}
