@@ -6,6 +6,7 @@ With a sample, the spikes to expect go along, in the forms that `nwcompile verif
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 
@@ -49,8 +50,7 @@ def ranc_files(program: Program, folder, sample: dict[str, np.ndarray] | None = 
     done = None
     if sample is not None:
         sent = input_packets(design, sample)
-        inputs = {name: a[None].astype(np.int32) for name, a in sample.items()}
-        done = packets(program, inputs, n_ticks - program.schedule.depth + 1)
+        done = _all_packets(program, sample, n_ticks)
         files |= _sample_files(design, sample, sent, done)
     files["simulator.json"], files["simulator_config.json"] = _simulator(design, sent), _simulator_config(p)
     files["net.nwc"] = program.data
@@ -72,6 +72,19 @@ def _n_ticks(program: Program, sample: dict[str, np.ndarray]) -> int:
     if any(((a != 0) & (a != 1)).any() for a in sample.values()):
         raise ModelError("a packet of RANC carries no number; its input must be spikes, 0 or 1")
     return len(next(iter(sample.values()))) + program.schedule.depth - 1
+
+
+def _all_packets(program: Program, sample: dict[str, np.ndarray], n_ticks: int) -> Packets:
+    """The packets of all ticks: layers that are through with the sample go on without input until the last one is."""
+    n_steps = n_ticks + 1 - min(program.schedule.offset[name] for name in program.network.layers)
+    inputs = {name: np.zeros((1, n_steps, a.shape[1]), np.int32) for name, a in sample.items()}
+    for name, a in sample.items():
+        inputs[name][0, : len(a)] = a
+    done = packets(program, inputs, n_steps)
+    kept = done.step <= n_ticks
+    names = ("step", "source", "core", "sent", "written", "lost")
+    of_ticks = {name: getattr(done, name)[kept] for name in names}
+    return replace(done, **of_ticks, step_cycles=done.step_cycles[: n_ticks + 1])
 
 
 def input_packets(design: Design, sample: dict[str, np.ndarray]) -> list[list[tuple[int, int, int]]]:
