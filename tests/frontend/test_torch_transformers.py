@@ -84,7 +84,7 @@ ON_CHIPS = {"qkformer": (small_qkformer, ("pool",), 2), "sdt": (small_sdt, (), 0
 @pytest.mark.long
 @pytest.mark.parametrize("name", ON_CHIPS)
 def test_spikingjelly_transformers_agree_on_every_backend(name):
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     make, approximate, n_products = ON_CHIPS[name]
     module, x = make(), torch.randint(-8, 9, (4, 3, 2, 16, 16)) / 8
     network = assert_equal(module, x)

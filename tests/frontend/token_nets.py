@@ -30,7 +30,9 @@ def on_grid(module, x):
     with torch.no_grad():
         module(x)
     for norm in norms:
-        scale = 2.0 ** norm.running_var.sqrt().log2().round()
+        varies = norm.running_var > 0  # where nothing came, a norm divides by 1 and makes neurons fire
+        scale = 2.0 ** torch.where(varies, norm.running_var, 1.0).sqrt().log2().round()
+        norm.bias.data[~varies] = 4.0
         norm.running_mean.copy_((norm.running_mean / scale * 4).round() * scale / 4)
         norm.running_var.copy_(scale**2)
         norm.eps = 0.0

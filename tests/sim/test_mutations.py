@@ -26,7 +26,7 @@ MUTATIONS = {
     "delay slot": ("cores/synapse.py", "(now + edge.delay) % drive", "(now + edge.delay + 1) % drive"),
     "padding of a tap": ("cores/synapse.py", "at + padding - k * dilation", "at + padding + k * dilation"),
     "messages of several spikes": ("cycle.py", "fan_out.sent[j, column] * times", "fan_out.sent[j, column]"),
-    "all of a repeated spike": ("cycle.py", "None, -1, j, count, micro", "None, -1, j, count // times, micro"),
+    "all of a repeated spike": ("cycle.py", "None, -1, read, count, micro", "None, -1, read, count // times, micro"),
     "repeats of an input": ("cycle.py", "inputs.left[k] = times", "inputs.left[k] = 1"),
     "neurons that sleep": ("cores/neuron.py", "states.u[k] == 0 and states.v[k] == 0", "states.v[k] == 0"),
     "visit of idle neurons": ("cycle.py", "is_updated = touched or not is_at_rest", "is_updated = not is_at_rest"),

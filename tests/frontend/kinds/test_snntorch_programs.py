@@ -27,6 +27,13 @@ quant = framework("snntorch.functional.quant")
 RESETS = ("subtract", "zero", "none")
 
 
+@pytest.fixture(autouse=True)
+def _no_layer_is_left():
+    """snnTorch keeps all layers that were ever made, and cannot reset any while a DeltaLeaky is among them."""
+    yield
+    snn.SpikingNeuron.instances.clear()
+
+
 def stepped(module, x):
     module.reset_mem()
     given = [module(x_t) for x_t in x]
