@@ -59,7 +59,10 @@ def test_spikingjelly_transformers_come_in_exactly_at_their_size(name):
 
 
 def small_qkformer():
-    return model.qkformer.QKFormer(embed_dims=32, num_heads=(1, 1, 1), depths=(1, 1, 1), **SMALL)
+    """With attention that so few tokens make fire as well."""
+    made = model.qkformer.QKFormer(embed_dims=32, num_heads=(1, 1, 1), depths=(1, 1, 1), **SMALL)
+    made.stage3[0].attn.attn_lif.v_threshold = 0.125
+    return made
 
 
 def small_sdt():
@@ -84,7 +87,7 @@ ON_CHIPS = {"qkformer": (small_qkformer, ("pool",), 2), "sdt": (small_sdt, (), 0
 @pytest.mark.long
 @pytest.mark.parametrize("name", ON_CHIPS)
 def test_spikingjelly_transformers_agree_on_every_backend(name):
-    torch.manual_seed(1)
+    torch.manual_seed(0)
     make, approximate, n_products = ON_CHIPS[name]
     module, x = make(), torch.randint(-8, 9, (4, 3, 2, 16, 16)) / 8
     network = assert_equal(module, x)
