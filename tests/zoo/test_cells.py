@@ -18,7 +18,7 @@ TABLE = {
     "fashion_csnn": ("host", "host", "host", "fan-in axons", "cores"),
     "dvs_gesture": ("exact, board", "exact", "exact, board", "fan-in axons", "neurons"),
     "sew_resnet_18": ("host, board", "host", "host, board", "fan-in axons", "synapse memory"),
-    "norse_readme": ("exact", "exact", "exact", "fan-in axons", "exact"),
+    "norse_readme": ("exact", "exact", "exact", "fan-in axons", "approximate"),
     "sinabs_dynapcnn": ("approximate", "exact", "exact", "fan-in axons", "approximate"),
 }
 QUICK = {("regression", "loihi2"), ("regression", "spinnaker2"), ("regression", "loihi1")}

@@ -81,8 +81,9 @@ def approximate(
     if len(held):
         price = price_of(ideal, changed, _only(inputs, held), None if labels is None else labels[held])
     shown = {FULL.format(name): name for name in pooled}  # where the spikes of these neurons are those of the layer
+    prices = {} if price is None else {name: price.of(shown.get(name, name)) for name in features_of}
     changes = [
-        _change(shown.get(name, name), features, fits[name], None if price is None else price.of(shown.get(name, name)))
+        _change(shown.get(name, name), features, fits.get(name), prices.get(name))
         for name, features in features_of.items()
     ]
     return Approximated(changed, changes, price, [] if price else [NOT_PRICED], fits)
@@ -114,7 +115,7 @@ def _refitted(
         shown = pooled.get(name, name)
         is_pooled = name in pooled
         layer = PooledLayer(bare, shown, sent) if is_pooled else DrivenLayer(bare, name, sent)
-        if name in changing:
+        if name in changing and nodes[name].neuron.fires:
             fits[name] = refit(layer, nodes[name].neuron, wanted[shown], chip)
             nodes[name] = Node(name, nodes[name].shape, fits[name].neuron)
         sent[shown] = layer.spikes(nodes[name].neuron)

@@ -86,9 +86,28 @@ def nearest(
         lost, whole = np.asarray(spec.decay_u), 1 << spec.fixed.decay_bits
         was = f"a current that loses {lost.min()}/{whole} a step"
         change("decay", was, f"{slowest}/{whole} or more", decay_u=np.maximum(lost, slowest))
+    kept = _kept_current(spec)
+    if can.current is False and np.any(kept):
+        was = f"a current that keeps up to {100 * float(np.max(kept)):.3g} % a step"
+        change("decay", was, "no current", **_without_current(spec))
     if can.current_bias is False and (np.any(spec.bias_u) or (has_bias and spec.alpha is not None)):
         change("bias", "a bias of the current", AT_MEMBRANE, **_at_membrane(spec, chip))
     return spec, features
+
+
+def _kept_current(spec: NeuronSpec) -> np.ndarray:
+    """What is left of a current in a step, 0..1."""
+    if spec.fixed is None:
+        return np.asarray(0.0 if spec.alpha is None else spec.alpha)
+    return 1 - spec.fixed.lost(spec.decay_u)
+
+
+def _without_current(spec: NeuronSpec) -> dict:
+    """All input in the step in which it arrives, as large as it was then."""
+    if spec.fixed is not None:
+        return {"decay_u": spec.fixed.fastest}
+    w_in = np.asarray(spec.w_in)
+    return {"alpha": None, "w_in": 1.0, "gain": np.asarray(spec.gain) * w_in, "r": np.asarray(spec.r) * w_in}
 
 
 def _at_membrane(spec: NeuronSpec, chip: Chip) -> dict:

@@ -33,8 +33,13 @@ class Price:
     accuracy_ideal: float | None = None
     accuracy_chip: float | None = None
 
-    def of(self, layer: str) -> dict[str, float]:
-        """The plain numbers of one layer, for its Change; the change of its rate in percent of the ideal one."""
+    def of(self, layer: str) -> dict[str, float] | None:
+        """The plain numbers of one layer, for its Change; the change of its rate in percent of the ideal one.
+
+        None of a layer that never fires: what it costs shows in the output.
+        """
+        if layer not in self.rate_ideal:
+            return None
         ideal, chip = self.rate_ideal[layer], self.rate_chip[layer]
         change = {} if not ideal else {"rate_change_percent": 100 * (chip / ideal - 1)}
         changed = self.spikes_changed[layer]

@@ -8,7 +8,7 @@ from nwcompile.errors import FitError, LossError, ModelError, OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Conv2d, Dense, MaxPool2d
-from nwcompile.ir.network import Network
+from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.approximate import NOT_FITTED, NOT_PRICED
@@ -253,3 +253,21 @@ def test_a_refit_gives_no_current_to_a_chip_that_has_none():
     assert any(np.any(np.asarray(k) != 4096) for k in currents[0]) and all(
         np.all(np.asarray(k) == 4096) for k in currents[1]
     )
+
+
+def test_a_chip_without_currents_does_without_where_that_is_asked_for():
+    """Rates stay; a readout, which has none, has no price either."""
+    spec = NeuronSpec(threshold=1.0, beta=0.8, alpha=0.6, reset="zero")
+    network, x = leaky_net(spec, bias=False), samples()
+    nodes = {**network.nodes, "l3": Node("l3", (10,), spec.replace(fires=False))}
+    network = Network(network.inputs, nodes, network.connections)
+    chip = Chip.load("loihi1").replace({"neuron.current": False})
+    with pytest.raises(FitError, match=r"current  l1  a current that keeps up to 60 % a step of no current") as error:
+        compile(network, chip, x, Options(**ONE_CORE))
+    assert "it fits with approximate='decay' (--approximate decay): the nearest that loihi1 has" in str(error.value)
+    program = compile(network, chip, x, Options(approximate="decay", **ONE_CORE))
+    rows = {row["layer"]: row for row in program.legalization if row["label"] == "approximate"}
+    assert {row["has"] for row in rows.values()} == {"no current"} and list(rows) == ["l1", "l2", "l3"]
+    assert all(abs(rows[name]["price"]["rate_change_percent"]) < 10 for name in ("l1", "l2"))
+    assert rows["l3"]["price"] is None and rows["l3"]["how"] == "features only"
+    assert nw.crosscheck(program, x[:2]).agree
