@@ -33,10 +33,10 @@ def read_places(folder: Path, program: Program) -> Places:
     numbers = [_whole(path, name, table.get(name, [])) for name in names]
     layers = np.array(table.get("layer", []))
     sizes = {name: program.network.node(name).n_neurons for name in program.network.layers}
-    if any(len(column) != len(layers) for column in numbers) or not all(
-        0 <= i < sizes.get(layer, 0) for layer, i in zip(layers, numbers[0], strict=True)
-    ):
-        raise ModelError(f"{path}: is not of this program; export it again")
+    is_whole = all(len(column) == len(layers) for column in numbers)
+    listed = set(zip(layers.tolist(), numbers[0].tolist(), strict=True)) if is_whole else set()
+    if listed != {(layer, i) for layer, n in sizes.items() for i in range(n)}:
+        raise ModelError(f"{path}: is not of this program, or not the whole of it; export it again")
     index, core, slot, output, first_tick = numbers
     return Places(layer=layers, index=index, core=core, slot=slot, output=output, first_tick=first_tick)
 
@@ -52,7 +52,10 @@ def read_log(path: str, program: Program, places: Places, n_steps: int) -> Spike
         arrays = {key: _whole_array(path, key, a) for key, a in arrays_of(path, "[T, n] by layer").items()}
         if not arrays:
             raise ModelError(f"{path}: has no arrays; give one of spikes, [T, n], under the name of a layer")
-        if program.chip.core.max_outputs is not None and set(arrays) <= set(RECORDED):
+        if program.chip.core.max_outputs is not None and (recorded := set(arrays) & set(RECORDED)):
+            if others := sorted(set(arrays) - recorded):
+                listed = f"{', '.join(sorted(recorded))} beside {', '.join(others)}"
+                raise ModelError(f"{path}: has {listed}; give what the chip's tools record, or arrays by layer")
             return _of_pool(path, arrays, program, n_steps + 1)
         return _of_arrays(path, arrays, program, n_steps)
     if Path(path).suffix == ".txt":
@@ -91,11 +94,9 @@ def _of_pool(path: str, arrays: dict[str, np.ndarray], program: Program, n_steps
         kind, quantity = RECORDED[key]
         places = getattr(pool, kind)
         n = sum(len(index) for index in places.values())
-        if array.size != n_steps * n:
-            has = f"{n_steps} steps, an empty one and those of the sample, and {n} neurons"
-            raise ModelError(f"{path}: {key} of shape {list(array.shape)} must be [{n_steps}, {n}]: {has}")
+        every = _steps(path, key, array, n_steps, n, "an empty step, those of the sample, and neurons")
         for layer, index in places.items():
-            numbers = array.reshape(n_steps, n)[:, index]
+            numbers = every[:, index]
             if quantity == "spikes":
                 spikes[layer] = numbers
             else:
@@ -141,17 +142,21 @@ def _of_arrays(path: str, arrays: dict[str, np.ndarray], program: Program, n_ste
         if layer not in program.network.layers or state not in ("", "u", "v"):
             layers = ", ".join(program.network.layers)
             raise ModelError(f"{path}: {key!r} is no layer of the program, nor LAYER.u or LAYER.v; layers: {layers}")
-        n = program.network.node(layer).n_neurons
-        lengths = array.shape[: 2 if array.shape[:1] == (1,) else 1]  # of T, or of a batch of one and T
-        if not any(length >= n_steps and length * n == array.size for length in lengths):
-            raise ModelError(f"{path}: {key} of shape {list(array.shape)} must be [{n_steps}, {n}], steps and neurons")
-        numbers = array.reshape(-1, n)[:n_steps]
+        numbers = _steps(path, key, array, n_steps, program.network.node(layer).n_neurons, "steps and neurons")
         if state:
             states.setdefault(layer, {})[state] = numbers
         else:
             spikes[layer] = numbers
     told = {name: np.ones(program.network.node(name).n_neurons, bool) for name in {**spikes, **states}}
     return SpikeLog(spikes, states, told)
+
+
+def _steps(path: str, key: str, array: np.ndarray, n_steps: int, n: int, what: str) -> np.ndarray:
+    """The first steps of an array [T, n] or [1, T, n], as [n_steps, n]. Raises ModelError, saying `what` they are."""
+    lengths = array.shape[: 2 if array.shape[:1] == (1,) else 1]
+    if not any(length >= n_steps and length * n == array.size for length in lengths):
+        raise ModelError(f"{path}: {key} of shape {list(array.shape)} must be [{n_steps}, {n}], {what}")
+    return array.reshape(-1, n)[:n_steps]
 
 
 def _whole_array(path: str, key: str, array: np.ndarray) -> np.ndarray:

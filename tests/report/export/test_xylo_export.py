@@ -150,10 +150,10 @@ def test_verify_takes_what_a_pool_records(tmp_path, capsys):
     arrays = dict(np.load(tmp_path / "out" / "expected.npz"))
     verify = ["verify", str(tmp_path / "out"), "--log", str(tmp_path / "log.npz")]
 
-    def verified(**arrays) -> tuple[int, str, str]:
+    def verified(*more: str, **arrays) -> tuple[int, str, str]:
         np.savez(tmp_path / "log.npz", **arrays)
         capsys.readouterr()
-        code = cli.main(verify)
+        code = cli.main([*verify, *more])
         return code, *capsys.readouterr()
 
     n_spikes = arrays["sim_rec_spikes"].sum() + arrays["sim_out_spikes"].sum()
@@ -167,7 +167,15 @@ def test_verify_takes_what_a_pool_records(tmp_path, capsys):
     code, out, _ = verified(**arrays | {"sim_v": v})
     first = f"the log differs first at step 9 of layer b (tick 9), neuron 3 (core 0, slot {slot}): v is {v[9, slot]} in"
     assert code == 1 and out.startswith(first)
-    code, _, err = verified(sim_v=v[1:])
+    n_early = sum(arrays[key].reshape(21, -1)[:6].sum() for key in ("sim_rec_spikes", "sim_out_spikes"))
+    early = f"the log equals the program: {n_early} spikes, {6 * 51 * 3} numbers compared\n"
+    assert verified("--steps", "5", **arrays)[:2] == (0, early)
+    for wrong, shape in ((v[1:], "[20, 47]"), (v.T, "[47, 21]")):
+        code, _, err = verified(sim_v=wrong)
+        assert code == 2 and err.endswith(
+            f"sim_v of shape {shape} must be [21, 47], an empty step, those of the sample, and neurons\n"
+        )
+    code, _, err = verified(sim_v=v, b=v)
     assert code == 2 and err.endswith(
-        "sim_v of shape [20, 47] must be [21, 47]: 21 steps, an empty one and those of the sample, and 47 neurons\n"
+        "log.npz: has sim_v beside b; give what the chip's tools record, or arrays by layer\n"
     )
