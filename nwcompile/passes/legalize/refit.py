@@ -3,7 +3,10 @@
 A neuron that resets to zero loses what it had beyond its threshold, so it fires less than one that subtracts. For every
 leak that is tried, the threshold is searched at which the layer fires as often as it should, by halving (the rate falls
 as the threshold rises). Among these the leak is best whose spike trains are closest (`scale_search.how_far`).
-Both are numbers of a whole layer: the ratio of its thresholds, and of its leak rates, stays as it was.
+Both are numbers of a whole layer: the ratio of its thresholds, and of its leak rates, stays as it was. Where a chip has
+a threshold for every neuron (`neuron.threshold_per`), each is searched for itself, and of maps each channel's: neurons
+that stay above their threshold for long, and may fire several times at once on the chip, need much higher ones than
+those that seldom fire.
 
 Neurons that reset to zero also fire in step with one another: under a constant input one that fired in two of three
 steps fires in every second. What comes in such bursts is lost to the layer behind, whose own reset forgets all of it
@@ -25,7 +28,7 @@ from nwcompile.passes.legalize.driven import DrivenLayer
 from nwcompile.passes.legalize.ideal import PooledLayer
 from nwcompile.passes.quantize.dynamics import decay_of
 from nwcompile.passes.quantize.grids import largest_threshold, round_bias
-from nwcompile.passes.quantize.scale_search import how_far, n_spikes
+from nwcompile.passes.quantize.scale_search import how_far
 
 # Leak rates that are tried, as a part of the neuron's own: a hard reset wants others, mostly slower ones.
 LEAK_FACTORS = (0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
@@ -45,13 +48,14 @@ WELL_MATCHED = 0.02  # Rates that differ by less are taken as equal: then the sp
 class Refitted:
     """Neurons on the chip's grids, what their thresholds and leak rates were multiplied by, and how far they are off.
 
-    `leak_factor` is the part of the membrane that is lost in a step where there was no leak to multiply. `current`
-    (0..1) is the part of a synaptic current that stays in a step, None where none was added. `off`: how far the spikes
-    are from those that are wanted, rate and trains (`how_far`).
+    `threshold_factor`: one number, or one a neuron or channel, in a shape that goes with the layer's. `leak_factor` is
+    the part of the membrane that is lost in a step where there was no leak to multiply. `current` (0..1) is the part of
+    a synaptic current that stays in a step, None where none was added. `off`: how far the spikes are from those that
+    are wanted, rate and trains (`how_far`).
     """
 
     neuron: NeuronSpec
-    threshold_factor: float
+    threshold_factor: np.ndarray
     leak_factor: float | None
     off: tuple[float, float]
     current: float | None = None
@@ -59,7 +63,9 @@ class Refitted:
     def __str__(self) -> str:
         leak = "" if self.leak_factor is None else f", leak x {self.leak_factor:.3g}"
         current = "" if self.current is None else f", inputs as a current that keeps {self.current:.0%} a step"
-        return f"threshold x {self.threshold_factor:.3g}{leak}{current}"
+        least, largest = self.threshold_factor.min(), self.threshold_factor.max()
+        factor = f"threshold x {least:.3g}" if least == largest else f"thresholds x {least:.3g} to {largest:.3g}"
+        return f"{factor}{leak}{current}"
 
 
 def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip) -> Refitted:
@@ -68,15 +74,15 @@ def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarr
     Samples in which the layer should not fire at all are no evidence: the neuron stays as it is.
     """
     search = _Search(layer, neuron, wanted, chip)
-    if search.aim == 0:
-        return search.fitted(1.0, None, 0.0)
+    if not search.aim.any():
+        return search.fitted(search.start, None, 0.0)
     leaks = LEAK_FACTORS if np.any(neuron.fixed.lost(neuron.decay_v)) else SLOW_LEAKS
     leak, fit = search.best(lambda leak: search.at(leak, 0.0), leaks, N_LEAKS_REFINED)
     currents = search.currents()
     if fit.off[0] > MISSED:
         others = []
         for kept in currents[1:]:
-            search.start = 1 - kept  # the neuron's own threshold
+            search.start = np.full(search.start.shape, 1 - kept)  # the neuron's own threshold
             others.append(search.best(partial(search.at, kept=kept), leaks, N_LEAKS_REFINED)[1])
         return min([fit, *others], key=lambda fit: fit.off)
     if len(currents) > 1:
@@ -90,9 +96,13 @@ class _Search:
 
     def __init__(self, layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip):
         self.layer, self.neuron, self.wanted, self.chip = layer, neuron, wanted, chip
+        shape = wanted.shape[2:]
+        is_single = chip.neuron.threshold_per != "neuron" or isinstance(layer, PooledLayer)
+        # Of a map each channel has a threshold, for its neurons have the same weights.
+        self.groups = (1,) * len(shape) if is_single else (shape[0], *(1,) * (len(shape) - 1))
         # What sends positive spikes only stands for the sum of both signs.
-        self.aim = n_spikes(wanted) if neuron.message == "bipolar" else max(int(wanted.sum(dtype=np.int64)), 0)
-        self.start = 1.0
+        self.aim = self._spikes(wanted) if neuron.message == "bipolar" else self._sums(wanted)
+        self.start = np.ones(self.groups)
 
     def best(
         self, at: Callable[[float], Refitted], values: tuple[float, ...], n_refined: int
@@ -128,23 +138,38 @@ class _Search:
         return (0.0, *(kept for kept in can if peak <= limit * (1 - kept)))
 
     def at(self, leak: float, kept: float) -> Refitted:
-        """The neuron with this leak and current, and the threshold at which it fires as often as it should."""
-        counts = {self.start: self._count(self.start, leak, kept)}
-        grows = counts[self.start] > self.aim  # then the threshold must be higher
-        inside, outside = self.start, self.start
-        while (counts[outside] > self.aim) == grows and counts[outside] != self.aim:
-            inside, outside = outside, outside * WIDENED if grows else outside / WIDENED
-            if not SMALLEST_THRESHOLD_FACTOR < outside < LARGEST_THRESHOLD_FACTOR:
-                break
-            counts[outside] = self._count(outside, leak, kept)
-        for _ in range(N_HALVINGS):
-            middle = float(np.sqrt(inside * outside))
-            counts[middle] = self._count(middle, leak, kept)
-            inside, outside = (middle, outside) if (counts[middle] > self.aim) == grows else (inside, middle)
-        self.start = min(counts, key=lambda factor: (abs(counts[factor] - self.aim), factor))
-        return self.fitted(self.start, leak, kept)
+        """The neuron with this leak and current, and the thresholds at which it fires as often as it should."""
+        inside = outside = chosen = self.start
+        counts = self._count(inside, leak, kept)
+        grows = counts > self.aim  # then the threshold must be higher
+        missed = np.abs(counts - self.aim)
 
-    def fitted(self, factor: float, leak: float | None, kept: float) -> Refitted:
+        def closer(factor: np.ndarray, counts: np.ndarray) -> None:
+            nonlocal chosen, missed
+            off = np.abs(counts - self.aim)
+            better = (off < missed) | ((off == missed) & (factor < chosen))
+            chosen, missed = np.where(better, factor, chosen), np.where(better, off, missed)
+
+        goes_on = counts != self.aim
+        while goes_on.any():
+            inside = np.where(goes_on, outside, inside)
+            wider = np.where(grows, outside * WIDENED, outside / WIDENED)
+            wider = np.clip(wider, SMALLEST_THRESHOLD_FACTOR, LARGEST_THRESHOLD_FACTOR)
+            goes_on &= wider != outside
+            outside = np.where(goes_on, wider, outside)
+            counts = self._count(outside, leak, kept)
+            closer(outside, counts)
+            goes_on &= ((counts > self.aim) == grows) & (counts != self.aim)
+        for _ in range(N_HALVINGS):
+            middle = np.sqrt(inside * outside)
+            counts = self._count(middle, leak, kept)
+            closer(middle, counts)
+            is_inside = (counts > self.aim) == grows
+            inside, outside = np.where(is_inside, middle, inside), np.where(is_inside, outside, middle)
+        self.start = chosen
+        return self.fitted(chosen, leak, kept)
+
+    def fitted(self, factor: np.ndarray, leak: float | None, kept: float) -> Refitted:
         """The neuron at one threshold, leak and current, and what it gives."""
         neuron = scaled(self.neuron, self.chip, factor, leak, kept)
         return Refitted(
@@ -155,11 +180,19 @@ class _Search:
             current=kept or None,
         )
 
-    def _count(self, factor: float, leak: float, kept: float) -> int:
-        return n_spikes(self.layer.spikes(scaled(self.neuron, self.chip, factor, leak, kept)))
+    def _count(self, factor: np.ndarray, leak: float, kept: float) -> np.ndarray:
+        return self._spikes(self.layer.spikes(scaled(self.neuron, self.chip, factor, leak, kept)))
+
+    def _spikes(self, spikes: np.ndarray) -> np.ndarray:
+        """How many spikes of either sign there are, in the shape of the thresholds."""
+        return self._sums(np.abs(spikes))
+
+    def _sums(self, spikes: np.ndarray) -> np.ndarray:
+        axes = tuple(2 + axis for axis, n in enumerate(self.groups) if n == 1)
+        return np.maximum(spikes.sum((0, 1, *axes), dtype=np.int64).reshape(self.groups), 0)
 
 
-def scaled(neuron: NeuronSpec, chip: Chip, factor: float, leak: float | None, kept: float) -> NeuronSpec:
+def scaled(neuron: NeuronSpec, chip: Chip, factor: np.ndarray, leak: float | None, kept: float) -> NeuronSpec:
     """Fixed-point neurons with thresholds times `factor` on the chip's grid, and leak rates times `leak`.
 
     Where the membrane does not leak, `leak` is the part that it loses in a step; None leaves the leak as it is.

@@ -1,10 +1,12 @@
 """Refitted neurons behind layers whose hard resets fire in bursts: synaptic currents that last."""
 
 import numpy as np
+import pytest
 
 import nwcompile as nw
 from nwcompile.flow import compile
-from nwcompile.ir.connection import Dense
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Conv2d, Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
@@ -46,3 +48,45 @@ def test_currents_that_last_make_good_a_third_of_what_bursts_change(monkeypatch)
     assert "inputs as a current" in how["out"] and "inputs as a current" not in without.legalization[-1]["how"]
     assert counts_changed(lasting, wanted) < 0.67 * counts_changed(without, wanted)
     assert nw.crosscheck(lasting, x[:1]).agree
+
+
+SYNAPTIC = NeuronSpec(alpha=0.75, beta=0.9375, threshold=1.0, reset="subtract", reset_timing="next")
+SEVERAL = Options(approximate="timing,multi-spike")
+
+
+def off_by_neuron(threshold_per: str) -> dict[str, float]:
+    """By layer, spikes of each neuron that are too many or too few on XyloIMU, with up to 31 at once, over all."""
+    rng = np.random.default_rng(0)
+    x = (rng.poisson(1.5, (20, 25, 6)) * (rng.random((20, 1, 6)) < 0.5)).clip(0, 15).astype(np.float32)
+    first, second = (rng.normal(0.01, sd, shape).astype(np.float32) for sd, shape in ((0.15, (20, 6)), (0.2, (4, 20))))
+    edges = [Dense("in", "hidden", first), Dense("hidden", "out", second)]
+    network = Network.from_arrays(dict.fromkeys(("hidden", "out"), SYNAPTIC), edges, {"in": 6})
+    program = compile(network, Chip.load("xylo_imu").replace({"neuron.threshold_per": threshold_per}), x, SEVERAL)
+    counts = [{name: s.sum((0, 1)).astype(int) for name, s in simulate(ours, x).spikes.items()}
+              for ours in (network, program)]  # fmt: skip
+    return {name: float(np.abs(counts[1][name] - wanted).sum() / wanted.sum()) for name, wanted in counts[0].items()}
+
+
+@pytest.fixture
+def one_leak(monkeypatch):
+    """Only the neurons' own leak is tried: a search over thresholds is enough."""
+    monkeypatch.setattr(refit, "LEAK_FACTORS", (1.0,))
+    monkeypatch.setattr(refit, "N_LEAKS_REFINED", 0)
+
+
+def test_neurons_get_thresholds_of_their_own_where_the_chip_has_them(one_leak):
+    single, own = off_by_neuron("layer"), off_by_neuron("neuron")
+    assert own["hidden"] < 0.25 * single["hidden"] and own["out"] < 0.5 * single["out"], (own, single)
+
+
+def test_channels_of_a_map_get_thresholds_of_their_own(one_leak):
+    rng = np.random.default_rng(0)
+    kernel, second = (rng.normal(0.1, 0.3, shape).astype(np.float32) for shape in ((3, 1, 3, 3), (4, 48)))
+    edges = [Conv2d("in", "hidden", kernel, padding=1), Dense("hidden", "out", second)]
+    layers = {"hidden": (SYNAPTIC, (3, 4, 4)), "out": (SYNAPTIC, (4,))}
+    network = Network.from_arrays(layers, edges, {"in": (1, 4, 4)})
+    x = rng.poisson(1.0, (5, 10, 1, 4, 4)).clip(0, 15).astype(np.float32)
+    program = compile(network, "xylo_imu", x, SEVERAL)
+    threshold = program.network.node("hidden").neuron.threshold
+    how = next(row["how"] for row in program.legalization if row["layer"] == "hidden")
+    assert threshold.shape == (3, 1, 1) and len(set(threshold.flat)) == 3 and how.startswith("thresholds x ")
