@@ -1,12 +1,11 @@
 """What the source of a float neuron program is made of: operations on vectors of neurons, as NumPy has them."""
 
-from numba import float32
-
 from nwcompile.kernels.jit import inlined
 from nwcompile.kernels.layers.lif import AHEAD_STEPS, goes_past
 from nwcompile.kernels.layers.simd import (
     LANES,
     as_numbers,
+    ask_for,
     both,
     either,
     fence,
@@ -23,9 +22,11 @@ from nwcompile.kernels.layers.simd import (
     where,
 )
 
-__all__ = ["AHEAD_STEPS", "LANES", "as_numbers", "both", "either", "fence", "filled_lanes", "filled_like", "floor",
-           "goes_past", "larger", "load_like", "magnitude", "negated", "root", "sign", "smaller", "store",
-           "store_large", "trunc", "where"]  # fmt: skip
+__all__ = ["AHEAD_STEPS", "LANES", "SOON_STEPS", "as_numbers", "ask_for", "both", "either", "fence", "filled_lanes",
+           "filled_like", "floor", "goes_past", "larger", "load_like", "magnitude", "negated", "root", "sign",
+           "smaller", "store", "store_large", "trunc", "where"]  # fmt: skip
+
+SOON_STEPS = 2 * AHEAD_STEPS  # Input is asked for so early; half of that is late where others use the memory too.
 
 
 @inlined
@@ -43,5 +44,5 @@ def larger(x, y):
 @inlined
 def sign(x, zero):
     """1, -1 or 0; of what is no number, that."""
-    one = filled_like(zero, float32(1))
-    return where(x > zero, one, where(x < zero, zero - one, where(x == zero, zero, x)))
+    above, below = as_numbers(zero, x > zero), as_numbers(zero, x < zero)
+    return where(x > zero, above, where(x < zero, zero - below, where(x == zero, zero, x)))

@@ -228,6 +228,22 @@ def load_like(typingctx, like, array, index, left):
 
 
 @intrinsic
+def ask_for(typingctx, like, array, index):
+    """Let the caches load as many numbers from `index` on as `like` has lanes; they may lie behind the array's end.
+
+    Processors see themselves what is read in a row, but only within a page of memory.
+    """
+
+    def codegen(context, builder, sig, args):
+        _, array, index = args
+        vector = context.get_value_type(sig.args[0])
+        code.ask_for(builder, code.place_of(context, builder, sig.args[1], array, index, vector))
+        return context.get_dummy_value()
+
+    return types.void(like, array, types.intp), codegen
+
+
+@intrinsic
 def load_every(typingctx, array, index, left, stride):
     """As `load` where `stride` is 1; with stride 0 the number at `index` in every lane."""
 

@@ -8,6 +8,7 @@ BYTES = {"float": 4, "double": 8, "i8": 1, "i32": 4}
 SUFFIX = {"float": "f32", "double": "f64", "i8": "i8", "i32": "i32"}
 WORD = ir.IntType(32)
 LINE_BYTES = 64  # This is the size of a line of the caches.
+READ, SECOND_CACHE, DATA = 0, 2, 1  # LLVM's words for what is asked for early, and for the cache that gets it.
 
 
 def splat(builder, number, lanes: int):
@@ -84,6 +85,16 @@ def store_past(builder, value, place, align: int):
     """Write past the caches."""
     stored = builder.store(value, place, align=align)
     stored.set_metadata("nontemporal", builder.module.add_metadata([WORD(1)]))
+
+
+def ask_for(builder, place):
+    """Let the caches load a vector, while something else is computed; an address behind the end does no harm."""
+    word, byte = WORD, ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+    prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    first, vector = builder.bitcast(place, byte), place.type.pointee
+    for offset in range(0, vector.count * BYTES[str(vector.element)], LINE_BYTES):
+        builder.call(prefetch, [builder.gep(first, [word(offset)]), word(READ), word(SECOND_CACHE), word(DATA)])
 
 
 def is_whole(builder, left, lanes: int):

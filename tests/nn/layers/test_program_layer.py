@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import nwcompile as nw
-from nwcompile.nn.ops import cpu
+from nwcompile.kernels.cores.programs.build import built
 from nwcompile.sim.reference.program_step import ProgramState
 from tests.random_neurons import float_neurons
 
@@ -95,36 +96,51 @@ def test_what_cannot_be_is_said(make, text):
     assert text in str(e.value)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(program=float_neurons())
-def test_the_kernel_gives_the_references_numbers(program):
-    """In two calls, the second of which goes on from the states of the first."""
-    x = np.random.default_rng(0).normal(size=(2, 21, 37)).astype(np.float32) * 3
-    reference = ProgramState.cleared(program, (2, 37))
-    wanted = np.stack([reference.step(x[:, t]) for t in range(21)], 1)
-    numbers = torch.tensor([program.parameters[name] for name in program.parameters], dtype=torch.float32)
-    initial = torch.tensor([state.initial for state in program.states], dtype=torch.float32)
-    state = initial[:, None, None].expand(-1, 2, 37).contiguous()
-    rows = numbers[:, None].expand(-1, 37).contiguous()
-    parts = [torch.from_numpy(np.ascontiguousarray(part)) for part in (x[:, :15], x[:, 15:])]
-    sent = torch.cat([cpu.program(program.structure, rows, part, state) for part in parts], 1)
-    assert np.array_equal(sent.numpy(), wanted, equal_nan=True), program
-    for values, name in zip(state.numpy(), program.state_names, strict=True):
-        assert np.array_equal(values, reference.named[name], equal_nan=True), (name, program)
+@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(program=float_neurons(), real=st.sampled_from(["float32", "float64"]))
+def test_the_kernel_gives_the_references_numbers(program, real):
+    """In two calls, the second of which goes on from the states of the first; all that is kept is the same, too."""
+    x = (np.random.default_rng(0).normal(size=(2, 21, 37)) * 3).astype(real)
+    reference = ProgramState.cleared(program, (2, 37), np.dtype(real).type)
+    wanted, wanted_states = [], []
+    for t in range(21):
+        wanted.append(reference.step(x[:, t]))
+        wanted_states.append([reference.named[name] for name in program.state_names])
+    numbers = np.array([program.parameters[name] for name in program.parameters], real)
+    state = np.repeat(np.array([state.initial for state in program.states], real), 2 * 37)
+    rows, n_states = np.repeat(numbers, 37), len(program.states)
+    module, found, found_states = built(program.structure, real), [], []
+    for part in (x[:, :15], x[:, 15:]):
+        sent, kept = np.empty_like(part), np.empty((n_states, *part.shape), real)
+        drive, sizes = np.ascontiguousarray(part).reshape(-1), (0, 2, *part.shape)
+        before = state.copy()
+        module.scan(rows, drive, sent.reshape(-1), state, sizes)
+        again = np.empty_like(sent)
+        module.record(rows, drive, again.reshape(-1), before, sizes, kept.reshape(-1))
+        assert np.array_equal(sent, again, equal_nan=True) and np.array_equal(state, before, equal_nan=True)
+        found.append(sent)
+        found_states.append(kept)
+    assert np.array_equal(np.concatenate(found, 1), np.stack(wanted, 1), equal_nan=True), program
+    if n_states:
+        expected = np.stack([np.stack(step) for step in wanted_states], 2)
+        assert np.array_equal(np.concatenate(found_states, 2), expected, equal_nan=True), program
 
 
-def test_all_steps_without_gradients_are_those_with_them():
+@pytest.mark.parametrize("place", [1, 3])
+def test_all_steps_without_gradients_are_those_with_them(place):
+    """Of the same currents: a Linear on other steps may round otherwise."""
     net = model()
-    wanted = net(X)
-    wanted_states = [{name: value.clone() for name, value in net[i]._kept.items()} for i in (1, 3)]
+    layer, currents = net[place], net[:place](X).detach().requires_grad_()
+    wanted = layer(currents)
+    assert wanted.requires_grad and layer._compiled is None
+    wanted_states = dict(layer._kept)
     nw.nn.prepare_net(net)
     with torch.no_grad():
-        first = net(X[:, :7])
-        assert net[1]._compiled.has_kernel and net[3]._compiled.has_kernel
-        assert torch.equal(torch.cat([first, net(X[:, 7:])], 1), wanted)
-    for i, states in zip((1, 3), wanted_states, strict=True):
-        for name, value in states.items():
-            assert torch.equal(net[i]._kept[name], value)
+        parts = [layer(currents[:, :7]), layer(currents[:, 7:])]
+    assert layer._compiled.has_kernel
+    assert torch.equal(torch.cat(parts, 1), wanted)
+    for name, value in wanted_states.items():
+        assert torch.equal(layer._kept[name], value)
 
 
 def test_a_parameter_that_changed_is_followed():

@@ -20,18 +20,18 @@ HASH_DIGITS = 16  # 64 bits: no two programs of one machine meet by chance.
 _one_at_a_time = Lock()  # Samples run in threads, of which each asks for the program; Python 3.11 parses in one only.
 
 
-def built(structure: tuple) -> ModuleType:
+def built(structure: tuple, real: str = "float32") -> ModuleType:
     """The module of a program for CPUs (`source_of`), from the cache of this machine where it is there.
 
     Where that cannot be written, the module lies in a folder of this process only, and is compiled in every run.
     """
     with _one_at_a_time:
-        return _built(structure)
+        return _built(structure, real)
 
 
 @cache
-def _built(structure: tuple) -> ModuleType:
-    return _module(source_of(structure))
+def _built(structure: tuple, real: str) -> ModuleType:
+    return _module(source_of(structure, real))
 
 
 @cache

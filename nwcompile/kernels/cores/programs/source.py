@@ -67,14 +67,16 @@ def by_pointers(given, state, n, i, x):
 c_step = AsCFunction(C_STEP, by_pointers)
 '''
 
-NUMBA_FLOAT_MODULE = '''"""A neuron program in float32, written by nwcompile.kernels.cores.programs.source."""
+NUMBA_FLOAT_MODULE = '''"""A neuron program in {real}, written by nwcompile.kernels.cores.programs.source."""
 
-from numba import float32
+from numba import {real} as real
 
 from nwcompile.kernels.layers.program import (
     AHEAD_STEPS,
     LANES,
+    SOON_STEPS,
     as_numbers,
+    ask_for,
     both,
     either,
     fence,
@@ -95,12 +97,14 @@ from nwcompile.kernels.layers.program import (
     where,
 )
 from nwcompile.kernels.jit import kernel
+{scans}'''
 
+FLOAT_SCAN = """
 
 @kernel
-def scan(given, drive, sent, state, sizes):
+def {name}(given, drive, sent, state, sizes{arguments}):
     first, end, n_samples, n_steps, n = sizes
-    zero = filled_lanes(float32(0), LANES)
+    zero = filled_lanes(real(0), LANES)
     past = goes_past(sent, n)
     for b in range(first, end):
         for t0 in range(0, n_steps, AHEAD_STEPS):
@@ -110,10 +114,11 @@ def scan(given, drive, sent, state, sizes):
                 for t in range(t0, min(t0 + AHEAD_STEPS, n_steps)):
                     at = (b * n_steps + t) * n + c
                     x = load_like(zero, drive, at, left)
+                    ask_for(zero, drive, at + SOON_STEPS * n)
 {step}
 {write}
     fence()
-'''
+"""
 
 TRITON_MODULE = '''"""A neuron program, written by nwcompile.kernels.cores.programs.source."""
 
@@ -132,7 +137,7 @@ NUMBA = Dialect(WRITTEN, "({})", NUMBA_MODULE)
 NUMBA_FLOAT = Dialect(
     {
         **WRITTEN,
-        "neg": "{0} * filled_like(zero, float32(-1))",
+        "neg": "{0} * filled_like(zero, real(-1))",
         "abs": "magnitude({0})",
         "sign": "sign({0}, zero)",
         "min": "smaller({0}, {1})",
@@ -144,7 +149,7 @@ NUMBA_FLOAT = Dialect(
         "select": "where({0}, {1}, {2})",
         "number": "as_numbers(zero, {0})",
     },
-    "filled_like(zero, float32({}))",
+    "filled_like(zero, real({}))",
     NUMBA_FLOAT_MODULE,
 )
 TRITON = Dialect(
@@ -178,21 +183,23 @@ TRITON_FLOAT = Dialect(
 )
 
 
-def source_of(structure: tuple) -> str:
-    """The Numba module of a program (`NeuronProgram.structure`).
+def source_of(structure: tuple, real: str = "float32") -> str:
+    """The Numba module of a program (`NeuronProgram.structure`); `real`: the type of a float program's numbers.
 
     Of whole numbers, `step(given, state, i, x)` updates neuron i: given int64[parameter, neuron], state
     int64[state, neuron]; it returns what leaves. `scan` is the same for whole sequences, its arrays those of
     `cores.neuron.scan` but for rests bool[neuron] (no update without an event while all states are 0), and kept
     int64[sample, step, state, neuron], of 0 samples where not wanted. `c_step` is `step` by pointers.
 
-    Of floats there is only `scan(given, drive, sent, state, sizes)`, of flat arrays: given float32[parameter, neuron],
-    drive float32[sample, step, neuron]; written are sent, likewise, and state float32[state, sample, neuron], from
-    where it goes on. sizes: (first sample, last sample, n_samples, n_steps, n).
+    Of floats there is `scan(given, drive, sent, state, sizes)`, of flat arrays: given real[parameter, neuron], drive
+    real[sample, step, neuron]; written are sent, likewise, and state real[state, sample, neuron], from where it goes
+    on. sizes: (first sample, last sample, n_samples, n_steps, n). `record` is the same, and has a further array, kept
+    real[state, sample, step, neuron].
     """
     is_fixed, n_parameters, operations, states, output = structure
     if not is_fixed:
-        return _float_source_of(n_parameters, operations, states, output)
+        scans = (_float_scan(n_parameters, operations, states, output, keeps) for keeps in (False, True))
+        return NUMBA_FLOAT.module.format(real=real, scans="".join(scans))
     lines = [f"p{i} = given[{i}, i]" for i in range(n_parameters)]
     lines += [f"s{i} = state[{i}, i]" for i in range(len(states))]
     lines += operation_lines(operations, NUMBA)
@@ -202,7 +209,7 @@ def source_of(structure: tuple) -> str:
     return NUMBA.module.format(step=_body(lines), still=" and ".join(still), n_given=n_parameters, n_states=len(states))
 
 
-def _float_source_of(n_parameters: int, operations: tuple, states: tuple, output) -> str:
+def _float_scan(n_parameters: int, operations: tuple, states: tuple, output, keeps: bool) -> str:
     """Vectors of neurons, which stay in registers for some steps."""
     places = [f"({i} * n_samples + b) * n + c" for i in range(len(states))]
     read = [f"p{i} = load_like(zero, given, {i} * n + c, left)" for i in range(n_parameters)]
@@ -211,9 +218,15 @@ def _float_source_of(n_parameters: int, operations: tuple, states: tuple, output
     lines.append(f"store_large(sent, at, left, {NUMBA_FLOAT.operand(output)}, past)")
     following = ", ".join(held(states, NUMBA_FLOAT))
     lines.append(f"{', '.join(f's{i}' for i in range(len(states)))} = {following}" if states else "pass")
+    if keeps:
+        lines += [f"store(kept, {i} * n_samples * n_steps * n + at, left, s{i})" for i in range(len(states))]
     write = [f"store(state, {place}, left, s{i})" for i, place in enumerate(places)]
-    return NUMBA_FLOAT.module.format(
-        read=_body(read, indent=16), step=_body(lines, indent=20), write=_body(write, indent=16)
+    return FLOAT_SCAN.format(
+        name="record" if keeps else "scan",
+        arguments=", kept" if keeps else "",
+        read=_body(read, indent=16),
+        step=_body(lines, indent=20),
+        write=_body(write, indent=16),
     )
 
 
