@@ -8,7 +8,9 @@ BYTES = {"float": 4, "double": 8, "i8": 1, "i32": 4}
 SUFFIX = {"float": "f32", "double": "f64", "i8": "i8", "i32": "i32"}
 WORD = ir.IntType(32)
 LINE_BYTES = 64  # This is the size of a line of the caches.
-READ, SECOND_CACHE, DATA = 0, 2, 1  # LLVM's words for what is asked for early, and for the cache that gets it.
+READ = 0  # LLVM's number for what is asked for early to be read.
+SECOND_CACHE = 2  # LLVM's number for the cache that gets it: the first is too small for what is used so much later.
+DATA = 1  # LLVM's number for what is no code.
 
 
 def splat(builder, number, lanes: int):
