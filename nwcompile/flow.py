@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -22,23 +23,25 @@ from nwcompile.passes.emit.visit_order import interleave_visits
 from nwcompile.passes.fit.check import check, estimate, unmapped_violations
 from nwcompile.passes.legalize.advice import approximations
 from nwcompile.passes.legalize.approximate import approximate
-from nwcompile.passes.legalize.compare_currents import compare_currents
 from nwcompile.passes.legalize.legalize import expected, legalize, prove, sized
 from nwcompile.passes.legalize.price import Price, check_loss
 from nwcompile.passes.legalize.prove import lasting_currents
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
+from nwcompile.passes.legalize.sums.compare_currents import compare_currents
+from nwcompile.passes.legalize.sums.send_sums import WithSums, with_rows
+from nwcompile.passes.legalize.sums.split_fan_in import has_wide, split_fan_in
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
 from nwcompile.passes.partition.logical_cores import FewestCores
 from nwcompile.passes.partition.merge_axons import merge_axons
 from nwcompile.passes.partition.partition import partition
-from nwcompile.passes.partition.suggest_fit import smallest_change
+from nwcompile.passes.partition.suggest_fit import smallest_change, wider_messages
 from nwcompile.passes.place.place import place
 from nwcompile.passes.prepare.input_layer import InputLayer, legalize_input
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.passes.prepare.schedule import schedule
-from nwcompile.passes.quantize.quantize import Quantized, encoded, quantize
+from nwcompile.passes.quantize.quantize import Quantized, encoded, quantize, with_rates
 from nwcompile.passes.quantize.table import refitted_row
 from nwcompile.sim.inputs import with_constants
 from nwcompile.sim.sequence.run import record
@@ -128,7 +131,8 @@ def _in_integers(
         change = approximations(on_chip(legal), chip, options) or smallest_change(on_chip(legal), chip, e, options)
         raise _refused(given, chip, options, e.violations, change) from None
     timing = stage("schedule", schedule, legal, options.execution)
-    if may_add and has_late(legal, timing, chip):
+    later = bool(compared) or has_wide(legal, chip, options)  # then relay neurons wait for the steps that sums take
+    if may_add and not later and has_late(legal, timing, chip):
         legal, timing, delayed = stage("delays", relay_delays, legal, timing, chip, options)
         changes = [*changes, *delayed]
     samples = with_constants(legal, given.samples)
@@ -137,7 +141,9 @@ def _in_integers(
     fixed, proved = stage("prove", prove, legal, quantized.network, chip, options)
     quantized, lasting = replace(quantized, network=fixed), lasting_currents(legal, fixed)
     if compared:
-        quantized, timing, made = stage("compare", compare_currents, quantized, compared, chip, options)
+        send = partial(compare_currents, quantized, compared, options=options)
+        quantized, timing, made = _sending_sums(stage, "compare", send, given, chip, options)
+        quantized = with_rates(quantized, normal, given.samples, x)
         fixed, proved = quantized.network, [*proved, *made]
     changes, price = [*changes, *proved], None
     if options.approximate:
@@ -147,7 +153,15 @@ def _in_integers(
         fixed, price = nearer.network, nearer.price
         changes, notes = nearer.with_price(changes), [*notes, *nearer.warnings]
         rows = [refitted_row(row, fixed.node(row["layer"]).neuron) for row in quantized.table]
-        quantized = replace(quantized, table=rows)
+        quantized = replace(quantized, network=fixed, table=rows)
+    if has_wide(fixed, chip, options):
+        send = partial(split_fan_in, quantized, options=options)
+        quantized, timing, made = _sending_sums(stage, "split", send, given, chip, options)
+        fixed, changes = quantized.network, [*changes, *made]
+    if may_add and later and has_late(fixed, timing, chip):
+        fixed, timing, delayed = stage("delays", relay_delays, fixed, timing, chip, options)
+        quantized = replace(quantized, network=fixed, table=with_rows(quantized.table, fixed, chip))
+        changes = [*changes, *delayed]
     return Draft(
         given=given,
         network=fixed,
@@ -159,6 +173,17 @@ def _in_integers(
         notes=notes,
         price=price,
     )
+
+
+def _sending_sums(
+    stage: Callable, name: str, send: Callable, given: InputLayer, chip: Chip, options: Options
+) -> WithSums:
+    """What `send(chip=)` makes, a stage of that name; refused with the messages that would be wide enough."""
+    try:
+        return stage(name, lambda: send(chip=chip))
+    except FitError as e:
+        change = wider_messages(e, chip, lambda wider: send(chip=wider).quantized.network)
+        raise _refused(given, chip, options, e.violations, change) from None
 
 
 def _on_cores(stage: Callable, draft: Draft, chip: Chip, options: Options, mapping: Mapping | None) -> Draft:

@@ -14,9 +14,9 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted
 from nwcompile.passes.legalize.approximate import Approximated
-from nwcompile.passes.legalize.compare_currents import Compared
 from nwcompile.passes.legalize.legalize import Legalized
 from nwcompile.passes.legalize.relay_delays import Relayed
+from nwcompile.passes.legalize.sums.send_sums import WithSums
 from nwcompile.passes.partition.copy_neurons import Copied
 from nwcompile.passes.partition.logical_cores import Partitioned
 from nwcompile.passes.partition.merge_axons import Merged
@@ -27,7 +27,7 @@ from nwcompile.report.text import improved, stage_line
 STAGES = ("normalize", "legalize", "estimate", "schedule", "quantize", "prove", "calibrate", "partition", "place",
           "check", "interleave", "emit")  # fmt: skip
 # Stages that go over an earlier one's result, where needed.
-REPEATS = {"delays": "schedule", "compare": "prove", "merge": "calibrate", "copies": "partition"}
+REPEATS = {"delays": "schedule", "compare": "prove", "split": "prove", "merge": "calibrate", "copies": "partition"}
 
 
 def stages_of(options: Options) -> tuple[str, ...]:
@@ -53,8 +53,8 @@ class Progress:
         if name == "input":
             print(f"input: {value.text}  {seconds:.1f} s", file=sys.stderr, flush=True)
             return
-        if isinstance(value, Quantized | Compared | Merged | Copied):
-            self.network = value.quantized.network if isinstance(value, Compared) else value.network
+        if isinstance(value, Quantized | WithSums | Merged | Copied):
+            self.network = value.quantized.network if isinstance(value, WithSums) else value.network
         if isinstance(value, Activity | Merged | Copied):
             self.activity = value if isinstance(value, Activity) else value.activity
         if isinstance(value, Partitioned | Copied):
@@ -67,7 +67,7 @@ class Progress:
     def size(self, value) -> str:
         """What a stage made, in a few words."""
         value = value.network if isinstance(value, Legalized | Approximated | Merged) else value
-        value = value.timing if isinstance(value, Relayed | Compared) else value
+        value = value.timing if isinstance(value, Relayed | WithSums) else value
         value = value.mapping if isinstance(value, Partitioned | Copied) else value
         if isinstance(value, Network):
             n_neurons = count_neurons(value)

@@ -1,4 +1,4 @@
-"""Progress lines of the stages that go over an earlier one's result: delays, comparisons, merged axons, copies."""
+"""Progress lines of the stages that go over an earlier one's result: delays, comparisons, split fan-ins, merged axons, copies."""
 
 import numpy as np
 
@@ -51,3 +51,13 @@ def test_progress_tells_of_currents_that_are_compared(capsys):
     lines = [line.split("] ")[1] for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     (compare,) = [line for line in lines if line.startswith("compare")]
     assert "pipelined, depth 5" in compare and "a: 144 neurons send their currents" in compare
+
+
+def test_progress_tells_of_a_fan_in_that_is_split(capsys):
+    edge = nw.Dense("in", "fc1", integers((4, 30), 0, -6, 9).astype(np.float32) / 16)
+    network = nw.Network.from_arrays({"fc1": (LIF, (4,))}, [edge], {"in": (30,)})
+    chip = nw.Chip.load("loihi2").replace({"core.max_in_axons": 20})
+    nw.compile(network, chip, on_stage=Progress(network, chip, nw.Options()))
+    lines = [line.split("] ")[1] for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    (split,) = [line for line in lines if line.startswith("split")]
+    assert "pipelined, depth 2" in split and "fc1: 8 neurons send sums, 2 for each of fc1" in split

@@ -3,7 +3,7 @@
 stage       function                           what it does
 legalize    legalize.py:legalize               the rewritings below, in this order
             pool_spikes.py:pool_spikes         spikes pooled where currents were, if that is asked for
-            compare_currents.py:comparable     the layers that get an exact maximum of currents instead, see compare
+            sums/                              fan-ins split, maxima of currents compared, see compare and split
             multiply_spikes.py:multiply_spikes matrix products of spikes as neurons
             split_signs.py:split_signs         weights of both signs as two connections, where only those fit
             stateless.py:free_resets           the chip's resets for neurons that keep no state
@@ -15,11 +15,12 @@ delays      relay_delays.py:relay_delays       chains of relay neurons where a d
 prove       prove.py:idle_clamps               clamps that no reachable membrane touches
             prove.py:compared                  quantized comparisons that say the same
             prove.py:lasting_currents          currents that neurons without one got, where decays are shifts
-compare     compare_currents.py:compare_currents   a maximum of currents by neurons that compare two
+compare     sums/compare_currents.py:compare_currents  a maximum of currents by neurons that compare two
 approximate approximate.py:approximate         on integers: the nearest neurons, layer after layer
             nearest.py:nearest                 which features those are, and what words allow them
             refit.py:refit                     the threshold and leak with which they fire most alike
             driven.py:DrivenLayer              a layer run alone, with one neuron after another
             samples.py:split                   which samples are fitted to, and which give the price
             price.py:price_of                  how far from the same integers on an ideal chip
+split       sums/split_fan_in.py:split_fan_in  fan-ins beyond a core's, by neurons that send partial sums
 """

@@ -11,7 +11,6 @@ from nwcompile.ir.legalization import EXACT, Change
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.bias_lines import bias_lines
-from nwcompile.passes.legalize.compare_currents import comparable
 from nwcompile.passes.legalize.multiply_spikes import multiply_spikes, verify_pairs
 from nwcompile.passes.legalize.nearest import nearest_network
 from nwcompile.passes.legalize.pool_spikes import pool_spikes
@@ -20,6 +19,8 @@ from nwcompile.passes.legalize.reset_timing import reset_now
 from nwcompile.passes.legalize.self_connections import self_connections
 from nwcompile.passes.legalize.split_signs import split_signs
 from nwcompile.passes.legalize.stateless import free_resets
+from nwcompile.passes.legalize.sums.compare_currents import comparable
+from nwcompile.passes.legalize.sums.split_fan_in import with_parts
 from nwcompile.passes.prepare.prune_zeros import prune_zeros
 from nwcompile.passes.prepare.unmet_taps import without_unmet_taps
 from nwcompile.passes.prepare.weight_bits import apply_weight_bits
@@ -73,7 +74,7 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
 
 def expected(network: Network, chip: Chip, options: Options) -> Network:
     """The network as its later stages may make it, as far as that shows without numbers: what to estimate."""
-    return may_be_idle(nearest_network(network, chip, options)[0], chip, options)
+    return with_parts(may_be_idle(nearest_network(network, chip, options)[0], chip, options), chip, options)
 
 
 def prove(float_network: Network, fixed: Network, chip: Chip, options: Options) -> tuple[Network, list[Change]]:

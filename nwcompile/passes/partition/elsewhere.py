@@ -22,10 +22,11 @@ from nwcompile.passes.fit.axon_types import too_many_weights
 from nwcompile.passes.fit.check import estimate, least_cores
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
+from nwcompile.passes.legalize.sums.send_sums import scheduled
+from nwcompile.passes.legalize.sums.split_fan_in import with_parts
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.prepare.normalize import normalize
-from nwcompile.passes.prepare.schedule import schedule
 
 # So many synapses are looked at for one error, every check going through all of a network's: about a second. What is
 # left of the list after that is judged by its totals.
@@ -68,9 +69,9 @@ def elsewhere(network: Network, chip: Chip, options: Options) -> str | None:
 def _place(network: Network, chip: Chip, options: Options, most_synapses: int) -> Place | None:
     """The chip as a Place if it takes the network, else None; beyond `most_synapses` its totals are judged."""
     try:
-        legal = legalize(normalize(sized(network, chip, options)), chip, options).network
+        legal = with_parts(legalize(normalize(sized(network, chip, options)), chip, options).network, chip, options)
         estimate(legal, chip, options.on_multi_spike)
-        timing = schedule(legal, options.execution)
+        timing = scheduled(legal, options.execution)
         weights = (v for c in legal.connections if legal.is_fixed for v in capability.weight_violations(c, chip))
         if has_late(legal, timing, chip):
             legal, timing, _ = relay_delays(legal, timing, chip, options)

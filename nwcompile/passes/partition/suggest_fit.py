@@ -3,7 +3,7 @@
 Each is tried on the slices of `sequential`, exactly, so what is named does fit; something smaller may fit as well.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
 from math import ceil
@@ -54,6 +54,24 @@ def smallest_change(network: Network, chip: Chip, error: FitError, options: Opti
     if is_small:
         changes += [*_fewer_bits(network, chip), *_smaller_layer(network, chip)]
     return ", or ".join(text for _, text in sorted(changes)) or None
+
+
+def wider_messages(error: FitError, chip: Chip, made: Callable[[Chip], Network]) -> str | None:
+    """The payload with which a network fits whose sums are too large for the chip's messages, or None.
+
+    `made(chip)`: the network with the neurons that send them, in integers, on a chip of wider messages.
+    """
+    if any(v.what != "payload bits" for v in error.violations):
+        return None
+    bits = max(int(v.used) for v in error.violations)
+    try:
+        wider = chip.replace({"noc.payload_bits": bits})
+        network = made(wider)
+    except NwError:
+        return None
+    if sum(synapse_count(network, c) for c in network.connections) > LARGEST or _fits(network, wider) is None:
+        return None
+    return f"messages of {bits} bits (noc.payload_bits={bits})"
 
 
 def _fits(network: Network, chip: Chip, options: Options = SLICES) -> Mapping | None:

@@ -216,10 +216,37 @@ class _Samples:
         )
 
 
+def with_rates(quantized: Quantized, network: Network, samples: dict | None, x: dict | None) -> Quantized:
+    """The same with every layer's rates, where a layer that waited for its integers is now what it is.
+
+    `network`: the float network as it was before any layer was rewritten; `samples` of it, and `x` as the chip gets
+    them. A part of them is run, as for the scales.
+    """
+    if not x:
+        return quantized
+    kept = _kept_samples(quantized.network, x)
+    sent = trace(quantized.network, {name: array[kept] for name, array in x.items()}, keep_states=False)[0]
+    wanted: dict[str, np.ndarray] = {}
+    if samples is not None and not network.is_fixed:
+        wanted = simulate(network, {name: samples[name][kept] for name in network.inputs}).spikes
+    table = []
+    for row in quantized.table:
+        name = row["layer"]
+        fires = quantized.network.node(name).neuron.fires
+        table.append(row | rates(wanted.get(name), sent[name]) if fires else row)
+    return replace(quantized, table=table)
+
+
 def _searched(network: Network, samples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """As many samples, evenly spread, as the search has time for."""
     if not samples:
         return samples
+    kept = _kept_samples(network, samples)
+    return {name: array[kept] for name, array in samples.items()}
+
+
+def _kept_samples(network: Network, samples: dict[str, np.ndarray]) -> np.ndarray:
+    """Which samples are searched, by their number."""
     n_samples, n_steps = next(iter(samples.values())).shape[:2]
     work = sum(UPDATE_SUMS * network.node(name).n_neurons for name in network.layers)
     for c in network.connections:
@@ -227,8 +254,7 @@ def _searched(network: Network, samples: dict[str, np.ndarray]) -> dict[str, np.
             places = prod(c.output_shape(network.node(c.source).shape)[1:]) if isinstance(c, Conv2d) else 1
             work += np.size(c.weight) * places
     n_kept = min(n_samples, max(FEWEST_SAMPLES, int(LARGEST_SEARCH // (work * n_steps))))
-    kept = np.linspace(0, n_samples - 1, n_kept).astype(int)
-    return {name: array[kept] for name, array in samples.items()}
+    return np.linspace(0, n_samples - 1, n_kept).astype(int)
 
 
 def assembled(

@@ -5,6 +5,7 @@ in a step stays within D / (k/2**w), whatever the spikes are; without a leak the
 leaves at most 1 more than that, which is as if the state gained D + 1.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
@@ -87,7 +88,8 @@ def program_bounds(network: Network, name: str, sent: dict | None) -> dict[str, 
 
     Proved for any spikes of the payload that calibration had, at least 1, as in `state_range`.
     """
-    rise, fall = (min(float(side.max(initial=0)), LARGEST_INPUT) for side in _sums(network, name, sent, ONE_SPIKE))
+    sums = largest_sums(network, name, _payload_of(network, sent, ONE_SPIKE))
+    rise, fall = (min(float(side.max(initial=0)), LARGEST_INPUT) for side in sums)
     reach = state_ranges(network.node(name).neuron, Range(-int(fall), int(rise), True))
     return {state: int(max(-r.low, r.high)) for state, r in reach.items()}
 
@@ -130,20 +132,23 @@ def _drive(
     """The most that one step adds to u and takes from it, float64[n] (exact below 2**53)."""
     node = network.node(name)
     bias = node.neuron.array("bias_u", node.shape).reshape(-1).astype(np.float64)
-    rise, fall = _sums(network, name, sent, of_input)
+    rise, fall = largest_sums(network, name, _payload_of(network, sent, of_input))
     unit = 1 << node.neuron.fixed.shift_bits
     return (rise + np.maximum(bias, 0)) * unit, (fall + np.maximum(-bias, 0)) * unit
 
 
-def _sums(
-    network: Network, name: str, sent: dict | None, of_input: tuple[float, float]
+def largest_sums(
+    network: Network, name: str, payload_of: Callable[[str], tuple[float, float]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The largest and the smallest synaptic sum of a step, as magnitudes upwards and downwards, float64[n]."""
+    """The largest and the smallest synaptic sum of a step, as magnitudes upwards and downwards, float64[n].
+
+    `payload_of(source)`: the largest positive and the largest negative number that an input or layer sends.
+    """
     node = network.node(name)
     rise, fall = np.zeros(node.n_neurons), np.zeros(node.n_neurons)
     for c in effective_network(network).into(name):
         source = network.node(c.source)
-        high, low = _payload(source.neuron, None if sent is None else sent[c.source], of_input)
+        high, low = payload_of(c.source)
         weight = np.asarray(c.weight, np.int64)
         up, down = (
             forward(linear_map(c.replace(weight=part), source.shape, node.shape), np.ones((1, source.n_neurons)))[0]
@@ -156,11 +161,20 @@ def _sums(
     return rise, fall
 
 
-def _payload(spec: NeuronSpec | None, spikes: np.ndarray | None, of_input: tuple[float, float]) -> tuple[float, float]:
-    """The largest positive and negative payload of a source: of an input, as calibration has it, or `of_input`."""
-    if spec is None:
-        return of_input if spikes is None else (max(1.0, spikes.max(initial=0)), max(0.0, -spikes.min(initial=0)))
-    return largest_payload(spec)
+def _payload_of(
+    network: Network, sent: dict | None, of_input: tuple[float, float]
+) -> Callable[[str], tuple[float, float]]:
+    """The largest positive and negative payload of each source: of an input as calibration has it, or `of_input`."""
+
+    def payload(name: str) -> tuple[float, float]:
+        spec = network.node(name).neuron
+        if spec is not None:
+            return largest_payload(spec)
+        if sent is None:
+            return of_input
+        return max(1.0, sent[name].max(initial=0)), max(0.0, -sent[name].min(initial=0))
+
+    return payload
 
 
 def largest_payload(spec: NeuronSpec | NeuronProgram | None) -> tuple[float, float]:

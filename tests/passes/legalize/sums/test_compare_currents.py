@@ -1,5 +1,8 @@
 """Maxima of currents on chips whose neurons are programs: the float network's own spikes, on every backend."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,7 +11,8 @@ from nwcompile.errors import FitError
 from nwcompile.ir.chip import Chip
 from tests.passes.legalize.test_pool_spikes import LIF, pooled, spikes_in
 
-EXACT = nw.Options(input_layer="exact")
+QUICK = nw.Options(partitioner="sequential", placer="row-major")
+EXACT = replace(QUICK, input_layer="exact")
 SCALED = {"after": (np.array([0.5, -1.0, 2.0], np.float32), np.array([0.25, 1.75, 0.0], np.float32))}
 
 
@@ -42,13 +46,13 @@ def test_compared_currents_have_a_row_that_says_exact_and_need_no_flag():
     assert row["how"] == (
         "144 neurons send their currents, 108 compare two of a window, for up to 23831 spikes of a source at once"
     )
-    asked = nw.compile(pooled(), "loihi2", spikes_in(), nw.Options(input_layer="exact", approximate="all"))
+    asked = nw.compile(pooled(), "loihi2", spikes_in(), replace(EXACT, approximate="all"))
     assert [row["label"] for row in asked.manifest["legalization"]] == ["exact"] and "price" not in asked.manifest
     assert asked.network.layers == program.network.layers
 
 
-def test_compared_currents_of_a_skip_are_awaited():
-    """What goes around the pooling comes in the step of the last comparison."""
+def with_skip() -> nw.Network:
+    """first -> sum -> a, a maximum of currents -> out, which first feeds too."""
     kernel = np.random.default_rng(0).integers(-3, 5, (3, 2, 3, 3)).astype(np.float32) / 4
     edges = [
         nw.Conv2d("in", "first", np.ones((2, 2, 1, 1), np.float32) / 2),
@@ -58,12 +62,35 @@ def test_compared_currents_of_a_skip_are_awaited():
         nw.Dense("first", "out", np.full((1, 96), 0.125, np.float32)),
     ]
     layers = {"first": (LIF, (2, 6, 8)), "sum": (None, (3, 6, 8)), "a": (LIF, (3, 3, 4)), "out": LIF}
-    network, x = nw.Network.from_arrays(layers, edges, {"in": (2, 6, 8)}), spikes_in()
-    program = nw.compile(network, "loihi2", x)
-    wanted, run = nw.simulate(network, x).spikes, nw.simulate(program, x, backend="cycle").spikes
-    assert all(np.array_equal(run[name], wanted[name]) for name in ("first", "a", "out")) and wanted["out"].any()
-    (row,) = program.manifest["legalization"]
-    assert row["how"] == "144 neurons send their currents, 108 compare two of a window"
+    return nw.Network.from_arrays(layers, edges, {"in": (2, 6, 8)})
+
+
+def test_compared_currents_of_a_skip_are_awaited():
+    """What goes around the pooling comes in the step of the last comparison; with short delays over relay neurons."""
+    network, x = with_skip(), spikes_in()
+    wanted = nw.simulate(network, x).spikes
+    how = "144 neurons send their currents, 108 compare two of a window"
+    for longest, relays in ((62, set()), (3, {"first/relay1"})):
+        chip = Chip.load("loihi2").replace({"neuron.delay_max_steps": longest})
+        program = nw.compile(network, chip, x, QUICK)
+        run = nw.simulate(program, x, backend="cycle").spikes
+        assert all(np.array_equal(run[name], wanted[name]) for name in ("first", "a", "out")) and wanted["out"].any()
+        rows = {row["layer"]: row["how"] for row in program.manifest["legalization"]}
+        assert rows["a"] == how and ("first -> out" in rows) == bool(relays)
+        assert {name for name in program.network.layers if "relay" in name} == relays
+        assert [row["layer"] for row in program.manifest["quantization"]] == list(program.network.layers)
+
+
+def test_compared_currents_have_rates_beside_the_float_ones():
+    """Weights are quarters, so integers spike as the float network does, maximum of currents included."""
+    network, x = with_skip(), spikes_in()
+    rows = {row["layer"]: row for row in nw.compile(network, "loihi2", x, QUICK).manifest["quantization"]}
+    wanted = nw.simulate(network, x).spikes
+    for name in ("first", "a", "out"):
+        rate = np.count_nonzero(wanted[name]) / wanted[name].size
+        assert (rows[name]["rate_float"], rows[name]["rate_fixed"]) == (rate, rate)
+        assert rows[name]["spike_agreement_percent"] == 100
+    assert rows["a/sums"]["rate_fixed"] > 0 and rows["a/sums"]["rate_float"] is None
 
 
 @pytest.mark.parametrize(
@@ -77,15 +104,28 @@ def test_compared_currents_of_a_skip_are_awaited():
 )
 def test_maxima_are_refused_where_currents_cannot_be_compared(chip, options):
     with pytest.raises(FitError, match=r"pooling  sum -> a  a maximum of currents of sums  compile with approximate"):
-        nw.compile(pooled(), Chip.load("loihi2").replace(chip), spikes_in(), nw.Options(input_layer="exact", **options))
+        nw.compile(pooled(), Chip.load("loihi2").replace(chip), spikes_in(), replace(EXACT, **options))
 
 
 def test_currents_wider_than_messages_are_refused():
     with pytest.raises(FitError) as error:
         nw.compile(pooled(), Chip.load("loihi2").replace({"noc.payload_bits": 8}), spikes_in(), EXACT)
-    assert "payload bits  a/full  18 of 8  raise noc.payload_bits, use fewer weight bits, or put the pooling" in str(
-        error.value
-    )
+    assert str(error.value).splitlines() == [
+        "1 limit exceeded on loihi2",
+        "  payload bits  a/full  18 of 8  raise noc.payload_bits, use fewer weight bits, or put the pooling behind a "
+        "layer that spikes",
+        "it fits with messages of 18 bits (noc.payload_bits=18)",
+    ]
+    assert nw.compile(pooled(), Chip.load("loihi2").replace({"noc.payload_bits": 18}), spikes_in(), EXACT)
+
+
+def test_currents_wider_than_messages_are_refused_with_the_chips_that_take_them(tmp_path):
+    text = (Path(nw.__file__).parents[1] / "hwmodels" / "loihi2.toml").read_text()
+    narrow = text.replace('name = "loihi2"', 'name = "narrow"').replace("payload_bits = 32", "payload_bits = 8")
+    (tmp_path / "narrow.toml").write_text(narrow.replace("proposed = true", "proposed = false"))
+    with pytest.raises(FitError) as error:
+        nw.compile(pooled(), str(tmp_path / "narrow.toml"), spikes_in(), EXACT)
+    assert str(error.value).splitlines()[-1].startswith("as it is it fits loihi2 (")
 
 
 def test_quantize_aware_does_not_wait_for_a_comparison():

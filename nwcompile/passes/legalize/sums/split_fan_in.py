@@ -1,0 +1,254 @@
+"""Fan-in beyond what a core holds, split exactly: neurons send partial sums, and the layer adds these up a step later.
+
+A neuron needs an axon and a synapse for each of its sources, on one core. Where that is more than any core has, the
+sources are cut into parts: for each neuron and part, one more neuron receives that part's synapses and sends their sum
+as a number of either sign, and the neuron itself adds up those numbers with weights 1. That is the same sum, in
+integers, whatever the order. Connections that close a loop stay as they are: they have no step to spare.
+"""
+
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from nwcompile.cost.traffic.memory import row_bits, synapse_bits
+from nwcompile.cost.traffic.wiring import synapse_count
+from nwcompile.errors import FitError, Violation
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection, Dense, Sparse, synapse_list
+from nwcompile.ir.host import Injected
+from nwcompile.ir.legalization import EXACT, Change
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.options import Options
+from nwcompile.ir.program import SPARSE
+from nwcompile.ir.resources import IN_AXONS, N_RESOURCES, SYNAPSE_BITS
+from nwcompile.passes.fit import capacity
+from nwcompile.passes.legalize.sums.send_sums import (
+    SUM,
+    WithSums,
+    added,
+    can_send_sums,
+    largest_message,
+    message_room,
+    scheduled,
+    sender,
+    up_to,
+    with_rows,
+)
+from nwcompile.passes.quantize.quantize import Quantized
+from nwcompile.passes.quantize.scaled_layer import Direct
+
+PARTS = "{}/part{}"  # The neurons that send the sums of one part of a layer's sources.
+WAS = {IN_AXONS: "fan-in of {} axons", SYNAPSE_BITS: "fan-in of {} bits of synapses"}  # What a row says of a neuron.
+ADVICE = "raise noc.payload_bits, use fewer weight bits, or give {} fewer inputs"
+LARGEST = 50_000_000  # Synapses of a layer: as a list of them, more take gigabytes.
+
+
+class Cut(NamedTuple):
+    """The sources of a layer in `parts`: of each the lists of synapses, by connection; what stays is `direct`.
+
+    `resource`: the row of RESOURCES of which a neuron alone takes `used`, more than the `limit` of any core.
+    """
+
+    parts: list[list[Sparse]]
+    direct: list[Connection]
+    resource: int
+    used: int
+    limit: int
+
+
+def has_wide(network: Network, chip: Chip, options: Options) -> bool:
+    """Whether a normalized network has neurons of which one is more than a core holds, and `split_fan_in` mends it."""
+    return can_send_sums(chip, options) and any(_cut(network, name, chip) for name in network.layers)
+
+
+def with_parts(network: Network, chip: Chip, options: Options) -> Network:
+    """The network as `split_fan_in` makes it, float or in integers, whatever its messages hold: what to estimate."""
+    for name in network.layers if can_send_sums(chip, options) else ():
+        cut = _cut(network, name, chip)
+        network = network if cut is None else _split(network, name, cut, chip)
+    return network
+
+
+def split_fan_in(quantized: Quantized, chip: Chip, options: Options) -> WithSums:
+    """The quantized network in which partial sums feed every neuron that alone is more than any core holds.
+
+    Raises FitError, with all layers of which the messages of the chip are too narrow for a partial sum.
+    """
+    network, changes = quantized.network, []
+    violations: list[Violation] = []
+    for name in network.layers if can_send_sums(chip, options) else ():
+        cut = _cut(network, name, chip)
+        if cut is None:
+            continue
+        network = _split(network, name, cut, chip)
+        try:
+            changes.append(_change(network, name, cut, chip))
+        except FitError as e:
+            violations += e.violations
+    if violations:
+        raise FitError(chip.name, violations)
+    quantized = Quantized(network, with_rows(quantized.table, network, chip), quantized.warnings, quantized.registers)
+    return WithSums(quantized, scheduled(network, options.execution), changes)
+
+
+def _cut(network: Network, name: str, chip: Chip) -> Cut | None:
+    """How the sources of a layer are split; None where a core holds each neuron, or no parts would help."""
+    limits = _limits(chip)
+    into = [c for c in network.into(name) if not isinstance(c, Injected)]
+    if not all(isinstance(c, Direct) for c in into) or _surely_fits(network, into, limits, chip):
+        return None
+    used = _alone(network, name, chip)
+    over = [i for i in (IN_AXONS, SYNAPSE_BITS) if used[i] > limits[i]]
+    if not over or sum(synapse_count(network, c) for c in into) > LARGEST:
+        return None
+    behind = _behind(network, name)
+    split = [c for c in into if c.source not in behind]
+    parts = _parts(network, name, split, limits, chip)
+    if parts is None:
+        return None
+    direct = [c for c in network.into(name) if c not in split]
+    cut = Cut(parts, direct, over[0], int(used[over[0]]), int(limits[over[0]]))
+    made = _split(network, name, cut, chip)
+    new = [name, *(PARTS.format(name, i) for i in range(1, len(parts) + 1))]
+    takes = (_alone(made, layer, chip) for layer in new)
+    return cut if all((n[[IN_AXONS, SYNAPSE_BITS]] <= limits[[IN_AXONS, SYNAPSE_BITS]]).all() for n in takes) else None
+
+
+def _limits(chip: Chip) -> np.ndarray:
+    """int64[resource]: the most that any core with neurons holds."""
+    return capacity.site_limits(chip)[chip.limit("max_neurons") > 0, :N_RESOURCES].max(0)
+
+
+def _alone(network: Network, name: str, chip: Chip) -> np.ndarray:
+    """int64[resource]: the most that a neuron of a layer takes on a core of its own."""
+    into = tuple(c for c in network.into(name) if not isinstance(c, Injected))
+    sources = {c.source for c in into} - {name}
+    inputs = {source: Node(source, network.node(source).shape) for source in network.offsets if source in sources}
+    layer = Network(inputs, {name: network.node(name)}, into)
+    neurons = np.arange(network.node(name).n_neurons)
+    return capacity.alone(capacity.fan_in(layer, chip), neurons)[:, :N_RESOURCES].max(0)
+
+
+def _surely_fits(network: Network, into: list[Connection], limits: np.ndarray, chip: Chip) -> bool:
+    """Whether a row for every source of a neuron is within the limits, counted without looking at each neuron."""
+    axons, bits = 0, 0
+    for c in into:
+        n = _most_sources(network, c)
+        axons += n
+        bits += n * int(row_bits(1, synapse_bits(c, SPARSE, chip), chip))
+    return bool(axons <= limits[IN_AXONS] and bits <= limits[SYNAPSE_BITS])
+
+
+def _most_sources(network: Network, c: Connection) -> int:
+    """So many synapses of a connection has a neuron at most."""
+    if isinstance(c, Sparse):
+        return int(np.bincount(np.asarray(c.post), minlength=1).max())
+    n_sources = network.node(c.source).n_neurons
+    return n_sources if isinstance(c, Dense) else min(n_sources, int(np.prod(np.shape(c.weight)[1:])))
+
+
+def _behind(network: Network, name: str) -> set[str]:
+    """The layers that spikes of a layer reach, over any others; itself where a loop leads back."""
+    reached: set[str] = set()
+    ahead = [name]
+    while ahead:
+        source = ahead.pop()
+        new = {c.target for c in network.connections if c.source == source} - reached
+        reached |= new
+        ahead += sorted(new)
+    return reached
+
+
+def _parts(
+    network: Network, name: str, split: list[Connection], limits: np.ndarray, chip: Chip
+) -> list[list[Sparse]] | None:
+    """The fewest parts, of as many sources each, of which a core holds every neuron's; None where there are none."""
+    if not split:
+        return None
+    lists = [_as_list(network, c) for c in split]
+    first = np.cumsum([0, *(network.node(c.source).n_neurons for c in split)])
+    source = np.concatenate([edge.pre + at for edge, at in zip(lists, first, strict=False)])
+    post, n = np.concatenate([edge.post for edge in lists]), network.node(name).n_neurons
+    used, rank = np.unique(source, return_inverse=True)
+    a_row = max(int(row_bits(1, synapse_bits(c, SPARSE, chip), chip)) for c in lists)
+    most = min(int(limits[IN_AXONS]), int(limits[SYNAPSE_BITS]) // a_row)  # synapses of a neuron, a row each
+    if most < 1:
+        return None
+    fan_in = int(np.bincount(post, minlength=n).max())
+    for n_parts in range(max(2, ceil(fan_in / most)), min(len(used), most) + 1):
+        part = rank * n_parts // len(used)
+        if np.bincount(part * n + post).max() <= most:
+            ends = np.cumsum([0, *map(len, (edge.post for edge in lists))])
+            by_edge = [part[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+            return [_of_part(lists, by_edge, name, i) for i in range(n_parts)]
+    return None
+
+
+def _as_list(network: Network, c: Connection) -> Sparse:
+    """A connection as the list of its synapses that are not 0, its biases left out."""
+    assert isinstance(c, Direct)
+    pre, post, place = synapse_list(c, network.node(c.source).shape)
+    weight = np.asarray(c.weight).reshape(-1)[place]
+    stays = weight != 0
+    return Sparse(
+        c.source,
+        c.target,
+        pre=pre[stays],
+        post=post[stays],
+        weight=weight[stays],
+        delay=c.aligned_delay,
+        exponent=c.exponent,
+        sign_mode=c.sign_mode,
+        weight_bits=c.weight_bits,
+    )
+
+
+def _of_part(lists: list[Sparse], part_of: list[np.ndarray], name: str, part: int) -> list[Sparse]:
+    """The synapses of one part, a list for every connection that has any in it."""
+    target = PARTS.format(name, part + 1)
+    return [
+        edge.replace(target=target, pre=edge.pre[held], post=edge.post[held], weight=edge.weight[held])
+        for edge, held in ((edge, its == part) for edge, its in zip(lists, part_of, strict=True))
+        if held.any()
+    ]
+
+
+def _split(network: Network, name: str, cut: Cut, chip: Chip) -> Network:
+    """The network with the neurons of the parts before their layer, which keeps what is direct, and all biases."""
+    node, room = network.node(name), message_room(chip)
+    every = np.arange(node.n_neurons)
+    biases = [c.bias_per_neuron(node.shape) for c in network.into(name) if c not in cut.direct and c.bias is not None]
+    nodes: dict[str, Node] = {}
+    edges = [c for c in network.connections if c.target != name or c in cut.direct]
+    for i, into in enumerate(cut.parts, 1):
+        part = PARTS.format(name, i)
+        nodes[part] = Node(part, node.shape, sender(SUM, -room, room, network.is_fixed))
+        edge = added(part, name, every, every, np.ones(len(every)), chip)
+        if not network.is_fixed:
+            edge = edge.replace(weight=np.ones(len(every), np.float32), exponent=0)
+        edges += [*into, edge.replace(bias=sum(biases)) if biases and i == 1 else edge]
+    layers: dict[str, Node] = {}
+    for layer, kept in network.nodes.items():
+        layers |= {**nodes, name: kept} if layer == name else {layer: kept}
+    made = Network(network.inputs, layers, tuple(edges))
+    made.verify()
+    return made
+
+
+def _change(network: Network, name: str, cut: Cut, chip: Chip) -> Change:
+    """The row of a split layer of a fixed-point network. Raises FitError where messages are too narrow."""
+    parts = [PARTS.format(name, i) for i in range(1, len(cut.parts) + 1)]
+    violations, counts = [], []
+    for part in parts:
+        try:
+            counts.append(largest_message(network, part, chip, ADVICE.format(name))[1])
+        except FitError as e:
+            violations += e.violations
+    if violations:
+        raise FitError(chip.name, violations)
+    n_counts = min((n for n in counts if n is not None), default=None)
+    n = network.node(name).n_neurons
+    how = f"{n * len(parts)} neurons send sums, {len(parts)} for each of {name}, a step before it{up_to(n_counts)}"
+    has = f"at most {cut.limit} a core"
+    return Change(name, WAS[cut.resource].format(cut.used), has, how, EXACT)
