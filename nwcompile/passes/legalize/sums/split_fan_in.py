@@ -239,7 +239,8 @@ def _split(network: Network, name: str, cut: Cut, chip: Chip) -> Network:
 def _change(network: Network, name: str, cut: Cut, chip: Chip) -> Change:
     """The row of a split layer of a fixed-point network. Raises FitError where messages are too narrow."""
     parts = [PARTS.format(name, i) for i in range(1, len(cut.parts) + 1)]
-    violations, counts = [], []
+    violations: list[Violation] = []
+    counts = []
     for part in parts:
         try:
             counts.append(largest_message(network, part, chip, ADVICE.format(name))[1])
