@@ -1,4 +1,4 @@
-"""Progress lines of the stages that go over an earlier one's result: delays, sums that are sent, merged axons, copies."""
+"""Progress lines of the stages that go over an earlier result: delays, sums that are sent, merged axons, copies."""
 
 import numpy as np
 

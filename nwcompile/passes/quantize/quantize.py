@@ -216,16 +216,18 @@ class _Samples:
         )
 
 
-def with_rates(quantized: Quantized, network: Network, samples: dict | None, x: dict | None) -> Quantized:
+def with_rates(quantized: Quantized, network: Network, samples: dict | None, encoded_samples: dict | None) -> Quantized:
     """The same with every layer's rates, where a layer that waited for its integers is now what it is.
 
-    `network`: the float network as it was before any layer was rewritten; `samples` of it, and `x` as the chip gets
-    them. A part of them is run, as for the scales.
+    `network`: the float network as it was before any layer was rewritten; `samples` of it, and `encoded_samples` as the chip
+    gets them. A part of them is run, as for the scales.
     """
-    if not x:
+    if not encoded_samples:
         return quantized
-    kept = _kept_samples(quantized.network, x)
-    sent = trace(quantized.network, {name: array[kept] for name, array in x.items()}, keep_states=False)[0]
+    kept = _kept_samples(quantized.network, encoded_samples)
+    sent = trace(quantized.network, {name: array[kept] for name, array in encoded_samples.items()}, keep_states=False)[
+        0
+    ]
     wanted: dict[str, np.ndarray] = {}
     if samples is not None and not network.is_fixed:
         wanted = simulate(network, {name: samples[name][kept] for name in network.inputs}).spikes

@@ -140,12 +140,12 @@ def _surely_fits(network: Network, into: list[Connection], limits: np.ndarray, c
     return bool(axons <= limits[IN_AXONS] and bits <= limits[SYNAPSE_BITS])
 
 
-def _most_sources(network: Network, c: Connection) -> int:
+def _most_sources(network: Network, edge: Connection) -> int:
     """So many synapses of a connection has a neuron at most."""
-    if isinstance(c, Sparse):
-        return int(np.bincount(np.asarray(c.post), minlength=1).max())
-    n_sources = network.node(c.source).n_neurons
-    return n_sources if isinstance(c, Dense) else min(n_sources, int(np.prod(np.shape(c.weight)[1:])))
+    if isinstance(edge, Sparse):
+        return int(np.bincount(np.asarray(edge.post), minlength=1).max())
+    n_sources = network.node(edge.source).n_neurons
+    return n_sources if isinstance(edge, Dense) else min(n_sources, int(np.prod(np.shape(edge.weight)[1:])))
 
 
 def _behind(network: Network, name: str) -> set[str]:
@@ -172,35 +172,35 @@ def _parts(
     post, n = np.concatenate([edge.post for edge in lists]), network.node(name).n_neurons
     used, rank = np.unique(source, return_inverse=True)
     a_row = max(int(row_bits(1, synapse_bits(c, SPARSE, chip), chip)) for c in lists)
-    most = min(int(limits[IN_AXONS]), int(limits[SYNAPSE_BITS]) // a_row)  # synapses of a neuron, a row each
-    if most < 1:
+    n_held = min(int(limits[IN_AXONS]), int(limits[SYNAPSE_BITS]) // a_row)  # synapses of a neuron, a row each
+    if n_held < 1:
         return None
     fan_in = int(np.bincount(post, minlength=n).max())
-    for n_parts in range(max(2, ceil(fan_in / most)), min(len(used), most) + 1):
+    for n_parts in range(max(2, ceil(fan_in / n_held)), min(len(used), n_held) + 1):
         part = rank * n_parts // len(used)
-        if np.bincount(part * n + post).max() <= most:
+        if np.bincount(part * n + post).max() <= n_held:
             ends = np.cumsum([0, *map(len, (edge.post for edge in lists))])
             by_edge = [part[a:b] for a, b in zip(ends, ends[1:], strict=False)]
             return [_of_part(lists, by_edge, name, i) for i in range(n_parts)]
     return None
 
 
-def _as_list(network: Network, c: Connection) -> Sparse:
+def _as_list(network: Network, edge: Connection) -> Sparse:
     """A connection as the list of its synapses that are not 0, its biases left out."""
-    assert isinstance(c, Direct)
-    pre, post, place = synapse_list(c, network.node(c.source).shape)
-    weight = np.asarray(c.weight).reshape(-1)[place]
+    assert isinstance(edge, Direct)
+    pre, post, place = synapse_list(edge, network.node(edge.source).shape)
+    weight = np.asarray(edge.weight).reshape(-1)[place]
     stays = weight != 0
     return Sparse(
-        c.source,
-        c.target,
+        edge.source,
+        edge.target,
         pre=pre[stays],
         post=post[stays],
         weight=weight[stays],
-        delay=c.aligned_delay,
-        exponent=c.exponent,
-        sign_mode=c.sign_mode,
-        weight_bits=c.weight_bits,
+        delay=edge.aligned_delay,
+        exponent=edge.exponent,
+        sign_mode=edge.sign_mode,
+        weight_bits=edge.weight_bits,
     )
 
 
