@@ -12,7 +12,7 @@ sinabs = framework("sinabs")
 sinabs_layers = framework("sinabs.layers")
 
 
-def norse_readme(n_steps: int = 16, n_samples: int = 7) -> Net:
+def norse_readme(n_steps: int = 16, n_samples: int = 12) -> Net:
     """20C5-MP2-50C5-MP2-800FC10 with LIF cells and an LI readout, one step a call; spikes of Poisson rates."""
     torch.manual_seed(21)
     module = norse.SequentialState(

@@ -17,7 +17,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.driven import DrivenLayer
 from nwcompile.passes.legalize.ideal import PooledLayer, ideal_trace, pooled_layers
 from nwcompile.passes.legalize.nearest import Feature, nearest_network
-from nwcompile.passes.legalize.pool_spikes import FULL
+from nwcompile.passes.legalize.pool_spikes import FULL, relays_of
 from nwcompile.passes.legalize.price import Price, price_of
 from nwcompile.passes.legalize.refit import Refitted, refit
 from nwcompile.passes.legalize.samples import as_many, split
@@ -98,8 +98,8 @@ def _refitted(
 ) -> tuple[Network, dict[str, Refitted]]:
     """The network with every layer of `changing` fitted to its ideal spikes, sources before their targets.
 
-    Over connections that point back, spikes of the ideal network arrive. Of neurons before a pooling, it is the pooled
-    spikes that are to be alike.
+    Over connections that point back, spikes of the ideal network arrive. Of neurons whose currents were pooled, it is
+    the pooled spikes that are to be alike; of neurons whose spikes a model pools, their own and the pooled ones.
     """
     n_steps = next(iter(inputs.values())).shape[1]
     updates = n_steps * max(ideal.node(name).n_neurons for name in ideal.layers)
@@ -107,18 +107,22 @@ def _refitted(
     inputs = _only(inputs, kept)
     wanted = ideal_trace(ideal, inputs)[0]
     sent = {**inputs, **wanted}
-    pooled = {FULL.format(name): name for name in pooled_layers(ideal)}
+    full_of = {FULL.format(name): name for name in pooled_layers(ideal)}
+    relays = {name: relay for name, relay in relays_of(bare, chip).items() if relay not in full_of.values()}
     nodes, fits = dict(bare.nodes), {}
     for name in ideal.layers:
-        if name in pooled.values():
+        if name in full_of.values() or name in relays.values():
             continue
-        shown = pooled.get(name, name)
-        is_pooled = name in pooled
-        layer = PooledLayer(bare, shown, sent) if is_pooled else DrivenLayer(bare, name, sent)
+        layer: DrivenLayer | PooledLayer = DrivenLayer(bare, name, sent)
+        alike = (name,)
+        if name in full_of:
+            layer, alike = PooledLayer(bare, name, full_of[name], sent), (full_of[name],)
+        elif name in relays:
+            layer, alike = PooledLayer(bare, name, relays[name], sent, full_counts=True), (name, relays[name])
         if name in changing and nodes[name].neuron.fires:
-            fits[name] = refit(layer, nodes[name].neuron, wanted[shown], chip)
+            fits[name] = refit(layer, nodes[name].neuron, tuple(wanted[of] for of in alike), chip)
             nodes[name] = Node(name, nodes[name].shape, fits[name].neuron)
-        sent[shown] = layer.spikes(nodes[name].neuron)
+        sent |= dict(zip(alike, layer.trains(nodes[name].neuron), strict=True))
     return Network(bare.inputs, nodes, bare.connections), fits
 
 

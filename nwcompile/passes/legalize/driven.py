@@ -39,3 +39,7 @@ class DrivenLayer:
         out: np.ndarray = np.empty(self.drive.shape, neuron.spike_dtype)
         self._group(neuron).scan(self.drive, self.touched, out)
         return out.reshape(self.n_samples, self.n_steps, *self.node.shape)
+
+    def trains(self, neuron: NeuronSpec) -> tuple[np.ndarray, ...]:
+        """All spikes that are to be alike: those of this layer."""
+        return (self.spikes(neuron),)

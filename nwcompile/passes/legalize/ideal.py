@@ -41,10 +41,13 @@ class Windows:
 
 
 class PooledLayer:
-    """Relay neurons behind a layer at full resolution, to be run with one full-resolution neuron after another."""
+    """Relay neurons `name` behind a layer `full`, to be run with one neuron of that layer after another.
 
-    def __init__(self, network: Network, name: str, sent: dict[str, np.ndarray]):
-        self.full = DrivenLayer(network, FULL.format(name), sent)
+    `full_counts`: whether the spikes of that layer are to be alike too, as where a model pools its spikes.
+    """
+
+    def __init__(self, network: Network, full: str, name: str, sent: dict[str, np.ndarray], full_counts: bool = False):
+        self.full, self.full_counts = DrivenLayer(network, full, sent), full_counts
         self.windows, self.shape = windows_of(network, name), network.node(name).shape
 
     @property
@@ -52,9 +55,14 @@ class PooledLayer:
         """That of the layer at full resolution."""
         return self.full.largest_drive
 
-    def spikes(self, neuron: NeuronSpec) -> np.ndarray:
-        """What the relay neurons send, `[B, T, *shape]`: a spike where any in the window has one (or all of them)."""
-        return self.windows.pooled(self.full.spikes(neuron), self.shape)
+    def trains(self, neuron: NeuronSpec) -> tuple[np.ndarray, ...]:
+        """What the relay neurons send, `[B, T, *shape]`: a spike where any in the window has one (or all of them).
+
+        Before it what the layer itself sends, where that counts.
+        """
+        spikes = self.full.spikes(neuron)
+        pooled = self.windows.pooled(spikes, self.shape)
+        return (spikes, pooled) if self.full_counts else (pooled,)
 
 
 def pooled_layers(network: Network) -> tuple[str, ...]:

@@ -130,6 +130,17 @@ def _approximated(network: Network, pool: MaxPool2d, layer: str) -> Change:
     return Change(layer, f"maximum of currents over {_window(pool)}", "sums of currents", how, APPROXIMATE)
 
 
+def relays_of(network: Network, chip: Chip) -> dict[str, str]:
+    """Layers whose spikes only relay neurons of windows hear, each with these: the maximum of spikes of a model."""
+    relays = {}
+    for name in network.built_in:
+        if is_stateless(network.node(name).neuron) and pooled_spikes(network, name, chip) is not None:
+            (edge,) = network.into(name)
+            if not edge.aligned_delay and [c.target for c in network.connections if c.source == edge.source] == [name]:
+                relays[edge.source] = name
+    return relays
+
+
 def pooled_spikes(network: Network, name: str, chip: Chip) -> tuple[np.ndarray, np.ndarray] | None:
     """Neurons and windows, one of each a synapse, of a layer that spikes where any neuron of a window did.
 

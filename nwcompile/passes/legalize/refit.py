@@ -41,7 +41,8 @@ LARGEST_THRESHOLD_FACTOR = 16.0  # And up to so many times: a neuron that sends 
 WIDENED = 1.25  # The factor by which the search for a threshold widens until the wanted rate lies inside.
 N_HALVINGS = 6  # Of that range on a logarithmic scale: to less than half a percent of a threshold.
 MISSED = 0.05  # A rate that is off by more at its best leak says nothing of leaks: every current tries them all.
-WELL_MATCHED = 0.02  # Rates that differ by less are taken as equal: then the spike trains decide.
+WELL_MATCHED = 0.02  # A rate that differs by less is taken as equal: then the spike trains decide.
+BOTH_WELL_MATCHED = 0.05  # The same of each of two rates that one threshold cannot make right.
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,11 @@ class Refitted:
         return f"{factor}{leak}{current}"
 
 
-def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip) -> Refitted:
-    """The nearest `neuron` with the threshold, leak and current whose spikes are closest to `wanted` `[B, T, *shape]`.
+def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: tuple[np.ndarray, ...], chip: Chip) -> Refitted:
+    """The nearest `neuron` with the threshold, leak and current whose trains are closest to `wanted` `[B, T, *shape]`.
+
+    Of a layer and its pooled spikes, neurons that fire in other places make one rate right and the other wrong: then
+    the product of both is to be right, so that each is off by half.
 
     Samples in which the layer should not fire at all are no evidence: the neuron stays as it is.
     """
@@ -94,14 +98,16 @@ def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarr
 class _Search:
     """The thresholds of one layer at one leak or current after the other; each begins where the last one ended."""
 
-    def __init__(self, layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: np.ndarray, chip: Chip):
+    def __init__(
+        self, layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: tuple[np.ndarray, ...], chip: Chip
+    ):
         self.layer, self.neuron, self.wanted, self.chip = layer, neuron, wanted, chip
-        shape = wanted.shape[2:]
+        shape = wanted[0].shape[2:]
         is_single = chip.neuron.threshold_per != "neuron" or isinstance(layer, PooledLayer)
         # Of a map each channel has a threshold, for its neurons have the same weights.
         self.groups = (1,) * len(shape) if is_single else (shape[0], *(1,) * (len(shape) - 1))
         # What sends positive spikes only stands for the sum of both signs.
-        self.aim = self._spikes(wanted) if neuron.message == "bipolar" else self._sums(wanted)
+        self.aim = self._mean([self._spikes(t) if neuron.message == "bipolar" else self._sums(t) for t in wanted])
         self.start = np.ones(self.groups)
 
     def best(
@@ -172,16 +178,25 @@ class _Search:
     def fitted(self, factor: np.ndarray, leak: float | None, kept: float) -> Refitted:
         """The neuron at one threshold, leak and current, and what it gives."""
         neuron = scaled(self.neuron, self.chip, factor, leak, kept)
+        matched = WELL_MATCHED if len(self.wanted) == 1 else BOTH_WELL_MATCHED
+        pairs = zip(self.layer.trains(neuron), self.wanted, strict=True)
+        rates, distances = zip(*(how_far(train, wanted, matched) for train, wanted in pairs), strict=True)
         return Refitted(
             neuron=neuron,
             threshold_factor=factor,
             leak_factor=leak,
-            off=how_far(self.layer.spikes(neuron), self.wanted, WELL_MATCHED),
+            off=(max(rates), sum(distances)),
             current=kept or None,
         )
 
     def _count(self, factor: np.ndarray, leak: float, kept: float) -> np.ndarray:
-        return self._spikes(self.layer.spikes(scaled(self.neuron, self.chip, factor, leak, kept)))
+        trains = self.layer.trains(scaled(self.neuron, self.chip, factor, leak, kept))
+        return self._mean([self._spikes(train) for train in trains])
+
+    @staticmethod
+    def _mean(counts: list[np.ndarray]) -> np.ndarray:
+        """The geometric mean of counts: it is right where their product is."""
+        return counts[0] if len(counts) == 1 else np.sqrt(np.prod(counts, axis=0))
 
     def _spikes(self, spikes: np.ndarray) -> np.ndarray:
         """How many spikes of either sign there are, in the shape of the thresholds."""

@@ -1,4 +1,6 @@
-"""Refitted neurons behind layers whose hard resets fire in bursts: synaptic currents that last."""
+"""Refitted neurons: behind layers that fire in bursts, and before a maximum of their spikes."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,11 +8,11 @@ import pytest
 import nwcompile as nw
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Conv2d, Dense
+from nwcompile.ir.connection import Conv2d, Dense, MaxPool2d
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.options import Options
-from nwcompile.passes.legalize import refit
+from nwcompile.passes.legalize import approximate, refit
 from nwcompile.sim import simulate
 
 LEAKY = NeuronSpec(threshold=1.0, beta=0.95, reset="subtract", reset_timing="next")  # as snnTorch's Leaky comes
@@ -90,3 +92,27 @@ def test_channels_of_a_map_get_thresholds_of_their_own(one_leak):
     threshold = program.network.node("hidden").neuron.threshold
     how = next(row["how"] for row in program.legalization if row["layer"] == "hidden")
     assert threshold.shape == (3, 1, 1) and len(set(threshold.flat)) == 3 and how.startswith("thresholds x ")
+
+
+def pooled() -> tuple[Network, np.ndarray]:
+    """A map of neurons with synaptic currents, the maximum of their spikes over 2 x 2, and samples."""
+    rng = np.random.default_rng(0)
+    kernel = rng.normal(0.02, 0.3, (4, 1, 3, 3)).astype(np.float32)
+    out = Dense("max", "out", rng.normal(0.02, 0.2, (10, 64)).astype(np.float32))
+    spec = NeuronSpec(threshold=1.0, beta=0.9, alpha=0.8, reset="zero")
+    layers = {"map": (spec, (4, 8, 8)), "max": (None, (4, 4, 4)), "out": spec.replace(alpha=None)}
+    edges = [Conv2d("in", "map", kernel, padding=1), MaxPool2d("map", "max", 2), out]
+    return Network.from_arrays(layers, edges, {"in": (1, 8, 8)}), (rng.random((20, 16, 1, 8, 8)) < 0.3).astype("f4")
+
+
+def test_a_layer_and_the_maximum_of_its_spikes_are_each_off_by_half_of_what_one_threshold_cannot_mend(monkeypatch):
+    network, x = pooled()
+    options = replace(OPTIONS, approximate="decay")  # speck's neurons have no synaptic current
+    both = compile(network, "speck", x, options)
+    monkeypatch.setattr(approximate, "relays_of", lambda network, chip: {})
+    own = compile(network, "speck", x, options)
+    prices = [program.manifest["price"]["layers"] for program in (both, own)]
+    changes = [[price[name]["rate_change_percent"] for name in ("map", "max")] for price in prices]
+    (layer, pool), (_, alone) = changes
+    assert layer < 0 < pool and max(-layer, pool) < alone, changes
+    assert nw.crosscheck(both, x[:1]).agree
