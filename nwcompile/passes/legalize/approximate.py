@@ -114,7 +114,7 @@ def _refitted(
         if name in full_of.values() or name in relays.values():
             continue
         layer: DrivenLayer | PooledLayer = DrivenLayer(bare, name, sent)
-        alike = (name,)
+        alike: tuple[str, ...] = (name,)
         if name in full_of:
             layer, alike = PooledLayer(bare, name, full_of[name], sent), (full_of[name],)
         elif name in relays:
