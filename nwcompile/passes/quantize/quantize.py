@@ -216,18 +216,16 @@ class _Samples:
         )
 
 
-def with_rates(quantized: Quantized, network: Network, samples: dict | None, encoded_samples: dict | None) -> Quantized:
+def with_rates(quantized: Quantized, network: Network, samples: dict | None, inputs: dict | None) -> Quantized:
     """The same with every layer's rates, where a layer that waited for its integers is now what it is.
 
-    `network`: the float network as it was before any layer was rewritten; `samples` of it, and `encoded_samples` as the chip
+    `network`: the float network as it was before any layer was rewritten; `samples` of it, and `inputs` as the chip
     gets them. A part of them is run, as for the scales.
     """
-    if not encoded_samples:
+    if not inputs:
         return quantized
-    kept = _kept_samples(quantized.network, encoded_samples)
-    sent = trace(quantized.network, {name: array[kept] for name, array in encoded_samples.items()}, keep_states=False)[
-        0
-    ]
+    kept = _kept_samples(quantized.network, inputs)
+    sent, _ = trace(quantized.network, {name: array[kept] for name, array in inputs.items()}, keep_states=False)
     wanted: dict[str, np.ndarray] = {}
     if samples is not None and not network.is_fixed:
         wanted = simulate(network, {name: samples[name][kept] for name in network.inputs}).spikes
