@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nwcompile.errors import ModelError
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
@@ -51,8 +52,8 @@ class Places:
 class SpikeLog:
     """What was logged of one sample: by layer, spikes int64[T, n], and states `u`, `v` where it has them.
 
-    `told[layer]`: bool[n], the neurons that it could tell of. `early`: (layer, neuron, step) of a spike before its
-    layer begins, None for none. `window`: whether its steps are those of the layers or of the hardware.
+    `told[layer]`: bool[n], the neurons that it could tell of. `early`: (layer, neuron, step) of the first spike before
+    its layer begins, None for none. `window`: whether its steps are those of the layers or of the hardware.
     """
 
     spikes: dict[str, np.ndarray]
@@ -64,7 +65,10 @@ class SpikeLog:
 
 @dataclass(frozen=True)
 class LogDifference:
-    """The first place where a log and the program differ; `values`: what the neuron had before and after the step."""
+    """The first place where a log and the program differ.
+
+    `values`: the neuron's states before and after the step (none before its layer's first step), and its numbers.
+    """
 
     quantity: str
     step: int
@@ -79,6 +83,7 @@ class LogDifference:
 
     def __str__(self) -> str:
         had = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        had += ", before the layer's first step" if self.step < 0 else ""
         return (
             f"step {self.step} of layer {self.layer} (tick {self.tick}), neuron {self.neuron} (core {self.core}, slot "
             f"{self.slot}): {self.quantity} is {self.logged} in the log and {self.expected} in the program ({had})"
@@ -123,7 +128,7 @@ def log_of_events(
     spikes = {name: np.zeros((n_steps, n), np.int64) for name, n in sizes.items()}
     told = {name: np.zeros(n, bool) for name, n in sizes.items()}
     for layer, index in zip(places.layer[known], places.index[known], strict=True):
-        told[layer][index] = True
+        told[layer][index] = program.network.node(layer).neuron.fires
     early = None
     for event, key in enumerate(zip(*at, strict=True)):
         if key not in number:
@@ -133,7 +138,8 @@ def log_of_events(
         step, layer, index = int(ticks[event] - places.first_tick[k]), str(places.layer[k]), int(places.index[k])
         if 0 <= step < n_steps:
             spikes[layer][step, index] += 1
-        elif step < 0 and early is None:
+            told[layer][index] = True
+        elif step < 0 and (early is None or step < early[2]):
             early = (layer, index, step)
     some = {name: any_told for name, any_told in told.items() if any_told.any()}
     return SpikeLog({name: spikes[name] for name in some}, {}, some, early)
@@ -185,12 +191,20 @@ class _Unequal(NamedTuple):
 def _difference(program: Program, run: Run, places: Places, sample: int, first: _Unequal) -> LogDifference:
     """The same with where the neuron is, and what it had."""
     node, values, step = program.network.node(first.layer), {}, first.step
+    neuron = node.neuron
+    is_program = isinstance(neuron, NeuronProgram)
+
+    def number(name: str) -> int:
+        return int(neuron.array(name, node.shape).reshape(-1)[first.neuron])
+
     for name, state in run.states[first.layer].items():
         of_neuron = state[sample].reshape(state.shape[1], -1)[:, first.neuron]
-        values[f"{name} before"] = int(of_neuron[step - 1]) if step > 0 else 0
-        values[f"{name} after"] = int(of_neuron[step]) if step >= 0 else 0
-    for name in ("threshold", "bias", "bias_u"):
-        values[name] = int(node.neuron.array(name, node.shape).reshape(-1)[first.neuron])
+        if step >= 0:  # before its first step a layer has no state of its own
+            begins = number(name) if is_program else 0
+            values[f"{name} before"] = int(of_neuron[step - 1]) if step > 0 else begins
+            values[f"{name} after"] = int(of_neuron[step])
+    for name in neuron.parameters if is_program else ("threshold", "bias", "bias_u"):
+        values[name] = number(name)
     k = int(np.flatnonzero((places.layer == first.layer) & (places.index == first.neuron))[0])
     return LogDifference(
         **first._asdict(),

@@ -9,6 +9,7 @@ import nwcompile as nw
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
+from tests.neuron_programs import every_operation, integrator
 
 
 @pytest.fixture
@@ -80,6 +81,10 @@ def test_verify_shows_the_first_difference_with_what_the_neuron_had(command, ran
     code, out, _ = command("verify ranc --log ranc/log.csv --json")
     difference = json.loads(out)["first_difference"]
     assert code == 1 and (difference["layer"], difference["step"], difference["tick"]) == ("fc2", -1, 0)
+    assert not any("before" in name or "after" in name for name in difference["values"])
+    assert "threshold" in difference["values"]
+    out = command("verify ranc --log ranc/log.csv")[1]
+    assert ", before the layer's first step)" in out and "before=" not in out
 
 
 def test_verify_takes_logs_of_every_chip(command, folder):
@@ -108,6 +113,32 @@ def test_verify_takes_logs_of_every_chip(command, folder):
     code, out, _ = command("verify net.nwc --log log.npz --input data.npz --sample 2")
     assert code == 1 and "step 3 of layer fc2" in out and ": v is " in out
     assert command("verify net.nwc --log log.npz --input data.npz --sample 2 --steps 3")[0] == 0
+
+
+def test_verify_shows_the_states_and_numbers_of_neuron_programs(command, folder):
+    """By their names, and before step 0 what a sample begins with; readouts tell nothing by spikes."""
+    layers = {"a": (every_operation(), (10,)), "b": (integrator.program(), (3,))}
+    weight = np.arange(-30, 30, dtype=np.int16)
+    edges = [Dense("in", "a", weight.reshape(10, 6) % 7), Dense("a", "b", weight[:30].reshape(3, 10) % 5)]
+    x = (np.random.default_rng(0).random((1, 5, 6)) < 0.6).astype(np.int8)
+    program = nw.compile(Network.from_arrays(layers, edges, {"in": (6,)}), "loihi2", x)
+    program.save("program.nwc")
+    np.savez("x.npz", x=x)
+    run = nw.simulate(program, x, record="all")
+    arrays = {"a": run.spikes["a"][0], "a.w": run.states["a"]["w"][0].copy(), "b.v": run.states["b"]["v"][0]}
+    np.savez("log.npz", **arrays)
+    code, out, _ = command("verify program.nwc --log log.npz --input x.npz")
+    assert code == 0 and out.endswith(" spikes, 115 numbers compared\n")
+    arrays["a.w"][0, 2] += 1
+    np.savez("log.npz", **arrays)
+    code, out, _ = command("verify program.nwc --log log.npz --input x.npz --json")
+    difference = json.loads(out)["first_difference"]
+    v, w = (int(run.states["a"][name][0, 0, 2]) for name in "vw")
+    had = {"v before": 5, "v after": v, "w before": -1, "w after": w, "k": -3}
+    assert code == 1 and (difference["quantity"], difference["values"]) == ("w", had)
+    (folder / "log.csv").write_text("tick,core,neuron\n")
+    code, out, _ = command("verify program.nwc --log log.csv --input x.npz --json")
+    assert code == 1 and json.loads(out)["untold"] == ["b"]
 
 
 def test_verify_refuses_a_table_of_places_of_another_program(command, ranc):
@@ -163,7 +194,8 @@ def test_verify_refuses_in_one_sentence(command, folder):
         ("verify . --log none.csv --input data.npz", "none.csv: cannot be read: No such file or directory"),
         ("verify . --log far.csv --input data.npz --sample 3", "--sample 3: there are samples 0..2"),
         ("verify . --log other.npz --input data.npz",
-         "other.npz: 'fc9' is no layer of the program, nor LAYER.u or LAYER.v; layers: fc1, fc2"),
+         "other.npz: 'fc9' is no layer of the program, nor LAYER.STATE; its layers and their states: fc1 (u, v), fc2 "
+         "(u, v)"),
     ):  # fmt: skip
         code, out, err = command(line)
         assert (code, out, err) == (2, "", f"nwcompile: error: {text}\n"), line

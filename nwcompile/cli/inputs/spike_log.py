@@ -8,6 +8,7 @@ import numpy as np
 
 from nwcompile.cli.inputs.data import arrays_of, sentence
 from nwcompile.errors import ModelError
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import Program
 from nwcompile.report.export.xylo import pool_of
 from nwcompile.sim.spike_log import Places, SpikeLog, log_of_events
@@ -139,9 +140,11 @@ def _of_arrays(path: str, arrays: dict[str, np.ndarray], program: Program, n_ste
     states: dict[str, dict[str, np.ndarray]] = {}
     for key, array in arrays.items():
         layer, _, state = key.rpartition(".") if key not in program.network.layers else (key, "", "")
-        if layer not in program.network.layers or state not in ("", "u", "v"):
-            layers = ", ".join(program.network.layers)
-            raise ModelError(f"{path}: {key!r} is no layer of the program, nor LAYER.u or LAYER.v; layers: {layers}")
+        if layer not in program.network.layers or state not in ("", *_states(program, layer)):
+            named = ", ".join(f"{name} ({', '.join(_states(program, name))})" for name in program.network.layers)
+            raise ModelError(
+                f"{path}: {key!r} is no layer of the program, nor LAYER.STATE; its layers and their states: {named}"
+            )
         numbers = _steps(path, key, array, n_steps, program.network.node(layer).n_neurons, "steps and neurons")
         if state:
             states.setdefault(layer, {})[state] = numbers
@@ -149,6 +152,12 @@ def _of_arrays(path: str, arrays: dict[str, np.ndarray], program: Program, n_ste
             spikes[layer] = numbers
     told = {name: np.ones(program.network.node(name).n_neurons, bool) for name in {**spikes, **states}}
     return SpikeLog(spikes, states, told)
+
+
+def _states(program: Program, layer: str) -> tuple[str, ...]:
+    """The names of the states that a run records of a layer."""
+    neuron = program.network.node(layer).neuron
+    return tuple(s.name for s in neuron.states) if isinstance(neuron, NeuronProgram) else ("u", "v")
 
 
 def _steps(path: str, key: str, array: np.ndarray, n_steps: int, n: int, what: str) -> np.ndarray:

@@ -90,7 +90,11 @@ def _reached(network: Network, chip: Chip, hidden: list[str], outputs: list[str]
         for target, (is_fed, _) in synapses[name].items():
             if target in fed:
                 fed[target] |= is_fed
-    feeding = [sum(count for t, (_, count) in synapses[name].items() if t in outputs) for name in hidden]
+    feeding = [
+        sum((count for t, (_, count) in synapses[name].items() if t in outputs), np.zeros(len(fed[name]), np.int64))
+        for name in hidden
+    ]
+    n_hidden = sum(len(is_fed) for is_fed in fed.values())
     n_fed, n_feeding = sum(int(f.sum()) for f in fed.values()), sum(int(np.count_nonzero(f)) for f in feeding)
     for what, used, limit, advice in (
         ("hidden neurons fed by inputs", n_fed, core.max_input_targets, "make the first layer smaller"),
@@ -98,3 +102,12 @@ def _reached(network: Network, chip: Chip, hidden: list[str], outputs: list[str]
     ):
         if limit is not None and used > limit:
             yield Violation(what, where, used, limit, advice)
+    first, last = core.max_input_targets or n_hidden, core.max_output_sources or n_hidden
+    n_both = sum(int(np.count_nonzero(fed[name] & (f > 0))) for name, f in zip(hidden, feeding, strict=True))
+    n_shared = max(
+        0, min(first, n_hidden) + min(last, n_hidden) - n_hidden
+    )  # places that inputs reach and outputs read
+    if n_both > n_shared and n_fed <= first and n_feeding <= last:
+        advice = f"inputs reach the first {first} hidden neurons, and outputs read the last {last}: use fewer hidden "
+        advice += "neurons, or another layer before the outputs"
+        yield Violation("hidden neurons that inputs feed and outputs read", where, n_both, n_shared, advice)

@@ -18,6 +18,9 @@ from nwcompile.sim import simulate
 
 UNREACHED = (1 << 15) - 1  # The threshold of outputs of which only the membrane is read.
 WIDEST_SHIFT = 7  # A weight of 8 bits, shifted further, would not fit the 16 bits of a current.
+FED, FILLS, BOTH, NEITHER, FEEDS = range(
+    5
+)  # The order of hidden neurons: what inputs feed first, what outputs read last.
 README = """\
 {name}: {n_inputs} input lines, {n_hidden} hidden neurons, {n_outputs} outputs for {chip}, written by nwcompile.
 specification.npz, .json  the arguments of rockpool's config_from_specification for this chip, in Python:
@@ -104,7 +107,8 @@ def _check(program: Program) -> None:
 def pool_of(program: Program) -> Pool:
     """Places of all neurons: hidden ones that inputs feed come first, those that feed outputs last.
 
-    The chips with fewer input and output rows than hidden neurons have them for the first and the last ones.
+    The chips with fewer input and output rows than hidden neurons have them for the first and the last ones. Neurons
+    that do both come as soon as outputs can read them; neurons that do neither make room before them.
     """
     network = program.network
     hidden = [name for name in network.layers if name not in network.outputs]
@@ -121,7 +125,10 @@ def pool_of(program: Program) -> Pool:
             is_fed[first[c.target] + post[kept]] = True
         elif c.target in network.outputs:
             feeds[first[c.source] + pre[kept]] = True
-    order = np.lexsort((np.arange(n), np.where(is_fed, feeds, 2 + feeds)))
+    group = np.where(is_fed, np.where(feeds, BOTH, FED), np.where(feeds, FEEDS, NEITHER))
+    n_before = n - (program.chip.core.max_output_sources or n) - np.count_nonzero(group == FED)
+    group[np.flatnonzero(group == NEITHER)[: max(0, n_before)]] = FILLS
+    order = np.argsort(group, kind="stable")
     index = np.empty(n, np.int64)
     index[order] = np.arange(n)
     return Pool(
@@ -158,6 +165,7 @@ def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
         mantissa, shift = _split(weights, group)
         arrays[f"weights_{group}"], arrays[f"weight_shift_{group}"] = mantissa, np.asarray(shift)
     core = program.chip.core
+    _check_rows(arrays, core.max_input_targets, core.max_output_sources)
     room = int(program.chip.limit("max_neurons").sum()) - core.max_outputs
     if core.max_input_targets is not None and core.max_input_targets < room:
         # The tool of such a chip (XyloAudio 3, XyloIMU) takes an axis of synaptic currents; that of XyloAudio 2 takes
@@ -170,6 +178,18 @@ def specification(program: Program, pool: Pool) -> dict[str, np.ndarray]:
             arrays[name] = _by_index(program, places, field)
     has_bias = arrays["bias_hidden"].any() or arrays["bias_out"].any()
     return {name: array for name, array in arrays.items() if has_bias or not name.startswith("bias")}
+
+
+def _check_rows(arrays: dict[str, np.ndarray], n_first: int | None, n_last: int | None) -> None:
+    """The tools of the chips take the first columns of what comes in and the last rows of what goes out."""
+    n = len(arrays["weights_rec"])
+    reached, read = np.flatnonzero(arrays["weights_in"].any(0)), np.flatnonzero(arrays["weights_out"].any(1))
+    if reached.max(initial=0) >= (n_first or n) or read.min(initial=n) < n - (n_last or n):
+        raise ModelError(
+            f"inputs feed hidden neurons up to number {reached.max(initial=0)} of {n}, and outputs read them from number "
+            f"{read.min(initial=n)} on; on this chip inputs reach the first {n_first} and outputs read the last "
+            f"{n_last}; compile the network again"
+        )
 
 
 def _by_index(program: Program, places: dict[str, np.ndarray], field: str) -> np.ndarray:

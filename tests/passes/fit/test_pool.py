@@ -67,6 +67,13 @@ def test_pool_limits_fan_out_and_what_feeds_outputs():
         "hidden neurons fed by inputs network -> xylo_imu 129 of 128 make the first layer smaller",
         "hidden neurons that feed outputs network -> xylo_imu 129 of 128 make the last hidden layer smaller",
     ]
+    # 60 neurons that are fed and read, and as many more that both rows of 128 no longer overlap in 60 places
+    between = [("h", "b", 0), ("b", "h", 2)]
+    assert nw.compile(net(n_hidden=60, extra=between, b=(HIDDEN, 136)), "xylo_imu")
+    assert refused(net(n_hidden=60, extra=between, b=(HIDDEN, 137))) == [
+        "hidden neurons that inputs feed and outputs read network -> xylo_imu 60 of 59 inputs reach the first 128 "
+        "hidden neurons, and outputs read the last 128: use fewer hidden neurons, or another layer before the outputs"
+    ]
     assert refused(net(n_hidden=500, extra=recurrent))[:2] == [
         "hidden neurons network -> xylo_imu 500 of 496 use fewer hidden neurons or raise core.max_neurons",
         "synapses of hidden neurons network -> xylo_imu 251500 of 31744 prune weights between hidden neurons and to "

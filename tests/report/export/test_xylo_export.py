@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -102,6 +103,21 @@ def test_xylo_export_puts_what_inputs_feed_first_and_what_feeds_outputs_last():
     assert "raster.npy" not in files and b"give one with --input" in files["README.txt"]
     spec = read(files["specification.npz"])
     assert json.loads(files["specification.json"]) == {name: array.tolist() for name, array in spec.items()}
+
+
+def test_xylo_export_puts_what_is_fed_and_read_where_both_rows_reach():
+    """The tool of XyloIMU takes the first 128 columns of what comes in and the last 128 rows of what goes out."""
+    program = nw.compile(net(4, 60, 3, [("h", "b", 0), ("b", "h", 2)], b=(HIDDEN, 130)), "xylo_imu")
+    files = {path.name: data for path, data in xylo_files(program, "it").items()}
+    spec, places = read(files["specification.npz"]), json.loads(files["neurons.json"])["hidden"]
+    assert spec["weights_in"].shape == (4, 128, 1) and spec["weights_out"].shape == (190, 3)
+    assert places["h"] == [*range(62, 122)] and sorted(places["h"] + places["b"]) == [*range(190)]
+    assert spec["weights_in"][:, places["h"]].all() and spec["weights_out"][places["h"]].all()
+    assert not spec["weights_out"][:62].any()
+    narrow = program.chip.replace({"core.max_output_sources": 59})
+    with pytest.raises(ModelError) as error:
+        xylo_files(replace(program, chip=narrow), "it")
+    assert "outputs read them from number" in str(error.value)
 
 
 @pytest.mark.parametrize("chip, axes", [("xylo_audio2", ()), ("xylo_audio3", (1,)), ("xylo_imu", (1,))])
