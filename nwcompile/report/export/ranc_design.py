@@ -282,16 +282,19 @@ class Design:
             raise ModelError(f"core {used.argmax()} hears {used.max()} axons, delays told apart, of {limit}")
 
     def _check_waiting_layers(self) -> None:
-        """Until a layer begins, its leak alone must neither reach a threshold nor a negative one."""
+        """Until a layer begins, its leak alone must neither reach a threshold nor a negative one.
+
+        A layer whose input is all delayed has its step 0 before the first tick: its v0 is what that step leaves.
+        """
         network, of = self.program.network, self.registers
         for name in network.layers:
             n_waits = self.program.schedule.offset[name] - 1
             part = slice(network.offsets[name], network.offsets[name] + network.node(name).n_neurons)
             leak = of["leak"][part]
-            first = -(n_waits - 1) * leak  # after its first tick; it ends at 0
+            first = leak if n_waits < 0 else -(n_waits - 1) * leak  # after its first tick, if it waits; it ends at 0
             high, low = np.maximum(first, 0), np.minimum(first, 0)
             if n_waits and ((high >= of["threshold"][part]) | (low < of["negative_threshold"][part])).any():
-                raise ModelError(
-                    f"layer {name!r} begins {n_waits} ticks late, and until then its leak reaches a threshold; RANC "
-                    "cannot hold a layer back"
-                )
+                when = f"begins {n_waits} ticks late, and until then its leak reaches a threshold"
+                if n_waits < 0:
+                    when = "has its step 0 before the first tick, and its leak reaches a threshold in it"
+                raise ModelError(f"layer {name!r} {when}; RANC cannot hold a layer back")

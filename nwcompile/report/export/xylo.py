@@ -186,8 +186,8 @@ def _check_rows(arrays: dict[str, np.ndarray], n_first: int | None, n_last: int 
     reached, read = np.flatnonzero(arrays["weights_in"].any(0)), np.flatnonzero(arrays["weights_out"].any(1))
     if reached.max(initial=0) >= (n_first or n) or read.min(initial=n) < n - (n_last or n):
         raise ModelError(
-            f"inputs feed hidden neurons up to number {reached.max(initial=0)} of {n}, and outputs read them from number "
-            f"{read.min(initial=n)} on; on this chip inputs reach the first {n_first} and outputs read the last "
+            f"inputs feed hidden neurons up to number {reached.max(initial=0)} of {n}, and outputs read them from "
+            f"number {read.min(initial=n)} on; on this chip inputs reach the first {n_first} and outputs read the last "
             f"{n_last}; compile the network again"
         )
 

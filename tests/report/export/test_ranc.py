@@ -153,12 +153,15 @@ def test_files_of_a_sample_are_what_was_sent_and_came_out():
     assert "Potentials of 20 bits cannot wrap in the first" in files["README.txt"]
 
 
-def small(n_layers: int = 2, edges=(), bits: int = 24, destinations: int = 1, **fields) -> nw.Program:
+def small(n_layers: int = 2, edges=(), bits: int = 24, destinations: int = 1, delay: int = 0, **fields) -> nw.Program:
     """Layers of 4 neurons that add up, in a row."""
     spec = NeuronSpec(threshold=5, strict=False, reset="subtract", fixed=FixedPoint(bits, 12, 0, "modulo"), **fields)
     names = [f"l{i}" for i in range(n_layers)]
     weight = np.arange(16, dtype=np.int16).reshape(4, 4) - 3
-    row = [Dense(a, b, weight) for a, b in zip(["in", *names], names, strict=False)]
+    row = [
+        Dense(a, b, weight, delay=0 if i else delay)
+        for i, (a, b) in enumerate(zip(["in", *names], names, strict=False))
+    ]
     network = Network.from_arrays(dict.fromkeys(names, (spec, (4,))), [*row, *edges], {"in": (4,)})
     limits = {"state.bits": bits, "core.max_neuron_destinations": destinations}
     return nw.compile(network, Chip.load("ranc_dense").replace(limits))
@@ -186,6 +189,9 @@ def test_narrow_potentials_are_refused_where_a_sample_could_make_them_wrap():
          "layer 'l1' is an output and feeds 'l1'; a neuron of RANC sends to one place, so add a layer for the output"),
         (lambda: small(3, bias=-6),
          "layer 'l2' begins 2 ticks late, and until then its leak reaches a threshold; RANC cannot hold a layer back"),
+        (lambda: small(delay=1, bias=5),
+         "layer 'l0' has its step 0 before the first tick, and its leak reaches a threshold in it; RANC cannot hold a "
+         "layer back"),
         (lambda: small(3, [Dense("l0", "l2", np.eye(4, dtype=np.int16))]),
          "neuron 0 of layer 'l0' is read in 2 ways (cores or delays), and a neuron of RANC sends to one axon with one "
          "delay; put a layer between"),

@@ -13,7 +13,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.report.export.ranc import ranc_files
 
 
@@ -150,3 +150,18 @@ def test_outputs_that_are_early_go_on_until_the_last_one_is_through(delay, tmp_p
     early = [int(line.split(",")[5]) for line in (tmp_path / "neurons.csv").read_text().split()
              if line.split(",")[0] == ("b" if delay else "c")]  # fmt: skip
     assert any(t == last and output in early for t, output, _ in table(tmp_path / "expected_outputs.csv"))
+
+
+@pytest.mark.parametrize("bias", [-2, 4])
+def test_files_of_a_layer_that_begins_before_the_first_tick_do_what_the_program_does(bias, tmp_path):
+    """Its input comes three steps late, so its first potential is what step 0 leaves; 2 x 4 reaches its threshold."""
+    rng = np.random.default_rng(0)
+    spec = NeuronSpec(threshold=7, strict=False, reset="subtract", bias=bias, fixed=FixedPoint(24, 12, 0, "modulo"))
+    edges = [
+        Dense(a, b, rng.integers(-3, 9, (m, n)).astype(np.int16), delay=delay)
+        for a, b, n, m, delay in (("in", "a", 6, 8, 3), ("a", "b", 8, 4, 0))
+    ]
+    network = Network.from_arrays({"a": (spec, (8,)), "b": (spec, (4,))}, edges, {"in": (6,)})
+    x = (rng.random((1, 12, 6)) < 0.5).astype(np.int8)
+    program = nw.compile(network, "ranc_dense", x)
+    assert program.schedule.offset["a"] == 0 and len(same_spikes(program, x[0], tmp_path)) > 30
