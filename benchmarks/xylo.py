@@ -11,7 +11,9 @@ median, and 12 channels 12 lines. 64 hidden neurons, an output a class, the answ
 `sinabs`: LIF with tau_syn, hidden neurons that send counts (MultiSpike); it lands with approximate="multi-spike" (up
 to 31 at once). `snntorch`: Synaptic with its late subtraction, and approximate="timing,multi-spike". Decays are such
 that shifts give. `float`: the framework's accuracy on the test part; `quantized`: of the program; `trained`: of the
-program after some epochs of `nn.quantize_aware`; `float_trained`: as many more epochs in float. All in percent.
+program after some epochs of `nn.quantize_aware`; `float_trained`: as many more epochs in float. What single differences
+cost snnTorch's net, in float: `reset_now`, resets at once; `several`, up to 31 spikes at once of hidden neurons, with
+the threshold as it is. All in percent.
 `step_cycles`: mean of a step of some test samples, the vendor's formula, from backend `cycle`; `order_dependent`: sums
 of these that may depend on the order of their spikes. Written to results/xylo.json after every training.
 """
@@ -39,6 +41,7 @@ from benchmarks.folds import Fold, stratified
 from benchmarks.quantize_nets import basic_motions, japanese_vowels
 from benchmarks.record import show, write
 from nwcompile import nn
+from nwcompile.ir.network import Node
 
 CHIP = "xylo_imu"
 N_HIDDEN = 64
@@ -53,6 +56,8 @@ GAIN = 2.0  # Rates, 0..1, are multiplied by N_STEPS * GAIN / 10 before their cr
 N_TIMED = 5  # Test samples whose steps are measured.
 APPROXIMATE = {"sinabs": "multi-spike", "snntorch": "timing,multi-spike"}
 NUMBERS = ("float", "quantized", "trained", "float_trained")
+DIFFERENCES = ("reset_now", "several")
+CAP = 31  # Spikes of a hidden neuron at once.
 
 
 class Synaptic(torch.nn.Module):
@@ -148,6 +153,16 @@ def right_on_chip(program: nw.Program, x: np.ndarray, labels: np.ndarray) -> flo
     return 100 * float((output.argmax(-1) == labels).mean())
 
 
+def right_as_chip(network: nw.Network, x: np.ndarray, labels: np.ndarray, hidden: dict, out: dict) -> float:
+    """Percent of right answers of a float network with other neurons: fields of its hidden and its output ones."""
+    first, last = network.layers
+    nodes = dict(network.nodes)
+    for name, changed in ((first, hidden), (last, out)):
+        nodes[name] = Node(name, nodes[name].shape, nodes[name].neuron.replace(**changed))
+    output = nw.simulate(nw.Network(network.inputs, nodes, network.connections), x).output.sum(1)
+    return 100 * float((output.argmax(-1) == labels).mean())
+
+
 def row_of(name: str, net: str, seed: int, quick: bool) -> dict:
     """One training: in float, compiled, and trained further on the chip's arithmetic."""
     start, (series, labels, folds) = time.perf_counter(), splits(name)
@@ -161,6 +176,10 @@ def row_of(name: str, net: str, seed: int, quick: bool) -> dict:
     row = {"set": name, "net": net, "seed": seed, "float": right_in_float(module, x[fold.test], of_test)}
     calibration, options = events[fold.train], nw.Options(approximate=APPROXIMATE[net])
     network = nw.from_torch(module, calibration[:1].astype(np.float32))
+    if net == "snntorch":
+        now, several = {"reset_timing": "now"}, {"spikes": "multi", "max_spikes": CAP}
+        row["reset_now"] = right_as_chip(network, events[fold.test], of_test, now, now)
+        row["several"] = right_as_chip(network, events[fold.test], of_test, several, {})
     program = nw.compile(network, CHIP, calibration, options)
     row["quantized"] = right_on_chip(program, events[fold.test], of_test)
     aware = nn.quantize_aware(module, CHIP, calibration, approximate=APPROXIMATE[net])
@@ -184,8 +203,8 @@ def summary(rows: list[dict]) -> list[dict]:
         groups.setdefault((row["set"], row["net"]), []).append(row)
     shown = []
     for (name, net), group in groups.items():
-        cells = {key: [row[key] for row in group] for key in (*NUMBERS, "step_cycles")}
-        texts = {key: f"{statistics.mean(v):.1f} +- {statistics.pstdev(v):.1f}" for key, v in cells.items()}
+        cells = {key: [row[key] for row in group if key in row] for key in (*NUMBERS, *DIFFERENCES, "step_cycles")}
+        texts = {k: f"{statistics.mean(v):.1f} +- {statistics.pstdev(v):.1f}" if v else "-" for k, v in cells.items()}
         agree, n_open = all(row["agree"] for row in group), sum(row["order_dependent"] for row in group)
         shown.append({"set": name, "net": net, "n": len(group), **texts, "order_dependent": n_open, "agree": agree})
     return shown
