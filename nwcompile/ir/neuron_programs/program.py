@@ -143,6 +143,14 @@ class NeuronProgram:
         return np.int32 if self.message in ("multi", "graded") else np.int8
 
     @property
+    def largest_output(self) -> float:
+        """The largest magnitude of what leaves, of a verified program of whole numbers."""
+        if not self.fires or not isinstance(self.output, str):
+            return 0.0
+        sent = ranges(self, AssertionError)[self.output]
+        return float(max(-sent.low, sent.high))
+
+    @property
     def state_names(self) -> tuple[str, ...]:
         """What is recorded of a layer."""
         return tuple(state.name for state in self.states)

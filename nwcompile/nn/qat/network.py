@@ -14,11 +14,13 @@ from nwcompile.ir.connection import Connection, Sparse
 from nwcompile.ir.host import Encoding, Injected, on_chip
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import Options
 from nwcompile.nn.ops.surrogate import named
-from nwcompile.nn.qat import scan
+from nwcompile.nn.qat.connected import array
 from nwcompile.nn.qat.host import HostMaps
-from nwcompile.nn.qat.layer import Pin, QuantizedLayer, array
+from nwcompile.nn.qat.layer import Integers, Pin, QuantizedLayer
+from nwcompile.nn.qat.program import IntegerProgram, QuantizedProgram
 from nwcompile.nn.qat.sums import exact, sums
 from nwcompile.passes.fit.check import estimate
 from nwcompile.passes.legalize.advice import approximations
@@ -35,6 +37,8 @@ from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence.run import groups
 from nwcompile.sim.values import verify_counts
 
+COUNTED = ("multi", "graded")  # messages of numbers beyond 1
+
 
 class QuantizedNetwork(torch.nn.Module):
     """A float network on a chip's integers, to be trained: forward as the chip computes, backward by a surrogate.
@@ -49,7 +53,8 @@ class QuantizedNetwork(torch.nn.Module):
     as `network.layout` says, as everywhere. `host`: the maps that the host computes before the first layers
     (`HostMaps`, trained too), or None. `surrogate` is a name or function of `nwcompile.nn.surrogate`; `detach_reset`:
     no gradient through resets. `learn_thresholds` and `learn_taus` train thresholds and what a step keeps of current
-    and membrane. Computes on the CPU. Warns (NwWarning) of what quantization warns of. Raises ModelError, OptionError
+    and membrane, of built-in neurons; `learn_parameters` names parameters of neuron programs that are trained. Computes
+    on the CPU. Warns (NwWarning) of what quantization warns of. Raises ModelError, OptionError
     and FitError as `nw.compile` does.
     """
 
@@ -65,6 +70,7 @@ class QuantizedNetwork(torch.nn.Module):
         detach_reset: bool = False,
         learn_thresholds: bool = False,
         learn_taus: bool = False,
+        learn_parameters: Sequence[str] = (),
         on_multi_spike: str = "refuse",
         approximate: tuple[str, ...] | str = (),
         input_layer: str | None = None,
@@ -81,8 +87,7 @@ class QuantizedNetwork(torch.nn.Module):
         if network.is_fixed:
             raise ModelError("the network is in integers already; give the float network to train it")
         network.verify()
-        for name in network.programs:
-            raise ModelError(f"layer {name!r} is a neuron program, which is trained in float only; leave it as it is")
+        self.learned_parameters = _known(network, learn_parameters)
         self.given = network
         given = legalize_input(network, self.chip, calibration, self.options)
         self.host = None if given.host is None else HostMaps(given.host)
@@ -100,16 +105,19 @@ class QuantizedNetwork(torch.nn.Module):
         learned = ("threshold",) * learn_thresholds + ("alpha", "beta") * learn_taus
         trained = _trained(given.network, self.float_network)
         surrogate = named(surrogate)
+        programs, of_programs = self.float_network.programs, self.learned_parameters
         layers = torch.nn.ModuleList(
-            QuantizedLayer(self.float_network, name, self.chip, trained[name], learned, surrogate, detach_reset)
+            QuantizedProgram(self.float_network, name, self.chip, trained[name], of_programs, surrogate, detach_reset)
+            if name in programs
+            else QuantizedLayer(self.float_network, name, self.chip, trained[name], learned, surrogate, detach_reset)
             for name in self.names
         )
-        self.layers = cast("Sequence[QuantizedLayer]", layers)
+        self.layers = cast("Sequence[QuantizedLayer | QuantizedProgram]", layers)
         self.groups = groups(self.float_network)
         self._index = {name: i for i, name in enumerate(self.names)}
         self.recalibrate(calibration)
 
-    def layer(self, name: str) -> QuantizedLayer:
+    def layer(self, name: str) -> QuantizedLayer | QuantizedProgram:
         """The layer of that name. Raises KeyError."""
         return self.layers[self._index[name]]
 
@@ -125,11 +133,14 @@ class QuantizedNetwork(torch.nn.Module):
             samples = prepare(self.given, calibration, None, self.chip, self.options.on_multi_spike)[0]
         elif calibration is not None:
             samples = behind_host(self.float_network, self.host.host(), prepare(self.given, calibration)[0])
-        chosen = choose_scales(self._as_float(), self.chip, samples, self.options)
+        chosen = choose_scales(self._as_float(), self.chip, samples, self.options, self.learned_parameters)
         quantized = described(chosen, self.chip)
         self.table, self.warnings = quantized.table, [*self._lasting, *quantized.warnings]
         for name, layer in zip(self.names, self.layers, strict=True):
-            layer.pin(Pin.of(chosen.layers[name], chosen.scaled[name]))
+            if isinstance(layer, QuantizedProgram):
+                layer.pin(chosen.programs[name].format)
+            else:
+                layer.pin(Pin.of(chosen.layers[name], chosen.scaled[name]))
         for text in self.warnings:
             warn(text, NwWarning, stacklevel=3)
 
@@ -149,7 +160,10 @@ class QuantizedNetwork(torch.nn.Module):
 
     @torch.no_grad()
     def record(self, x=None, steps: int | None = None) -> dict[str, dict[str, np.ndarray]]:
-        """The integers of every layer, as `simulate(..., record="all")` gives them: `spikes`, `u` and `v` by layer."""
+        """The integers of every layer, as `simulate(..., record="all")` gives them, by layer: `spikes` and its states.
+
+        These are `u` and `v`, or those of a neuron program.
+        """
         recorded: dict[str, dict] = {name: {} for name in self.names}
         self._run(x, steps, recorded)
         return recorded
@@ -157,13 +171,16 @@ class QuantizedNetwork(torch.nn.Module):
     def network(self) -> Network:
         """The fixed-point network that is trained; `nw.compile` keeps its integers as they are."""
         integers = {name: layer.integers() for name, layer in zip(self.names, self.layers, strict=True)}
-        layers = {name: now.layer for name, now in integers.items()}
-        scaled = {name: now.scaled for name, now in integers.items()}
-        fixed = on_chip(assembled(self.float_network, layers, scaled, {}))
+        built_in = {name: now for name, now in integers.items() if isinstance(now, Integers)}
+        layers = {name: now.layer for name, now in built_in.items()}
+        scaled = {name: now.scaled for name, now in built_in.items()}
+        programs = {name: now.fixed for name, now in integers.items() if isinstance(now, IntegerProgram)}
+        fixed = on_chip(assembled(self.float_network, layers, scaled, programs))
         host = None
         if self.host is not None:
             host = self.host.host()
-            written = {line: self.layer(e.layer).encoding(integers[e.layer]) for line, e in self._registers().items()}
+            registers = self._registers().items()
+            written = {line: _built_in(self.layer(e.layer)).encoding(built_in[e.layer]) for line, e in registers}
             host = replace(host, gives={**host.gives, **written})
         return replace(fixed, layout=self.given.layout, n_steps=self.given.n_steps, host=host)
 
@@ -204,7 +221,7 @@ class QuantizedNetwork(torch.nn.Module):
                     sent[name] = spikes
                     shown = spikes if membrane is None else membrane
                     results[name] = shown.unflatten(2, self.float_network.node(name).shape)
-        if any(self.float_network.node(name).neuron.spikes == "multi" for name in self.names):
+        if any(self.float_network.node(name).neuron.message in COUNTED for name in self.names):
             counts = {name: sent[name].detach().numpy() for name in self.names}
             verify_counts(self.float_network, self.chip, self.options.on_multi_spike, counts)
         return results
@@ -234,26 +251,27 @@ class _TrainedGroup:
         self.layers = {name: network.layer(name) for name in names}
         self.n_samples, self.n_steps, self.sent, self.currents = n_samples, n_steps, sent, currents
         self.integers = {name: layer.integers() for name, layer in self.layers.items()}
-        self.learned = {name: layer.learned() for name, layer in self.layers.items()}
         self.inner: list[tuple] = []
         self.drive = {name: self._outer(layer, names) for name, layer in self.layers.items()}
 
-    def _outer(self, layer: QuantizedLayer, names: list[str]) -> torch.Tensor:
+    def _outer(self, layer: QuantizedLayer | QuantizedProgram, names: list[str]) -> torch.Tensor:
         """What the layers before a layer add in every step, `[B, T, N]`."""
         drives, now = [], self.integers[layer.name]
         for i, c in enumerate(layer.connections):
             node = layer.bare.node(c.source)
             if c.source in names:
-                self.inner.append((c, layer.weight(now, i, _most(self.integers[c.source].scaled.neuron)), node.shape))
+                largest = _most(self.integers[c.source].neuron)
+                self.inner.append((c, layer.weight(now.weights[i], i, largest), node.shape))
                 continue
             x = self.sent[c.source]
-            weight = layer.weight(now, i, _largest(x, node.neuron))
+            weight = layer.weight(now.weights[i], i, _largest(x, node.neuron))
             n_late = max(self.n_steps - c.aligned_delay, 0)
             x = x[:, :n_late].reshape(self.n_samples * n_late, node.n_neurons).to(weight.dtype)
             drive = sums(c, x, weight, node.shape, layer.node.n_neurons).unflatten(0, (self.n_samples, n_late))
             drives.append(torch.nn.functional.pad(drive, (0, 0, self.n_steps - n_late, 0)))
         if layer.name in self.currents:
-            written = layer.registers(now, self.currents[layer.name])
+            assert isinstance(now, Integers), "programs have no registers"
+            written = _built_in(layer).registers(now, self.currents[layer.name])
             drives.append(written.expand(self.n_samples, self.n_steps, layer.node.n_neurons))
         if len(drives) == 1:
             return drives[0]
@@ -264,9 +282,9 @@ class _TrainedGroup:
         """Spikes and membranes of the only layer, all steps at once."""
         ((name, drive),) = self.drive.items()
         states = None if recorded is None else recorded[name]
-        neurons = self.integers[name].neurons
-        spikes, membrane, _ = scan.run(drive, None, self.learned[name], neurons, states)
-        _keep(states, spikes, self.integers[name].scaled.neuron, self.layers[name].node.shape)
+        now = self.integers[name]
+        spikes, membrane, _ = now.run(drive, None, states)
+        _keep(states, spikes, now.neuron, self.layers[name].node.shape)
         return {name: (spikes, membrane)}
 
     def looped(self, recorded: dict | None) -> dict:
@@ -282,8 +300,7 @@ class _TrainedGroup:
                         x = steps[c.source][t - c.aligned_delay][0][:, 0].to(weight.dtype)
                         drive = drive + sums(c, x, weight, shape, layer.node.n_neurons)
                 states: dict | None = None if recorded is None else {}
-                neurons = self.integers[name].neurons
-                *fired, state[name] = scan.run(drive[:, None], state[name], self.learned[name], neurons, states)
+                *fired, state[name] = self.integers[name].run(drive[:, None], state[name], states)
                 steps[name].append(fired)
                 kept[name].append(states)
         results = {}
@@ -291,12 +308,13 @@ class _TrainedGroup:
             spikes, membranes = zip(*steps[name], strict=True)
             results[name] = torch.cat(spikes, 1), None if membranes[0] is None else torch.cat(membranes, 1)
             if recorded is not None:
-                recorded[name] |= {key: np.concatenate([states[key] for states in kept[name]], 1) for key in ("u", "v")}
-                _keep(recorded[name], results[name][0], self.integers[name].scaled.neuron, layer.node.shape)
+                whole = {key: np.concatenate([states[key] for states in kept[name]], 1) for key in kept[name][0]}
+                recorded[name] |= whole
+                _keep(recorded[name], results[name][0], self.integers[name].neuron, layer.node.shape)
         return results
 
 
-def _keep(recorded: dict | None, spikes: torch.Tensor, neuron: NeuronSpec, shape: tuple[int, ...]) -> None:
+def _keep(recorded: dict | None, spikes: torch.Tensor, neuron: NeuronSpec | NeuronProgram, shape) -> None:
     """Add the spikes to what was recorded of a layer, all in its `shape`."""
     if recorded is None:
         return
@@ -305,16 +323,36 @@ def _keep(recorded: dict | None, spikes: torch.Tensor, neuron: NeuronSpec, shape
         recorded[key] = value.reshape(*value.shape[:2], *shape)
 
 
-def _largest(x: torch.Tensor, neuron: NeuronSpec | None) -> float:
+def _largest(x: torch.Tensor, neuron: NeuronSpec | NeuronProgram | None) -> float:
     """The largest magnitude among what an input (no neuron) or a layer sent."""
-    is_known = neuron is not None and neuron.spikes != "multi"
+    is_known = neuron is not None and neuron.message not in COUNTED
     return 1.0 if is_known else max(abs(float(end)) for end in x.detach().aminmax())
 
 
-def _most(neuron: NeuronSpec) -> float:
-    """The most spikes that a neuron sends in a step."""
+def _most(neuron: NeuronSpec | NeuronProgram) -> float:
+    """The largest magnitude of what a neuron on the chip sends in a step."""
+    if isinstance(neuron, NeuronProgram):
+        return neuron.largest_output
     limit = (1 << (neuron.fixed.state_bits - 1)) - 1
     return 1.0 if neuron.spikes != "multi" else float(limit // np.min(neuron.threshold))
+
+
+def _known(network: Network, names: Sequence[str]) -> tuple[str, ...]:
+    """Names of parameters of programs. Raises ModelError for one that no program of the network has."""
+    names = (names,) if isinstance(names, str) else tuple(names)
+    programs = [network.node(layer).neuron for layer in network.programs]
+    known = {key for program in programs if isinstance(program, NeuronProgram) for key in program.parameters}
+    for name in names:
+        if name not in known:
+            has = f"their parameters are {', '.join(sorted(known))}" if known else "none has parameters"
+            raise ModelError(f"learn_parameters: no neuron program of the network has a parameter {name!r}; {has}")
+    return names
+
+
+def _built_in(layer: QuantizedLayer | QuantizedProgram) -> QuantizedLayer:
+    """A layer that has registers: of built-in neurons."""
+    assert isinstance(layer, QuantizedLayer), "programs have no registers"
+    return layer
 
 
 def _pruned_whole(network: Network) -> list[str]:

@@ -164,8 +164,8 @@ class _Scan(torch.autograd.Function):
         n_samples, n_steps, n = spikes.shape
         before = torch.from_numpy(trace.before)
         slope = np.ascontiguousarray(neurons.surrogate(neurons.distance(before)).numpy(), np.float32)
-        of_spikes = np.zeros(spikes.shape, np.float32) if of_spikes is None else _numbers(of_spikes, neurons)
-        of_after = NOTHING if of_after is None else _numbers(of_after, neurons)
+        of_spikes = np.zeros(spikes.shape, np.float32) if of_spikes is None else numbers(of_spikes, neurons.name)
+        of_after = NOTHING if of_after is None else numbers(of_after, neurons.name)
         of_state = np.zeros((2, n_samples, n), np.float32)
         if of_last is not None:
             of_state[:] = of_last[:2].numpy()
@@ -200,11 +200,11 @@ class _Scan(torch.autograd.Function):
         return torch.from_numpy(of_drive).to(ctx.dtype), state, *learned, None, None
 
 
-def _numbers(grad: torch.Tensor, neurons: IntegerNeurons) -> np.ndarray:
-    """A gradient as an array. Raises ModelError where the loss gave none that can be used."""
+def numbers(grad: torch.Tensor, layer: str) -> np.ndarray:
+    """A gradient of what a layer sends, as an array. Raises ModelError where the loss gave none that can be used."""
     if not torch.stack(grad.aminmax()).isfinite().all():
         raise ModelError(
-            f"layer {neurons.name!r} is given a gradient with NaN or infinite values: the loss is NaN or infinite; "
+            f"layer {layer!r} is given a gradient with NaN or infinite values: the loss is NaN or infinite; "
             "lower the learning rate, clip the gradients, or look for a division by 0 or a log of 0 in the loss"
         )
     return np.ascontiguousarray(grad.numpy(), np.float32)

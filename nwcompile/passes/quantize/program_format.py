@@ -5,7 +5,8 @@ shifted back, rounded toward 0 as the decays of built-in neurons are; the rest i
 A state that only adds up the synaptic input stays in weight units, so that no step of a sum is rounded.
 """
 
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,18 +15,55 @@ from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, 
 
 SAME = ("add", "sub", "min", "max", "neg", "abs", "select", "lt", "le", "eq", "ne")  # of values alike
 OF_TRUTHS = ("and", "or", "not")
+COMPARED = ("lt", "le")
 WHOLE = ("floor", "trunc", "number", "sign")  # of any value
 GAIN = "input_gain"  # The parameter that a synaptic sum is multiplied with.
 COEFFICIENT_BITS = 16  # Of a number that values are multiplied with; finer than the 12 bits of a built-in leak.
 GAIN_BITS = 14  # Bits of the gain: its rounding is far below that of the weights.
 
 
-def in_whole_numbers(program: NeuronProgram, fraction_bits: int, state_bits: int, gain: float) -> NeuronProgram:
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A float program in whole numbers: `program`, and the bits after the point of every value of it.
+
+    `inverses`: by the name of a parameter that is divided by, that of the parameter that holds its inverse.
+    """
+
+    program: NeuronProgram
+    fractions: dict[str, int]
+    inverses: dict[str, str]
+
+    @property
+    def parameter_bits(self) -> dict[str, int]:
+        """The bits after the point of its parameters that are those of the float program, or their inverses."""
+        return {name: self.fractions[name] for name in self.program.parameters if name in self.fractions}
+
+    @property
+    def compared_units(self) -> tuple[float, ...]:
+        """For each operation what 1 of the difference that it compares is worth in the float program; 0 of others."""
+        return tuple(
+            2.0 ** -max(self.fractions.get(str(o), 0) for o in operation.operands)
+            if operation.kind in COMPARED
+            else 0.0
+            for operation in self.program.operations
+        )
+
+
+def in_whole_numbers(
+    program: NeuronProgram,
+    fraction_bits: int,
+    state_bits: int,
+    gain: float,
+    learned: Collection[str] = (),
+    parameter_bits: Mapping[str, int] | None = None,
+) -> Whole:
     """The program on synaptic sums in weight units, of which one is `gain` of the float program's input.
 
-    Raises ModelError, naming the operation, for what whole numbers have no operation for.
+    Parameters that are `learned` may be any number later; with `parameter_bits`, those of another time, the operations
+    are the same whatever values they have. Raises ModelError, naming the operation, for what whole numbers have no
+    operation for.
     """
-    converter = _Converter(program, fraction_bits)
+    converter = _Converter(program, fraction_bits, learned, parameter_bits or {})
     converter.read_input(gain, state_bits)
     for operation in program.operations:
         converter.add(operation)
@@ -45,7 +83,7 @@ def in_whole_numbers(program: NeuronProgram, fraction_bits: int, state_bits: int
         is_fixed=True,
         parameters=converter.parameters,
     )
-    return whole
+    return Whole(whole, converter.fractions, converter.inverses)
 
 
 def input_sums(program: NeuronProgram) -> dict[str, str]:
@@ -61,11 +99,12 @@ def input_sums(program: NeuronProgram) -> dict[str, str]:
     return sums
 
 
-def counts(program: NeuronProgram) -> set[str]:
-    """The states, and the parameters that meet nothing else, that are always whole numbers."""
+def counts(program: NeuronProgram, learned: Collection[str] = ()) -> set[str]:
+    """The states, and the parameters that meet nothing else, that are always whole numbers; none that is `learned`."""
     whole = {s.name for s in program.states if _is_whole(s.initial)}
     while True:
-        values = {name for name, value in program.parameters.items() if _is_whole(value)} | whole
+        fixed = {name: value for name, value in program.parameters.items() if name not in learned}
+        values = {name for name, value in fixed.items() if _is_whole(value)} | whole
         for operation in program.operations:
             numbers = operation.operands[operation.kind == "select" :]
             alike = operation.kind in (*SAME, "mul") and all(_known(o, values) for o in numbers)
@@ -108,12 +147,16 @@ def _coefficient_bits(value) -> int:
 class _Converter:
     """Collects the operations on whole numbers."""
 
-    def __init__(self, program: NeuronProgram, fraction_bits: int):
-        self.program, self.fraction_bits = program, fraction_bits
+    def __init__(
+        self, program: NeuronProgram, fraction_bits: int, learned: Collection[str], parameter_bits: Mapping[str, int]
+    ):
+        self.program, self.fraction_bits, self.parameter_bits = program, fraction_bits, parameter_bits
         self.fractions = dict.fromkeys((*program.parameters, *program.state_names), fraction_bits)
         self.fractions |= {name: _coefficient_bits(program.parameters[name]) for name in _coefficients(program)}
         self.sums = input_sums(program)
-        self.fractions |= dict.fromkeys(counts(program) - set(self.sums.values()), 0)
+        self.fractions |= dict.fromkeys(counts(program, learned) - set(self.sums.values()), 0)
+        self.fractions |= {name: bits for name, bits in parameter_bits.items() if name in program.parameters}
+        self.inverses: dict[str, str] = {}  # by the parameter that is divided by
         self.exact: dict[Operand, str] = {}  # what holds a sum of input in weight units
         self.parameters = {
             name: self.rounded(value, self.fractions[name]) for name, value in program.parameters.items()
@@ -220,16 +263,21 @@ class _Converter:
         """A division by a constant, as a product with its inverse."""
         divisor = given[1]
         if divisor in self.program.parameters:
-            name = self._free(f"inverse_{divisor}")
-            inverse = 1 / np.asarray(self.program.parameters[divisor], np.float64)
-            self.fractions[name] = _coefficient_bits(inverse)
-            self.parameters[name] = self.rounded(inverse, self.fractions[name])
-            return self._product([given[0], name])
+            return self._product([given[0], self._inverse(str(divisor))])
         if isinstance(divisor, str):
             raise ModelError(
                 f"program {self.program.name!r}: {operation}: chips divide by constants only; write it as a product"
             )
         return self._product([given[0], 1 / divisor])
+
+    def _inverse(self, divisor: str) -> str:
+        """The parameter that holds the inverse of a parameter."""
+        if divisor not in self.inverses:
+            name = self.inverses[divisor] = self._free(f"inverse_{divisor}")
+            inverse = 1 / np.asarray(self.program.parameters[divisor], np.float64)
+            self.fractions[name] = self.parameter_bits.get(name, _coefficient_bits(inverse))
+            self.parameters[name] = self.rounded(inverse, self.fractions[name])
+        return self.inverses[divisor]
 
     def _done(self, kind: str, operands: tuple[Operand, ...], bits: int) -> str:
         """Add an operation, unless it was done before; the name of its result."""

@@ -4,6 +4,7 @@ Weights are as large as their width allows; the program multiplies each synaptic
 no scale of the layer has to fit its weights and its states at once.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.quantize.grids import Rounded, WeightGrid
-from nwcompile.passes.quantize.program_format import counts, in_whole_numbers, input_sums
+from nwcompile.passes.quantize.program_format import Whole, counts, in_whole_numbers, input_sums
 from nwcompile.passes.quantize.scaled_layer import Direct
 from nwcompile.sim.sequence.run import trace
 
@@ -25,18 +26,37 @@ MOST_STATE_BITS = 24  # The square of a state, times a coefficient, then has roo
 MOST_FRACTION_BITS = 20  # Finer than float32 has its own numbers at 8, nothing more is gained.
 
 
+@dataclass(frozen=True)
+class Format:
+    """What is chosen for a layer of programs, and stays while it is trained.
+
+    Bits after the point of its values and of its parameters, integers per float weight (`unit`), and of each connection
+    its exponent, sign mode and bits.
+    """
+
+    fraction_bits: int
+    unit: float
+    exponents: tuple[int, ...]
+    sign_modes: tuple[str, ...]
+    bits: tuple[int, ...]
+    parameter_bits: dict[str, int]
+
+
 @dataclass(frozen=True, eq=False)
 class FixedLayer:
     """A layer of programs on the chip: its `node`, its `connections` with mantissas, as those of the float network.
 
     `scale`: units of what is read of it, or else of its states, per unit of the float program. `row`: what is known
-    without running it.
+    without running it. `whole`: how its program was put into whole numbers; `effective`: its connections' weights.
     """
 
     node: Node
     connections: tuple[Connection, ...]
     scale: float
     row: dict
+    format: Format
+    whole: Whole
+    effective: tuple[np.ndarray, ...]
 
     def spikes(self, network: Network, sent: dict[str, np.ndarray]) -> np.ndarray:
         """What it sends `[B, T, *shape]` when its sources send `sent`."""
@@ -47,13 +67,18 @@ class FixedLayer:
         return trace(alone, {f"in {name}": sent[name] for name in sources}, keep_states=False)[0][self.node.name]
 
 
-def fixed_layer(network: Network, name: str, chip: Chip, states: dict[str, np.ndarray] | None) -> FixedLayer:
-    """Layer `name` of a normalized float network; `states`: those of its float run. Raises ModelError."""
+def fixed_layer(
+    network: Network, name: str, chip: Chip, states: dict[str, np.ndarray] | None, learned: Collection[str] = ()
+) -> FixedLayer:
+    """Layer `name` of a normalized float network; `states`: those of its float run. Raises ModelError.
+
+    `learned`: parameters of programs that are trained, and so may be any number later.
+    """
     node, program, edges = network.node(name), network.node(name).neuron, network.into(name)
     biases = [c.bias_per_neuron(node.shape) for c in edges if getattr(c, "bias", None) is not None]
     if biases:
-        program = program.with_input_bias(np.sum(biases, axis=0))
-    fraction_bits = _fraction_bits(program, chip, states)
+        program = program.with_input_bias(np.sum(biases, axis=0, dtype=np.float64))
+    fraction_bits = _fraction_bits(program, chip, states, learned)
     _verify_sources(network, name)
     grids = [WeightGrid.of(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
     largest = max((float(np.abs(c.weight).max(initial=0)) for c in edges), default=0.0)
@@ -66,31 +91,74 @@ def fixed_layer(network: Network, name: str, chip: Chip, states: dict[str, np.nd
         g.round(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
         for c, g in zip(edges, grids, strict=True)
     ]
-    fixed = in_whole_numbers(program, fraction_bits, _state_bits(chip), 1 / unit)
-    fixed.verify(name, node.shape)
-    connections = tuple(map(_with, edges, rounded, grids))
-    scale = unit if not program.fires and program.output in sums else 2.0**fraction_bits
+    whole = in_whole_numbers(program, fraction_bits, _state_bits(chip), 1 / unit, learned)
+    chosen = Format(
+        fraction_bits=fraction_bits,
+        unit=unit,
+        exponents=tuple(int(r.exponent) for r in rounded),
+        sign_modes=tuple(g.sign_mode for g in grids),
+        bits=tuple(g.bits for g in grids),
+        parameter_bits=whole.parameter_bits,
+    )
+    return _made(node, program, edges, rounded, whole, chosen)
+
+
+def at_format(
+    node: Node, edges: Sequence[Connection], chip: Chip, chosen: Format, learned: Collection[str]
+) -> FixedLayer:
+    """The layer of such float neurons and weights, biases being in the program, at what was chosen for others."""
+    grids = (WeightGrid.of_signs(*at, chip) for at in zip(chosen.sign_modes, chosen.bits, strict=True))
+    rounded = [
+        grid.at(np.asarray(c.weight, np.float64) * chosen.unit, exponent)
+        for c, grid, exponent in zip(edges, grids, chosen.exponents, strict=True)
+    ]
+    program, bits = node.neuron, chosen.parameter_bits
+    assert isinstance(program, NeuronProgram)
+    whole = in_whole_numbers(program, chosen.fraction_bits, _state_bits(chip), 1 / chosen.unit, learned, bits)
+    return _made(node, program, edges, rounded, whole, chosen)
+
+
+def _made(
+    node: Node,
+    program: NeuronProgram,
+    edges: Sequence[Connection],
+    rounded: list[Rounded],
+    whole: Whole,
+    chosen: Format,
+) -> FixedLayer:
+    """The layer of these integers. Raises ModelError where its operations leave what is proved."""
+    whole.program.verify(node.name, node.shape)
+    is_sum = not program.fires and program.output in set(input_sums(program).values())
+    scale = chosen.unit if is_sum else 2.0**chosen.fraction_bits
     row = {
-        "layer": name,
-        "bits": max((g.bits for g in grids), default=None),
+        "layer": node.name,
+        "bits": max(chosen.bits, default=None),
         "scale": scale,
         "exponents": [r.exponent for r in rounded],
         "n_weights": sum(r.effective.size for r in rounded),
         "clipped_weights": sum(r.n_clipped for r in rounded),
         "clipped_percent": 0.0,
-        "weight_error_rms": _error(edges, rounded, unit),
+        "weight_error_rms": _error(edges, rounded, chosen.unit),
     }
-    return FixedLayer(Node(name, node.shape, fixed), connections, scale, row)
+    return FixedLayer(
+        node=Node(node.name, node.shape, whole.program),
+        connections=tuple(map(_with, edges, rounded, chosen.sign_modes, chosen.bits)),
+        scale=scale,
+        row=row,
+        format=chosen,
+        whole=whole,
+        effective=tuple(r.effective for r in rounded),
+    )
 
 
-def _with(edge: Connection, rounded: Rounded, grid: WeightGrid) -> Connection:
+def _with(edge: Connection, rounded: Rounded, sign_mode: str, bits: int) -> Connection:
     """The connection with integer mantissas; its bias is in the program."""
     return edge.replace(
         weight=rounded.mantissa,
         exponent=rounded.exponent,
         bias=None,
-        sign_mode=grid.sign_mode,
-        weight_bits=grid.bits,
+        sign_mode=sign_mode,
+        weight_bits=bits,
         delay=edge.aligned_delay,
     )
 
@@ -99,9 +167,11 @@ def _state_bits(chip: Chip) -> int:
     return min(chip.state.bits, MOST_STATE_BITS)
 
 
-def _fraction_bits(program: NeuronProgram, chip: Chip, states: dict[str, np.ndarray] | None) -> int:
+def _fraction_bits(
+    program: NeuronProgram, chip: Chip, states: dict[str, np.ndarray] | None, learned: Collection[str]
+) -> int:
     """Bits after the point, as many as leave room before it for the states of the samples."""
-    fine = set(program.state_names) - (counts(program) - set(input_sums(program).values()))
+    fine = set(program.state_names) - (counts(program, learned) - set(input_sums(program).values()))
     seen = _largest_state(program, states, fine)
     before = int(np.ceil(np.log2(seen))) + (HEADROOM_BITS if states is not None else 0)
     bits = _state_bits(chip) - 1 - before

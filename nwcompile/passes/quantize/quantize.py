@@ -1,5 +1,6 @@
 """Quantize: a float network in the chip's integers, layer by layer, each at the scale that keeps its spikes closest."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -101,15 +102,17 @@ class Scales:
     samples: "_Samples | None"
 
 
-def choose_scales(network: Network, chip: Chip, calibration, options: Options) -> Scales:
+def choose_scales(network: Network, chip: Chip, calibration, options: Options, learned: Collection[str] = ()) -> Scales:
     """The scale of every layer of a normalized float network, as `quantize` chooses them.
+
+    `learned`: parameters of neuron programs that are trained afterwards.
 
     Where connections must share exponents (`weights.one_exponent`), it is the least of those that they would have, so
     that no state overflows; the scales are chosen once more for these.
     """
     network = apply_weight_bits(network, chip, options)
     x = _inputs(network, chip, calibration, options)
-    scales = _layer_by_layer(network, chip, x, {})
+    scales = _layer_by_layer(network, chip, x, {}, learned)
     if not chip.weights.one_exponent:
         return scales
     shared: dict[str, int] = {}
@@ -117,10 +120,12 @@ def choose_scales(network: Network, chip: Chip, calibration, options: Options) -
         for c, weight in zip(layer.connections, scales.scaled[name].weights, strict=True):
             group = group_of(network, chip, c)
             shared[group] = min(shared.get(group, weight.exponent), weight.exponent)
-    return _layer_by_layer(network, chip, x, shared)
+    return _layer_by_layer(network, chip, x, shared, learned)
 
 
-def _layer_by_layer(network: Network, chip: Chip, x: dict | None, shared: dict[str, int]) -> Scales:
+def _layer_by_layer(
+    network: Network, chip: Chip, x: dict | None, shared: dict[str, int], learned: Collection[str]
+) -> Scales:
     """The scales, the exponents of the groups of `shared` being given."""
     samples = None if x is None else _Samples.of(network, x)
     layers: dict[str, Layer] = {}
@@ -128,7 +133,8 @@ def _layer_by_layer(network: Network, chip: Chip, x: dict | None, shared: dict[s
     programs: dict[str, FixedLayer] = {}
     for name in network.layers:
         if name in network.programs:
-            programs[name] = fixed_layer(network, name, chip, None if samples is None else samples.run.states[name])
+            run = None if samples is None else samples.run.states[name]
+            programs[name] = fixed_layer(network, name, chip, run, learned)
             if samples is not None:
                 samples.sent[name] = programs[name].spikes(network, samples.sent)
             continue

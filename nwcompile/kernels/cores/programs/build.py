@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from types import ModuleType
 
+from nwcompile.kernels.cores.programs.gradient import gradient_source_of
 from nwcompile.kernels.cores.programs.source import source_of, triton_source_of
 from nwcompile.kernels.jit import PROGRAM_MODULE
 
@@ -32,6 +33,17 @@ def built(structure: tuple, real: str = "float32") -> ModuleType:
 @cache
 def _built(structure: tuple, real: str) -> ModuleType:
     return _module(source_of(structure, real))
+
+
+def built_gradient(structure: tuple, units: tuple, read: int | None, detach_reset: bool) -> ModuleType:
+    """The module of a program with its gradient (`gradient_source_of`), likewise."""
+    with _one_at_a_time:
+        return _built_gradient(structure, units, read, detach_reset)
+
+
+@cache
+def _built_gradient(structure: tuple, units: tuple, read: int | None, detach_reset: bool) -> ModuleType:
+    return _module(gradient_source_of(structure, units, read, detach_reset))
 
 
 @cache

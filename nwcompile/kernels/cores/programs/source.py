@@ -206,7 +206,7 @@ def source_of(structure: tuple, real: str = "float32") -> str:
     lines += [f"state[{i}, i] = {becomes}" for i, becomes in enumerate(held(states, NUMBA))]
     lines.append(f"return {NUMBA.operand(output)}")
     still = ["rests[i]", *(f"state[{i}, i] == 0" for i in range(len(states)))]
-    return NUMBA.module.format(step=_body(lines), still=" and ".join(still), n_given=n_parameters, n_states=len(states))
+    return NUMBA.module.format(step=body(lines), still=" and ".join(still), n_given=n_parameters, n_states=len(states))
 
 
 def _float_scan(n_parameters: int, operations: tuple, states: tuple, output, keeps: bool) -> str:
@@ -224,9 +224,9 @@ def _float_scan(n_parameters: int, operations: tuple, states: tuple, output, kee
     return FLOAT_SCAN.format(
         name="record" if keeps else "scan",
         arguments=", kept" if keeps else "",
-        read=_body(read, indent=16),
-        step=_body(lines, indent=20),
-        write=_body(write, indent=16),
+        read=body(read, indent=16),
+        step=body(lines, indent=20),
+        write=body(write, indent=16),
     )
 
 
@@ -243,7 +243,7 @@ def triton_source_of(structure: tuple) -> str:
     lines += operation_lines(operations, dialect)
     following = "".join(f"{becomes}, " for becomes in held(states, dialect))
     lines.append(f"return ({following}), {dialect.operand(output)}")
-    return dialect.module.format(step=_body(lines))
+    return dialect.module.format(step=body(lines))
 
 
 def operation_lines(operations: tuple, dialect: Dialect) -> list[str]:
@@ -262,5 +262,6 @@ def held(states: tuple, dialect: Dialect) -> list[str]:
     ]
 
 
-def _body(lines: list[str], indent: int = 4) -> str:
+def body(lines: list[str], indent: int = 4) -> str:
+    """Lines of a function, indented."""
     return "\n".join(f"{' ' * indent}{line}" for line in lines)

@@ -1,0 +1,151 @@
+"""Neuron programs of whole numbers over time as a differentiable operation: forward as the simulators compute them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import torch
+
+from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.kernels.cores.programs.build import built_gradient
+from nwcompile.kernels.cores.programs.gradient import n_comparisons
+from nwcompile.nn.ops.threads import ranges, run_on_threads
+from nwcompile.nn.qat.scan import numbers
+from nwcompile.passes.quantize.program_scale import FixedLayer
+
+NOTHING = np.zeros((0, 0, 0), np.float32)
+NO_STATES = np.zeros((0, 0, 0, 0), np.int64)
+NO_DISTANCES = np.zeros((0, 0, 0, 0), np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramNeurons:
+    """The neurons of one layer of programs at this moment, as kernels take them.
+
+    `given` int64[parameter, N], of which `rows` are trained; `initial` int64[state, N]. `surrogate` and `detach_reset`
+    are as in `IntegerNeurons`; a readout gives its state `read`, divided by `scale`.
+    """
+
+    name: str
+    program: NeuronProgram
+    units: tuple[float, ...]
+    given: np.ndarray
+    initial: np.ndarray
+    rows: tuple[int, ...]
+    surrogate: Callable
+    detach_reset: bool
+    read: int | None
+    scale: float
+
+    @classmethod
+    def of(cls, fixed: FixedLayer, rows: tuple[int, ...], surrogate: Callable, detach_reset: bool) -> "ProgramNeurons":
+        """Those of a layer in whole numbers."""
+        node, program = fixed.node, fixed.whole.program
+        given, initial = (
+            np.array([program.array(name, node.shape).reshape(-1) for name in names], np.int64)
+            for names in (program.parameters, program.state_names)
+        )
+        return cls(
+            name=node.name,
+            program=program,
+            units=fixed.whole.compared_units,
+            given=given.reshape(-1, node.n_neurons),
+            initial=initial.reshape(-1, node.n_neurons),
+            rows=rows,
+            surrogate=surrogate,
+            detach_reset=detach_reset,
+            read=None if program.fires else program.state_names.index(program.readout),
+            scale=fixed.scale,
+        )
+
+    @property
+    def kernels(self):
+        """The module of the program with its gradient."""
+        return built_gradient(self.program.structure, self.units, self.read, self.detach_reset)
+
+
+def run(
+    drive: torch.Tensor,
+    state: torch.Tensor | None,
+    learned: torch.Tensor,
+    neurons: ProgramNeurons,
+    recorded: dict | None,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """What leaves float32[B, T, N], what is read likewise or None, and the last state float64[B, state, N] of a layer.
+
+    `drive`: whole numbers [B, T, N], float32 or float64; `state`: that of the call before, None at first; `learned`:
+    float64[row, N], the trained parameters in units of the integers. `recorded`: gets every state, int64[B, T, N].
+    """
+    return _Steps.apply(drive, state, learned, neurons, recorded)
+
+
+class _Steps(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, drive, state, learned, neurons, recorded):
+        n_samples, n_steps, n = shape = tuple(drive.shape)
+        n_states, needs_grad = len(neurons.initial), any(ctx.needs_input_grad)
+        start = np.empty((n_samples, n_states, n), np.int64)
+        start[:] = neurons.initial if state is None else state.detach().numpy()
+        states, given = start.copy(), np.ascontiguousarray(drive.detach().numpy(), np.int64)
+        sent = np.empty(shape, np.float32)
+        keeps = needs_grad or recorded is not None or neurons.read is not None
+        kept = np.empty((n_samples, n_steps, n_states, n), np.int64) if keeps else NO_STATES
+        n_compared = n_comparisons(neurons.program.structure) if needs_grad else 0
+        distance = np.empty((n_samples, n_compared, n_steps, n), np.float32) if n_compared else NO_DISTANCES
+        kernels, rows = neurons.kernels, ranges(n_samples, prod(shape))
+
+        def part(k: int) -> None:
+            samples = slice(*rows[k])
+            kernels.forward(
+                neurons.given, states[samples], given[samples], sent[samples], kept[samples], distance[samples]
+            )
+
+        run_on_threads(part, len(rows))
+        if recorded is not None:
+            recorded |= {name: kept[:, :, i] for i, name in enumerate(neurons.program.state_names)}
+        shown = None
+        if neurons.read is not None:
+            shown = torch.from_numpy((kept[:, :, neurons.read] / neurons.scale).astype(np.float32))
+        ctx.trace, ctx.neurons, ctx.dtype = (start, given, kept, distance), neurons, drive.dtype
+        ctx.set_materialize_grads(False)
+        return torch.from_numpy(sent), shown, torch.from_numpy(states.astype(np.float64))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, of_sent, of_shown, of_last):
+        neurons = ctx.neurons
+        start, drive, kept, distance = ctx.trace
+        shape = drive.shape
+        slope = np.ascontiguousarray(neurons.surrogate(torch.from_numpy(distance)).numpy(), np.float32)
+        of_sent = np.zeros(shape, np.float32) if of_sent is None else numbers(of_sent, neurons.name)
+        if neurons.read is None:
+            of_read = NOTHING
+        else:
+            of_read = np.zeros(shape, np.float32) if of_shown is None else numbers(of_shown, neurons.name)
+            of_read = of_read / np.float32(neurons.scale)
+        of_state = np.zeros(start.shape) if of_last is None else np.array(of_last.numpy(), np.float64)
+        of_drive = np.empty(shape, np.float32)
+        rows = ranges(shape[0], prod(shape))
+        of_given = np.zeros((len(rows), *neurons.given.shape))
+        kernels = neurons.kernels
+
+        def part(k: int) -> None:
+            samples = slice(*rows[k])
+            kernels.backward(
+                neurons.given,
+                start[samples],
+                drive[samples],
+                kept[samples],
+                slope[samples],
+                of_sent[samples],
+                of_read[samples],
+                of_state[samples],
+                of_drive[samples],
+                of_given[k],
+            )
+
+        run_on_threads(part, len(rows))
+        learned = torch.from_numpy(of_given.sum(0)[list(neurons.rows)]) if ctx.needs_input_grad[2] else None
+        state = torch.from_numpy(of_state) if ctx.needs_input_grad[1] else None
+        return torch.from_numpy(of_drive).to(ctx.dtype), state, learned, None, None
