@@ -4,6 +4,7 @@ The public names are loaded when first used, so that `import nwcompile` costs no
 Numba nor Triton.
 """
 
+from functools import partial
 from importlib import import_module
 
 from nwcompile.lazy_names import FROM_ABOVE
@@ -48,9 +49,19 @@ _HOME = {
     "simulate": "nwcompile.sim",
     "to_nir": "nwcompile.frontend.nir.write",
 }
-FROM_ABOVE["nwcompile.nn.quantize_aware"] = lambda: (
-    import_module("nwcompile.frontend.torch.quantize_aware").quantize_aware
-)
+
+
+def _from(module: str, name: str):
+    return getattr(import_module(module), name)
+
+
+FROM_ABOVE["nwcompile.nn.quantize_aware"] = partial(_from, "nwcompile.frontend.torch.quantize_aware", "quantize_aware")
+for _name in ("cores_frame", "links_frame", "layers_frame"):
+    FROM_ABOVE[f"nwcompile.ir.program.{_name}"] = partial(_from, "nwcompile.report.frames", _name)
+for _noun in ("network", "program", "run"):
+    FROM_ABOVE[f"nwcompile.ir.{_noun}.html_of_{_noun}"] = partial(
+        _from, "nwcompile.report.html.notebook", f"html_of_{_noun}"
+    )
 _MODULES = ("errors", "nn", "report")  # `nwcompile.report` is a module that can be called
 
 __all__ = sorted((*_HOME, *_MODULES, "__version__"))

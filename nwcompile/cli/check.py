@@ -2,9 +2,10 @@
 
 from argparse import Namespace
 
-from nwcompile.cli.compile import predict, program_for
+from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.load import check_usage
 from nwcompile.cli.text import as_json
+from nwcompile.cost.prediction import predict
 from nwcompile.report.json.collect import collect
 from nwcompile.report.quantization import quantization_lines
 from nwcompile.report.text import fit_table

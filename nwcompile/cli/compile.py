@@ -2,24 +2,18 @@
 
 from argparse import Namespace
 
-import numpy as np
-
 from nwcompile.cli.arguments import options_of
 from nwcompile.cli.cores import cores, cores_text
 from nwcompile.cli.inputs.data import Data, read_data
 from nwcompile.cli.inputs.load import chip_of, is_program, network_of, program_of, writable
 from nwcompile.cli.progress import Progress
 from nwcompile.cli.text import as_json
-from nwcompile.cost.energy import energy_pj
-from nwcompile.cost.traffic.events import count_events
-from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.cost.prediction import predict
 from nwcompile.errors import OptionError
 from nwcompile.flow import compile
-from nwcompile.ir.activity import Activity
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
-from nwcompile.ir.run import Run
 from nwcompile.report import files
 from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
@@ -67,22 +61,3 @@ def compiled(args: Namespace, network: Network | None = None) -> Program:
         network = network_of(args.model, args, data.example)
     data = data.laid_out(network.layout)
     return compile(network, chip, data.x, options, on_stage=Progress(network, chip, options), labels=data.y)
-
-
-def predict(program: Program) -> Run:
-    """The run that the program's activity predicts: exact event counts of the calibration, no spikes, no times."""
-    activity = program.activity or Activity.uniform(program.network)
-    counters = count_events(program, activity)
-    return Run(
-        backend="prediction",
-        device="none",
-        window="aligned",
-        n_samples=activity.n_samples,
-        spikes={},
-        states={},
-        output=np.zeros(0),
-        counters=counters,
-        energy_pj=energy_pj(counters, program.chip),
-        activity=activity,
-        link_flits=link_flits(program, activity),
-    )

@@ -5,6 +5,7 @@ traffic/     axons, messages, destinations and flits of links          events.py
 time/        cycles of every unit, the bound of a step, advice         work.py:work, floorline.py:floorline
 
 every figure of a report about a program and one run of it             summary.py:summarize
+the run that a program's activity predicts                             prediction.py:predict
 picojoules                                                             energy.py:energy_pj
 two mappings side by side                                              compare.py
 NeuroBench's complexity figures                                        neurobench.py

@@ -14,6 +14,7 @@ from nwcompile.ir.connection import Connection
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.shown import counted, in_lines
+from nwcompile.lazy_names import look_up
 
 if TYPE_CHECKING:
     from nwcompile.ir.host import Host
@@ -127,6 +128,9 @@ class Network:
             sources = ", ".join(f"{type(c).__name__} from {c.source}" for c in self.into(node.name))
             rows.append(f"{what} {node.name} {list(node.shape)}: {sources or 'no connection'}")
         return in_lines(head, rows, "layers")
+
+    def _repr_html_(self) -> str:
+        return look_up("nwcompile.ir.network", "html_of_network")(self)
 
     @cached_property
     def layers(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import ON_MULTI_SPIKE
 from nwcompile.ir.schedule import Schedule
 from nwcompile.ir.shown import counted, in_lines
+from nwcompile.lazy_names import look_up
 
 SCHEMA = 2  # It grows when the content of a .nwc file changes; docs/artifact.md says what is in it.
 HOST_SCHEMA = 3  # Of a program with a host: a tool that knows no host must not run it.
@@ -94,6 +95,26 @@ class Program:
             *(f"warning: {text}" for text in self.warnings),
         ]  # fmt: skip
         return in_lines(head, rows, "warnings")
+
+    def _repr_html_(self) -> str:
+        return look_up("nwcompile.ir.program", "html_of_program")(self)
+
+    def cores_frame(self, run=None):
+        """One row a core in use as a pandas.DataFrame: its place, layers, tables, and synops and time of a mean step.
+
+        Figures are those of `run`, means of a step and sample; without one they are predicted from the calibration.
+        This and the two below hold what report.json has under "cores", "links" and "layers", units in the names.
+        Raises OptionError where pandas is not installed, and ModelError for a run of something else.
+        """
+        return look_up("nwcompile.ir.program", "cores_frame")(self, run)
+
+    def links_frame(self, run=None):
+        """One row a link of the network on chip that carried flits: its place, its kind, and flits of a mean step."""
+        return look_up("nwcompile.ir.program", "links_frame")(self, run)
+
+    def layers_frame(self, run=None):
+        """One row a layer: its neurons and cores, what binds it, spikes and synops of a mean step, its quantization."""
+        return look_up("nwcompile.ir.program", "layers_frame")(self, run)
 
     @property
     def host(self) -> Host | None:

@@ -4,11 +4,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nwcompile.errors import ModelError
+from nwcompile.errors import ModelError, OptionError, unknown_choice
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.profile import Profile
-from nwcompile.ir.shown import counted, in_lines
+from nwcompile.ir.shown import counted, data_frame, in_lines
+from nwcompile.lazy_names import look_up
 
+FRAMES = ("layers", "steps", "cores", "spikes")  # What a row of `Run.to_frame` may be of.
 MOST_LAYERS_SHOWN = 3  # A print of a Run has room for three layers beside its counters and times.
 COUNTERS = (
     "synops",  # stored weights read for messages, counted at the reading core
@@ -150,6 +152,53 @@ class Run:
         if self.energy_pj is not None:
             rows.append(f"energy: {self.energy_pj['total'] / 1000:.6g} nJ")
         return in_lines(head, rows, "figures")
+
+    def _repr_html_(self) -> str:
+        return look_up("nwcompile.ir.run", "html_of_run")(self)
+
+    def to_frame(self, rows: str = "layers"):
+        """The run as a tidy pandas.DataFrame, all samples added up, in one of four forms.
+
+        `rows="layers"`: neurons, spikes, and spikes of a neuron in a step, of every layer. "steps": every counter, and
+        `step_cycles` where they are known, of every hardware step. "cores": every counter of every logical core.
+        "spikes": sample, step, layer, neuron (flat) and count of every spike, the negative ones with a negative count.
+        Raises OptionError for other words and where pandas is not installed, and ModelError where the run has not kept
+        what is asked for: counters are those of programs, and single spikes are not in runs of `record="totals"`.
+        """
+        if rows not in FRAMES:
+            raise OptionError(unknown_choice("rows", rows, FRAMES))
+        if rows in ("steps", "cores"):
+            if not self.counters:
+                raise ModelError(f"the run has no counters for rows={rows!r}; simulate a compiled program for them")
+            sums = {name: values.sum(0 if rows == "cores" else 1) for name, values in self.counters.items()}
+            if rows == "steps" and self.step_cycles is not None:
+                sums["step_cycles"] = self.step_cycles
+            n = len(sums["synops"])
+            return data_frame({rows[:-1]: np.arange(n), **sums})
+        if rows == "layers":
+            return data_frame(self.layer_rows())
+        if self.totals is not None:
+            raise ModelError("the run keeps totals only, no single spikes; simulate with record='spikes' for them")
+        columns: dict[str, list] = {"sample": [], "step": [], "layer": [], "neuron": [], "count": []}
+        for name, spikes in self.spikes.items():
+            flat = spikes.reshape(*spikes.shape[:2], -1)
+            sample, step, neuron = np.nonzero(flat)
+            count = flat[sample, step, neuron]
+            for key, values in zip(columns, (sample, step, np.full(len(sample), name), neuron, count), strict=True):
+                columns[key].append(values)
+        return data_frame({key: np.concatenate(parts) if parts else [] for key, parts in columns.items()})
+
+    def layer_rows(self) -> list[dict]:
+        """Of every layer: its neurons, its spikes, of either sign, and spikes of a neuron in a step."""
+        rows = []
+        for name, spikes in self.spikes.items():
+            n_steps = spikes.shape[1] if self.totals is None else self.totals.n_steps
+            n_neurons = int(np.prod(spikes.shape[2:]))
+            n_spikes = int(np.abs(spikes, dtype=np.int64).sum())
+            rate = n_spikes / max(self.n_samples * n_steps * n_neurons, 1)
+            row = {"layer": name, "neurons": n_neurons, "spikes": n_spikes, "spikes_per_neuron_and_step": rate}
+            rows.append(row)
+        return rows
 
     @property
     def n_dropped(self) -> int:

@@ -1,11 +1,16 @@
-"""Shown: how a noun presents itself in at most ten lines, a head and a row for each of its parts."""
+"""Shown: how a noun presents itself: in at most ten lines, a head and a row for each of its parts; as a DataFrame."""
 
 from collections.abc import Sequence
 
-from nwcompile.errors import printable
+from nwcompile.errors import OptionError, printable
 
 MOST_LINES = 10  # What stands on a screen beside the next question; larger networks show their first parts only.
 MOST_COLUMNS = 120  # A line of a terminal that is wide, and of this package's own code.
+
+NO_PANDAS = (
+    "a DataFrame needs pandas, which is not installed: pip install 'nwcompile[frames]' (the same tables stand in "
+    "report.json, as lists of rows)"
+)
 
 
 def in_lines(head: str, rows: Sequence[str], what: str) -> str:
@@ -20,6 +25,15 @@ def in_lines(head: str, rows: Sequence[str], what: str) -> str:
 def counted(n: int, noun: str) -> str:
     """`1 core`, `17 cores`."""
     return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def data_frame(rows: list[dict] | dict):
+    """The pandas.DataFrame of rows {column: value}, or of columns. Raises OptionError where pandas is not installed."""
+    try:
+        import pandas
+    except ImportError:
+        raise OptionError(NO_PANDAS) from None
+    return pandas.DataFrame(rows)
 
 
 def _cut(line: str) -> str:

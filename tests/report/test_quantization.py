@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 import nwcompile as nw
-from nwcompile.cli.compile import predict
+from nwcompile.cost.prediction import predict
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect
 from nwcompile.report.quantization import overflow_notes, quantization_lines

@@ -5,6 +5,8 @@ the page                                                        page.py:render_h
 the floorline and the steps                                     plots.py:floorline_plot, step_plot
 cores and links seen from above                                 maps.py:core_map, link_map
 tables of a profiled run                                        profile_tables.py:phase_tables, message_tables
+what a cell of a notebook shows                                 notebook.py:html_of_network, html_of_program
+the network, drawn from top to bottom                           network_graph.py:network_graph
 the style sheet                                                 style.py
 
 Tables, and elements with everything escaped, are beside this folder: other reports take them too.

@@ -68,9 +68,9 @@ def collect(
         "host": collect_host(program, run, s.events["synops"]),
         "dropped": collect_dropped(program, run),
         "bus": collect_bus(program, run),
-        "layers": _layers(program, s),
-        "cores": _cores(program, s),
-        "links": _links(program, s),
+        "layers": layer_rows(program, s),
+        "cores": core_rows(program, s),
+        "links": link_rows(program, s),
         "accuracy": _accuracy(accuracy),
         "crosscheck": None if crosscheck is None else _crosscheck(crosscheck),
         "legalization": [dict(row) for row in program.legalization],
@@ -213,7 +213,8 @@ def _io(program: Program, summary: Summary) -> dict | None:
     return {**doc, "text": io_text(doc)}
 
 
-def _layers(program: Program, summary: Summary) -> list[dict]:
+def layer_rows(program: Program, summary: Summary) -> list[dict]:
+    """One row a layer: its neurons, cores and quantization, and means of a step and sample."""
     quantized = {row["layer"]: row for row in program.manifest.get("quantization", [])}
     rows = []
     for row in summary.layers:
@@ -234,7 +235,7 @@ def _layers(program: Program, summary: Summary) -> list[dict]:
     return rows
 
 
-def _cores(program: Program, summary: Summary) -> list[dict]:
+def core_rows(program: Program, summary: Summary) -> list[dict]:
     """One row a logical core in use."""
     held: list[dict[str, int]] = [{} for _ in range(program.mapping.n_cores)]
     for name, cores in program.mapping.core_of.items():
@@ -261,7 +262,7 @@ def _cores(program: Program, summary: Summary) -> list[dict]:
     return rows
 
 
-def _links(program: Program, summary: Summary) -> list[dict]:
+def link_rows(program: Program, summary: Summary) -> list[dict]:
     """One row a link that carried flits; peak and mean are the flits in the buffers that it leads to."""
     rows, loads = [], {load.link: load for load in summary.loads or ()}
     for i in np.flatnonzero(summary.link_flits).tolist():
