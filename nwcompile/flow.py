@@ -152,7 +152,8 @@ def _in_integers(
             check_loss(nearer.price, options, chip.name)
         fixed, price = nearer.network, nearer.price
         changes, notes = nearer.with_price(changes), [*notes, *nearer.warnings]
-        rows = [refitted_row(row, fixed.node(row["layer"]).neuron) for row in quantized.table]
+        scales = {name: getattr(fit, "scale_factor", None) for name, fit in nearer.factors.items()}
+        rows = [refitted_row(r, fixed.node(r["layer"]).neuron, scales.get(r["layer"])) for r in quantized.table]
         quantized = replace(quantized, network=fixed, table=rows)
     if has_wide(fixed, chip, options):
         send = partial(split_fan_in, quantized, options=options)

@@ -18,7 +18,7 @@ def test_options_approximate_takes_one_text_several_words_or_all():
     ("given", "text"),
     [
         ({"approximate": "resett"}, "unknown approximate 'resett'; choose one of: reset, all, bias, decay, "
-         "multi-spike, pool, refractory, strict, timing, v_min"),
+         "multi-spike, pool, program, refractory, strict, timing, v_min"),
         ({"approximate": 3}, "approximate=3 must be words like 'reset,timing', or 'all'"),
         ({"max_loss": 2}, "max_loss=2 must be points of accuracy like '0.5pt', or a share of the spikes like '2%'"),
         ({"max_loss": "2"}, "max_loss='2' must be points of accuracy like '0.5pt', or a share of the spikes like '2%'"),

@@ -151,8 +151,8 @@ def test_instructions_of_a_program_are_counted(compiled):
 def test_a_chip_without_programs_names_what_it_lacks(mixed, chip):
     with pytest.raises(nw.FitError) as e:
         nw.compile(mixed, chip, X)
-    assert "neuron  h  program adaptive of built-in neurons  take a chip whose neurons are programs" in str(e.value)
-    assert "loihi2, spinnaker2" in str(e.value)
+    assert "neuron  h  program adaptive of states " in str(e.value) and " of built-in neurons (" in str(e.value)
+    assert "take a chip whose neurons are programs (neuron.programmable: loihi2, spinnaker2)" in str(e.value)
 
 
 def test_states_wider_than_the_chips_are_refused(mixed):

@@ -17,6 +17,7 @@ STATE_OVERFLOWS = ("saturate", "modulo")  # of `FixedPoint`, those that are the 
 STATE_BITS = (2, 32)  # as `FixedPoint.WIDTHS`
 LARGEST_OUTPUT = (1 << 31) - 1  # What a message carries is recorded in 32 bits.
 INPUT = "x"  # The name of the synaptic input among the values of a step.
+INPUT_BIAS = "input_bias"  # The parameter that is added to it, where connections had biases.
 
 # Kinds of operations, as Python and Numba write them. Where whole numbers are meant, `>>` rounds down.
 WRITTEN = {
@@ -213,7 +214,7 @@ class NeuronProgram:
     def with_input_bias(self, bias) -> "NeuronProgram":
         """The same neurons with `bias` added to their synaptic input in every step."""
         taken = {*self.parameters, *self._initial, *(o.result for o in self.operations)}
-        parameter, total = (_unused(name, taken) for name in ("input_bias", "biased_x"))
+        parameter, total = (_unused(name, taken) for name in (INPUT_BIAS, "biased_x"))
 
         def of(operand: Operand) -> Operand:
             return total if operand == INPUT else operand
@@ -225,6 +226,13 @@ class NeuronProgram:
             output=of(self.output),
             parameters={**self.parameters, parameter: bias},
         )
+
+    @property
+    def input_bias(self):
+        """What `with_input_bias` added to the synaptic input; 0 without."""
+        kind, operands = (self.operations[0].kind, self.operations[0].operands) if self.operations else ("", ())
+        is_added = kind == "add" and operands[0] == INPUT and str(operands[1]).startswith(INPUT_BIAS)
+        return self.parameters[operands[1]] if is_added else 0
 
     def canonical(self) -> list:
         """Names with plain values or arrays, in a fixed order: what hashing and saving use."""

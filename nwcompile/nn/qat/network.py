@@ -197,7 +197,7 @@ class QuantizedNetwork(torch.nn.Module):
         x = encoded(samples, quantized.registers)
         nearer = approximated(quantized.network, self.chip, self.options, x)
         self.legalization = nearer.with_price(self.legalization)
-        return as_float(network, self.chip, self.options, nearer.factors)
+        return as_float(network, quantized.network, self.chip, self.options, nearer.factors)
 
     def _as_float(self) -> Network:
         """The float network with the parameters as they are now."""

@@ -11,6 +11,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
 from nwcompile.ir.schedule import Schedule
 
 FORMAT_KEYS = {"state_bits": "state.bits", "decay_bits": "state.decay_bits", "shift_bits": "state.shift_bits",
@@ -70,17 +71,67 @@ def program_violations(node: Node, chip: Chip, on_multi_spike: str = "refuse") -
     """What a layer's neuron program asks of the chip: programmable neurons, states of their width, messages."""
     program, name = node.neuron, node.name
     if not chip.neuron.programmable:
-        chips = ", ".join(_programmable())
-        advice = (
-            f"take a chip whose neurons are programs (neuron.programmable: {chips}), or a built-in neuron in {name}"
-        )
-        yield Violation("neuron", name, f"program {program.name}", "built-in neurons", advice)
+        yield _program_violation(name, program, chip)
         return
     for state in program.states:
         if state.bits is not None and state.bits > chip.state.bits:
             advice = f"give state {state.name} of {name} fewer bits or raise state.bits"
             yield Violation("state bits", f"{name}.{state.name}", state.bits, chip.state.bits, advice)
     yield from _spike_violations(node, chip, on_multi_spike)
+
+
+# What a built-in neuron does with its current and membrane: leaks, sums, a comparison with a threshold, a reset.
+BUILT_IN = ("add", "sub", "neg", "shl", "shr", "shr0", "not", "and", "or", "select", "number")
+CLAMPS = ("min", "max")  # And where its membrane has a floor.
+ANSWERS = ("lt", "le", "eq", "ne", "and", "or", "not")  # Operations that give a truth value.
+
+
+def _program_violation(name: str, program: NeuronProgram, chip: Chip) -> Violation:
+    """A program on a chip of built-in neurons: its states and operations, and those that these neurons lack."""
+    states = ["membrane"] if chip.neuron.current is False else ["current", "membrane"]
+    lacks = {lacking for operation in program.operations if (lacking := _lacking(operation, program, chip)) is not None}
+    n_more = len(program.states) - len(states)
+    missing = [f"{n_more} more state{'s' if n_more > 1 else ''}"] if n_more > 0 else []
+    missing += [f"messages that are {program.sends}"] if program.sends == "graded" else []
+    missing += sorted(lacks)
+    used = f"program {program.name} of states {', '.join(program.state_names) or 'none'} and operations "
+    used += ", ".join(sorted({operation.kind for operation in program.operations})) or "none"
+    said = f"they lack {', '.join(missing)}" if missing else "they run no programs"
+    chips = ", ".join(_programmable())
+    advice = f"{said}; take a chip whose neurons are programs (neuron.programmable: {chips}), or a built-in neuron in "
+    return Violation("neuron", name, used, f"built-in neurons ({' and '.join(states)})", advice + name)
+
+
+def _lacking(operation: Operation, program: NeuronProgram, chip: Chip) -> str | None:
+    """What a built-in neuron lacks for an operation, None where it may be its own leak, comparison, reset or clamp."""
+    kind, changing = operation.kind, _changing(program)
+    values = [o for o in operation.operands if o in changing and o not in _truths(program)]
+    if kind in ("mul", "div"):
+        if len(values) > 1 or (kind == "div" and operation.operands[1] in values):
+            return "products of two values" if kind == "mul" else "quotients of two values"
+        return None
+    if kind in ("lt", "le"):
+        return "a threshold that changes" if len(values) > 1 else None
+    return None if kind in BUILT_IN or (kind in CLAMPS and chip.neuron.v_min != "none") else kind
+
+
+def _changing(program: NeuronProgram) -> set[Operand]:
+    """The values of a program that are not the same in every step: input, states, and what is made of them."""
+    changing: set[Operand] = {INPUT, *program.state_names}
+    for operation in program.operations:
+        if changing & {*operation.operands}:
+            changing.add(operation.result)
+    return changing
+
+
+def _truths(program: NeuronProgram) -> set[Operand]:
+    """The values that are a comparison's answer, or its number: a product with one is a choice."""
+    truths: set[Operand] = set()
+    for operation in program.operations:
+        is_number = operation.kind == "number" and operation.operands[0] in truths
+        if operation.kind in ANSWERS or is_number:
+            truths.add(operation.result)
+    return truths
 
 
 @cache

@@ -18,6 +18,7 @@ prove       prove.py:idle_clamps               clamps that no reachable membrane
 compare     sums/compare_currents.py:compare_currents  a maximum of currents by neurons that compare two
 approximate approximate.py:approximate         on integers: the nearest neurons, layer after layer
             nearest.py:nearest                 which features those are, and what words allow them
+            nearest_program.py:built_in        a built-in neuron for a neuron program
             refit.py:refit                     the threshold and leak with which they fire most alike
             driven.py:DrivenLayer              a layer run alone, with one neuron after another
             samples.py:split                   which samples are fitted to, and which give the price

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.legalization import APPROXIMATE, Change
 from nwcompile.ir.network import Network, Node
@@ -17,6 +18,7 @@ from nwcompile.ir.options import Options
 from nwcompile.passes.legalize.driven import DrivenLayer
 from nwcompile.passes.legalize.ideal import PooledLayer, ideal_trace, pooled_layers
 from nwcompile.passes.legalize.nearest import Feature, nearest_network
+from nwcompile.passes.legalize.nearest_program import FittedProgram, float_neuron, refit_program, refit_readout
 from nwcompile.passes.legalize.pool_spikes import FULL, relays_of
 from nwcompile.passes.legalize.price import Price, price_of
 from nwcompile.passes.legalize.refit import Refitted, refit
@@ -72,6 +74,12 @@ def approximate(
     pooled = pooled_layers(ideal)
     if not features_of and not pooled:
         return Approximated(network, [], None, [], {})
+    programs = [name for name in features_of if name in ideal.programs]
+    if inputs is None and programs:
+        raise OptionError(
+            f"approximate='program' fits built-in neurons to what programs do on calibration samples ({programs[0]}): "
+            "give some"
+        )
     if inputs is None:
         changes = [_change(name, features, None, None) for name, features in features_of.items()]
         return Approximated(bare, changes, None, [NOT_FITTED], {})
@@ -105,7 +113,7 @@ def _refitted(
     updates = n_steps * max(ideal.node(name).n_neurons for name in ideal.layers)
     kept = as_many(np.arange(len(next(iter(inputs.values())))), updates)
     inputs = _only(inputs, kept)
-    wanted = ideal_trace(ideal, inputs)[0]
+    wanted, read = ideal_trace(ideal, inputs)
     sent = {**inputs, **wanted}
     full_of = {FULL.format(name): name for name in pooled_layers(ideal)}
     relays = {name: relay for name, relay in relays_of(bare, chip).items() if relay not in full_of.values()}
@@ -119,19 +127,30 @@ def _refitted(
             layer, alike = PooledLayer(bare, name, full_of[name], sent), (full_of[name],)
         elif name in relays:
             layer, alike = PooledLayer(bare, name, relays[name], sent, full_counts=True), (name, relays[name])
-        if name in changing and nodes[name].neuron.fires:
-            fits[name] = refit(layer, nodes[name].neuron, tuple(wanted[of] for of in alike), chip)
+        neuron = nodes[name].neuron
+        if name in changing and neuron.fires:
+            search = refit_program if name in ideal.programs else refit
+            fits[name] = search(layer, neuron, tuple(wanted[of] for of in alike), chip)
+        elif name in changing and name in ideal.programs:
+            fits[name] = refit_readout(layer, neuron, read[name][ideal.node(name).neuron.readout], chip)
+        if name in fits:
             nodes[name] = Node(name, nodes[name].shape, fits[name].neuron)
         sent |= dict(zip(alike, layer.trains(nodes[name].neuron), strict=True))
     return Network(bare.inputs, nodes, bare.connections), fits
 
 
-def as_float(network: Network, chip: Chip, options: Options, factors: dict[str, Refitted]) -> Network:
-    """The normalized float network with the chip's nearest neurons; thresholds, leaks and currents as fitted."""
+def as_float(network: Network, fixed: Network, chip: Chip, options: Options, factors: dict[str, Refitted]) -> Network:
+    """The normalized float network with the chip's nearest neurons; thresholds, leaks and currents as fitted.
+
+    `fixed`: the same network in integers, before they were.
+    """
     near = nearest_network(network, chip, options)[0]
     nodes = dict(near.nodes)
     for name, fit in factors.items():
         spec = nodes[name].neuron
+        if isinstance(fit, FittedProgram):
+            nodes[name] = Node(name, nodes[name].shape, float_neuron(fit, network.into(name), fixed.into(name)))
+            continue
         threshold = np.asarray(spec.threshold, np.float64) * fit.threshold_factor
         spec = _with_leak(spec.replace(threshold=threshold), fit.leak_factor)
         spec = spec if fit.current is None else spec.replace(alpha=fit.current, w_in=1 - fit.current)

@@ -40,6 +40,12 @@ class DrivenLayer:
         self._group(neuron).scan(self.drive, self.touched, out)
         return out.reshape(self.n_samples, self.n_steps, *self.node.shape)
 
+    def membrane(self, neuron: NeuronSpec) -> np.ndarray:
+        """The membranes of the layer with other neurons at the end of each step, `[B, T, *shape]`."""
+        out: np.ndarray = np.empty(self.drive.shape, neuron.spike_dtype)
+        v = self._group(neuron).scan(self.drive, self.touched, out, keep_states=True).v
+        return v.reshape(self.n_samples, self.n_steps, *self.node.shape)
+
     def trains(self, neuron: NeuronSpec) -> tuple[np.ndarray, ...]:
         """All spikes that are to be alike: those of this layer."""
         return (self.spikes(neuron),)

@@ -10,8 +10,10 @@ import numpy as np
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.options import APPROXIMATIONS, EVERYTHING, Options
 from nwcompile.passes.fit.pool import spike_cap
+from nwcompile.passes.legalize.nearest_program import built_in, can_be_built_in
 from nwcompile.passes.quantize.grids import round_bias
 
 # For each reset the others, the closest first: what is kept of a membrane beyond its threshold decides.
@@ -147,11 +149,18 @@ def _is_sent(spec: NeuronSpec, chip: Chip, on_multi_spike: str) -> bool:
 def nearest_network(network: Network, chip: Chip, options: Options) -> tuple[Network, dict[str, list[Feature]]]:
     """The network with the nearest neurons that `options.approximate` allows, and their changed features by layer."""
     nodes, features_of = dict(network.nodes), {}
-    for name in network.built_in:
+    for name in network.layers:
+        neuron, swapped = nodes[name].neuron, []
+        if isinstance(neuron, NeuronProgram):
+            if "program" not in options.approximate or not can_be_built_in(neuron, chip):
+                continue
+            swapped = [Feature("program", f"program {neuron.name}", "built-in neurons")]
+            neuron = built_in(neuron, chip)
         given = [c for c in network.into(name) if getattr(c, "bias", None) is not None]
         has_bias = any(np.any(c.bias) for c in given)
         cap = spike_cap(network, chip, name)
-        spec, features = nearest(nodes[name].neuron, chip, options, has_bias, cap)
+        spec, features = nearest(neuron, chip, options, has_bias, cap)
+        features = [*swapped, *features]
         if spec.fixed is None and any(feature.has == AT_MEMBRANE for feature in features):
             biases = [c.bias_per_neuron(nodes[name].shape) for c in given]
             spec = _float_at_membrane(spec, np.sum(biases, axis=0))

@@ -81,6 +81,7 @@ def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: tuple[np
     if not search.aim.any():
         return search.fitted(search.start, None, 0.0)
     leaks = LEAK_FACTORS if np.any(neuron.fixed.lost(neuron.decay_v)) else SLOW_LEAKS
+    leaks = (0.0,) if chip.neuron.leak is False else leaks
     leak, fit = search.best(lambda leak: search.at(leak, 0.0), leaks, N_LEAKS_REFINED)
     currents = search.currents()
     if fit.off[0] > MISSED:
@@ -115,7 +116,7 @@ class _Search:
     ) -> tuple[float, Refitted]:
         """The value with the least bad fit, and that fit: `values` are tried, and `n_refined` beside the best."""
         tried = {value: at(value) for value in values}
-        for _ in range(n_refined):
+        for _ in range(n_refined if len(values) > 1 else 0):
             values = tuple(sorted(tried))
             i = values.index(min(values, key=lambda value: tried[value].off))
             beside = [values[k] for k in (i - 1, i + 1) if 0 <= k < len(values)]

@@ -5,7 +5,8 @@ no scale of the layer has to fit its weights and its states at once.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -76,7 +77,7 @@ def fixed_layer(
     """
     node, program, edges = network.node(name), network.node(name).neuron, network.into(name)
     biases = [c.bias_per_neuron(node.shape) for c in edges if getattr(c, "bias", None) is not None]
-    if biases:
+    if biases and chip.neuron.programmable:
         program = program.with_input_bias(np.sum(biases, axis=0, dtype=np.float64))
     fraction_bits = _fraction_bits(program, chip, states, learned)
     _verify_sources(network, name)
@@ -100,7 +101,11 @@ def fixed_layer(
         bits=tuple(g.bits for g in grids),
         parameter_bits=whole.parameter_bits,
     )
-    return _made(node, program, edges, rounded, whole, chosen)
+    made = _made(node, program, edges, rounded, whole, chosen)
+    if chip.neuron.programmable:
+        return made
+    # A built-in neuron will have the biases, in weight units.
+    return replace(made, connections=tuple(map(partial(_with_bias, unit=unit), made.connections, edges)))
 
 
 def at_format(
@@ -163,8 +168,15 @@ def _with(edge: Connection, rounded: Rounded, sign_mode: str, bits: int) -> Conn
     )
 
 
+def _with_bias(fixed: Connection, edge: Connection, unit: float) -> Connection:
+    """The connection with its float bias in weight units."""
+    bias = getattr(edge, "bias", None)
+    return fixed if bias is None else fixed.replace(bias=np.rint(np.asarray(bias, np.float64) * unit).astype(np.int64))
+
+
 def _state_bits(chip: Chip) -> int:
-    return min(chip.state.bits, MOST_STATE_BITS)
+    """Of a state; where the chip has no programs, of the ideal chip that its built-in neuron is compared with."""
+    return min(chip.state.bits, MOST_STATE_BITS) if chip.neuron.programmable else MOST_STATE_BITS
 
 
 def _fraction_bits(

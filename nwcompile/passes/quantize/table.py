@@ -17,6 +17,8 @@ COLUMNS = ("layer", "bits", "scale", "channel_scale", "exponents", "n_weights", 
            "threshold_int", "threshold_factor", "strict_change", "rate_float", "rate_fixed", "spike_agreement_percent",
            "u_bound", "v_bound", "u_largest", "v_largest", "state_limit", "state_bits", "overflow")  # fmt: skip
 
+OF_PROGRAMS = ("program", "instructions", "state_words", "states")  # more columns of layers that are programs
+
 
 def scaled_row(layer: Layer, scaled: Scaled) -> dict:
     """What is known of a layer without running it; every column is there."""
@@ -57,9 +59,17 @@ def kept_row(name: str, neuron: NeuronSpec | NeuronProgram, into: Sequence[Conne
     }
 
 
-def refitted_row(row: dict, neuron: NeuronSpec | NeuronProgram) -> dict:
-    """The row of a layer whose integers were changed after it was quantized: threshold and time constants as now."""
-    return row if isinstance(neuron, NeuronProgram) else row | _built_in(neuron)
+def refitted_row(row: dict, neuron: NeuronSpec | NeuronProgram, scale_factor: float | None = None) -> dict:
+    """The row of a layer whose integers were changed after it was quantized: threshold and time constants as now.
+
+    Where a built-in neuron took the place of a program, its scale is that of what is read times `scale_factor`.
+    """
+    if isinstance(neuron, NeuronProgram):
+        return row
+    if "program" in row:
+        scale = None if scale_factor is None else row["scale"] * scale_factor
+        row = {key: value for key, value in row.items() if key not in OF_PROGRAMS} | {"scale": scale}
+    return row | _built_in(neuron)
 
 
 def _built_in(spec: NeuronSpec) -> dict:
