@@ -131,7 +131,7 @@ def _refitted(
         if name in changing and neuron.fires:
             search = refit_program if name in ideal.programs else refit
             fits[name] = search(layer, neuron, tuple(wanted[of] for of in alike), chip)
-        elif name in changing and name in ideal.programs:
+        elif name in changing and name in ideal.programs and isinstance(layer, DrivenLayer):
             fits[name] = refit_readout(layer, neuron, read[name][ideal.node(name).neuron.readout], chip)
         if name in fits:
             nodes[name] = Node(name, nodes[name].shape, fits[name].neuron)

@@ -6,6 +6,7 @@ built-in neuron gets the sums that the program gets, and should fire as often an
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,7 @@ def built_in(program: NeuronProgram, chip: Chip) -> NeuronSpec:
     """The built-in neuron that `refit_program` begins with, float or in integers as the program is."""
     can = chip.neuron
     leak = 0.0 if can.leak is False else FIRST_LEAK
-    kinds = {
+    kinds: dict[str, Any] = {
         "spikes": program.message,
         "strict": can.strict[0],
         "reset": _resets(chip)[0],
@@ -161,11 +162,11 @@ def float_neuron(fit: FittedProgram, float_edges: tuple[Connection, ...], edges:
     spec = fit.neuron
     unit = weight_unit(float_edges, edges) * (1 << spec.fixed.shift_bits)
     kept = fit.current or 0.0
-    numbers = {"threshold": np.asarray(spec.threshold) * (1 - kept) / unit} if spec.fires else {}
     return NeuronSpec(
         beta=1 - spec.fixed.lost(spec.decay_v),
-        **numbers,
-        **({"alpha": kept, "w_in": 1 - kept} if kept else {}),
+        threshold=np.asarray(spec.threshold) * (1 - kept) / unit if spec.fires else 1.0,
+        alpha=kept or None,
+        w_in=1 - kept,
         fires=spec.fires,
         spikes=spec.spikes,
         strict=spec.strict,

@@ -80,7 +80,7 @@ def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: tuple[np
     search = _Search(layer, neuron, wanted, chip)
     if not search.aim.any():
         return search.fitted(search.start, None, 0.0)
-    leaks = LEAK_FACTORS if np.any(neuron.fixed.lost(neuron.decay_v)) else SLOW_LEAKS
+    leaks: tuple[float, ...] = LEAK_FACTORS if np.any(neuron.fixed.lost(neuron.decay_v)) else SLOW_LEAKS
     leaks = (0.0,) if chip.neuron.leak is False else leaks
     leak, fit = search.best(lambda leak: search.at(leak, 0.0), leaks, N_LEAKS_REFINED)
     currents = search.currents()
