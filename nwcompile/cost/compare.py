@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.time.pool import mean_step_cycles
 from nwcompile.cost.time.work import link_busy, work
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
@@ -19,7 +20,7 @@ class Figures:
     """What a mapping costs: means of a hardware step, and of a sample; None: the chip's file has no figures for it.
 
     `hottest_link_cycles`: those that the link takes which is busy longest in all steps together. `step_us`: measured,
-    or the floorline's bound.
+    or the floorline's bound, or of a pool of neurons what its formula gives.
     """
 
     cores: int
@@ -45,17 +46,22 @@ NAMES = tuple(f.name for f in fields(Figures))
 
 
 def predicted_figures(program: Program, activity: Activity) -> Figures:
-    """The Figures that `activity` causes: events counted exactly, time as the floorline bounds it."""
+    """The Figures that `activity` causes: events counted exactly, time as the floorline bounds it.
+
+    Of a pool of neurons it is what the formula of its chip gives.
+    """
     counters, flits = count_events(program, activity), link_flits(program, activity)
-    cycles = None
+    cycles = mean_step_cycles(program, activity)
     if program.chip.has_times:
-        cycles = work(program, counters, flits, activity.n_samples).bound_cycles
+        bound = work(program, counters, flits, activity.n_samples).bound_cycles
+        cycles = float(bound.mean() / activity.n_samples)
     return _figures(program, counters, flits, activity.n_samples, cycles, None)
 
 
 def measured_figures(program: Program, run: Run) -> Figures:
     """The Figures of a run of the cycle backend."""
-    return _figures(program, run.counters, run.link_flits, run.n_samples, run.step_cycles, run.seconds)
+    cycles = None if run.step_cycles is None else float(run.step_cycles.mean() / run.n_samples)
+    return _figures(program, run.counters, run.link_flits, run.n_samples, cycles, run.seconds)
 
 
 def moved(before: Program, after: Program) -> tuple[Moved, ...]:
@@ -84,7 +90,9 @@ def change_percent(before: Figures, after: Figures) -> dict[str, float | None]:
     return table
 
 
-def _figures(program: Program, counters, flits: np.ndarray, n_samples: int, cycles, seconds) -> Figures:
+def _figures(
+    program: Program, counters, flits: np.ndarray, n_samples: int, step_cycles: float | None, seconds
+) -> Figures:
     spent = energy_pj(counters, program.chip, seconds)
     n = len(flits) * n_samples
     busy = link_busy(program.chip, flits).sum(0).max(initial=0)
@@ -93,6 +101,6 @@ def _figures(program: Program, counters, flits: np.ndarray, n_samples: int, cycl
         messages_per_step=float(counters["messages_out"].sum() / n),
         hops_per_step=float(counters["hops"].sum() / n),
         hottest_link_cycles=float(busy / n),
-        step_us=None if cycles is None else float(cycles.mean() * program.chip.core.cycle_ns / 1000 / n_samples),
+        step_us=None if step_cycles is None else step_cycles * program.chip.core.cycle_ns / 1000,
         sample_nj=None if spent is None else spent["total"] / 1000 / n_samples,
     )

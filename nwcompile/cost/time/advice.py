@@ -36,6 +36,13 @@ def advise(program: Program, done: Work, share: LayerShare, busiest: Bottleneck)
     _, best = max(ranked, key=lambda f: f[0], default=(0, None))
     if best is not None and best.gain >= WORTH_SAYING:
         return best
+    chip = program.chip
+    if chip.scan_cycles and 2 * done.cycles["visit"].sum(0).max() > now:
+        scan = 100 * float(done.cycles["visit"].sum(0).max()) / max(now, 1.0)
+        return Advice(
+            f"nothing in the mapping, a core visits all its {int(np.max(chip.core.max_neurons))} slots whatever they "
+            f"hold, {scan:.0f} % of each step; a design with fewer (core.max_neurons) is faster"
+        )
     barrier = done.barrier_cycles * len(done.bound_cycles) / max(now, 1.0)
     if barrier >= 0.5:
         return Advice(f"run fewer steps a sample, the barrier is {100 * barrier:.0f} % of each")
@@ -103,7 +110,8 @@ def _spread(program: Program, done: Work, share: LayerShare, layer: str) -> Iter
     index = share.layers.index(layer)
     cycles = {}
     for event, c in done.cycles.items():
-        part = np.zeros(c.shape[1]) if event == "message_in" else share.of(event)[index]
+        stays = event == "message_in" or (event == "visit" and chip.scan_cycles)  # all slots are visited anyway
+        part = np.zeros(c.shape[1]) if stays else share.of(event)[index]
         cycles[event] = c * (1 - part * (1 - keep))
     home, on_chip = program.core_of, program.core_of >= 0
     axons, is_its = program.axons, np.isin(np.arange(mapping.n_cores), cores)

@@ -139,7 +139,11 @@ def _overflow(reach: StateRange, chip: Chip) -> str:
         seen = "" if reach.u_largest is None else ", not in the calibration samples"
         seen = ", as in the calibration samples" if name in reach.beyond else seen
         parts.append(f"{name} {need} and then {does}{seen}")
-    ways = [f'state.overflow = "saturate" keeps {" and ".join(wraps)} from wrapping'] if wraps else []
+    ways = []
+    if wraps and chip.state.overflow == "modulo" and None in bounds.values():
+        ways.append("more state.bits put it off, and exports prove for how many steps it cannot be")
+    elif wraps:
+        ways.append(f'state.overflow = "saturate" keeps {" and ".join(wraps)} from wrapping')
     if None not in bounds.values():
         ways.append(f"state.bits = {max(state_bits(b) for b in bounds.values())} holds all")
     return "; ".join([*parts, *ways])

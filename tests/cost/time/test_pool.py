@@ -7,8 +7,9 @@ import pytest
 
 import nwcompile as nw
 from nwcompile import cli
-from nwcompile.cost.time.pool import pool_times
-from nwcompile.errors import BackendError, ChipError
+from nwcompile.cost.compare import predicted_figures
+from nwcompile.cost.time.pool import mean_step_cycles, pool_times
+from nwcompile.errors import BackendError, ChipError, FitError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.mapping import Mapping
@@ -143,3 +144,15 @@ def test_pool_reports_tell_measured_steps(tmp_path, capsys):
     text = f"{number(said['chip']['pool_step_us'])} us a step"
     out = capsys.readouterr().out
     assert "by what neurons send; backend cycle tells the longest" in out and text in out and text in said["verdict"]
+
+
+def test_a_step_limit_of_a_pool_is_its_mean_step():
+    network, x = net(), np.ones((2, 5, 4), np.int8)
+    step_us = predicted_figures(program := nw.compile(network, "xylo_imu", x), program.activity).step_us
+    assert step_us == pytest.approx(mean_step_cycles(program, program.activity) * 0.02)
+    options = nw.Options(optimize="cores", step_limit_us=step_us)
+    assert nw.compile(network, "xylo_imu", x, options)
+    with pytest.raises(FitError) as error:
+        nw.compile(network, "xylo_imu", x, nw.Options(optimize="cores", step_limit_us=0.9 * step_us))
+    text = f"{step_us:.4g} us of {0.9 * step_us:.4g} us  raise step_limit_us, or use fewer neurons or spikes"
+    assert str(error.value).splitlines()[1] == f"  predicted step time  network -> 1 core  {text}"

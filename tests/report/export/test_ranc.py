@@ -14,6 +14,7 @@ from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from nwcompile.report.export.ranc import ranc_files
 from nwcompile.report.export.ranc_design import Design
 from nwcompile.report.export.ranc_memory import NEURON, CoreMemory, Parameters, axon_types, csram, packet_words
+from nwcompile.report.json.collect import collect
 from tests.ranc_cases import CASES, bus, case, recorded_input, recorded_program, weights
 
 FIELDS = {
@@ -214,3 +215,18 @@ def test_program_of_another_chip_is_refused():
 def test_output_neurons_that_send_elsewhere_too_do_not_fit():
     with pytest.raises(nw.FitError, match="destination cores of a neuron  l1 -> core 1  2 of 1"):
         small(edges=[Dense("l1", "l1", np.eye(4, dtype=np.int16), delay=1)])
+
+
+def test_no_mapping_shortens_a_step_in_which_all_slots_are_visited():
+    """More cores take as long; only a design with fewer slots would be faster."""
+    program = small()
+    run = nw.simulate(program, np.ones((1, 5, 4), np.int8), "cycle")
+    said = collect(program, run)["advice"]
+    assert said["gain"] == 1 and said["text"] == (
+        "nothing in the mapping, a core visits all its 256 slots whatever they hold, 100 % of each step; a design with "
+        "fewer (core.max_neurons) is faster"
+    )
+    network, x = program.network, np.ones((1, 5, 4), np.int8)
+    with pytest.raises(nw.FitError) as error:
+        nw.compile(network, program.chip, x, nw.Options(optimize="cores", step_limit_us=600))
+    assert "raise step_limit_us: a core visits all its slots in every step, which takes 660.5 us" in str(error.value)

@@ -27,7 +27,7 @@ ROUNDED_SHARE = 1e-12
 
 
 def max_cycles(search: Search) -> int | None:
-    """Cycles that all steps of all samples may take together; None where there is no limit.
+    """Cycles that all steps of all samples may take together; None where there is no limit, or no mapping to choose.
 
     Raises OptionError for a chip that does not give the cycles of every event.
     """
@@ -35,6 +35,8 @@ def max_cycles(search: Search) -> int | None:
     if limit_us is None:
         return None
     _verify_times(chip)
+    if chip.has_pool_times:
+        return None
     cycles = min(LARGEST_CYCLES, limit_us * 1000 / chip.core.cycle_ns * _n_steps(search))
     return max(1, round(cycles) if math.isclose(cycles, round(cycles), rel_tol=ROUNDED_SHARE) else int(cycles))
 
@@ -126,6 +128,11 @@ def too_slow(chip: Chip, step_us: float, limit_us: float, n_cores: int) -> FitEr
     """The error for a mapping whose steps are predicted to take `step_us`, more than `limit_us`."""
     cores = f"{n_cores} core{'s' if n_cores != 1 else ''}"
     advice = "raise step_limit_us, or n_cores where it is given"
+    scan_us = chip.scan_cycles * chip.core.cycle_ns / 1000
+    if scan_us >= limit_us:
+        advice = f"raise step_limit_us: a core visits all its slots in every step, which takes {scan_us:.4g} us"
+    if chip.has_pool_times:
+        advice = "raise step_limit_us, or use fewer neurons or spikes"
     return FitError(
         chip.name,
         [Violation("predicted step time", f"network -> {cores}", f"{step_us:.4g} us", f"{limit_us:.4g} us", advice)],
@@ -146,7 +153,7 @@ def verify_step_time(program: Program, options: Options) -> None:
 
 
 def _verify_times(chip: Chip) -> None:
-    if not chip.has_times:
+    if not chip.gives_times:
         raise OptionError(
             f"step_limit_us needs the cycles of every event, which {chip.name} does not give; leave it out"
         )
