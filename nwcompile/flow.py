@@ -29,7 +29,7 @@ from nwcompile.passes.legalize.prove import lasting_currents
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.legalize.sums.compare_currents import compare_currents
 from nwcompile.passes.legalize.sums.send_sums import WithSums, with_rows
-from nwcompile.passes.legalize.sums.split_fan_in import has_wide, split_fan_in
+from nwcompile.passes.legalize.sums.split_fan_in import has_wide, split_fan_in, with_parts
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.elsewhere import elsewhere
 from nwcompile.passes.partition.floorline.step_time import verify_step_time
@@ -128,7 +128,8 @@ def _in_integers(
     try:
         stage("estimate", estimate, on_chip(expected(legal, chip, options)), chip, options.on_multi_spike)
     except FitError as e:
-        change = approximations(on_chip(legal), chip, options) or smallest_change(on_chip(legal), chip, e, options)
+        change = approximations(on_chip(legal), chip, options)
+        change = change or smallest_change(on_chip(with_parts(legal, chip, options)), chip, e, options)
         raise _refused(given, chip, options, e.violations, change) from None
     timing = stage("schedule", schedule, legal, options.execution)
     later = bool(compared) or has_wide(legal, chip, options)  # then relay neurons wait for the steps that sums take

@@ -3,7 +3,7 @@
 Chip files say whether they are proposed (`Chip.proposals`). A chip is named only after a check: its neurons can do what
 the layers ask, its delays are long enough, no neuron has more weights than it has axon types, and contiguous slices
 (`sequential`) of the network fit its cores. For large networks, and where what fits depends on weights that are not
-quantized yet, only totals are looked at (`estimate`), and the line says so.
+quantized yet (axon types, messages of partial sums), only totals are looked at (`estimate`), and the line says so.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ from nwcompile.passes.fit.check import estimate, least_cores
 from nwcompile.passes.legalize.legalize import legalize, sized
 from nwcompile.passes.legalize.relay_delays import has_late, relay_delays
 from nwcompile.passes.legalize.sums.send_sums import scheduled
-from nwcompile.passes.legalize.sums.split_fan_in import with_parts
+from nwcompile.passes.legalize.sums.split_fan_in import parts_surely_hold, with_parts
 from nwcompile.passes.partition.copy_neurons import copy_neurons, sends_too_far
 from nwcompile.passes.partition.partition import partition
 from nwcompile.passes.prepare.normalize import normalize
@@ -69,7 +69,9 @@ def elsewhere(network: Network, chip: Chip, options: Options) -> str | None:
 def _place(network: Network, chip: Chip, options: Options, most_synapses: int) -> Place | None:
     """The chip as a Place if it takes the network, else None; beyond `most_synapses` its totals are judged."""
     try:
-        legal = with_parts(legalize(normalize(sized(network, chip, options)), chip, options).network, chip, options)
+        whole = legalize(normalize(sized(network, chip, options)), chip, options).network
+        legal = with_parts(whole, chip, options)
+        may_be_narrow = legal is not whole and not parts_surely_hold(legal, chip)
         estimate(legal, chip, options.on_multi_spike)
         timing = scheduled(legal, options.execution)
         weights = (v for c in legal.connections if legal.is_fixed for v in capability.weight_violations(c, chip))
@@ -78,7 +80,7 @@ def _place(network: Network, chip: Chip, options: Options, most_synapses: int) -
         if any(capability.delay_violations(legal, timing, chip)) or any(weights) or too_many_weights(legal, chip):
             return None
         n_synapses = sum(synapse_count(legal, c) for c in legal.connections)
-        if n_synapses > most_synapses or chip.weights.axon_types is not None:
+        if n_synapses > most_synapses or chip.weights.axon_types is not None or may_be_narrow:
             return Place(chip, n_synapses, least_cores(legal, chip), False)
         slices = replace(options, partitioner="sequential", optimize="time")
         activity = Activity.uniform(legal, 1)

@@ -85,13 +85,15 @@ def scheduled(network: Network, execution: str) -> Schedule:
     offset = dict(timing.offset)
     for name in sorted(network.programs, key=lambda name: -offset[name]):
         out_of = [c for c in network.connections if c.source == name]
-        if _sends_sums(network.node(name).neuron) and out_of:
+        if is_sender(network, name) and out_of:
             offset[name] = min(offset[c.target] + c.aligned_delay - 1 for c in out_of)
     delay = tuple(c.aligned_delay + offset[c.target] - offset[c.source] for c in network.connections)
     return replace(timing, offset=offset, delay=delay)
 
 
-def _sends_sums(program: NeuronProgram) -> bool:
+def is_sender(network: Network, name: str) -> bool:
+    """Whether the neurons of a layer, a program, are those of `sender` that send their synaptic sum."""
+    program = network.node(name).neuron
     return program.name == SUM and not program.states and program.sends == "graded"
 
 

@@ -28,6 +28,7 @@ from nwcompile.passes.legalize.sums.send_sums import (
     WithSums,
     added,
     can_send_sums,
+    is_sender,
     largest_message,
     message_room,
     scheduled,
@@ -68,6 +69,22 @@ def with_parts(network: Network, chip: Chip, options: Options) -> Network:
         cut = _cut(network, name, chip)
         network = network if cut is None else _split(network, name, cut, chip)
     return network
+
+
+def parts_surely_hold(network: Network, chip: Chip) -> bool:
+    """Whether messages hold every partial sum of a network of `with_parts`, whatever its weights are in integers.
+
+    For one spike of each source at once.
+    """
+    n_most = max(
+        (
+            sum(_most_sources(network, c) for c in network.into(name))
+            for name in network.programs
+            if is_sender(network, name)
+        ),
+        default=0,
+    )
+    return n_most * chip.weights.effective_limit <= message_room(chip)
 
 
 def split_fan_in(quantized: Quantized, chip: Chip, options: Options) -> WithSums:

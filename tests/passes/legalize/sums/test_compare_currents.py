@@ -9,6 +9,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.errors import FitError
 from nwcompile.ir.chip import Chip
+from nwcompile.sim import BACKENDS
 from tests.passes.legalize.test_pool_spikes import LIF, pooled, spikes_in
 
 QUICK = nw.Options(partitioner="sequential", placer="row-major")
@@ -65,32 +66,39 @@ def with_skip() -> nw.Network:
     return nw.Network.from_arrays(layers, edges, {"in": (2, 6, 8)})
 
 
-def test_compared_currents_of_a_skip_are_awaited():
-    """What goes around the pooling comes in the step of the last comparison; with short delays over relay neurons."""
+def test_compared_currents_of_a_skip_are_awaited_over_relay_neurons():
+    """What goes around the pooling comes in the step of the last comparison, although axons delay 3 steps at most.
+
+    The quantization table has the rates of the float network, maximum of currents included: weights are quarters.
+    """
     network, x = with_skip(), spikes_in()
     wanted = nw.simulate(network, x).spikes
-    how = "144 neurons send their currents, 108 compare two of a window"
-    for longest, relays in ((62, set()), (3, {"first/relay1"})):
-        chip = Chip.load("loihi2").replace({"neuron.delay_max_steps": longest})
-        program = nw.compile(network, chip, x, QUICK)
-        run = nw.simulate(program, x, backend="cycle").spikes
-        assert all(np.array_equal(run[name], wanted[name]) for name in ("first", "a", "out")) and wanted["out"].any()
-        rows = {row["layer"]: row["how"] for row in program.manifest["legalization"]}
-        assert rows["a"] == how and ("first -> out" in rows) == bool(relays)
-        assert {name for name in program.network.layers if "relay" in name} == relays
-        assert [row["layer"] for row in program.manifest["quantization"]] == list(program.network.layers)
-
-
-def test_compared_currents_have_rates_beside_the_float_ones():
-    """Weights are quarters, so integers spike as the float network does, maximum of currents included."""
-    network, x = with_skip(), spikes_in()
-    rows = {row["layer"]: row for row in nw.compile(network, "loihi2", x, QUICK).manifest["quantization"]}
-    wanted = nw.simulate(network, x).spikes
+    program = nw.compile(network, Chip.load("loihi2").replace({"neuron.delay_max_steps": 3}), x, QUICK)
+    run = nw.simulate(program, x, backend="cycle").spikes
+    assert all(np.array_equal(run[name], wanted[name]) for name in ("first", "a", "out")) and wanted["out"].any()
+    changes = {row["layer"]: row["how"] for row in program.manifest["legalization"]}
+    assert changes["a"] == "144 neurons send their currents, 108 compare two of a window"
+    assert changes["first -> out"] == "96 relay neurons, 1 for each of first"
+    rows = {row["layer"]: row for row in program.manifest["quantization"]}
+    assert tuple(rows) == program.network.layers and "first/relay1" in rows
     for name in ("first", "a", "out"):
         rate = np.count_nonzero(wanted[name]) / wanted[name].size
         assert (rows[name]["rate_float"], rows[name]["rate_fixed"]) == (rate, rate)
         assert rows[name]["spike_agreement_percent"] == 100
     assert rows["a/sums"]["rate_fixed"] > 0 and rows["a/sums"]["rate_float"] is None
+
+
+@pytest.mark.long
+def test_currents_of_a_fan_in_beyond_a_cores_are_compared():
+    """Neurons that send currents get partial sums, as any do."""
+    network, x = pooled(), spikes_in(0.15)
+    chip = Chip.load("loihi2").replace({"core.max_in_axons": 17})
+    program = nw.compile(network, chip, x, EXACT)
+    assert program.network.layers[:4] == ("a/sums/part1", "a/sums/part2", "a/sums", "a/lead1")
+    wanted = nw.simulate(network, x).spikes
+    for backend in BACKENDS:
+        run = nw.simulate(program, x, backend=backend).spikes
+        assert all(np.array_equal(run[name], wanted[name]) for name in ("a", "out"))
 
 
 @pytest.mark.parametrize(
@@ -107,25 +115,20 @@ def test_maxima_are_refused_where_currents_cannot_be_compared(chip, options):
         nw.compile(pooled(), Chip.load("loihi2").replace(chip), spikes_in(), replace(EXACT, **options))
 
 
-def test_currents_wider_than_messages_are_refused():
-    with pytest.raises(FitError) as error:
-        nw.compile(pooled(), Chip.load("loihi2").replace({"noc.payload_bits": 8}), spikes_in(), EXACT)
-    assert str(error.value).splitlines() == [
-        "1 limit exceeded on loihi2",
-        "  payload bits  a/full  18 of 8  raise noc.payload_bits, use fewer weight bits, or put the pooling behind a "
-        "layer that spikes",
-        "it fits with messages of 18 bits (noc.payload_bits=18)",
-    ]
-    assert nw.compile(pooled(), Chip.load("loihi2").replace({"noc.payload_bits": 18}), spikes_in(), EXACT)
-
-
-def test_currents_wider_than_messages_are_refused_with_the_chips_that_take_them(tmp_path):
+def test_currents_wider_than_messages_are_refused_with_what_would_fit(tmp_path):
     text = (Path(nw.__file__).parents[1] / "hwmodels" / "loihi2.toml").read_text()
     narrow = text.replace('name = "loihi2"', 'name = "narrow"').replace("payload_bits = 32", "payload_bits = 8")
     (tmp_path / "narrow.toml").write_text(narrow.replace("proposed = true", "proposed = false"))
     with pytest.raises(FitError) as error:
         nw.compile(pooled(), str(tmp_path / "narrow.toml"), spikes_in(), EXACT)
-    assert str(error.value).splitlines()[-1].startswith("as it is it fits loihi2 (")
+    lines = str(error.value).splitlines()
+    assert lines[:3] == [
+        "1 limit exceeded on narrow",
+        "  payload bits  a/full  18 of 8  raise noc.payload_bits, use fewer weight bits, or put the pooling behind a "
+        "layer that spikes",
+        "it fits with messages of 18 bits (noc.payload_bits=18)",
+    ]
+    assert lines[3].startswith("as it is it fits loihi2 (") and len(lines) == 4
 
 
 def test_quantize_aware_does_not_wait_for_a_comparison():
