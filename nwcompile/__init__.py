@@ -41,6 +41,7 @@ _HOME = {
     "convert": "nwcompile.frontend.torch.convert",
     "crosscheck": "nwcompile.sim.crosscheck",
     "encode": "nwcompile.frontend.encode",
+    "estimate": "nwcompile.workbench.estimate",
     "from_lava": "nwcompile.frontend.lava",
     "from_nir": "nwcompile.frontend.nir",
     "from_torch": "nwcompile.frontend.torch",

@@ -17,6 +17,7 @@ from nwcompile.errors import FitError, NwError, NwWarning, OptionError, printabl
 VERBS = {
     "compile": "compile a model for a chip: DIR/net.nwc and DIR/report.{json,html}",
     "check": "say whether a model fits a chip, or everything that does not",
+    "estimate": "a model on many chips, side by side: cores, time, energy, what binds",
     "simulate": "run a program (or a float model) on an input",
     "evaluate": "accuracy on labeled data: float, and on the chip",
     "bits": "the narrowest weights of each layer that keep the accuracy, for --bits",

@@ -93,6 +93,19 @@ def _check(parser: Parser) -> None:
     _options(parser)
 
 
+def _estimate(parser: Parser) -> None:
+    _model(parser)
+    parser.add_argument(
+        "--chips",
+        default="all",
+        metavar="NAME,...",
+        help="shipped chips, or .toml files; all: every shipped one (default)",
+    )
+    parser.add_argument("--input", metavar="X.npz", help="sample inputs: what times, energies and operations are of")
+    parser.add_argument("--samples", type=_whole, metavar="N", help="use the first N samples only")
+    _options(parser)
+
+
 def _simulate(parser: Parser) -> None:
     _model(parser, "a .nwc program; or, for the float network, " + MODEL)
     _input(parser)
@@ -286,8 +299,8 @@ def _chips(parser: Parser) -> None:
 
 
 PARSERS = {
-    "compile": _compile, "check": _check, "simulate": _simulate, "evaluate": _evaluate, "bits": _bits,
-    "robustness": _robustness,
+    "compile": _compile, "check": _check, "estimate": _estimate, "simulate": _simulate, "evaluate": _evaluate,
+    "bits": _bits, "robustness": _robustness,
     "crosscheck": _crosscheck, "report": _report, "export": _export, "verify": _verify, "show": _show,
     "noc": _noc, "chips": _chips,
 }  # fmt: skip

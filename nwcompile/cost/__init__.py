@@ -9,6 +9,7 @@ the run that a program's activity predicts                             predictio
 picojoules                                                             energy.py:energy_pj
 two mappings side by side                                              compare.py
 NeuroBench's complexity figures                                        neurobench.py
+accumulates and multiplications that no chip has a part in             operations.py:operations
 instructions of neurons that are not the built-in one                  neuron_program.py:extra_instructions
 several spikes a step; single messages beside trees                    multi_spike.py, unicast_vs_tree.py
 how a segmented bus was used                                           bus.py

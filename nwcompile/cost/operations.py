@@ -1,0 +1,55 @@
+"""Operations of a network that no chip has a part in: accumulates, multiplications, and their energy by a table.
+
+The counts are those of NeuroBench (`neurobench.py`); what a published figure calls SynOps is mostly their sum. The
+energy is the one that papers on spiking networks give: every operation at the price of 45 nm circuits of 32-bit
+floating point, 0.9 pJ to add and 3.7 pJ to multiply (M. Horowitz, "Computing's energy problem (and what we can do about
+it)", ISSCC 2014, figure 1.1.9), memory left out. It says nothing of a chip; it lets figures of papers be compared.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.cost.neurobench import neurobench
+from nwcompile.ir.network import Network
+from nwcompile.ir.run import Run
+
+ADD_PJ = 0.9  # Picojoules of an addition in 32-bit floating point at 45 nm (Horowitz 2014).
+MULTIPLY_PJ = 3.7  # Picojoules of a multiplication, of the same source.
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Operations of a sample. `acs`, `macs`: of weights other than 0 on inputs other than 0, whether only -1, 0 and 1
+    come from there. `ann_macs`: every weight once, as in a network of the same layers that takes one step."""
+
+    acs: float
+    macs: float
+    ann_macs: float
+
+    @property
+    def synops(self) -> float:
+        """Accumulates and multiplications, by one name."""
+        return self.acs + self.macs
+
+    @property
+    def energy_nj(self) -> float:
+        """Of the sample, in nanojoules, by the table of 45 nm."""
+        return (self.acs * ADD_PJ + self.macs * (ADD_PJ + MULTIPLY_PJ)) / 1000
+
+    @property
+    def ann_energy_nj(self) -> float:
+        """Of the network that takes one step, in nanojoules."""
+        return self.ann_macs * (ADD_PJ + MULTIPLY_PJ) / 1000
+
+
+def operations(network: Network, run: Run, graded_inputs: Collection[str]) -> Operations:
+    """The Operations of a normalized network and a run of it, of inputs some of which send more than -1, 0 and 1.
+
+    Raises ModelError for another model's run, and for connections that are not counted.
+    """
+    graded = [name for name, spikes in run.spikes.items() if (np.abs(spikes) > 1).any() or (spikes % 1).any()]
+    figures = neurobench(network, run, [*graded_inputs, *graded])
+    ann_macs = figures.dense_synops / max(run.activity.n_steps, 1)
+    return Operations(figures.effective_acs, figures.effective_macs, ann_macs)

@@ -1,0 +1,5 @@
+"""The workbench: questions about many points at once, each answered by compiling it.
+
+question                                                       function
+which chip: cores, time and energy, side by side               estimate.py:estimate
+"""

@@ -1,0 +1,105 @@
+"""One network on many chips: the figures are those of compiling for each, and nothing is guessed."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nwcompile as nw
+from nwcompile.cost.operations import ADD_PJ, MULTIPLY_PJ
+from nwcompile.cost.prediction import predict
+from nwcompile.errors import ChipError, OptionError
+from nwcompile.report.json.collect import collect
+from nwcompile.workbench.estimate import NO_SOURCE
+from tests.nets import integers
+
+FEW = nw.Options(optimize="cores")
+
+
+def network(n_inputs: int = 20) -> nw.Network:
+    spec = nw.NeuronSpec(threshold=1.0, beta=0.75, reset="zero")
+    weights = [
+        integers(shape, seed, -3, 5).astype(np.float32) / 4 for seed, shape in enumerate(((12, n_inputs), (5, 12)))
+    ]
+    edges = [nw.Dense("in", "hidden", weights[0]), nw.Dense("hidden", "out", weights[1])]
+    return nw.Network.from_arrays({"hidden": spec, "out": spec}, edges, {"in": n_inputs})
+
+
+def samples(n_inputs: int = 20) -> np.ndarray:
+    return (np.random.default_rng(3).random((4, 9, n_inputs)) < 0.3).astype(np.float32)
+
+
+def test_estimate_of_a_chip_is_what_its_report_predicts():
+    made = nw.estimate(network(), ["loihi1", "loihi2"], samples(), FEW)
+    assert [row.chip for row in made.chips] == ["loihi1", "loihi2"]
+    row = made.chips[0]
+    program = nw.compile(network(), "loihi1", samples(), FEW)
+    doc = collect(program, predict(program))
+    assert (row.n_cores, row.of_cores, row.label, row.fits) == (1, 128, "exact", True)
+    assert (row.step_us, row.sample_us) == (doc["time"]["step_us"], doc["time"]["sample_us"])
+    assert row.sample_nj == doc["energy"]["sample_nj"] and row.bound == doc["bottleneck"]["kind"]
+    assert row.power_mw == pytest.approx(row.sample_nj * 1e-9 / (row.sample_us * 1e-6) * 1e3)
+    assert made.chips[1].sample_nj is None and NO_SOURCE in repr(made).splitlines()[2]  # loihi2.toml gives no energy
+
+
+def test_estimate_counts_the_operations_of_spikes_and_of_numbers():
+    x = samples()
+    o = nw.estimate(network(), "loihi1", x, FEW).operations
+    hidden = nw.simulate(network(), x).spikes["hidden"]
+    first, last = (np.count_nonzero(c.weight, axis=0) for c in network().connections)
+    by_hand = (x.sum((0, 1)) @ first + hidden[:, :-1].sum((0, 1)) @ last + hidden[:, -1].sum(0) @ last) / len(x)
+    assert o.acs == pytest.approx(by_hand) and o.macs == 0 and o.synops == o.acs
+    assert o.ann_macs == 20 * 12 + 12 * 5 and o.ann_energy_nj == o.ann_macs * (ADD_PJ + MULTIPLY_PJ) / 1000
+    assert o.energy_nj == pytest.approx(o.acs * 0.9 / 1000)
+    real = nw.estimate(network(), "loihi2", x * 0.5, FEW).operations
+    assert real.macs == pytest.approx(x.sum((0, 1)) @ first / len(x))  # the input's numbers; spikes stay ACs
+
+
+def test_estimate_of_all_chips_says_what_is_in_the_way():
+    made = nw.estimate(network(300), "all", samples(300), FEW)
+    rows = {row.chip: row for row in made.chips}
+    assert {"loihi1", "loihi2", "spinnaker2", "speck", "truenorth"} <= set(rows) and "loihi1_nahuku" not in rows
+    assert "fan-in axons" in rows["truenorth"].reason and not rows["truenorth"].fits
+    text = repr(made)
+    assert f"truenorth: {rows['truenorth'].reason}" in text and text.splitlines()[0].startswith("chip ")
+    assert made.to_frame()["n_cores"].notna().tolist() == [row.fits for row in made.chips]
+    assert made._repr_html_().count("<tr>") == 1 + len(rows)
+
+
+def test_estimate_takes_a_board_where_the_chip_is_too_small(monkeypatch):
+    small = nw.Chip.load("loihi1").replace(
+        {"noc.columns": 1, "noc.rows": 1, "noc.cores_per_router": 1, "core.max_neurons": 14}
+    )
+    monkeypatch.setattr(
+        "nwcompile.workbench.estimate._chips", lambda chips: ([small], {"loihi1": nw.Chip.load("loihi1")})
+    )
+    (row,) = nw.estimate(network(), "all", samples(), FEW).chips
+    assert row.fits and row.of_cores == 128
+
+
+def test_estimate_says_what_it_cannot_do():
+    with pytest.raises(ChipError, match="unknown chip 'lohi1'; choose one of: loihi1"):
+        nw.estimate(network(), ["lohi1"])
+    with pytest.raises(OptionError, match="estimate: no chip is named; give names, or 'all'"):
+        nw.estimate(network(), [])
+    made = nw.estimate(network(), "loihi1", options=FEW)
+    assert made.operations is None and "operations are not counted without samples" in repr(made)
+
+
+def test_cli_estimate_prints_the_table_and_ends_with_1_where_nothing_fits(capsys, tmp_path, monkeypatch):
+    from nwcompile.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    np.savez("x.npz", x=samples(300))
+    (tmp_path / "wide_model.py").write_text(
+        "from tests.workbench.test_estimate import network\ndef make():\n    return network(300)\n"
+    )
+    line = ["estimate", "wide_model:make", "--chips", "truenorth,loihi1", "--input", "x.npz", "--optimize", "cores"]
+    assert main(line) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[1].split()[:4] == ["truenorth", "does", "not", "fit"] and "1 of 128" in out
+    assert main([*line, "--json"]) == 0
+    doc = json.loads(capsys.readouterr().out)
+    assert [row["chip"] for row in doc["chips"]] == ["truenorth", "loihi1"] and doc["operations"]["acs"] > 0
+    assert main(["estimate", "wide_model:make", "--chips", "truenorth"]) == 1
