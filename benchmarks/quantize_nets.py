@@ -7,6 +7,7 @@ from functools import cache, partial
 import numpy as np
 import torch
 
+import nwcompile as nw
 from benchmarks.folds import Fold, mnist, stratified
 from nwcompile import nn
 
@@ -22,7 +23,8 @@ class Case:
     """A data set and a net for it.
 
     `data` gives values `[n, ...]`, labels int64[n] and folds; `coder` takes the training values and gives what encodes
-    any; `layers` makes an untrained net. Training takes `n_epochs`, then as many again.
+    any; `layers` makes an untrained net. Training takes `n_epochs`, then as many again. It runs on `chip`; `learned`
+    are parameters of neuron programs that are trained, too, in its integers.
     """
 
     data: Callable[[], tuple[np.ndarray, np.ndarray, list[Fold]]]
@@ -31,6 +33,8 @@ class Case:
     n_epochs: int
     batch: int
     unit: str = "points"  # in which the goals are given: points of accuracy, or samples
+    chip: str = "loihi1"
+    learned: tuple[str, ...] = ()
 
 
 def lif(n_neurons: int, tau_steps: float = 5.0) -> nn.LIFLayer:
@@ -41,6 +45,26 @@ def dense(n_in: int, n_hidden: int, n_out: int, tau_steps: float = 5.0) -> nn.Se
     """n_in - n_hidden - n_out neurons; images are flattened first."""
     hidden, out = torch.nn.Linear(n_in, n_hidden), torch.nn.Linear(n_hidden, n_out)
     return nn.Sequential(torch.nn.Flatten(), hidden, lif(n_hidden, tau_steps), out, lif(n_out, tau_steps))
+
+
+@nw.neuron
+def adaptive(state, x, beta=0.82, rho=0.9, jump=0.5):
+    """ALIF: a leaky membrane whose threshold rises with every spike and falls back."""
+    v = beta * state.v + x
+    threshold = 1.0 + state.a
+    spike = nn.spike(v, threshold, "atan")
+    return {"v": v - spike * threshold, "a": rho * state.a + jump * spike}, spike
+
+
+ADAPTIVE = ("beta", "rho", "jump")
+
+
+def alif(n_in: int, n_hidden: int, n_out: int) -> nn.Sequential:
+    """As `dense`, with a hidden layer of ALIF neurons, each with parameters of its own, which are trained."""
+    hidden, out = torch.nn.Linear(n_in, n_hidden), torch.nn.Linear(n_hidden, n_out)
+    own = {name: np.full(n_hidden, value) for name, value in adaptive.defaults.items()}
+    layer = nn.ProgramLayer(adaptive, n_hidden, learn=ADAPTIVE, **own)
+    return nn.Sequential(torch.nn.Flatten(), hidden, layer, out, lif(n_out))
 
 
 def conv() -> nn.Sequential:
@@ -128,5 +152,6 @@ CASES = {
     "mnist_conv": Case(mnist_folds, gray, conv, 10, 64),
     "digits": Case(digits, gray, partial(dense, 64, 64, 10), 20, 32),
     "basic_motions": Case(basic_motions, quantiles, partial(dense, 6 * LEVELS, 64, 4), 20, 32, "samples"),
+    "digits_alif": Case(digits, gray, partial(alif, 64, 64, 10), 20, 32, chip="loihi2", learned=ADAPTIVE),
     "japanese_vowels": Case(japanese_vowels, quantiles, partial(dense, 12 * LEVELS, 64, 9), 20, 32, "samples"),
 }

@@ -40,7 +40,7 @@ def simulate(
     profile=False,
     flight_steps=0,
 ) -> Run:
-    """Simulate a Network (reference backend only) or a Program.
+    """Simulate a Network (backend reference; a float one also sequence, the same numbers) or a Program.
 
     `device="cuda"` (backend sequence) gives the same integers and counters on a GPU, every NeuronSpec option included.
     `x` is `[B, T, *shape]`, or as the network's layout says (`ir.network.LAYOUTS`), a dict of such arrays by input
@@ -66,12 +66,17 @@ def simulate(
             "record='totals' keeps no steps, so there are no flits in flight to show; use record='spikes'"
         )
     if isinstance(model, Network):
-        if backend != "reference" or window != "aligned" or device != "cpu":
+        of_network = ("reference",) if model.is_fixed else ("reference", "sequence")
+        if backend not in of_network or window != "aligned" or device != "cpu":
+            kind = "in integers that is" if model.is_fixed else "that is"
             raise BackendError(
-                f"a network that is not compiled runs on backend 'reference', device 'cpu', window 'aligned' only, "
-                f"not {backend!r}, {device!r}, {window!r}; compile it for a chip first"
+                f"a network {kind} not compiled runs on backend {' or '.join(map(repr, of_network))}, device 'cpu', "
+                f"window 'aligned' only, not {backend!r}, {device!r}, {window!r}; compile it for a chip first"
             )
-        from nwcompile.sim.reference.run import run_network
+        if backend == "sequence":
+            from nwcompile.sim.sequence.float_run import run_network
+        else:
+            from nwcompile.sim.reference.run import run_network
 
         inputs, _, n_steps = prepare(model, x, steps)
         return with_host(run_network(with_registers(model), inputs, n_steps, record == "all"), inputs.host_run)

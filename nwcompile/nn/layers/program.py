@@ -11,11 +11,10 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.kernels.cores.programs.source import WITHOUT_KERNEL
 from nwcompile.nn.layers.prepare import Prepared
 from nwcompile.nn.neurons.neuron import Neuron
 from nwcompile.nn.ops.torch_ops import is_used_up, kernels
-
-ROUNDED_IN_MANY_WAYS = ("exp", "tanh")  # Every library gives last bits of its own, torch among them.
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +119,7 @@ class ProgramLayer(Prepared):
                 key=key,
                 structure=program.structure,
                 given=torch.from_numpy(given).to(current.device),
-                has_kernel=not any(o.kind in ROUNDED_IN_MANY_WAYS for o in program.operations),
+                has_kernel=not any(o.kind in WITHOUT_KERNEL for o in program.operations),
             )
         return self._compiled
 

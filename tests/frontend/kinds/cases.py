@@ -13,6 +13,7 @@ import nwcompile as nw
 from nwcompile.frontend.torch.kinds import kind_of
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.sim.reference.program_step import ProgramState
+from nwcompile.sim.sequence.float_run import ProgramScan
 
 DTYPES = (torch.float32, torch.float64)
 SHORT = (40, 4, 20)  # steps, samples, neurons: enough for every operation, quick enough for every run
@@ -24,7 +25,7 @@ N_IN = 8
 class Case:
     """`make(n)` draws n neurons; `run(module, x)` is what the framework makes of currents x [T, B, n].
 
-    Currents are drawn from `low`..`high`. `double`: whether the framework runs in float64.
+    Currents are drawn from `low`..`high`. `double`: whether the framework runs in float64. `shape`: that of n neurons.
     """
 
     make: Callable[[int], torch.nn.Module]
@@ -32,6 +33,7 @@ class Case:
     low: float = -0.5
     high: float = 1.5
     double: bool = True
+    shape: Callable[[int], tuple[int, ...]] = lambda n: (n,)
 
 
 def each_once(of: Iterable[str]) -> pytest.MarkDecorator:
@@ -77,17 +79,22 @@ def verify_same(case: Case, dtype: torch.dtype, n_steps: int, n_samples: int, n:
     torch.manual_seed(seed)
     with default_type(dtype), torch.no_grad():
         module = case.make(n).eval()
-        x = case.low + (case.high - case.low) * torch.rand(n_steps, n_samples, n)
+        x = case.low + (case.high - case.low) * torch.rand(n_steps, n_samples, *case.shape(n))
         expected = case.run(module, x.clone()).numpy()
         got = steps(module, x, expected.shape[2:])
+        kernels = steps(module, x, expected.shape[2:], by_kernel=True) if (n_steps, n_samples, n) == LONG else got
     assert 0.005 < (expected != 0).mean()
     assert len(np.unique(expected)) > 1
-    n_wrong = int((got != expected).sum())
-    assert n_wrong == 0, f"{n_wrong} of {got.size} differ, first {np.argwhere(got != expected)[0]}"
+    for numbers in (got, kernels):
+        n_wrong = int((numbers != expected).sum())
+        assert n_wrong == 0, f"{n_wrong} of {got.size} differ, first {np.argwhere(numbers != expected)[0]}"
 
 
-def steps(module: torch.nn.Module, x: torch.Tensor, shape: tuple[int, ...]) -> np.ndarray:
-    """What the program of `module` makes of currents [T, B, n_in], in their type: of a readout its state."""
+def steps(module: torch.nn.Module, x: torch.Tensor, shape: tuple[int, ...], by_kernel: bool = False) -> np.ndarray:
+    """What the program of `module` makes of currents [T, B, n_in], in their type: of a readout its state.
+
+    By the reference's step, or by the kernel of backend sequence, where there is one.
+    """
     kind = kind_of(module)
     assert kind is not None
     kind.clear(module)
@@ -96,14 +103,32 @@ def steps(module: torch.nn.Module, x: torch.Tensor, shape: tuple[int, ...]) -> n
     assert isinstance(program, NeuronProgram)
     program.verify("layer", shape)
     x = x if weight is None else torch.nn.functional.linear(x, weight)
-    state = ProgramState.cleared(program, (x.shape[1], *shape), x.numpy().dtype.type)
+    dtype = x.numpy().dtype.type
+    if by_kernel and ProgramScan.takes(program):
+        return scanned(program, neurons.recurrent, x.numpy(), shape) * dtype(kind.spike(module))
+    state = ProgramState.cleared(program, (x.shape[1], *shape), dtype)
     sent, given = np.zeros((x.shape[1], *shape), x.numpy().dtype), []
     for x_t in x.numpy():
         for connection in neurons.recurrent:
             x_t = x_t + sent @ connection.weight.T.astype(x_t.dtype)
         sent = state.step(x_t)
         given.append(sent if program.fires else state.named[program.readout])
-    return np.stack(given) * x.numpy().dtype.type(kind.spike(module))
+    return np.stack(given) * dtype(kind.spike(module))
+
+
+def scanned(program: NeuronProgram, recurrent: tuple, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """What leaves for currents [T, B, *shape], by the kernel: all steps at once, or one by one if spikes come back."""
+    scan = ProgramScan(program, shape, x.shape[1], x.dtype.type)
+    if not recurrent:
+        sent, kept = scan.run(x.swapaxes(0, 1), keep_states=not program.fires)
+        return (sent if program.fires else kept[program.readout]).swapaxes(0, 1)
+    sent, given = np.zeros((x.shape[1], *shape), x.dtype), []
+    for x_t in x:
+        for connection in recurrent:
+            x_t = x_t + sent @ connection.weight.T.astype(x_t.dtype)
+        sent = scan.run(x_t[:, None])[0][:, 0]
+        given.append(sent)
+    return np.stack(given)
 
 
 def weights(n_out: int, n_in: int = N_IN, gain: float = 3.0) -> torch.nn.Linear:

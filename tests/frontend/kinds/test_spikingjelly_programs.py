@@ -142,7 +142,32 @@ def node(name, step_mode):
     return make
 
 
+def gated(per_channel):
+    """Its steps are as many as it is made for, its neurons those of maps of 5 channels."""
+
+    def make(n):
+        made = neuron.GatedLIFNode(T=LONG[0], inplane=5 if per_channel else None)
+        with torch.no_grad():
+            for name in ("alpha", "beta", "gamma", "tau", "v_threshold", "linear_decay", "v_subreset"):
+                value = getattr(made, name)
+                value.copy_(draw(value.numel(), -2, 2).reshape(value.shape))
+        return made.to(torch.get_default_dtype())
+
+    return make
+
+
+def run_gated(module, x):
+    functional.reset_net(module)
+    module.T = len(x)
+    return module(x)
+
+
 CASES = {
+    **{
+        f"GatedLIFNode {name}": Case(gated(per_channel), run_gated, shape=lambda n: (5, n // 5, 1))
+        for name, per_channel in (("by layer", False), ("by channel", True))
+    }
+} | {
     f"{name} {mode}": Case(node(name, mode), run, low=-1.5 if name in SIGNED else -0.5)
     for name in NODES
     for mode in "sm"

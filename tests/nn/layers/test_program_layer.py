@@ -143,6 +143,13 @@ def test_all_steps_without_gradients_are_those_with_them(place):
         assert torch.equal(layer._kept[name], value)
 
 
+def test_sequential_gives_program_layers_their_steps():
+    net = model()
+    wanted = net(X)
+    nw.nn.prepare_net(net)
+    assert torch.equal(nw.nn.Sequential(*net)(X), wanted)
+
+
 def test_a_parameter_that_changed_is_followed():
     net = model()
     with torch.no_grad():

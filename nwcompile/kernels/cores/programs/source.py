@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from nwcompile.ir.neuron_programs.program import WRITTEN
 
+# Of floats every library, torch among them, gives last bits of its own.
+WITHOUT_KERNEL = ("exp", "tanh")
+
 
 @dataclass(frozen=True)
 class Dialect:

@@ -1,0 +1,173 @@
+"""Float networks on whole sequences: each layer's `[B, T, *shape]` at once, with the reference's numbers, bit for bit.
+
+Synaptic sums are those of the reference: over many steps at once where float64 provably holds every partial sum, so
+that no order of adding matters, else step by step in the shapes that the reference has. Neuron programs scan over time
+in the kernel that is written for each. Built-in neurons take the reference's step, and so do programs with `exp` or
+`tanh`, whose last bits every library has of its own. Layers that feed each other go step by step.
+"""
+
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse
+from nwcompile.ir.network import Network, Node
+from nwcompile.ir.neuron_programs.program import NeuronProgram
+from nwcompile.ir.run import Run
+from nwcompile.kernels.cores.programs.build import built
+from nwcompile.kernels.cores.programs.source import WITHOUT_KERNEL
+from nwcompile.sim.reference.run import cleared, finish
+from nwcompile.sim.reference.synaptic_sums import apply
+
+LARGEST_EXACT = 1 << 53  # Whole numbers up to here are exact in float64.
+CHUNK_NUMBERS = 1 << 22  # Sums of many steps are taken in pieces of so many numbers, which bounds their memory.
+MANTISSA_BITS = 24  # of a float32
+
+
+def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool) -> Run:
+    """Simulate a float network in aligned steps; `inputs[name]` is `[B, T, *shape]`."""
+    n_samples = len(next(iter(inputs.values()))) if inputs else 1
+    values = {name: x.astype(np.float32) for name, x in inputs.items()}
+    layers: dict[str, _Neurons] = {}
+    for node in network.nodes.values():
+        values[node.name] = np.zeros((n_samples, n_steps, *node.shape), np.float32)
+        if node.neuron is not None:
+            layers[node.name] = _neurons(node, n_samples, n_steps, keep_states or not node.neuron.fires)
+    for names, is_loop in _groups(network):
+        for steps in (range(t, t + 1) for t in range(n_steps)) if is_loop else (range(n_steps),):
+            for name in names:
+                node = network.node(name)
+                x = _drive(network, node, values, steps)
+                sent = layers[name].run(x, steps) if name in layers else x
+                values[name][:, steps.start : steps.stop] = node.heard(sent)
+    spikes = {name: layers[name].spikes for name in network.layers}
+    states = {name: layers[name].states for name in network.layers if layers[name].states}
+    return finish(network, "sequence", "cpu", "aligned", spikes, states, inputs, {})
+
+
+def _groups(network: Network) -> Iterator[tuple[list[str], bool]]:
+    """Layers and junctions in an order in which they can run, those that feed each other together, and if they do."""
+    import networkx
+
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(network.order)
+    graph.add_edges_from((c.source, c.target) for c in network.connections if c.source in network.nodes)
+    rank = {name: i for i, name in enumerate(network.order)}
+    components = [sorted(group, key=rank.__getitem__) for group in networkx.strongly_connected_components(graph)]
+    condensed = networkx.condensation(graph, [set(group) for group in components])
+    for i in networkx.lexicographical_topological_sort(condensed, key=lambda i: rank[components[i][0]]):
+        names = components[i]
+        yield names, len(names) > 1 or graph.has_edge(names[0], names[0])
+
+
+def _drive(network: Network, node: Node, values: dict[str, np.ndarray], steps: range) -> np.ndarray:
+    """Synaptic sums into a layer or junction in some steps, float32[B, step, *shape]."""
+    n_samples = len(values[node.name])
+    total = np.zeros((n_samples, len(steps), *node.shape), np.float32)
+    for c in network.connections:
+        if c.target == node.name:
+            source, first = values[c.source], steps.start - c.aligned_delay
+            for part in _parts(c, source, len(steps), node):
+                times = range(first + part.start, first + part.stop)
+                x = np.stack([source[:, t] if t >= 0 else np.zeros_like(source[:, 0]) for t in times], 1)
+                flat = apply(c, x.reshape(-1, *x.shape[2:]), node.shape)
+                total[:, part] = total[:, part] + flat.reshape(n_samples, len(times), *node.shape)
+    return total
+
+
+def _parts(connection: Connection, source: np.ndarray, n_steps: int, node: Node) -> list[slice]:
+    """The steps whose sums may be taken at once without another result."""
+    size = 1
+    if n_steps > 1 and _is_exact(connection, source):
+        taps = prod(np.shape(connection.weight)[1:]) if isinstance(connection, Conv2d) else 1
+        numbers = len(source) * max(prod(source.shape[2:]), node.n_neurons * taps)
+        size = max(1, CHUNK_NUMBERS // numbers)
+    return [slice(t, min(t + size, n_steps)) for t in range(0, n_steps, size)]
+
+
+def _is_exact(connection: Connection, source: np.ndarray) -> bool:
+    """Whether float64 holds every partial sum of what the source has sent."""
+    if not isinstance(connection, Dense | Conv2d | Sparse) or (source != np.trunc(source)).any():
+        return False
+    weight = np.abs(np.asarray(connection.weight, np.float32).astype(np.float64))
+    mantissa, exponent = np.frexp(weight[weight > 0])
+    if not mantissa.size:
+        return True
+    whole = (mantissa * 2.0**MANTISSA_BITS).astype(np.int64)
+    unit = np.min((whole & -whole) * 2.0 ** (exponent - MANTISSA_BITS))  # all weights are multiples of it
+    if isinstance(connection, Sparse):
+        largest = np.bincount(connection.post, weight).max()
+    else:
+        largest = weight.reshape(len(weight), -1).sum(1).max()
+    return bool(largest / unit * np.abs(source).max(initial=0) <= LARGEST_EXACT)
+
+
+class _Neurons:
+    """A layer of float neurons over time, by the reference's step: what it sent, and the states wanted."""
+
+    def __init__(self, node: Node, n_samples: int, n_steps: int, keep_states: bool):
+        shape = (n_samples, n_steps, *node.shape)
+        self.spikes = np.zeros(shape, node.neuron.spike_dtype)
+        names = node.neuron.state_names if keep_states else ()
+        self.states = {name: np.zeros(shape, np.float32) for name in names}
+        self.state = cleared(node, n_samples)
+
+    def run(self, x: np.ndarray, steps: range) -> np.ndarray:
+        """Go on from the step before: from the sums of some steps, what leaves in these."""
+        for i, t in enumerate(steps):
+            self.spikes[:, t] = self.state.step(np.ascontiguousarray(x[:, i]))
+            for name, kept in self.states.items():
+                kept[:, t] = self.state.named[name]
+        return self.spikes[:, steps.start : steps.stop]
+
+
+class _Programs(_Neurons):
+    """A layer of a float program, by the kernel that is written for it."""
+
+    def __init__(self, node: Node, n_samples: int, n_steps: int, keep_states: bool):
+        super().__init__(node, n_samples, n_steps, keep_states)
+        self.scan = ProgramScan(node.neuron, node.shape, n_samples)
+
+    def run(self, x: np.ndarray, steps: range) -> np.ndarray:
+        sent, kept = self.scan.run(x, bool(self.states))
+        part = slice(steps.start, steps.stop)
+        self.spikes[:, part] = sent
+        for name, values in self.states.items():
+            values[:, part] = kept[name]
+        return self.spikes[:, part]
+
+
+def _neurons(node: Node, n_samples: int, n_steps: int, keep_states: bool) -> _Neurons:
+    has_kernel = isinstance(node.neuron, NeuronProgram) and ProgramScan.takes(node.neuron)
+    return (_Programs if has_kernel else _Neurons)(node, n_samples, n_steps, keep_states)
+
+
+class ProgramScan:
+    """B samples of a layer of a float program, in the kernel of its own; they go on where the call before ended."""
+
+    def __init__(self, program: NeuronProgram, shape: tuple[int, ...], n_samples: int, dtype: type = np.float32):
+        size = (n_samples, prod(shape))
+        self.names, self.kernels = program.state_names, built(program.structure, np.dtype(dtype).name)
+        self.given: np.ndarray = np.array([program.array(name, shape) for name in program.parameters], dtype).reshape(
+            -1
+        )
+        initial = [np.broadcast_to(program.array(name, shape).reshape(-1), size) for name in self.names]
+        self.state: np.ndarray = np.array(initial, dtype).reshape(-1)
+
+    @staticmethod
+    def takes(program: NeuronProgram) -> bool:
+        """Whether there is a kernel for a float program."""
+        return not any(operation.kind in WITHOUT_KERNEL for operation in program.operations)
+
+    def run(self, x: np.ndarray, keep_states: bool = False) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """What leaves for the sums `x` [B, T, *shape], and the states after each step, likewise, if they are wanted."""
+        n_samples, n_steps, *shape = x.shape
+        drive = np.ascontiguousarray(x, self.state.dtype)
+        sent, sizes = np.empty(drive.size, drive.dtype), (0, n_samples, n_samples, n_steps, prod(shape))
+        kept = np.empty((len(self.names) if keep_states else 0, *x.shape), drive.dtype)
+        if keep_states:
+            self.kernels.record(self.given, drive.reshape(-1), sent, self.state, sizes, kept.reshape(-1))
+        else:
+            self.kernels.scan(self.given, drive.reshape(-1), sent, self.state, sizes)
+        return sent.reshape(x.shape), dict(zip(self.names, kept, strict=False))

@@ -1,0 +1,146 @@
+"""Float networks on backend sequence: every number is the reference's, bit for bit."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nwcompile as nw
+from nwcompile import nn
+from nwcompile.sim.sequence import float_run
+from tests.frontend.float_networks import networks
+from tests.random_neurons import float_neurons
+
+
+@nw.neuron
+def adaptive(state, x, beta=0.9, jump=0.3):
+    v = beta * state.v + x
+    threshold = 1.0 + state.a
+    spike = nn.spike(v, threshold)
+    return {"v": v - spike * threshold, "a": 0.95 * state.a + jump * spike}, spike
+
+
+@nw.neuron
+def soft(state, x):
+    """A readout with a function that no kernel has."""
+    return {"v": 0.9 * state.v + torch.tanh(x)}, None
+
+
+@nw.neuron
+def graded(state, x):
+    """Sends real numbers."""
+    v = 0.7 * state.v + x
+    return {"v": v}, torch.clamp(v, min=0.1)
+
+
+def assert_same(network: nw.Network, x, steps=None) -> nw.Run:
+    reference, sequence = (nw.simulate(network, x, b, record="all", steps=steps) for b in ("reference", "sequence"))
+    for name in network.layers:
+        assert reference.spikes[name].dtype == sequence.spikes[name].dtype
+        np.testing.assert_array_equal(sequence.spikes[name], reference.spikes[name])
+        for state, values in reference.states[name].items():
+            assert values.dtype == sequence.states[name][state].dtype
+            np.testing.assert_array_equal(sequence.states[name][state], values)
+    outputs = [run.output if isinstance(run.output, dict) else {"": run.output} for run in (reference, sequence)]
+    for name, values in outputs[0].items():
+        np.testing.assert_array_equal(outputs[1][name], values)
+    assert sequence.backend == "sequence"
+    return sequence
+
+
+def normal(rng, *shape: int) -> np.ndarray:
+    return rng.normal(0, 0.4, shape).astype(np.float32)
+
+
+def network_of_programs(recurrent: bool) -> nw.Network:
+    rng = np.random.default_rng(0)
+    layers = {
+        "map": (adaptive.program(beta=np.array([0.5, 0.9, 0.8]).reshape(3, 1, 1)), (3, 6, 6)),
+        "graded": (graded.program(), 20),
+        "lif": (nw.NeuronSpec(beta=0.9), 9),
+        "out": (soft.program(), 4),
+    }
+    edges = [
+        nw.Conv2d("in", "map", normal(rng, 3, 1, 3, 3), bias=normal(rng, 3)),
+        nw.Dense("map", "graded", normal(rng, 20, 108)),
+        nw.Dense("graded", "lif", normal(rng, 9, 20), delay=3),
+        nw.Dense("lif", "out", normal(rng, 4, 9)),
+        nw.Dense("map", "out", normal(rng, 4, 108), delay=2),
+    ]
+    if recurrent:
+        edges += [
+            nw.Dense("graded", "graded", 0.2 * normal(rng, 20, 20)),
+            nw.Dense("lif", "map", normal(rng, 108, 9), delay=1),
+        ]
+    return nw.Network.from_arrays(layers, edges, {"in": (1, 8, 8)})
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("real_valued", [False, True])
+def test_programs_and_built_in_neurons_give_the_references_numbers(recurrent, real_valued):
+    rng = np.random.default_rng(1)
+    x = rng.random((3, 11, 1, 8, 8), np.float32)
+    run = assert_same(network_of_programs(recurrent), x if real_valued else (x < 0.3).astype(np.float32))
+    assert all(run.spikes[name].any() for name in ("map", "graded", "lif"))
+
+
+@given(networks(), st.integers(0, 99))
+@settings(max_examples=10)
+def test_drawn_networks_give_the_references_numbers(network, seed):
+    rng = np.random.default_rng(seed)
+    x = {name: rng.integers(0, 3, (2, 6, *node.shape)) for name, node in network.inputs.items()} or None
+    assert_same(network, x, None if x else 6)
+
+
+@pytest.mark.long
+@given(float_neurons(), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_drawn_programs_give_the_references_numbers(program, recurrent):
+    rng = np.random.default_rng(0)
+    edges = [nw.Dense("in", "h", normal(rng, 40, 7))] + [nw.Dense("h", "h", normal(rng, 40, 40))] * recurrent
+    network = nw.Network.from_arrays({"h": (program, 40)}, edges, {"in": 7})
+    with np.errstate(all="ignore"):
+        assert_same(network, rng.integers(0, 2, (2, 9, 7)))
+
+
+def test_sums_over_many_steps_at_once_are_those_that_float64_holds():
+    spikes = np.ones((1, 2, 3), np.float32)
+    for row, x, is_exact in (
+        ([0.5, 0.25, 2.0**-40], spikes, True),
+        ([1.0, 1.0, 2.0**-53], spikes, False),
+        ([0.3, 0.2, 0.1], spikes, True),
+        ([0.3, 0.2, 0.1], 0.5 * spikes, False),
+        ([0.0, 0.0, 0.0], spikes, True),
+    ):
+        dense = nw.Dense("a", "b", np.array([row], np.float32))
+        sparse = nw.Sparse("a", "b", np.arange(3), np.zeros(3, int), np.array(row, np.float32))
+        assert float_run._is_exact(dense, x) == float_run._is_exact(sparse, x) == is_exact, row
+
+
+def test_long_sums_are_taken_in_pieces(monkeypatch):
+    monkeypatch.setattr(float_run, "CHUNK_NUMBERS", 1 << 10)
+    x = (np.random.default_rng(1).random((3, 11, 1, 8, 8)) < 0.3).astype(np.float32)
+    assert_same(network_of_programs(False), x)
+
+
+def test_other_backends_take_compiled_networks_only():
+    network = network_of_programs(False)
+    with pytest.raises(nw.BackendError) as caught:
+        nw.simulate(network, np.ones((1, 2, 1, 8, 8)), "cycle")
+    assert str(caught.value) == (
+        "a network that is not compiled runs on backend 'reference' or 'sequence', device 'cpu', window 'aligned' "
+        "only, not 'cycle', 'cpu', 'aligned'; compile it for a chip first"
+    )
+
+
+def test_networks_in_integers_are_compiled_for_backend_sequence():
+    network = nw.Network.from_arrays(
+        {"a": (nw.NeuronSpec(fixed=nw.FixedPoint(), threshold=64), 2)},
+        [nw.Dense("in", "a", np.ones((2, 3), np.int8))],
+        {"in": 3},
+    )
+    with pytest.raises(
+        nw.BackendError, match="a network in integers that is not compiled runs on backend 'reference', "
+    ):
+        nw.simulate(network, np.ones((1, 2, 3)), "sequence")
