@@ -1,7 +1,7 @@
 """Layers of float neuron programs in the chip's integers: weights on their grids, states with bits after the point.
 
-Weights are as large as their width allows; the program multiplies each synaptic sum by what a weight unit is worth, so
-no scale of the layer has to fit its weights and its states at once.
+Weights are as large as their width allows, narrow ones so large that they are rounded best; the program multiplies each
+synaptic sum by what a weight unit is worth, so no scale of the layer has to fit its weights and its states at once.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,6 +23,8 @@ from nwcompile.sim.sequence.run import trace
 
 HEADROOM_BITS = 2  # States may become four times as large as in the calibration samples before they saturate.
 ASSUMED_LARGEST = 16.0  # Without samples: the largest magnitude of a state, in units of the float program.
+NARROW_BITS = 5  # Weights up to so wide are clipped where that costs less than rounding the others.
+CLIPS = tuple(1 - k / 20 for k in range(18))  # Of the largest weight; finer steps change the error by less than 1 %.
 MOST_STATE_BITS = 24  # The square of a state, times a coefficient, then has room in 64 bits; float32 is no finer.
 MOST_FRACTION_BITS = 20  # Finer than float32 has its own numbers at 8, nothing more is gained.
 
@@ -84,14 +86,12 @@ def fixed_layer(
     grids = [WeightGrid.of(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
     largest = max((float(np.abs(c.weight).max(initial=0)) for c in edges), default=0.0)
     unit = min((g.largest * 2.0**g.finest for g in grids), default=1.0) / (largest or 1.0)  # integers per float weight
+    unit = _widened(edges, grids, unit)
     sums = set(input_sums(program).values())
     if sums:
         room = 2.0 ** (_state_bits(chip) - 1 - HEADROOM_BITS)
         unit = min(unit, room / _largest_state(program, states, sums))
-    rounded = [
-        g.round(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
-        for c, g in zip(edges, grids, strict=True)
-    ]
+    rounded = _rounded(edges, grids, unit)
     whole = in_whole_numbers(program, fraction_bits, _state_bits(chip), 1 / unit, learned)
     chosen = Format(
         fraction_bits=fraction_bits,
@@ -106,6 +106,22 @@ def fixed_layer(
         return made
     # A built-in neuron will have the biases, in weight units.
     return replace(made, connections=tuple(map(partial(_with_bias, unit=unit), made.connections, edges)))
+
+
+def _rounded(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> list[Rounded]:
+    """The weights on their grids, at the finest exponents."""
+    return [
+        g.round(np.asarray(c.weight, np.float64) * unit, g.largest * 2.0**g.finest)
+        for c, g in zip(edges, grids, strict=True)
+    ]
+
+
+def _widened(edges: Sequence[Connection], grids: Sequence[WeightGrid], unit: float) -> float:
+    """Integers per float weight, so many more that narrow weights have the least error, the largest being clipped."""
+    if max((g.bits for g in grids), default=NARROW_BITS + 1) > NARROW_BITS:
+        return unit
+    errors = {clip: _error(edges, _rounded(edges, grids, unit / clip), unit / clip) for clip in CLIPS}
+    return unit / min(CLIPS, key=lambda clip: errors[clip])
 
 
 def at_format(

@@ -81,19 +81,18 @@ def verify_same(case: Case, dtype: torch.dtype, n_steps: int, n_samples: int, n:
         module = case.make(n).eval()
         x = case.low + (case.high - case.low) * torch.rand(n_steps, n_samples, *case.shape(n))
         expected = case.run(module, x.clone()).numpy()
-        got = steps(module, x, expected.shape[2:])
-        kernels = steps(module, x, expected.shape[2:], by_kernel=True) if (n_steps, n_samples, n) == LONG else got
+        found = steps(module, x, expected.shape[2:], by_kernel=(n_steps, n_samples, n) == LONG)
     assert 0.005 < (expected != 0).mean()
     assert len(np.unique(expected)) > 1
-    for numbers in (got, kernels):
+    for numbers in found:
         n_wrong = int((numbers != expected).sum())
-        assert n_wrong == 0, f"{n_wrong} of {got.size} differ, first {np.argwhere(numbers != expected)[0]}"
+        assert n_wrong == 0, f"{n_wrong} of {expected.size} differ, first {np.argwhere(numbers != expected)[0]}"
 
 
-def steps(module: torch.nn.Module, x: torch.Tensor, shape: tuple[int, ...], by_kernel: bool = False) -> np.ndarray:
+def steps(module: torch.nn.Module, x: torch.Tensor, shape: tuple[int, ...], by_kernel: bool) -> list[np.ndarray]:
     """What the program of `module` makes of currents [T, B, n_in], in their type: of a readout its state.
 
-    By the reference's step, or by the kernel of backend sequence, where there is one.
+    By the reference's step, and `by_kernel` also by that of backend sequence, where there is one.
     """
     kind = kind_of(module)
     assert kind is not None
@@ -103,30 +102,31 @@ def steps(module: torch.nn.Module, x: torch.Tensor, shape: tuple[int, ...], by_k
     assert isinstance(program, NeuronProgram)
     program.verify("layer", shape)
     x = x if weight is None else torch.nn.functional.linear(x, weight)
-    dtype = x.numpy().dtype.type
-    if by_kernel and ProgramScan.takes(program):
-        return scanned(program, neurons.recurrent, x.numpy(), shape) * dtype(kind.spike(module))
+    currents, dtype = x.numpy(), x.numpy().dtype.type
     state = ProgramState.cleared(program, (x.shape[1], *shape), dtype)
-    sent, given = np.zeros((x.shape[1], *shape), x.numpy().dtype), []
-    for x_t in x.numpy():
-        for connection in neurons.recurrent:
-            x_t = x_t + sent @ connection.weight.T.astype(x_t.dtype)
+
+    def by_reference(x_t: np.ndarray) -> np.ndarray:
         sent = state.step(x_t)
-        given.append(sent if program.fires else state.named[program.readout])
-    return np.stack(given) * dtype(kind.spike(module))
+        return sent if program.fires else state.named[program.readout]
+
+    found = [stepped(by_reference, currents, neurons.recurrent, shape)]
+    if by_kernel and ProgramScan.takes(program):
+        scan = ProgramScan(program, shape, x.shape[1], dtype)
+        if neurons.recurrent:
+            found.append(stepped(lambda x_t: scan.run(x_t[:, None])[0][:, 0], currents, neurons.recurrent, shape))
+        else:
+            sent, kept = scan.run(currents.swapaxes(0, 1), keep_states=not program.fires)
+            found.append((sent if program.fires else kept[program.readout]).swapaxes(0, 1))
+    return [numbers * dtype(kind.spike(module)) for numbers in found]
 
 
-def scanned(program: NeuronProgram, recurrent: tuple, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """What leaves for currents [T, B, *shape], by the kernel: all steps at once, or one by one if spikes come back."""
-    scan = ProgramScan(program, shape, x.shape[1], x.dtype.type)
-    if not recurrent:
-        sent, kept = scan.run(x.swapaxes(0, 1), keep_states=not program.fires)
-        return (sent if program.fires else kept[program.readout]).swapaxes(0, 1)
-    sent, given = np.zeros((x.shape[1], *shape), x.dtype), []
-    for x_t in x:
+def stepped(step: Callable, currents: np.ndarray, recurrent: tuple, shape: tuple[int, ...]) -> np.ndarray:
+    """What leaves step by step for currents [T, B, *shape], what comes back over `recurrent` connections added."""
+    sent, given = np.zeros((currents.shape[1], *shape), currents.dtype), []
+    for x_t in currents:
         for connection in recurrent:
             x_t = x_t + sent @ connection.weight.T.astype(x_t.dtype)
-        sent = scan.run(x_t[:, None])[0][:, 0]
+        sent = step(x_t)
         given.append(sent)
     return np.stack(given)
 

@@ -145,7 +145,7 @@ def test_programs_behind_convolutions_and_beside_built_in_neurons_are_exact():
         {"map": (adaptive_step(False).program(beta=np.linspace(0.5, 0.9, 3).reshape(3, 1, 1)), (3, 6, 6)),
          "out": (nw.NeuronSpec(beta=0.9), 4)},
         [nw.Conv2d("in", "map", np.random.default_rng(0).normal(0, 0.5, (3, 1, 3, 3)).astype(np.float32)),
-         nw.Dense("map", "out", np.random.default_rng(1).normal(0, 0.3, (4, 108)).astype(np.float32))],
+         nw.Dense("map", "out", np.random.default_rng(1).normal(0.1, 0.3, (4, 108)).astype(np.float32))],
         {"in": (1, 8, 8)},
     )  # fmt: skip
     module = nn.quantize_aware(network, "loihi2", x, bits=3, learn_parameters="beta")

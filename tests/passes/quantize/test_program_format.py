@@ -5,7 +5,10 @@ import pytest
 import torch
 
 import nwcompile as nw
+from nwcompile.passes.prepare.normalize import normalize
+from nwcompile.passes.quantize import program_scale
 from nwcompile.passes.quantize.program_format import in_whole_numbers
+from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.sim.reference.program_step import ProgramState
 
 RNG = np.random.default_rng(0)
@@ -172,3 +175,14 @@ def test_states_beyond_the_chips_are_refused():
         nw.ModelError, match=r"program 'huge': its states reach .*e\+\d\d, and a state of loihi2 has 24"
     ):
         nw.compile(one_layer(huge), "loihi2", np.ones((2, 5, 2), np.int8))
+
+
+@pytest.mark.parametrize(("bits", "share"), [(1, 0.9), (2, 0.7), (3, 0.75), (5, 0.97), (8, 1.0)])
+def test_narrow_weights_are_scaled_to_the_least_error(bits, share, network, monkeypatch):
+    """The largest weight alone would set the scale, with 2 bits nearly all others would be 0."""
+    normal, chip, options = normalize(network), nw.Chip.load("loihi2"), nw.Options(bits=bits)
+    quantized = quantize(normal, chip, None, options)
+    monkeypatch.setattr(program_scale, "CLIPS", (1.0,))
+    error, before = (q.table[0]["weight_error_rms"] for q in (quantized, quantize(normal, chip, None, options)))
+    assert error <= share * before
+    assert (error == before) == (bits == 8)
