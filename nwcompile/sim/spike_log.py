@@ -151,7 +151,11 @@ def compare_log(program: Program, log: SpikeLog, run: Run, places: Places, sampl
     if log.early is not None:
         layer, neuron, step = log.early
         first = _Unequal(step=step, quantity="spikes", layer=layer, neuron=neuron, logged=1, expected=0)
-    for name, told in log.told.items():
+    there = {name: np.zeros(program.network.node(name).n_neurons, bool) for name in program.network.layers}
+    for name, index in zip(places.layer, places.index, strict=True):
+        there[name][index] = True
+    for name, logged_of in log.told.items():
+        told = logged_of & there[name]  # neurons that nobody hears may not be loaded
         ours = {"spikes": run.spikes[name], **run.states[name]}
         theirs = {**({"spikes": log.spikes[name]} if name in log.spikes else {}), **log.states.get(name, {})}
         for quantity, logged in theirs.items():

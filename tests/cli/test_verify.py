@@ -8,7 +8,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
-from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.neuron import FixedPoint, NeuronSpec
 from tests.neuron_programs import every_operation, integrator
 
 
@@ -85,6 +85,25 @@ def test_verify_shows_the_first_difference_with_what_the_neuron_had(command, ran
     assert "threshold" in difference["values"]
     out = command("verify ranc --log ranc/log.csv")[1]
     assert ", before the layer's first step)" in out and "before=" not in out
+
+
+def test_verify_takes_exports_that_leave_out_neurons_that_nobody_hears(command, folder):
+    spec = NeuronSpec(threshold=5, reset="subtract", strict=False, fixed=FixedPoint(24, 12, 0, "modulo"))
+    last = np.arange(12, dtype=np.int16).reshape(3, 4) * np.array([1, 0, 1, 1], np.int16)
+    edges = [Dense("in", "fc1", np.arange(8, dtype=np.int16).reshape(4, 2)), Dense("fc1", "fc2", last)]
+    network = Network.from_arrays({"fc1": (spec, (4,)), "fc2": (spec, (3,))}, edges, {"in": (2,)})
+    x = np.ones((1, 6, 2), np.int8)
+    program = nw.compile(network, "ranc_dense", x)
+    program.save("net.nwc")
+    np.savez("x.npz", x=x)
+    assert command("export net.nwc --to ranc --input x.npz -o out")[0] == 0
+    assert "fc1,1," not in (folder / "out" / "neurons.csv").read_text()
+    code, out, err = command("verify out --log out/expected_spikes.csv")
+    assert (code, err) == (0, "") and out.endswith(f" {6 * 6} numbers compared\n")
+    spikes = nw.simulate(program, x).spikes["fc1"][0].copy()
+    spikes[:, 1] = 0  # its slot is empty
+    np.savez("log.npz", fc1=spikes)
+    assert command("verify out --log log.npz")[0] == 0
 
 
 def test_verify_takes_logs_of_every_chip(command, folder):

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from nwcompile.cli.inputs.data import arrays_of, sentence
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.ir.program import Program
+from nwcompile.report.export.ranc_design import Design
 from nwcompile.report.export.xylo import pool_of
 from nwcompile.sim.spike_log import Places, SpikeLog, log_of_events
 
@@ -33,13 +35,21 @@ def read_places(folder: Path, program: Program) -> Places:
     names = ("index", "core", "neuron", "output", "first_tick")
     numbers = [_whole(path, name, table.get(name, [])) for name in names]
     layers = np.array(table.get("layer", []))
-    sizes = {name: program.network.node(name).n_neurons for name in program.network.layers}
     is_whole = all(len(column) == len(layers) for column in numbers)
-    listed = set(zip(layers.tolist(), numbers[0].tolist(), strict=True)) if is_whole else set()
-    if listed != {(layer, i) for layer, n in sizes.items() for i in range(n)}:
+    listed = sorted(zip(layers.tolist(), numbers[0].tolist(), strict=True)) if is_whole else []
+    if listed != sorted(_on_chip(program)):
         raise ModelError(f"{path}: is not of this program, or not the whole of it; export it again")
     index, core, slot, output, first_tick = numbers
     return Places(layer=layers, index=index, core=core, slot=slot, output=output, first_tick=first_tick)
+
+
+def _on_chip(program: Program) -> Iterator[tuple[str, int]]:
+    """Layer and number of every neuron that is loaded: of RANC those that somebody hears, elsewhere all."""
+    network = program.network
+    is_heard = Design(program).is_heard if program.chip.has_merges else np.ones(len(program.core_of), bool)
+    for name in network.layers:
+        first = network.offsets[name]
+        yield from ((name, int(i)) for i in np.flatnonzero(is_heard[first : first + network.node(name).n_neurons]))
 
 
 def read_log(path: str, program: Program, places: Places, n_steps: int) -> SpikeLog:
