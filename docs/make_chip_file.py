@@ -1,6 +1,7 @@
-"""Write docs/chip-file.md from the dataclasses of nwcompile/ir/chip_sections.py and their comments."""
+"""Write docs/chip-file.md and hwmodels/chip.schema.json from the dataclasses of chip_sections.py and their comments."""
 
 import inspect
+import json
 import re
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -8,6 +9,7 @@ from types import NoneType
 from typing import get_args
 
 from nwcompile.ir import chip_sections
+from nwcompile.ir.chip import HWMODELS, Chip
 from nwcompile.ir.chip_check import CHOICES, LARGEST, SMALLEST, TYPE_TEXT
 
 HERE = Path(__file__).parent
@@ -17,6 +19,10 @@ One TOML file says everything about a chip: grid, limits, number formats, what i
 costs. `nwcompile chips list` names the shipped ones, `nwcompile chips show NAME` prints one with its sources, and
 `--set KEY=VALUE` (or `chip.replace({KEY: VALUE})`) overrides a key. This page is written by `docs/make_chip_file.py`
 from `nwcompile/ir/chip_sections.py`.
+
+Editors that know TOML (taplo, Even Better TOML) complete and check the keys with `hwmodels/chip.schema.json`: put
+`#:schema ./chip.schema.json` into the first line of a file beside it. `nwcompile chips schema` prints it. It knows
+names, types, words and bounds; what goes together is checked when the file is read.
 
 A file is refused, with the path of the key and what would be right, if a key is unknown, missing, of the wrong type or
 impossible, or if a figure has no source.
@@ -85,14 +91,17 @@ def _comments(class_name: str) -> dict[str, str]:
 
 
 def _type(key: str, annotation) -> str:
-    kinds = (
-        [kind for kind in get_args(annotation) if kind is not NoneType] if annotation not in TYPE_TEXT else [annotation]
-    )
-    text = " or ".join(TYPE_TEXT[kind] for kind in kinds)
+    text = " or ".join(TYPE_TEXT[kind] for kind in _kinds(annotation))
     if key in CHOICES:
         text += ": " + ", ".join(f"`{word}`" for word in CHOICES[key])
     least = f", at least {SMALLEST[key]}" if key in SMALLEST else ""
     return text + least + (f", at most {LARGEST[key]}" if key in LARGEST else "")
+
+
+def _kinds(annotation) -> list:
+    if annotation in TYPE_TEXT:
+        return [annotation]
+    return [kind for kind in get_args(annotation) if kind is not NoneType]
 
 
 def _default(f) -> str:
@@ -109,5 +118,67 @@ def _toml(value) -> str:
     return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
 
 
+def schema() -> str:
+    """The JSON Schema of a chip file, as text."""
+    sections = {name: _schema_of(name, kind) for name, kind in chip_sections.SECTIONS.items()}
+    needed = {name: _needed(kind) for name, kind in chip_sections.SECTIONS.items()}
+    text = {"type": "string"}
+    top = {
+        "name": {**text, "description": "what messages and reports call the chip"},
+        "description": {**text, "description": "one line about it"},
+        "base": {"enum": Chip.names(), "description": "a shipped chip of which this file only says what is different"},
+        "proposed": {"type": "boolean", "description": "whether a refusal on another chip may name this one"},
+        "board_of": {**text, "description": "the chip of which this is a board"},
+        "sources": {"type": "object", "additionalProperties": text, "description": "where the figures are from"},
+    }
+    whole = {
+        "required": ["name", *(name for name, keys in needed.items() if keys)],
+        "properties": {name: {"required": keys} for name, keys in needed.items() if keys},
+    }
+    doc = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "a chip file of nwcompile",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {**top, **sections},
+        "if": {"not": {"required": ["base"]}},
+        "then": whole,
+    }
+    return json.dumps(doc, indent=1) + "\n"
+
+
+def _schema_of(name: str, kind) -> dict:
+    comments = _comments(kind.__name__)
+    about = inspect.cleandoc(kind.__doc__).split("\n\n")[0].replace("\n", " ")
+    keys = {f.name: _schema_key(f"{name}.{f.name}", f, comments[f.name]) for f in fields(kind)}
+    return {"type": "object", "description": about, "additionalProperties": False, "properties": keys}
+
+
+def _needed(kind) -> list[str]:
+    return [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+
+
+def _schema_key(key: str, f, comment: str) -> dict:
+    types = [_schema_type(key, kind) for kind in _kinds(f.type)]
+    default = f.default_factory() if f.default_factory is not MISSING else f.default
+    about = {"description": comment.replace("\\|", "|")}
+    if default is not MISSING and default is not None:
+        about["default"] = default
+    return {**about, **(types[0] if len(types) == 1 else {"anyOf": types})}
+
+
+def _schema_type(key: str, kind) -> dict:
+    if kind == dict[str, int]:
+        return {"type": "object", "additionalProperties": {"type": "integer"}, "required": ["1"]}
+    if get_args(kind):
+        return {"type": "array", "items": _schema_type(key, get_args(kind)[0])}
+    if key in CHOICES and kind is str:
+        return {"enum": list(CHOICES[key])}
+    limits = {"minimum": SMALLEST.get(key), "maximum": LARGEST.get(key)} if kind in (int, float) else {}
+    names = {int: "integer", float: "number", str: "string", bool: "boolean"}
+    return {"type": names[kind], **{word: limit for word, limit in limits.items() if limit is not None}}
+
+
 if __name__ == "__main__":
+    (HWMODELS / "chip.schema.json").write_text(schema())
     (HERE / "chip-file.md").write_text(page())

@@ -15,6 +15,7 @@ import nwcompile as nw
 from nwcompile.cli import arguments
 from nwcompile.cli.progress import STAGES
 from nwcompile.ir import artifact
+from nwcompile.ir.chip import HWMODELS
 from nwcompile.ir.chip_sections import SECTIONS
 from nwcompile.ir.program import SCHEMA
 from tests.nets import conv_net
@@ -186,6 +187,7 @@ def test_docs_chip_file_page_is_the_one_its_script_writes():
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     assert (DOCS / "chip-file.md").read_text() == script.page(), "run `python docs/make_chip_file.py`"
+    assert (HWMODELS / "chip.schema.json").read_text() == script.schema(), "run `python docs/make_chip_file.py`"
 
 
 def test_docs_chip_file_example_is_a_chip():

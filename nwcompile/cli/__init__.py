@@ -28,7 +28,7 @@ VERBS = {
     "verify": "does a log of spikes, of a chip or of its hardware description, equal the program",
     "show": "what lies on the cores of a program or a compiled model",
     "noc": "the network on chip by itself: replay packets, or generate load",
-    "chips": "the shipped chip models: list, show NAME",
+    "chips": "the shipped chip models: list, show NAME, and their schema",
 }
 USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"
 

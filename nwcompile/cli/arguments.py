@@ -291,9 +291,9 @@ def _show(parser: Parser) -> None:
 def _chips(parser: Parser) -> None:
     parser.add_argument(
         "action",
-        type=_choice("action", ("list", "show")),
-        metavar="list|show",
-        help="all of them; or every figure of one, with its source",
+        type=_choice("action", ("list", "show", "schema")),
+        metavar="list|show|schema",
+        help="all of them; every figure of one, with its source; or the JSON Schema of chip files, for editors",
     )
     parser.add_argument("chip", nargs="?", metavar="NAME", help="a shipped chip, or a .toml file")
 

@@ -1,21 +1,22 @@
-"""`nwcompile chips list` and `nwcompile chips show NAME`: the chip models, every figure with its source."""
+"""`nwcompile chips list`, `chips show NAME`, `chips schema`: the chip models, every figure with its source."""
 
 from argparse import Namespace
 
 from nwcompile.cli.inputs.load import chip_of
 from nwcompile.cli.text import as_json, table
 from nwcompile.errors import OptionError
-from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip import HWMODELS, Chip
 from nwcompile.ir.chip_sections import KEYS
 
 
 def run(args: Namespace) -> int:
-    if args.action == "list":
+    if args.action != "show":
         if args.chip is not None:
-            raise OptionError(f"chips list: unexpected argument {args.chip!r}; `chips show {args.chip}` shows one chip")
+            text = f"chips {args.action}: unexpected argument {args.chip!r}; `chips show {args.chip}` shows one chip"
+            raise OptionError(text)
         if args.set:
             raise OptionError("--set changes one chip; `chips show NAME --set KEY=VALUE` shows it")
-        _list(args)
+        _list(args) if args.action == "list" else print((HWMODELS / "chip.schema.json").read_text(), end="")
     else:
         if args.chip is None:
             raise OptionError(f"chips show: give a name: {', '.join(Chip.names())}, or a .toml file")

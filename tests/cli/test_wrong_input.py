@@ -26,7 +26,7 @@ def zip_of_text() -> bytes:
             "simulat net.nwc",
             f"unknown verb 'simulat'; choose one of: simulate, {', '.join(sorted({*VERBS} - {'simulate'}))}",
         ),
-        ("chips shw", "chips: argument list|show: unknown action 'shw'; choose one of: show, list"),
+        ("chips shw", "chips: argument list|show|schema: unknown action 'shw'; choose one of: show, list, schema"),
         ("chips show", f"chips show: give a name: {', '.join(Chip.names())}, or a .toml file"),
         (
             "chips show lohi1",
