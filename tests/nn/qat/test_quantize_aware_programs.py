@@ -350,7 +350,25 @@ def oracle_step(program: NeuronProgram, x, states, parameters, units):
 @settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(program=whole_neurons())
 def test_the_gradient_kernel_is_that_of_each_operation(program):
-    """Against torch, which follows the operations one by one; numbers that float64 does not hold are left out."""
+    assert_gradients(program)
+
+
+@nw.neuron(bits={"v": 20, "n": 6})
+def logical(state, x, low=-9, high=14):
+    """Comparisons, joined in every way, as numbers."""
+    v = torch.div(state.v * 3, 4, rounding_mode="trunc") + x
+    above, below, rises = v > high, v <= low, x >= state.n
+    inside = ~(above | below)
+    sent = 3 * inside - 5 * (above & rises) + 2 * (below | rises) + 7 * (inside & (v < x))
+    return {"v": torch.where(above, v - high, torch.maximum(v, low - 50 * rises)), "n": state.n + 3 * inside - 1}, sent
+
+
+def test_the_gradient_of_comparisons_is_that_of_each():
+    assert_gradients(logical.program())
+
+
+def assert_gradients(program: NeuronProgram) -> None:
+    """Against torch, which follows the operations one by one."""
     shape, rng = (2, 5, 7), np.random.default_rng(0)
     units = tuple(2.0**-3 if o.kind in COMPARISONS else 0.0 for o in program.operations)
     drive, of_sent = rng.integers(-40, 40, shape), rng.normal(size=shape).astype(np.float32)
