@@ -40,6 +40,7 @@ _HOME = {
     "compile": "nwcompile.flow",
     "convert": "nwcompile.frontend.torch.convert",
     "crosscheck": "nwcompile.sim.crosscheck",
+    "demo": "nwcompile.workbench.demo",
     "encode": "nwcompile.frontend.encode",
     "estimate": "nwcompile.workbench.estimate",
     "from_lava": "nwcompile.frontend.lava",

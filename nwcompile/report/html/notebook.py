@@ -23,9 +23,13 @@ def html_of_network(network: Network) -> str:
 
 def html_of_program(program: Program) -> str:
     """The report of what its calibration predicts: verdict, fit, cores and links."""
-    page = escape(render_html(collect(program, predict(program))))
-    frame = f'<iframe srcdoc="{page}" style="width:100%;height:{PAGE_HEIGHT}px;border:0"></iframe>'
-    return tag("div", _head(program), Markup(frame))
+    return tag("div", _head(program), page_in_a_cell(collect(program, predict(program))))
+
+
+def page_in_a_cell(doc: dict) -> Markup:
+    """The page of a report.json in a frame of its own, which scrolls."""
+    page = escape(render_html(doc))
+    return Markup(f'<iframe srcdoc="{page}" style="width:100%;height:{PAGE_HEIGHT}px;border:0"></iframe>')
 
 
 def html_of_run(run: Run) -> str:

@@ -1,0 +1,88 @@
+"""Demo: a trained network of 42 neurons, compiled and run: what a first cell of a notebook shows.
+
+`demo.npz` beside this file holds its weights and 200 images that it was not trained on; `examples/digits_snn.py` wrote
+it. The images are of the UCI repository (E. Alpaydin, C. Kaynak, 1998; CC BY 4.0), as scikit-learn ships them.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp
+from pathlib import Path
+
+import numpy as np
+
+from nwcompile.flow import compile
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.network import Network
+from nwcompile.ir.neuron import NeuronSpec
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+from nwcompile.ir.shown import in_lines
+from nwcompile.report.html.network_graph import network_graph
+from nwcompile.report.html.notebook import page_in_a_cell
+from nwcompile.report.html_markup import tag
+from nwcompile.report.json.collect import collect
+from nwcompile.report.text import percent
+from nwcompile.sim import simulate
+
+FILE = Path(__file__).with_name("demo.npz")
+TITLE = "handwritten digits of 8 x 8 pixels, with spikes"
+HIDDEN = 32
+N_STEPS = 16  # A pixel of gray value g, 0..16, sends g spikes in so many steps.
+TAU_S, STEP_S = 20e-3, 2e-3  # The time constant of the membranes, and a step.
+
+
+@dataclass(frozen=True, eq=False)
+class Demo:
+    """The network in float, its input `x` [200, T, 64] and `labels` [200], the program and its run on the chip."""
+
+    network: Network
+    x: np.ndarray
+    labels: np.ndarray
+    program: Program
+    run: Run
+
+    def __repr__(self) -> str:
+        in_float, on_chip = (percent(100 * self.report["accuracy"][kind]) for kind in ("float", "chip"))
+        right = f"accuracy: {in_float} in float, {on_chip} on the chip"
+        rows = [*repr(self.network).splitlines(), *repr(self.program).splitlines()[:2], right, self.report["verdict"]]
+        return in_lines(TITLE, rows, "lines")
+
+    def _repr_html_(self) -> str:
+        page = page_in_a_cell(self.report)
+        title = tag("p", tag("b", TITLE))
+        return tag("div", title, network_graph(self.network), page)
+
+    @cached_property
+    def report(self) -> dict:
+        """The content of report.json, with the accuracy in float and on the chip."""
+        in_float = accuracy(simulate(self.network, self.x).output, self.labels)
+        on_chip = accuracy(self.run.output, self.labels)
+        return collect(self.program, self.run, {"float": in_float, "chip": on_chip})
+
+
+def demo(chip: Chip | str = "loihi1") -> Demo:
+    """A trained network of 64-32-10 LIF neurons on a chip, and what it does there: the last line of a first cell.
+
+    Raises FitError for a chip that cannot take it.
+    """
+    with np.load(FILE, allow_pickle=False) as held:
+        images, labels, weights = held["images"], held["labels"].astype(np.int64), [held["weight0"], held["weight1"]]
+    spec = NeuronSpec(threshold=1.0, beta=exp(-STEP_S / TAU_S), reset="zero")
+    edges = [Dense("image", "hidden", weights[0]), Dense("hidden", "digit", weights[1])]
+    network = Network.from_arrays({"hidden": spec, "digit": spec}, edges, {"image": 64})
+    x = encode(images)
+    program = compile(network, chip, x[:100])
+    return Demo(network, x, labels, program, simulate(program, x, backend="cycle"))
+
+
+def encode(images: np.ndarray) -> np.ndarray:
+    """Gray values 0..16 of `[n, 64]` as spikes float32[n, T, 64], evenly spread over the steps."""
+    steps = np.arange(N_STEPS + 1)[:, None]
+    return np.diff(images[:, None].astype(np.int64) * steps // N_STEPS, axis=1).astype(np.float32)
+
+
+def accuracy(spikes: np.ndarray, labels: np.ndarray) -> float:
+    """The share of images for which the digit with the most output spikes `[n, T, 10]` is right, 0..1."""
+    return float((spikes.sum(1).argmax(1) == labels).mean())
