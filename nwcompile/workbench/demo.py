@@ -57,8 +57,8 @@ class Demo:
     @cached_property
     def report(self) -> dict:
         """The content of report.json, with the accuracy in float and on the chip."""
-        in_float = accuracy(simulate(self.network, self.x).output, self.labels)
-        on_chip = accuracy(self.run.output, self.labels)
+        in_float = accuracy(simulate(self.network, self.x).spikes["digit"], self.labels)
+        on_chip = accuracy(self.run.spikes["digit"], self.labels)
         return collect(self.program, self.run, {"float": in_float, "chip": on_chip})
 
 
