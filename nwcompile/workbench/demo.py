@@ -28,9 +28,10 @@ from nwcompile.sim import simulate
 
 FILE = Path(__file__).with_name("demo.npz")
 TITLE = "handwritten digits of 8 x 8 pixels, with spikes"
-HIDDEN = 32
+HIDDEN = 32  # Neurons between image and digits.
 N_STEPS = 16  # A pixel of gray value g, 0..16, sends g spikes in so many steps.
-TAU_S, STEP_S = 20e-3, 2e-3  # The time constant of the membranes, and a step.
+TAU_S = 20e-3  # The time constant of the membranes, in seconds.
+STEP_S = 2e-3  # What a step stands for, in seconds.
 
 
 @dataclass(frozen=True, eq=False)
