@@ -170,6 +170,7 @@ def test_a_program_that_is_silent_in_the_samples_stays_silent():
     assert not nw.simulate(program, X).spikes["h"].any()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_nearest_neurons_are_trained_on_and_compile_keeps_their_integers():
     net = network(bias=0.03)
