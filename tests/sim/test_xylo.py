@@ -3,8 +3,6 @@
 `reference/xylo` holds recorded runs of it; where `xylosim` is installed, drawn networks are run by both.
 """
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 
@@ -19,7 +17,6 @@ from tests.xylo import Case, draw, first_open, one_core, with_vendor
 PLAIN = ["one_neuron", "feed_forward_3_layers", "output_cap"]  # no sum depends on the order of spikes
 OPEN = ["random_v1", "random_v2", "random_v2_1000", "saturation_order"]
 COUNTS = "must be a whole number 1..8388607, and goes with spikes='multi'"
-vendor = pytest.mark.skipif(find_spec("xylosim") is None, reason="xylosim is not installed")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -62,7 +59,6 @@ def equals_vendor(case: Case, backend: str) -> bool:
     return different is None
 
 
-@vendor
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_xylo_equals_the_vendors_simulator(backend, version):
@@ -70,7 +66,6 @@ def test_xylo_equals_the_vendors_simulator(backend, version):
     assert n_equal >= 4
 
 
-@vendor
 @pytest.mark.long
 @pytest.mark.parametrize("version", [1, 2])
 def test_xylo_equals_the_vendors_simulator_on_many_networks(version):

@@ -4,7 +4,6 @@ import io
 import json
 from dataclasses import replace
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +38,6 @@ def read(data: bytes) -> dict[str, np.ndarray]:
     return dict(np.load(io.BytesIO(data)))
 
 
-@pytest.mark.skipif(find_spec("xylosim") is None, reason="xylosim is not installed")
 def test_xylo_export_is_what_the_vendors_simulator_runs():
     program, rng = deep(), np.random.default_rng(5)
     files = {path.name: data for path, data in xylo_files(program, "it", {"in": rng.poisson(0.4, (40, 7))}).items()}
@@ -68,7 +66,6 @@ def differing(spec: dict, raster: np.ndarray, expected: dict) -> list[str]:
     return [name for name, a in expected.items() if not np.array_equal(a, vendor.arrays[name].reshape(a.shape))]
 
 
-@pytest.mark.skipif(find_spec("xylosim") is None, reason="xylosim is not installed")
 def test_a_recurrent_net_of_sinabs_is_what_the_vendors_simulator_runs():
     """From the framework's own module, two hidden layers and decays that no shift gives, to the vendor's numbers."""
     layers, activation = framework("sinabs.layers"), framework("sinabs.activation")
