@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Connection, Conv2d
 from nwcompile.ir.host import Encoding, Injected, injected
@@ -32,6 +33,7 @@ from nwcompile.sim import simulate
 from nwcompile.sim.host import encode
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.sequence.run import trace
+from nwcompile.sim.values import LARGEST_SPIKE
 
 LARGEST_SEARCH = 5e8  # Synaptic sums of one candidate scale: beyond so many a part of the samples is searched.
 FEWEST_SAMPLES = 4  # With fewer samples a scale would be fitted to chance.
@@ -205,6 +207,12 @@ class _Samples:
     def of(cls, network: Network, samples: dict[str, np.ndarray]) -> "_Samples":
         samples = _searched(network, samples)
         run = simulate(network, samples, record="all")
+        for name, spikes in run.spikes.items():
+            if (most := np.abs(spikes).max(initial=0)) > LARGEST_SPIKE:
+                raise ModelError(
+                    f"layer {name!r} sends up to {most:.0f} spikes in a step of the calibration samples, and a message "
+                    f"holds {LARGEST_SPIKE}; where it feeds itself, make those weights smaller"
+                )
         sent = {name: array.astype(np.int32) for name, array in samples.items()}  # of registers nothing is sent
         return cls(samples, run, {**sent, **run.spikes})
 

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
+from nwcompile.errors import ModelError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.connection import Dense
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.ir.options import Options
 from nwcompile.passes.quantize.dynamics import dynamics, rounded_decay
+from nwcompile.passes.quantize.quantize import quantize
 from nwcompile.passes.quantize.state_range import state_range
 
 FORM = FixedPoint(16, 4, 0, "clip", "shift")
@@ -66,3 +69,13 @@ def test_bounds_hold_where_decays_are_shifts():
     bound = state_range(network, "a", None, None)
     assert states["v"].max() <= bound.v_bound <= 2 * states["v"].max()
     assert states["u"].max() + 3 <= bound.u_bound < 2 * states["u"].max() + 6
+
+
+def test_spikes_that_a_loop_makes_more_of_in_every_step_are_refused_by_their_layer():
+    spec = NeuronSpec(threshold=1.0, reset="subtract", strict=False, alpha=0.5, beta=0.5, spikes="multi")
+    edges = [Dense("in", "h", np.ones((2, 1), np.float32)), Dense("h", "h", np.full((2, 2), 3, np.float32), delay=1)]
+    network = Network.from_arrays({"h": (spec, (2,))}, edges, {"in": (1,)})
+    with pytest.raises(ModelError) as error:
+        quantize(network, CHIP, np.ones((1, 12, 1), np.float32), Options())
+    assert str(error.value).startswith("layer 'h' sends up to ")
+    assert str(error.value).endswith("holds 8388607; where it feeds itself, make those weights smaller")
