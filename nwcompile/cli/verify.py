@@ -15,7 +15,7 @@ from nwcompile.cli.inputs.spike_log import pool_slots, read_log, read_places
 from nwcompile.cli.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.sim import simulate
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import one_step_more, prepare
 from nwcompile.sim.spike_log import compare_log
 
 PROGRAM = "net.nwc"  # in a folder that `compile` or `export` wrote
@@ -42,12 +42,11 @@ def run(args: Namespace) -> int:
         raise OptionError(f"--sample {args.sample}: there are samples 0..{n_samples - 1}")
     places = read_places(folder, program)
     log = read_log(args.log, program, places, min(n_steps, args.steps or n_steps))
-    samples: dict[str, np.ndarray] = dict(x)
+    samples = x
     if log.window == "hardware":  # with the empty step before the sample, whose events act one step later
-        samples = {name: np.concatenate([a, np.zeros_like(a[:, :1])], 1) for name, a in x.items()}
+        samples = one_step_more(x)
         places = replace(places, first_tick=np.zeros_like(places.first_tick), slot=pool_slots(program, places))
-    steps = None if x else n_steps + (log.window == "hardware")
-    result = simulate(program, samples, "reference", window=log.window, record="all", steps=steps)
+    result = simulate(program, samples, "reference", window=log.window, record="all")
     check = compare_log(program, log, result, places, args.sample)
     print(as_json({"agree": check.agree, **asdict(check)}) if args.json else str(check))
     return 0 if check.agree else 1

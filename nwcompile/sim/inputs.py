@@ -21,6 +21,22 @@ class Inputs(dict):
     host_run: HostRun | None = None
 
 
+def one_step_more(inputs: Inputs) -> Inputs:
+    """Prepared inputs with an empty step behind the last one."""
+    longer = Inputs({name: np.concatenate([a, np.zeros_like(a[:, :1])], 1) for name, a in inputs.items()})
+    longer.shape = inputs.shape[0], inputs.shape[1] + 1
+    return longer
+
+
+def one_sample(network: Network, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A sample [T, n] by input name as a person gives it: with a sample axis, as the network's layout says."""
+    axis = 1 if network.layout == "TB" else 0
+    return {
+        name: np.expand_dims(array.reshape(len(array), *network.node(name).shape), axis)
+        for name, array in sample.items()
+    }
+
+
 def prepare(
     network: Network, x, steps: int | None = None, chip: Chip | None = None, on_multi_spike: str = "refuse"
 ) -> tuple[Inputs, int, int]:

@@ -18,6 +18,7 @@ from nwcompile.report.export.ranc_design import Design
 from nwcompile.report.export.ranc_memory import N_TICKS, Parameters, axon_types, csram, empty_core, packet_words
 from nwcompile.sim import simulate
 from nwcompile.sim.cycle.packets import Packets, packets
+from nwcompile.sim.inputs import one_sample
 
 RESETS_BELOW = 0  # RANC's own simulator: negative resets at v < the threshold, as in the RTL; 1: at v <= it.
 
@@ -109,9 +110,7 @@ def _sample_files(design: Design, sample: dict, sent: list, done: Packets) -> di
     out = np.stack([done.step[leaves] - 1, design.output[done.source[leaves]], done.written[leaves]], 1)
     width = max(1, (p.n_outputs - 1).bit_length())
     stream = io.BytesIO()
-    np.savez(
-        stream, **{name: a.reshape(1, len(a), *design.program.network.node(name).shape) for name, a in sample.items()}
-    )
+    np.savez(stream, **one_sample(design.program.network, sample))  # type: ignore[arg-type]
     return {
         "sample.npz": stream.getvalue(),
         "input_packets.csv": _csv("tick,core,axon,delay,word", to_send),
@@ -128,8 +127,7 @@ def _sample_files(design: Design, sample: dict, sent: list, done: Packets) -> di
 def expected_spikes(design: Design, sample: dict[str, np.ndarray]) -> np.ndarray:
     """int64[spike, 3]: tick, core and slot of every spike of a sample, in this order."""
     program = design.program
-    shaped = {name: a.reshape(1, len(a), *program.network.node(name).shape) for name, a in sample.items()}
-    run, spikes = simulate(program, shaped, "reference"), []
+    run, spikes = simulate(program, one_sample(program.network, sample), "reference"), []
     for name in program.network.layers:
         of_layer = run.spikes[name][0]
         t, i = np.nonzero(of_layer.reshape(len(of_layer), -1))

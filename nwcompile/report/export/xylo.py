@@ -15,6 +15,7 @@ from nwcompile.errors import ChipError, ModelError
 from nwcompile.ir.connection import synapse_list
 from nwcompile.ir.program import Program
 from nwcompile.sim import simulate
+from nwcompile.sim.inputs import one_sample
 
 UNREACHED = (1 << 15) - 1  # The threshold of outputs of which only the membrane is read.
 WIDEST_SHIFT = 7  # A weight of 8 bits, shifted further, would not fit the 16 bits of a current.
@@ -70,7 +71,8 @@ def xylo_files(program: Program, folder, x: dict[str, np.ndarray] | None = None)
     warning = UNKNOWN
     if x is not None:
         raster, expected, warning = recorded(program, pool, x)
-        files |= {"raster.npy": _npy(raster), "expected.npz": _npz(expected), "sample.npz": _npz(_sample(program, x))}
+        files |= {"raster.npy": _npy(raster), "expected.npz": _npz(expected)}
+        files["sample.npz"] = _npz(one_sample(program.network, x))
     sizes = [sum(len(index) for index in places.values()) for places in pool]
     text = README.format(
         name=Path(folder).name, chip=program.chip.name, n_inputs=sizes[0], n_hidden=sizes[1], n_outputs=sizes[2],
@@ -93,6 +95,11 @@ def _check(program: Program) -> None:
         raise ChipError(
             f"{program.chip.name}: not a chip of the Xylo family, whose decays are shifts (state.decay) and whose "
             "outputs lie apart (core.max_outputs); compile for xylo_audio2, xylo_audio3 or xylo_imu"
+        )
+    if program.host is not None:
+        raise ModelError(
+            "the host computes spikes or biases of every sample; a Xylo chip is configured once, so give it spikes as "
+            "input"
         )
     if program.schedule.period != 1:
         raise ModelError("the program runs in phases, and a Xylo chip runs all layers at once; compile it pipelined")
@@ -221,9 +228,8 @@ def recorded(
     raster = np.zeros((n_steps, sum(len(channels) for channels in pool.inputs.values())), np.int64)
     for name, channels in pool.inputs.items():
         raster[1:, channels] = sample[name]
-    late = {name: np.concatenate([a, np.zeros_like(a[:1])])[None] for name, a in sample.items()}
-    shaped = {name: a.reshape(1, n_steps, *program.network.node(name).shape) for name, a in late.items()}
-    run = simulate(program, shaped, "sequence", window="hardware", record="all")
+    late = {name: np.concatenate([a, np.zeros_like(a[:1])]) for name, a in sample.items()}
+    run = simulate(program, one_sample(program.network, late), "sequence", window="hardware", record="all")
     expected = {}
     for name, places, suffix in (("rec", pool.hidden, ""), ("out", pool.outputs, "_out")):
         of = {f"sim_{name}_spikes": run.spikes,
@@ -236,11 +242,6 @@ def recorded(
     sums = np.concatenate([*(run.order_dependent or {}).values()])
     text = OPEN.format(n=len(sums), first=int(sums[:, 1].min())) if len(sums) else PROVED
     return raster, expected, text
-
-
-def _sample(program: Program, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The sample as `nwcompile` reads one, [1, T, *shape] by input."""
-    return {name: a.reshape(1, len(a), *program.network.node(name).shape) for name, a in sample.items()}
 
 
 def _npz(arrays: dict[str, np.ndarray]) -> bytes:
