@@ -208,9 +208,9 @@ class _Samples:
         samples = _searched(network, samples)
         run = simulate(network, samples, record="all")
         for name, spikes in run.spikes.items():
-            if (most := np.abs(spikes).max(initial=0)) > LARGEST_SPIKE:
+            if (largest := np.abs(spikes).max(initial=0)) > LARGEST_SPIKE:
                 raise ModelError(
-                    f"layer {name!r} sends up to {most:.0f} spikes in a step of the calibration samples, and a message "
+                    f"layer {name!r} sends up to {largest:.0f} spikes in a step of the calibration samples, and a message "
                     f"holds {LARGEST_SPIKE}; where it feeds itself, make those weights smaller"
                 )
         sent = {name: array.astype(np.int32) for name, array in samples.items()}  # of registers nothing is sent
