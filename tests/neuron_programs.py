@@ -76,11 +76,16 @@ def every_operation() -> NeuronProgram:
         ("any", "or", "both", "eq"),
         ("no", "not", "ne"),
         ("chosen", "select", "any", "n", "l"),
-        ("v2", "add", "chosen", "x"),
+        ("at", "modulo", "n", 6),
+        ("at0", "add", "at", 32),
+        ("curve", "table", "t", "at0", 4),
+        ("bent", "add", "chosen", "curve"),
+        ("v2", "add", "bent", "x"),
         ("w1", "number", "no"),
         ("w2", "add", "w", "w1"),
         ("w3", "mul", "w2", 3),
     ]
     states = (StateVariable("v", "v2", 5, 16), StateVariable("w", "w3", -1, 6, "modulo"))
     operations = tuple(Operation(result, kind, tuple(given)) for result, kind, *given in steps)
-    return NeuronProgram("every", states, operations, "l", "graded", True, {"k": np.arange(-5, 5)})
+    numbers = {"parameters": {"k": np.arange(-5, 5)}, "tables": {"t": np.array([-9, 4, 5, -30, 61])}}
+    return NeuronProgram("every", states, operations, "l", "graded", True, **numbers)

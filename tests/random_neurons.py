@@ -1,7 +1,10 @@
 """Random neuron programs over the whole closed set of operations, drawn by hypothesis; every one can be verified."""
 
+import numpy as np
 from hypothesis import strategies as st
 
+from nwcompile.ir.connection import Dense
+from nwcompile.ir.network import Network
 from nwcompile.ir.neuron_programs.program import ARITY, STATE_OVERFLOWS, NeuronProgram, Operation, StateVariable
 from nwcompile.ir.neuron_programs.ranges import FLOAT_ONLY, TRUTHS, WHOLE_ONLY, ranges
 
@@ -12,6 +15,7 @@ NEVER_THE_SAME = ("exp", "tanh")  # every library rounds them in its own way
 WHOLE = tuple(sorted(ARITY.keys() - {*FLOAT_ONLY}))
 FLOAT = tuple(sorted(ARITY.keys() - {*WHOLE_ONLY, *NEVER_THE_SAME}))
 MESSAGE_BITS = 12  # What leaves is made so narrow, that layers in a loop stay within what is proved.
+ENTRIES = [0, 1, -5, 17, 300, -4096, (1 << 20) + 1, -(1 << 27), (1 << 31) - 1]
 FEW_BITS = 2  # Likewise where as many messages are sent.
 
 
@@ -51,6 +55,78 @@ def float_neurons(draw) -> NeuronProgram:
     return _with_next(draw, program.replace(output=_drawn_number(draw, program)))
 
 
+@st.composite
+def curved_neurons(draw) -> NeuronProgram:
+    """Float programs that fire, with one to three values that need tables: of exp, tanh, roots and divisions."""
+    parameters = {"keep": draw(st.sampled_from([0.5, 0.8, 0.95])), "slope": draw(st.sampled_from([0.5, 1.0, -2.0]))}
+    if draw(st.booleans()):
+        parameters["slope"] = np.linspace(0.5, 1.5, CURVED)  # Then a curve begins behind the product with it.
+    steps = [("kept", "mul", "v", "keep"), ("v1", "add", "kept", "x")]
+    for i in range(draw(st.integers(1, 3))):
+        given = draw(st.sampled_from(["v", "a", "x", "v1"]))
+        steps += [
+            (f"line{i}", "mul", given, "slope"),
+            *CURVES[draw(st.sampled_from(sorted(CURVES)))](f"{i}", f"line{i}"),
+            (f"part{i}", draw(st.sampled_from(["add", "mul", "max"])), f"v{i + 1}", f"curve{i}"),
+            (f"v{i + 2}", "min", f"part{i}", 6.0),
+        ]
+    last = steps[-1][0]
+    steps += [
+        ("threshold", "add", "a", 1.0),
+        ("fired", "lt", "threshold", last),
+        ("spike", "number", "fired"),
+        ("v_next", "select", "fired", 0.0, last),
+        ("a_kept", "mul", "a", 0.9),
+        ("a_next", "add", "a_kept", "spike"),
+    ]
+    return NeuronProgram(
+        name="curved",
+        states=(StateVariable("v", "v_next"), StateVariable("a", "a_next")),
+        operations=tuple(Operation(result, kind, tuple(operands)) for result, kind, *operands in steps),
+        output="spike",
+        sends="binary",
+        parameters=parameters,
+    )
+
+
+def _exponential(i: str, of: str) -> list[tuple]:
+    return [(f"low{i}", "min", of, 1.0), (f"curve{i}", "exp", f"low{i}")]
+
+
+def _logistic(i: str, of: str) -> list[tuple]:
+    steps = [(f"back{i}", "neg", of), (f"exp{i}", "exp", f"back{i}"), (f"whole{i}", "add", 1.0, f"exp{i}")]
+    return [*steps, (f"curve{i}", "div", 1.0, f"whole{i}")]
+
+
+def _root(i: str, of: str) -> list[tuple]:
+    return [(f"size{i}", "abs", of), (f"more{i}", "add", f"size{i}", 0.1), (f"curve{i}", "sqrt", f"more{i}")]
+
+
+def _quotient(i: str, of: str) -> list[tuple]:
+    return [(f"size{i}", "abs", of), (f"more{i}", "add", f"size{i}", 0.5), (f"curve{i}", "div", "v1", f"more{i}")]
+
+
+CURVED = 5  # Neurons of a layer of `curved_neurons`.
+CURVES = {
+    "exp": _exponential,
+    "logistic": _logistic,
+    "tanh": lambda i, of: [(f"curve{i}", "tanh", of)],
+    "root": _root,
+    "quotient": _quotient,
+}
+
+
+def curved_network(program: NeuronProgram) -> Network:
+    """A layer of such neurons that listen to an input and to each other."""
+    rng = np.random.default_rng(0)
+    edges = [Dense("in", "h", rng.normal(0.2, 0.6, (CURVED, 6))), Dense("h", "h", rng.normal(0, 0.2, (CURVED, CURVED)))]
+    return Network.from_arrays({"h": (program, CURVED)}, edges, {"in": 6})
+
+
+def curved_input(n_samples: int = 2, n_steps: int = 12) -> np.ndarray:
+    return (np.random.default_rng(1).random((n_samples, n_steps, 6)) < 0.4).astype(np.int8)
+
+
 def _with_operations(draw, program: NeuronProgram, kinds: tuple[str, ...], numbers) -> NeuronProgram:
     """With some operations more; what would leave 64 bits is left out."""
     for kind in draw(st.lists(st.sampled_from(kinds), min_size=4, max_size=16)):
@@ -66,11 +142,25 @@ def _with_operations(draw, program: NeuronProgram, kinds: tuple[str, ...], numbe
             given[1] = draw(st.sampled_from([0, 1, 5, 12, 31, 40]))
         if kind == "modulo":
             given[1] = draw(st.sampled_from([2, 7, 31, 32, 40]))
-        operation = Operation(f"t{len(program.operations)}", kind, tuple(given))
-        longer = program.replace(operations=(*program.operations, operation))
+        if kind == "table":
+            longer = _with_table(draw, program, given[1])
+        else:
+            operation = Operation(f"t{len(program.operations)}", kind, tuple(given))
+            longer = program.replace(operations=(*program.operations, operation))
         if _is_in_range(longer):
             program = longer
     return program
+
+
+def _with_table(draw, program: NeuronProgram, at) -> NeuronProgram:
+    """With a table more, read at a number that is clamped to it."""
+    bits, size = draw(st.sampled_from([0, 1, 5, 12])), draw(st.integers(2, 6))
+    entries = np.array(draw(st.lists(st.sampled_from(ENTRIES), min_size=size, max_size=size)), np.int64)
+    name, first = f"table{len(program.tables)}", len(program.operations)
+    end = (size - 1 << bits) - 1
+    steps = [("min", (at, end)), ("max", (f"t{first}", 0)), ("table", (name, f"t{first + 1}", bits))]
+    added = (Operation(f"t{first + i}", kind, given) for i, (kind, given) in enumerate(steps))
+    return program.replace(operations=(*program.operations, *added), tables={**program.tables, name: entries})
 
 
 def _is_in_range(program: NeuronProgram) -> bool:

@@ -54,8 +54,13 @@ def extra_instructions(spec: NeuronSpec | NeuronProgram) -> int:
 
 
 def program_length(spec: NeuronSpec | NeuronProgram) -> int:
-    """Instructions that the program of such neurons is long, the built-in neuron's among them."""
-    return spec.n_operations if isinstance(spec, NeuronProgram) else BUILT_IN_OPERATIONS + extra_instructions(spec)
+    """Instructions that the program of such neurons is long, the built-in neuron's among them.
+
+    An entry of a table takes as much of the program memory as an instruction.
+    """
+    if isinstance(spec, NeuronProgram):
+        return spec.n_operations + spec.n_entries
+    return BUILT_IN_OPERATIONS + extra_instructions(spec)
 
 
 def state_words(spec: NeuronSpec | NeuronProgram) -> int:

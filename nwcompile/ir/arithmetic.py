@@ -31,6 +31,13 @@ def shift_to_zero(x, bits):
     return np.sign(x) * (np.abs(x) >> bits)
 
 
+def table(entries, x, bits):
+    """At x, with i = x >> bits, the line through entries[i] and entries[i+1], 2**bits apart; half is rounded up."""
+    i = x >> bits
+    low, step = entries[i], entries[i + 1] - entries[i]
+    return low + ((step * (x - (i << bits)) + ((1 << bits) >> 1)) >> bits)
+
+
 def saturate(x, state_bits: int):
     """Clip to +-(2**(state_bits-1) - 1)."""
     limit = (1 << (state_bits - 1)) - 1

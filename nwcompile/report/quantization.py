@@ -1,5 +1,6 @@
 """Quantization in the report: per layer what its integers are, what they lost, and how large its states become."""
 
+from nwcompile.report import neuron_states
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.html_tables import table
 from nwcompile.report.text import aligned, grouped, number, percent
@@ -17,9 +18,15 @@ ABOUT = (
 
 
 def quantization_lines(doc: dict) -> list[str]:
-    """Lines for the terminal: a table of the layers whose integers are known, and what could overflow."""
-    rows = _rows(doc)
-    return [*aligned([HEADINGS, *rows], n_left=N_LEFT), *overflow_notes(doc)] if rows else []
+    """Lines for the terminal: a table of the layers whose integers are known, and what could overflow.
+
+    Then come the states of neuron programs, and their tables.
+    """
+    rows, states = _rows(doc), neuron_states.state_rows(doc)
+    if not rows:
+        return []
+    of_states = aligned([neuron_states.HEADINGS, *states], n_left=neuron_states.N_LEFT) if states else []
+    return [*aligned([HEADINGS, *rows], n_left=N_LEFT), *of_states, *overflow_notes(doc)]
 
 
 def quantization_table(doc: dict) -> Markup:
@@ -29,27 +36,22 @@ def quantization_table(doc: dict) -> Markup:
     kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
     notes = tag("ul", *(tag("li", text) for text in overflow_notes(doc)), class_="warnings")
     shown = table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
-    return join([shown, notes if overflow_notes(doc) else None])
+    return join([shown, _states(doc), notes if overflow_notes(doc) else None])
 
 
 def overflow_notes(doc: dict) -> list[str]:
-    """A sentence for each layer whose states are not proved wide enough, and for the states of each program."""
-    known = {r["layer"]: r["quantization"] or {} for r in doc["layers"]}
-    texts = {name: entry.get("overflow") or _states(entry) for name, entry in known.items()}
-    return [f"layer {name}: {text}" for name, text in texts.items() if text]
+    """A sentence for each layer whose states are not proved wide enough, then for each program and its tables."""
+    texts = {r["layer"]: (r["quantization"] or {}).get("overflow") for r in doc["layers"]}
+    return [*(f"layer {name}: {text}" for name, text in texts.items() if text), *neuron_states.notes(doc)]
 
 
-def _states(entry: dict) -> str | None:
-    """`program alif of 14 instructions: v 12 of 24 bits; a 9 of 16 bits`: what the samples used of each state."""
-    if not entry.get("states"):
+def _states(doc: dict) -> Markup | None:
+    """The states of neuron programs for the page."""
+    states = neuron_states.state_rows(doc)
+    if not states:
         return None
-    parts = []
-    for state in entry["states"]:
-        used = "" if state["largest"] is None else f"{_width(state['largest'])} of "
-        is_proved = state["bound"] is not None and _width(state["bound"]) <= state["bits"]
-        rule = f"proved: {_width(state['bound'])} are enough" if is_proved else state["overflow"]
-        parts.append(f"{state['state']} {used}{state['bits']} bits ({rule})")
-    return f"program {entry['program']} of {entry['instructions']} instructions: {'; '.join(parts)}"
+    columns = [(name, "name" if i < neuron_states.N_LEFT else "right") for i, name in enumerate(neuron_states.HEADINGS)]
+    return join([tag("p", neuron_states.ABOUT, class_="about"), table(columns, [list(row) for row in states])])
 
 
 def _rows(doc: dict) -> list[tuple[str, ...]]:
@@ -100,10 +102,8 @@ def _bits(entry: dict, state: str) -> str:
     if entry.get("state_bits") is None:
         return UNKNOWN
     used, enough = (entry.get(f"{state}_{what}") for what in ("largest", "bound"))
-    known = [] if used is None else [str(_width(used))]
-    return ", ".join([*known, "∞" if enough is None else str(_width(enough))]) + f" of {entry['state_bits']} bits"
-
-
-def _width(largest: int) -> int:
-    """Bits of a signed number."""
-    return int(largest).bit_length() + 1
+    known = [] if used is None else [str(neuron_states.width(used))]
+    return (
+        ", ".join([*known, "∞" if enough is None else str(neuron_states.width(enough))])
+        + f" of {entry['state_bits']} bits"
+    )

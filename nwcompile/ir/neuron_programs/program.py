@@ -16,6 +16,7 @@ SENDS = (*MESSAGES, "graded", "none")  # graded: any number, of either sign; non
 STATE_OVERFLOWS = ("saturate", "modulo")  # of `FixedPoint`, those that are the same for every state
 STATE_BITS = (2, 32)  # as `FixedPoint.WIDTHS`
 LARGEST_OUTPUT = (1 << 31) - 1  # What a message carries is recorded in 32 bits.
+LARGEST_ENTRY = (1 << 31) - 1  # An entry of a table is a number of 32 bits, as a state is.
 INPUT = "x"  # The name of the synaptic input among the values of a step.
 INPUT_BIAS = "input_bias"  # The parameter that is added to it, where connections had biases.
 
@@ -34,6 +35,7 @@ WRITTEN = {
     "shr": "{0} >> {1}",
     "shr0": "shr0({0}, {1})",
     "modulo": "modulo({0}, {1})",
+    "table": "{0}[{1} >> {2}]",
     "floor": "floor({0})",
     "trunc": "trunc({0})",
     "exp": "exp({0})",
@@ -51,6 +53,9 @@ WRITTEN = {
 }
 ARITY = {kind: sum(f"{{{i}}}" in text for i in range(3)) for kind, text in WRITTEN.items()}
 FREE = ("number",)  # A truth value is a number already where it is stored.
+# Entries are read at i = a >> bits and at i + 1 (shift, sum, two reads); the line between them (shift back, two
+# differences, product, sum, shift, sum).
+TABLE_INSTRUCTIONS = 11
 
 Operand = str | int | float
 
@@ -111,15 +116,18 @@ class NeuronProgram:
     sends: str
     is_fixed: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)
+    tables: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self):
         object.__setattr__(self, "parameters", {name: plain(value) for name, value in self.parameters.items()})
+        object.__setattr__(self, "tables", {name: _entries(value) for name, value in self.tables.items()})
 
     def __repr__(self) -> str:
         kind = "whole numbers" if self.is_fixed else "float"
         states = ", ".join(s.name + (f" ({s.bits} bits)" if s.bits else "") for s in self.states) or "none"
         head = f"NeuronProgram {self.name} ({kind}): states {states}; sends {self.sends}: {self.output}"
         rows = [str(operation) for operation in self.operations]
+        rows += [f"{name}: table of {np.size(entries)} entries" for name, entries in self.tables.items()]
         return in_lines(head, [*rows, *(f"{s.name} becomes {s.next}" for s in self.states)], "operations")
 
     def replace(self, **changes) -> "NeuronProgram":
@@ -163,26 +171,47 @@ class NeuronProgram:
 
     @property
     def n_operations(self) -> int:
-        """Operations of a step that take an instruction."""
-        return sum(operation.kind not in FREE for operation in self.operations)
+        """Operations of a step that take an instruction; as many as it takes for one that reads a table."""
+        taken = {"table": TABLE_INSTRUCTIONS, **dict.fromkeys(FREE, 0)}
+        return sum(taken.get(operation.kind, 1) for operation in self.operations)
+
+    @property
+    def n_entries(self) -> int:
+        """Entries of all tables."""
+        return sum(map(len, self.tables.values()))
+
+    @property
+    def entries(self) -> np.ndarray:
+        """int64[entry]: those of all tables, one after the other."""
+        return np.concatenate([np.zeros(0, np.int64), *self.tables.values()])
 
     @cached_property
     def structure(self) -> tuple:
         """What is computed, without names and values of parameters: plain tuples, equal for programs that do the same.
 
-        `(is_fixed, n_parameters, operations, states, output)`; an operand is a number, or a text: `x`, `p3`, `s0`,
-        `v7` for the input, a parameter, a state, the result of an operation. The output of a readout is 0.
+        `(is_fixed, n_parameters, operations, states, output, n_entries)`; an operand is a number, or a text: `x`, `p3`,
+        `s0`, `v7` for the input, a parameter, a state, the result of an operation; for a table there are two: where it
+        begins among all entries, and how many it has. The output of a readout is 0.
         """
         short = {INPUT: INPUT} | {name: f"p{i}" for i, name in enumerate(self.parameters)}
         short |= {state.name: f"s{i}" for i, state in enumerate(self.states)}
         short |= {operation.result: f"v{i}" for i, operation in enumerate(self.operations)}
 
+        first = dict(zip(self.tables, np.cumsum([0, *map(len, self.tables.values())]).tolist(), strict=False))
+
         def of(operand: Operand) -> Operand:
             return short[operand] if isinstance(operand, str) else operand
 
-        operations = tuple((o.kind, *map(of, o.operands)) for o in self.operations)
+        def given(operation: Operation) -> tuple:
+            table, *rest = operation.operands
+            if operation.kind != "table":
+                return tuple(map(of, operation.operands))
+            return first[str(table)], len(self.tables[str(table)]), *map(of, rest)
+
+        operations = tuple((o.kind, *given(o)) for o in self.operations)
         states = tuple((of(s.next), s.bits, s.overflow) for s in self.states)
-        return self.is_fixed, len(self.parameters), operations, states, of(self.output) if self.fires else 0
+        output = of(self.output) if self.fires else 0
+        return self.is_fixed, len(self.parameters), operations, states, output, self.n_entries
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """A parameter, or the initial value of a state, broadcast to `shape`: int64 where fixed, else its own float."""
@@ -246,6 +275,8 @@ class NeuronProgram:
             ("parameters", list(self.parameters)),
             *((f"parameter {name}", value) for name, value in self.parameters.items()),
             *((f"initial {name}", value) for name, value in self._initial.items()),
+            *([("tables", list(self.tables))] if self.tables else []),
+            *((f"table {name}", entries) for name, entries in self.tables.items()),
         ]
 
     @classmethod
@@ -262,6 +293,7 @@ class NeuronProgram:
             sends=values["sends"],
             is_fixed=values["is_fixed"],
             parameters={name: values[f"parameter {name}"] for name in values["parameters"]},
+            tables={name: values[f"table {name}"] for name in values.get("tables", ())},
         )
 
     def verify(self, layer: str, shape: tuple[int, ...]) -> None:
@@ -275,6 +307,8 @@ class NeuronProgram:
         if self.sends not in SENDS:
             raise fail(unknown_choice("sends", self.sends, SENDS))
         self._verify_names(fail)
+        for name, entries in self.tables.items():
+            self._verify_table(name, entries, fail)
         for state in self.states:
             self._verify_state(state, fail)
         for name, value in (*self.parameters.items(), *self._initial.items()):
@@ -291,7 +325,7 @@ class NeuronProgram:
     def _verify_names(self, fail) -> None:
         known: set[str] = set()
         names = [INPUT, *self.parameters, *self._initial, *(o.result for o in self.operations)]
-        for name in names:
+        for name in (*names, *self.tables):
             if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
                 raise fail(f"{name!r} is not a name that a value can have")
             if name in known:
@@ -306,6 +340,10 @@ class NeuronProgram:
                 raise fail(f"{kind!r} of {operation.result!r} is not an operation of {self._kind_of_numbers}")
             if len(used) != ARITY[kind]:
                 raise fail(f"{kind!r} of {operation.result!r} takes {ARITY[kind]} operands, not {len(used)}")
+            if kind == "table":
+                if used[0] not in self.tables:
+                    raise fail(f"{operation.result!r} reads the table {shown(used[0])}, and there is none of that name")
+                used = used[1:]
             self._verify_operands(repr(operation.result), used, known, fail)
             known.add(operation.result)
         self._verify_operands("what leaves, and what states become,", (self.output, *self._next), known, fail)
@@ -338,6 +376,13 @@ class NeuronProgram:
         if state.overflow not in STATE_OVERFLOWS:
             raise fail(unknown_choice(f"overflow of {state.name!r}", state.overflow, STATE_OVERFLOWS))
 
+    def _verify_table(self, name: str, entries, fail) -> None:
+        array = np.asarray(entries)
+        if array.ndim != 1 or len(array) < 2 or not np.issubdtype(array.dtype, np.integer):
+            raise fail(f"table {name!r} must be at least two whole numbers, one after the other")
+        if np.abs(array.astype(np.int64)).max() > LARGEST_ENTRY:
+            raise fail(f"table {name!r} has an entry beyond {LARGEST_ENTRY}, the largest that there can be")
+
     def _verify_number(self, name: str, value, shape: tuple[int, ...], fail) -> None:
         try:
             array = np.asarray(value, np.float64)
@@ -366,6 +411,12 @@ class NeuronProgram:
             raise fail(f"sends={self.sends!r}, but its output may be {sent}; that is {sent.message!r}")
         if self.is_fixed and max(-sent.low, sent.high) > LARGEST_OUTPUT:
             raise fail(f"its output may be {sent}, and a message holds at most {LARGEST_OUTPUT}; clamp it")
+
+
+def _entries(values) -> np.ndarray:
+    """Whole numbers in 64 bits; what is no array of them is left for `verify` to refuse."""
+    array = np.asarray(plain(values))
+    return array.astype(np.int64) if np.issubdtype(array.dtype, np.integer) else array
 
 
 def _unused(name: str, taken: set[str]) -> str:

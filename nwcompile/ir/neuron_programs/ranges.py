@@ -23,7 +23,8 @@ LARGEST_NARROW = (1 << 31) - 1  # Those of a GPU are computed in 32 bits where t
 LONGEST_NARROW_SHIFT = 31  # By more a number of 32 bits is not shifted.
 SHIFTS = ("shl", "shr", "shr0")
 FLOAT_ONLY = ("div", "floor", "trunc", "exp", "tanh", "sqrt")
-WHOLE_ONLY = ("shl", "shr", "shr0", "modulo")
+WHOLE_ONLY = ("shl", "shr", "shr0", "modulo", "table")
+LARGEST_STEP = 30  # Entries of tables lie at most 2**30 apart; the product of that and their difference has 62 bits.
 TRUTHS = ("lt", "le", "eq", "ne", "and", "or", "not")
 
 
@@ -60,10 +61,10 @@ def ranges(
     `largest_input`: the largest magnitude of a synaptic sum.
     """
     reach = {"x": Range(-largest_input, largest_input, True) if program.is_fixed else ANYTHING}
-    reach |= {name: _of_array(value) for name, value in program.parameters.items()}
+    reach |= {name: of_array(value) for name, value in program.parameters.items()}
     for state in program.states:
         reach[state.name] = Range(*state.limits, True) if program.is_fixed else ANYTHING
-    return _of_operations(program, reach, fail)
+    return of_operations(program, reach, fail)
 
 
 def state_ranges(program: "NeuronProgram", x: Range) -> dict[str, Range]:
@@ -73,13 +74,13 @@ def state_ranges(program: "NeuronProgram", x: Range) -> dict[str, Range]:
     values, and that a step from within does not leave (beyond the limits of a state it ends there), at first by
     growing them, then as narrow as SETTLING_STEPS make them.
     """
-    known = {"x": x, **{name: _of_array(value) for name, value in program.parameters.items()}}
+    known = {"x": x, **{name: of_array(value) for name, value in program.parameters.items()}}
     limits = {s.name: Range(*s.limits, True) for s in program.states}
-    initial = {s.name: _of_array(s.initial) for s in program.states}
+    initial = {s.name: of_array(s.initial) for s in program.states}
 
     def following(held: dict[str, Range]) -> dict[str, Range]:
-        reach = _of_operations(program, {**known, **held}, AssertionError)
-        return {s.name: reach[s.next] if isinstance(s.next, str) else _of_array(s.next) for s in program.states}
+        reach = of_operations(program, {**known, **held}, AssertionError)
+        return {s.name: reach[s.next] if isinstance(s.next, str) else of_array(s.next) for s in program.states}
 
     def kept(name: str, reach: Range) -> Range:
         """What a state holds of such next values, and of its initial one."""
@@ -113,21 +114,39 @@ def _wider(held: Range, wanted: Range, limits: Range) -> Range:
     return Range(low, high, held.is_whole)
 
 
-def _of_operations(program: "NeuronProgram", given_ranges: dict[str, Range], fail) -> dict[str, Range]:
+def of_operations(program: "NeuronProgram", given_ranges: dict[str, Range], fail) -> dict[str, Range]:
     """Those of inputs, states and parameters, and what follows for the result of each operation."""
     reach = dict(given_ranges)
     for operation in program.operations:
-        given = [reach[o] if isinstance(o, str) else _of_array(o) for o in operation.operands]
+        entries = [program.tables[str(o)] for o in operation.operands[: operation.kind == "table"]]
+        given = [reach[o] if isinstance(o, str) else of_array(o) for o in operation.operands[len(entries) :]]
         _verify_truths(operation, given, fail)
+        if entries:
+            _verify_read(operation, len(entries[0]), given[0], given[1], fail)
         if operation.kind in SHIFTS and not 0 <= given[1].low <= given[1].high <= LONGEST_SHIFT:
             raise fail(f"{operation}: it shifts by {given[1]}; shift by 0..{LONGEST_SHIFT}")
         if operation.kind == "modulo" and not (given[1].low == given[1].high and 2 <= given[1].low <= LONGEST_SHIFT):
             raise fail(f"{operation}: it is of {given[1]} bits; give one number of bits, 2..{LONGEST_SHIFT}")
-        result = RULES[operation.kind](*given)
+        result = RULES[operation.kind](*entries, *given)
         if program.is_fixed and max(-result.low, result.high) > LARGEST_NUMBER:
             raise fail(f"{operation}: it may be {result}, beyond 64 bits; clamp or shift what goes into it")
         reach[operation.result] = result
     return reach
+
+
+def _verify_read(operation, n_entries: int, at: Range, bits: Range, fail: Callable[[str], Exception]) -> None:
+    """A table is read between its first and its last entry."""
+    if not 0 <= bits.low == bits.high <= LARGEST_STEP:
+        raise fail(f"{operation}: its entries lie 2**({bits}) apart; give one number of bits, 0..{LARGEST_STEP}")
+    end = (n_entries - 1 << int(bits.low)) - 1
+    if not 0 <= at.low <= at.high <= end:
+        raise fail(f"{operation}: a table of {n_entries} entries is read at {at}; clamp what it is read at to 0..{end}")
+
+
+def _largest_product(program: "NeuronProgram", operation, bits: int) -> int:
+    """The largest number on the way to the line between two entries of a table."""
+    steps = np.abs(np.diff(program.tables[operation.operands[0]].astype(np.int64)))
+    return int(steps.max()) * ((1 << bits) - 1) + (1 << bits)
 
 
 def fits_32_bits(program: "NeuronProgram", largest_input: int) -> bool:
@@ -135,14 +154,19 @@ def fits_32_bits(program: "NeuronProgram", largest_input: int) -> bool:
     reach = ranges(program, AssertionError, largest_input)
 
     def of(operand) -> Range:
-        return reach[operand] if isinstance(operand, str) else _of_array(operand)
+        return reach[operand] if isinstance(operand, str) else of_array(operand)
 
-    used = [*reach.values(), *(of(o) for operation in program.operations for o in operation.operands)]
+    read = {*program.tables}
+    used = [*reach.values()]
+    used += [of(o) for operation in program.operations for o in operation.operands if o not in read]
     shifts = [of(o.operands[1]).high for o in program.operations if o.kind in SHIFTS]
     rounds = [(of(o.operands[0]), int(of(o.operands[1]).low)) for o in program.operations if o.kind == "modulo"]
     rounds += [(of(s.next), int(s.bits or 0)) for s in program.states if s.overflow == "modulo"]
     largest = [max(-r.low, r.high) for r in (*used, *(of(s.next) for s in program.states))]
     largest += [max(-r.low, r.high) + (1 << (bits - 1)) for r, bits in rounds]
+    largest += [
+        _largest_product(program, o, int(of(o.operands[2]).low)) for o in program.operations if o.kind == "table"
+    ]
     return max(largest) <= LARGEST_NARROW and max(shifts, default=0) <= LONGEST_NARROW_SHIFT
 
 
@@ -151,13 +175,13 @@ def _verify_truths(operation, given: list[Range], fail) -> None:
     wanted = [operation.kind in ("and", "or", "not", "number")] * len(given)
     if operation.kind == "select":
         wanted = [True, False, False]
-    for operand, reach, is_truth in zip(operation.operands, given, wanted, strict=True):
+    for operand, reach, is_truth in zip(operation.operands[-len(given) :], given, wanted, strict=True):
         if reach.is_truth != is_truth:
             has, needs = ("a truth value", "a number") if reach.is_truth else ("a number", "a truth value")
             raise fail(f"{operation}: {operand} is {has}, and {operation.kind!r} takes {needs}")
 
 
-def _of_array(value) -> Range:
+def of_array(value) -> Range:
     numbers = np.asarray(value)
     low, high = numbers.min().item(), numbers.max().item()
     return Range(low, high, bool((numbers == np.trunc(numbers)).all()))
@@ -208,6 +232,13 @@ def _modulo(reach: Range, bits: Range) -> Range:
     return reach if -half <= reach.low and reach.high < half else Range(-half, half - 1, True)
 
 
+def _read(entries: np.ndarray, at: Range, bits: Range) -> Range:
+    """Between the least and the largest of the entries that are read."""
+    shift = int(bits.low)
+    read = entries[int(at.low) >> shift : (int(at.high) >> shift) + 2]
+    return Range(int(read.min()), int(read.max()), True)
+
+
 def _rounded(function: Callable) -> Callable[[Range], Range]:
     def whole(reach: Range) -> Range:
         low, high = (end if abs(end) == inf else function(end) for end in (reach.low, reach.high))
@@ -247,6 +278,7 @@ RULES: dict[str, Callable[..., Range]] = {
     "shr": partial(_corners, rshift),
     "shr0": partial(_corners, _shr0),
     "modulo": _modulo,
+    "table": _read,
     "floor": _rounded(floor),
     "trunc": _rounded(trunc),
     "exp": _exp,

@@ -34,6 +34,17 @@ def modulo(x, bits):
 
 
 @triton.jit
+def table(entries, first, n, x, bits):
+    i = x >> bits
+    at = entries + (first + i)
+    there = (i >= 0) & (i + 1 < n)  # Lanes without a neuron may be anywhere.
+    low = tl.load(at, mask=there, other=0)
+    high = tl.load(at + 1, mask=there, other=0)
+    half = (tl.full(x.shape, 1, x.dtype) << bits) >> 1
+    return low + (((high - low) * (x - (i << bits)) + half) >> bits)
+
+
+@triton.jit
 def read_rows(array, at, distance, lanes, N: tl.constexpr):
     """A tuple of the N rows of an array, those of a layer's parameters or states."""
     rows = ()
@@ -68,6 +79,7 @@ def scan(
     drive,  # int32 | int64 [sample, step, neuron], to be shifted left by drive_bits; or float32
     touched,  # uint8 [sample, step, neuron]: whether there was an event; not read unless TOUCHED
     given,  # int32 | int64 | float32 [parameter, neuron]
+    entries,  # as `given`, [entry]: of all tables
     initial,  # as `given`, [state, neuron]; not read if RESUMES
     rests,  # uint8[neuron]: no update without an event while all states are 0; not read unless COUNTS
     state,  # as `given`, [state, sample, neuron]; used only if RESUMES
@@ -118,7 +130,7 @@ def scan(
             x = sums[k].to(number)
             if number != tl.float32:
                 x = x << drive_bits
-            following, sent = STEP(numbers, states, x)
+            following, sent = STEP(numbers, entries, states, x)
             states = chosen(now, following, states, N_STATES) if RESUMES and AHEAD > 1 else following
             tl.store(spikes + out_at, sent, mask=now)
             if KEEPS:

@@ -211,6 +211,7 @@ def program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state:
         given,
         nothing,
         nothing,
+        nothing,
         state,
         sent,
         nothing,

@@ -98,6 +98,7 @@ class QuantizedProgram(ConnectedLayer):
         """Which parameters of the program in whole numbers are trained, and what they were rounded from, [row, N]."""
         values = {} if bias is None or bias_name is None else {bias_name: bias}
         values |= {key: self.spread(value).double() for key, value in self.learned.items()}
+        values = {key: value * fixed.measured.per_unit(key) for key, value in values.items()}
         values |= {fixed.whole.inverses[key]: 1 / values[key] for key in self.learned if key in fixed.whole.inverses}
         names = list(fixed.whole.program.parameters)
         fine = [value * 2.0 ** fixed.whole.fractions[key] for key, value in values.items()]

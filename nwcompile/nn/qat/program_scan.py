@@ -49,7 +49,7 @@ class ProgramNeurons:
         return cls(
             name=node.name,
             program=program,
-            units=fixed.whole.compared_units,
+            units=fixed.whole.compared_units(fixed.measured.per_unit),
             given=given.reshape(-1, node.n_neurons),
             initial=initial.reshape(-1, node.n_neurons),
             rows=rows,
@@ -58,6 +58,11 @@ class ProgramNeurons:
             read=None if program.fires else program.state_names.index(program.readout),
             scale=fixed.scale,
         )
+
+    @property
+    def entries(self) -> np.ndarray:
+        """int64[entry]: those of the program's tables."""
+        return self.program.entries
 
     @property
     def kernels(self):
@@ -98,7 +103,13 @@ class _Steps(torch.autograd.Function):
         def part(k: int) -> None:
             samples = slice(*rows[k])
             kernels.forward(
-                neurons.given, states[samples], given[samples], sent[samples], kept[samples], distance[samples]
+                neurons.given,
+                neurons.entries,
+                states[samples],
+                given[samples],
+                sent[samples],
+                kept[samples],
+                distance[samples],
             )
 
         run_on_threads(part, len(rows))
@@ -134,6 +145,7 @@ class _Steps(torch.autograd.Function):
             samples = slice(*rows[k])
             kernels.backward(
                 neurons.given,
+                neurons.entries,
                 start[samples],
                 drive[samples],
                 kept[samples],

@@ -21,6 +21,7 @@ from nwcompile.passes.legalize.refit import Refitted, refit, scaled
 from nwcompile.passes.quantize.dynamics import decay_of
 from nwcompile.passes.quantize.grids import largest_threshold, round_bias
 from nwcompile.passes.quantize.program_format import in_whole_numbers
+from nwcompile.passes.quantize.program_tables import any_table
 from nwcompile.passes.quantize.scale_search import n_spikes
 
 RESETS = ("subtract", "zero")  # Resets that are tried, of those that the chip has.
@@ -66,7 +67,7 @@ def can_be_built_in(program: NeuronProgram, chip: Chip) -> bool:
     if program.is_fixed:
         return True
     try:
-        in_whole_numbers(program, TRIED_BITS, 24, 1.0)
+        in_whole_numbers(program, TRIED_BITS, 24, 1.0, table_of=any_table)
     except ModelError:
         return False
     return True

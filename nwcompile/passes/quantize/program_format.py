@@ -2,23 +2,26 @@
 
 A value is either a whole number (a spike, a sign, a count) or has `fraction_bits`. Products of two that have them are
 shifted back, rounded toward 0 as the decays of built-in neurons are; the rest is the same operation on whole numbers.
-A state that only adds up the synaptic input stays in weight units, so that no step of a sum is rounded.
+What whole numbers have no operation for (exp, tanh, sqrt, divisions by what is not constant) is read from tables. A
+state that only adds up the synaptic input stays in weight units, so that no step of a sum is rounded.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation
+from nwcompile.passes.quantize.program_curves import Curve, curves, on_curves, with_inverses
+from nwcompile.passes.quantize.program_exact import SAME, counts, input_sums
+from nwcompile.passes.quantize.program_tables import CurveTable
 
-SAME = ("add", "sub", "min", "max", "neg", "abs", "select", "lt", "le", "eq", "ne")  # of values alike
 OF_TRUTHS = ("and", "or", "not")
 COMPARED = ("lt", "le")
-WHOLE = ("floor", "trunc", "number", "sign")  # of any value
 GAIN = "input_gain"  # The parameter that a synaptic sum is multiplied with.
 COEFFICIENT_BITS = 16  # Of a number that values are multiplied with; finer than the 12 bits of a built-in leak.
+TableMaker = Callable[[Curve, int], CurveTable]  # of a curve and the bits after the point of its argument
 GAIN_BITS = 14  # Bits of the gain: its rounding is far below that of the weights.
 
 
@@ -26,23 +29,28 @@ GAIN_BITS = 14  # Bits of the gain: its rounding is far below that of the weight
 class Whole:
     """A float program in whole numbers: `program`, and the bits after the point of every value of it.
 
-    `inverses`: by the name of a parameter that is divided by, that of the parameter that holds its inverse.
+    `inverses`: by the name of a parameter that is divided by, that of the parameter that holds its inverse. `compared`:
+    by the result of a comparison the value of the float program that it compares.
     """
 
     program: NeuronProgram
     fractions: dict[str, int]
     inverses: dict[str, str]
+    compared: dict[str, str]
 
     @property
     def parameter_bits(self) -> dict[str, int]:
         """The bits after the point of its parameters that are those of the float program, or their inverses."""
         return {name: self.fractions[name] for name in self.program.parameters if name in self.fractions}
 
-    @property
-    def compared_units(self) -> tuple[float, ...]:
-        """For each operation what 1 of the difference that it compares is worth in the float program; 0 of others."""
+    def compared_units(self, per_unit: Callable[[str], float]) -> tuple[float, ...]:
+        """For each operation what 1 of the difference that it compares is worth in the float program; 0 of others.
+
+        `per_unit` says by its name what one of a value of the float program was before it was put in whole numbers.
+        """
         return tuple(
             2.0 ** -max(self.fractions.get(str(o), 0) for o in operation.operands)
+            / per_unit(self.compared[operation.result])
             if operation.kind in COMPARED
             else 0.0
             for operation in self.program.operations
@@ -56,14 +64,16 @@ def in_whole_numbers(
     gain: float,
     learned: Collection[str] = (),
     parameter_bits: Mapping[str, int] | None = None,
+    table_of: TableMaker | None = None,
 ) -> Whole:
     """The program on synaptic sums in weight units, of which one is `gain` of the float program's input.
 
     Parameters that are `learned` may be any number later; with `parameter_bits`, those of another time, the operations
-    are the same whatever values they have. Raises ModelError, naming the operation, for what whole numbers have no
-    operation for.
+    are the same whatever values they have. `table_of` makes the tables of a program that has curves. Raises ModelError,
+    naming the operation, for what whole numbers have no operation for.
     """
-    converter = _Converter(program, fraction_bits, learned, parameter_bits or {})
+    program = with_inverses(program, learned)
+    converter = _Converter(program, fraction_bits, learned, parameter_bits or {}, table_of)
     converter.read_input(gain, state_bits)
     for operation in program.operations:
         converter.add(operation)
@@ -82,53 +92,22 @@ def in_whole_numbers(
         output=output,
         is_fixed=True,
         parameters=converter.parameters,
+        tables=converter.tables,
     )
-    return Whole(whole, converter.fractions, converter.inverses)
+    return Whole(_needed(whole, learned), converter.fractions, converter.inverses, converter.compared)
 
 
-def input_sums(program: NeuronProgram) -> dict[str, str]:
-    """The states that only add up the synaptic input, by the name of the sum; none where it is used otherwise too."""
-    sums = {}
-    for operation in program.operations:
-        if INPUT in operation.operands:
-            (state,) = (o for o in operation.operands if o != INPUT) if len(set(operation.operands)) == 2 else (None,)
-            becomes = {s.name for s in program.states if s.next == operation.result}
-            if operation.kind != "add" or state not in becomes:
-                return {}
-            sums[operation.result] = state
-    return sums
-
-
-def counts(program: NeuronProgram, learned: Collection[str] = ()) -> set[str]:
-    """The states, and the parameters that meet nothing else, that are always whole numbers; none that is `learned`."""
-    whole = {s.name for s in program.states if _is_whole(s.initial)}
-    while True:
-        fixed = {name: value for name, value in program.parameters.items() if name not in learned}
-        values = {name for name, value in fixed.items() if _is_whole(value)} | whole
-        for operation in program.operations:
-            numbers = operation.operands[operation.kind == "select" :]
-            alike = operation.kind in (*SAME, "mul") and all(_known(o, values) for o in numbers)
-            if operation.kind in WHOLE or alike:
-                values.add(operation.result)
-        kept = {s.name for s in program.states if s.name in whole and _known(s.next, values)}
-        if kept == whole:
-            break
-        whole = kept
-    mixed = {
-        o
-        for operation in program.operations
-        for o in operation.operands
-        if not all(_known(other, values) for other in operation.operands[operation.kind == "select" :])
-    }
-    return (whole | ({name for name in program.parameters if name in values} - mixed)) if whole else set()
-
-
-def _is_whole(value) -> bool:
-    return bool((np.asarray(value) == np.trunc(value)).all())
-
-
-def _known(operand: Operand, whole: set) -> bool:
-    return operand in whole if isinstance(operand, str) else operand == int(operand)
+def _needed(program: NeuronProgram, learned: Collection[str]) -> NeuronProgram:
+    """The program without operations that nothing follows from, and without parameters that only they used."""
+    used = {program.output, *(state.next for state in program.states)}
+    kept = []
+    for operation in reversed(program.operations):
+        if operation.result in used:
+            kept.append(operation)
+            used |= set(operation.operands)
+    left = {o for operation in program.operations for o in operation.operands} - used - {*learned}
+    parameters = {name: value for name, value in program.parameters.items() if name not in left}
+    return program.replace(operations=tuple(reversed(kept)), parameters=parameters)
 
 
 def _coefficients(program: NeuronProgram) -> set[str]:
@@ -148,8 +127,17 @@ class _Converter:
     """Collects the operations on whole numbers."""
 
     def __init__(
-        self, program: NeuronProgram, fraction_bits: int, learned: Collection[str], parameter_bits: Mapping[str, int]
+        self,
+        program: NeuronProgram,
+        fraction_bits: int,
+        learned: Collection[str],
+        parameter_bits: Mapping[str, int],
+        table_of: TableMaker | None,
     ):
+        self.table_of, self.curves = table_of, curves(program, learned)
+        self.inside = on_curves(program, learned) - self.curves.keys()
+        self.tables: dict[str, np.ndarray] = {}
+        self.compared: dict[str, str] = {}
         self.program, self.fraction_bits, self.parameter_bits = program, fraction_bits, parameter_bits
         self.fractions = dict.fromkeys((*program.parameters, *program.state_names), fraction_bits)
         self.fractions |= {name: _coefficient_bits(program.parameters[name]) for name in _coefficients(program)}
@@ -171,12 +159,17 @@ class _Converter:
         return np.rint(np.asarray(value, np.float64) * 2.0**bits).astype(np.int64)
 
     def read_input(self, gain: float, state_bits: int) -> None:
-        """Choose the gain; the synaptic sum, or states that add it up, become values with bits after the point."""
+        """Choose the gain; the synaptic sum, or states that add it up, become values with bits after the point.
+
+        Where a weight unit is a power of two they are shifted, else multiplied.
+        """
         factor = gain * 2.0**self.fraction_bits
-        self.gain, self.gain_shift = gain, int(np.clip(GAIN_BITS - np.ceil(np.log2(factor)), 0, 40))
-        self.top = (1 << (state_bits - 1)) - 1
-        self.gain_name = self._free(GAIN)
-        self.parameters[self.gain_name] = np.int64(np.rint(factor * 2.0**self.gain_shift))
+        self.gain, self.top = gain, (1 << (state_bits - 1)) - 1
+        self.shift = int(np.log2(factor)) if float(np.log2(factor)).is_integer() else None
+        self.gain_shift = int(np.clip(GAIN_BITS - np.ceil(np.log2(factor)), 0, 40))
+        if self.shift is None:
+            self.gain_name = self._free(GAIN)
+            self.parameters[self.gain_name] = np.int64(np.rint(factor * 2.0**self.gain_shift))
         if not self.sums:
             self.renamed[INPUT] = self._weighed(INPUT)
         others = (o for o in self.program.operations if o.result not in self.sums)
@@ -188,8 +181,12 @@ class _Converter:
     def _weighed(self, operand: str) -> str:
         """A number in weight units as a value with bits after the point, which saturates as a state does."""
         bits = self.fraction_bits
-        product = self._done("mul", (operand, self.gain_name), bits + self.gain_shift)
-        below = self._done("min", (self.aligned(product, bits), self.top), bits)
+        if self.shift is None:
+            product = self._done("mul", (operand, self.gain_name), bits + self.gain_shift)
+            value = self.aligned(product, bits)
+        else:
+            value = self._done("shr0" if self.shift < 0 else "shl", (operand, abs(self.shift)), bits)
+        below = self._done("min", (value, self.top), bits)
         return self._done("max", (below, -self.top), bits)
 
     def state(self, name: str, becomes: Operand, initial) -> dict:
@@ -222,6 +219,11 @@ class _Converter:
             self.exact[operation.result] = total
             self.renamed[operation.result] = self._weighed(total)
             return
+        if operation.result in self.inside:
+            return
+        if operation.result in self.curves:
+            self.renamed[operation.result] = self._looked_up(self.curves[operation.result])
+            return
         kind, given = operation.kind, [self.renamed.get(o, o) for o in operation.operands]
         if kind == "mul":
             result = self._product(given)
@@ -231,8 +233,8 @@ class _Converter:
             result = self._done(kind, tuple(given), 0)
         elif kind in ("floor", "trunc"):
             shift = "shr" if kind == "floor" else "shr0"
-            is_whole = not self.bits_of(given[0])
-            result = given[0] if is_whole else self._done(shift, (given[0], self.fraction_bits), 0)
+            bits = self.bits_of(given[0])
+            result = self._done(shift, (given[0], bits), 0) if bits else given[0]
         elif kind in SAME:
             result = self._alike(kind, given)
         else:
@@ -241,6 +243,20 @@ class _Converter:
                 "write it as sums and products, or compute it outside of the step"
             )
         self.renamed[operation.result] = result
+        if kind in COMPARED:
+            self.compared[str(result)] = str(next((o for o in operation.operands if isinstance(o, str)), ""))
+
+    def _looked_up(self, curve: Curve) -> str:
+        """The value of a curve, by its table."""
+        assert self.table_of is not None, "a program with curves needs tables"
+        argument = str(self.renamed.get(curve.argument, curve.argument))
+        made = self.table_of(curve, self.bits_of(argument))
+        name = self._free(f"table_{curve.result}")
+        self.tables[name] = made.entries
+        below = self._done("min", (argument, made.last), made.argument_bits)
+        within = self._done("max", (below, made.first), made.argument_bits)
+        at = self._done("sub", (within, made.first), made.argument_bits)
+        return self._done("table", (name, at, made.step_bits), made.result_bits)
 
     def _alike(self, kind: str, given: list[Operand]) -> Operand:
         truth = given[:1] if kind == "select" else []
@@ -264,10 +280,7 @@ class _Converter:
         divisor = given[1]
         if divisor in self.program.parameters:
             return self._product([given[0], self._inverse(str(divisor))])
-        if isinstance(divisor, str):
-            raise ModelError(
-                f"program {self.program.name!r}: {operation}: chips divide by constants only; write it as a product"
-            )
+        assert not isinstance(divisor, str), f"{operation}: divisors that vary have tables"
         return self._product([given[0], 1 / divisor])
 
     def _inverse(self, divisor: str) -> str:

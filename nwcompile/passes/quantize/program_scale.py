@@ -1,7 +1,8 @@
 """Layers of float neuron programs in the chip's integers: weights on their grids, states with bits after the point.
 
-Weights are as large as their width allows, narrow ones so large that they are rounded best; the program multiplies each
-synaptic sum by what a weight unit is worth, so no scale of the layer has to fit its weights and its states at once.
+Weights are as large as their width allows, narrow ones so large that they are rounded best. A program that has a scale
+(`program_units`) gets the one at which a weight unit is a power of two of its states' units; any other multiplies each
+synaptic sum by what a weight unit is worth.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +18,10 @@ from nwcompile.ir.host import Injected
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.quantize.grids import Rounded, WeightGrid
-from nwcompile.passes.quantize.program_format import Whole, counts, in_whole_numbers, input_sums
+from nwcompile.passes.quantize.program_exact import counts, input_sums
+from nwcompile.passes.quantize.program_format import Whole, in_whole_numbers
+from nwcompile.passes.quantize.program_tables import ProgramTables, table_of_pin
+from nwcompile.passes.quantize.program_units import Measured
 from nwcompile.passes.quantize.scaled_layer import Direct
 from nwcompile.sim.sequence.run import trace
 
@@ -34,7 +38,7 @@ class Format:
     """What is chosen for a layer of programs, and stays while it is trained.
 
     Bits after the point of its values and of its parameters, integers per float weight (`unit`), and of each connection
-    its exponent, sign mode and bits.
+    its exponent, sign mode and bits. `tables`: what a `CurveTable` is made of, by the result of the curve.
     """
 
     fraction_bits: int
@@ -43,6 +47,7 @@ class Format:
     sign_modes: tuple[str, ...]
     bits: tuple[int, ...]
     parameter_bits: dict[str, int]
+    tables: dict[str, dict]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +55,8 @@ class FixedLayer:
     """A layer of programs on the chip: its `node`, its `connections` with mantissas, as those of the float network.
 
     `scale`: units of what is read of it, or else of its states, per unit of the float program. `row`: what is known
-    without running it. `whole`: how its program was put into whole numbers; `effective`: its connections' weights.
+    without running it. `whole`: how its program was put into whole numbers, `measured`: in which units;
+    `effective`: its connections' weights.
     """
 
     node: Node
@@ -59,6 +65,7 @@ class FixedLayer:
     row: dict
     format: Format
     whole: Whole
+    measured: Measured
     effective: tuple[np.ndarray, ...]
 
     def spikes(self, network: Network, sent: dict[str, np.ndarray]) -> np.ndarray:
@@ -73,7 +80,7 @@ class FixedLayer:
 def fixed_layer(
     network: Network, name: str, chip: Chip, states: dict[str, np.ndarray] | None, learned: Collection[str] = ()
 ) -> FixedLayer:
-    """Layer `name` of a normalized float network; `states`: those of its float run. Raises ModelError.
+    """Layer `name` of a normalized float network; `states`: those of its float run, `observed`. Raises ModelError.
 
     `learned`: parameters of programs that are trained, and so may be any number later.
     """
@@ -81,7 +88,6 @@ def fixed_layer(
     biases = [c.bias_per_neuron(node.shape) for c in edges if getattr(c, "bias", None) is not None]
     if biases and chip.neuron.programmable:
         program = program.with_input_bias(np.sum(biases, axis=0, dtype=np.float64))
-    fraction_bits = _fraction_bits(program, chip, states, learned)
     _verify_sources(network, name)
     grids = [WeightGrid.of(np.asarray(c.weight), c.weight_bits or chip.weights.bits, chip) for c in edges]
     largest = max((float(np.abs(c.weight).max(initial=0)) for c in edges), default=0.0)
@@ -92,7 +98,12 @@ def fixed_layer(
         room = 2.0 ** (_state_bits(chip) - 1 - HEADROOM_BITS)
         unit = min(unit, room / _largest_state(program, states, sums))
     rounded = _rounded(edges, grids, unit)
-    whole = in_whole_numbers(program, fraction_bits, _state_bits(chip), 1 / unit, learned)
+    measured = Measured.of(program, unit, states, learned)
+    fraction_bits = _fraction_bits(measured.program, chip, measured.states, learned)
+    tables = ProgramTables.of(name, measured, fraction_bits, chip, _state_bits(chip))
+    whole = in_whole_numbers(
+        measured.program, fraction_bits, _state_bits(chip), measured.gain, learned, table_of=tables.made
+    )
     chosen = Format(
         fraction_bits=fraction_bits,
         unit=unit,
@@ -100,8 +111,10 @@ def fixed_layer(
         sign_modes=tuple(g.sign_mode for g in grids),
         bits=tuple(g.bits for g in grids),
         parameter_bits=whole.parameter_bits,
+        tables=tables.pinned,
     )
-    made = _made(node, program, edges, rounded, whole, chosen)
+    made = _made(node, measured, edges, rounded, whole, chosen)
+    made = replace(made, row=made.row | {"tables": tables.rows})
     if chip.neuron.programmable:
         return made
     # A built-in neuron will have the biases, in weight units.
@@ -135,13 +148,22 @@ def at_format(
     ]
     program, bits = node.neuron, chosen.parameter_bits
     assert isinstance(program, NeuronProgram)
-    whole = in_whole_numbers(program, chosen.fraction_bits, _state_bits(chip), 1 / chosen.unit, learned, bits)
-    return _made(node, program, edges, rounded, whole, chosen)
+    measured = Measured.of(program, chosen.unit, None, learned)
+    whole = in_whole_numbers(
+        program=measured.program,
+        fraction_bits=chosen.fraction_bits,
+        state_bits=_state_bits(chip),
+        gain=measured.gain,
+        learned=learned,
+        parameter_bits=bits,
+        table_of=lambda curve, _: table_of_pin(chosen.tables[curve.result]),
+    )
+    return _made(node, measured, edges, rounded, whole, chosen)
 
 
 def _made(
     node: Node,
-    program: NeuronProgram,
+    measured: Measured,
     edges: Sequence[Connection],
     rounded: list[Rounded],
     whole: Whole,
@@ -149,8 +171,9 @@ def _made(
 ) -> FixedLayer:
     """The layer of these integers. Raises ModelError where its operations leave what is proved."""
     whole.program.verify(node.name, node.shape)
-    is_sum = not program.fires and program.output in set(input_sums(program).values())
-    scale = chosen.unit if is_sum else 2.0**chosen.fraction_bits
+    program, formats = measured.program, measured.formats(chosen.fraction_bits)
+    of_state = {row["state"]: row["scale"] for row in formats}
+    scale = measured.factor * 2.0**chosen.fraction_bits if program.fires else of_state[program.readout]
     row = {
         "layer": node.name,
         "bits": max(chosen.bits, default=None),
@@ -160,6 +183,8 @@ def _made(
         "clipped_weights": sum(r.n_clipped for r in rounded),
         "clipped_percent": 0.0,
         "weight_error_rms": _error(edges, rounded, chosen.unit),
+        "states": formats,
+        "parameters": measured.parameters(),
     }
     return FixedLayer(
         node=Node(node.name, node.shape, whole.program),
@@ -168,6 +193,7 @@ def _made(
         row=row,
         format=chosen,
         whole=whole,
+        measured=measured,
         effective=tuple(r.effective for r in rounded),
     )
 

@@ -24,6 +24,7 @@ from nwcompile.passes.quantize.layer_warnings import (
     range_warnings,
     rounding_warnings,
 )
+from nwcompile.passes.quantize.program_curves import observed
 from nwcompile.passes.quantize.program_scale import FixedLayer, fixed_layer
 from nwcompile.passes.quantize.scale_search import Evidence, choose, peak_current
 from nwcompile.passes.quantize.scaled_layer import Direct, Layer, Scaled, describe, register_encoding
@@ -129,7 +130,7 @@ def _layer_by_layer(
     network: Network, chip: Chip, x: dict | None, shared: dict[str, int], learned: Collection[str]
 ) -> Scales:
     """The scales, the exponents of the groups of `shared` being given."""
-    samples = None if x is None else _Samples.of(network, x)
+    samples = None if x is None else _Samples.of(network, x, learned)
     layers: dict[str, Layer] = {}
     scaled: dict[str, Scaled] = {}
     programs: dict[str, FixedLayer] = {}
@@ -204,9 +205,9 @@ class _Samples:
     sent: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, network: Network, samples: dict[str, np.ndarray]) -> "_Samples":
+    def of(cls, network: Network, samples: dict[str, np.ndarray], learned: Collection[str]) -> "_Samples":
         samples = _searched(network, samples)
-        run = simulate(network, samples, record="all")
+        run = simulate(_observed(network, learned), samples, record="all")
         for name, spikes in run.spikes.items():
             if (largest := np.abs(spikes).max(initial=0)) > LARGEST_SPIKE:
                 raise ModelError(
@@ -249,6 +250,16 @@ def with_rates(quantized: Quantized, network: Network, samples: dict | None, inp
         fires = quantized.network.node(name).neuron.fires
         table.append(row | rates(wanted.get(name), sent[name]) if fires else row)
     return replace(quantized, table=table)
+
+
+def _observed(network: Network, learned: Collection[str]) -> Network:
+    """The network, whose float programs also keep what they need tables for."""
+    nodes = dict(network.nodes)
+    for name in network.programs:
+        program = network.node(name).neuron
+        assert isinstance(program, NeuronProgram)
+        nodes[name] = replace(nodes[name], neuron=observed(program, learned))
+    return replace(network, nodes=nodes)
 
 
 def _searched(network: Network, samples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -317,7 +328,7 @@ def _checked(
     for row in table:
         name = row["layer"]
         if name in network.programs:
-            rows.append(row | _of_program(network, name, wanted.get(name), sent, states_of))
+            rows.append(row | _of_program(network, row, wanted.get(name), sent, states_of))
             continue
         reach = state_range(network, name, sent, states_of.get(name))
         row = row | states(reach, chip)
@@ -330,12 +341,13 @@ def _checked(
     return rows, warnings
 
 
-def _of_program(network: Network, name: str, wanted: np.ndarray | None, spikes: dict | None, states_of: dict) -> dict:
+def _of_program(network: Network, row: dict, wanted: np.ndarray | None, spikes: dict | None, states_of: dict) -> dict:
     """What the row of a layer that is a program has beside others: its states, and what it sends in the samples."""
+    name, formats = row["layer"], row.get("states", ())
     program = network.node(name).neuron
     assert isinstance(program, NeuronProgram)
     sent = rates(wanted, spikes[name]) if spikes is not None and program.fires else {}
-    return sent | program_states(program, states_of.get(name), program_bounds(network, name, spikes))
+    return sent | program_states(program, states_of.get(name), program_bounds(network, name, spikes), formats)
 
 
 def _silent_before(network: Network, name: str, sent: dict) -> list[str]:

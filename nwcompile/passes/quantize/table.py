@@ -17,7 +17,14 @@ COLUMNS = ("layer", "bits", "scale", "channel_scale", "exponents", "n_weights", 
            "threshold_int", "threshold_factor", "strict_change", "rate_float", "rate_fixed", "spike_agreement_percent",
            "u_bound", "v_bound", "u_largest", "v_largest", "state_limit", "state_bits", "overflow")  # fmt: skip
 
-OF_PROGRAMS = ("program", "instructions", "state_words", "states")  # more columns of layers that are programs
+OF_PROGRAMS = (
+    "program",
+    "instructions",
+    "state_words",
+    "states",
+    "parameters",
+    "tables",
+)  # more columns of layers that are programs
 
 
 def scaled_row(layer: Layer, scaled: Scaled) -> dict:
@@ -103,18 +110,24 @@ def states(reach: StateRange, chip: Chip) -> dict:
 
 
 def program_states(
-    program: NeuronProgram, seen: dict[str, np.ndarray] | None, bounds: dict[str, int] | None = None
+    program: NeuronProgram,
+    seen: dict[str, np.ndarray] | None,
+    bounds: dict[str, int] | None = None,
+    formats: Sequence[dict] = (),
 ) -> dict:
     """The states of a layer that is a program: their widths, and the largest magnitudes in the samples, `seen`.
 
-    `bounds`: what is proved of them; a state overflows in no sample where that is within its width.
+    `bounds`: what is proved of them; a state overflows in no sample where that is within its width. `formats`: by state
+    its `unit` and `scale`, None of a program that came in whole numbers.
 
     `instructions` and `state_words` are what its program takes of a core, and each of its neurons.
     """
     largest = {} if seen is None else {name: int(np.abs(value).max(initial=0)) for name, value in seen.items()}
+    format_of = {row["state"]: row for row in formats}
     rows = [
         {
             "state": s.name,
+            **{key: format_of.get(s.name, {}).get(key) for key in ("unit", "scale")},
             "bits": s.bits,
             "overflow": s.overflow,
             "bound": None if bounds is None else bounds[s.name],

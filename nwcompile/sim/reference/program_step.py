@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.ir.arithmetic import modulo, saturate, shift_to_zero
+from nwcompile.ir.arithmetic import modulo, saturate, shift_to_zero, table
 from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand
 
 
@@ -28,6 +28,7 @@ MEANING: dict[str, Callable] = {
     "shr": np.right_shift,
     "shr0": shift_to_zero,
     "modulo": modulo,
+    "table": table,
     "floor": np.floor,
     "trunc": np.trunc,
     "exp": _rounded_once(np.exp),
@@ -69,7 +70,8 @@ class ProgramState:
 
     def step(self, x: np.ndarray) -> np.ndarray:
         """Update from the synaptic input `x` [B, *layer]; returns what leaves, of the same shape (0 of a readout)."""
-        program, values = self.program, {INPUT: x.astype(self.dtype, copy=False), **self.named, **self.parameters}
+        program = self.program
+        values = {INPUT: x.astype(self.dtype, copy=False), **self.named, **self.parameters, **program.tables}
 
         def of(operand: Operand):
             return values[operand] if isinstance(operand, str) else self.dtype(operand)

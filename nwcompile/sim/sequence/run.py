@@ -217,9 +217,11 @@ class LayerGroup:
         """Scan the only layer, a program, by a kernel of its own."""
         node = self.nodes[0]
         n = node.n_neurons
-        given, initial, state = (a.reshape(-1, n) for a in (programs.given, programs.initial, programs.state))
+        n_given = len(node.neuron.parameters) * n
+        given, entries = programs.given[:n_given].reshape(-1, n), programs.given[n_given:]
+        initial, state = (a.reshape(-1, n) for a in (programs.initial, programs.state))
         kept = words.reshape(*words.shape[:2], len(state), n) if len(words) else np.empty((0, 0, 0, 0), np.int64)
-        built(node.neuron.structure).scan(given, initial, programs.rests, *run, kept, counts, state)
+        built(node.neuron.structure).scan(given, entries, initial, programs.rests, *run, kept, counts, state)
 
 
 def _drive(connection: Connection, source: np.ndarray, drive, touched) -> None:

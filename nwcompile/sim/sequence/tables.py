@@ -73,6 +73,7 @@ def programs(network: Network, layers, by_address: bool = True) -> Programs:
             entry["first"], entry["n"], entry["n_states"] = first[i], node.n_neurons, len(program.states)
             entry["given"], entry["word"] = (sum(map(len, words)) for words in (given, initial))
             given += [program.array(name, node.shape).reshape(-1) for name in program.parameters]
+            given += [program.entries]
             initial += [program.array(name, node.shape).reshape(-1) for name in program.state_names]
     numbers, words = np.concatenate(given), np.concatenate(initial)
     table["given"] = numbers.ctypes.data + table["given"] * numbers.itemsize

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import nwcompile as nw
-from nwcompile.errors import ModelError
 from tests.frontend.frameworks import framework
 from tests.frontend.kinds.cases import (
     LONG,
@@ -24,7 +23,6 @@ from tests.frontend.kinds.cases import (
 
 norse = framework("norse.torch")
 izhikevich = framework("norse.torch.functional.izhikevich")
-EXPONENTIAL = ("LIFAdEx", "LIFEx", "LIFAdExRefrac")
 
 
 def tensor(low: float, high: float) -> torch.Tensor:
@@ -147,15 +145,7 @@ def test_from_torch_starts_izhikevich_neurons_where_norse_does():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(EXPONENTIAL)])
+@pytest.mark.parametrize("name", CASES)
 def test_norse_programs_are_the_same_in_three_backends(name):
     shape, layout = ((3, 60), "BT") if name.endswith("Cell") else ((60, 3), "TB")
     verify_on_chip(network(name), spikes(*shape, N_IN), layout)
-
-
-@pytest.mark.parametrize("name", EXPONENTIAL)
-def test_compile_refuses_exponentials(name):
-    x = spikes(3, 10, N_IN)
-    network_of = nw.from_torch(network(f"{name}Cell"), x)
-    with pytest.raises(ModelError, match=f"program '{name}Cell': .* whole numbers, which have no 'exp'"):
-        nw.compile(network_of, "loihi2", calibration=x)

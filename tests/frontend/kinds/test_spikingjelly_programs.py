@@ -130,7 +130,6 @@ NODES = {
     "FlexSN": lambda n: neuron.FlexSN(flexible_step, num_states=2, static_inputs=(draw(1, 0.5, 0.9),)),
 }
 SIGNED = ("TernaryIFNode", "TernaryLIFNode", "STBIFNode")
-NO_FIXED_POINT = ("EIFNode", "ComplementaryLIFNode")  # which need e**x
 
 
 def node(name, step_mode):
@@ -237,7 +236,7 @@ def test_from_torch_reads_the_membrane_of_integrators(make):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in NODES if name not in (*NO_FIXED_POINT, "LIAFNode")])
+@pytest.mark.parametrize("name", [name for name in NODES if name != "LIAFNode"])
 def test_spikingjelly_programs_are_the_same_in_three_backends(name):
     torch.manual_seed(3)
     verify_on_chip(network(name), spikes(30, 3, N_IN), "TB")
@@ -256,15 +255,6 @@ def test_gated_lif_and_a_readout_are_the_same_in_three_backends():
     program = nw.compile(nw.from_torch(torch.nn.Sequential(*gated).eval(), x, layout="TB"), "loihi2", calibration=x)
     assert nw.crosscheck(program, x).agree
     assert nw.simulate(program, x, backend="sequence").spikes["0"].any()
-
-
-@pytest.mark.parametrize("name", NO_FIXED_POINT)
-def test_compile_refuses_exponentials(name):
-    torch.manual_seed(3)
-    x = spikes(10, 3, N_IN)
-    network = nw.from_torch(torch.nn.Sequential(weights(10), node(name, "m")(10)).eval(), x, layout="TB")
-    with pytest.raises(ModelError, match=f"program '{name}': .* chips compute in whole numbers, which have no 'exp'"):
-        nw.compile(network, "loihi2", calibration=x)
 
 
 def test_compile_refuses_states_that_grow_without_bound():

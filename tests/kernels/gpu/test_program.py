@@ -22,7 +22,7 @@ SCALARS = ("n_lanes", "n", "n_steps", "drive_bits", "drive_sample", "drive_step"
 @pytest.mark.parametrize("number, all_of_it", [("*i32", False), ("*i64", True)])
 def test_a_program_compiles_to_whole_numbers_in_registers(number, all_of_it, processor):
     program = every_operation() if all_of_it else adaptive.program()
-    types = dict.fromkeys(("drive", "given", "initial", "state", "kept"), number)
+    types = dict.fromkeys(("drive", "given", "entries", "initial", "state", "kept"), number)
     types |= {"touched": "*u8", "rests": "*u8", "spikes": "*i32", "updates": "*i32", **dict.fromkeys(SCALARS, "i32")}
     constants = {
         "STEP": built_for_gpu(program.structure).step, "N_GIVEN": len(program.parameters),
@@ -36,7 +36,7 @@ def test_a_program_compiles_to_whole_numbers_in_registers(number, all_of_it, pro
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_a_float_program_compiles_without_fused_operations(processor):
     program = float_program()
-    types = dict.fromkeys(("drive", "given", "initial", "state", "kept", "spikes"), "*fp32")
+    types = dict.fromkeys(("drive", "given", "entries", "initial", "state", "kept", "spikes"), "*fp32")
     types |= {"touched": "*fp32", "rests": "*fp32", "updates": "*fp32", **dict.fromkeys(SCALARS, "i32")}
     constants = {
         "STEP": built_for_gpu(program.structure).step, "N_GIVEN": 1, "N_STATES": 1, "AHEAD": 2, "BLOCK": 32,

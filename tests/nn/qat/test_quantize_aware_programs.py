@@ -310,6 +310,36 @@ FLOAT_RULES = {
 }  # fmt: skip
 
 
+def exponential(state, x, sharpness=0.4):
+    v = 0.8 * state.v + x + 0.1 * torch.exp(state.v / sharpness)
+    threshold = 1 + state.a
+    fired = nw.nn.spike(v / threshold, 1.0)
+    return {"v": v * (1 - fired), "a": 0.9 * state.a + 0.2 * fired}, fired
+
+
+def test_programs_with_tables_are_trained_in_the_chips_whole_numbers():
+    """Their tables stay while weights and parameters change; a parameter that is learned is part of none."""
+    torch.manual_seed(0)
+    weight = torch.randn(6, 5).numpy()
+    x = (torch.rand(4, 20, 5) < 0.4).numpy().astype(np.int8)
+    network = nw.Network.from_arrays({"h": nw.neuron(exponential).program()}, [nw.Dense("in", "h", weight)], {"in": 5})
+    module = nn.QuantizedNetwork(network, "loihi2", calibration=x, learn_parameters=("sharpness",))
+    before = {name: p.detach().clone() for name, p in module.named_parameters()}
+    for _ in range(2):
+        module.zero_grad()
+        module(torch.from_numpy(x)).float().mean().backward()
+        with torch.no_grad():
+            for p in module.parameters():
+                p -= 0.05 * p.grad
+    changed = {name for name, p in module.named_parameters() if not torch.equal(p, before[name])}
+    assert any("weights" in name for name in changed) and any("sharpness" in name for name in changed)
+    sent = module(torch.from_numpy(x)).detach().numpy()
+    program = nw.compile(module.network(), "loihi2", x)
+    assert len(program.network.node("h").neuron.tables) == 2
+    for backend in BACKENDS:
+        np.testing.assert_array_equal(sent, nw.simulate(program, x, backend=backend).output)
+
+
 def as_tensor(value) -> torch.Tensor:
     return value if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
 
@@ -319,13 +349,18 @@ def oracle_step(program: NeuronProgram, x, states, parameters, units):
     values = {"x": x, **states, **parameters}
     whole = {name: value.detach().long().numpy() for name, value in values.items()}
     for k, operation in enumerate(program.operations):
-        given = [values[o] if isinstance(o, str) else float(o) for o in operation.operands]
-        numbers = [whole[o] if isinstance(o, str) else np.int64(o) for o in operation.operands]
         kind = operation.kind
+        tables = [program.tables[o] for o in operation.operands[: kind == "table"]]
+        operands = operation.operands[len(tables) :]
+        given = [values[o] if isinstance(o, str) else float(o) for o in operands]
+        numbers = [*tables, *(whole[o] if isinstance(o, str) else np.int64(o) for o in operands)]
         result = numbers[0].astype(np.int64) if kind == "number" else MEANING[kind](*numbers)
         exact = torch.from_numpy(np.broadcast_to(np.asarray(result), x.shape).copy())
         if kind in COMPARISONS:
             value = _Compared.apply(as_tensor(given[1]) - as_tensor(given[0]), exact, units[k])
+        elif kind == "table":
+            steps = np.diff(numbers[0])[numbers[1] >> numbers[2]] / 2.0 ** numbers[2]
+            value = as_tensor(given[0]) * torch.from_numpy(np.asarray(steps))
         elif kind in FLOAT_RULES:
             shifts = kind in ("shl", "shr", "shr0", "modulo")
             value = FLOAT_RULES[kind](*(g if shifts and i else as_tensor(g) for i, g in enumerate(given)))
@@ -391,12 +426,12 @@ def assert_gradients(program: NeuronProgram) -> None:
     start, found = np.ascontiguousarray(start), np.empty(shape, np.float32)
     kept = np.empty((2, 5, len(program.states), 7), np.int64)
     distance = np.empty((2, n_comparisons(program.structure), 5, 7), np.float32)
-    module.forward(rows, start.copy(), drive, found, kept, distance)
+    module.forward(rows, program.entries, start.copy(), drive, found, kept, distance)
     np.testing.assert_array_equal(found, sent.detach().numpy())
     slope = nn.surrogate.atan(torch.from_numpy(distance)).numpy()
     of_drive, of_given, of_state = np.empty(shape, np.float32), np.zeros(rows.shape), of_last.copy()
     nothing = np.zeros((0, 0, 0), np.float32)
-    module.backward(rows, start, drive, kept, slope, of_sent, nothing, of_state, of_drive, of_given)
+    module.backward(rows, program.entries, start, drive, kept, slope, of_sent, nothing, of_state, of_drive, of_given)
     wanted = np.zeros(shape) if x.grad is None else x.grad.numpy()
     np.testing.assert_allclose(of_drive, wanted, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(wanted).max()))
     for row, value in zip(of_given, given.values(), strict=True):

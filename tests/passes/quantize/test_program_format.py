@@ -122,29 +122,19 @@ def test_a_float_program_lands_on_a_programmable_chip(network):
     errors = run.output / program.output_scale["out"] - wanted.output
     assert np.abs(errors).mean() < 0.1 * np.abs(wanted.output).mean()
     row = program.manifest["quantization"][0]
-    assert row["scale"] == 2.0 ** np.log2(row["scale"]).round() and row["spike_agreement_percent"] > 80
-    assert [state["state"] for state in row["states"]] == ["v", "a"]
+    assert 2.0**17 < row["scale"] < 2.0**22 and row["spike_agreement_percent"] > 80
+    assert [(state["state"], state["unit"]) for state in row["states"]] == [("v", "membrane"), ("a", "membrane")]
     assert all(0 < state["largest"] < 1 << 23 for state in row["states"])
 
 
 def test_without_samples_states_get_room_for_16_units(network):
     program = nw.compile(network, "loihi2")
-    assert program.output_scale["h"] == 2.0 ** (23 - 4)
+    assert 2.0 ** (23 - 5) < program.output_scale["h"] <= 2.0 ** (23 - 4)
 
 
 def one_layer(step, weight=1.0) -> nw.Network:
     edges = [nw.Dense("in", "h", np.full((2, 2), weight, np.float32))]
     return nw.Network.from_arrays({"h": nw.neuron(step).program()}, edges, {"in": 2})
-
-
-def exponential(state, x):
-    v = torch.exp(state.v) + x
-    return {"v": v}, v > 1
-
-
-def quotient(state, x):
-    v = x / (state.v + 1)
-    return {"v": v}, v > 1
 
 
 def graded(state, x):
@@ -155,8 +145,6 @@ def graded(state, x):
 @pytest.mark.parametrize(
     ("step", "text"),
     [
-        (exponential, "program 'exponential': t1 = exp(v): chips compute in whole numbers, which have no 'exp'"),
-        (quotient, "program 'quotient': t2 = x / t1: chips divide by constants only; write it as a product"),
         (graded, "program 'graded' sends 't2', a number that is not whole; messages of chips carry whole numbers"),
     ],
 )

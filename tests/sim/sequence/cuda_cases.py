@@ -25,7 +25,7 @@ from nwcompile.sim.sequence.cuda import device, loop, synapses
 from nwcompile.sim.sequence.cuda.inference import Inference
 from tests.nets import FIXED, conv_net, dense_net, integers, sparse_edge
 from tests.neuron_programs import adaptive, every_operation, integrator
-from tests.random_neurons import float_neurons, whole_neurons
+from tests.random_neurons import curved_input, curved_network, curved_neurons, float_neurons, whole_neurons
 from tests.random_programs import inputs, programs, specs
 
 torch.set_num_threads(1)
@@ -292,6 +292,24 @@ def test_cuda_float_programs_give_the_references_numbers(program):
     assert np.array_equal(torch.cat(parts, 1).cpu().numpy(), wanted, equal_nan=True), program
     for values, name in zip(state.cpu().numpy(), program.state_names, strict=True):
         assert np.array_equal(values, reference.named[name], equal_nan=True), (name, program)
+
+
+@settings(
+    max_examples=int(os.environ.get("CUDA_EXAMPLES", "2")),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+@given(neuron=curved_neurons())
+def test_cuda_agrees_on_tables_of_drawn_curves(neuron):
+    x = curved_input()
+    program = compile(curved_network(neuron), "loihi2", x)
+    assert program.network.node("h").neuron.tables
+    runs = {"reference": simulate(program, x, record="all"),
+            "cuda": simulate(program, x, "sequence", "cuda", record="all")}  # fmt: skip
+    result = compare(program, runs)
+    assert result.agree, str(result)
+    assert runs["cuda"].spikes["h"].any()
 
 
 def test_cuda_refuses_sums_that_programs_are_not_proved_for():

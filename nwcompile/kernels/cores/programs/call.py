@@ -15,7 +15,10 @@ from nwcompile.kernels.jit import inlined
 PROGRAM = np.dtype(
     [
         ("address", np.int64),  # of the C function `c_step`
-        ("given", np.int64),  # address of int64[parameter, neuron], a part of `Programs.given`
+        (
+            "given",
+            np.int64,
+        ),  # address of int64[parameter, neuron], then int64[entry] of tables; a part of `Programs.given`
         ("state", np.int64),  # address of int64[state, neuron], a part of `Programs.state`
         ("first", np.int64),  # of the layer's neurons
         ("n", np.int64),  # neurons of the layer
@@ -31,7 +34,7 @@ class Programs(NamedTuple):
 
     layer: np.ndarray  # PROGRAM[layer]
     layer_of: np.ndarray  # int32[neuron]; -1: a neuron that is no program
-    given: np.ndarray  # int64[...]: parameters of all these layers
+    given: np.ndarray  # int64[...]: parameters and tables of all these layers
     rests: np.ndarray  # bool[neuron]: without input it stays at 0
     state: np.ndarray  # int64[word]: states of all these layers, one layer after the other
     initial: np.ndarray  # int64[word]: what they are as a sample begins

@@ -1,7 +1,8 @@
 """The gradient of a neuron program of whole numbers, written as the source of kernels.
 
 It goes straight through whatever rounds, saturates or goes round; a comparison has the slope that a surrogate gives it;
-what chooses between two numbers has none. Each operation is followed backward once, in the order of `operation_lines`.
+what chooses between two numbers has none, and a table that of the line between two entries. Each operation is followed
+backward once, in the order of `operation_lines`.
 """
 
 from nwcompile.kernels.cores.programs.source import NUMBA, body, held, operation_lines
@@ -9,11 +10,19 @@ from nwcompile.kernels.cores.programs.source import NUMBA, body, held, operation
 MODULE = '''"""A neuron program with its gradient, written by nwcompile.kernels.cores.programs.gradient."""
 
 from nwcompile.kernels.jit import kernel
-from nwcompile.kernels.cores.programs.operations import modulo, number, saturate, shr0, sign
+from nwcompile.kernels.cores.programs.operations import (
+    modulo,
+    number,
+    saturate,
+    shr0,
+    sign,
+    steepness,
+    table,
+)
 
 
 @kernel
-def forward(given, state, drive, sent, kept, distance):
+def forward(given, entries, state, drive, sent, kept, distance):
     n_samples, n_steps, n = drive.shape
     keep, compare = kept.shape[0] > 0, distance.shape[0] > 0
     for b in range(n_samples):
@@ -33,7 +42,7 @@ def forward(given, state, drive, sent, kept, distance):
 
 
 @kernel
-def backward(given, start, drive, kept, slope, of_sent, of_read, of_state, of_drive, of_given):
+def backward(given, entries, start, drive, kept, slope, of_sent, of_read, of_state, of_drive, of_given):
     n_samples, n_steps, n = drive.shape
     for b in range(n_samples):
         for t in range(n_steps - 1, -1, -1):
@@ -58,6 +67,7 @@ RULES = {
     "shr": ("{g} / {power}",),
     "shr0": ("{g} / {power}",),
     "modulo": ("{g}",),
+    "table": ("", "", "{g} * steepness(entries, {0}, {2}, {3})"),
     "sign": (),
     "eq": (),
     "ne": (),
@@ -80,18 +90,19 @@ def gradient_source_of(structure: tuple, units: tuple, read: int | None, detach_
     read, where nothing is sent. `detach_reset`: the next states have no gradient through a comparison, only what is
     sent.
 
-    `forward(given, state, drive, sent, kept, distance)`: given int64[parameter, neuron], drive int64[sample, step,
-    neuron]; written are state int64[sample, state, neuron], from where it goes on, sent [sample, step, neuron], and if
-    they have samples kept int64[sample, step, state, neuron], the states after each step, and distance
-    float32[sample, comparison, step, neuron], by how much its second operand is above the first.
+    `forward(given, entries, state, drive, sent, kept, distance)`: given int64[parameter, neuron], entries int64[entry]
+    of all tables, drive int64[sample, step, neuron]; written are state int64[sample, state, neuron], from where it goes
+    on, sent [sample, step, neuron], and if they have samples kept int64[sample, step, state, neuron], the states after
+    each step, and distance float32[sample, comparison, step, neuron], by how much its second operand is above the
+    first.
 
-    `backward(given, start, drive, kept, slope, of_sent, of_read, of_state, of_drive, of_given)`: start are the states
-    before the first step, slope is that of the surrogate at each distance; of_sent and of_read, likewise of drive's
-    shape, are the gradients of what was sent and read (of no samples where nothing is read). Written are those of the
-    drive, float64[sample, state, neuron] of the states from the last step's to the first's, and added to of_given
-    float64[parameter, neuron].
+    `backward(given, entries, start, drive, kept, slope, of_sent, of_read, of_state, of_drive, of_given)`: start are the
+    states before the first step, slope is that of the surrogate at each distance; of_sent and of_read, likewise of
+    drive's shape, are the gradients of what was sent and read (of no samples where nothing is read). Written are those
+    of the drive, float64[sample, state, neuron] of the states from the last step's to the first's, and added to
+    of_given float64[parameter, neuron].
     """
-    _, n_parameters, operations, states, output = structure
+    _, n_parameters, operations, states, output, _ = structure
     compared = _compared(operations, states, output)
     adjoint = _Adjoint(operations, units, compared)
     lines = [f"g{i} = of_state[b, {i}, i]" for i in range(len(states))]
@@ -129,7 +140,7 @@ def gradient_source_of(structure: tuple, units: tuple, read: int | None, detach_
 
 def n_comparisons(structure: tuple) -> int:
     """How many comparisons of a program have a slope."""
-    _, _, operations, states, output = structure
+    _, _, operations, states, output, _ = structure
     return len(_compared(operations, states, output))
 
 

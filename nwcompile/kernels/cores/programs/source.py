@@ -37,16 +37,17 @@ from nwcompile.kernels.cores.programs.operations import (
     saturate,
     shr0,
     sign,
+    table,
 )
 
 
 @inlined
-def step(given, state, i, x):
+def step(given, entries, state, i, x):
 {step}
 
 
 @kernel
-def scan(given, initial, rests, drive, touched, spikes, kept, updates, state):
+def scan(given, entries, initial, rests, drive, touched, spikes, kept, updates, state):
     n_samples, n_steps, n = drive.shape
     keep = kept.shape[0] > 0
     for b in range(n_samples):
@@ -57,14 +58,15 @@ def scan(given, initial, rests, drive, touched, spikes, kept, updates, state):
             for i in range(n):
                 if touched[b, t, i] or not ({still}):
                     updates[t, i] += 1
-                spikes[b, t, i] = step(given, state, i, drive[b, t, i])
+                spikes[b, t, i] = step(given, entries, state, i, drive[b, t, i])
                 if keep:
                     for s in range({n_states}):
                         kept[b, t, s, i] = state[s, i]
 
 
 def by_pointers(given, state, n, i, x):
-    return step(carray(given, ({n_given}, n)), carray(state, ({n_states}, n)), i, x)
+    entries = carray(given, ({n_given} * n + {n_entries},))[{n_given} * n :]
+    return step(carray(given, ({n_given}, n)), entries, carray(state, ({n_states}, n)), i, x)
 
 
 c_step = AsCFunction(C_STEP, by_pointers)
@@ -128,15 +130,15 @@ TRITON_MODULE = '''"""A neuron program, written by nwcompile.kernels.cores.progr
 import triton
 import triton.language as tl
 
-from nwcompile.kernels.gpu.program import modulo, saturate, shr0, sign
+from nwcompile.kernels.gpu.program import modulo, saturate, shr0, sign, table
 
 
 @triton.jit
-def step(given, states, x):
+def step(given, entries, states, x):
 {step}
 '''
 
-NUMBA = Dialect(WRITTEN, "({})", NUMBA_MODULE)
+NUMBA = Dialect({**WRITTEN, "table": "table(entries, {0}, {2}, {3})"}, "({})", NUMBA_MODULE)
 NUMBA_FLOAT = Dialect(
     {
         **WRITTEN,
@@ -166,6 +168,7 @@ TRITON = Dialect(
         "not": "~{0}",
         "select": "tl.where({0}, {1}, {2})",
         "number": "{0}.to(x.dtype)",
+        "table": "table(entries, {0}, {1}, {2}, {3})",
     },
     "tl.full(x.shape, {}, x.dtype)",
     TRITON_MODULE,
@@ -189,17 +192,18 @@ TRITON_FLOAT = Dialect(
 def source_of(structure: tuple, real: str = "float32") -> str:
     """The Numba module of a program (`NeuronProgram.structure`); `real`: the type of a float program's numbers.
 
-    Of whole numbers, `step(given, state, i, x)` updates neuron i: given int64[parameter, neuron], state
-    int64[state, neuron]; it returns what leaves. `scan` is the same for whole sequences, its arrays those of
-    `cores.neuron.scan` but for rests bool[neuron] (no update without an event while all states are 0), and kept
-    int64[sample, step, state, neuron], of 0 samples where not wanted. `c_step` is `step` by pointers.
+    Of whole numbers, `step(given, entries, state, i, x)` updates neuron i: given int64[parameter, neuron], entries
+    int64[entry] of all tables, state int64[state, neuron]; it returns what leaves. `scan` is the same for whole
+    sequences, its arrays those of `cores.neuron.scan` but for rests bool[neuron] (no update without an event while all
+    states are 0), and kept int64[sample, step, state, neuron], of 0 samples where not wanted. `c_step` is `step` by
+    pointers; there the entries follow the parameters.
 
     Of floats there is `scan(given, drive, sent, state, sizes)`, of flat arrays: given real[parameter, neuron], drive
     real[sample, step, neuron]; written are sent, likewise, and state real[state, sample, neuron], from where it goes
     on. sizes: (first sample, last sample, n_samples, n_steps, n). `record` is the same, and has a further array, kept
     real[state, sample, step, neuron].
     """
-    is_fixed, n_parameters, operations, states, output = structure
+    is_fixed, n_parameters, operations, states, output, n_entries = structure
     if not is_fixed:
         scans = (_float_scan(n_parameters, operations, states, output, keeps) for keeps in (False, True))
         return NUMBA_FLOAT.module.format(real=real, scans="".join(scans))
@@ -209,7 +213,13 @@ def source_of(structure: tuple, real: str = "float32") -> str:
     lines += [f"state[{i}, i] = {becomes}" for i, becomes in enumerate(held(states, NUMBA))]
     lines.append(f"return {NUMBA.operand(output)}")
     still = ["rests[i]", *(f"state[{i}, i] == 0" for i in range(len(states)))]
-    return NUMBA.module.format(step=body(lines), still=" and ".join(still), n_given=n_parameters, n_states=len(states))
+    return NUMBA.module.format(
+        step=body(lines),
+        still=" and ".join(still),
+        n_given=n_parameters,
+        n_states=len(states),
+        n_entries=n_entries,
+    )
 
 
 def _float_scan(n_parameters: int, operations: tuple, states: tuple, output, keeps: bool) -> str:
@@ -234,12 +244,12 @@ def _float_scan(n_parameters: int, operations: tuple, states: tuple, output, kee
 
 
 def triton_source_of(structure: tuple) -> str:
-    """The Triton module of a program: `step(given, states, x)` for `kernels.gpu.program.scan`.
+    """The Triton module of a program: `step(given, entries, states, x)` for `kernels.gpu.program.scan`.
 
-    given, states: tuples of tensors of the type of `x`, one for each parameter and state; it returns the next states,
-    a tuple, and what leaves.
+    given, states: tuples of tensors of the type of `x`, one for each parameter and state; entries: a pointer to those
+    of all tables. It returns the next states, a tuple, and what leaves.
     """
-    is_fixed, n_parameters, operations, states, output = structure
+    is_fixed, n_parameters, operations, states, output, _ = structure
     dialect = TRITON if is_fixed else TRITON_FLOAT
     lines = [f"p{i} = given[{i}]" for i in range(n_parameters)]
     lines += [f"s{i} = states[{i}]" for i in range(len(states))]

@@ -19,7 +19,7 @@ class GpuProgram:
         self.node, self.n, self.device = node, node.n_neurons, device
         self.program = node.neuron
         self.rests = torch.from_numpy(rests(self.program, node.shape).reshape(-1).astype(np.uint8)).to(device)
-        self._numbers: dict[bool, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._numbers: dict[bool, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
 
     @property
     def range(self) -> tuple[int, int]:
@@ -42,13 +42,14 @@ class GpuProgram:
         """A run over so many samples and steps."""
         return ProgramScan(self, n_samples, n_steps, largest, keeps, counts)
 
-    def numbers(self, is_wide: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Parameters [parameter, n] and initial states [state, n], int64 or int32."""
+    def numbers(self, is_wide: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Parameters [parameter, n], entries of tables [entry] and initial states [state, n], int64 or int32."""
         if is_wide not in self._numbers:
             kind = np.int64 if is_wide else np.int32
             of_names = self.program.parameters, self.program.state_names
             given, initial = (self._rows(names, kind).to(self.device) for names in of_names)
-            self._numbers[is_wide] = given, initial
+            entries = torch.from_numpy(self.program.entries.astype(kind)).to(self.device)
+            self._numbers[is_wide] = given, entries, initial
         return self._numbers[is_wide]
 
     def _rows(self, names, kind: type) -> torch.Tensor:
@@ -80,7 +81,7 @@ class ProgramScan:
     def advance(self, sums: torch.Tensor, bits: int, touched: torch.Tensor | None, steps: slice, resumes: bool) -> None:
         """Run these steps from their sums [sample, step, neuron], to be shifted by `bits`, and events, if any."""
         n_samples, n_steps, n = sums.shape
-        given, initial = self.neurons.numbers(self.is_wide)
+        given, entries, initial = self.neurons.numbers(self.is_wide)
         events, strides = given_events(sums, touched, self.spikes)
         out, kept = self.spikes[:, steps], self.kept[:, steps]
         if resumes and steps.start == 0:
@@ -90,6 +91,7 @@ class ProgramScan:
             sums,
             events,
             given,
+            entries,
             initial,
             self.neurons.rests,
             self.state,

@@ -1,0 +1,183 @@
+"""Curves of a float neuron program: values that follow from one other through what whole numbers have no operation for.
+
+`1 / (1 + exp(-v))` is one curve of v and not three: its table is rounded once. What goes on from a curve to another
+value than numbers and itself ends it.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nwcompile.ir.neuron_programs.program import INPUT, NeuronProgram, Operand, Operation, StateVariable
+from nwcompile.sim.reference.program_step import MEANING
+
+BENDS = ("exp", "tanh", "sqrt")  # and a division by what is not constant
+STRAIGHT = {
+    "add": "({0} + {1})",
+    "sub": "({0} - {1})",
+    "mul": "({0} * {1})",
+    "div": "({0} / {1})",
+    "neg": "(-{0})",
+}  # as they are written inside of others
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """What `operations` make of one value, the `argument`, and of `constants`: numbers by their names."""
+
+    result: str
+    argument: str
+    operations: tuple[Operation, ...]
+    constants: dict[str, float]
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Its values in float64; not finite where it has none."""
+        return np.asarray(self._values(x)[self.result])
+
+    def is_defined(self, x: np.ndarray) -> np.ndarray:
+        """Where its values are finite, and none of its divisors changed its sign on the way from the first of `x`."""
+        values = self._values(x)
+        good = np.isfinite(values[self.result])
+        for operation in self.operations:
+            divisor = np.asarray(values.get(operation.operands[-1], 1.0))
+            if operation.kind == "div" and divisor.ndim:
+                good = good & (np.sign(divisor) == np.sign(divisor[0])) & (divisor != 0)
+        return good
+
+    def _values(self, x: np.ndarray) -> dict:
+        """What every operation gives."""
+        values = {**self.constants, self.argument: np.asarray(x, np.float64)}
+
+        def of(operand: Operand):
+            return values[operand] if isinstance(operand, str) else np.float64(operand)
+
+        with np.errstate(all="ignore"):
+            for operation in self.operations:
+                values[operation.result] = MEANING[operation.kind](*map(of, operation.operands))
+        return values
+
+    def __str__(self) -> str:
+        """`exp((v - 0.8) / 0.5)`."""
+        texts = {self.argument: self.argument} | {name: f"{value:.6g}" for name, value in self.constants.items()}
+        for operation in self.operations:
+            given = [texts[o] if isinstance(o, str) else f"{o:.6g}" for o in operation.operands]
+            if operation.kind in BENDS:
+                texts[operation.result] = f"{operation.kind}({_bare(given[0])})"
+            else:
+                texts[operation.result] = STRAIGHT[operation.kind].format(*given)
+        return _bare(texts[self.result])
+
+
+def _bare(text: str) -> str:
+    """Without the brackets around all of it."""
+    return text[1:-1] if text.startswith("(") else text
+
+
+def curves(program: NeuronProgram, learned: Collection[str] = ()) -> dict[str, Curve]:
+    """The curves of a program `with_inverses` that something else uses, by their results.
+
+    Parameters that are `learned` are part of none: its table stays while they change.
+    """
+    lines = _followed(program, learned)
+    used = {o for operation in program.operations if operation.result not in lines.bent for o in operation.operands}
+    used |= {program.output, *(state.next for state in program.states)}
+    return {name: lines.curve(name) for name in lines.bent if name in used}
+
+
+def on_curves(program: NeuronProgram, learned: Collection[str] = ()) -> set[Operand]:
+    """The results that are on a curve, at its end or before."""
+    return set(_followed(program, learned).bent)
+
+
+def with_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
+    """The program with `a * (1 / b)` for each `a / b` that is no curve and whose b is not constant."""
+    lines = _followed(program, learned)
+    taken = {INPUT, *program.parameters, *program.state_names, *(o.result for o in program.operations)}
+    inverses: dict[Operand, str] = {}
+    operations: list[Operation] = []
+    for operation in program.operations:
+        given = operation.operands
+        if operation.kind == "div" and lines.varies(given[1]) and operation.result not in lines.bent:
+            if given[1] not in inverses:
+                name = f"inverse_{given[1]}"
+                while name in taken:
+                    name += "_"
+                taken.add(name)
+                inverses[given[1]] = name
+                operations.append(Operation(name, "div", (1.0, given[1])))
+            operation = replace(operation, kind="mul", operands=(given[0], inverses[given[1]]))
+        operations.append(operation)
+    return program.replace(operations=tuple(operations))
+
+
+def observed(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
+    """The same float program with a state more for each of its curves, which holds what the argument was in a step."""
+    found = curves(with_inverses(program, learned), learned)
+    arguments = {argument_state(name): curve.argument for name, curve in found.items()}
+    return program.replace(states=(*program.states, *(StateVariable(*pair) for pair in arguments.items())))
+
+
+def argument_state(result: str) -> str:
+    """The name of the state that holds the argument of the curve that ends in `result`."""
+    return f"argument_of_{result}"
+
+
+def _followed(program: NeuronProgram, learned: Collection[str]) -> "_Lines":
+    lines = _Lines(program, learned)
+    for operation in program.operations:
+        lines.add(operation)
+    return lines
+
+
+class _Lines:
+    """Which values are lines or curves of one other: `source` says of which, `bent` has the curves."""
+
+    def __init__(self, program: NeuronProgram, learned: Collection[str]):
+        self.parameters = set(program.parameters)
+        numbers = {name: v for name, v in program.parameters.items() if np.ndim(v) == 0 and name not in learned}
+        self.constants = {name: float(value) for name, value in numbers.items()}
+        self.source: dict[Operand, Operand] = {}
+        self.bent: list[str] = []
+        self.made_by: dict[Operand, Operation] = {}
+
+    def varies(self, operand: Operand) -> bool:
+        """Whether it is not the same in every step."""
+        return isinstance(operand, str) and operand not in self.parameters
+
+    def add(self, operation: Operation) -> None:
+        """One operation more, in their order."""
+        others: list[Operand] = [o for o in operation.operands if isinstance(o, str) and o not in self.constants]
+        sources = {self.source.get(o, o) for o in others}
+        if len(sources) != 1 or not all(map(self.varies, others)):
+            return
+        is_bent = self._is_bent(operation.kind, others, divides=self.varies(operation.operands[-1]))
+        if is_bent or operation.kind in STRAIGHT and len(others) == 1:
+            self.source[operation.result] = sources.pop()
+            self.made_by[operation.result] = operation
+        if is_bent:
+            self.bent.append(operation.result)
+
+    def _is_bent(self, kind: str, varying: list[Operand], divides: bool) -> bool:
+        """Of operands that vary, lines and curves of one value; `divides`: the last operand is among them."""
+        if kind in BENDS:
+            return True
+        if kind == "div" and divides:
+            varying = varying[:-1]  # A numerator has to be a curve, or constant.
+        elif kind not in STRAIGHT:
+            return False
+        return all(o in self.bent for o in varying)
+
+    def curve(self, result: str) -> Curve:
+        """The curve that ends in `result`."""
+        argument, needed = self.source[result], set()
+        waiting: list[Operand] = [result]
+        while waiting:
+            name = waiting.pop()
+            if name in self.made_by and name not in needed:
+                needed.add(name)
+                waiting += self.made_by[name].operands
+        operations = tuple(operation for name, operation in self.made_by.items() if name in needed)
+        used = {o for operation in operations for o in operation.operands}
+        constants = {name: value for name, value in self.constants.items() if name in used}
+        return Curve(result, str(argument), operations, constants)

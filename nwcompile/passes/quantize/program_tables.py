@@ -1,0 +1,306 @@
+"""Tables: exp, tanh, sqrt and divisions of neuron programs on whole numbers, with the greatest error that each makes.
+
+A table has the values of a curve at arguments 2**step_bits apart; between two of them it is a line (operation `table`).
+It is made for the arguments that can come, where interval arithmetic bounds them, or else for those of the samples and
+as many again on either side, as long as the result is at most four times the largest that was seen. An argument beyond
+the entries counts as the nearest that they have; they lie where the greatest error over all these arguments is least.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from math import ceil, floor, inf, log2
+
+import numpy as np
+
+from nwcompile.errors import ModelError
+from nwcompile.ir.arithmetic import table
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.neuron_programs.program import INPUT, LARGEST_ENTRY, NeuronProgram
+from nwcompile.ir.neuron_programs.ranges import Range, of_array, of_operations
+from nwcompile.passes.quantize.program_curves import Curve
+from nwcompile.passes.quantize.program_units import Measured
+
+SHARE_OF_MEMORY = 4  # All tables of a program take at most this part of a core's program memory: other layers need it.
+MOST_ENTRIES = (
+    1025  # Of all tables of a program, where a chip has no limit; a line between so many is as good as exact.
+)
+FEWEST_ENTRIES = 9  # With fewer a table is no likeness of a curve.
+FINE_ERROR = 1.0  # In units of the result, of which rounding alone takes 1: no table gets finer than that.
+PLACES = 16  # So many places of the entries between one end of the arguments and the other are compared.
+HEADROOM = 4.0  # A result may become so many times as large as in the samples, as states may.
+LEAST_MARGIN = 0.25  # A range of arguments becomes wider by at least this part of them: they may hardly have moved.
+LOOKED_AT = 4096  # Arguments at which a range is searched and steps are compared; the error is that of all arguments.
+HOPELESS = (
+    4.0  # Where steps have become so fine that the error is so many times the least, finer ones cover too little.
+)
+CHUNK = 1 << 20  # Arguments whose error is computed at once, 8 MiB of float64 each.
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """What a table's numbers are: bits after the point of argument and result, and those of a state.
+
+    `argument_unit`, `result_unit`: what one of the float program's is here.
+    """
+
+    argument_bits: int
+    most_result_bits: int
+    state_bits: int
+    argument_unit: float = 1.0
+    result_unit: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class CurveTable:
+    """A curve as `entries`, 2**step_bits apart from `first` on, read up to `last`: arguments in whole numbers.
+
+    low..high: the arguments for which it was made; `bounds` says how they are known: "proved" (none lies outside),
+    "seen" in samples or "assumed" without any. `error`: the greatest difference from the curve over all whole numbers
+    low..high, in units of the result.
+    """
+
+    entries: np.ndarray
+    first: int
+    last: int
+    step_bits: int
+    low: int
+    high: int
+    argument_bits: int
+    result_bits: int
+    bounds: str
+    error: float
+
+    def __call__(self, arguments: np.ndarray) -> np.ndarray:
+        """What the chip computes of arguments in whole numbers."""
+        return table(self.entries, np.clip(arguments, self.first, self.last) - self.first, self.step_bits)
+
+    def difference(self, wanted: np.ndarray, arguments: np.ndarray) -> float:
+        """The greatest difference from the values `wanted` of the curve at these arguments, in units of the result."""
+        return float(np.abs(self(arguments) - wanted * 2.0**self.result_bits).max())
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramTables:
+    """The tables of a layer's program: `made` gives one, `rows` are those of the quantization table, in float units.
+
+    `pinned`: what each is made of, by the result of its curve, as plain values.
+    """
+
+    where: str
+    measured: Measured
+    texts: dict[str, str]
+    possible: dict[str, Range]
+    fraction_bits: int
+    state_bits: int
+    n_entries: int
+    rows: list[dict]
+    pinned: dict[str, dict]
+
+    @classmethod
+    def of(cls, layer: str, measured: Measured, fraction_bits: int, chip: Chip, state_bits: int) -> "ProgramTables":
+        program = measured.program
+        wanted = measured.curves()
+        return cls(
+            where=f"layer {layer!r}: program {program.name!r}",
+            measured=measured,
+            texts={name: str(curve) for name, curve in wanted.items()},
+            possible=possible(program, 2.0 ** (state_bits - 1 - fraction_bits)) if wanted else {},
+            fraction_bits=fraction_bits,
+            state_bits=state_bits,
+            n_entries=entries_for(chip, len(wanted)),
+            rows=[],
+            pinned={},
+        )
+
+    def made(self, curve: Curve, argument_bits: int) -> CurveTable:
+        """The table of a curve of the program in its chosen units."""
+        units = self.measured.per_unit(curve.argument), self.measured.per_unit(curve.result)
+        form = TableFormat(argument_bits, self.fraction_bits, self.state_bits, *units)
+        where = f"{self.where}: {self.texts[curve.result]}"
+        seen = self.measured.seen(curve)
+        made = table_of(curve, self.possible[curve.argument], seen, form, self.n_entries, where)
+        argument, result = 2.0**made.argument_bits * units[0], 2.0**made.result_bits * units[1]
+        self.pinned[curve.result] = {**asdict(made), "entries": made.entries.tolist()}
+        self.rows.append(
+            {
+                "of": self.texts[curve.result],
+                "argument": curve.argument,
+                "low": made.low / argument,
+                "high": made.high / argument,
+                "bounds": made.bounds,
+                "first": made.first / argument,
+                "last": made.last / argument,
+                "entries": len(made.entries),
+                "step": 2.0**made.step_bits / argument,
+                "error": made.error / result,
+                "error_units": made.error,
+            }
+        )
+        return made
+
+
+def table_of_pin(pinned: dict) -> CurveTable:
+    """The table of one of `ProgramTables.pinned`."""
+    return CurveTable(**{**pinned, "entries": np.array(pinned["entries"], np.int64)})
+
+
+def any_table(curve: Curve, argument_bits: int) -> CurveTable:
+    """A table that stands for one of `curve` where only the operations are asked for."""
+    return CurveTable(
+        entries=np.zeros(2, np.int64),
+        first=0,
+        last=0,
+        step_bits=0,
+        low=0,
+        high=0,
+        argument_bits=argument_bits,
+        result_bits=0,
+        bounds="assumed",
+        error=inf,
+    )
+
+
+def entries_for(chip: Chip, n_tables: int) -> int:
+    """As many entries as one of the tables of a program may have."""
+    limit = chip.limit("max_instructions")
+    most = MOST_ENTRIES if limit is None else min(int(limit.max()) // SHARE_OF_MEMORY, MOST_ENTRIES)
+    return max(most // max(n_tables, 1), FEWEST_ENTRIES)
+
+
+def possible(program: NeuronProgram, largest: float) -> dict[str, Range]:
+    """The range of every value of a float program whose states, and whose input, are at most `largest`."""
+    held = {name: Range(-largest, largest, False) for name in (*program.state_names, INPUT)}
+    held |= {name: of_array(value) for name, value in program.parameters.items()}
+    return of_operations(program, held, AssertionError)
+
+
+def table_of(
+    curve: Curve, possible: Range, seen: tuple[float, float] | None, form: TableFormat, n_entries: int, where: str
+) -> CurveTable:
+    """The table of a curve whose argument is within `possible`, and was `seen` in samples from one number to another.
+
+    Raises ModelError, which begins with `where`, if the curve is not finite there or too large for a state.
+    """
+    low, high, bounds = _range(curve, possible, seen, form, where)
+    unit = 2.0**form.argument_bits
+    first = floor(low * unit)
+    last = max(ceil(high * unit), first + 1)
+    # A rounded end may lie where there is no curve: one unit further inside there is.
+    first, last = _inside(curve, first, 1, unit), _inside(curve, last, -1, unit)
+    top = float(np.abs(curve(np.linspace(first, last, LOOKED_AT) / unit)).max())
+    before = ceil(log2(top)) if top > 0 else 0
+    result_bits = min(form.most_result_bits, form.state_bits - 1 - before)
+    if result_bits < 0:
+        raise ModelError(
+            f"{where} reaches {top / form.result_unit:.3g}, beyond a state of {form.state_bits} bits; scale the "
+            "program down, or clamp what it is computed of"
+        )
+    blank = CurveTable(
+        entries=np.zeros(2, np.int64),
+        first=first,
+        last=last,
+        step_bits=0,
+        low=first,
+        high=last,
+        argument_bits=form.argument_bits,
+        result_bits=result_bits,
+        bounds=bounds,
+        error=inf,
+    )
+    made = _best(curve, blank, n_entries - 1)
+    error = greatest_error(curve, made)
+    if not np.isfinite(error) or np.abs(made.entries).max() > LARGEST_ENTRY:
+        raise ModelError(
+            f"{where} is not finite for some {curve.argument} of {low / form.argument_unit:.6g}.."
+            f"{high / form.argument_unit:.6g}; keep it away from them"
+        )
+    return replace(made, error=error)
+
+
+def greatest_error(curve: Curve, made: CurveTable) -> float:
+    """The greatest difference of a table from its curve over all whole numbers low..high, in units of the result."""
+    error, unit = 0.0, 2.0**made.argument_bits
+    for first in range(made.low, made.high + 1, CHUNK):
+        arguments = np.arange(first, min(first + CHUNK, made.high + 1))
+        error = max(error, made.difference(curve(arguments / unit), arguments))
+    return error
+
+
+def _best(curve: Curve, blank: CurveTable, most: int) -> CurveTable:
+    """The table of at most so many steps with the least error; of those fine enough the one of fewest steps."""
+    at = np.unique(np.linspace(blank.low, blank.high, LOOKED_AT).astype(np.int64))
+    wanted = curve(at / 2.0**blank.argument_bits)
+    size, best = blank.high - blank.low, blank
+    for step_bits in range(size.bit_length(), -1, -1):
+        n = min((size >> step_bits) + 1, most)
+        beyond = max(size - (n << step_bits), 0)  # what has no entries, at one end or the other
+        low, high = blank.low, blank.low + beyond
+        while True:
+            places = sorted({low + (high - low) * place // PLACES for place in range(PLACES + 1)})
+            tried = [_filled(curve, replace(blank, first=first, step_bits=step_bits), n) for first in places]
+            errors = [candidate.difference(wanted, at) for candidate in tried]
+            place = int(np.argmin(errors))
+            if errors[place] < best.error:
+                best = replace(tried[place], error=errors[place])
+            if len(places) <= PLACES or high - low <= 1 << step_bits:
+                break
+            low, high = places[max(place - 1, 0)], places[min(place + 1, len(places) - 1)]
+        if best.error <= FINE_ERROR or min(errors) > HOPELESS * best.error:
+            break
+    return best
+
+
+def _filled(curve: Curve, blank: CurveTable, n: int) -> CurveTable:
+    """With the curve's values at n + 1 arguments, rounded to the nearest number.
+
+    Where the last lies beyond `high`, its entry is such that the line before it goes through the value at `high`.
+    """
+    last = min(blank.first + (n << blank.step_bits), blank.high)
+    at = np.append(blank.first + (np.arange(n) << blank.step_bits), last)
+    *inner, end = curve(at / 2.0**blank.argument_bits) * 2.0**blank.result_bits
+    rest = last - int(at[-2])
+    beyond = inner[-1] + (end - inner[-1]) * 2.0**blank.step_bits / rest if rest else inner[-1]
+    with np.errstate(invalid="ignore"):
+        entries = np.rint([*inner, beyond]).astype(np.int64)
+    return replace(blank, entries=entries, last=min(last, blank.first + (n << blank.step_bits) - 1))
+
+
+def _range(
+    curve: Curve, possible: Range, seen: tuple[float, float] | None, form: TableFormat, where: str
+) -> tuple[float, float, str]:
+    """The arguments that a table covers, and how they are known."""
+    low, high = possible.low, possible.high
+    if seen is not None:
+        margin = max(seen[1] - seen[0], LEAST_MARGIN * max(map(abs, seen)))
+        low, high = max(low, seen[0] - margin), min(high, seen[1] + margin)
+    assert -inf < low <= high < inf, "states and input are bounded"
+    inner = seen if seen is not None else ((low + high) / 2,) * 2
+    inner = min(max(inner[0], low), high), max(min(inner[1], high), low)
+    at = np.linspace(*inner, LOOKED_AT)
+    if not curve.is_defined(at).all():
+        known = "in the samples" if seen is not None else "without samples (give calibration samples)"
+        raise ModelError(
+            f"{where} is not finite for some {curve.argument} of {inner[0] / form.argument_unit:.6g}.."
+            f"{inner[1] / form.argument_unit:.6g}, its range {known}; keep it away from there"
+        )
+    allowed = HEADROOM * float(np.abs(curve(at)).max())
+    low = _reached(curve, inner[0], low, allowed)
+    high = _reached(curve, inner[1], high, allowed)
+    if low <= possible.low and high >= possible.high:
+        return low, high, "proved"
+    return low, high, "assumed" if seen is None else "seen"
+
+
+def _reached(curve: Curve, start: float, end: float, allowed: float) -> float:
+    """How far from `start` towards `end` the curve's magnitude is at most `allowed`."""
+    at = np.linspace(start, end, LOOKED_AT)
+    is_good = curve.is_defined(at) & (np.abs(curve(at)) <= allowed)
+    return float(at[-1] if is_good.all() else at[max(int(is_good.argmin()) - 1, 0)])
+
+
+def _inside(curve: Curve, at: int, direction: int, unit: float) -> int:
+    return at if np.isfinite(curve(np.array(at / unit))) else at + direction
+
+
+def _bits_before(largest: float) -> int:
+    """Bits before the point of numbers up to `largest`; negative where the first after it are 0."""
+    return ceil(log2(largest)) if largest > 0 else 0

@@ -1,0 +1,97 @@
+"""Neuron programs in the report: each state's unit and width, each table's range and error."""
+
+from collections.abc import Iterable
+from math import ceil, floor, log2, log10
+
+from nwcompile.report.text import grouped, number
+
+HEADINGS = ("layer", "state", "unit", "scale", "width", "used", "enough", "beyond it")
+N_LEFT = 3  # Names and units are set to the left.
+UNKNOWN = "–"
+DOES = {"saturate": "saturates", "modulo": "goes round"}
+ABOUT = (
+    "States of neuron programs. Unit: “membrane” scales with the layer, as input and thresholds do; “dimensionless” "
+    "is a Q format, bits before and after the point; “count” is a whole number; “weights” adds up weights as they are. "
+    "“Taken”: nothing in the program says which. “Enough”: bits for any input, proved."
+)
+
+
+def state_rows(doc: dict) -> list[tuple[str, ...]]:
+    """A row for every state of a neuron program."""
+    return [_row(layer, state) for layer, entry in _programs(doc) for state in entry["states"]]
+
+
+def notes(doc: dict) -> list[str]:
+    """A sentence for each program, with its parameters, and for each of its tables."""
+    texts = []
+    for layer, entry in _programs(doc):
+        of = f"layer {layer}: program {entry['program']} of {entry['instructions']} instructions"
+        texts.append(f"{of}{_parameters(entry.get('parameters') or ())}")
+        texts += [f"layer {layer}: {_table(table)}" for table in entry.get("tables") or ()]
+    return texts
+
+
+def _programs(doc: dict) -> Iterable[tuple[str, dict]]:
+    for row in doc["layers"]:
+        if (row["quantization"] or {}).get("states"):
+            yield row["layer"], row["quantization"]
+
+
+def _row(layer: str, state: dict) -> tuple[str, ...]:
+    bits, bound, largest = state["bits"], state["bound"], state["largest"]
+    is_proved = bound is not None and width(bound) <= bits
+    return (
+        layer,
+        state["state"],
+        state.get("unit") or UNKNOWN,
+        _scale(state),
+        f"{bits} bits",
+        UNKNOWN if largest is None else f"{width(largest)} bits",
+        UNKNOWN if bound is None else f"{width(bound)} bits",
+        "never, proved" if is_proved else DOES[state["overflow"]],
+    )
+
+
+def _scale(state: dict) -> str:
+    """`Q5.18` where a bit is a power of two of the float program's unit, else `123 665 units`."""
+    unit, scale = state.get("unit"), state.get("scale")
+    if scale is None:
+        return UNKNOWN
+    if unit == "dimensionless" and log2(scale).is_integer():
+        after = int(log2(scale))
+        return f"Q{state['bits'] - 1 - after}.{after}"
+    return "1" if unit == "count" else f"{grouped(scale)} units"
+
+
+def _parameters(parameters: Iterable[dict]) -> str:
+    """`; parameters: membrane base, jump; dimensionless rho`."""
+    by_unit: dict[str, list[str]] = {}
+    for row in parameters:
+        by_unit.setdefault(row["unit"], []).append(row["parameter"])
+    parts = [f"{unit} {', '.join(names)}" for unit, names in by_unit.items()]
+    return f"; parameters: {'; '.join(parts)}" if parts else ""
+
+
+def _table(table: dict) -> str:
+    """What a table stands for, where it is known, and how wrong it is."""
+    low, high, first, last = (number(table[name]) for name in ("low", "high", "first", "last"))
+    is_whole = table["bounds"] == "proved" and (low, high) == (first, last)
+    rule = "" if is_whole else f"; what lies outside {first}..{last} counts as the nearer end"
+    error, units = _at_most(table["error"]), _at_most(table["error_units"])
+    return (
+        f"{table['of']} is a table of {table['entries']} entries for {table['argument']} of {low}..{high} "
+        f"({table['bounds']}{rule}), wrong by at most {error} ({units} units)"
+    )
+
+
+def _at_most(x: float) -> str:
+    """Three significant digits, never below the number."""
+    if x <= 0:
+        return "0"
+    last = 10.0 ** (floor(log10(x)) - 2)
+    return number(ceil(x / last) * last)
+
+
+def width(largest: int) -> int:
+    """Bits of a signed number."""
+    return int(largest).bit_length() + 1

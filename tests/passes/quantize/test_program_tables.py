@@ -1,0 +1,240 @@
+"""Tables of exp, tanh, sqrt and divisions: their stated error is that of exact mathematics, over every argument."""
+
+import re
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+import torch
+
+import nwcompile as nw
+from nwcompile.cost.neuron_program import program_length
+from nwcompile.ir.arithmetic import table
+from nwcompile.ir.neuron_programs.ranges import Range
+from nwcompile.passes.quantize import program_tables
+from nwcompile.passes.quantize.program_curves import curves, observed, with_inverses
+from nwcompile.passes.quantize.program_tables import TableFormat, greatest_error, table_of
+
+ANYWHERE = Range(-1e6, 1e6, False)
+
+
+def curve_of(step):
+    """The only curve of a step of a neuron."""
+    (curve,) = curves(with_inverses(nw.neuron(step).program())).values()
+    return curve
+
+
+def exponential(state, x):
+    return {"v": 0.5 * torch.exp((state.v - 1.0) / 0.5)}, None
+
+
+def logistic(state, x):
+    return {"v": torch.sigmoid(2.0 * state.v)}, None
+
+
+def bent(state, x):
+    return {"v": torch.tanh(state.v) / 2}, None
+
+
+def inverse(state, x):
+    return {"v": 3.0 / (1.0 + 0.5 * state.v)}, None
+
+
+def root(state, x):
+    return {"v": torch.sqrt(state.v + 0.25)}, None
+
+
+EXACT = {
+    "exponential": (exponential, (-1.0, 2.0), lambda v: ((v - 1) / Decimal("0.5")).exp() / 2),
+    "logistic": (logistic, (-2.0, 2.0), lambda v: 1 / (1 + (-2 * v).exp())),
+    "tanh": (bent, (-1.0, 1.5), lambda v: (1 - 2 / ((2 * v).exp() + 1)) / 2),
+    "inverse": (inverse, (0.0, 4.0), lambda v: 3 / (1 + v / 2)),
+    "root": (root, (0.0, 3.0), lambda v: (v + Decimal("0.25")).sqrt()),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_stated_error_is_the_greatest_over_all_arguments(name):
+    step, seen, exact = EXACT[name]
+    made = table_of(curve_of(step), ANYWHERE, seen, TableFormat(7, 12, 24), 33, "here")
+    arguments = np.arange(made.low, made.high + 1)
+    assert made.low / 128 < seen[0] and made.high / 128 > seen[1] and made.error > 0.5
+    with localcontext() as context:
+        context.prec = 40
+        wanted = [exact(Decimal(int(a)) / 128) * 2**made.result_bits for a in arguments]
+        errors = [abs(Decimal(int(ours)) - w) for ours, w in zip(made(arguments), wanted, strict=True)]
+    assert float(max(errors)) == pytest.approx(made.error, abs=1e-6)
+
+
+def test_the_error_of_a_range_of_millions_of_arguments_is_computed_of_each():
+    curve = curve_of(exponential)
+    made = table_of(curve, ANYWHERE, (-1.0, 2.0), TableFormat(20, 18, 24), 257, "here")
+    arguments = np.arange(made.low, made.high + 1)
+    assert len(arguments) > 4 << 20
+    exact = 0.5 * np.exp((arguments.astype(np.longdouble) / 2**20 - 1) / 0.5) * 2.0**made.result_bits
+    assert float(np.abs(made(arguments) - exact).max()) == pytest.approx(made.error, abs=1e-6)
+
+
+def rounding_table(monkeypatch=None, name=""):
+    """A table whose steps are so short that rounding is all of its error, made by right or by broken rounding."""
+    curve = curve_of(exponential)
+    made = table_of(curve, ANYWHERE, (0.0, 1.0), TableFormat(14, 14, 24), 2000, "here")
+    assert made.step_bits > 0
+    blank = program_tables.replace(made, entries=np.zeros(2, np.int64))
+    if name == "entries":
+        monkeypatch.setattr(np, "rint", np.floor)
+    if name == "line":
+        monkeypatch.setattr(program_tables, "table", lambda entries, x, bits: table(entries, x, bits) - (x % 2))
+    made = program_tables._filled(curve, blank, len(made.entries) - 1)
+    step = 2.0 ** (made.step_bits - made.argument_bits)
+    largest = float(curve(np.array(made.high / 2.0**made.argument_bits))) * 4  # of the second derivative
+    return greatest_error(curve, made), 1.0 + step**2 / 8 * largest * 2.0**made.result_bits
+
+
+def test_no_table_is_worse_than_its_two_roundings_and_the_bend_of_a_step():
+    error, bound = rounding_table()
+    assert error <= bound < 1.1
+
+
+@pytest.mark.parametrize("name", ["entries", "line"])
+def test_a_wrong_rounding_is_seen(name, monkeypatch):
+    error, bound = rounding_table(monkeypatch, name)
+    assert error > bound
+
+
+def test_a_proved_range_is_covered_whole_and_a_seen_one_with_room():
+    curve = curve_of(logistic)
+    proved = table_of(curve, Range(-1.0, 1.0, False), (-0.5, 0.5), TableFormat(10, 14, 24), 65, "here")
+    assert (proved.low, proved.high, proved.bounds) == (-1024, 1024, "proved")
+    seen = table_of(curve, ANYWHERE, (-0.5, 0.5), TableFormat(10, 14, 24), 65, "here")
+    assert (seen.low, seen.high, seen.bounds) == (-1536, 1536, "seen")
+    assumed = table_of(curve, Range(-4.0, 4.0, False), None, TableFormat(10, 14, 24), 65, "here")
+    assert (assumed.low, assumed.high, assumed.bounds) == (-4096, 4096, "proved")
+
+
+def test_a_result_may_become_four_times_as_large_as_in_the_samples():
+    made = table_of(curve_of(exponential), ANYWHERE, (-5.0, 1.0), TableFormat(10, 10, 24), 257, "here")
+    assert made.high / 1024 == pytest.approx(1.0 + 0.5 * np.log(4), abs=0.01)
+    outside = np.array([made.high + 5000, made.low - 10**6])
+    assert np.array_equal(made(outside), made(np.array([made.last, made.first])))
+
+
+def test_one_curve_of_several_operations_is_one_table():
+    def step(state, x):
+        m = 0.5 * state.m + torch.sigmoid((state.v - 0.25) / 2)
+        v = 0.9 * state.v + x / (1 + state.m.abs()) + torch.tanh(x) * torch.exp(-state.v)
+        return {"v": v, "m": m}, v > 1
+
+    program = nw.neuron(step).program()
+    found = curves(with_inverses(program))
+    assert sorted(f"{curve.argument}: {curve}" for curve in found.values()) == [
+        "t10: 1 / (t10 + 1)",
+        "v: 1 / (1 + exp(-((v - 0.25) / 2)))",
+        "v: exp(-v)",
+        "x: tanh(x)",
+    ]
+    assert [state.name for state in observed(program).states] == ["v", "m", *(f"argument_of_{name}" for name in found)]
+
+
+def test_curves_of_neurons_own_parameters_begin_behind_them():
+    def step(state, x, slope=0.5):
+        v = 0.9 * state.v + x
+        return {"v": v}, torch.exp(v * slope) > 2.0
+
+    program = nw.neuron(step).program(slope=np.array([0.5, 0.25]))
+    (curve,) = curves(with_inverses(program)).values()
+    assert str(curve) == "exp(t3)" and curve.constants == {}
+
+
+RNG = np.random.default_rng(0)
+X = (RNG.random((4, 40, 10)) < 0.3).astype(np.int8)
+WEIGHT = RNG.normal(0.1, 0.8, (12, 10)).astype(np.float32)
+
+
+def one_layer(step, weight=WEIGHT) -> nw.Network:
+    return nw.Network.from_arrays({"h": nw.neuron(step).program()}, [nw.Dense("in", "h", weight)], {"in": 10})
+
+
+def eif(state, x):
+    v = state.v + (x - state.v + 0.5 * torch.exp((state.v - 0.8) / 0.5)) / 4
+    fired = v >= 1.5
+    return {"v": torch.where(fired, 0.0, v)}, fired
+
+
+def divided(state, x):
+    """Several spikes a step, counted by a threshold that moves; sigmoid, tanh and a root."""
+    v = 0.8 * state.v + x * torch.sigmoid(state.m)
+    threshold = 1 + state.a
+    n = torch.clamp(torch.floor(v / threshold), min=0)
+    a = 0.9 * state.a + 0.3 * torch.sqrt(n + 0.01)
+    return {"v": v - n * threshold, "a": a, "m": 0.7 * state.m + torch.tanh(v)}, n
+
+
+@pytest.mark.parametrize("step", [eif, divided])
+def test_curves_are_the_same_in_three_backends(step):
+    program = nw.compile(one_layer(step), "loihi2", X)
+    result = nw.crosscheck(program, X)
+    assert result.agree, str(result)
+    row = program.manifest["quantization"][0]
+    assert row["rate_float"] > 0.02 and row["tables"][0]["error"] < 0.01
+    neuron = program.network.node("h").neuron
+    assert len(row["tables"]) == len(neuron.tables) == (1 if step is eif else 4)
+    assert sum(t["entries"] for t in row["tables"]) == neuron.n_entries <= 1024 // 4
+    assert program_length(neuron) == row["instructions"] == neuron.n_operations + neuron.n_entries
+
+
+@pytest.mark.parametrize("step", [eif, divided])
+def test_on_the_chips_weights_tables_change_hardly_a_spike(step):
+    program = nw.compile(one_layer(step), "loihi2", X)
+    (edge,) = program.network.into("h")
+    on_chip = np.asarray(edge.weight) * 2.0**edge.exponent
+    rounded = on_chip * np.abs(WEIGHT).max() / np.abs(on_chip).max()
+    wanted = nw.simulate(one_layer(step, rounded.astype(np.float32)), X).spikes["h"]
+    sent = nw.simulate(program, X, "sequence").spikes["h"]
+    assert (sent == wanted)[wanted != 0].mean() > 0.99 and (sent != wanted).mean() < 0.001
+
+
+def test_a_saved_program_has_its_tables(tmp_path):
+    program = nw.compile(one_layer(eif), "loihi2", X)
+    program.save(tmp_path / "eif.nwc")
+    again = nw.Program.load(tmp_path / "eif.nwc")
+    assert again.network.hash == program.network.hash
+    (name, entries), (same_name, same) = (p.network.node("h").neuron.tables.popitem() for p in (program, again))
+    assert name == same_name and np.array_equal(entries, same)
+
+
+def through_zero(state, x):
+    v = 0.9 * state.v + x
+    return {"v": v}, 1 / v > 2
+
+
+def growing(state, x):
+    v = 0.9 * state.v + x
+    return {"v": v}, torch.exp(5 * v) > 2
+
+
+@pytest.mark.parametrize(
+    ("step", "samples", "text"),
+    [
+        (
+            through_zero,
+            X,
+            r"t2\) \* 1 is not finite for some t2 of -[\d.]+..[\d.]+, its range in the samples; keep it away",
+        ),
+        (
+            through_zero,
+            None,
+            r"t2 of [-\d.]+..[\d.]+, its range without samples \(give calibration samples\); keep it away",
+        ),
+        (
+            growing,
+            X,
+            r"exp\(t2 \* 5\) reaches .*, beyond a state of 24 bits; scale the program down, or clamp what it is",
+        ),
+    ],
+)
+def test_curves_without_a_table_are_refused(step, samples, text):
+    with pytest.raises(nw.ModelError) as e:
+        nw.compile(one_layer(step), "loihi2", samples)
+    assert f"layer 'h': program '{step.__name__}': " in str(e.value)
+    assert re.search(text, str(e.value)), str(e.value)
