@@ -9,7 +9,7 @@ import nwcompile as nw
 from nwcompile.errors import ModelError
 from nwcompile.ir.neuron_programs.program import ARITY, NeuronProgram, Operation, StateVariable
 from nwcompile.ir.neuron_programs.ranges import RULES, ranges
-from nwcompile.sim.reference.program_step import MEANING
+from nwcompile.sim.reference.program_step import MEANING, ProgramState
 from tests.neuron_programs import adaptive, cuba, integrator
 
 
@@ -128,3 +128,59 @@ def test_input_bias_is_added_before_anything_else():
 def test_some_neurons_keep_their_numbers():
     some = adaptive.program(base=np.arange(6).reshape(2, 3)).of_neurons(np.array([1, 5]), (2, 3))
     assert some.parameters["base"].tolist() == [1, 5] and some.parameters["jump"] == 600
+
+
+def reading(entries, at=("min", "x", 15), bits=2) -> NeuronProgram:
+    """A program that reads a table at its input, which is first clamped above."""
+    operations = (
+        Operation("below", *at[:1], at[1:]),
+        Operation("at", "max", ("below", 0)),
+        Operation("read", "table", ("curve", "at", bits)),
+    )
+    return NeuronProgram("reading", (), operations, "read", "graded", True, tables={"curve": entries})
+
+
+def test_a_table_is_a_line_between_its_entries_rounded_to_the_nearest_number():
+    program = reading([0, 10, 4, 4, -7])
+    program.verify("h", (1,))
+    sent = [int(ProgramState.cleared(program, (1, 1)).step(np.array([[x]]))[0, 0]) for x in range(-1, 17)]
+    exact = [0, 0, 2.5, 5, 7.5, 10, 8.5, 7, 5.5, 4, 4, 4, 4, 4, 1.25, -1.5, -4.25, -4.25]
+    assert sent == [int(np.floor(x + 0.5)) for x in exact]
+    assert program.n_operations == 2 + 11 and program.n_entries == 5
+    assert "read = curve[at >> 2]" in repr(program) and "curve: table of 5 entries" in repr(program)
+
+
+def test_the_range_of_a_table_is_that_of_the_entries_that_are_read():
+    reach = ranges(reading([-100, 10, 4, 9, 50], at=("min", "x", 7)), AssertionError)
+    assert (reach["read"].low, reach["read"].high) == (-100, 10)
+
+
+@pytest.mark.parametrize(
+    ("entries", "at", "bits", "text"),
+    [
+        ([1, 2, 3], ("min", "x", 8), 2, "a table of 3 entries is read at 0..8; clamp what it is read at to 0..7"),
+        ([1, 2, 3], ("add", "x", 0), 2, "clamp what it is read at to 0..7"),
+        ([1, 2], ("min", "x", 3), 31, "its entries lie 2**(31..31) apart; give one number of bits, 0..30"),
+        ([1], ("min", "x", 3), 2, "table 'curve' must be at least two whole numbers, one after the other"),
+        ([0.5, 1.0], ("min", "x", 3), 2, "table 'curve' must be at least two whole numbers, one after the other"),
+        ([0, 1 << 31], ("min", "x", 3), 2, "table 'curve' has an entry beyond 2147483647, the largest that there can"),
+    ],
+)
+def test_tables_that_cannot_be_read_are_refused(entries, at, bits, text):
+    with pytest.raises(ModelError) as e:
+        reading(entries, at, bits).verify("h", (1,))
+    assert "layer 'h': program 'reading': " in str(e.value) and text in str(e.value)
+
+
+def test_a_table_that_is_not_there_is_refused():
+    with pytest.raises(ModelError, match="'read' reads the table 'curve', and there is none of that name"):
+        reading([1, 2, 3]).replace(tables={}).verify("h", (1,))
+
+
+def test_programs_that_differ_in_entries_share_a_kernel_and_are_saved_with_them():
+    first, second = reading([0, 10, 4, 4, -7]), reading([5, 5, 5, 5, 6])
+    assert first.structure == second.structure != reading([0, 1, 2]).structure
+    again = NeuronProgram.from_canonical(dict(first.canonical()))
+    assert again.canonical()[:-1] == first.canonical()[:-1] and np.array_equal(again.entries, first.entries)
+    without = first.replace(tables={}, operations=first.operations[:2], output="at")
+    assert "tables" not in dict(without.canonical())

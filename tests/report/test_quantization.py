@@ -55,3 +55,46 @@ def test_quantization_of_a_compiled_network_is_known_with_and_without_samples():
         assert json.loads(json.dumps(doc["layers"][0]["quantization"], allow_nan=False))["bits"] == 8
         row = quantization_lines(doc)[1].split()
         assert row[:3] == ["a", "8", "bits"] and row[-3:] == ["of", "24", "bits"] and ("–" in row) == (x is None)
+
+
+STATES = [
+    {"state": "v", "bits": 24, "overflow": "saturate", "bound": 14_000_000, "largest": 300_000, "unit": "membrane",
+     "scale": 123_456.7},
+    {"state": "m", "bits": 24, "overflow": "modulo", "bound": 1000, "largest": None, "unit": "dimensionless",
+     "scale": 2.0**18},
+    {"state": "n", "bits": 24, "overflow": "saturate", "bound": 8_388_610, "largest": 3, "unit": "count", "scale": 1.0},
+    {"state": "w", "bits": 16, "overflow": "saturate", "bound": None, "largest": 7, "unit": None, "scale": None},
+]  # fmt: skip
+TABLE = {
+    "of": "exp(v / 0.5)", "argument": "v", "low": -11.0, "high": 1.775, "bounds": "seen", "first": 0.1864,
+    "last": 1.775, "entries": 256, "step": 0.0062, "error": 0.0093051, "error_units": 1529.0,
+}  # fmt: skip
+PROGRAM = {
+    "layer": "fc1", "bits": 8, "scale": 123_456.7, "program": "eif", "instructions": 282, "state_words": 4,
+    "states": STATES, "parameters": [{"parameter": "base", "unit": "membrane"}, {"parameter": "a", "unit": "membrane"},
+                                     {"parameter": "rho", "unit": "dimensionless"}],
+    "tables": [TABLE],
+}  # fmt: skip
+
+
+def test_every_state_and_every_table_of_a_program_is_shown():
+    doc = collect(three_cores(quantization=[PROGRAM]), run_of(three_cores()))
+    lines = [" ".join(line.split()) for line in quantization_lines(doc)]
+    assert lines[2:] == [
+        "layer state unit scale width used enough beyond it",
+        "fc1 v membrane 123 457 units 24 bits 20 bits 25 bits saturates",
+        "fc1 m dimensionless Q5.18 24 bits – 11 bits never, proved",
+        "fc1 n count 1 24 bits 3 bits 25 bits saturates",
+        "fc1 w – – 16 bits 4 bits – saturates",
+        "layer fc1: program eif of 282 instructions; parameters: membrane base, a; dimensionless rho",
+        "layer fc1: exp(v / 0.5) is a table of 256 entries for v of -11..1.77 (seen; what lies outside 0.186..1.77 "
+        "counts as the nearer end), wrong by at most 0.00931 (1530 units)",
+    ]
+    page = render_html(doc)
+    assert "Q5.18</td>" in page and "never, proved</td>" in page and "wrong by at most 0.00931" in page
+
+
+def test_a_table_whose_range_is_proved_has_no_rule_for_what_lies_outside():
+    proved = TABLE | {"bounds": "proved", "first": -11.0}
+    doc = collect(three_cores(quantization=[PROGRAM | {"tables": [proved]}]), run_of(three_cores()))
+    assert "for v of -11..1.77 (proved), wrong by at most" in overflow_notes(doc)[-1]
