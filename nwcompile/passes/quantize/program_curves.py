@@ -113,8 +113,8 @@ def with_inverses(program: NeuronProgram, learned: Collection[str] = ()) -> Neur
 
 def observed(program: NeuronProgram, learned: Collection[str] = ()) -> NeuronProgram:
     """The same float program with a state more for each of its curves, which holds what the argument was in a step."""
-    found = curves(with_inverses(program, learned), learned)
-    arguments = {argument_state(name): curve.argument for name, curve in found.items()}
+    known = curves(with_inverses(program, learned), learned)
+    arguments = {argument_state(name): curve.argument for name, curve in known.items()}
     return program.replace(states=(*program.states, *(StateVariable(*pair) for pair in arguments.items())))
 
 

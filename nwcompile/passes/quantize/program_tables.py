@@ -162,8 +162,8 @@ def any_table(curve: Curve, argument_bits: int) -> CurveTable:
 def entries_for(chip: Chip, n_tables: int) -> int:
     """As many entries as one of the tables of a program may have."""
     limit = chip.limit("max_instructions")
-    most = MOST_ENTRIES if limit is None else min(int(limit.max()) // SHARE_OF_MEMORY, MOST_ENTRIES)
-    return max(most // max(n_tables, 1), FEWEST_ENTRIES)
+    n_entries = MOST_ENTRIES if limit is None else min(int(limit.max()) // SHARE_OF_MEMORY, MOST_ENTRIES)
+    return max(n_entries // max(n_tables, 1), FEWEST_ENTRIES)
 
 
 def possible(program: NeuronProgram, largest: float) -> dict[str, Range]:
@@ -225,13 +225,13 @@ def greatest_error(curve: Curve, made: CurveTable) -> float:
     return error
 
 
-def _best(curve: Curve, blank: CurveTable, most: int) -> CurveTable:
+def _best(curve: Curve, blank: CurveTable, max_steps: int) -> CurveTable:
     """The table of at most so many steps with the least error; of those fine enough the one of fewest steps."""
     at = np.unique(np.linspace(blank.low, blank.high, LOOKED_AT).astype(np.int64))
     wanted = curve(at / 2.0**blank.argument_bits)
     size, best = blank.high - blank.low, blank
     for step_bits in range(size.bit_length(), -1, -1):
-        n = min((size >> step_bits) + 1, most)
+        n = min((size >> step_bits) + 1, max_steps)
         beyond = max(size - (n << step_bits), 0)  # what has no entries, at one end or the other
         low, high = blank.low, blank.low + beyond
         while True:

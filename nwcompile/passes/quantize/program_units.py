@@ -67,11 +67,11 @@ def units(program: NeuronProgram, without: Iterable[str] = ()) -> Units:
     return Units({name: unit for name, unit in solved.items() if unit is not None}, True, unbound)
 
 
-def in_units(program: NeuronProgram, found: Units, factor: float) -> NeuronProgram:
+def in_units(program: NeuronProgram, measures: Units, factor: float) -> NeuronProgram:
     """The same program on input that is `factor` times as large: every constant times its power of that."""
 
     def scaled(value, name: Hashable):
-        unit = found[name]
+        unit = measures[name]
         return value if unit == 0 else np.asarray(value, np.float64) * factor**unit
 
     def constant(operand: Operand, of: str, place: int) -> Operand:
@@ -210,14 +210,16 @@ class Measured:
     ) -> "Measured":
         """With the factor, 0.5..1, that makes a weight unit a power of two, where the program has a scale."""
         whole = with_inverses(program, learned)
-        found = units(whole, counts(program, learned) & set(program.state_names))
-        factor = unit * 2.0 ** floor(-log2(unit)) if found.has_scale else 1.0
+        measures = units(whole, counts(program, learned) & set(program.state_names))
+        factor = unit * 2.0 ** floor(-log2(unit)) if measures.has_scale else 1.0
         arguments = {argument_state(name): curve.argument for name, curve in curves(whole, learned).items()}
-        seen = states and {name: array * factor ** found[arguments.get(name, name)] for name, array in states.items()}
+        seen = states and {
+            name: array * factor ** measures[arguments.get(name, name)] for name, array in states.items()
+        }
         return cls(
             given=whole,
-            program=in_units(whole, found, factor),
-            units=found,
+            program=in_units(whole, measures, factor),
+            units=measures,
             factor=factor,
             unit=unit,
             states=seen,
