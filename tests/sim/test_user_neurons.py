@@ -132,8 +132,8 @@ def test_the_quantization_table_shows_every_state(compiled):
     largest = {name: int(np.abs(values).max()) for name, values in run.states["h"].items()}
     bounds = [state.pop("bound") for state in rows["h"]["states"]]
     assert rows["h"]["states"] == [
-        {"state": "v", "bits": 24, "overflow": "saturate", "largest": largest["v"]},
-        {"state": "a", "bits": 16, "overflow": "saturate", "largest": largest["a"]},
+        {"state": "v", "unit": None, "scale": None, "bits": 24, "overflow": "saturate", "largest": largest["v"]},
+        {"state": "a", "unit": None, "scale": None, "bits": 16, "overflow": "saturate", "largest": largest["a"]},
     ]
     assert largest["v"] <= bounds[0] < 1 << 23
     assert bounds[1] == 600 * 4096 // 100  # where it loses as much as a spike adds

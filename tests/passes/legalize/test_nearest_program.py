@@ -98,10 +98,12 @@ def test_a_chip_of_built_in_neurons_names_what_a_program_needs_beyond_them(chip,
 def test_what_no_built_in_neuron_can_stand_for_is_not_offered():
     loihi1 = nw.Chip.load("loihi1")
     offered = {n.program().name: can_be_built_in(n.program(), loihi1) for n in (adaptive, changes, exponential, leaky)}
-    assert offered == {"adaptive": True, "changes": False, "exponential": False, "leaky": True}
+    assert offered == {"adaptive": True, "changes": False, "exponential": True, "leaky": True}
     assert not can_be_built_in(adaptive.program(), nw.Chip.load("loihi2"))
     with pytest.raises(FitError, match="they lack exp;"):
-        nw.compile(network(exponential), "loihi1", X, NEAREST)
+        nw.compile(network(exponential), "loihi1", X)
+    program = nw.compile(network(exponential), "loihi1", X, NEAREST)
+    assert nw.crosscheck(program, X).agree and "tables" not in program.manifest["quantization"][0]
 
 
 @pytest.mark.parametrize("chip", ["loihi1", "ranc_dense"])

@@ -66,12 +66,12 @@ def test_the_stated_error_is_the_greatest_over_all_arguments(name):
     assert float(max(errors)) == pytest.approx(made.error, abs=1e-6)
 
 
-def test_the_error_of_a_range_of_millions_of_arguments_is_computed_of_each():
+def test_the_error_of_a_range_of_a_million_arguments_is_computed_of_each():
     curve = curve_of(exponential)
-    made = table_of(curve, ANYWHERE, (-1.0, 2.0), TableFormat(20, 18, 24), 257, "here")
+    made = table_of(curve, ANYWHERE, (-1.0, 2.0), TableFormat(18, 18, 24), 257, "here")
     arguments = np.arange(made.low, made.high + 1)
-    assert len(arguments) > 4 << 20
-    exact = 0.5 * np.exp((arguments.astype(np.longdouble) / 2**20 - 1) / 0.5) * 2.0**made.result_bits
+    assert len(arguments) > 1 << 20
+    exact = 0.5 * np.exp((arguments.astype(np.longdouble) / 2**18 - 1) / 0.5) * 2.0**made.result_bits
     assert float(np.abs(made(arguments) - exact).max()) == pytest.approx(made.error, abs=1e-6)
 
 
