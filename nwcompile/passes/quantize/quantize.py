@@ -211,8 +211,8 @@ class _Samples:
         for name, spikes in run.spikes.items():
             if (largest := np.abs(spikes).max(initial=0)) > LARGEST_SPIKE:
                 raise ModelError(
-                    f"layer {name!r} sends up to {largest:.0f} spikes in a step of the calibration samples, and a message "
-                    f"holds {LARGEST_SPIKE}; where it feeds itself, make those weights smaller"
+                    f"layer {name!r} sends up to {largest:.0f} spikes in a step of the calibration samples, and a "
+                    f"message holds {LARGEST_SPIKE}; where it feeds itself, make those weights smaller"
                 )
         sent = {name: array.astype(np.int32) for name, array in samples.items()}  # of registers nothing is sent
         return cls(samples, run, {**sent, **run.spikes})
