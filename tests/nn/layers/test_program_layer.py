@@ -96,7 +96,7 @@ def test_what_cannot_be_is_said(make, text):
     assert text in str(e.value)
 
 
-@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(program=float_neurons(), real=st.sampled_from(["float32", "float64"]))
 def test_the_kernel_gives_the_references_numbers(program, real):
     """In two calls, the second of which goes on from the states of the first; all that is kept is the same, too."""

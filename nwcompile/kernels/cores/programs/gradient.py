@@ -146,9 +146,9 @@ def n_comparisons(structure: tuple) -> int:
 
 def _compared(operations: tuple, states: tuple, output) -> dict[int, int]:
     """The operations that are comparisons with a slope, and the place of each among them."""
-    adjoint = _Adjoint(operations, (), {})
+    adjoint = _Adjoint(operations, (0.0,) * len(operations), dict.fromkeys(range(len(operations)), 0))
     everything = {operand: ["1"] for operand in (output, *(s[0] for s in states)) if isinstance(operand, str)}
-    adjoint.follow(everything, "a", has_slopes=False)
+    adjoint.follow(everything, "a", has_slopes=True)
     reached = [k for k, (kind, *_) in enumerate(operations) if kind in COMPARISONS and f"a{k}" in adjoint.names]
     return {k: place for place, k in enumerate(reached)}
 
