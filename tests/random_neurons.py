@@ -72,7 +72,7 @@ def curved_neurons(draw) -> NeuronProgram:
         ]
     last = steps[-1][0]
     steps += [
-        ("threshold", "add", "a", 1.0),
+        ("threshold", "add", "a", 0.2),
         ("fired", "lt", "threshold", last),
         ("spike", "number", "fired"),
         ("v_next", "select", "fired", 0.0, last),
