@@ -68,7 +68,8 @@ def curved_neurons(draw) -> NeuronProgram:
             (f"line{i}", "mul", given, "slope"),
             *CURVES[draw(st.sampled_from(sorted(CURVES)))](f"{i}", f"line{i}"),
             (f"part{i}", draw(st.sampled_from(["add", "mul", "max"])), f"v{i + 1}", f"curve{i}"),
-            (f"v{i + 2}", "min", f"part{i}", 6.0),
+            (f"held{i}", "max", f"part{i}", -6.0),
+            (f"v{i + 2}", "min", f"held{i}", 6.0),
         ]
     last = steps[-1][0]
     steps += [
