@@ -22,6 +22,7 @@ from nwcompile.passes.legalize.stateless import free_resets
 from nwcompile.passes.legalize.sums.compare_currents import comparable
 from nwcompile.passes.legalize.sums.split_fan_in import with_parts
 from nwcompile.passes.prepare.prune_zeros import prune_zeros
+from nwcompile.passes.prepare.recognize import built_in_neurons
 from nwcompile.passes.prepare.unmet_taps import without_unmet_taps
 from nwcompile.passes.prepare.weight_bits import apply_weight_bits
 
@@ -60,7 +61,9 @@ def legalize(network: Network, chip: Chip, options: Options, may_compare: bool =
     `may_compare`: whether layers may wait for `compare_currents`, which takes neuron programs.
     """
     compared = comparable(network, chip, options) if may_compare else ()
-    network, changes = pool_spikes(network, chip, options, compared)
+    network, recognized = built_in_neurons(network, chip)
+    network, pooled = pool_spikes(network, chip, options, compared)
+    changes = [*recognized, *pooled]
     network, multiplied = multiply_spikes(network, chip, options)
     changes += multiplied
     split, said = split_signs(network, chip)
