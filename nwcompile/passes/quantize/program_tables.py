@@ -33,6 +33,7 @@ HOPELESS = (
     4.0  # Where steps have become so fine that the error is so many times the least, finer ones cover too little.
 )
 CHUNK = 1 << 20  # Arguments whose error is computed at once, 8 MiB of float64 each.
+MOST_ARGUMENTS = 1 << 30  # Of a table, whose error is looked for at each of them: some ten seconds.
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,12 @@ def table_of(
     last = max(ceil(high * unit), first + 1)
     # A rounded end may lie where there is no curve: one unit further inside there is.
     first, last = _inside(curve, first, 1, unit), _inside(curve, last, -1, unit)
+    if last - first > MOST_ARGUMENTS:
+        raise ModelError(
+            f"{where} is of {last - first} different numbers, {curve.argument} of {low / form.argument_unit:.6g}.."
+            f"{high / form.argument_unit:.6g}, and the error of a table of more than {MOST_ARGUMENTS} is not found; "
+            f"clamp {curve.argument}, or scale it down"
+        )
     top = float(np.abs(curve(np.linspace(first, last, LOOKED_AT) / unit)).max())
     before = ceil(log2(top)) if top > 0 else 0
     result_bits = min(form.most_result_bits, form.state_bits - 1 - before)
@@ -272,8 +279,9 @@ def _range(
     if seen is not None:
         margin = max(seen[1] - seen[0], LEAST_MARGIN * max(map(abs, seen)))
         low, high = max(low, seen[0] - margin), min(high, seen[1] + margin)
-    assert -inf < low <= high < inf, "states and input are bounded"
-    inner = seen if seen is not None else ((low + high) / 2,) * 2
+    if not -inf < low <= high < inf:
+        raise ModelError(f"{where} has no bounds without samples; give calibration samples, or clamp {curve.argument}")
+    inner = seen if seen is not None else (low, high)
     inner = min(max(inner[0], low), high), max(min(inner[1], high), low)
     at = np.linspace(*inner, LOOKED_AT)
     if not curve.is_defined(at).all():

@@ -9,6 +9,7 @@ import torch
 
 import nwcompile as nw
 from nwcompile.cost.neuron_program import program_length
+from nwcompile.errors import ModelError
 from nwcompile.ir.arithmetic import table
 from nwcompile.ir.neuron_programs.ranges import Range
 from nwcompile.passes.quantize import program_tables
@@ -238,3 +239,21 @@ def test_curves_without_a_table_are_refused(step, samples, text):
         nw.compile(one_layer(step), "loihi2", samples)
     assert f"layer 'h': program '{step.__name__}': " in str(e.value)
     assert re.search(text, str(e.value)), str(e.value)
+
+
+def test_without_samples_a_table_covers_all_that_its_argument_can_be():
+    at_most = Range(-16.0, 16.0, False)
+    made = table_of(curve_of(bent), at_most, None, TableFormat(7, 12, 24), 33, "here")
+    assert (made.low, made.high, made.bounds) == (-16 << 7, 16 << 7, "proved")
+    with pytest.raises(
+        ModelError, match=r"here is not finite for some .* its range without samples \(give calibration"
+    ):
+        table_of(curve_of(root), at_most, None, TableFormat(7, 12, 24), 33, "here")
+    unbounded = Range(-np.inf, 1.0, False)
+    with pytest.raises(ModelError, match="here has no bounds without samples; give calibration samples, or clamp"):
+        table_of(curve_of(bent), unbounded, None, TableFormat(7, 12, 24), 33, "here")
+
+
+def test_a_table_of_more_arguments_than_can_be_looked_at_is_refused_at_once():
+    with pytest.raises(ModelError, match="is not found; clamp .*, or scale it down"):
+        table_of(curve_of(bent), Range(-1e9, 1e9, False), None, TableFormat(7, 12, 24), 33, "here")
