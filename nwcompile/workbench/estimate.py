@@ -110,9 +110,12 @@ def estimate(
     `chips`: "all" for the shipped ones, a board where the network is too large for its chip; a name or Chip; or a list.
     `x`: sample input, laid out as the network says; times and energies are those of its activity, a bound on the step,
     and operations are counted in a run of the float network on it. Without it every neuron is taken to spike in 10 % of
-    its steps, and operations are not counted.
+    its steps, and operations are not counted. Raises ModelError for samples that the network does not take, ChipError
+    for unknown chips, OptionError for options and for no chip at all.
     """
     wanted, boards = _chips(chips)
+    if x is not None:
+        prepare(network, x)  # samples that are none are no fault of a chip
     rows = [_on(network, chip, x, options) for chip in wanted]
     for i, row in enumerate(rows):
         if not row.fits and row.chip in boards:

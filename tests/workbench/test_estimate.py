@@ -8,7 +8,7 @@ import pytest
 import nwcompile as nw
 from nwcompile.cost.operations import ADD_PJ, MULTIPLY_PJ
 from nwcompile.cost.prediction import predict
-from nwcompile.errors import ChipError, OptionError
+from nwcompile.errors import ChipError, ModelError, OptionError
 from nwcompile.report.json.collect import collect
 from nwcompile.workbench.estimate import NO_SOURCE
 from tests.nets import integers
@@ -82,6 +82,8 @@ def test_estimate_says_what_it_cannot_do():
         nw.estimate(network(), ["lohi1"])
     with pytest.raises(OptionError, match="estimate: no chip is named; give names, or 'all'"):
         nw.estimate(network(), [])
+    with pytest.raises(ModelError, match="input 'in' must be .B, T, 20., got shape .4, 9, 7."):
+        nw.estimate(network(), "loihi1", samples(7), FEW)
     made = nw.estimate(network(), "loihi1", options=FEW)
     assert made.operations is None and "operations are not counted without samples" in repr(made)
 
