@@ -8,7 +8,7 @@ SEED ?= 1
 START ?= 0
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-long test-gpu fuzz lint clean
+.PHONY: demo docs test test-long test-gpu fuzz lint clean
 
 demo: .venv/installed-demo
 	$(PYTHON) examples/01_mnist.py
@@ -16,8 +16,13 @@ demo: .venv/installed-demo
 test: .venv/installed-test
 	$(PYTHON) -m pytest -q -n 2
 
-test-long: .venv/installed-test
+test-long: .venv/installed-long
 	HYPOTHESIS_PROFILE=long LONG_EXAMPLES=$(LONG_EXAMPLES) $(PYTHON) -m pytest -q -n 2 --dist worksteal -m long
+
+# the site in build/site; the tutorials are run where they or the package changed
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
+	@echo "docs         build/site/index.html"
 
 # what only a GPU can show; installs nothing: PYTHON=python3 where that one has torch with CUDA, triton and pytest
 test-gpu:
@@ -51,4 +56,12 @@ clean:
 .venv/installed-test: .venv/made pyproject.toml constraints.txt tests/frameworks.txt
 	$(PIP) -e '.[test]'
 	$(PIP) --no-deps -r tests/frameworks.txt
+	touch $@
+
+.venv/installed-docs: .venv/made pyproject.toml constraints.txt
+	$(PIP) -e '.[docs]'
+	touch $@
+
+.venv/installed-long: .venv/installed-test
+	$(PIP) -e '.[long]'
 	touch $@

@@ -52,7 +52,7 @@ from nwcompile.report.export.sanafe import sanafe_files
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
 SNEAP_SEEDS = range(5)
 TABLE = ["dvs", "cnn", "mnist", "random", "potjans", "vgg9"]
-METHODS = ["sneap", *PARTITIONERS, *(f"metis+{placer}" for placer in PLACERS if placer != "anneal"),
+METHODS = ["sneap", *PARTITIONERS, "neumap+neumap", *(f"metis+{placer}" for placer in PLACERS if placer != "anneal"),
            "floorline+routed", "floorline+routed@sneap", "floorline:traffic@sneap/sneap"]  # fmt: skip
 JUDGE = """
 import json, sys, sanafe

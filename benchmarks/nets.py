@@ -25,17 +25,17 @@ def random_net(n_neurons: int, n_cores: int, fan_out: int, active: float, seed: 
     return {"bias": bias, "src": src, "dst": dst, "w": w, "core": np.arange(n_neurons) * n_cores // n_neurons}
 
 
-def program_of(net: dict[str, np.ndarray]) -> nw.Program:
-    """A net of `random_net` on as many tiles of 4 cores of Loihi 1 as it needs, numbered from south to north."""
-    n_tiles = -(-int(net["core"].max() + 1) // CORES_PER_TILE)
+def program_of(net: dict[str, np.ndarray], per_tile: int = CORES_PER_TILE) -> nw.Program:
+    """A net of `random_net` on as many tiles of `per_tile` cores of Loihi 1 as it needs, from south to north."""
+    n_tiles = -(-int(net["core"].max() + 1) // per_tile)
     rows = int(2 ** (n_tiles.bit_length() // 2)) if n_tiles != 32 else 4
-    keys = {"noc.columns": -(-n_tiles // rows), "noc.rows": rows, "core.synapse_bits": None,
-            "core.max_in_axons": None, "core.max_out_axons": None}  # fmt: skip
+    keys = {"noc.columns": -(-n_tiles // rows), "noc.rows": rows, "noc.cores_per_router": per_tile,
+            "core.synapse_bits": None, "core.max_in_axons": None, "core.max_out_axons": None}  # fmt: skip
     chip = nw.Chip.load("loihi1").replace(keys)
     spec = nw.NeuronSpec(threshold=1000 << 6, fixed=chip.fixed_point, bias=net["bias"] << 6)
     edge = nw.Sparse("n", "n", net["src"], net["dst"], net["w"].astype(np.int8), delay=1)
     network = nw.Network.from_arrays({"n": (spec, (len(net["bias"]),))}, [edge])
     core = np.arange(net["core"].max() + 1)
-    tile = core // CORES_PER_TILE
-    mapping = nw.Mapping.from_arrays({"n": net["core"]}, np.stack([tile // rows, tile % rows, core % 4], 1))
+    tile = core // per_tile
+    mapping = nw.Mapping.from_arrays({"n": net["core"]}, np.stack([tile // rows, tile % rows, core % per_tile], 1))
     return emit(network, schedule(network), mapping, chip, None, {})

@@ -10,7 +10,7 @@ from typing import get_args
 
 from nwcompile.ir import chip_sections
 from nwcompile.ir.chip import HWMODELS, Chip
-from nwcompile.ir.chip_check import CHOICES, LARGEST, SMALLEST, TYPE_TEXT
+from nwcompile.ir.chip_check import CHOICES, LARGEST, SMALLEST, TYPE_TEXT, ZERO_IN_LISTS, bounds_of
 
 HERE = Path(__file__).parent
 HEAD = """# The chip file
@@ -21,8 +21,9 @@ costs. `nwcompile chips list` names the shipped ones, `nwcompile chips show NAME
 from `nwcompile/ir/chip_sections.py`.
 
 Editors that know TOML (taplo, Even Better TOML) complete and check the keys with `hwmodels/chip.schema.json`: put
-`#:schema ./chip.schema.json` into the first line of a file beside it. `nwcompile chips schema` prints it. It knows
-names, types, words and bounds; what goes together is checked when the file is read.
+the schema beside your file (`nwcompile chips schema > chip.schema.json`; no checkout is needed), and
+`#:schema ./chip.schema.json` into the first line of your file. It knows names, types, words and bounds; what goes
+together is checked when the file is read.
 
 A file is refused, with the path of the key and what would be right, if a key is unknown, missing, of the wrong type or
 impossible, or if a figure has no source.
@@ -126,7 +127,10 @@ def schema() -> str:
     top = {
         "name": {**text, "description": "what messages and reports call the chip"},
         "description": {**text, "description": "one line about it"},
-        "base": {"enum": Chip.names(), "description": "a shipped chip of which this file only says what is different"},
+        "base": {
+            "enum": Chip.shipped(),
+            "description": "a shipped chip of which this file only says what is different",
+        },
         "proposed": {"type": "boolean", "description": "whether a refusal on another chip may name this one"},
         "board_of": {**text, "description": "the chip of which this is a board"},
         "sources": {"type": "object", "additionalProperties": text, "description": "where the figures are from"},
@@ -169,14 +173,22 @@ def _schema_key(key: str, f, comment: str) -> dict:
 
 def _schema_type(key: str, kind) -> dict:
     if kind == dict[str, int]:
-        return {"type": "object", "additionalProperties": {"type": "integer"}, "required": ["1"]}
+        return {"type": "object", "additionalProperties": _schema_type(key, int), "required": ["1"]}
     if get_args(kind):
-        return {"type": "array", "items": _schema_type(key, get_args(kind)[0])}
+        items = _schema_type(key, get_args(kind)[0])
+        if key in ZERO_IN_LISTS:
+            items |= {"minimum": 0}
+            del items["exclusiveMinimum"]
+        return {"type": "array", "items": items}
     if key in CHOICES and kind is str:
         return {"enum": list(CHOICES[key])}
-    limits = {"minimum": SMALLEST.get(key), "maximum": LARGEST.get(key)} if kind in (int, float) else {}
     names = {int: "integer", float: "number", str: "string", bool: "boolean"}
-    return {"type": names[kind], **{word: limit for word, limit in limits.items() if limit is not None}}
+    return {"type": names[kind], **(_schema_bounds(key) if kind in (int, float) else {})}
+
+
+def _schema_bounds(key: str) -> dict:
+    least, is_above, largest = bounds_of(key)
+    return {"exclusiveMinimum" if is_above else "minimum": least, "maximum": largest}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import nwcompile as nw
 from examples import mnist_snn
-from nwcompile.cli.progress import Progress
+from nwcompile.cli.outputs.progress import Progress
 
 N_CORES = 17  # one core would hold the network; 17 answer eight times as fast
 N_CROSSCHECK = 100

@@ -17,6 +17,7 @@ _HOME = {
     "BackendError": "nwcompile.errors",
     "Chip": "nwcompile.ir.chip",
     "ChipError": "nwcompile.errors",
+    "Chunk": "nwcompile.sim.chunk",
     "Conv1d": "nwcompile.ir.connection",
     "Conv2d": "nwcompile.ir.connection",
     "Dense": "nwcompile.ir.connection",
@@ -36,6 +37,7 @@ _HOME = {
     "Robustness": "nwcompile.sim.robustness",
     "Run": "nwcompile.ir.run",
     "Scale": "nwcompile.ir.connection",
+    "Session": "nwcompile.sim.session",
     "Sparse": "nwcompile.ir.connection",
     "compile": "nwcompile.flow",
     "convert": "nwcompile.frontend.torch.convert",
@@ -49,6 +51,7 @@ _HOME = {
     "neuron": "nwcompile.nn.neurons",
     "robustness": "nwcompile.sim.robustness",
     "simulate": "nwcompile.sim",
+    "sweep": "nwcompile.workbench.sweep.sweep",
     "to_nir": "nwcompile.frontend.nir.write",
 }
 

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 from operator import index
+from typing import Self
+
+from nwcompile.error_codes import code_of
 
 
 def printable(text: str) -> str:
@@ -28,6 +31,16 @@ class NwError(Exception):
 
     def __init__(self, *lines: str):
         super().__init__("\n".join(map(printable, lines)))
+
+    @property
+    def code(self) -> str:
+        """A code like NW4001 that stays the same, of its kind of cause: `nwcompile explain NW4001` tells more."""
+        return code_of(self)
+
+    def ending(self, text: str) -> Self:
+        """This error, its sentence with more at its end; where it was raised, and so its code, stays."""
+        self.args = (f"{self}{printable(text)}",)
+        return self
 
 
 class ModelError(NwError, ValueError):

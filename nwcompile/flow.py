@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from nwcompile import __version__, warm_up
+from nwcompile.checkpoint import keeping
 from nwcompile.errors import FitError, ModelError, OptionError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
@@ -83,6 +84,7 @@ def compile(
     mapping: Mapping | None = None,
     on_stage: Callable | None = None,
     labels=None,
+    checkpoint=None,
 ) -> Program:
     """The program of a float or fixed-point network for a chip (a Chip, a shipped name, or the path of a chip file).
 
@@ -91,8 +93,10 @@ def compile(
     of every layer, and the mapping is made for how often its neurons spike. With a `mapping` made elsewhere, neurons
     stay where it puts them. `labels`, int[B] of the samples, let the price of approximations be told in accuracy.
     `on_stage(name, value, seconds)` is called after each stage ("input" and "merge" only where they change something).
-    Equal arguments give equal programs (unless `options.time_budget_s` is set). Raises ModelError, ChipError,
-    OptionError, FitError with all that does not fit, and LossError where the price is above `options.max_loss`.
+    With a folder `checkpoint` every annealing that is done is kept there, and the same call goes on from them after it
+    was killed, to the same program. Equal arguments give equal programs (unless `options.time_budget_s` is set).
+    Raises ModelError, ChipError, OptionError, FitError with all that does not fit, LossError where the price is above
+    `options.max_loss`, and ArtifactError for a `checkpoint` that cannot be used.
     """
 
     def stage(name: str, verb: Callable, *nouns):
@@ -104,7 +108,20 @@ def compile(
         return value
 
     chip = _verified(network, chip, options, mapping)
+    if checkpoint is not None and options.time_budget_s is not None:
+        raise OptionError(
+            "checkpoint: with time_budget_s the clock decides what is found, so what is kept could not be continued to "
+            "the same program; leave one of them out"
+        )
     warm_up.start(chip)
+    with keeping(checkpoint):
+        return _compiled(stage, network, chip, calibration, options, mapping, labels)
+
+
+def _compiled(
+    stage: Callable, network: Network, chip: Chip, calibration, options: Options, mapping: Mapping | None, labels
+) -> Program:
+    """The program, stage after stage."""
     given = stage("input", legalize_input, network, chip, calibration, options)
     labels = None if labels is None else _labels(given.samples, labels)
     draft = _in_integers(stage, given, chip, options, labels, mapping is None)
@@ -153,7 +170,7 @@ def _in_integers(
             check_loss(nearer.price, options, chip.name)
         fixed, price = nearer.network, nearer.price
         changes, notes = nearer.with_price(changes), [*notes, *nearer.warnings]
-        scales = {name: getattr(fit, "scale_factor", None) for name, fit in nearer.factors.items()}
+        scales = {name: fit.scale_factor for name, fit in nearer.factors.items()}
         rows = [refitted_row(r, fixed.node(r["layer"]).neuron, scales.get(r["layer"])) for r in quantized.table]
         quantized = replace(quantized, network=fixed, table=rows)
     if has_wide(fixed, chip, options):

@@ -4,6 +4,7 @@ Profiles: `short` for `make test`, `long` for `make test-long`, `first` to fail 
 """
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from tests.long import EXAMPLES
 REFERENCE = Path(os.environ.get("NWCOMPILE_REFERENCE") or Path(__file__).resolve().parents[2] / "shared" / "reference")
 
 os.environ.setdefault(QUIET, "1")  # for processes that tests start: their stderr must not depend on a cache
+
+# Tests interrupt themselves and processes that they start; a shell has what it runs in the background ignore that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("short", max_examples=25, deadline=None, derandomize=True)
 settings.register_profile("long", max_examples=EXAMPLES, deadline=None, derandomize="CI" in os.environ)

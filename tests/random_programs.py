@@ -9,7 +9,7 @@ from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS, SPIKES, FixedPoint, NeuronSpec
-from nwcompile.ir.options import ON_MULTI_SPIKE
+from nwcompile.ir.options import EXECUTIONS, ON_MULTI_SPIKE
 from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
@@ -182,13 +182,13 @@ def layouts(draw) -> dict:
 
 
 @st.composite
-def programs(draw, on=chips, neurons=specs) -> Program:
+def programs(draw, on=chips, neurons=specs, executions=EXECUTIONS) -> Program:
     """A random network, mapped at random (any neuron on any core) onto a random chip, several spikes sent any way.
 
-    `on`: `chips` or `buses`. `neurons`: `specs`, or `whole_neurons` of neuron programs.
+    `on`: `chips`, `buses` or another drawing of chips. `neurons`: `specs`, or `whole_neurons` of neuron programs.
     """
     on_multi_spike = draw(st.sampled_from(ON_MULTI_SPIKE))
-    execution = draw(st.sampled_from(["pipelined", "phased"]))
+    execution = draw(st.sampled_from(executions))
     feedback = 1 if execution == "phased" else 4  # a pipeline of up to four layers takes a step for each
     network, chip = draw(networks(on_multi_spike == "repeat", feedback, neurons)), draw(on())
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))

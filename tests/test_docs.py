@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import itertools
 import re
 import tomllib
 from dataclasses import fields
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import nwcompile as nw
 from nwcompile.cli import arguments
-from nwcompile.cli.progress import STAGES
+from nwcompile.cli.outputs.progress import STAGES
 from nwcompile.ir import artifact
 from nwcompile.ir.chip import HWMODELS
 from nwcompile.ir.chip_sections import SECTIONS
@@ -23,20 +25,24 @@ from tests.nets import conv_net
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PACKAGE = ROOT / "nwcompile"
-PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
+TUTORIALS = sorted((DOCS / "tutorials").glob("*.py"))
+PAGES = sorted([*DOCS.rglob("*.md"), *TUTORIALS, ROOT / "README.md", ROOT / "CHANGELOG.md"])
+FLOWS = [DOCS / "map.md", DOCS / "architecture.md", DOCS / "flow.md", ROOT / "README.md"]  # pages that draw it
 INDEXES = sorted(PACKAGE.rglob("__init__.py"))
-PLACE = re.compile(r"(?<![\w.*<])((?:\w+/)*\w+\.(?:py|toml))(?::(\w+))?")  # path, and a name that is defined there
+PLACE = re.compile(r"(?<![\w.*<])((?:\w+/)*\w+\.(?:py|toml)\b)(?::(\w+))?")  # path, and a name that is defined there
 FOLDER = re.compile(r"`((?:\w+/)+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HISTORY = {"CHANGELOG.md"}  # tells of files that have moved since
 OLD_NAMES = {"optimise"}  # of the option that is now `optimize`, told of while it still works
-NOT_OURS = {"layers.toml", "slayer/block/base.py", "netx/hdf5.py"}  # of a user, and of lava-dl
+NOT_OURS = {"layers.toml", "mine.toml", "slayer/block/base.py", "netx/hdf5.py"}  # of a user, and of lava-dl
 BRITISH = re.compile(
     r"\w*(?:optimis|normalis|quantis|minimis|maximis|initialis|vectoris|summaris|discretis|serialis|recognis|colour|"
     r"neighbour|behaviour|favour|labelled|travell|modell|cancell)\w*",
     re.IGNORECASE,
 )
-RETIRED = re.compile(r"\b(?:atoms?|zones?|ground|wheel|calendar|alarms?)\b", re.IGNORECASE)  # words of the old code
+RETIRED = re.compile(
+    r"\b(?:atoms?|zones?|ground|timing wheel|calendar|alarms?)\b", re.IGNORECASE
+)  # words of the old code
 
 
 def id_of(page: Path) -> str:
@@ -145,7 +151,9 @@ def test_code_has_american_spelling():
     assert sorted(pair for pair in words if pair[1] not in OLD_NAMES) == []
 
 
-@pytest.mark.parametrize("page", [DOCS / "map.md", DOCS / "architecture.md", ROOT / "README.md"], ids=id_of)
+@pytest.mark.parametrize(
+    "page", [DOCS / "map.md", DOCS / "architecture.md", DOCS / "flow.md", ROOT / "README.md"], ids=id_of
+)
 def test_docs_draw_every_stage_in_its_order(page):
     flows = [block for block in page.read_text().split("```")[1::2] if "normalize" in block]
     assert flows
@@ -203,3 +211,44 @@ def test_docs_artifact_page_names_every_key_and_array():
     assert [key for key in manifest if f"`{key}`" not in page] == []
     named = [re.sub(r"<.*?>", r"\\w+", name) for name in re.findall(r"`(\w[\w<>]*)`", page)]
     assert [name for name in arrays if not any(re.fullmatch(pattern, name) for pattern in named)] == []
+
+
+def pages_of(nav: list) -> list[str]:
+    """The pages that a navigation leads to: a list of pages, groups of pages, and pages with other titles."""
+    entries = [entry if isinstance(entry, str) else next(iter(entry.values())) for entry in nav]
+    return [page for entry in entries for page in ([entry] if isinstance(entry, str) else pages_of(entry))]
+
+
+def test_docs_navigation_has_every_page_once():
+    made = {f"tutorials/{file.stem}.md" for file in TUTORIALS} | {"changelog.md"}
+    listed = {file.name for file in (DOCS / "errors").glob("NW*.md")}  # by errors/README.md (tests/test_error_codes.py)
+    pages = {str(file.relative_to(DOCS)) for file in DOCS.rglob("*.md") if file.name not in listed} | made
+    said = pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    assert sorted(pages - set(said)) == [], "give the page a line in `nav` of mkdocs.yml, in the group of its readers"
+    assert (sorted(set(said) - pages), len(said)) == ([], len(set(said))), "`nav` of mkdocs.yml has a page too many"
+
+
+def test_docs_reference_has_every_public_name():
+    entries = [line[4:] for page in (DOCS / "api").glob("*.md") for line in page.read_text().splitlines()]
+    modules = {"errors", "nn", "report", "__version__"}
+    public = {f"nwcompile.{name}" for name in set(nw.__all__) - modules} | {"nwcompile.report.report"}
+    public |= {f"nwcompile.nn.{name}" for name in nw.nn.__all__}
+    assert sorted(public - set(entries)) == [], "give the name a line `::: NAME` on a page of docs/api"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.suffix == ".md"], ids=id_of)
+def test_docs_lists_and_tables_begin_after_an_empty_line(page):
+    """GitHub reads them without one, mkdocs does not."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    lines = text.splitlines()
+    wrong = []
+    for before, line in itertools.pairwise(lines):
+        is_list = re.match(r"(?:[-*]|\d+\.) ", line) and not re.match(r"[-*] |\d+\. |  |#", before)
+        is_table = line.startswith("|") and not before.startswith("|")
+        if before and (is_list or is_table):
+            wrong.append(line)
+    assert wrong == []
+
+
+def test_readme_is_two_screens():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 90, "move details to a page of docs/"

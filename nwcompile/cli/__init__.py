@@ -12,24 +12,9 @@ import warnings
 from importlib import import_module
 
 from nwcompile import __version__
+from nwcompile.cli.verbs import VERBS
 from nwcompile.errors import FitError, NwError, NwWarning, OptionError, printable, unknown_choice
 
-VERBS = {
-    "compile": "compile a model for a chip: DIR/net.nwc and DIR/report.{json,html}",
-    "check": "say whether a model fits a chip, or everything that does not",
-    "estimate": "a model on many chips, side by side: cores, time, energy, what binds",
-    "simulate": "run a program (or a float model) on an input",
-    "evaluate": "accuracy on labeled data: float, and on the chip",
-    "bits": "the narrowest weights of each layer that keep the accuracy, for --bits",
-    "robustness": "accuracy of a program on many devices that differ: mismatch, stuck synapses, dead neurons",
-    "crosscheck": "run a model or program on several backends: each layer, and the first difference",
-    "report": "run a program on an input and write its report; or compare two mappings (--diff)",
-    "export": "a program as the files of another simulator, or of an FPGA's design",
-    "verify": "does a log of spikes, of a chip or of its hardware description, equal the program",
-    "show": "what lies on the cores of a program or a compiled model",
-    "noc": "the network on chip by itself: replay packets, or generate load",
-    "chips": "the shipped chip models: list, show NAME, and their schema",
-}
 USAGE = "usage: nwcompile VERB ...   (nwcompile VERB --help says more)"
 
 
@@ -82,12 +67,12 @@ def _run(argv: list[str]) -> int:
 
 def _fail(error: NwError, as_json: bool) -> int:
     if as_json:
-        table: dict[str, object] = {"error": type(error).__name__, "message": str(error)}
+        table: dict[str, object] = {"error": type(error).__name__, "code": error.code, "message": str(error)}
         if isinstance(error, FitError):
             table["violations"] = [vars(v) for v in error.violations]
             table["change"], table["elsewhere"] = error.change, error.elsewhere
         print(json.dumps(table, indent=1))
-    print(f"nwcompile: error: {error}", file=sys.stderr)
+    print(f"nwcompile: error[{error.code}]: {error}", file=sys.stderr)
     return error.exit_code
 
 

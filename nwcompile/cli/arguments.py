@@ -3,9 +3,12 @@
 import argparse
 import tomllib
 import warnings
-from dataclasses import fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 
+from nwcompile import plugins
 from nwcompile.cli.bits_file import read_bits
+from nwcompile.error_codes import BY_CODE
 from nwcompile.errors import NwWarning, OptionError, unknown_choice
 from nwcompile.frontend.nir.dialects import DIALECTS
 from nwcompile.ir import options as choices
@@ -19,6 +22,8 @@ MODEL = (
 )
 PROGRAM = "a program, as nwcompile compile makes it"
 PROGRAM_OR_MODEL = "a .nwc program, or " + MODEL
+DEFAULTS = Options()
+SHELLS = ("bash", "zsh", "tcsh")  # that completion can be made for
 OLD_FLAGS = {"--optimise": "--optimize", "--fix": "--fixed-sites"}  # taken for one release, with a warning
 
 
@@ -32,16 +37,7 @@ class Parser(argparse.ArgumentParser):
 def parse(verb: str, description: str, argv: list[str]) -> argparse.Namespace:
     """The arguments of one verb; raises OptionError."""
     parser = Parser(prog=f"nwcompile {verb}", description=description, allow_abbrev=False)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        type=_setting,
-        help="override a key of the chip file, like noc.buffer_flits=4",
-    )
-    PARSERS[verb](parser)
+    add_arguments(parser, verb)
     flags = [flag for action in parser._actions for flag in action.option_strings]
     argv = [_renamed(word, flags) for word in argv]
     for word in argv:
@@ -55,6 +51,20 @@ def parse(verb: str, description: str, argv: list[str]) -> argparse.Namespace:
         raise OptionError(f"{verb}: unexpected argument {word!r}")
     args.set = dict(args.set)
     return args
+
+
+def add_arguments(parser: Parser, verb: str) -> None:
+    """All that a verb takes: what every verb has, and what is its own."""
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        type=_setting,
+        help="override a key of the chip file, like noc.buffer_flits=4",
+    )
+    PARSERS[verb](parser)
 
 
 def _renamed(word: str, flags: list[str]) -> str:
@@ -84,6 +94,7 @@ def _compile(parser: Parser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("-o", "--output", metavar="DIR", help="folder for net.nwc and report.{json,html}")
     what.add_argument("--plan-only", action="store_true", help="print the mapping and what it costs; write nothing")
+    _checkpoint(parser)
 
 
 def _check(parser: Parser) -> None:
@@ -99,11 +110,30 @@ def _estimate(parser: Parser) -> None:
         "--chips",
         default="all",
         metavar="NAME,...",
-        help="shipped chips, or .toml files; all: every shipped one (default)",
+        help="shipped chips, or .toml files; all: every shipped one and those of plugins (default)",
     )
     parser.add_argument("--input", metavar="X.npz", help="sample inputs: what times, energies and operations are of")
     parser.add_argument("--samples", type=_whole, metavar="N", help="use the first N samples only")
-    _options(parser)
+    _options(parser, replace(DEFAULTS, partitioner="coarse"))
+
+
+def _sweep(parser: Parser) -> None:
+    add = parser.add_argument
+    add("plan", metavar="PLAN.toml", help="model, chip, input, and the [grid] of points; docs/sweep.md shows one")
+    add("-o", "--output", required=True, metavar="DIR", help="folder for sweep.jsonl and sweep.html; goes on with both")
+    add("--processes", type=_whole, metavar="N", help="points computed at once (default: one for each core at hand)")
+    add(
+        "--cluster",
+        metavar="dask|ADDRESS",
+        help="points computed by a dask cluster: `dask` makes one of processes here, tcp://host:8786 is a scheduler",
+    )
+    add(
+        "--keep",
+        type=_choice("keep", ("front", "all", "none")),
+        default="front",
+        metavar="NAME",
+        help="programs and reports of which points: front (the best, default), all, none",
+    )
 
 
 def _simulate(parser: Parser) -> None:
@@ -128,7 +158,23 @@ def _simulate(parser: Parser) -> None:
         "--profile", action="store_true", help="say where the cycles go: phases, latencies, links, critical paths"
     )
     _trace(parser)
+    parser.add_argument(
+        "--stream",
+        metavar="FILE",
+        help="one sample without an end, in constant memory: .npy or .npz [T, *shape]; an event file (.bin, .aedat4, "
+        ".raw, .dat, .es), in steps of --model-dt; or text (-: standard input), on every line the numbers of the input "
+        "lines that spike in a step; -o OUT.txt (-: standard output) gets the same",
+    )
+    _checkpoint(parser)
     parser.add_argument("-o", "--output", metavar="OUT.npz", help="write spikes, states and counters there")
+
+
+def _checkpoint(parser: Parser) -> None:
+    parser.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="keep there what is done; the same command goes on from it after it was killed, to the same bytes",
+    )
 
 
 def _evaluate(parser: Parser) -> None:
@@ -219,13 +265,13 @@ def _report(parser: Parser) -> None:
     _model_flags(parser)
     _float_model(parser)
     _trace(parser)
-    parser.add_argument("-o", "--output", metavar="DIR", help="folder for report.json and report.html")
+    parser.add_argument("-o", "--output", metavar="DIR", help="folder for report.json and report.html, or diff.*")
     parser.add_argument(
         "--diff",
         nargs=2,
         metavar=("A.nwc", "B.nwc"),
         help="instead, compare two mappings of a network: as A's calibration predicts, or measured on "
-        "--input; exit code 1 if B is worse",
+        "--input; exit code 1 if B is worse; with -o also as a page, DIR/diff.html",
     )
     parser.add_argument(
         "--gate",
@@ -237,14 +283,16 @@ def _report(parser: Parser) -> None:
 
 
 def _export(parser: Parser) -> None:
+    from nwcompile.report.export.formats import EXPORTS
+
     parser.add_argument("program", metavar="PROGRAM.nwc", help=PROGRAM)
     parser.add_argument(
         "--to",
         required=True,
-        type=_choice("format", ("sanafe", "ranc", "xylo")),
+        type=_choice("format", plugins.names(plugins.EXPORTERS, EXPORTS)),
         metavar="NAME",
         help="ranc: memory files of the FPGA design RANC; sanafe: SANA-FE 2.2; xylo: the arguments of rockpool's "
-        "config_from_specification",
+        "config_from_specification; or the name of a plugin's",
     )
     parser.add_argument("--input", metavar="X.npz", help=".npz or .npy of shape [B, T, *shape]: its spikes go along")
     parser.add_argument("--sample", type=_whole, default=0, metavar="N", help="which of its samples (default: 0)")
@@ -298,11 +346,20 @@ def _chips(parser: Parser) -> None:
     parser.add_argument("chip", nargs="?", metavar="NAME", help="a shipped chip, or a .toml file")
 
 
+def _explain(parser: Parser) -> None:
+    listed = "as an error has it, like NW4001; without one, all are listed"
+    parser.add_argument("code", metavar="CODE", nargs="?", type=InAnyCase("code", tuple(BY_CODE)), help=listed)
+
+
+def _completion(parser: Parser) -> None:
+    parser.add_argument("shell", metavar="|".join(SHELLS), type=_choice("shell", SHELLS), help="yours")
+
+
 PARSERS = {
-    "compile": _compile, "check": _check, "estimate": _estimate, "simulate": _simulate, "evaluate": _evaluate,
-    "bits": _bits, "robustness": _robustness,
+    "compile": _compile, "check": _check, "estimate": _estimate, "sweep": _sweep, "simulate": _simulate,
+    "evaluate": _evaluate, "bits": _bits, "robustness": _robustness,
     "crosscheck": _crosscheck, "report": _report, "export": _export, "verify": _verify, "show": _show,
-    "noc": _noc, "chips": _chips,
+    "noc": _noc, "chips": _chips, "explain": _explain, "completion": _completion,
 }  # fmt: skip
 
 
@@ -320,7 +377,10 @@ def _float_model(parser: Parser) -> None:
 def _model_flags(parser: Parser) -> None:
     parser.add_argument("--dt", type=_number, metavar="SECONDS", help="time step of a .nir file")
     parser.add_argument(
-        "--dialect", type=_dialect, metavar="NAME", help=f"who wrote the .nir file: {', '.join(DIALECTS)}"
+        "--dialect",
+        type=InAnyCase("dialect", tuple(DIALECTS)),
+        metavar="NAME",
+        help=f"who wrote the .nir file: {', '.join(DIALECTS)}",
     )
     parser.add_argument(
         "--neuron",
@@ -373,16 +433,18 @@ def _backend(parser: Parser, default: str) -> None:
     )
 
 
-def _options(parser: Parser) -> None:
+def _options(parser: Parser, default: Options = DEFAULTS) -> None:
     from nwcompile.passes.partition.partition import PARTITIONERS
     from nwcompile.passes.place.place import PLACERS
 
-    add, default = parser.add_argument, Options()
+    partitioners = plugins.names(plugins.PARTITIONERS, PARTITIONERS)
+    placers = plugins.names(plugins.PLACERS, PLACERS)
+    add = parser.add_argument
     add("--seed", type=_whole, metavar="N", help=f"of all that is searched at random (default: {default.seed})")
     _widths(parser)
     for name, words, what in (
-        ("partitioner", PARTITIONERS, "how neurons come to cores"),
-        ("placer", PLACERS, "how cores come to sites"),
+        ("partitioner", partitioners, "how neurons come to cores"),
+        ("placer", placers, "how cores come to sites"),
         ("optimize", choices.OBJECTIVES, "what the mapping makes least"),
         ("execution", choices.EXECUTIONS, "layers side by side, or one after the other in each step"),
     ):
@@ -463,23 +525,41 @@ def _legalization(parser: Parser) -> None:
     )
 
 
-def _choice(kind: str, words):
-    def check(word: str) -> str:
-        if word not in words:
-            raise argparse.ArgumentTypeError(unknown_choice(kind, word, words))
+@dataclass(frozen=True)
+class OneOf:
+    """The type of a flag that takes one of some words; `completion` reads them."""
+
+    kind: str
+    words: tuple[str, ...]
+
+    def __call__(self, word: str) -> str:
+        if word not in self.words:
+            raise argparse.ArgumentTypeError(unknown_choice(self.kind, word, self.words))
         return word
 
-    return check
+
+class InAnyCase(OneOf):
+    """One of the words, in small or capital letters."""
+
+    def __call__(self, word: str) -> str:
+        return next((known for known in self.words if known.lower() == word.strip().lower()), "") or super().__call__(
+            word
+        )
 
 
-def _dialect(text: str) -> str:
-    return _choice("dialect", DIALECTS)(text.strip().lower())
+class SomeOf(OneOf):
+    """One or several of the words, commas between them."""
+
+    def __call__(self, text: str) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(super(SomeOf, self).__call__(word.strip()) for word in text.split(","))
 
 
-def _choices(kind: str, words):
-    """For one or several of the words, commas between them."""
-    check = _choice(kind, words)
-    return lambda text: tuple(check(word.strip()) for word in text.split(","))
+def _choice(kind: str, words: Iterable[str]) -> OneOf:
+    return OneOf(kind, tuple(words))
+
+
+def _choices(kind: str, words: Iterable[str]) -> SomeOf:
+    return SomeOf(kind, tuple(words))
 
 
 def _whole(text: str) -> int:

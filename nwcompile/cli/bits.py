@@ -10,7 +10,7 @@ from nwcompile.cli.arguments import options_of
 from nwcompile.cli.bits_file import bits_text
 from nwcompile.cli.inputs.data import Data, data_of, read_data, read_labels
 from nwcompile.cli.inputs.load import check_usage, chip_of, is_program, network_of, writable_file
-from nwcompile.cli.text import as_json, table
+from nwcompile.cli.outputs.text import as_json, table
 from nwcompile.errors import ModelError, OptionError, printable
 from nwcompile.ir.artifact import write_files
 from nwcompile.passes.quantize.bit_width_search import Narrowed, narrowest

@@ -4,11 +4,13 @@ from argparse import Namespace
 
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.load import check_usage
-from nwcompile.cli.text import as_json
+from nwcompile.cli.outputs.text import as_json
 from nwcompile.cost.prediction import predict
 from nwcompile.report.json.collect import collect
 from nwcompile.report.quantization import quantization_lines
-from nwcompile.report.text import fit_table
+from nwcompile.report.text import fit_table, verdict_lines
+
+SHOWN = ("verdict", "verdict_rows", "fits", "chip", "fit", "layers", "warnings")  # of report.json
 
 
 def run(args: Namespace) -> int:
@@ -16,8 +18,9 @@ def run(args: Namespace) -> int:
     program = program_for(args)
     doc = collect(program, predict(program))
     if args.json:
-        print(as_json({key: doc[key] for key in ("verdict", "fits", "chip", "fit", "layers", "warnings")}))
+        print(as_json({key: doc[key] for key in SHOWN}))
     else:
-        blocks = [[doc["verdict"]], fit_table(doc), quantization_lines(doc), [f"warning: {w}" for w in doc["warnings"]]]
+        warned = [f"warning: {text}" for text in doc["warnings"]]
+        blocks = [verdict_lines(doc), fit_table(doc), quantization_lines(doc), warned]
         print("\n\n".join("\n".join(block) for block in blocks if block))
     return 0

@@ -1,10 +1,11 @@
 """`nwcompile chips list`, `chips show NAME`, `chips schema`: the chip models, every figure with its source."""
 
+import warnings
 from argparse import Namespace
 
 from nwcompile.cli.inputs.load import chip_of
-from nwcompile.cli.text import as_json, table
-from nwcompile.errors import OptionError
+from nwcompile.cli.outputs.text import as_json, table
+from nwcompile.errors import NwError, NwWarning, OptionError
 from nwcompile.ir.chip import HWMODELS, Chip
 from nwcompile.ir.chip_sections import KEYS
 
@@ -25,11 +26,20 @@ def run(args: Namespace) -> int:
 
 
 def _list(args: Namespace) -> None:
-    chips = [Chip.load(name) for name in Chip.names()]
+    chips = [chip for name in Chip.names() if (chip := _loaded(name)) is not None]
     if args.json:
         print(as_json([{"name": c.name, "n_cores": c.n_cores, "description": c.description} for c in chips]))
     else:
         print(table(("chip", "cores", "description"), [(c.name, c.n_cores, c.description) for c in chips]))
+
+
+def _loaded(name: str) -> Chip | None:
+    """The chip of that name; None with a warning where a plugin cannot give it, so that the others are listed."""
+    try:
+        return Chip.load(name)
+    except NwError as e:
+        warnings.warn(str(e), NwWarning, stacklevel=2)
+        return None
 
 
 def _show(chip: Chip, json: bool) -> None:

@@ -3,11 +3,11 @@
 from argparse import Namespace
 
 from nwcompile.cli.arguments import options_of
-from nwcompile.cli.cores import cores, cores_text
 from nwcompile.cli.inputs.data import Data, read_data
 from nwcompile.cli.inputs.load import chip_of, is_program, network_of, program_of, writable
-from nwcompile.cli.progress import Progress
-from nwcompile.cli.text import as_json
+from nwcompile.cli.outputs.cores import cores, cores_text
+from nwcompile.cli.outputs.progress import Progress
+from nwcompile.cli.outputs.text import as_json
 from nwcompile.cost.prediction import predict
 from nwcompile.errors import OptionError
 from nwcompile.flow import compile
@@ -60,4 +60,5 @@ def compiled(args: Namespace, network: Network | None = None) -> Program:
     if network is None:
         network = network_of(args.model, args, data.example)
     data = data.laid_out(network.layout)
-    return compile(network, chip, data.x, options, on_stage=Progress(network, chip, options), labels=data.y)
+    progress, folder = Progress(network, chip, options), getattr(args, "checkpoint", None)
+    return compile(network, chip, data.x, options, on_stage=progress, labels=data.y, checkpoint=folder)

@@ -11,7 +11,7 @@ import numpy as np
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.data import data_of
 from nwcompile.cli.inputs.load import check_usage, model_network
-from nwcompile.cli.text import as_json, table
+from nwcompile.cli.outputs.text import as_json, table
 from nwcompile.errors import OptionError
 from nwcompile.ir.program import Program
 from nwcompile.sim.accuracy import check_labels, share_right

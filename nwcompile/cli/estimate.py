@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 from nwcompile.cli.arguments import options_of
 from nwcompile.cli.inputs.data import Data, read_data
 from nwcompile.cli.inputs.load import network_of
-from nwcompile.cli.text import as_json
+from nwcompile.cli.outputs.text import as_json
 from nwcompile.ir.chip import Chip
-from nwcompile.workbench.estimate import ALL, estimate
+from nwcompile.workbench.estimate import ALL, DEFAULTS, estimate
 
 
 def run(args: Namespace) -> int:
@@ -16,6 +16,9 @@ def run(args: Namespace) -> int:
     network = network_of(args.model, args, data.example)
     names = args.chips.split(",")
     chips = ALL if names == [ALL] else [Chip.load(name).replace(args.set) for name in names]
-    made = estimate(network, chips, data.laid_out(network.layout).x, options_of(args))
-    print(as_json(asdict(made)) if args.json else repr(made))
+    options = options_of(args)
+    options = replace(options, partitioner=args.partitioner or DEFAULTS.partitioner)
+    made = estimate(network, chips, data.laid_out(network.layout).x, options)
+    counts = [{**asdict(count), "energy_nj": count.energy_nj} for count in made.counts]
+    print(as_json({**asdict(made), "counts": counts}) if args.json else repr(made))
     return 0 if any(row.fits for row in made.chips) else 1

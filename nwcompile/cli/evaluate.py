@@ -6,7 +6,7 @@ from nwcompile.cli.arguments import options_of
 from nwcompile.cli.compile import program_for
 from nwcompile.cli.inputs.data import Data, data_of
 from nwcompile.cli.inputs.load import check_usage, is_program, model_network, network_of
-from nwcompile.cli.text import as_json, table
+from nwcompile.cli.outputs.text import as_json, table
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.options import Options
 from nwcompile.ir.run import Run

@@ -4,28 +4,22 @@ from argparse import Namespace
 
 import numpy as np
 
+from nwcompile import plugins
 from nwcompile.cli.inputs.data import Data, read_data
 from nwcompile.cli.inputs.load import program_of, writable
-from nwcompile.cli.text import as_json
+from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
-from nwcompile.report.export import ranc, sanafe, xylo
+from nwcompile.report.export.formats import EXPORTS
 from nwcompile.sim.inputs import prepare
-
-# By name: the files of a program in a folder, with the spikes of a sample or None, and what to say of them.
-EXPORTS = {
-    "ranc": (ranc.ranc_files, ranc.note),
-    "sanafe": (sanafe.sanafe_files, sanafe.note),
-    "xylo": (xylo.xylo_files, xylo.note),
-}
 
 
 def run(args: Namespace) -> int:
     folder = writable(args.output)
     program = program_of(args.program, args.set)
     data = Data(None) if args.input is None else read_data(args.input)
-    to_files, note = EXPORTS[args.to]
+    to_files, note = plugins.chosen(plugins.EXPORTERS, "format", args.to, EXPORTS)
     files = to_files(program, folder, sample(program, data, args.sample))
     write_files(files)
     if args.json:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from nwcompile.cli.inputs.load import chip_of
-from nwcompile.cli.text import as_json
+from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.ir.artifact import write_bytes
 from nwcompile.sim.cycle.noc import load, replay

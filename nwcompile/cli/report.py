@@ -7,14 +7,17 @@ from math import inf
 from nwcompile.cli.evaluate import measured
 from nwcompile.cli.inputs.data import data_of
 from nwcompile.cli.inputs.load import no_nir_flags, program_of, writable
-from nwcompile.cli.text import as_json
-from nwcompile.cli.trace import check_flags, check_times, write_trace
+from nwcompile.cli.outputs.text import as_json
+from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
 from nwcompile.cost.compare import measured_figures, moved, predicted_figures
+from nwcompile.cost.prediction import predict
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
-from nwcompile.report import report
+from nwcompile.report import diff_files, report
 from nwcompile.report.diff import GATE, diff, diff_text
+from nwcompile.report.json.collect import collect
 from nwcompile.report.terminal import render_text
 from nwcompile.sim import simulate
 
@@ -69,22 +72,33 @@ def kept(program: Program, samples, steps: int | None) -> str:
 
 
 def compare(args: Namespace) -> int:
-    """`report --diff A B`: 0 if no figure of --gate is worse in B by more than --tolerance percent, else 1."""
-    if args.program is not None or args.output is not None:
-        raise OptionError("--diff names both programs and writes no files; leave PROGRAM.nwc and -o out")
+    """`report --diff A B`: 0 if no figure of --gate is worse in B by more than --tolerance percent, else 1.
+
+    With -o both reports side by side are written, too.
+    """
+    if args.program is not None:
+        raise OptionError("--diff names both programs; leave PROGRAM.nwc out")
     tolerance = 0.0 if args.tolerance is None else args.tolerance
     if not 0 <= tolerance < inf:
         raise OptionError(f"--tolerance {tolerance:g} must be a number of percent, 0 or more")
+    folder = None if args.output is None else writable(args.output)
     programs = [program_of(path, args.set) for path in args.diff]
     layers = moved(*programs)
     if args.input is None and args.steps is None:
         source, activity = "predicted", programs[0].activity or Activity.uniform(programs[0].network)
         figures = [predicted_figures(program, activity) for program in programs]
+        runs = [predict(program, activity) for program in programs] if folder else []
     else:
         source, x = "measured", data_of(args).laid_out(programs[0].network.layout).x
-        runs = (simulate(program, x, "cycle", args.device, steps=args.steps) for program in programs)
+        runs = [simulate(program, x, "cycle", args.device, steps=args.steps) for program in programs]
         figures = [measured_figures(program, run) for program, run in zip(programs, runs, strict=True)]
     before, after = figures
     doc = diff(before, after, layers, source, args.gate or GATE, tolerance)
-    print(as_json(doc) if args.json else diff_text(doc))
+    if folder is not None:
+        reports = [collect(program, run) for program, run in zip(programs, runs, strict=True)]
+        write_files(diff_files(doc, dict(zip(args.diff, reports, strict=True)), folder))
+    if args.json:
+        print(as_json(doc if folder is None else {"page": str(folder / "diff.html"), **doc}))
+    else:
+        print(diff_text(doc) + ("" if folder is None else f"\n\npage: {folder / 'diff.html'}"))
     return 0 if doc["ok"] else 1

@@ -8,7 +8,7 @@ import numpy as np
 
 from nwcompile.cli.inputs.data import read_data
 from nwcompile.cli.inputs.load import program_of
-from nwcompile.cli.text import as_json, table
+from nwcompile.cli.outputs.text import as_json, table
 from nwcompile.errors import ModelError
 from nwcompile.ir.chip_sections import Variation
 from nwcompile.ir.program import Program

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from nwcompile.cli.compile import program_for
-from nwcompile.cli.cores import cores, cores_text, site_text
 from nwcompile.cli.inputs.load import check_usage
-from nwcompile.cli.text import as_json, ranges, table
+from nwcompile.cli.outputs.cores import cores, cores_text, site_text
+from nwcompile.cli.outputs.text import as_json, ranges, table
 from nwcompile.ir.network import Node
 from nwcompile.ir.noc.routing import hops
 from nwcompile.ir.program import Program

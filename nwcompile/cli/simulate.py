@@ -1,6 +1,7 @@
 """`nwcompile simulate`: run a program or a float network, print what happened, keep the arrays if asked."""
 
 import io
+import sys
 import time
 from argparse import Namespace
 from dataclasses import fields
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from nwcompile.cli.inputs.data import data_of
-from nwcompile.cli.inputs.load import network_of, no_nir_flags, program_of, writable_file
-from nwcompile.cli.text import as_json, table
-from nwcompile.cli.trace import check_flags, check_times, write_trace
+from nwcompile.cli.inputs.load import is_program, network_of, no_nir_flags, program_of, writable_file
+from nwcompile.cli.inputs.stream import STANDARD_INPUT, steps_of
+from nwcompile.cli.outputs.stream import Totals, written
+from nwcompile.cli.outputs.text import as_json, table
+from nwcompile.cli.outputs.trace import check_flags, check_times, write_trace
 from nwcompile.cost.time.phases import phases
 from nwcompile.errors import OptionError
 from nwcompile.ir import artifact
@@ -23,27 +26,33 @@ from nwcompile.report.json.collect import collect, real_time
 from nwcompile.report.json.profile import collect_messages
 from nwcompile.report.text import profile_lines
 from nwcompile.sim import simulate
+from nwcompile.sim.session import Session
+
+INTERRUPTED = 130  # as the shell names Ctrl-C
 
 
 def run(args: Namespace) -> int:
-    is_program = args.model.endswith(".nwc")
-    backend = args.backend or ("cycle" if is_program else "reference")
+    if args.stream is not None:
+        return run_stream(args)
+    is_compiled = is_program(args.model)
+    backend = args.backend or ("cycle" if is_compiled else "reference")
     trace_file = check_flags(args, backend)
-    if args.model_dt is not None and not is_program:
+    if args.model_dt is not None and not is_compiled:
         raise OptionError("--model-dt compares with a chip's time, and a float network has none; compile it first")
     file = None if args.output is None else writable_file(args.output)
     data = data_of(args)
-    if is_program:
+    if is_compiled:
         no_nir_flags(args, f"{args.model} is a program")
     elif args.set:
         raise OptionError("--set changes a chip, and a float network has none; compile it first")
-    program = program_of(args.model, args.set) if is_program else None
+    program = program_of(args.model, args.set) if is_compiled else None
     model = network_of(args.model, args, data.example) if program is None else program
     data = data.laid_out((model.network if isinstance(model, Program) else model).layout)
     if program is not None:
         check_times(args, program)
     start = time.perf_counter()
-    result = simulate(model, data.x, backend, args.device, args.window, args.record, args.steps, args.profile)
+    more_flags = {"steps": args.steps, "profile": args.profile, "checkpoint": args.checkpoint}
+    result = simulate(model, data.x, backend, args.device, args.window, args.record, **more_flags)
     seconds = time.perf_counter() - start
     if file is not None:
         artifact.write_bytes(file, _npz(result, model))
@@ -63,6 +72,51 @@ def run(args: Namespace) -> int:
         if trace_file is not None:
             print(f"trace: {args.trace}")
     return 0
+
+
+def run_stream(args: Namespace) -> int:
+    """Feed `--stream` to the program; print figures at the end, or at Ctrl-C those of the steps until then."""
+    _check_stream_flags(args)
+    check_flags(args, args.backend or "cycle")
+    no_nir_flags(args, f"{args.model} is a program")
+    program = program_of(args.model, args.set)
+    session = Session(program, args.backend or "cycle", model_dt=args.model_dt)
+    totals = Totals(program)
+    code = 0
+    with written(args.output) as output:
+        try:
+            for frames in steps_of(args.stream, program, args.model_dt):
+                totals.take(session.feed(frames), output)
+            if session.n_steps == 0:
+                raise OptionError(f"--stream {args.stream}: there is not one step in it")
+            totals.take(session.close(), output)
+        except KeyboardInterrupt:
+            print(f"nwcompile: interrupted after {counted(session.n_steps, 'step')}", file=sys.stderr)
+            code = INTERRUPTED
+    figures = session.figures()
+    text = as_json(totals.as_dict(session, figures)) if args.json else totals.text(session, figures)
+    print(text, file=sys.stderr if args.output == STANDARD_INPUT else sys.stdout)
+    return code
+
+
+def _check_stream_flags(args: Namespace) -> None:
+    """Raise OptionError for what cannot be a stream."""
+    if not is_program(args.model):
+        raise OptionError(f"--stream runs a program; compile {args.model} first")
+    given = {
+        "--input": args.input is not None,
+        "--steps": args.steps is not None,
+        "--samples": args.samples is not None,
+        "--window": args.window != "aligned",
+        "--record": args.record != "spikes",
+        "--device": args.device != "cpu",
+        "--profile": args.profile,
+        "--trace": args.trace is not None,
+        "--trace-steps": args.trace_steps is not None,
+        "--checkpoint": args.checkpoint is not None,
+    }
+    if wrong := [flag for flag, is_given in given.items() if is_given]:
+        raise OptionError(f"--stream is one sample step by step, and does not go with {', '.join(wrong)}")
 
 
 def _more(args: Namespace, model, result: Run, seconds: float) -> dict:

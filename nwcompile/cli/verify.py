@@ -12,7 +12,7 @@ import numpy as np
 from nwcompile.cli.inputs.data import Data, read_data
 from nwcompile.cli.inputs.load import is_program, program_of
 from nwcompile.cli.inputs.spike_log import pool_slots, read_log, read_places
-from nwcompile.cli.text import as_json
+from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
 from nwcompile.sim import simulate
 from nwcompile.sim.inputs import one_step_more, prepare

@@ -6,10 +6,13 @@ time/        cycles of every unit, the bound of a step, advice         work.py:w
 
 every figure of a report about a program and one run of it             summary.py:summarize
 the run that a program's activity predicts                             prediction.py:predict
-picojoules                                                             energy.py:energy_pj
+what no mapping can undercut: time, energy, their product              least.py:least
+picojoules                                                             energy.py:step_energy_pj, energy_pj
 two mappings side by side                                              compare.py
 NeuroBench's complexity figures                                        neurobench.py
 accumulates and multiplications that no chip has a part in             operations.py:operations
+the same as syops and SpikingJelly count them                          syops.py:syops, spikingjelly.py:op_counts
+what every torch layer of a network is called with                     layer_calls.py:calls
 instructions of neurons that are not the built-in one                  neuron_program.py:extra_instructions
 several spikes a step; single messages beside trees                    multi_spike.py, unicast_vs_tree.py
 how a segmented bus was used                                           bus.py

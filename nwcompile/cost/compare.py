@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.time.pool import mean_step_cycles
 from nwcompile.cost.time.work import link_busy, work
 from nwcompile.cost.traffic.events import count_events
@@ -61,7 +61,7 @@ def predicted_figures(program: Program, activity: Activity) -> Figures:
 def measured_figures(program: Program, run: Run) -> Figures:
     """The Figures of a run of the cycle backend."""
     cycles = None if run.step_cycles is None else float(run.step_cycles.mean() / run.n_samples)
-    return _figures(program, run.counters, run.link_flits, run.n_samples, cycles, run.seconds)
+    return _figures(program, run.counters, run.link_flits, run.n_samples, cycles, run.step_cycles)
 
 
 def moved(before: Program, after: Program) -> tuple[Moved, ...]:
@@ -91,9 +91,9 @@ def change_percent(before: Figures, after: Figures) -> dict[str, float | None]:
 
 
 def _figures(
-    program: Program, counters, flits: np.ndarray, n_samples: int, step_cycles: float | None, seconds
+    program: Program, counters, flits: np.ndarray, n_samples: int, step_cycles: float | None, measured_cycles
 ) -> Figures:
-    spent = energy_pj(counters, program.chip, seconds)
+    spent = energy_pj(step_energy_pj(counters, program.chip, flits, measured_cycles))
     n = len(flits) * n_samples
     busy = link_busy(program.chip, flits).sum(0).max(initial=0)
     return Figures(

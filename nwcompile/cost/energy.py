@@ -1,29 +1,74 @@
-"""Energy: how often each event happened times the chip file's cited figure (DESIGN 6)."""
+"""Energy: how often each event happened times the chip file's cited figure (DESIGN 6), step by step and in all."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from math import fsum
 
 import numpy as np
 
 from nwcompile.cost.time.work import n_events
+from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.chip_sections import Energy
+from nwcompile.ir.chip_sections import MAY_LACK_PJ, Energy
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
 
-KINDS = tuple(f.name.removesuffix("_pj") for f in fields(Energy) if f.name.endswith("_pj"))
-PJ_PER_MW_SECOND = 1e9  # A milliwatt for a second is a millijoule, 1e9 picojoules.
+NAMES = tuple(f.name for f in fields(Energy) if f.name.endswith("_pj"))
+KINDS = tuple(name.removesuffix("_pj") for name in NAMES if name not in MAY_LACK_PJ)
 
 
-def energy_pj(counters: dict[str, np.ndarray], chip: Chip, seconds: float | None = None) -> dict[str, float] | None:
-    """Picojoules of each kind of event, summed over steps and cores, and their `total`.
-
-    Where the chip gives its static power and `seconds` is what the steps took, `static` is that power for that time,
-    and part of the total; without a time there is no `static`.
+def step_energy_pj(
+    counters: dict[str, np.ndarray],
+    chip: Chip,
+    flits: np.ndarray | None = None,
+    step_cycles: np.ndarray | None = None,
+) -> dict[str, np.ndarray] | None:
+    """Picojoules of each kind of event in every hardware step, and their `total`: float64[H], sums over cores.
 
     `counters[name]`: int64[H, core]. None where the chip lacks a cited figure. The closed forms are those of SANA-FE's
-    Loihi description: synapse = synop_*, soma = visit + update + spike, network = message_* + hop_*.
+    Loihi description: synapse = synop_*, soma = visit + update + spike, network = message_* + hop_*. Where the chip
+    gives figures for them: `io`, messages through its io.sites; `chip_link`, the `flits` int64[H, link] of links
+    between chips; and, where `step_cycles` int64[H] tells how long steps took, `static`, its static power for as long.
     """
     if not chip.has_energies:
         return None
-    table = {kind: float(np.sum(n_events(counters, kind))) * getattr(chip.energy, f"{kind}_pj") for kind in KINDS}
-    if chip.energy.static_mw is not None and seconds is not None:
-        table["static"] = chip.energy.static_mw * seconds * PJ_PER_MW_SECOND
-    return {**table, "total": sum(table.values())}
+    energy, table = chip.energy, {}
+    for kind in KINDS:
+        table[kind] = n_events(counters, kind).sum(1) * getattr(energy, f"{kind}_pj")
+    if energy.io_pj is not None:
+        table["io"] = counters["messages_io"].sum(1) * energy.io_pj
+    if energy.chip_link_pj is not None and flits is not None:
+        table["chip_link"] = flits[:, chip.links_between_chips].sum(1) * energy.chip_link_pj
+    if energy.static_mw is not None and step_cycles is not None:
+        table["static"] = step_cycles * (chip.core.cycle_ns * energy.static_mw)  # a milliwatt for 1 ns is a picojoule
+    return {**table, "total": np.sum(list(table.values()), axis=0)}
+
+
+def energy_pj(steps: dict[str, np.ndarray] | None) -> dict[str, float] | None:
+    """What `step_energy_pj` gave, every kind and the total added up over the steps: the exact sum, rounded once."""
+    return None if steps is None else {kind: fsum(pj) for kind, pj in steps.items()}
+
+
+def with_energy(program: Program, run: Run) -> Run:
+    """A run of `program` with its energy, of every step and in all; None where the chip lacks a cited figure."""
+    chip, flits = program.chip, run.link_flits
+    if chip.energy.chip_link_pj is not None and flits is None:
+        flits = link_flits(program, run.activity, run.window)
+    steps = step_energy_pj(run.counters, chip, flits, run.step_cycles)
+    return replace(run, energy_pj=energy_pj(steps), step_energy_pj=steps)
+
+
+def kinds_without_source(chip: Chip) -> tuple[str, ...]:
+    """Of messages through io.sites and links between chips, what happens on the chip and has no figure in its file."""
+    happens = {"io": chip.io.sites is not None, "chip_link": chip.is_board}
+    return tuple(kind for kind, does in happens.items() if does and getattr(chip.energy, f"{kind}_pj") is None)
+
+
+def core_energy_pj(counters: dict[str, np.ndarray], chip: Chip) -> np.ndarray | None:
+    """float64[core]: picojoules of the events of each core, all steps together; None where the chip lacks a figure.
+
+    What no core does is in none of them: static power, and links between chips.
+    """
+    if not chip.has_energies:
+        return None
+    spent = sum(n_events(counters, kind).sum(0) * getattr(chip.energy, f"{kind}_pj") for kind in KINDS)
+    return spent if chip.energy.io_pj is None else spent + counters["messages_io"].sum(0) * chip.energy.io_pj

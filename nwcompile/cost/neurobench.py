@@ -128,7 +128,8 @@ def _reads(connection: Conv2d, axis: int, size: int, n_out: int) -> np.ndarray:
     stride, padding, dilation = (pair(getattr(connection, n))[axis] for n in ("stride", "padding", "dilation"))
     n_taps = np.shape(connection.weight)[2 + axis]
     place = np.arange(n_out) * stride - padding + np.arange(n_taps)[:, None] * dilation
-    return (place[:, :, None] == np.arange(size)).sum(1)
+    tap, _ = inside = np.nonzero((place >= 0) & (place < size))
+    return np.bincount(tap * size + place[inside], minlength=n_taps * size).reshape(n_taps, size)
 
 
 def _delays(model: Network | Program, run: Run) -> Collection[int]:

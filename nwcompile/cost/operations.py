@@ -1,9 +1,10 @@
 """Operations of a network that no chip has a part in: accumulates, multiplications, and their energy by a table.
 
-The counts are those of NeuroBench (`neurobench.py`); what a published figure calls SynOps is mostly their sum. The
-energy is the one that papers on spiking networks give: every operation at the price of 45 nm circuits of 32-bit
-floating point, 0.9 pJ to add and 3.7 pJ to multiply (M. Horowitz, "Computing's energy problem (and what we can do about
-it)", ISSCC 2014, figure 1.1.9), memory left out. It says nothing of a chip; it lets figures of papers be compared.
+Each tool that papers count with has its own definition, kept under its name: NeuroBench (`neurobench.py`), SyOPs
+(`syops.py`), SpikingJelly's op_counter (`spikingjelly.py`). The energy is the one that papers on spiking networks
+give: every operation at the price of 45 nm circuits of 32-bit floating point, 0.9 pJ to add and 3.7 pJ to multiply (M.
+Horowitz, "Computing's energy problem (and what we can do about it)", ISSCC 2014, figure 1.1.9), memory left out. It
+says nothing of a chip; it lets figures of papers be compared.
 """
 
 from collections.abc import Collection
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nwcompile.cost.neurobench import neurobench
+from nwcompile.cost.spikingjelly import OpCounts
+from nwcompile.cost.syops import SyOps
 from nwcompile.ir.network import Network
 from nwcompile.ir.run import Run
 
@@ -20,13 +23,40 @@ MULTIPLY_PJ = 3.7  # Picojoules of a multiplication, of the same source.
 
 
 @dataclass(frozen=True)
+class Count:
+    """Operations of a sample as a tool counts them: accumulates and multiplications."""
+
+    tool: str
+    acs: float
+    macs: float
+
+    @property
+    def energy_nj(self) -> float:
+        """Of the sample, in nanojoules, by the table of 45 nm."""
+        return (self.acs * ADD_PJ + self.macs * (ADD_PJ + MULTIPLY_PJ)) / 1000
+
+
+@dataclass(frozen=True)
 class Operations:
     """Operations of a sample. `acs`, `macs`: of weights other than 0 on inputs other than 0, whether only -1, 0 and 1
-    come from there. `ann_macs`: every weight once, as in a network of the same layers that takes one step."""
+    come from there. `ann_macs`: every weight once, as in a network of the same layers that takes one step. `syops`,
+    `spikingjelly`: by the definitions of those tools, None where they do not take the network."""
 
     acs: float
     macs: float
     ann_macs: float
+    syops: SyOps | None = None
+    spikingjelly: OpCounts | None = None
+
+    @property
+    def counts(self) -> tuple[Count, ...]:
+        """A row a tool that takes the network, and one for the network that takes one step."""
+        rows = [Count("neurobench 2.3.0", self.acs, self.macs)]
+        if self.syops is not None:
+            rows.append(Count("syops 0.0.5", self.syops.acs, self.syops.macs))
+        if self.spikingjelly is not None:
+            rows.append(Count("spikingjelly 2.0.0", self.spikingjelly.synops, self.spikingjelly.macs))
+        return (*rows, Count("ANN twin, one step", 0.0, self.ann_macs))
 
     @property
     def synops(self) -> float:
@@ -36,12 +66,12 @@ class Operations:
     @property
     def energy_nj(self) -> float:
         """Of the sample, in nanojoules, by the table of 45 nm."""
-        return (self.acs * ADD_PJ + self.macs * (ADD_PJ + MULTIPLY_PJ)) / 1000
+        return self.counts[0].energy_nj
 
     @property
     def ann_energy_nj(self) -> float:
         """Of the network that takes one step, in nanojoules."""
-        return self.ann_macs * (ADD_PJ + MULTIPLY_PJ) / 1000
+        return self.counts[-1].energy_nj
 
 
 def operations(network: Network, run: Run, graded_inputs: Collection[str]) -> Operations:

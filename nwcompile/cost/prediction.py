@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.energy import with_energy
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.ir.activity import Activity
@@ -10,11 +10,10 @@ from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
 
 
-def predict(program: Program) -> Run:
-    """The run that the program's activity predicts: exact event counts of the calibration, no spikes, no times."""
-    activity = program.activity or Activity.uniform(program.network)
-    counters = count_events(program, activity)
-    return Run(
+def predict(program: Program, activity: Activity | None = None) -> Run:
+    """The run that an activity predicts, by default the program's: exact event counts, no spikes, no times."""
+    activity = activity or program.activity or Activity.uniform(program.network)
+    run = Run(
         backend="prediction",
         device="none",
         window="aligned",
@@ -22,8 +21,8 @@ def predict(program: Program) -> Run:
         spikes={},
         states={},
         output=np.zeros(0),
-        counters=counters,
-        energy_pj=energy_pj(counters, program.chip),
+        counters=count_events(program, activity),
         activity=activity,
         link_flits=link_flits(program, activity),
     )
+    return with_energy(program, run)

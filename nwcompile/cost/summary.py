@@ -4,13 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.energy import core_energy_pj, energy_pj, step_energy_pj
 from nwcompile.cost.multi_spike import MultiSpikes, multi_spikes
 from nwcompile.cost.time.critical_path import CriticalPath, critical_paths
 from nwcompile.cost.time.floorline import Floorline, floorline, tightness
 from nwcompile.cost.time.message_latency import LinkLoad, congested_links
 from nwcompile.cost.time.phases import Phases, phases
+from nwcompile.cost.time.sync import OtherSync, other_sync
 from nwcompile.cost.traffic.axons import core_use
+from nwcompile.cost.traffic.core_traffic import CoreTraffic, core_traffic
 from nwcompile.cost.traffic.events import count_events, synops_into
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.cost.unicast_vs_tree import SendCost, compare_multicast
@@ -57,13 +59,14 @@ class Summary:
     """Figures of one run, means per sample; H hardware steps, times in microseconds, energies in picojoules.
 
     `core_use[resource]` int64[core]; `core_synops`, `core_busy_us` float64[core]: mean of a step, `core_busy_us` of the
-    busiest unit; `link_flits` float64[link]: mean of a step; `max_synops` float64[H]: of the busiest core; `events`:
-    how often each counter's event happened; `multi` what sends several spikes a step, `sending` what goes as single
-    messages and as trees. `phases`, `critical` (the slowest
-    steps) and `loads` (every link with flits, the most crowded first) are sums of all samples of a run that
-    was profiled. `bound` is the floorline of the
-    run, `predicted` that of the calibration activity (`predicted_synops` its max_synops). What the chip, backend or
-    program does not give is None.
+    busiest unit, and `core_pj` the energy of the events of each in a sample; `step_energy_pj` float64[H]: of all kinds
+    of event together; `link_flits` float64[link]: mean of a step, `step_flits` int64[H, link] their sums over the
+    samples; `traffic`: who sends to which core; `max_synops` float64[H]: of the busiest core; `events`: how often each
+    counter's event happened; `multi` what sends several spikes a step, `sending` what goes as single messages and as
+    trees. `phases`, `critical` (the slowest steps) and `loads` (every link with flits, the most crowded first) are sums
+    of all samples of a run that was profiled. `bound` is the floorline of the run, `predicted` that of the calibration
+    activity (`predicted_synops` its max_synops); `other_sync` the bound if cores waited in the other way. What the
+    chip, backend or program does not give is None.
     """
 
     fits: tuple[Fit, ...]
@@ -71,7 +74,10 @@ class Summary:
     core_use: dict[str, np.ndarray]
     core_synops: np.ndarray
     core_busy_us: np.ndarray | None
+    core_pj: np.ndarray | None
     link_flits: np.ndarray
+    step_flits: np.ndarray
+    traffic: CoreTraffic
     max_synops: np.ndarray
     predicted_synops: np.ndarray | None
     bound: Floorline | None
@@ -79,18 +85,27 @@ class Summary:
     measured_us: np.ndarray | None
     tightness: float | None
     energy_pj: dict[str, float] | None
+    step_energy_pj: np.ndarray | None
     events: dict[str, float]
     multi: MultiSpikes | None
     sending: dict[str, SendCost]
     phases: Phases | None
     critical: tuple[CriticalPath, ...] | None
     loads: tuple[LinkLoad, ...] | None
+    other_sync: OtherSync | None
 
     @property
     def pj_per_synop(self) -> float | None:
         """All energy of the run over its synaptic operations; None if there were none."""
         n = self.events["synops"]
         return None if self.energy_pj is None or n == 0 else self.energy_pj["total"] / n
+
+    @property
+    def step_power_mw(self) -> np.ndarray | None:
+        """float64[H]: energy of each step over its time, measured or else its bound; None where they are not known."""
+        if self.step_energy_pj is None or self.step_us is None or not self.step_us.all():
+            return None
+        return self.step_energy_pj / (1000 * self.step_us)  # a picojoule in a microsecond is a microwatt
 
     @property
     def n_steps(self) -> int:
@@ -133,7 +148,8 @@ def summarize(program: Program, run: Run) -> Summary:
     if run.step_cycles is not None:
         measured = run.step_cycles * (program.chip.core.cycle_ns / 1000 * per_sample)
         tight = None if bound is None else tightness(bound.bound_cycles, run.step_cycles)
-    spent = energy_pj(run.counters, program.chip, run.seconds)
+    spent = step_energy_pj(run.counters, program.chip, flits, run.step_cycles)
+    core_pj = core_energy_pj(run.counters, program.chip)
     is_profiled = run.profile is not None and run.step_cycles is not None
     return Summary(
         fits=fit(program),
@@ -141,19 +157,24 @@ def summarize(program: Program, run: Run) -> Summary:
         core_use=core_use(program.axons, program.core_of, n_cores),
         core_synops=run.counters["synops"].mean(0) * per_sample,
         core_busy_us=_busy_us(bound),
+        core_pj=None if core_pj is None else core_pj * per_sample,
         link_flits=flits.mean(0) * per_sample,
+        step_flits=flits,
+        traffic=core_traffic(program, run.activity),
         max_synops=run.counters["synops"].max(1) * per_sample,
         **_predicted(program, run.window),
         bound=bound,
         measured_us=measured,
         tightness=tight,
-        energy_pj=None if spent is None else {kind: pj * per_sample for kind, pj in spent.items()},
+        energy_pj=None if spent is None else {kind: pj * per_sample for kind, pj in energy_pj(spent).items()},
+        step_energy_pj=None if spent is None else spent["total"] * per_sample,
         events={name: float(c.sum()) * per_sample for name, c in run.counters.items()},
         multi=multi_spikes(program, run.activity, run.counters),
         sending=compare_multicast(program, run.activity, run.window),
         phases=phases(program, run),
         critical=critical_paths(program, run),
         loads=congested_links(run) if is_profiled else None,
+        other_sync=other_sync(program, run),
     )
 
 

@@ -1,7 +1,8 @@
 """Reading and writing one self-proving file: a zip of `manifest.json` and `.npy` arrays, closed by its own SHA-256.
 
 The last 64 bytes (the zip's comment) are the SHA-256 of all bytes before them, so any cut or flipped bit is found
-before anything is parsed. Arrays are read without pickle. Files are replaced in one move: never half-written.
+before anything is parsed. Arrays are read without pickle. Files are replaced in one move: never half-written. They
+are written and read an array at a time, in pieces, so that a file needs no memory beside what is in it.
 """
 
 import errno
@@ -12,6 +13,7 @@ import os
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -20,41 +22,74 @@ from nwcompile.errors import ArtifactError
 DIGEST_BYTES = 64  # A SHA-256 has 64 hexadecimal digits.
 # A damaged header may claim any size; no array of a program that fits a chip comes near 64 GiB.
 LARGEST_ARRAY_BYTES = 1 << 36
+PIECE_BYTES = 1 << 20  # Read at once to be hashed.
+HEADER_BYTES = 128  # Of a .npy entry, whose size is told before it is known; only an entry of 2 GiB takes note.
+
+
+def write(stream: BinaryIO, manifest: dict, arrays: dict[str, np.ndarray]) -> str:
+    """Write the file to an empty stream that can be read and sought; equal content gives equal bytes.
+
+    Gives the SHA-256 that closes it.
+    """
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(_entry("manifest.json"), json.dumps(manifest, sort_keys=True, indent=1).encode())
+        for name in sorted(arrays):
+            array, entry = np.ascontiguousarray(arrays[name]), _entry(f"{name}.npy")
+            entry.file_size = HEADER_BYTES + array.nbytes
+            with archive.open(entry, "w") as part:
+                np.lib.format.write_array(part, array, allow_pickle=False)
+        archive.comment = b"0" * DIGEST_BYTES
+    digest = _digest(stream, stream.seek(0, os.SEEK_END) - DIGEST_BYTES)
+    stream.write(digest.encode())
+    return digest
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
+
+
+def _digest(stream: BinaryIO, n_bytes: int) -> str:
+    """The SHA-256 of the first bytes of a stream, which stands after them then."""
+    digest, left = hashlib.sha256(), n_bytes
+    stream.seek(0)
+    while left > 0 and (piece := stream.read(min(left, PIECE_BYTES))):
+        digest.update(piece)
+        left -= len(piece)
+    return digest.hexdigest()
 
 
 def encode(manifest: dict, arrays: dict[str, np.ndarray]) -> bytes:
-    """The file's bytes; equal content gives equal bytes."""
+    """The file's bytes, as `write` writes them."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        entries = [("manifest.json", json.dumps(manifest, sort_keys=True, indent=1).encode())]
-        for name in sorted(arrays):
-            array = io.BytesIO()
-            np.lib.format.write_array(array, np.ascontiguousarray(arrays[name]), allow_pickle=False)
-            entries.append((f"{name}.npy", array.getvalue()))
-        for name, body in entries:
-            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), body, zipfile.ZIP_DEFLATED)
-        archive.comment = b"0" * DIGEST_BYTES
-    body = buffer.getvalue()[:-DIGEST_BYTES]
-    return body + hashlib.sha256(body).hexdigest().encode()
+    write(buffer, manifest, arrays)
+    return buffer.getvalue()
 
 
 def decode(data: bytes, where: str) -> tuple[dict, dict[str, np.ndarray]]:
     """Manifest and arrays of a file's bytes; raises ArtifactError unless the file is whole."""
-    if len(data) <= DIGEST_BYTES or data[:2] != b"PK":
+    return read(io.BytesIO(data), where)
+
+
+def read(stream: BinaryIO, where: str) -> tuple[dict, dict[str, np.ndarray]]:
+    """Manifest and arrays of a file that can be sought; raises ArtifactError unless it is whole."""
+    n_bytes = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    if n_bytes <= DIGEST_BYTES or stream.read(2) != b"PK":
         raise ArtifactError(f"{where}: not a .nwc file; make one with `nwcompile compile MODEL --chip NAME -o DIR`")
-    body, digest = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
-    if hashlib.sha256(body).hexdigest().encode() != digest:
+    if _digest(stream, n_bytes - DIGEST_BYTES).encode() != stream.read(DIGEST_BYTES):
         raise ArtifactError(f"{where}: damaged or cut short (its SHA-256 does not match); compile the network again")
     arrays = {}
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(stream) as archive:
             manifest = json.loads(archive.read("manifest.json"))
             for info in archive.infolist():
                 if info.filename.endswith(".npy"):
                     if info.file_size > LARGEST_ARRAY_BYTES:
                         raise ArtifactError(f"{where}: array {info.filename} declares {info.file_size} bytes")
-                    with archive.open(info) as stream:
-                        arrays[info.filename[:-4]] = np.lib.format.read_array(stream, allow_pickle=False)
+                    with archive.open(info) as part:
+                        arrays[info.filename[:-4]] = np.lib.format.read_array(part, allow_pickle=False)
     except (KeyError, ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, OSError) as e:
         raise ArtifactError(f"{where}: cannot be read ({type(e).__name__}: {e}); compile the network again") from None
     if not isinstance(manifest, dict):
@@ -62,10 +97,11 @@ def decode(data: bytes, where: str) -> tuple[dict, dict[str, np.ndarray]]:
     return manifest, arrays
 
 
-def read_bytes(path) -> bytes:
-    """A file's bytes, or ArtifactError."""
+def read_file(path) -> tuple[dict, dict[str, np.ndarray]]:
+    """Manifest and arrays of a file; raises ArtifactError unless it can be read and is whole."""
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as stream:
+            return read(stream, str(path))
     except OSError as e:
         raise ArtifactError(f"{path} cannot be read: {e.strerror}") from None
 
@@ -76,7 +112,8 @@ def write_bytes(path, data: bytes) -> None:
 
 
 def write_files(files: dict) -> None:
-    """Write every path's bytes: all are complete beside their places before the first is moved to its own.
+    """Write every path's bytes, or what a function writes to the open file: all are complete beside their places
+    before the first is moved to its own.
 
     Raises ArtifactError, naming the path, and leaves what was there.
     """
@@ -90,13 +127,20 @@ def write_files(files: dict) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
                 whole[stream.name] = path
-                stream.write(data)
+                if callable(data):
+                    data(stream)
+                else:
+                    stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())  # on disk before it has its name, whatever happens to the machine
             os.chmod(stream.name, 0o644)
         for name, path in whole.items():
             os.replace(name, path)
     except OSError as e:
         reason = f"{path.parent} is not a folder" if isinstance(e, FileExistsError | NotADirectoryError) else e.strerror
-        raise ArtifactError(f"{path} cannot be written: {reason}; choose a folder you may write to") from None
+        is_full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "free space there, or choose another folder" if is_full else "choose a folder you may write to"
+        raise ArtifactError(f"{path} cannot be written: {reason}; {advice}") from None
     finally:
         for name in whole:
             if os.path.exists(name):

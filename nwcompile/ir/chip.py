@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from nwcompile import plugins
 from nwcompile.errors import ChipError, nearest_first, unknown_choice
 from nwcompile.ir.chip_check import (
     LARGEST_CORE_COUNT,
     MOST_CHANNELS,
+    check_energy,
     check_io,
     check_listing,
     check_merges,
@@ -27,12 +29,15 @@ from nwcompile.ir.chip_check import (
     check_noc,
     check_pool,
     check_state,
+    check_sync,
     check_value,
     on_base,
     read_section,
 )
 from nwcompile.ir.chip_sections import (
     KEYS,
+    MAY_LACK_PJ,
+    NEIGHBORS,
     SECTIONS,
     CoreLimits,
     Cost,
@@ -114,15 +119,40 @@ class Chip:
 
     @classmethod
     def load(cls, name_or_path) -> "Chip":
-        """The shipped chip of that name, or the one in that TOML file; raises ChipError."""
+        """The shipped or a plugin's chip of that name, or the one in that TOML file.
+
+        Raises ChipError, and OptionError for a plugin that cannot be imported.
+        """
         if not isinstance(name_or_path, str | PathLike):
             raise ChipError(f"a chip is a shipped name or the path of a .toml file, not {type(name_or_path).__name__}")
         path = Path(name_or_path)
         if path.suffix != ".toml" and str(name_or_path) == path.name:
+            if plugins.found(plugins.CHIPS, "chip", path.name, cls.shipped()):
+                return cls._of_plugin(path.name)
             path = HWMODELS / f"{name_or_path}.toml"
             if not path.is_file():
                 known = unknown_choice("chip", name_or_path, cls.names())
                 raise ChipError(f"{known}, or give the path of a .toml file")
+        return cls._of_file(path)
+
+    @classmethod
+    def _of_plugin(cls, name: str) -> "Chip":
+        """The chip that a plugin gives under that name: a Chip, or the text or the path of its TOML file."""
+        given = plugins.loaded(plugins.CHIPS, "chip", name)
+        if isinstance(given, str) and "\n" in given:
+            given = cls.from_toml(given, f"{name} (a plugin)")
+        elif isinstance(given, str | PathLike):
+            given = cls._of_file(Path(given))
+        if not isinstance(given, Chip):
+            raise ChipError(
+                f"chip {name!r} of a plugin is a Chip, or the text or path of its TOML, not {type(given).__name__}"
+            )
+        if given.name != name:
+            raise ChipError(f"chip {name!r} of a plugin calls itself {given.name!r}; give both one name")
+        return given
+
+    @classmethod
+    def _of_file(cls, path: Path) -> "Chip":
         try:
             text = path.read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as e:
@@ -147,8 +177,8 @@ class Chip:
         if not isinstance(table, dict):
             raise ChipError(f"{where}: expected a table of keys, got {table!r}")
         if "base" in table:
-            if table["base"] not in cls.names():
-                raise ChipError(f"{where}: base: {unknown_choice('chip', table['base'], cls.names())}")
+            if table["base"] not in cls.shipped():
+                raise ChipError(f"{where}: base: {unknown_choice('chip', table['base'], cls.shipped())}")
             base = cls.load(table["base"])
             sources = {key: base.source_of(key) for key in KEYS if None not in (base.value(key), base.source_of(key))}
             table = on_base(base.to_dict() | {"sources": sources}, table)
@@ -171,9 +201,14 @@ class Chip:
         return chip
 
     @staticmethod
-    def names() -> list[str]:
+    def shipped() -> list[str]:
         """Names of the shipped chips."""
         return sorted(p.stem for p in HWMODELS.glob("*.toml"))
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Names of all chips that `load` knows: the shipped ones, then those of plugins."""
+        return plugins.names(plugins.CHIPS, cls.shipped())
 
     @property
     def family(self) -> str:
@@ -183,12 +218,16 @@ class Chip:
     def proposals(self) -> list["Chip"]:
         """The other chips and boards that a refusal on this one may name: shipped ones, and those of its folder.
 
-        Those of its family come first, and boards behind their chip.
+        Those of its family come first, and boards behind their chip, the smaller ones first.
         """
         folders = dict.fromkeys(folder for folder in (HWMODELS, self.listing.folder) if folder is not None)
         files = (path for folder in folders for path in sorted(folder.glob("*.toml")))
         known = {chip.name: chip for path in files if (chip := _proposed(path)) is not None and chip.name != self.name}
-        return sorted(known.values(), key=lambda chip: (chip.family != self.family, chip.family, chip.is_board))
+
+        def rank(chip: "Chip") -> tuple:
+            return chip.family != self.family, chip.family, chip.is_board * chip.n_cores
+
+        return sorted(known.values(), key=rank)
 
     def replace(self, changes: dict[str, Any]) -> "Chip":
         """A copy with keys like `"noc.buffer_flits"` overridden (None: left out); checked like a file."""
@@ -285,9 +324,13 @@ class Chip:
         if self.is_bus:
             return np.full(link_count(self.noc.columns, self.n_cores), self.slot_cycles)
         noc, of_link = self.noc, np.full(4 * len(self.grid.is_open) + 2 * self.n_cores, self.noc.link_cycles_per_flit)
-        slow = np.flatnonzero(between_chips(self.grid, noc.chip_columns, noc.chip_rows))
-        of_link[slow] = noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit
+        of_link[self.links_between_chips] = noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit
         return of_link
+
+    @cached_property
+    def links_between_chips(self) -> np.ndarray:
+        """int64: the links of a board that lead from one of its chips to another."""
+        return np.flatnonzero(between_chips(self.grid, self.noc.chip_columns, self.noc.chip_rows))
 
     @cached_property
     def link_latency(self) -> np.ndarray:
@@ -337,6 +380,8 @@ class Chip:
         needed = [f.name for f in fields(Cost) if f.name.endswith("_cycles")]
         if not self.neuron.programmable:
             needed.remove("instruction_cycles")
+        if self.waits_for_neighbors:
+            needed.remove("barrier_cycles")
         return [f"cost.{name}" for name in needed if getattr(self.cost, name) is None]
 
     @property
@@ -356,13 +401,19 @@ class Chip:
 
     @property
     def has_profile(self) -> bool:
-        """Whether backend cycle follows single flits, so that a run can be profiled."""
-        return not (self.has_merges or self.has_pool_times)
+        """Whether backend cycle follows single flits, step by step, so that a run can be profiled."""
+        return not (self.has_merges or self.has_pool_times or self.waits_for_neighbors)
+
+    @property
+    def waits_for_neighbors(self) -> bool:
+        """Whether a core goes on to its next step when its neighbors let it, and there is no barrier."""
+        return self.cost.sync == NEIGHBORS
 
     @property
     def has_energies(self) -> bool:
         """Whether the energy of every event is known."""
-        return all(getattr(self.energy, f.name) is not None for f in fields(Energy) if f.name.endswith("_pj"))
+        names = (f.name for f in fields(Energy) if f.name.endswith("_pj") and f.name not in MAY_LACK_PJ)
+        return all(getattr(self.energy, name) is not None for name in names)
 
     def carries(self, message: str) -> bool:
         """Whether a message with a payload can tell spikes of that kind (`NeuronSpec.message`)."""
@@ -371,7 +422,7 @@ class Chip:
 
     def barrier_cycles(self, n_tiles: int) -> int:
         """Core cycles of the barrier with `n_tiles` routers in use: the entry of the largest key not above it."""
-        if self.has_pool_times:
+        if self.has_pool_times or self.waits_for_neighbors:
             return 0
         assert self.cost.barrier_cycles is not None, "ask gives_times first"
         table = {int(k): v for k, v in self.cost.barrier_cycles.items()}
@@ -412,6 +463,7 @@ class Chip:
         check_noc(self.noc, where)
         check_state(self.state, where)
         check_io(self, where)
+        check_energy(self, where)
         if self.core.axon_merge is not None and self.noc.on_full == "drop":
             raise ChipError(
                 f'{where}: core.axon_merge: {self.core.axon_merge!r} does not go with noc.on_full = "drop", where the '
@@ -419,6 +471,7 @@ class Chip:
             )
         check_merges(self, where)
         check_pool(self, where)
+        check_sync(self, where)
         if max(self.ticks) > LARGEST_CLOCK_RATIO:
             raise ChipError(
                 f"{where}: noc.cycle_ns: {self.noc.cycle_ns} against core.cycle_ns {self.core.cycle_ns} is no ratio of "

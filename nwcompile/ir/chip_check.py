@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields
 from typing import Any, get_args, get_origin
 
 from nwcompile.errors import ChipError, nearest_first, shown, unknown_choice
-from nwcompile.ir.chip_sections import Variation
+from nwcompile.ir.chip_sections import BARRIER, NEIGHBORS, Variation
 from nwcompile.ir.neuron import DECAYS, MESSAGES, OVERFLOWS, RESET_TIMINGS, RESETS
 from nwcompile.ir.noc.bus import BUS_KEYS, MESH_KEYS, MOST_BUS_CORES, SEGMENTED_BUS, longest_transfer_cycles
 from nwcompile.ir.noc.merges import BEFORE_SCAN_CYCLES, CLEAR_CYCLES, MERGE_CYCLES, MERGE_KEYS, MERGES
@@ -30,11 +30,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "cost.units": ("overlap", "shared"),
     "noc.router": (MERGES,),
     "cost.visits": ("all",),
+    "cost.sync": (BARRIER, NEIGHBORS),
 }
 MAY_BE_ZERO = {"noc.payload_flits", "noc.payload_bits", "noc.route_cycles", "core.block_overhead_bits",
                "weights.index_bits", "weights.exponent_min", "weights.exponent_max",
                "state.decay_offset", "state.shift_bits", "neuron.delay_max_steps", "neuron.refractory_max_steps",
                "neuron.threshold_shift_bits", "neuron.bias_exponent_max"}  # fmt: skip
+ZERO_IN_LISTS = {"core.max_neurons"}  # a core of 0 neurons is out of use; one at least has some
 SMALLEST = {"weights.exponent_min": -24, "weights.exponent_max": -24,
             "weights.bits": 2, "state.bits": 2, "neuron.bias_bits": 2}  # fmt: skip
 LARGEST = {"noc.columns": 1024, "noc.rows": 1024, "noc.chip_columns": 1024, "noc.chip_rows": 1024,
@@ -97,7 +99,7 @@ def check_value(key: str, value: Any, where: str, n_cores: int) -> None:
     if isinstance(value, dict) and "1" not in value:
         raise ChipError(f'{where}: {key}: the table needs an entry for "1"')
     numbers = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    if key == "core.max_neurons" and any(numbers):  # in a list, a core of 0 is out of use
+    if key in ZERO_IN_LISTS and any(numbers):
         numbers = [n for n in numbers if n != 0]
     for number in numbers:
         if not isinstance(number, bool | str):
@@ -140,6 +142,16 @@ def check_noc(noc, where: str) -> None:
             raise ChipError(f"{where}: noc.{key}: there is one chip; give noc.chip_columns or noc.chip_rows too")
 
 
+def check_energy(chip, where: str) -> None:
+    """Energies are of what happens on a Chip: links between chips on a board, input and output at `io.sites`."""
+    if chip.energy.chip_link_pj is not None and not chip.is_board:
+        raise ChipError(f"{where}: energy.chip_link_pj: there is one chip; give noc.chip_columns or noc.chip_rows too")
+    if chip.energy.io_pj is not None and chip.io.sites is None:
+        raise ChipError(
+            f"{where}: energy.io_pj: messages enter and leave at io.sites, and none is given; give them too"
+        )
+
+
 def check_merges(chip, where: str) -> None:
     """The keys of a Chip whose routers are merges, and of its cores, whose scan is all that takes them time."""
     noc, cost = chip.noc, chip.cost
@@ -176,6 +188,24 @@ def check_pool(chip, where: str) -> None:
             raise ChipError(f"{where}: {key}: {value} is not a number of whole or half cycles")
     if chip.n_cores != 1:
         raise ChipError(f"{where}: {given[0]}: a pool is one core, and here are {chip.n_cores}; leave section pool out")
+
+
+def check_sync(chip, where: str) -> None:
+    """Cores of a Chip that wait for their neighbors have routers between them, which lose no message."""
+    if chip.cost.sync != NEIGHBORS:
+        return
+    for key, lacks, reason in (
+        ("noc.topology", chip.is_bus, "tokens go through routers, and a segmented bus has none"),
+        ("noc.router", chip.has_merges, "tokens go through virtual channels, and merges have none"),
+        ("noc.on_full", chip.noc.on_full == "drop", "a core would wait for ever for a message that is lost"),
+        ("core.axon_merge", chip.core.axon_merge is not None, "which spike is read first is known at a barrier only"),
+        ("pool.line_cycles", chip.has_pool_times, "a pool is one core, and has no neighbors"),
+    ):
+        if lacks:
+            raise ChipError(
+                f'{where}: cost.sync: "{NEIGHBORS}" does not go with {key} = {chip.value(key)!r}: {reason}; change one '
+                "of them"
+            )
 
 
 def check_state(state, where: str) -> None:
@@ -228,14 +258,19 @@ def _check_bus(noc, where: str) -> None:
         )
 
 
-def _check_number(key: str, number: int | float, where: str) -> None:
+def bounds_of(key: str) -> tuple[int, bool, int]:
+    """The least number that a key may be, whether it has to be above that, and the largest: the schema has these."""
     zero_ok = key in MAY_BE_ZERO or key.startswith(("energy.", "cost.", "pool.", "variation."))
     least = SMALLEST.get(key, 0)
-    largest = LARGEST.get(key, LARGEST_OF_ALL)
+    return least, not (zero_ok or least), LARGEST.get(key, LARGEST_OF_ALL)
+
+
+def _check_number(key: str, number: int | float, where: str) -> None:
+    least, is_above, largest = bounds_of(key)
     if number != number or number in (float("inf"), float("-inf")):
         raise ChipError(f"{where}: {key}: {number} is not a finite number")
-    if number < least or (number == 0 and not zero_ok):
-        bound = f"{least} or more" if zero_ok or least else "above 0"
+    if number < least or (is_above and number == least):
+        bound = f"above {least}" if is_above else f"{least} or more"
         raise ChipError(f"{where}: {key}: {shown(number)} must be {bound}")
     if number > largest:
         raise ChipError(f"{where}: {key}: {shown(number)} is above the largest supported, {largest}")

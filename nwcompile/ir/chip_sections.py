@@ -7,6 +7,9 @@ import numpy as np
 
 from nwcompile.ir.neuron import RESET_TIMINGS, RESETS, NeuronSpec
 
+BARRIER = "barrier"  # A value of `Cost.sync`: all cores wait for each other at the end of a step.
+NEIGHBORS = "neighbors"  # A value of `Cost.sync`: a core waits for those that it sends to or hears from.
+
 
 @dataclass(frozen=True)
 class Noc:
@@ -165,7 +168,13 @@ class NeuronCapability:
 
 @dataclass(frozen=True)
 class Cost:
-    """Core cycles of each event; what is not given is not known, and then no times are given."""
+    """Core cycles of each event; what is not given is not known, and then no times are given.
+
+    With `sync = "neighbors"` no step ends for all cores at once. A core, once it has sent all messages of a step, sends
+    a token, which says how many they were, to each core that it sends to or hears from (its neighbors); it goes on to
+    its next step when it has all tokens and messages of this one. Tokens count as messages, and `barrier_cycles` say
+    nothing.
+    """
 
     units: str = "overlap"  # "overlap": send and receive run side by side; "shared": one unit does both
     visits: str | None = None  # "all": every one of core.max_neurons is visited, used or not; not given: those in use
@@ -180,6 +189,7 @@ class Cost:
     synop_sparse_cycles: int | None = None  # receive: the same, of a sparse row
     synop_conv_cycles: int | None = None  # receive: the same, of a convolution with shared weights
     barrier_cycles: dict[str, int] | None = None  # end of a step, by tiles in use: largest key not above the count
+    sync: str | None = None  # "neighbors": see above; "barrier", or not given: all cores end a step together
 
 
 @dataclass(frozen=True)
@@ -203,7 +213,10 @@ class PoolCost:
 
 @dataclass(frozen=True)
 class Energy:
-    """Picojoules of each event; what is not given has no cited figure, and then no energies are given."""
+    """Picojoules of each event; what is not given has no cited figure, and then no energies are given.
+
+    What may be left out is then no part of the energies, and the report says so.
+    """
 
     visit_pj: float | None = None  # every neuron, every step
     update_pj: float | None = None  # a neuron with an event, a bias, or state that is not zero
@@ -215,6 +228,8 @@ class Energy:
     synop_conv_pj: float | None = None  # the same, of a convolution with shared weights
     hop_ew_pj: float | None = None  # a message, its payload included, carried to the next router, east or west
     hop_ns_pj: float | None = None  # the same, north or south
+    io_pj: float | None = None  # a message that enters or leaves through io.sites, beside the above; may be left out
+    chip_link_pj: float | None = None  # a flit over a link to another chip, beside its hop; may be left out
     static_mw: float | None = None  # milliwatts of the whole chip, whatever it does; may be left out
 
 
@@ -247,6 +262,7 @@ class Variation:
     dead: float | None = None  # share of neurons that never fire
 
 
+MAY_LACK_PJ = ("io_pj", "chip_link_pj")  # energies of events that not every chip has; without them the others are given
 SECTIONS: dict[str, Any] = {
     "noc": Noc,
     "core": CoreLimits,

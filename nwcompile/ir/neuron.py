@@ -55,7 +55,7 @@ class FixedPoint:
     overflow: str = "wrap"
     decay: str = "fraction"
 
-    WIDTHS: ClassVar = {"state_bits": (2, 32), "decay_bits": (1, 16), "shift_bits": (0, 16)}
+    WIDTHS: ClassVar[dict[str, tuple[int, int]]] = {"state_bits": (2, 32), "decay_bits": (1, 16), "shift_bits": (0, 16)}
 
     def wraps(self, state: str) -> bool:
         """Whether `u` or `v` takes the other sign when it is too large, instead of staying at its largest."""
@@ -128,24 +128,30 @@ class NeuronSpec:
     (`t - t_spike < refractory`) its v is not updated and it does not fire; its current goes on.
 
     Float (`fixed is None`), float32:
-      current, if `alpha` is given: `decay_then_add` i = alpha*i + w_in*x; `add_then_decay` i = alpha*(i + w_in*x);
+
+    - current, if `alpha` is given: `decay_then_add` i = alpha*i + w_in*x; `add_then_decay` i = alpha*(i + w_in*x);
       `add_use_decay` i = i + w_in*x is used, then i = alpha*i. Without `alpha`, i = x.
-      membrane `linear`: v = beta*v + gain*i + leak + bias; `euler`: v = v + k*(v_leak - v + r*i) + bias.
+    - membrane `linear`: v = beta*v + gain*i + leak + bias; `euler`: v = v + k*(v_leak - v + r*i) + bias.
+
     Fixed (`fixed` set), integers, with the rules of `nwcompile.ir.arithmetic`:
-      u = wrap(decay(u, decay_u) + ((sum weff*s + bias_u) << shift_bits)); v = saturate(decay(v, decay_v) + u + bias).
-      Where decays are shifts: u = clip(u + ((sum weff*s + bias_u) << shift_bits)); u -= lost(u, decay_u);
+
+    - u = wrap(decay(u, decay_u) + ((sum weff*s + bias_u) << shift_bits)); v = saturate(decay(v, decay_v) + u + bias).
+    - Where decays are shifts: u = clip(u + ((sum weff*s + bias_u) << shift_bits)); u -= lost(u, decay_u);
       v = clip(v + clip(clip(u - lost(v, decay_v)) + bias)).
-    Fire: `v > threshold` (`strict`) or `v >= threshold`; `spikes` binary, multi (at most `max_spikes` in a step, None:
-      any number), bipolar or gated; a layer with `fires=False` is a readout and never spikes. `gated` is the
+
+    What both do then:
+
+    - Fire: `v > threshold` (`strict`) or `v >= threshold`; `spikes` binary, multi (at most `max_spikes` in a step,
+      None: any number), bipolar or gated; a layer with `fires=False` is a readout and never spikes. `gated` is the
       calcium-gated bipolar neuron (Gao et al. 2023, doi:10.3389/fnins.2023.1141701): +1 as binary, and -1 where v < 0
       takes back a spike that was sent before, so that the net count of spikes since the sample began never falls below
       0. It subtracts, now, and is never refractory.
-    Clamp: `maximum` v = max(v, v_min); `shift` v = max(v - v_min, 0) + v_min, which float32 rounds otherwise (sinabs);
-      `reset` is a negative threshold: where v < v_min <= 0 and no spike is fired, v is reset as by a spike, with the
-      other sign: `zero` v = 0, `value` v = -reset_value, `subtract` v -= v_min.
-    Reset, n = spikes fired: `zero` v = 0; `value` v = reset_value; `subtract` v -= n*threshold; `none`.
+    - Reset, n = spikes fired: `zero` v = 0; `value` v = reset_value; `subtract` v -= n*threshold; `none`.
       `reset_timing`: `now`, in the step of the spike; `next`, one step late, right after the leak;
       `both` (subtract only): at the leak with the count before the update, then by the difference after it.
+    - Clamp: `maximum` v = max(v, v_min); `shift` v = max(v - v_min, 0) + v_min, which float32 rounds otherwise
+      (sinabs); `reset` is a negative threshold: where v < v_min <= 0 and no spike is fired, v is reset as by a spike,
+      with the other sign: `zero` v = 0, `value` v = -reset_value, `subtract` v -= v_min.
     """
 
     threshold: Any = 1.0

@@ -204,6 +204,10 @@ class Program:
     @cached_property
     def data(self) -> bytes:
         """The bytes of the .nwc file."""
+        return artifact.encode(*self._content())
+
+    def _content(self) -> tuple[dict, dict[str, np.ndarray]]:
+        """Manifest and arrays of the .nwc file."""
         pack = _Pack()
         manifest = {
             "schema": self._schema,
@@ -246,7 +250,7 @@ class Program:
                     pack.arrays[f"heard{i}"] = self.activity.heard[name]
                 if name in several:
                     pack.arrays[f"multi{i}"] = self.activity.multi[name].by_source
-        return artifact.encode(manifest, pack.arrays)
+        return manifest, pack.arrays
 
     @property
     def _schema(self) -> int:
@@ -255,19 +259,30 @@ class Program:
             return PROGRAM_SCHEMA
         return SCHEMA if self.host is None else HOST_SCHEMA
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """SHA-256 that closes the .nwc file."""
         return self.data[-artifact.DIGEST_BYTES :].decode()
 
     def save(self, path) -> None:
-        """Write the .nwc file in one move; raises ArtifactError and leaves nothing half-written."""
-        artifact.write_bytes(path, self.data)
+        """Write the .nwc file in one move; raises ArtifactError and leaves nothing half-written.
+
+        It is written in pieces: no second copy of the program is held.
+        """
+        known = vars(self)
+        if "data" in known:
+            artifact.write_bytes(path, self.data)
+            return
+
+        def write(stream) -> None:
+            known["hash"] = artifact.write(stream, *self._content())
+
+        artifact.write_files({path: write})
 
     @classmethod
     def load(cls, path) -> "Program":
         """Read a .nwc file; raises ArtifactError for one that is cut, altered or of another schema."""
-        manifest, arrays = artifact.decode(artifact.read_bytes(path), str(path))
+        manifest, arrays = artifact.read_file(path)
         schema = manifest.get("schema")
         if schema not in (OLD_SCHEMA, SCHEMA, HOST_SCHEMA, PROGRAM_SCHEMA):
             known = f"{SCHEMA}, {HOST_SCHEMA} with a host, {PROGRAM_SCHEMA} with neuron programs, "

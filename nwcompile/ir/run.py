@@ -123,6 +123,7 @@ class Run:
     step_cycles: np.ndarray | None = None
     seconds: float | None = None
     energy_pj: dict[str, float] | None = None
+    step_energy_pj: dict[str, np.ndarray] | None = None  # float64[H], of which energy_pj is the exact sum (math.fsum)
     activity: Activity | None = None
     link_flits: np.ndarray | None = None  # int64[H, link], measured by `cycle`
     dropped: Dropped | None = None  # on a chip with noc.on_full = "drop"
@@ -160,10 +161,11 @@ class Run:
         """The run as a tidy pandas.DataFrame, all samples added up, in one of four forms.
 
         `rows="layers"`: neurons, spikes, and spikes of a neuron in a step, of every layer. "steps": every counter, and
-        `step_cycles` where they are known, of every hardware step. "cores": every counter of every logical core.
-        "spikes": sample, step, layer, neuron (flat) and count of every spike, the negative ones with a negative count.
-        Raises OptionError for other words and where pandas is not installed, and ModelError where the run has not kept
-        what is asked for: counters are those of programs, and single spikes are not in runs of `record="totals"`.
+        `step_cycles`, `energy_pj` and `power_mw` where they are known, of every hardware step. "cores": every counter
+        of every logical core. "spikes": sample, step, layer, neuron (flat) and count of every spike, the negative ones
+        with a negative count. Raises OptionError for other words and where pandas is not installed, and ModelError
+        where the run has not kept what is asked for: counters are those of programs, and single spikes are not in runs
+        of `record="totals"`.
         """
         if rows not in FRAMES:
             raise OptionError(unknown_choice("rows", rows, FRAMES))
@@ -171,8 +173,8 @@ class Run:
             if not self.counters:
                 raise ModelError(f"the run has no counters for rows={rows!r}; simulate a compiled program for them")
             sums = {name: values.sum(0 if rows == "cores" else 1) for name, values in self.counters.items()}
-            if rows == "steps" and self.step_cycles is not None:
-                sums["step_cycles"] = self.step_cycles
+            if rows == "steps":
+                sums |= self._step_figures()
             n = len(sums["synops"])
             return data_frame({rows[:-1]: np.arange(n), **sums})
         if rows == "layers":
@@ -188,6 +190,12 @@ class Run:
                 columns[key].append(values)
         return data_frame({key: np.concatenate(parts) if parts else [] for key, parts in columns.items()})
 
+    def _step_figures(self) -> dict[str, np.ndarray]:
+        """What is known of hardware steps beside their counters: cycles, energy and power."""
+        energy = None if self.step_energy_pj is None else self.step_energy_pj["total"]
+        figures = {"step_cycles": self.step_cycles, "energy_pj": energy, "power_mw": self.step_power_mw}
+        return {name: values for name, values in figures.items() if values is not None}
+
     def layer_rows(self) -> list[dict]:
         """Of every layer: its neurons, its spikes, of either sign, and spikes of a neuron in a step."""
         rows = []
@@ -199,6 +207,14 @@ class Run:
             row = {"layer": name, "neurons": n_neurons, "spikes": n_spikes, "spikes_per_neuron_and_step": rate}
             rows.append(row)
         return rows
+
+    @property
+    def step_power_mw(self) -> np.ndarray | None:
+        """float64[H]: energy of each hardware step over the time it took; None where they are not known, or no time."""
+        if self.step_energy_pj is None or self.step_cycles is None or not self.step_cycles.all():
+            return None
+        cycle_us = self.seconds * 1e6 / self.step_cycles.sum()
+        return self.step_energy_pj["total"] / (1000 * cycle_us * self.step_cycles)  # 1 pJ in 1 us is a microwatt
 
     @property
     def n_dropped(self) -> int:

@@ -8,6 +8,7 @@ layers/      trainable layers: scans over time and their gradients     lif.py:li
 gpu/         the same for GPUs, in Triton                              gpu/lif.py, gpu/neuron.py
 
 cycle.py     whole samples on the cycle-level chip                     cycle.py:run_samples
+neighbors.py the same on cores that wait for neighbors, not barriers   neighbors.py:run_neighbors
 jit.py       how kernels are compiled and kept between processes       jit.py:kernel
 bits.py      sets of small numbers as bits of a word
 """

@@ -346,6 +346,17 @@ def add_flits(flits, row):
         row[link] += flits[link]
 
 
+@inlined
+def clear_neurons(net, programs):
+    """All neurons as a sample begins, and nothing on its way to them."""
+    net.states.u[:] = 0
+    net.states.v[:] = 0
+    net.states.since[:] = LONG_AGO
+    clear_programs(programs)
+    net.drive.sum[:] = 0
+    net.drive.touched[:] = 0
+
+
 @kernel
 def run_samples(
     plan, job, chip, net, programs, lossy, shared, event, lockstep, bus, merges, probes, neuron_record, steps, x
@@ -368,12 +379,7 @@ def run_samples(
             shared.last_set[:] = -1
             shared.last_heard[:] = -1
         if job.computes and job.first_step == 0:
-            net.states.u[:] = 0
-            net.states.v[:] = 0
-            net.states.since[:] = LONG_AGO
-            clear_programs(programs)
-            net.drive.sum[:] = 0
-            net.drive.touched[:] = 0
+            clear_neurons(net, programs)
         if job.first_step == 0 or not job.computes:
             if event is not None:
                 clear_network(event.queues)

@@ -16,18 +16,19 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from pathlib import Path
 
-from numba import njit
+from numba import config, njit
 from numba.core import event
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
 PACKAGE = Path(__file__).resolve().parents[1]
+IS_INSTALLED = (PACKAGE / "hwmodels").is_dir()  # chip files lie in the package of a wheel, beside it in a checkout
 PROGRAM_MODULE = f"{PACKAGE.name}.program_"  # how names of modules begin that are made of neuron programs
 QUIET = "NWCOMPILE_QUIET"  # an environment variable: where it is set, a first compilation is not announced
 LONGEST_WAIT_S = 300  # Ten times what all kernels take on a slow machine: a process that needs longer hangs.
@@ -58,9 +59,9 @@ def stamp_of(path: Path) -> str:
 
 
 def compiled(**options) -> Callable:
-    """Numba's `njit`, its machine code kept beside the source or in the user's cache.
+    """Numba's `njit`, its machine code kept beside the source of a checkout, else in the user's cache.
 
-    Where neither may be written (an installation of root's, run by a user without a home), it is made in every run.
+    Where it may not be written (an installation of root's, run by a user without a home), it is made in every run.
     Numba takes what it kept for good until the kernel's own file changes, although kernels of other files are compiled
     into it; so the stamp that it compares is made from all files that its own imports from. What another version of
     the package left there may name modules that are gone, and what a full disk left there may be cut: either is taken
@@ -69,13 +70,36 @@ def compiled(**options) -> Callable:
 
     def decorate(function: Callable):
         try:
-            dispatcher = njit(cache=True, no_cfunc_wrapper=True, **options)(function)
+            with kept_for_the_user():
+                dispatcher = njit(cache=True, no_cfunc_wrapper=True, **options)(function)
         except RuntimeError:
             return njit(no_cfunc_wrapper=True, **options)(function)
         _keep_by_content(dispatcher._cache, function)
         return dispatcher
 
     return decorate
+
+
+def user_cache() -> Path:
+    """The folder of this package in the user's cache; raises RuntimeError for a user without a home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / PACKAGE.name
+
+
+@contextmanager
+def kept_for_the_user() -> Iterator[None]:
+    """Have Numba keep what is made meanwhile in the user's cache, if this package is installed and no checkout.
+
+    So nothing is left in the folder of an installation, and what a user compiled outlives its next version. A folder
+    that the user named (NUMBA_CACHE_DIR) stays.
+    """
+    named = config.CACHE_DIR
+    if IS_INSTALLED and not named:
+        with suppress(RuntimeError):
+            config.CACHE_DIR = str(user_cache() / "kernels")
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = named
 
 
 def _keep_by_content(kept_by_numba, function: Callable) -> None:
@@ -143,7 +167,7 @@ class AsCFunction:
     @cached_property
     def address(self) -> int:
         made = CFunc(self.function, (self.signature.args, self.signature.return_type), {}, {"nopython": True})
-        with suppress(RuntimeError):  # where nothing can be kept
+        with suppress(RuntimeError), kept_for_the_user():  # an error where nothing can be kept
             made.enable_caching()
             _keep_by_content(made._cache, self.function)
         made.compile()

@@ -2,19 +2,23 @@
 
 purpose                                              function                        file or folder
 neurons and synapses to build networks of            LIFLayer, H1v2Layer, ...        layers/
+delays that are trained                              Delay, DelayedLinear, ...       layers/delays.py
 neurons of one's own, as functions                   ProgramLayer, spike             layers/program.py, neurons/
 clear states, make effective weights anew            prepare_net                     layers/prepare.py
 train on a chip's integers                           quantize_aware                  qat/
 train for short steps and little traffic             busiest_core_loss, prune        training/
+train so that it fits a chip                         SparseTraining                  training/sparse_training.py
 train for devices that deviate                       inject_mismatch                 training/inject.py
 surrogate gradients, losses, metrics                 surrogate, losses, metrics      ops/surrogate.py, training/
 recordings of events as spike tensors                data.cached, data.batches       data/
 long sequences over several processes                distributed.pipeline            distributed/
+spike times in continuous time, exact gradients      event.EventLIF                  event.py
 the dynamics as operations known to torch            scan, fire, spike_matmul        ops/
 """
 
 from nwcompile.lazy_names import look_up
-from nwcompile.nn import data
+from nwcompile.nn import data, event
+from nwcompile.nn.layers.delays import Delay, DelayAnnealing, DelayedConv2d, DelayedLinear, freeze_delays
 from nwcompile.nn.layers.h1 import H1v1Frontend, H1v1Layer, H1v1Synapse, H1v2Frontend, H1v2Layer, H1v2Synapse
 from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.layers.prepare import prepare_net
@@ -34,8 +38,13 @@ from nwcompile.nn.training.losses import (
     weight_magnitude_loss,
 )
 from nwcompile.nn.training.pruning import finish_pruning, prune
+from nwcompile.nn.training.sparse_training import SparseTraining
 
 __all__ = [
+    "Delay",
+    "DelayAnnealing",
+    "DelayedConv2d",
+    "DelayedLinear",
     "H1v1Frontend",
     "H1v1Layer",
     "H1v1Synapse",
@@ -48,11 +57,14 @@ __all__ = [
     "QuantizedNetwork",
     "QuantizedReLU",
     "Sequential",
+    "SparseTraining",
     "SignAnnealing",
     "busiest_core_loss",
     "data",
+    "event",
     "finish_pruning",
     "firing_rate_target_mse_loss",
+    "freeze_delays",
     "inject_mismatch",
     "losses",
     "metrics",

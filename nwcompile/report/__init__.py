@@ -3,6 +3,7 @@
 The module can be called: `nwcompile.report(program, run, path)` is `nwcompile.report.report(program, run, path)`.
 """
 
+import re
 import sys
 from json import dumps
 from pathlib import Path
@@ -11,8 +12,11 @@ from types import ModuleType
 from nwcompile.ir.artifact import write_files
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
+from nwcompile.report.html.diff_page import render_diff
 from nwcompile.report.html.page import render_html
 from nwcompile.report.json.collect import collect
+
+NUMBERS = re.compile(r"\[\n([-+.,\seE\dnul]+)\]")  # No text holds a line break of its own in JSON.
 
 
 def report(program: Program, run: Run, path, accuracy=None, crosscheck=None, model_dt=None, wall_seconds=None) -> dict:
@@ -31,8 +35,24 @@ def report(program: Program, run: Run, path, accuracy=None, crosscheck=None, mod
 
 def files(doc: dict, folder) -> dict[Path, bytes]:
     """The files of a report, by path: report.json and report.html."""
-    page = dumps(doc, indent=1, allow_nan=False)
-    return {Path(folder) / "report.json": page.encode(), Path(folder) / "report.html": render_html(doc).encode()}
+    return {Path(folder) / "report.json": as_file(doc), Path(folder) / "report.html": render_html(doc).encode()}
+
+
+def diff_files(doc: dict, reports: dict[str, dict], folder) -> dict[Path, bytes]:
+    """The files of a comparison, by path: `doc` as report/diff.py gives it, and both reports by their programs' names.
+
+    Two programs of one name (a file compared with itself) have one report.
+    """
+    return {
+        Path(folder) / "diff.json": as_file({**doc, "reports": reports}),
+        Path(folder) / "diff.html": render_diff(doc, reports).encode(),
+    }
+
+
+def as_file(doc: dict) -> bytes:
+    """JSON to read: a line for each key, and one for each list that holds numbers alone."""
+    text = dumps(doc, indent=1, allow_nan=False)
+    return NUMBERS.sub(lambda numbers: "[" + " ".join(numbers[1].split()) + "]", text).encode()
 
 
 class _Callable(ModuleType):

@@ -34,28 +34,33 @@ def diff(
 
 def diff_text(doc: dict) -> str:
     """The same for a terminal: verdict, figures, layers."""
+    blocks = [[diff_verdict(doc)], aligned(figure_rows(doc), n_left=1), aligned(layer_rows(doc), n_left=1)]
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def diff_verdict(doc: dict) -> str:
+    """What of the gate is worse, and by how much, or what all is no worse."""
     named = ", ".join(f"{WORDS[name]} {_change(doc['change_percent'][name])}" for name in doc["worse"])
     beyond = f" by more than {doc['tolerance_percent']:g} %" if doc["tolerance_percent"] else ""
-    verdict = f"worse{beyond}: {named}" if named else "no worse: " + ", ".join(WORDS[name] for name in doc["gate"])
-    figures: list[tuple[str, ...]] = [(f"{doc['source']}", "before", "after", "change")]
+    return f"worse{beyond}: {named}" if named else "no worse: " + ", ".join(WORDS[name] for name in doc["gate"])
+
+
+def figure_rows(doc: dict) -> list[tuple[str, ...]]:
+    """Headings, and one row a figure of the two."""
+    rows: list[tuple[str, ...]] = [(f"{doc['source']}", "before", "after", "change")]
     for name in NAMES:
-        values = (doc["before"][name], doc["after"][name])
-        figures.append(
-            (WORDS[name], *("–" if v is None else grouped(v) for v in values), _change(doc["change_percent"][name]))
-        )
-    layers: list[tuple[str, ...]] = [("layer", "neurons", "cores before", "after", "neurons moved")]
-    layers += [
-        (
-            r["layer"],
-            grouped(r["n_neurons"]),
-            grouped(r["cores_before"]),
-            grouped(r["cores_after"]),
-            grouped(r["n_moved"]),
-        )
-        for r in doc["layers"]
-    ]
-    blocks = [[verdict], aligned(figures, n_left=1), aligned(layers, n_left=1)]
-    return "\n\n".join("\n".join(block) for block in blocks)
+        values = ("–" if doc[side][name] is None else grouped(doc[side][name]) for side in ("before", "after"))
+        rows.append((WORDS[name], *values, _change(doc["change_percent"][name])))
+    return rows
+
+
+def layer_rows(doc: dict) -> list[tuple[str, ...]]:
+    """Headings, and one row a layer."""
+    rows: list[tuple[str, ...]] = [("layer", "neurons", "cores before", "after", "neurons moved")]
+    for r in doc["layers"]:
+        counts = (grouped(r[key]) for key in ("n_neurons", "cores_before", "cores_after", "n_moved"))
+        rows.append((r["layer"], *counts))
+    return rows
 
 
 def _change(percent: float | None) -> str:

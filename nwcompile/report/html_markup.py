@@ -2,7 +2,7 @@
 
 from html import escape
 
-VOID = ("meta",)
+VOID = ("meta", "input")
 
 
 class Markup(str):

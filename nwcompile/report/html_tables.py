@@ -1,4 +1,4 @@
-"""Tables of report.html; on a narrow page every row becomes a list of labeled values."""
+"""Tables of report.html; on a narrow page each scrolls in a box of its own."""
 
 from nwcompile.report.html_markup import Markup, join, tag
 from nwcompile.report.text import binding, grouped, number, percent, resource
@@ -7,7 +7,7 @@ KINDS = {
     "visit": "neuron visits", "update": "neuron updates", "spike": "spikes", "message_out": "messages out",
     "message_in": "messages in", "synop_dense": "synops, dense", "synop_sparse": "synops, sparse",
     "synop_conv": "synops, convolution", "hop_ew": "hops, east-west", "hop_ns": "hops, north-south",
-    "static": "static power",
+    "io": "input and output", "chip_link": "links between chips", "static": "static power",
 }  # fmt: skip
 LAYERS = ("#d9480f", "#e8912d", "#2b8a8a", "#1c6fd1", "#8c5cc9", "#b0567e", "#5c940d", "#a0522d")
 NO_BREAK = "\u00a0"
@@ -17,18 +17,20 @@ ROWS = {"measured": "measured by the cycle backend", "bound": "bound of this run
         "predicted": "predicted from calibration"}  # fmt: skip
 
 
-def table(columns: list[tuple[str, str]], rows: list[list[object]]) -> Markup:
-    """`columns`: (heading, "left" | "right" | "name"); cells are text or markup, None is left empty."""
+def table(columns: list[tuple[str, str]], rows: list[list[object]], foot: list[object] | None = None) -> Markup:
+    """`columns`: (heading, "left" | "right" | "name"); cells are text or markup, None is left empty.
+
+    `foot`: a row that stays the last, however the others are sorted.
+    """
     shown = {"left": "left", "name": "left name", "right": None}
+    sides = [side for _, side in columns]
     head = [tag("th", heading, class_="left" if side != "right" else None, scope="col") for heading, side in columns]
-    body = []
-    for row in rows:
-        cells = [
-            tag("td", cell, class_=shown[side], data_label=heading)
-            for (heading, side), cell in zip(columns, row, strict=True)
-        ]
-        body.append(tag("tr", *cells))
-    return tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body))
+
+    def line(row: list[object]) -> Markup:
+        return tag("tr", *(tag("td", cell, class_=shown[side]) for side, cell in zip(sides, row, strict=True)))
+
+    parts = tag("thead", tag("tr", *head)), tag("tbody", *map(line, rows))
+    return tag("div", tag("table", *parts, None if foot is None else tag("tfoot", line(foot))), class_="table")
 
 
 def bar(share_percent: float | None, kind: str = "") -> Markup | None:
@@ -86,17 +88,18 @@ def layer_table(doc: dict) -> Markup:
 
 
 def energy_table(doc: dict) -> Markup:
-    """Energy of a sample by kind of event, the largest first."""
+    """Energy of a sample by kind of event, the largest first, and what the chip file has no figure for."""
     kinds = {key.removesuffix("_pj"): pj for key, pj in doc["energy"]["by_kind_pj_per_sample"].items()}
     total = kinds.pop("total")
     columns = [("event", "name"), ("energy a sample", "right"), ("of all", "right")]
     rows: list[list[object]] = [
         [KINDS[kind], _with(pj / 1000, "nJ"), bar(100 * pj / total if total else 0.0, "energy")]
-        for kind, pj in sorted(kinds.items(), key=lambda item: -item[1])
-        if pj > 0
+        for kind, pj in sorted(kinds.items(), key=lambda item: -(item[1] or 0))
+        if pj
     ]
+    rows += [[KINDS[kind], "no source", None] for kind, pj in kinds.items() if pj is None]
     everything = "all together" if "static" in kinds else "all events"
-    return table(columns, [*rows, [everything, _with(total / 1000, "nJ"), None]])
+    return table(columns, rows, foot=[everything, _with(total / 1000, "nJ"), None])
 
 
 def time_table(doc: dict) -> Markup:

@@ -4,7 +4,7 @@ from nwcompile.report.host import host_lines
 from nwcompile.report.json.neurobench import neurobench_lines
 from nwcompile.report.legalization import legalization_lines
 from nwcompile.report.quantization import quantization_lines
-from nwcompile.report.text import fit_table, layer_table, profile_lines, unknown
+from nwcompile.report.text import fit_table, layer_table, profile_lines, unknown, verdict_lines
 
 
 def render_text(doc: dict) -> str:
@@ -16,10 +16,11 @@ def render_text(doc: dict) -> str:
         *host_lines(doc["host"]),
         *([doc["dropped"]["text"]] if doc["dropped"] else []),
         *(doc["bus"]["text"] if doc["bus"] else []),
+        *([doc["time"]["sync"]["text"]] if doc["time"] and doc["time"]["sync"] else []),
         *unknown(doc),
         *(f"warning: {text}" for text in doc["warnings"]),
     ]
     profile = profile_lines(doc["profile"], doc["real_time"], doc["energy"])
     tables = fit_table(doc), layer_table(doc), legalization_lines(doc), quantization_lines(doc), profile
-    blocks = [[doc["verdict"]], *tables, neurobench_lines(doc), notes]
+    blocks = [verdict_lines(doc), *tables, neurobench_lines(doc), notes]
     return "\n\n".join("\n".join(block) for block in blocks if block)

@@ -6,12 +6,19 @@ from nwcompile.ir.legalization import APPROXIMATE
 from nwcompile.ir.resources import RESOURCE_OF
 
 FEWEST_FOR_A_SHARE = 10  # Of fewer samples held out, answers that changed are counted: a share would promise too much.
+MOST_VERDICT = 240  # Characters: three lines of a terminal of 80 columns.
+MOST_NAME = 24  # Characters of a chip's name in the verdict; shipped chips have at most 16.
 PHASES = {
     "visit": "visits", "update": "updates", "spike": "spikes", "message_out": "messages out", "stall": "stalled",
     "message_in": "messages in", "word": "words", "synop": "synops", "idle": "idle", "barrier": "barrier",
 }  # fmt: skip
 PARTS = {"send": "sending", "stall": "stalled on injection", "network": "in the network", "receive": "receiving",
          "link": "until the last link is idle"}  # fmt: skip
+
+WITHOUT_SOURCE = {  # What an energy is without, where the chip file has no figure for it.
+    "io_pj": "the energy is without input and output: {chip} gives no energy.io_pj",
+    "chip_link_pj": "the energy is without links between chips: {chip} gives no energy.chip_link_pj",
+}
 
 
 def number(x: float) -> str:
@@ -31,44 +38,78 @@ def percent(x: float | None) -> str:
 
 
 def verdict(doc: dict) -> str:
-    """One sentence: does it fit, how fast, what limits it, how much energy, how accurate, what to change."""
+    """One sentence of at most MOST_VERDICT characters: does it fit, how fast, what it costs, what to do.
+
+    What is said of a part in full stands in `verdict_rows`; a part for which there is no room stands there alone.
+    """
+    said = ""
+    for part in verdict_parts(doc):
+        longer = f"{said}; {part}" if said else part
+        said = longer if len(longer) <= MOST_VERDICT else said
+    return said
+
+
+def verdict_parts(doc: dict) -> list[str]:
+    """The parts of the verdict, what matters most first; parts that are not known are left out."""
     fit, energy, accuracy, advice = doc["fit"][0], doc["energy"], doc["accuracy"], doc["advice"]
     fits = "fits" if doc["fits"] else "does not fit"
-    parts = [
-        f"{fits} {doc['chip']['name']}: {fit['used']} of {fit['limit']} cores{_on_chips(doc['chip'])}{_fewest(doc)}"
-    ]
+    parts = [f"{fits} {_short(doc['chip']['name'])}: {fit['used']} of {fit['limit']} cores{_on_chips(doc['chip'])}"]
+    if doc["host"] is not None and not doc["host"]["lands"]:
+        parts.append("not landed (all spiking layers on the host)")
     if doc["time"] is not None:
         least = "" if doc["time"]["source"] == "measured" else "at least "
-        parts.append(f"{least}{number(doc['time']['step_us'])} us a step ({bottleneck(doc['bottleneck'])})")
+        parts.append(f"{least}{number(doc['time']['step_us'])} us a step ({doc['bottleneck']['kind']}-bound)")
     elif doc["chip"].get("pool_step_us") is not None:
         parts.append(f"{number(doc['chip']['pool_step_us'])} us a step")
     if energy is not None:
-        parts.append(f"{number(energy['sample_nj'])} nJ a sample")
+        parts.append(f"{grouped(energy['sample_nj'])} nJ a sample")
     if accuracy:
         values = [percent(100 * accuracy[k]) for k in ("float", "chip") if accuracy.get(k) is not None]
         parts.append(f"accuracy {' -> '.join(values)}")
-    approximate = [row["layer"] for row in doc["legalization"] if row["label"] == APPROXIMATE]
-    if approximate:
-        n = len(dict.fromkeys(approximate))
-        price = whole_price(doc["price"])
-        parts.append(f"approximate in {n} layer{'s' if n > 1 else ''}: {price or 'by how much is not known'}")
+    n_approximate = len(_approximate(doc))
+    if n_approximate:
+        parts.append(f"approximate in {n_approximate} layer{'s' if n_approximate > 1 else ''}")
     if advice is not None:
         parts.append(f"do: {advice['text']}")
-    return "; ".join(parts)
+    return parts
+
+
+def verdict_rows(doc: dict) -> list[list[str]]:
+    """What stands below the verdict: pairs of a word and all that is said of it."""
+    b, advice, fewest = doc["bottleneck"], doc["advice"], doc["provenance"].get("fewest_cores")
+    rows = []
+    if advice is not None:
+        rows.append(["do", advice["text"]])
+    if b is not None:
+        cause = bottleneck(b).replace("-bound", "", 1)
+        rows.append(["bound by", f"{cause}; {percent(b['share_percent'])} of the step"])
+    if fewest is not None:
+        n = fewest["n_cores"]
+        rows.append(["fewest cores", f"{n} hold{'s' if n == 1 else ''} it, at {number(fewest['step_us'])} us a step"])
+    if _approximate(doc):
+        price = whole_price(doc["price"])
+        rows.append(["approximate", f"{', '.join(_approximate(doc))}: {price or 'by how much is not known'}"])
+    return rows
+
+
+def verdict_lines(doc: dict) -> list[str]:
+    """The verdict and, below it, its rows."""
+    return [doc["verdict"], *aligned([tuple(row) for row in doc["verdict_rows"]], n_left=2)]
+
+
+def _approximate(doc: dict) -> list[str]:
+    """The layers that are not exact, each once."""
+    return list(dict.fromkeys(row["layer"] for row in doc["legalization"] if row["label"] == APPROXIMATE))
+
+
+def _short(name: str) -> str:
+    """A name that leaves room in a sentence for the rest of it."""
+    return name if len(name) <= MOST_NAME else f"{name[: MOST_NAME - 1]}…"
 
 
 def _on_chips(chip: dict) -> str:
     """` on 2 of 8 chips` of a board; nothing for a single chip."""
     return f" on {chip['n_chips_used']} of {chip['n_chips']} chips" if chip.get("n_chips", 1) > 1 else ""
-
-
-def _fewest(doc: dict) -> str:
-    """` (2 hold it, at 7.73 us a step)`: what the cores beyond the fewest buy; nothing where these are used."""
-    fewest = doc.get("provenance", {}).get("fewest_cores")
-    if fewest is None:
-        return ""
-    n = fewest["n_cores"]
-    return f" ({n} hold{'s' if n == 1 else ''} it, at {number(fewest['step_us'])} us a step)"
 
 
 def whole_price(price: dict | None) -> str:
@@ -171,6 +212,10 @@ def profile_lines(profile: dict | None, real_time: dict | None, energy: dict | N
         lines += [f"critical path of the slowest {path['text']}" for path in profile.get("critical_paths", [])[:1]]
     if energy is not None and energy["pj_per_synop"] is not None:
         lines.append(f"energy of a synop: {grouped(energy['pj_per_synop'])} pJ, everything included")
+    if energy is not None and energy["mean_mw"] is not None:
+        lines.append(
+            f"power: mean {number(energy['mean_mw'])} mW, {number(energy['largest_mw'])} mW in the largest step"
+        )
     return [*lines, *([real_time_text(real_time)] if real_time is not None else [])]
 
 
@@ -210,6 +255,11 @@ def unknown(doc: dict) -> list[str]:
     """A sentence for what the report cannot give on this chip."""
     lacks = f"the chip file of {doc['chip']['name']} lacks figures that they need"
     sentences = [] if doc["energy"] else [f"no energies: {lacks}"]
+    if doc["energy"] is not None:
+        by_kind = doc["energy"]["by_kind_pj_per_sample"]
+        sentences += [
+            WITHOUT_SOURCE[kind].format(chip=doc["chip"]["name"]) for kind in by_kind if by_kind[kind] is None
+        ]
     if doc["chip"].get("pool_step_us") is not None:
         sentences.insert(0, _pool_times(doc))
     elif doc["time"] is None:
@@ -297,7 +347,7 @@ def _limit(limit: int | None) -> str:
 
 def aligned(rows: list[tuple[str, ...]], n_left: int) -> list[str]:
     """Rows as lines with columns of equal width, the first `n_left` to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(_cells(row, widths, n_left)).rstrip() for row in rows]
 
 

@@ -10,10 +10,14 @@ varied devices, and what they lose                   Devices, robustness      va
 inputs that a network or a chip takes                prepare                  inputs.py
 the numbers that messages carry                      verify_counts            values.py
 what the CPU computes of them first                  run_host                 host.py
+one sample without an end                            Session                  session.py
+its steps as a backend does them, and as they are    Rows, Aligned            rows.py
+steps told by the lines that spike                   frames_of                events.py
 answers that are right                               accuracy                 accuracy.py
 samples and steps over threads                       over_samples, over_steps parallel.py
 """
 
+from nwcompile.checkpoint import keeping
 from nwcompile.errors import BackendError, OptionError, unknown_choice
 from nwcompile.ir.host import with_registers
 from nwcompile.ir.network import Network
@@ -39,6 +43,7 @@ def simulate(
     steps=None,
     profile=False,
     flight_steps=0,
+    checkpoint=None,
 ) -> Run:
     """Simulate a Network (backend reference; a float one also sequence, the same numbers) or a Program.
 
@@ -49,8 +54,10 @@ def simulate(
     layer's states; `record="totals"` (backend cycle) keeps sums over the steps only, so that memory does not grow with
     them (`ir.run.Totals`). `window="hardware"` runs exactly T hardware steps, nothing frozen or drained.
     `profile=True` (backend cycle) gives the Run a Profile, with the flits in flight in the first `flight_steps` steps.
-    Raises ModelError for unusable input, BackendError for a backend or device that is missing, OptionError for unknown
-    choices.
+    With a folder `checkpoint` (a Program on backend cycle, record "spikes" or "all", no profile) samples that are done
+    are kept there, and the same call goes on from them after it was killed, to the same Run.
+    Raises ModelError for unusable input, ArtifactError for an unusable `checkpoint`, BackendError for a backend or
+    device that is missing, OptionError for unknown choices.
     """
     for kind, word, choices in (("device", device, DEVICES), ("window", window, WINDOWS), ("record", record, RECORDS)):
         if word not in choices:
@@ -64,6 +71,12 @@ def simulate(
     if record == "totals" and flight_steps:
         raise OptionError(
             "record='totals' keeps no steps, so there are no flits in flight to show; use record='spikes'"
+        )
+    if checkpoint is not None and (backend != "cycle" or record == "totals" or profile):
+        raise OptionError(
+            "checkpoint keeps the samples of a run of backend 'cycle' that are done, with record='spikes' or 'all' and "
+            f"without a profile, not of {backend!r} with record={record!r}, profile={bool(profile)}; leave checkpoint "
+            "out"
         )
     if isinstance(model, Network):
         of_network = ("reference",) if model.is_fixed else ("reference", "sequence")
@@ -93,6 +106,13 @@ def simulate(
             f"profiles follow flits through a network, and {model.chip.name} is one pool of neurons without any; leave "
             "profile out: Run.step_cycles tells how long its steps take"
         )
+    if model.chip.waits_for_neighbors and (profile or record == "totals"):
+        what = "a profile" if profile else "record='totals'"
+        raise BackendError(
+            f"{what} follows steps that end for all cores at once, and those of {model.chip.name} wait for their "
+            'neighbors only (cost.sync = "neighbors"): Run.step_cycles tells how long they take; leave it out, or set '
+            'cost.sync = "barrier"'
+        )
     if device == "cuda" and backend != "sequence":
         raise BackendError(f"backend {backend!r} has no CUDA kernels; use backend='sequence', or device='cpu'")
     inputs, _, n_steps = prepare(model.network, x, steps, model.chip, model.on_multi_spike)
@@ -101,7 +121,8 @@ def simulate(
 
         return with_host(run_totals(model.loaded, inputs, n_steps, window, profile), inputs.host_run)
     more = (flight_steps,) if profile else (device,) if backend == "sequence" else ()
-    run = _backend(backend)(model.loaded, inputs, n_steps, record == "all", window, *more)
+    with keeping(checkpoint):
+        run = _backend(backend)(model.loaded, inputs, n_steps, record == "all", window, *more)
     return with_host(run, inputs.host_run)
 
 

@@ -11,8 +11,10 @@ MAX_CHUNK_STEPS = 64  # So many steps of a sample are computed before other thre
 
 
 def n_threads() -> int:
-    """Cores at hand."""
-    return len(os.sched_getaffinity(0))
+    """Cores at hand, at most as many as Numba is told to take."""
+    at_hand = len(os.sched_getaffinity(0))
+    told = os.environ.get("NUMBA_NUM_THREADS", "")
+    return min(at_hand, max(int(told), 1)) if told.isdecimal() else at_hand
 
 
 def over_samples(n_samples: int, work: Callable[[slice], object], interrupted: np.ndarray | None = None) -> list:

@@ -2,5 +2,7 @@
 
 question                                                       function
 which chip: cores, time and energy, side by side               estimate.py:estimate
+which settings: many points, kept, searched, on a page         sweep/sweep.py:sweep
 what does it look like: a trained network on a chip            demo.py:demo
+the figures of a point, or why it has none                     figures.py:figures
 """

@@ -5,26 +5,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nwcompile.cost.operations import Operations, operations
+from nwcompile import plugins
+from nwcompile.cost.operations import Count, Operations, operations
 from nwcompile.cost.prediction import predict
-from nwcompile.errors import FitError, LossError, ModelError, OptionError
+from nwcompile.cost.spikingjelly import op_counts
+from nwcompile.cost.syops import syops
+from nwcompile.errors import ChipError, FitError, LossError, ModelError, OptionError
 from nwcompile.flow import compile
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.legalization import APPROXIMATE, EXACT, HOST
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
 from nwcompile.ir.shown import data_frame
 from nwcompile.passes.prepare.normalize import normalize
 from nwcompile.report.html_markup import tag
 from nwcompile.report.html_tables import table
-from nwcompile.report.json.collect import collect
 from nwcompile.report.text import aligned, number
 from nwcompile.sim import simulate
-from nwcompile.sim.inputs import prepare
+from nwcompile.sim.inputs import Inputs, prepare
+from nwcompile.sim.sequence.float_run import run_values
+from nwcompile.workbench.figures import figures, reason
 
 ALL = "all"  # The word for every chip and board that a refusal may name.
-DEFAULTS = Options()
+DEFAULTS = Options(partitioner="coarse")  # A mapping of few seconds.
+IN_INTEGERS = "syops and SpikingJelly count layers of torch, not networks in integers"
 NO_SOURCE = "no source"  # What stands where a chip file has no figures for it: never a guess.
+COUNTS = ("operations of a sample, on any chip", "ACs", "MACs", "nJ by the 45 nm table")
 NOT_ON = "–"  # What stands where a network is not on a chip.
 
 
@@ -64,30 +69,38 @@ class Estimate:
 
     def __repr__(self) -> str:
         header, rows = self._cells()
-        return "\n".join([*aligned([header, *rows], n_left=1), "", *self.lines])
+        counts = [""] + aligned([COUNTS, *self._counts()], n_left=1) if self.counts else []
+        return "\n".join([*aligned([header, *rows], n_left=1), *counts, "", *self.lines]).rstrip()
 
     def _repr_html_(self) -> str:
         header, rows = self._cells()
         columns = [(name, "left" if name in ("chip", "as", "bound by") else "right") for name in header]
-        return tag("div", table(columns, [list(row) for row in rows]), *(tag("p", line) for line in self.lines))
+        counted = [
+            table(
+                [(name, "right" if i else "left") for i, name in enumerate(COUNTS)],
+                [list(row) for row in self._counts()],
+            )
+        ]
+        paragraphs = (tag("p", line) for line in self.lines)
+        return tag("div", table(columns, [list(row) for row in rows]), *(counted if self.counts else ()), *paragraphs)
 
     def to_frame(self):
         """A row a chip as a pandas.DataFrame, with the fields of OnChip as columns."""
         return data_frame([row.__dict__ for row in self.chips])
 
     @property
+    def counts(self) -> tuple[Count, ...]:
+        """The operations of a sample by the tools that count them, none without samples."""
+        return () if self.operations is None else self.operations.counts
+
+    @property
     def lines(self) -> list[str]:
-        """What is in the way on chips that are too small or lack a feature, and the operations."""
+        """What is in the way on chips that are too small or lack a feature, and what is not counted."""
         lines = [f"{row.chip}: {row.reason}" for row in self.chips if not row.fits]
-        if self.operations is None:
-            return [*lines, *([] if self.note is None else [self.note])]
-        o = self.operations
-        lines.append(
-            f"operations of a sample, on any chip: {number(o.synops)} synops ({number(o.acs)} ACs, {number(o.macs)} "
-            f"MACs), {number(o.energy_nj)} nJ by the 45 nm table; a network without steps: {number(o.ann_macs)} MACs, "
-            f"{number(o.ann_energy_nj)} nJ"
-        )
-        return lines
+        return [*lines, *([] if self.note is None else [self.note])]
+
+    def _counts(self) -> list[tuple[str, ...]]:
+        return [(c.tool, number(c.acs), number(c.macs), number(c.energy_nj)) for c in self.counts]
 
     def _cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         header = ("chip", "cores", "as", "step us", "sample us", "sample nJ", "mean mW", "bound by")
@@ -107,75 +120,77 @@ def estimate(
 ) -> Estimate:
     """What a network needs of every chip: it is compiled for each with `options`, and nothing is simulated on it.
 
-    `chips`: "all" for the shipped ones, a board where the network is too large for its chip; a name or Chip; or a list.
+    By default with partitioner `coarse`, which takes seconds; steps of what `compile` makes are shorter, mostly by a
+    few percent, on hundreds of cores by up to half.
+
+    `chips`: "all" for the shipped ones, a board where the network is too large for its chip, and those of plugins, of
+    which one that cannot be loaded is a row that says why; a name or Chip; or a list.
     `x`: sample input, laid out as the network says; times and energies are those of its activity, a bound on the step,
     and operations are counted in a run of the float network on it. Without it every neuron is taken to spike in 10 % of
     its steps, and operations are not counted. Raises ModelError for samples that the network does not take, ChipError
     for unknown chips, OptionError for options and for no chip at all.
     """
-    wanted, boards = _chips(chips)
-    if x is not None:
-        prepare(network, x)  # samples that are none are no fault of a chip
-    rows = [_on(network, chip, x, options) for chip in wanted]
+    wanted, boards, broken = _chips(chips)
+    inputs = None if x is None else prepare(network, x)[0]  # samples that are none are no fault of a chip
+    rows = [*(_on(network, chip, x, options) for chip in wanted), *broken]
     for i, row in enumerate(rows):
         if not row.fits and row.chip in boards:
             larger = _on(network, boards[row.chip], x, options)
             rows[i] = larger if larger.fits else row
-    if x is None:
+    if inputs is None:
         return Estimate(tuple(rows), None, "operations are not counted without samples; give --input (x=)")
-    counted, note = _operations(network, x)
-    return Estimate(tuple(rows), counted, note)
+    try:
+        return Estimate(tuple(rows), *_operations(network, inputs))
+    except ModelError as e:
+        return Estimate(tuple(rows), None, f"operations are not counted: {str(e).splitlines()[0]}")
 
 
-def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, Chip]]:
-    """The chips, and for those of "all" the board that each has."""
+def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, Chip], list[OnChip]]:
+    """The chips; for those of "all" the shipped board that each has, and rows of plugins' chips that fail to load."""
     if isinstance(chips, str) and chips == ALL:
-        known = [chip for name in Chip.names() if (chip := Chip.load(name)).listing.proposed]
+        unclaimed = [name for name in Chip.shipped() if name not in plugins.installed(plugins.CHIPS)]
+        known = [chip for name in unclaimed if (chip := Chip.load(name)).listing.proposed]
         boards = {chip.family: chip for chip in known if chip.is_board}
-        return [chip for chip in known if not chip.is_board], boards
-    given = [chips] if isinstance(chips, str | Chip) else list(chips)
-    if not given:
+        given, broken = _of_plugins()
+        return [*(chip for chip in known if not chip.is_board), *given], boards, broken
+    named = [chips] if isinstance(chips, str | Chip) else list(chips)
+    if not named:
         raise OptionError("estimate: no chip is named; give names, or 'all'")
-    return [chip if isinstance(chip, Chip) else Chip.load(chip) for chip in given], {}
+    return [chip if isinstance(chip, Chip) else Chip.load(chip) for chip in named], {}, []
+
+
+def _of_plugins() -> tuple[list[Chip], list[OnChip]]:
+    """The chips and boards of plugins, each for itself, and a row for each that cannot be loaded."""
+    given, broken = [], []
+    for name in plugins.names(plugins.CHIPS):
+        try:
+            given.append(Chip.load(name))
+        except (ChipError, OptionError) as e:
+            broken.append(OnChip(name, reason=reason(e)))
+    return given, broken
 
 
 def _on(network: Network, chip: Chip, x, options: Options) -> OnChip:
+    alone = replace(chip, listing=replace(chip.listing, folder=None))  # a refusal need not try all others once more
     try:
-        program = compile(network, chip, x, options)
-    except FitError as e:
-        return OnChip(chip.name, reason=_sentence(str(e.violations[0]), e.change))
-    except (LossError, ModelError) as e:
-        return OnChip(chip.name, reason=" ".join(str(e).splitlines()[0].split()))
-    run = predict(program)
-    doc = collect(program, run)
-    labels = {change["label"] for change in program.legalization}
-    time, energy, pool_us = doc["time"] or {}, doc["energy"] or {}, doc["chip"]["pool_step_us"]
-    n_steps = program.schedule.n_hardware_steps(run.activity.n_steps, "aligned")
-    row = OnChip(
-        chip=chip.name,
-        n_cores=program.mapping.n_cores,
-        of_cores=chip.n_cores,
-        label=next((label for label in (APPROXIMATE, HOST) if label in labels), EXACT),
-        step_us=time.get("step_us", pool_us),
-        sample_us=time.get("sample_us", None if pool_us is None else pool_us * n_steps),
-        sample_nj=energy.get("sample_nj"),
-        bound=doc["bottleneck"] and doc["bottleneck"]["kind"],
-    )
-    known = row.sample_us and row.sample_nj is not None
-    return replace(row, power_mw=row.sample_nj / row.sample_us) if known else row
+        program = compile(network, alone, x, options)
+    except (FitError, LossError, ModelError) as e:
+        return OnChip(chip.name, reason=reason(e))
+    return OnChip(chip.name, **figures(program, predict(program)))
 
 
-def _sentence(violation: str, change: str | None) -> str:
-    text = "  ".join(part.strip() for part in violation.split("  ") if part.strip())
-    return text if change is None else f"{text}; it fits with {change}"
+def _operations(network: Network, inputs: Inputs) -> tuple[Operations, str | None]:
+    """The operations of a sample in a run of the network, and why a tool does not count them.
 
-
-def _operations(network: Network, x) -> tuple[Operations | None, str | None]:
-    """The operations of a sample in a run of the float network, or why they are not counted."""
+    Raises ModelError where none does.
+    """
+    normal = normalize(network)
+    graded = [name for name in normal.inputs if not np.isin(inputs[name], (-1, 0, 1)).all()]
+    if network.is_fixed or network.host is not None:
+        return operations(normal, simulate(normal, inputs), graded), IN_INTEGERS
+    run, values = run_values(network, inputs, inputs.shape[1], False)
+    counted = operations(normal, run, graded)
     try:
-        normal = normalize(network)
-        inputs = prepare(normal, x)[0]
-        graded = [name for name in normal.inputs if not np.isin(inputs[name], (-1, 0, 1)).all()]
-        return operations(normal, simulate(normal, inputs), graded), None
+        return replace(counted, syops=syops(network, values), spikingjelly=op_counts(network, values)), None
     except ModelError as e:
-        return None, f"operations are not counted: {str(e).splitlines()[0]}"
+        return counted, f"syops and SpikingJelly do not count it: {str(e).splitlines()[0]}"

@@ -1,5 +1,6 @@
 """A working directory with a small program, data and a model, and a way to run a command line in it."""
 
+import re
 import sys
 
 import numpy as np
@@ -30,12 +31,12 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def command(capsys):
-    """Run one command line: (exit code, stdout, stderr)."""
+    """Run one command line: (exit code, stdout, stderr without the codes of errors; tests/test_error_codes.py)."""
 
     def run(line: str):
         code = cli.main(line.split())
         captured = capsys.readouterr()
-        return code, captured.out, captured.err
+        return code, captured.out, re.sub(r"(?<=error)\[NW\d{4}\]", "", captured.err)
 
     return run
 

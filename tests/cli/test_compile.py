@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.cli.progress import STAGES
+from nwcompile.cli.outputs.progress import STAGES
 from nwcompile.errors import unknown_choice
 from nwcompile.passes.partition.partition import PARTITIONERS
 from nwcompile.passes.place.place import PLACERS

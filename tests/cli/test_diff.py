@@ -1,6 +1,8 @@
 """`nwcompile report --diff A B`: figures side by side, and an exit code that a gate can use."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,7 +61,7 @@ def test_cli_diff_refuses_in_one_sentence(command, folder):
         ("report net.nwc --input data.npz -o out --tolerance 3",
          "--tolerance and --gate say what --diff judges; name two programs with --diff"),
         ("report net.nwc --diff net.nwc net.nwc",
-         "--diff names both programs and writes no files; leave PROGRAM.nwc and -o out"),
+         "--diff names both programs; leave PROGRAM.nwc out"),
         ("report --diff net.nwc net.nwc --tolerance -1", "--tolerance -1 must be a number of percent, 0 or more"),
         ("report --diff net.nwc", "report: argument --diff: expected 2 arguments"),
         ("report --diff net.nwc other.nwc", "other.nwc cannot be read: No such file or directory"),
@@ -69,3 +71,23 @@ def test_cli_diff_refuses_in_one_sentence(command, folder):
     ):  # fmt: skip
         code, out, err = command(line)
         assert (code, out, err) == (2, "", f"nwcompile: error: {text}\n")
+
+
+def test_cli_diff_writes_both_runs_side_by_side(command, one_core):
+    for flags, source in (("", "predicted"), (" --input data.npz", "measured")):
+        code, out, _ = command(f"report --diff one.nwc net.nwc{flags} -o both --json")
+        doc = json.loads(Path("both/diff.json").read_text())
+        assert code == 1 and doc["source"] == source
+        assert json.loads(out) == {"page": "both/diff.html", **{k: v for k, v in doc.items() if k != "reports"}}
+        steps = [report["time"]["step_us"] for report in doc["reports"].values()]
+        assert steps == pytest.approx([doc["before"]["step_us"], doc["after"]["step_us"]])
+        page = Path("both/diff.html").read_text()
+        assert "before: one.nwc" in page and "after: net.nwc" in page and page.count('class="data">') == 2
+        scales = re.findall('<span class="hottest">(.*?)</span>', page)
+        assert scales[:2] == scales[2:]
+    assert command("report --diff one.nwc net.nwc -o both")[1].splitlines()[-1] == "page: both/diff.html"
+
+
+def test_cli_diff_of_a_program_with_itself_is_a_page_too(command, folder):
+    assert command("report --diff net.nwc net.nwc -o both")[0] == 0
+    assert Path("both/diff.html").read_text().count('class="data">') == 2

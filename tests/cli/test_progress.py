@@ -3,7 +3,7 @@
 import numpy as np
 
 import nwcompile as nw
-from nwcompile.cli.progress import Progress
+from nwcompile.cli.outputs.progress import Progress
 from tests.chips import small_chip
 from tests.nets import integers
 from tests.passes.legalize.test_pool_spikes import pooled as of_currents

@@ -150,7 +150,7 @@ def test_cli_chips_list_and_show(command):
 @pytest.mark.parametrize(
     "redirect, code, error",
     [
-        ("> /dev/full", 2, "nwcompile: error: the system refuses to read or write: No space left on device\n"),
+        ("> /dev/full", 2, "nwcompile: error[NW1000]: the system refuses to read or write: No space left on device\n"),
         (">&-", 0, ""),
         ("| head -c 1", 0, ""),
     ],

@@ -123,7 +123,8 @@ def test_cli_wrong_usage_is_one_sentence(command, folder, line, text):
 def test_cli_json_error_is_json_too(command):
     code, out, err = command("chips show lohi1 --json")
     assert code == 2 and err.startswith("nwcompile: error: unknown chip")
-    assert json.loads(out) == {"error": "ChipError", "message": err.removeprefix("nwcompile: error: ").rstrip()}
+    message = err.removeprefix("nwcompile: error: ").rstrip()
+    assert json.loads(out) == {"error": "ChipError", "code": "NW4001", "message": message}
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip"])

@@ -1,22 +1,35 @@
 """Energies against hand sums and against SANA-FE's closed forms (reference/sanafe)."""
 
 import csv
+from math import fsum
 
 import numpy as np
 import pytest
 
-from nwcompile.cost.energy import KINDS, energy_pj
+import nwcompile as nw
+from nwcompile.cost.energy import KINDS, energy_pj, step_energy_pj
+from nwcompile.errors import ChipError
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.run import COUNTERS
+from nwcompile.report.json.collect import collect
+from nwcompile.report.terminal import render_text
+from nwcompile.sim import BACKENDS
 from tests.chips import small_chip
+from tests.report.programs import run_of, three_cores
+
+BOARD = small_chip(noc__chip_columns=1, energy__chip_link_pj=7.0, io__sites=["2,1,0"], energy__io_pj=2.5)
 
 
-def counters(**given):
-    return {name: np.asarray(given.get(name, [[0]])) for name in COUNTERS}
+def counters(n_steps=1, **given):
+    return {name: np.asarray(given.get(name, [[0]] * n_steps)) for name in COUNTERS}
+
+
+def spent(counted, chip, step_cycles=None):
+    return energy_pj(step_energy_pj(counted, chip, step_cycles=step_cycles))
 
 
 def test_energy_is_events_times_figures():
-    got = energy_pj(
+    got = spent(
         counters(
             neuron_visits=[[10, 5]], neuron_updates=[[4, 0]], spikes_out=[[2, 1]], messages_out=[[3, 0]],
             messages_in=[[7, 7]], synops_dense=[[8, 0]], synops_sparse=[[0, 3]], synops_conv=[[1, 1]],
@@ -34,17 +47,88 @@ def test_energy_is_events_times_figures():
 
 def test_energy_of_static_power_is_power_times_time():
     chip = small_chip(energy__static_mw=2.5)
-    assert "static" not in energy_pj(counters(), chip)
-    got = energy_pj(counters(neuron_visits=[[10]]), chip, seconds=3e-6)
+    assert "static" not in spent(counters(), chip)
+    got = spent(counters(neuron_visits=[[10]]), chip, step_cycles=np.array([3000]))  # of 1 ns
     assert got["static"] == pytest.approx(2.5e-3 * 3e-6 * 1e12)
     assert got["total"] == pytest.approx(10 * 51.2 + 7500)
-    assert small_chip().has_energies and "static" not in energy_pj(counters(), small_chip(), 1.0)
+    assert small_chip().has_energies and "static" not in spent(counters(), small_chip(), np.array([1000]))
 
 
 def test_energy_of_a_chip_without_cited_figures_is_none():
     table = small_chip().to_dict()
     del table["energy"]["hop_ns_pj"]
-    assert energy_pj(counters(), Chip.from_dict(table)) is None
+    assert step_energy_pj(counters(), Chip.from_dict(table)) is None and energy_pj(None) is None
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_energy_of_input_output_and_links_between_chips_is_that_of_a_hand_count(backend):
+    """Two columns east of core 2 and one step at a time: 5 spikes of lines to 2 cores, 3 + 3 to core 2, 2 outputs."""
+    run = run_of(three_cores(BOARD), backend)
+    come = np.array([5, 5, 0, 0]) * 2  # 1 + 4 lines, to cores 0 and 1
+    inner = np.array([0, 2, 2, 0]) * 6  # 6 neurons of 2 samples, from x = 0 to core 2 at x = 1
+    leave = np.array([0, 0, 2, 2]) * 2
+    assert run.step_energy_pj["io"].tolist() == ((come + leave) * 2.5).tolist()
+    crossed = come * 2 + inner + leave  # the site is at x = 2, and every column is a chip
+    assert run.step_energy_pj["chip_link"].tolist() == (crossed * 7.0).tolist()
+    assert run.energy_pj["io"] == 28 * 2.5 and run.energy_pj["chip_link"] == 72 * 7.0
+
+
+def test_energy_of_a_flit_counts_payloads_on_links_between_chips_once_a_flit():
+    one, three = (run_of(three_cores(BOARD.replace({"noc.flits_per_message": n}))) for n in (1, 3))
+    assert three.energy_pj["chip_link"] == 3 * one.energy_pj["chip_link"] > 0
+    assert three.energy_pj["hop_ew"] == one.energy_pj["hop_ew"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_energy_of_the_steps_is_exactly_that_of_the_run(backend):
+    run = run_of(three_cores(BOARD.replace({"energy.static_mw": 0.3})), backend)
+    assert {kind: fsum(pj) for kind, pj in run.step_energy_pj.items()} == run.energy_pj
+    frame = run.to_frame("steps")
+    assert fsum(frame["energy_pj"]) == run.energy_pj["total"] and len(frame) == 4
+    assert ("static" in run.energy_pj) == ("power_mw" in frame) == (backend == "cycle")
+    if backend == "cycle":
+        joules = fsum(run.step_power_mw * 1e-3 * run.step_cycles * 1e-9)
+        assert joules == pytest.approx(run.energy_pj["total"] * 1e-12, rel=1e-12)
+
+
+def test_report_gives_the_energy_and_power_of_every_step():
+    program = three_cores(BOARD)
+    run = run_of(program)
+    doc = collect(program, run)
+    steps, energy = doc["steps"], doc["energy"]
+    assert [2 * pj for pj in steps["energy_pj"]] == run.step_energy_pj["total"].tolist()
+    assert steps["power_mw"] == pytest.approx(run.step_power_mw.tolist())
+    assert fsum(steps["energy_pj"]) == pytest.approx(energy["sample_nj"] * 1000, rel=1e-14)
+    assert energy["largest_mw"] == max(steps["power_mw"]) > energy["mean_mw"] > min(steps["power_mw"])
+    assert f"power: mean {energy['mean_mw']:.3g} mW, {energy['largest_mw']:.3g} mW in the largest" in render_text(doc)
+    bound = collect(program, run_of(program, "sequence"))["steps"]
+    assert bound["power_mw"] == pytest.approx(np.divide(bound["energy_pj"], bound["bound_us"]) / 1000)
+
+
+def test_report_says_what_the_energy_is_without():
+    program = three_cores(BOARD.replace({"energy.io_pj": None, "energy.chip_link_pj": None}))
+    doc = collect(program, run_of(program))
+    assert (
+        doc["energy"]["by_kind_pj_per_sample"]["io_pj"]
+        is doc["energy"]["by_kind_pj_per_sample"]["chip_link_pj"]
+        is None
+    )
+    text = render_text(doc)
+    assert "the energy is without input and output: small gives no energy.io_pj" in text
+    assert "the energy is without links between chips: small gives no energy.chip_link_pj" in text
+    alone = collect(three_cores(), run_of(three_cores()))
+    assert not {"io_pj", "chip_link_pj"} & set(alone["energy"]["by_kind_pj_per_sample"])
+    assert "the energy is without" not in render_text(alone)
+
+
+def test_energies_of_what_a_chip_has_not_are_refused():
+    with pytest.raises(
+        ChipError, match="energy.chip_link_pj: there is one chip; give noc.chip_columns or noc.chip_rows"
+    ):
+        small_chip(energy__chip_link_pj=1.0)
+    with pytest.raises(ChipError, match="energy.io_pj: messages enter and leave at io.sites, and none is given"):
+        small_chip(energy__io_pj=1.0)
+    assert nw.Chip.load("loihi1_nahuku").energy.chip_link_pj is None  # no figure is published
 
 
 def test_energy_equals_sanafe_on_the_dvs_net(reference):
@@ -53,14 +137,13 @@ def test_energy_equals_sanafe_on_the_dvs_net(reference):
     column = {key: np.array([float(row[key]) for row in rows]) for key in rows[0]}
     chip = Chip.load("loihi1")
     done = {"neuron_visits": np.full(1000, 18678), "neuron_updates": column["updated"], "spikes_out": column["fired"],
-            "synops_dense": column["spikes"], "messages_out": [2482643]}  # fmt: skip
-    got = energy_pj(counters(**done), chip)
+            "synops_dense": column["spikes"]}  # fmt: skip
+    done = {name: values[:, None] for name, values in done.items()}
+    sent = np.array([[2482643]] + [[0]] * 999)
+    steps = step_energy_pj(counters(1000, **done, messages_out=sent), chip)
+    got = energy_pj(steps)
     assert got["synop_dense"] == pytest.approx(1.830003e9, rel=1e-6)
     assert got["visit"] + got["update"] + got["spike"] == pytest.approx(1.317286e9, rel=1e-6)
     assert got["message_out"] + 0.017709e9 == pytest.approx(0.293282e9, rel=3e-6)
-    for h in range(1000):
-        step = energy_pj(counters(**{name: values[h : h + 1] for name, values in done.items()}), chip)
-        soma = step["visit"] + step["update"] + step["spike"]
-        assert (step["synop_dense"], soma) == pytest.approx(
-            (column["synapse_energy"][h] * 1e12, column["soma_energy"][h] * 1e12), rel=1e-6
-        )
+    assert steps["synop_dense"] == pytest.approx(column["synapse_energy"] * 1e12, rel=1e-6)
+    assert steps["visit"] + steps["update"] + steps["spike"] == pytest.approx(column["soma_energy"] * 1e12, rel=1e-6)

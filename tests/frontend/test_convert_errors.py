@@ -102,10 +102,11 @@ def silent() -> nn.Sequential:
          "shape [2] for 2 samples, not [B, *shape]; leave out what drops or merges axes behind its last layer"),
         (lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.AvgPool2d(2, ceil_mode=True)), torch.rand(2, 1, 7, 7),
          "layer 'answer' is fed by '2' (AvgPool2d), whose ceil_mode or divisor_override is not supported; supported "
-         "between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, AvgPool1d, "
-         "AvgPool2d, AdaptiveAvgPool2d, MaxPool1d, MaxPool2d, nearest Upsample, BatchNorm1d, BatchNorm2d, Flatten, "
-         "Unflatten, Dropout, Identity, and + - * / with numbers and constants, + and - of tensors, products of spikes"
-         ", matrix products, sums and means over axes, indexing, views, cat, stack"),
+         "between spiking layers: Linear, LIFSynapse, Delay, DelayedLinear, DelayedConv2d, Conv1d, Conv2d, "
+         "ConvTranspose1d, ConvTranspose2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, MaxPool1d, MaxPool2d, nearest "
+         "Upsample, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / with numbers and "
+         "constants, + and - of tensors, products of spikes, matrix products, sums and means over axes, indexing, "
+         "views, cat, stack"),
         (overflowing, X, "layer '1' gives NaN or infinity on the calibration "
          "samples; the network is not usable, train it again"),
         (broken, X, "'0' (Linear): weight has NaN or infinite values; the model is not usable, train or load it again"),

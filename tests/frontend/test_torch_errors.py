@@ -17,10 +17,11 @@ def spikes(*shape):
 
 
 SUPPORTED = (
-    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, "
-    "AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, MaxPool1d, MaxPool2d, nearest Upsample, BatchNorm1d, BatchNorm2d, "
-    "Flatten, Unflatten, Dropout, Identity, and + - * / with numbers and constants, + and - of tensors, "
-    "products of spikes, matrix products, sums and means over axes, indexing, views, cat, stack"
+    "supported between spiking layers: Linear, LIFSynapse, Delay, DelayedLinear, DelayedConv2d, Conv1d, Conv2d, "
+    "ConvTranspose1d, ConvTranspose2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, MaxPool1d, MaxPool2d, "
+    "nearest Upsample, BatchNorm1d, BatchNorm2d, Flatten, Unflatten, Dropout, Identity, and + - * / with numbers and "
+    "constants, + and - of tensors, products of spikes, matrix products, sums and means over axes, indexing, views, "
+    "cat, stack"
 )
 
 

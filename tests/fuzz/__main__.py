@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Lock
 
-from nwcompile.cli.text import table
+from nwcompile.cli.outputs.text import table
 from tests.fuzz.readers import READERS, compile_kernels
 from tests.fuzz.watch import Tally, watch, worker_command
 

@@ -38,6 +38,10 @@ def test_schema_takes_every_shipped_chip(name):
         ("rows = 1", "row = 1"),
         ("rows = 1", 'rows = "1"'),
         ("rows = 1", "rows = 4000"),
+        ("rows = 1", "rows = 0"),
+        ("rows = 1", "rows = 1\nhop_cycles_ew = -1"),
+        ("max_neurons = 256", "max_neurons = [256, -1]"),
+        ("max_neurons = 256", f"max_neurons = {1 << 41}"),
         ("rows = 1", 'rows = 1\ntopology = "ring"'),
         ('["subtract"]', '["softly"]'),
         ("max_neurons = 256", "max_neurons = 256.5"),
@@ -55,6 +59,12 @@ def test_schema_refuses_what_the_reader_refuses(old, new, tmp_path):
         Chip.load(tmp_path / "mine.toml")
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(tomllib.loads(text), SCHEMA)
+
+
+def test_schema_takes_a_core_out_of_use_as_the_reader_does():
+    text = MINE.replace("max_neurons = 256", "max_neurons = [256, 0]")
+    assert Chip.from_toml(text, "mine.toml").limit("max_neurons").tolist() == [256, 0]
+    jsonschema.validate(tomllib.loads(text), SCHEMA)
 
 
 def test_schema_of_a_file_with_a_base_needs_no_sections():

@@ -1,5 +1,9 @@
 """Programs and mappings: saved and loaded unchanged, and refused when they do not fit together."""
 
+import hashlib
+import io
+import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +35,40 @@ def test_program_comes_back_as_it_was_saved(network, tmp_path):
     assert loaded.network.hash == made.network.hash and loaded.chip == made.chip
     x = np.random.default_rng(0).integers(0, 2, (2, 6, *network.node("in").shape))
     assert np.array_equal(nw.simulate(loaded, x).output, nw.simulate(made, x).output)
+
+
+def whole_file(manifest: dict, arrays: dict) -> bytes:
+    """The oracle: every entry at once, all in memory."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        entries = {"manifest.json": json.dumps(manifest, sort_keys=True, indent=1).encode()}
+        for name in sorted(arrays):
+            array = io.BytesIO()
+            np.lib.format.write_array(array, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+            entries[f"{name}.npy"] = array.getvalue()
+        for name, body in entries.items():
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), body, zipfile.ZIP_DEFLATED)
+        archive.comment = b"0" * artifact.DIGEST_BYTES
+    body = buffer.getvalue()[: -artifact.DIGEST_BYTES]
+    return body + hashlib.sha256(body).hexdigest().encode()
+
+
+def test_file_written_in_pieces_has_the_bytes_of_one_written_at_once():
+    rng = np.random.default_rng(0)
+    long = np.repeat(rng.integers(0, 9, 1 << 16, np.int16), 150)  # beyond the 16 MiB that NumPy writes at once
+    arrays = {"long": long, "drawn": rng.integers(0, 99, (3, 7000)), "none": np.zeros(0, np.int8)}
+    data = artifact.encode({"a": [1]}, arrays)
+    assert data == whole_file({"a": [1]}, arrays)
+    manifest, again = artifact.decode(data, "net")
+    assert manifest == {"a": [1]} and all(np.array_equal(again[name], arrays[name]) for name in arrays)
+
+
+def test_program_is_saved_without_a_copy_of_the_file_in_memory(monkeypatch, tmp_path):
+    made, path = program(), tmp_path / "net.nwc"
+    monkeypatch.setattr(artifact, "encode", lambda *_: pytest.fail("the file was made in memory"))
+    made.save(path)
+    monkeypatch.undo()
+    assert path.read_bytes() == made.data and made.hash == made.data[-artifact.DIGEST_BYTES :].decode()
 
 
 def test_program_of_numpy_numbers_keeps_its_hash(tmp_path):

@@ -4,7 +4,7 @@ import pickle
 import runpy
 
 import pytest
-from numba import njit
+from numba import config, njit
 
 from nwcompile.kernels import jit
 from nwcompile.kernels.jit import compiled
@@ -59,3 +59,16 @@ def test_kernel_that_another_version_kept_with_modules_that_are_gone_is_made_aga
     again = compiled()(function)
     assert again(3) == 6
     assert compiled()(function)(3) == 6
+
+
+@pytest.mark.parametrize("installed, folder", [(True, "cache/nwcompile/kernels"), (False, "__pycache__")])
+def test_kernel_of_an_installation_is_kept_in_the_users_cache_and_of_a_checkout_beside_it(
+    installed, folder, tmp_path, monkeypatch
+):
+    path = tmp_path / "twice.py"
+    path.write_text("def twice(x):\n    return 2 * x\n")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(jit, "IS_INSTALLED", installed)
+    assert compiled()(runpy.run_path(str(path))["twice"])(3) == 6
+    assert [kept.is_relative_to(tmp_path / folder) for kept in tmp_path.rglob("*.nbi")] == [True]
+    assert config.CACHE_DIR == ""

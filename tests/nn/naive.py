@@ -1,4 +1,4 @@
-"""The LIF equations as a plain PyTorch loop: the oracle of the layers' tests."""
+"""Plain PyTorch loops: the oracles of the layers' tests."""
 
 import torch
 
@@ -31,3 +31,15 @@ def lif(current, v, beta, threshold, reset, surrogate, detach_reset=False, w_rec
         out.append(s)
         mem.append(v)
     return torch.stack(out, 1), torch.stack(mem, 1)
+
+
+def delayed(x, taps, start, source, target, n_out):
+    """[B, T, n_out]: of every synapse and tap the source's steps, moved and weighed, added to the target's."""
+    n_steps = x.shape[1]
+    out = [torch.zeros(x.shape[:2], dtype=x.dtype) for _ in range(n_out)]
+    for s, (i, o) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
+        for j in range(taps.shape[1]):
+            late = int(start[s]) + j
+            sent = torch.nn.functional.pad(x[:, :, i], (late, 0))[:, :n_steps]
+            out[o] = out[o] + taps[s, j] * sent
+    return torch.stack(out, 2)

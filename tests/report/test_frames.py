@@ -1,5 +1,6 @@
 """Tidy tables: the rows of report.json and of runs as DataFrames, and what they say without pandas."""
 
+import re
 import sys
 
 import numpy as np
@@ -9,8 +10,6 @@ import nwcompile as nw
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.report.json.collect import collect
 from tests.nets import integers
-
-pandas = pytest.importorskip("pandas")
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +85,9 @@ def test_notebooks_show_the_graph_the_report_and_the_layers(program, run):
     assert "<script" not in page
     shown = run._repr_html_()
     assert "<b>Run (cycle, cpu): 4 samples of 9 steps</b>" in shown and "time: " in shown and ">hidden</td>" in shown
+
+
+def test_the_style_of_a_drawing_does_not_reach_the_notebook_around_it(program):
+    style = re.search("<style>(.*?)</style>", program.network._repr_html_()).group(1)
+    rules = [rule for rule in style.split("}") if rule]
+    assert len(rules) > 5 and all(rule.startswith(".nw-network ") for rule in rules)

@@ -20,7 +20,9 @@ def test_report_has_a_row_for_each_change_and_says_approximate_in_the_verdict():
     program = compile(leaky_net(), "loihi1", samples(10), options, labels=[0, 1] * 5)
     doc = json.loads(json.dumps(collect(program, predict(program)), allow_nan=False))
     whole = whole_price(program.manifest["price"])
-    assert f"; approximate in 3 layers: {whole}; do: " in doc["verdict"] and "accuracy " in whole
+    assert "; approximate in 3 layers; do: " in doc["verdict"] and "accuracy " in whole
+    named = ", ".join(dict.fromkeys(row["layer"] for row in doc["legalization"] if row["label"] == "approximate"))
+    assert ["approximate", f"{named}: {whole}"] in doc["verdict_rows"]
     head, *rows, last = legalization_lines(doc)
     assert head.split() == ["layer", "was", "the", "chip", "has", "how", "it", "is", "met", "label", "price"]
     assert rows[0].startswith("l1     reset subtract, one step late  reset zero, at once  threshold x ")

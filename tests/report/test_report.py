@@ -17,10 +17,10 @@ from tests.report.programs import chip_without, run_of, three_cores
 from tests.sim.cycle.test_multicast import spread
 
 KEYS = [
-    "verdict", "report_schema", "fits", "chip", "run", "fit", "time", "bottleneck", "advice", "steps", "floorline",
-    "profile", "real_time", "energy", "events_per_sample", "neurobench", "multi_spike", "multicast", "io", "host",
-    "dropped", "bus", "layers", "cores", "links",
-    "accuracy", "crosscheck", "legalization", "price", "warnings", "provenance",
+    "verdict", "verdict_rows", "report_schema", "fits", "chip", "run", "fit", "time", "bottleneck", "advice", "steps",
+    "floorline", "profile", "real_time", "energy", "events_per_sample", "neurobench", "multi_spike", "multicast", "io",
+    "host", "dropped", "bus", "layers", "cores", "links", "traffic", "by_step", "work", "accuracy", "crosscheck",
+    "legalization", "price", "warnings", "provenance",
 ]  # fmt: skip
 
 
@@ -70,6 +70,7 @@ def test_report_figures_equal_a_hand_count():
     assert doc["cores"][2] == {
         "core": 2, "x": 1, "y": 0, "port": 0, "layers": {"out": 2}, "neurons": 2, "in_axons": 6, "out_axons": 0,
         "synapse_bits": 384, "synops_per_step": 6.0, "busy_us_per_step": pytest.approx(0.075), "note": None,
+        "energy_pj_per_sample": pytest.approx((16 * 51.2 + 8 * (21.6 + 69.3) + 48 * 35.5) / 2),
     }  # fmt: skip
     flits = {(link["x"], link["y"], link["kind"]): link["flits_per_step"] for link in doc["links"]}
     assert flits == {(0, 0, "E"): 3, (0, 0, "port 0 inject"): 1.5, (0, 0, "port 1 inject"): 1.5,

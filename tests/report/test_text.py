@@ -1,5 +1,7 @@
 """How figures are written, the verdict sentence word for word, and the terminal's tables."""
 
+from dataclasses import replace
+
 import pytest
 
 from nwcompile.ir.activity import Activity
@@ -16,6 +18,7 @@ from nwcompile.report.text import (
     profile_lines,
     stage_line,
     verdict,
+    verdict_rows,
 )
 from tests.chips import small_chip
 from tests.report.programs import chip_without, run_of, three_cores
@@ -54,7 +57,7 @@ def test_verdict_of_a_measured_run():
     # two samples: 2 x 20 + (5 x 16 + 5 + 15 x 40), then 2 x 20 + (12 x 16 + 12 + 24 x 40) and what the network adds
     assert run_of(program).step_cycles.tolist() == [725, 1204 + 108, 1204 + 108, 200]
     assert doc["verdict"] == (
-        "fits small: 3 of 12 cores; 0.444 us a step (memory-bound: out on core 2, receive); 6.38 nJ a sample; "
+        "fits small: 3 of 12 cores; 0.444 us a step (memory-bound); 6.38 nJ a sample; "
         "accuracy 93.0 % -> 92.5 %; do: spread layer out over 2 cores instead of 1 (n_cores=4): about 1.5x shorter step"
     )
 
@@ -63,9 +66,9 @@ def test_verdict_without_measured_times_gives_the_bound():
     chip = small_chip(cost__barrier_cycles={"1": 10, "2": 20}, cost__synop_dense_cycles=40)
     program = three_cores(chip)
     doc = collect(program, run_of(program, "reference"), 0.9)
+    assert ["bound by", "memory: out on core 2, receive; 76.5 % of the step"] in doc["verdict_rows"]
     assert doc["verdict"].startswith(
-        "fits small: 3 of 12 cores; at least 0.417 us a step (memory-bound: out on core 2, receive); "
-        "6.38 nJ a sample; accuracy 90.0 %; do: "
+        "fits small: 3 of 12 cores; at least 0.417 us a step (memory-bound); 6.38 nJ a sample; accuracy 90.0 %; do: "
     )
 
 
@@ -84,8 +87,23 @@ def test_verdict_of_a_program_over_a_limit_says_that_it_does_not_fit():
 def test_verdict_names_the_link_that_bounds_the_step():
     doc = collect(three_cores(), run_of(three_cores()))
     link = {"kind": "traffic", "core": None, "unit": None, "layer": None, "link": "(1, 0) E", "share_percent": 60.0}
-    assert "us a step (traffic-bound: link (1, 0) E); " in verdict(doc | {"bottleneck": link})
+    assert "us a step (traffic-bound); " in verdict(doc | {"bottleneck": link})
+    assert ["bound by", "traffic: link (1, 0) E; 60.0 % of the step"] in verdict_rows(doc | {"bottleneck": link})
     assert bottleneck(link | {"kind": "barrier", "link": None}) == "barrier-bound"
+
+
+def test_what_the_barrier_costs_is_told_of_chips_that_could_do_without_it():
+    doc = collect(three_cores(), run_of(three_cores()))
+    free = three_cores(small_chip(cost__sync="neighbors"))
+    other = collect(free, run_of(free))
+    # the same two bounds, whichever of them is that of the chip
+    assert doc["time"]["sync"] == other["time"]["sync"]
+    assert doc["time"]["rows"]["bound"]["step_us"] == doc["time"]["sync"]["barrier_us"]
+    assert other["time"]["rows"]["bound"]["step_us"] == doc["time"]["sync"]["neighbors_us"]
+    assert other["time"]["barrier_percent"] == 0
+    for keys in ({"noc__on_full": "drop"}, {"cost__barrier_cycles": None, "cost__sync": "neighbors"}):
+        program = three_cores(small_chip(**keys))
+        assert collect(program, run_of(program))["time"]["sync"] is None
 
 
 def test_terminal_tells_where_the_cycles_went():
@@ -108,7 +126,10 @@ def test_terminal_shows_verdict_fit_layers_and_warnings():
     program = three_cores(warnings=["fc1: neuron 3 never fires"])
     lines = render_text(collect(program, run_of(program))).splitlines()
     assert lines[0].startswith("fits small: 3 of 12 cores; ")
-    assert lines[2:] == [
+    assert lines[1:] == [
+        "do        run fewer steps a sample, the barrier is 90 % of each",
+        "bound by  barrier; 89.8 % of the step",
+        "",
         "resource        worst core       used       limit          all cores         limit",
         "cores           –             3 cores       of 12  25.0 %    3 cores         of 12  25.0 %",
         "neurons         core 0      3 neurons       of 64   4.7 %  8 neurons        of 768   1.0 %",
@@ -121,12 +142,15 @@ def test_terminal_shows_verdict_fit_layers_and_warnings():
         "out    neurons 3.1 %           2      1            2           12        8.5 %",
         "",
         "energy of a synop: 118 pJ, everything included",
+        "power: mean 1.4 mW, 2.16 mW in the largest step",
         "",
         "NeuroBench  footprint  connection sparsity  activation sparsity   dense synops  effective MACs  effective ACs"
         "  membrane updates",
         "             45 bytes                0.0 %                0.0 %  72 operations    0 operations  54 operations"
         "                 –",
         "",
+        "by the bounds a mean step takes 1.11 us with a barrier, and 0.128 us where cores wait for their neighbors "
+        'only (cost.sync = "neighbors", tokens included): -89 %',
         "warning: fc1: neuron 3 never fires",
     ]
 
@@ -176,3 +200,14 @@ def test_verdict_of_a_board_says_how_many_of_its_chips_are_used():
     doc = collect(program, run_of(program))
     assert (doc["chip"]["n_chips"], doc["chip"]["n_chips_used"]) == (3, 2)
     assert doc["verdict"].split(";")[0] == "fits small: 3 of 12 cores on 2 of 3 chips"
+
+
+def test_verdict_is_three_lines_of_a_terminal_whatever_the_names():
+    chip = small_chip(cost__barrier_cycles={"1": 10, "2": 20}, cost__synop_dense_cycles=40)
+    chip = replace(chip, name="chip" * 30)
+    program = three_cores(chip, hidden="layer" * 60)
+    doc = collect(program, run_of(program), {"float": 0.93, "chip": 0.925})
+    assert doc["verdict"].startswith("fits chipchipchipchipchipchi…: 3 of 12 cores; ") and len(doc["verdict"]) <= 240
+    advice = "train layer " + "layer" * 60 + " to half its spikes: about 1.5x shorter step"
+    assert "do: " not in verdict(doc | {"advice": {"text": advice}})
+    assert ["do", advice] in verdict_rows(doc | {"advice": {"text": advice}})

@@ -11,6 +11,7 @@ from nwcompile.cost.prediction import predict
 from nwcompile.errors import ChipError, ModelError, OptionError
 from nwcompile.report.json.collect import collect
 from nwcompile.workbench.estimate import NO_SOURCE
+from nwcompile.workbench.figures import figures
 from tests.nets import integers
 
 FEW = nw.Options(optimize="cores")
@@ -36,10 +37,20 @@ def test_estimate_of_a_chip_is_what_its_report_predicts():
     program = nw.compile(network(), "loihi1", samples(), FEW)
     doc = collect(program, predict(program))
     assert (row.n_cores, row.of_cores, row.label, row.fits) == (1, 128, "exact", True)
-    assert (row.step_us, row.sample_us) == (doc["time"]["step_us"], doc["time"]["sample_us"])
+    assert row.step_us == doc["time"]["step_us"] and row.sample_us == pytest.approx(doc["time"]["sample_us"])
     assert row.sample_nj == doc["energy"]["sample_nj"] and row.bound == doc["bottleneck"]["kind"]
     assert row.power_mw == pytest.approx(row.sample_nj * 1e-9 / (row.sample_us * 1e-6) * 1e3)
     assert made.chips[1].sample_nj is None and NO_SOURCE in repr(made).splitlines()[2]  # loihi2.toml gives no energy
+
+
+def test_figures_of_a_run_are_those_of_its_report():
+    program = nw.compile(network(), "loihi1", samples(), FEW)
+    run = nw.simulate(program, samples(), "cycle")
+    doc, found = collect(program, run), figures(program, run)
+    assert doc["time"]["source"] == "measured" and found["bound"] == doc["bottleneck"]["kind"]
+    assert (found["step_us"], found["sample_us"], found["sample_nj"], found["power_mw"]) == pytest.approx(
+        (doc["time"]["step_us"], doc["time"]["sample_us"], doc["energy"]["sample_nj"], doc["energy"]["mean_mw"])
+    )
 
 
 def test_estimate_counts_the_operations_of_spikes_and_of_numbers():
@@ -53,6 +64,30 @@ def test_estimate_counts_the_operations_of_spikes_and_of_numbers():
     assert o.energy_nj == pytest.approx(o.acs * 0.9 / 1000)
     real = nw.estimate(network(), "loihi2", x * 0.5, FEW).operations
     assert real.macs == pytest.approx(x.sum((0, 1)) @ first / len(x))  # the input's numbers; spikes stay ACs
+    for count, given in zip(real.counts, (real, real.syops), strict=False):
+        assert (count.acs, count.macs) == (given.acs, given.macs)
+        assert count.energy_nj == pytest.approx((0.9 * given.acs + 4.6 * given.macs) / 1000)
+    assert [count.tool for count in real.counts][2:] == ["spikingjelly 2.0.0", "ANN twin, one step"]
+
+
+def test_estimate_of_a_network_in_integers_says_which_tools_do_not_count_it():
+    fixed = nw.compile(network(), "loihi1", samples(), FEW).network
+    made = nw.estimate(fixed, "loihi1", samples().astype(int), FEW)
+    assert [count.tool for count in made.counts] == ["neurobench 2.3.0", "ANN twin, one step"]
+    assert "syops and SpikingJelly count layers of torch, not networks in integers" in repr(made)
+
+
+def test_estimate_maps_coarsely_unless_told_otherwise(monkeypatch):
+    asked = []
+
+    def compiled(network, chip, x, options):
+        asked.append(options.partitioner)
+        return nw.compile(network, chip, x, options)
+
+    monkeypatch.setattr("nwcompile.workbench.estimate.compile", compiled)
+    nw.estimate(network(), "loihi1")
+    nw.estimate(network(), "loihi1", options=nw.Options())
+    assert asked == ["coarse", "floorline"]
 
 
 def test_estimate_of_all_chips_says_what_is_in_the_way():
@@ -63,7 +98,7 @@ def test_estimate_of_all_chips_says_what_is_in_the_way():
     text = repr(made)
     assert f"truenorth: {rows['truenorth'].reason}" in text and text.splitlines()[0].startswith("chip ")
     assert made.to_frame()["n_cores"].notna().tolist() == [row.fits for row in made.chips]
-    assert made._repr_html_().count("<tr>") == 1 + len(rows)
+    assert made._repr_html_().count("<tr>") == 1 + len(rows) + 1 + len(made.counts)
 
 
 def test_estimate_takes_a_board_where_the_chip_is_too_small(monkeypatch):
@@ -71,7 +106,7 @@ def test_estimate_takes_a_board_where_the_chip_is_too_small(monkeypatch):
         {"noc.columns": 1, "noc.rows": 1, "noc.cores_per_router": 1, "core.max_neurons": 14}
     )
     monkeypatch.setattr(
-        "nwcompile.workbench.estimate._chips", lambda chips: ([small], {"loihi1": nw.Chip.load("loihi1")})
+        "nwcompile.workbench.estimate._chips", lambda chips: ([small], {"loihi1": nw.Chip.load("loihi1")}, [])
     )
     (row,) = nw.estimate(network(), "all", samples(), FEW).chips
     assert row.fits and row.of_cores == 128
@@ -104,4 +139,11 @@ def test_cli_estimate_prints_the_table_and_ends_with_1_where_nothing_fits(capsys
     assert main([*line, "--json"]) == 0
     doc = json.loads(capsys.readouterr().out)
     assert [row["chip"] for row in doc["chips"]] == ["truenorth", "loihi1"] and doc["operations"]["acs"] > 0
+    assert [row["tool"] for row in doc["counts"]][1] == "syops 0.0.5" and doc["counts"][1]["energy_nj"] > 0
     assert main(["estimate", "wide_model:make", "--chips", "truenorth"]) == 1
+
+
+def test_estimate_tries_no_other_chips_for_a_refusal(monkeypatch):
+    monkeypatch.setattr(nw.Chip, "proposals", lambda _: pytest.fail("all others are tried once more"))
+    (row,) = nw.estimate(network(300), "truenorth", samples(300)).chips
+    assert not row.fits

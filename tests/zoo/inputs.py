@@ -27,15 +27,15 @@ def _images() -> np.ndarray:
     return mnist_data()[0]
 
 
-def photographs(n: int) -> torch.Tensor:
-    """`n` patches float32[n, 3, 32, 32], mean 0 and variance 1, of scikit-learn's two photographs."""
+def photographs(n: int, size: int = 32, step: int = 6) -> torch.Tensor:
+    """`n` patches float32[n, 3, size, size], mean 0, variance 1: every `step`-th pixel of scikit-learn's photos."""
     first, second = load_sample_images().images
     rng = np.random.default_rng(0)
-    patches = []
+    patches, reach = [], size * step
     for i in range(n):
         photo = (first, second)[i % 2]
-        y, x = (int(rng.integers(size - 6 * 32)) for size in photo.shape[:2])
-        patches.append(photo[y : y + 6 * 32 : 6, x : x + 6 * 32 : 6].transpose(2, 0, 1))
+        y, x = (int(rng.integers(extent - reach)) for extent in photo.shape[:2])
+        patches.append(photo[y : y + reach : step, x : x + reach : step].transpose(2, 0, 1))
     stacked = np.stack(patches).astype(np.float32)
     return torch.from_numpy((stacked - stacked.mean()) / stacked.std())
 

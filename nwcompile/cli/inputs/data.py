@@ -108,7 +108,11 @@ def _check_whole(path: str, y: np.ndarray) -> None:
 def arrays_of(path: str, shape: str) -> dict[str, np.ndarray]:
     """The arrays of a .npz file by key, or that of a .npy file as `x`; no pickle."""
     if Path(path).suffix not in (".npz", ".npy"):
-        raise ModelError(f"{path}: expected a .npz or .npy file of shape {shape}")
+        from nwcompile.nn.data.event_files import FORMATS
+
+        is_recording = Path(path).suffix in FORMATS
+        hint = "; simulate --stream takes event files, and nn.data makes arrays of them" if is_recording else ""
+        raise ModelError(f"{path}: expected a .npz or .npy file of shape {shape}{hint}")
     try:
         with open(path, "rb") as stream:
             if not stream.read(6).startswith((b"PK", b"\x93NUMPY")):

@@ -6,12 +6,14 @@ import zipfile
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from traceback import extract_tb
 
 import numpy as np
 
+from nwcompile import plugins
 from nwcompile.cli.arguments import options_of
 from nwcompile.cli.inputs.data import sentence
 from nwcompile.errors import ModelError, NwError, OptionError, nearest_first
@@ -22,6 +24,7 @@ from nwcompile.ir.program import Program
 
 AFTER_COMPILING = ("noc.", "cost.", "energy.", "core.cycle_ns", "variation.")
 GRID = ("noc.columns", "noc.rows", "noc.cores_per_router")
+SUFFIXES = ("nir", "net", "nwc")
 PICKLE_PROTOCOLS = (b"\2", b"\3", b"\4", b"\5")
 PICKLES = (".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
@@ -74,6 +77,10 @@ def network_of(spec: str, args: Namespace, example: np.ndarray | None = None) ->
         if args.dt is not None or args.dialect is not None:
             raise OptionError("--dt and --dialect say how to read a .nir file; a .net file says it itself")
         return from_lava(spec, neuron_of(args.neuron))
+    suffix = Path(spec).suffix.removeprefix(".")
+    if plugins.found(plugins.FRONTENDS, "suffix", suffix, SUFFIXES):
+        no_nir_flags(args, f"what a .{suffix} file leaves unsaid its plugin decides")
+        return _read_by_plugin(spec, plugins.loaded(plugins.FRONTENDS, "suffix", suffix))
     no_nir_flags(args, "a factory's module says it itself")
     made = _call(spec, _factory(spec))
     if isinstance(made, Network):
@@ -111,9 +118,12 @@ def check_kind(spec: str) -> None:
     if name.endswith(".py"):
         dotted = ".".join(Path(name).with_suffix("").parts)
         raise OptionError(f"{spec}: give the module's name, not its file: {dotted}:{attribute or 'factory'}")
-    known = Path(spec).suffix in (".nir", ".net", ".nwc")
+    suffixes = plugins.names(plugins.FRONTENDS, SUFFIXES)
+    known = Path(spec).suffix.removeprefix(".") in suffixes
     if not known and not all(word.isidentifier() for word in (*name.split("."), attribute)):
-        raise OptionError(f"{spec or repr(spec)}: expected a .nir, .net or .nwc file, or package.module:factory")
+        *others, last = [f".{suffix}" for suffix in suffixes]
+        files = f"{', '.join(others)} or {last}"
+        raise OptionError(f"{spec or repr(spec)}: expected a {files} file, or package.module:factory")
 
 
 def check_usage(args: Namespace, needs_chip: bool = True) -> None:
@@ -194,6 +204,14 @@ def _factory(spec: str) -> Callable:
         listed = ", ".join(nearest_first(attribute, names)) or "none"
         raise ModelError(f"{spec}: there is no function {attribute!r} in {name}; functions: {listed}")
     return factory
+
+
+def _read_by_plugin(spec: str, read: Callable) -> Network:
+    """The network that a plugin's function reads from a file; raises ModelError."""
+    made = _call(spec, partial(read, spec))
+    if not isinstance(made, Network):
+        raise ModelError(f"{spec}: its plugin gave {type(made).__name__}, not a Network")
+    return made
 
 
 def _call(spec: str, factory: Callable):

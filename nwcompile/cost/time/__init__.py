@@ -3,6 +3,8 @@
 what it tells                                                   function
 cycles by event, unit and core; the formula of the bound        work.py:work
 the bound of every step and what fills it                       floorline.py:floorline
+the bound without a barrier: a path over cores and steps        longest_path.py:longest_path
+what the barrier costs                                          sync.py:other_sync
 how layers share the work of a core                             layers.py:layer_share
 the one change that shortens the step most                      advice.py:advise
 what a single spike costs every core                            spike_cost.py:spike_cost
@@ -10,4 +12,5 @@ half cycles of a step where hidden neurons are one pool         pool.py:pool_tim
 what every core does in every step, waiting included            phases.py:phases
 what the slowest steps waited for                               critical_path.py:critical_paths
 how long messages took, and which links they crowded            message_latency.py:latency
+how long output of a stream waits, and what load a chip bears   stream.py:StreamTimes
 """

@@ -2,7 +2,8 @@
 
 Floorline-style, after arXiv 2511.21549 (whose equations we could not read) and the max-affine runtime model of
 Loihi 2, arXiv 2601.10035. It is a true lower bound: every unit and every link does all of a step's work inside the
-step. Summed over samples and phases it stays one, for a maximum of sums is no more than the sum of the maxima.
+step. Summed over samples and phases it stays one, for a maximum of sums is no more than the sum of the maxima. On a
+chip without a barrier a step's bound is by how much that of all steps until then grows (`cost/time/longest_path.py`).
 """
 
 from dataclasses import dataclass
@@ -44,7 +45,10 @@ class Floorline:
 
     @property
     def bound_cycles(self) -> np.ndarray:
-        """int64[H]: lower bound on the core cycles of each hardware step, summed over the samples."""
+        """int64[H]: lower bound on the core cycles of each hardware step, summed over the samples.
+
+        Without a barrier only the sums of the first steps are bounds, of the time until the last of these is done.
+        """
         return self.work.bound_cycles
 
     @property
@@ -113,10 +117,16 @@ def _floor(done: Work) -> float:
 
 
 def _critical(done: Work) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each step: index of the busiest unit, its core, and whether a link is busier still."""
+    """For each step: index of the busiest unit, its core, and whether a link is busier still.
+
+    Without a barrier, the units that the longest path goes through; all steps are a link's if one is busy longer.
+    """
     n_units, n_steps, n_cores = done.busy.shape
     flat = done.busy.transpose(1, 0, 2).reshape(n_steps, n_units * n_cores)
     first = flat.argmax(1)
+    if done.path is not None:
+        unit = np.where(done.path.sends, 0, n_units - 1)
+        return unit, done.path.core, np.full(n_steps, done.link_cycles.sum() > done.path.end[-1])
     return first // n_cores, first % n_cores, done.link_cycles > flat.max(1)
 
 
@@ -141,7 +151,7 @@ def _busiest(done: Work, share: LayerShare, link, critical, steps: np.ndarray) -
     _, core, unit, link_id = max((p for p in place if p[0] == kind), key=place.__getitem__)
     layer = None if core is None else share.largest(done.cycles, done.units[unit], core)
     bound = max(int(done.bound_cycles[steps].sum()), 1)
-    return Bottleneck(kind=kind, core=core, unit=unit, layer=layer, link=link_id, share=filled[kind] / bound)
+    return Bottleneck(kind=kind, core=core, unit=unit, layer=layer, link=link_id, share=min(filled[kind] / bound, 1.0))
 
 
 def _or_barrier(done: Work, busiest: Bottleneck, steps: np.ndarray) -> Bottleneck:

@@ -2,6 +2,7 @@
 
 One formula (DESIGN 6) serves the bound, the prediction and the advice:
 `T_step >= barrier + max(max over cores and units of the unit's busy cycles, busiest link's cycles)`.
+Where cores wait for their neighbors only, the longest path over cores and steps takes its place (longest_path.py).
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from nwcompile.cost.neuron_program import instructions
+from nwcompile.cost.time.longest_path import LongestPath, TokenPaths, longest_path, token_paths
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -59,13 +61,16 @@ class Work:
     """Busy core cycles, summed over samples: `cycles[event]` [H, core], and `link_cycles` [H] of the busiest link.
 
     `units` names each core's units and the events that each does one after another. `barrier_cycles` is that of one
-    hardware step: once per sample and phase. Float arrays stand for an estimate.
+    hardware step: once per sample and phase. Float arrays stand for an estimate. `paths` where there is no barrier:
+    what cores wait for. `link_cycles` are then by how much the cycles of the link that was busiest since the beginning
+    grow in each step.
     """
 
     cycles: dict[str, np.ndarray]
     units: dict[str, tuple[str, ...]]
     link_cycles: np.ndarray
     barrier_cycles: int
+    paths: TokenPaths | None = None
 
     @cached_property
     def busy(self) -> np.ndarray:
@@ -73,8 +78,18 @@ class Work:
         return np.stack([sum(self.cycles[event] for event in events) for events in self.units.values()])
 
     @cached_property
+    def path(self) -> LongestPath | None:
+        """What the cores wait for from the first step to the last; None where steps end at a barrier."""
+        if self.paths is None:
+            return None
+        send: np.ndarray = np.sum([self.cycles[event] for event in SEND], axis=0)
+        return longest_path(send, self.busy[-1], self.paths)
+
+    @cached_property
     def bound_cycles(self) -> np.ndarray:
-        """[H]: least core cycles of each hardware step."""
+        """[H]: least core cycles of each hardware step; without a barrier, of all until then, less those before."""
+        if self.path is not None:
+            return np.diff(np.maximum(self.path.end, self.link_cycles.cumsum()), prepend=0)
         return self.barrier_cycles + np.maximum(self.busy.max((0, 2)), self.link_cycles)
 
 
@@ -96,8 +111,12 @@ def work(program: Program, counters: dict[str, np.ndarray], link_flits: np.ndarr
     if chip.scan_cycles:
         cycles["visit"] = np.full_like(cycles["visit"], chip.scan_cycles * n_barriers)
     core_ticks, noc_ticks = chip.ticks
-    busiest = link_busy(chip, link_flits).max(1, initial=0) * noc_ticks // core_ticks  # rounded down: it stays a bound
-    return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles))
+    paths = token_paths(program, n_samples) if chip.waits_for_neighbors else None
+    flits = link_flits if paths is None else link_flits.cumsum(0)
+    busiest = link_busy(chip, flits).max(1, initial=0) * noc_ticks // core_ticks  # rounded down: it stays a bound
+    if paths is not None:
+        busiest = np.diff(busiest, prepend=0)
+    return Work(cycles, units, busiest, n_barriers * chip.barrier_cycles(program.mapping.n_tiles), paths)
 
 
 def cycles_of_event(chip: Chip, event: str) -> int:

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nwcompile.cost.traffic.destinations import rows_by_connection
+from nwcompile.cost.traffic.destinations import RowsByClass, rows_by_source
 from nwcompile.cost.traffic.memory import kernel_memory, row_memory, stored_kind
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Connection
 from nwcompile.ir.flat import csr_offset
 from nwcompile.ir.network import Network
-from nwcompile.ir.program import SYNAPSE_KINDS, Axons
+from nwcompile.ir.program import CONV, SYNAPSE_KINDS, Axons
 from nwcompile.kernels.mapping import traffic
 
 
@@ -24,40 +25,21 @@ def build_axons(network: Network, core_of: np.ndarray, n_cores: int, chip: Chip)
     them. A stored zero counts as a synapse; a convolution's tap outside the map does not. What neurons send to the
     axon of another reads nothing of its own. Raises ModelError for a connection that `normalize` should have folded.
     """
-    rows: dict[str, list[_Rows]] = {name: [] for name in network.offsets}
-    kernel_bits = np.zeros(n_cores, np.int64)
-    for c, (offset, core, n_synapses) in zip(
-        network.connections, rows_by_connection(network, core_of, n_cores), strict=True
-    ):
-        wires, first = wiring(network, c), network.offsets[c.target]
-        kernel_bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
-        bits, words = row_memory(c, wires, n_synapses, chip)
-        row = np.stack([n_synapses, words, bits], 1)
-        axon_of = network.node(c.source).axon_of
-        source_class = wires.source_class if axon_of is None else wires.source_class[axon_of]
-        at = offset[source_class], offset[source_class + 1]
-        rows[c.source].append(_Rows(*at, stored_kind(wires.kind, chip), core, row))
-    joined = {name: _joined(parts) for name, parts in rows.items() if parts}
-    n_axons = np.zeros(len(core_of), np.int64)
-    for name, node_rows in joined.items():
-        first = network.offsets[name]
-        traffic.count_merged(
-            node_rows.begin, node_rows.end, node_rows.core, n_axons[first : first + len(node_rows.begin)]
-        )
-    offset = csr_offset(n_axons)
-    n = offset[-1]
+    kernel_bits, n_axons, parts = np.zeros(n_cores, np.int64), np.zeros(len(core_of), np.int64), [_no_axons()]
+    for name, rows in rows_by_source(network, core_of, n_cores):
+        for c, _ in rows:
+            wires, first = wiring(network, c), network.offsets[c.target]
+            kernel_bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
+        joined = _joined([_rows(network, c, rows_of, chip) for c, rows_of in rows])
+        rows.clear()  # joined, they are not held twice
+        of_node = n_axons[network.offsets[name] :][: len(joined.begin)]
+        traffic.count_merged(joined.begin, joined.end, joined.core, of_node)
+        parts.append(_no_axons(int(of_node.sum())))
+        traffic.merge_rows(*joined, csr_offset(of_node), *parts[-1])
+    core, synops, words, row_bits = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     made = Axons(
-        offset=offset,
-        core=np.empty(n, np.int32),
-        synops=np.zeros((n, len(SYNAPSE_KINDS)), np.int32),
-        words=np.zeros(n, np.int32),
-        row_bits=np.zeros(n, np.int64),
-        kernel_bits=kernel_bits,
+        offset=csr_offset(n_axons), core=core, synops=synops, words=words, row_bits=row_bits, kernel_bits=kernel_bits
     )
-    for name, node_rows in joined.items():
-        first = network.offsets[name]
-        out = made.core, made.synops, made.words, made.row_bits
-        traffic.merge_rows(*node_rows, offset[first : first + len(node_rows.begin) + 1], *out)
     for array in (made.synops, made.words, made.row_bits):
         array[sets_other_axon(network)[made.source]] = 0
     return made
@@ -70,21 +52,50 @@ def sets_other_axon(network: Network) -> np.ndarray:
     return np.concatenate([axon_of != np.arange(len(axon_of)) for axon_of in every])
 
 
+def _no_axons(n: int = 0) -> tuple[np.ndarray, ...]:
+    """The columns `core`, `synops`, `words` and `row_bits` of n axons, all 0."""
+    synops = np.zeros((n, len(SYNAPSE_KINDS)), np.int32)
+    return np.zeros(n, np.int32), synops, np.zeros(n, np.int32), np.zeros(n, np.int64)
+
+
 class _Rows(NamedTuple):
     """Rows of one node's sources: of one connection, or of several joined."""
 
     begin: np.ndarray  # int64[source], or [source, connection]
     end: np.ndarray
-    kind: int | np.ndarray  # how the connection is stored, or of each
+    kind: int | np.ndarray  # how the connection is stored, or int64[connection]
+    word_bits: int | np.ndarray  # memory that a word takes, 0 of shared kernels; or int64[connection]
     core: np.ndarray  # int32[row], ascending in each source's rows of a connection
-    row: np.ndarray  # int64[row, 3]: synapses, words, bits
+    row: np.ndarray  # int32[row, 2]: synapses, words
+
+
+def _rows(network: Network, connection: Connection, rows: RowsByClass, chip: Chip) -> _Rows:
+    """The `Wiring.rows` of a connection by its sources, and not by their classes."""
+    (offset, core, n_synapses), wires = rows, wiring(network, connection)
+    axon_of, kind = network.node(connection.source).axon_of, stored_kind(wires.kind, chip)
+    source_class = wires.source_class if axon_of is None else wires.source_class[axon_of]
+    row = np.stack([n_synapses, row_memory(connection, wires, n_synapses, chip)[1]], 1).astype(np.int32)
+    return _Rows(
+        begin=offset[source_class],
+        end=offset[source_class + 1],
+        kind=kind,
+        word_bits=0 if kind == CONV else chip.core.word_bits,
+        core=core,
+        row=row,
+    )
 
 
 def _joined(parts: list[_Rows]) -> _Rows:
     first = csr_offset([len(p.core) for p in parts])[:-1]
     begin, end = (np.stack([p[i] for p in parts], 1) + first for i in range(2))
-    kind = np.array([p.kind for p in parts])
-    return _Rows(begin, end, kind, np.concatenate([p.core for p in parts]), np.concatenate([p.row for p in parts]))
+    return _Rows(
+        begin=begin,
+        end=end,
+        kind=np.array([p.kind for p in parts], np.int64),
+        word_bits=np.array([p.word_bits for p in parts], np.int64),
+        core=np.concatenate([p.core for p in parts]),
+        row=np.concatenate([p.row for p in parts]),
+    )
 
 
 def core_use(axons: Axons, core_of: np.ndarray, n_cores: int) -> dict[str, np.ndarray]:

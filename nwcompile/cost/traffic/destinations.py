@@ -4,18 +4,21 @@ The sources of a node that the very same neurons read are a source class: the ch
 all neurons under a dense connection. They send to the same cores, so a large map costs no more here than its pixels.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from nwcompile.cost.traffic.wiring import Wiring, wiring
 from nwcompile.ir.activity import Activity
+from nwcompile.ir.connection import Connection
 from nwcompile.ir.flat import csr_entries, csr_groups, csr_offset
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Axons
 from nwcompile.kernels.mapping import link_flits, traffic
 
 RowsByClass = tuple[np.ndarray, np.ndarray, np.ndarray]  # as `Wiring.rows` gives them
+RowsOfNode = tuple[str, list[tuple[Connection, RowsByClass]]]  # an input or layer, and what leaves it
 
 
 class Destinations(NamedTuple):
@@ -57,32 +60,61 @@ def source_classes(network: Network, wires: list[Wiring]) -> tuple[dict[str, np.
     return class_of, np.concatenate(sizes).astype(np.int64)
 
 
-def rows_by_connection(network: Network, core_of: np.ndarray, n_cores: int) -> list[RowsByClass]:
-    """`Wiring.rows` of every connection; `core_of` int32[source] in the order `network.offsets`."""
-    rows = []
-    for c in network.connections:
-        first = network.offsets[c.target]
-        rows.append(wiring(network, c).rows(core_of[first : first + network.node(c.target).n_neurons], n_cores))
-    return rows
+def rows_by_source(network: Network, core_of: np.ndarray, n_cores: int) -> Iterator[RowsOfNode]:
+    """By input or layer that sends, in the order `network.offsets`: its connections with their `Wiring.rows`.
+
+    `core_of` is int32[source] in that order. One node after the other, because the rows of all that a large network
+    sends are more than the network itself.
+    """
+    for name in network.offsets:
+        rows = []
+        for c in (c for c in network.connections if c.source == name):
+            first = network.offsets[c.target]
+            core_of_targets = core_of[first : first + network.node(c.target).n_neurons]
+            rows.append((c, wiring(network, c).rows(core_of_targets, n_cores)))
+        if rows:
+            yield name, rows
 
 
-def destinations(network: Network, rows: list[RowsByClass], n_cores: int) -> Destinations:
-    """The Destinations of a normalized network whose connections have these `rows_by_connection`."""
-    wires = [wiring(network, c) for c in network.connections]
-    class_of, size = source_classes(network, wires)
+def destinations(network: Network, rows: Iterable[RowsOfNode], n_cores: int) -> Destinations:
+    """The Destinations of a normalized network with these `rows_by_source`."""
+    class_of, size = source_classes(network, [wiring(network, c) for c in network.connections])
     keys = [np.zeros(0, np.int64)]
-    for name, source_class in class_of.items():
-        classes, one = np.unique(source_class, return_index=True)
-        parts = []
-        for c, w, (offset, core, _) in zip(network.connections, wires, rows, strict=True):
-            if c.source == name:
-                at = w.source_class[one]
-                length = np.diff(offset)[at]
-                parts.append(np.repeat(classes, length) * n_cores + core[csr_entries(offset, at)])
-        keys.append(parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts)))
+    for name, leaving in rows:
+        classes, one = np.unique(class_of[name], return_index=True)
+        base, n_rows = classes[0] * n_cores, sum(len(core) for _, (_, core, _) in leaving)
+        first_key = classes * n_cores - base
+        parts = (_keys(network, c, rows_of, one, first_key) for c, rows_of in leaving)
+        keys.append(base + _distinct(parts, len(leaving), int(first_key[-1]) + n_cores, n_rows))
     key = np.concatenate(keys)
     offset = csr_offset(np.bincount(key // n_cores, minlength=len(size)))
     return Destinations(class_of, size, offset, key % n_cores)
+
+
+def _keys(network: Network, c: Connection, rows: RowsByClass, one: np.ndarray, first_key) -> np.ndarray:
+    """int64[...]: key of class and core, by class, of the rows of a connection.
+
+    `one`, `first_key`: int64[class], a source of each class, and the key of the class and core 0.
+    """
+    offset, core, _ = rows
+    at = wiring(network, c).source_class[one]
+    length = np.diff(offset)[at]
+    return np.repeat(first_key, length) + core[csr_entries(offset, at)]
+
+
+def _distinct(parts: Iterator[np.ndarray], n_parts: int, n_keys: int, n_entries: int) -> np.ndarray:
+    """int64[...]: the keys 0..n_keys-1 that come in any of the parts, which have about n_entries together, ascending.
+
+    Many entries are marked in a table of all keys, part after part, as they need not be held together then.
+    """
+    if n_parts == 1:
+        return next(parts)
+    if n_keys > n_entries * 8:  # bytes of an entry
+        return np.unique(np.concatenate(list(parts)))
+    is_there = np.zeros(n_keys, np.bool_)
+    for keys in parts:
+        is_there[keys] = True
+    return np.flatnonzero(is_there)
 
 
 def flows(network: Network, reached: Destinations, core_of: np.ndarray, activity: Activity) -> Flows:

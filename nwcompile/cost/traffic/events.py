@@ -8,6 +8,7 @@ import numpy as np
 from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import spike_fanout
+from nwcompile.cost.traffic.tokens import add_tokens
 from nwcompile.cost.traffic.wiring import wiring
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.flat import csr_sums
@@ -21,7 +22,8 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
 
     Exact, given exact spike counts; `neuron_updates` too where `activity.updates` has the layer, else every neuron
     counts as updated in its own steps. `window="aligned"`: counts of aligned step t belong to hardware step
-    t + offset. `window="hardware"`: row t of `activity` is hardware step t, and H = T.
+    t + offset. `window="hardware"`: row t of `activity` is hardware step t, and H = T. Where cores wait for their
+    neighbors, tokens are among the messages.
     """
     n_steps, n_cores = program.schedule.n_hardware_steps(activity.n_steps, window), program.mapping.n_cores
     axons, core_of, sent = program.axons, program.core_of, spike_fanout(program)
@@ -50,10 +52,12 @@ def count_events(program: Program, activity: Activity, window: str = "aligned") 
     visits = np.tile(_per_core(core_of[core_of >= 0], activity.n_samples, n_cores), (n_steps, 1))
     by_kind = {f"synops_{kind}": synops[i] for i, kind in enumerate(SYNAPSE_KINDS)}
     io = _count_io(program, activity, n_steps, window)
-    return {"synops": synops.sum(0), **by_kind, "weight_reads": words, "neuron_visits": visits,
-            "neuron_updates": updates, "neuron_instructions": instructed, "spikes_out": spikes,
-            "messages_out": messages_out, "messages_in": messages_in, "deliveries": messages_in.copy(),
-            "hops": routed.sum(0), "hops_ew": routed[0], "hops_ns": routed[1], **io}  # fmt: skip
+    counters = {"synops": synops.sum(0), **by_kind, "weight_reads": words, "neuron_visits": visits,
+                "neuron_updates": updates, "neuron_instructions": instructed, "spikes_out": spikes,
+                "messages_out": messages_out, "messages_in": messages_in, "deliveries": messages_in.copy(),
+                "hops": routed.sum(0), "hops_ew": routed[0], "hops_ns": routed[1], **io}  # fmt: skip
+    add_tokens(program, counters, activity.n_samples)
+    return counters
 
 
 def count_arrivals(axons: Axons, offset: np.ndarray, h0: int, counts, reads, messages, synops, words) -> None:

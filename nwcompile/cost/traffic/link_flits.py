@@ -6,6 +6,7 @@ from nwcompile.cost.traffic.destinations import core_pairs
 from nwcompile.cost.traffic.events import first_step
 from nwcompile.cost.traffic.io_sites import io_messages, io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
+from nwcompile.cost.traffic.tokens import tokens
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.noc.bus import stretches
@@ -34,6 +35,10 @@ def link_flits(
         by_site = io_messages(program, activity, n_steps, lambda name: first_step(program, name, window), flits=True)
         ends = np.concatenate([[io_ends[0].site, site], [site, io_ends[1].site]], 1)
         _along_routes(chip, np.concatenate([*by_site], 1), ends, flits)
+    if chip.waits_for_neighbors:
+        sent = tokens(program)
+        carried = np.full((n_steps, len(sent.ends)), sent.flits * activity.n_samples)
+        _along_routes(chip, carried, sent.site.T, flits)
     return flits
 
 
@@ -55,13 +60,13 @@ def _along_routes(chip: Chip, carried: np.ndarray, ends: np.ndarray, flits: np.n
     """Add flits carried int64[H, pair] between physical cores `ends` int64[2, pair] to `flits` int64[H, link]."""
     used = carried.any(0)
     carried, ends = carried[:, used], ends[:, used]
-    offset, link = _links_on_the_route(chip, *ends)
+    offset, link = links_on_route(chip, *ends)
     ends = ends + np.array([[len(chip.link_cycles) - 2 * chip.n_cores], [len(chip.link_cycles) - chip.n_cores]])
     for h in range(len(flits)):
         traffic.count_links(carried[h], ends, offset, link, flits[h])
 
 
-def _links_on_the_route(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def links_on_route(chip: Chip, here: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The links, those of the cores' own ports left out, between pairs of physical cores, as `routes` gives them."""
     per = chip.noc.cores_per_router
     if chip.is_bus:

@@ -1,6 +1,7 @@
 """How the message of a spike reaches several cores: one message to each, or one that forks in the routers."""
 
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -35,8 +36,17 @@ def can_fork(chip: Chip) -> bool:
     return not chip.is_bus and chip.noc.flits_per_message == 1 and chip.noc.payload_flits == 0
 
 
+_known: WeakKeyDictionary[Program, MulticastTrees] = WeakKeyDictionary()  # programs do not change
+
+
 def multicast_trees(program: Program) -> MulticastTrees:
-    """The trees by which the spikes of a program's neurons reach their cores."""
+    """The trees by which the spikes of a program's neurons reach their cores; made once for a program."""
+    if (made := _known.get(program)) is None:
+        made = _known[program] = _made(program)
+    return made
+
+
+def _made(program: Program) -> MulticastTrees:
     axons, chip = program.axons, program.chip
     tree_of, first = _same_destinations(axons, program.core_of)
     offset = csr_offset(np.diff(axons.offset)[first])

@@ -33,7 +33,8 @@ class RouteCost(NamedTuple):
 def link_weights(chip: Chip, optimize: str) -> tuple[int, int, int, int]:
     """Cost of a link east-west, north-south, and of both kinds between chips, as whole numbers in proportion.
 
-    `optimize` is that of Options: `traffic` counts links, `energy` the chip's energy of a hop. The others count a
+    `optimize` is that of Options: `traffic` counts links, `energy` the chip's energy of a hop, and of the flits of a
+    message between chips. The others count a
     message's cycles: of a hop and, beyond what a link within a chip takes, of its flits. Raises OptionError for
     `energy` on a chip that gives no hop energies.
     """
@@ -42,12 +43,14 @@ def link_weights(chip: Chip, optimize: str) -> tuple[int, int, int, int]:
     ns: float | None = 1
     slow: tuple = (1, 1)
     if optimize == "energy":
-        ew, ns = slow = chip.energy.hop_ew_pj, chip.energy.hop_ns_pj
+        ew, ns = chip.energy.hop_ew_pj, chip.energy.hop_ns_pj
         if ew is None or ns is None:
             raise OptionError(
                 f"optimize='energy' needs energy.hop_ew_pj and energy.hop_ns_pj, which {chip.name} does not give; "
                 "use optimize='time' or 'traffic'"
             )
+        link_pj = noc.flits_per_message * (chip.energy.chip_link_pj or 0.0)
+        slow = ew + link_pj, ns + link_pj
     elif optimize != "traffic":
         ew, ns = noc.hop_cycles_ew, noc.hop_cycles_ns
         slower_cycles = (noc.chip_link_cycles_per_flit or noc.link_cycles_per_flit) - noc.link_cycles_per_flit

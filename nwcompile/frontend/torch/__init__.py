@@ -7,6 +7,7 @@ follow tensors through torch's functions             Tracker                  tr
                                                                               contract.py, functional.py
 what a tensor stands for                             Source, Applied, ...     symbols.py
 linear maps of modules as connections                operation                operations.py
+delays as connections                                delayed                  delays.py
 neuron modules of the frameworks                     kind_of, traced          kind.py, kinds/
 what cannot be compiled, said so                     verify                   check.py
 connections and layers of what was recorded          Builder                  build.py
@@ -55,8 +56,9 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     repeated for as many steps as the module looped, or comes as `[B, T, *shape]`. The module is run on the example, in
     eval mode, and may take all steps at once (a Sequential of layers that do, or a forward that loops over time) or one
     step `[B, *shape]` at a time, with or without a state that it gives back. Between the layers it may use
-    Linear, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, nearest
-    Upsample, BatchNorm, Flatten, Dropout, Identity, their functional forms, sums and differences of tensors, products
+    Linear, Delay, DelayedLinear and DelayedConv2d of nwcompile.nn, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d,
+    AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, nearest Upsample, BatchNorm, Flatten, Dropout, Identity, their
+    functional forms, sums and differences of tensors, products
     with numbers or constants, products of spikes, matrix products, sums and means over axes, and whatever only moves
     entries (indexing, views, cat, stack). A mean over the steps may end the module: its linear maps become readouts,
     whose mean over the steps is the module's result. What a layer receives from an earlier step becomes a connection
@@ -74,7 +76,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
     try:
         x = example_of(module, example_input, layout)
     except ModelError as e:
-        raise ModelError(f"{e}{_hint(module, example_input, layout, relu)}") from None
+        raise e.ending(_hint(module, example_input, layout, relu)) from None
     if relu is not None and not isinstance(relu, NeuronSpec):
         raise ModelError(f"relu={relu!r} must be an nw.NeuronSpec, the neuron that stands for every ReLU")
     verify_finite(module)
@@ -89,7 +91,7 @@ def from_torch(module: torch.nn.Module, example_input, layout: str = "BT", relu:
         raise next((e for e in refused if not isinstance(e, LayoutError)), refused[0])
     hint = _hint(module, example_input, layout, relu)
     if refused:
-        raise ModelError(f"{refused[0]}{hint}")
+        raise refused[0].ending(hint)
     for failure in failed:
         if failure.refused:
             raise ModelError(f"{type(module).__name__} uses {failure.refused[0]}; {SUPPORTED}{hint}")

@@ -83,17 +83,17 @@ class Builder:
                 self.connections.append(Sparse(name, target, pre=pre, post=post, weight=weight, delay=delay))
         elif isinstance(symbol, Applied) and (symbol.operation.reshapes or symbol.shape == shape):
             self.reached.add(symbol)
-            self.connections.append(self._connection(symbol, target, shift, layer))
+            self.connections += self._connections(symbol, target, shift, layer)
         elif isinstance(symbol, Unsupported | Constant):
             raise not_followed(layer, symbol)
         else:
             name, delay = self._node(symbol, shift, layer)
             self.connections.append(Scale(name, target, delay=delay))
 
-    def _connection(self, symbol: Applied | Pooled, target: str, shift: int, layer: str) -> Connection:
+    def _connections(self, symbol: Applied | Pooled, target: str, shift: int, layer: str) -> tuple[Connection, ...]:
         operation, source = symbol.operation, symbol.source
         name, delay = self._node(source, shift, layer, None if operation.reshapes else source.shape)
-        return operation.connect(name, target, delay, source.shape)
+        return operation.connections(name, target, delay, source.shape)
 
     def _node(self, symbol: Symbol, shift: int, layer: str, shape: tuple[int, ...] | None = None) -> tuple[str, int]:
         """(name, delay) of a node that has `symbol`'s value `shift` steps late, of that shape if one is asked for."""
@@ -117,7 +117,7 @@ class Builder:
         name = self._name(symbol)
         if isinstance(symbol, Pooled):
             self.layers[name] = (ANY, symbol.shape)
-            self.connections.append(self._connection(symbol, name, shift, name))
+            self.connections += self._connections(symbol, name, shift, name)
         else:
             self.layers[name] = (None, symbol.shape)
             self._feed(symbol, name, symbol.shape, shift, layer)

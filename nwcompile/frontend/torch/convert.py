@@ -67,9 +67,8 @@ def convert(
     `encode(..., kind="delta")` makes of samples and of sequences; `steps` and `reset` say nothing. The logits are the
     output of a step.
 
-    Raises
-    ModelError for modules that no spikes can stand for (all of them), a layer that is never active on the calibration,
-    unusable calibration or weights; OptionError.
+    Raises ModelError for modules that no spikes can stand for (all of them), a layer that is never active on the
+    calibration, unusable calibration or weights; OptionError.
     """
     if not isinstance(ann, torch.nn.Module):
         raise ModelError(f"convert takes a torch.nn.Module, not {type(ann).__name__}")

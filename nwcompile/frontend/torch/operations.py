@@ -10,18 +10,20 @@ import numpy as np
 import torch
 
 from nwcompile.errors import ModelError
+from nwcompile.frontend.torch.delays import delayed
 from nwcompile.frontend.torch.symbols import Applied, Averaged, Constant, Operation, Picked, Symbol, Unsupported
 from nwcompile.ir.connection import Conv1d, Conv2d, Dense, MaxPool2d, Pool2d, Scale, Sparse, pair
-from nwcompile.nn import LIFSynapse
+from nwcompile.nn import Delay, DelayedConv2d, DelayedLinear, LIFSynapse
 
 NUMBERS = ("weight", "bias", "running_mean", "running_var", "thresholds", "beta", "w_rec", "input_weights",
-           "recurrent_weights")  # fmt: skip
+           "recurrent_weights", "steps")  # fmt: skip
 IDENTITIES = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.AlphaDropout)
 SHAPERS = (torch.nn.Flatten, torch.nn.Unflatten)
 SAMPLE_NORMS = (torch.nn.LayerNorm, torch.nn.GroupNorm)
 SUPPORTED = (
-    "supported between spiking layers: Linear, LIFSynapse, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, "
-    "AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, MaxPool1d, MaxPool2d, nearest Upsample, BatchNorm1d, BatchNorm2d, "
+    "supported between spiking layers: Linear, LIFSynapse, Delay, DelayedLinear, DelayedConv2d, "
+    "Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, AvgPool1d, AvgPool2d, AdaptiveAvgPool2d, MaxPool1d, MaxPool2d, "
+    "nearest Upsample, BatchNorm1d, BatchNorm2d, "
     "Flatten, Unflatten, Dropout, Identity, and + - * / with numbers and constants, + and - of tensors, "
     "products of spikes, matrix products, sums and means over axes, indexing, views, cat, stack"
 )
@@ -320,6 +322,14 @@ def _pool(module, path, kind) -> Operation:
     return _operation(module, path, connect, False, False, False)
 
 
+def _delayed(module, path, _shape) -> Operation:
+    def connect(source, target, delay, shape):
+        return delayed(module, source, target, delay, shape)
+
+    of_map = isinstance(module, DelayedConv2d)
+    return _operation(module, path, connect, not of_map, not isinstance(module, Delay), False)
+
+
 def _batch_norm(module, path, _shape) -> Operation:
     if module.running_var is None:
         raise UnfollowableError("which has no running statistics (track_running_stats=False)")
@@ -344,6 +354,9 @@ def affine(path: str, kind: str, scale, shift, has_weight: bool = False) -> Oper
 MAKERS: dict[Any, Callable] = {
     torch.nn.Linear: _dense,
     LIFSynapse: _dense,
+    Delay: _delayed,
+    DelayedLinear: _delayed,
+    DelayedConv2d: _delayed,
     torch.nn.Conv1d: _convolution,
     torch.nn.Conv2d: _convolution,
     torch.nn.ConvTranspose1d: _transposed_convolution,
@@ -361,6 +374,9 @@ MAKERS: dict[Any, Callable] = {
 AXES = {
     torch.nn.Linear: (1, 2, 3),
     LIFSynapse: (1,),
+    Delay: (1, 2, 3),
+    DelayedLinear: (1,),
+    DelayedConv2d: (3,),
     torch.nn.Conv1d: (2,),
     torch.nn.Conv2d: (3,),
     torch.nn.ConvTranspose1d: (2,),
@@ -376,4 +392,4 @@ AXES = {
     torch.nn.BatchNorm2d: (3,),
 }
 WANTED = {1: "[B, N]", 2: "[B, C, L]", 3: "[B, C, H, W]"}
-EVERY_STEP = (torch.nn.Linear, LIFSynapse)
+EVERY_STEP = (torch.nn.Linear, LIFSynapse, Delay, DelayedLinear, DelayedConv2d)

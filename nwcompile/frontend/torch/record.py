@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import torch
 
+from nwcompile.frontend.torch.delays import DELAYING
 from nwcompile.frontend.torch.inputs import Stepwise, is_wrapper, uncompiled
 from nwcompile.frontend.torch.kind import Kind, ReadNeurons
 from nwcompile.frontend.torch.kinds import is_foreign_neuron, is_relu, kind_of, stated
@@ -249,6 +250,10 @@ class ModuleRecorder(Tracker):
             if next(module.parameters(), None) is not None:
                 self.refused_feeds.setdefault(path, symbol.reason)
             self.refuse(result, symbol.reason)
+            return
+        if isinstance(module, DELAYING) and given.lead not in ("BT", "B"):
+            reason = f"{path!r} ({kind}), which takes {ORDERS['BT']} or {ORDERS['B']}, not {ORDERS[given.lead]}"
+            self.refuse(result, reason)
             return
         try:
             done = operation(module, path, symbol.shape, given.lead in ("B", "B*T", "T*B"))

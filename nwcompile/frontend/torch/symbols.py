@@ -29,7 +29,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Operation:
-    """A linear map: `connect(source, target, delay, source_shape)` makes its connection.
+    """A linear map: `connect(source, target, delay, source_shape)` makes its connection, or several for some delays.
 
     `reshapes`: the connection takes a source, and a target, of any shape of the right size. `maximum`, of a maximum
     pooling, makes the connection of what is no spikes; `connect` then sums up the spikes of every window. `first`: what
@@ -38,7 +38,7 @@ class Operation:
 
     path: str
     kind: str
-    connect: Callable[[str, str, int, tuple[int, ...]], Connection]
+    connect: Callable[[str, str, int, tuple[int, ...]], Connection | tuple[Connection, ...]]
     reshapes: bool
     has_weight: bool
     has_bias: bool
@@ -47,9 +47,14 @@ class Operation:
     first: "Callable[[Symbol], Symbol] | None" = None
     then: "Callable[[Symbol, tuple[int, ...]], Symbol] | None" = None
 
+    def connections(self, source: str, target: str, delay: int, shape: tuple[int, ...]) -> tuple[Connection, ...]:
+        """What `connect` makes."""
+        made = self.connect(source, target, delay, shape)
+        return made if isinstance(made, tuple) else (made,)
+
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape that its connection gives for a source of `shape`."""
-        given = self.connect("source", "target", 0, shape).output_shape(shape)
+        given = self.connections("source", "target", 0, shape)[0].output_shape(shape)
         assert given is not None, "only a list of synapses takes any shape"
         return tuple(given)
 

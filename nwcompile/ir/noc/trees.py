@@ -4,12 +4,15 @@ The routes from a core to its destinations are merged from their beginning on: c
 Every copy goes where a message to one of its destinations would go, so a tree uses no turn that single messages do not.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 
 import numpy as np
 
 from nwcompile.ir.flat import csr_groups, csr_offset
 from nwcompile.ir.noc.routing import ANY, BEFORE, HERE, Grid, ports, vc_classes
+
+BLOCK_DESTINATIONS = 1 << 20  # Of trees that are made at once: some 200 MiB while they are.
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +43,36 @@ class Trees:
 def trees(grid: Grid, per_router: int, source: np.ndarray, offset: np.ndarray, to: np.ndarray) -> Trees:
     """The trees from physical cores `source` int[group] to the physical cores `to[offset[k] : offset[k + 1]]`.
 
-    `per_router` is the number of cores at a router. Destinations of a group are different from each other.
+    `per_router` is the number of cores at a router. Destinations of a group are different from each other. Many trees
+    are made some at a time, as much more is held while routes are followed than is left of them.
     """
+    cuts, n_cores = _cuts(offset), len(grid.is_open) * per_router
+    parts, n_branches = [], 0
+    for first, end in pairwise(cuts):
+        ends = offset[first : end + 1]
+        made = _some_trees(grid, per_router, source[first:end], ends - ends[0], to[ends[0] : ends[-1]])
+        to_branch = made.to + np.where(made.to >= n_cores, n_branches, 0).astype(np.int32)
+        root = made.root + np.where(made.root >= 0, n_branches, 0)
+        parts.append(replace(made, to=to_branch, root=root))
+        n_branches += len(made.to)
+    if len(parts) == 1:
+        return parts[0]
+    n_links = np.concatenate([np.diff(part.offset) for part in parts])
+    columns = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Trees)}
+    return Trees(**{**columns, "offset": csr_offset(n_links)})
+
+
+def _cuts(offset: np.ndarray) -> list[int]:
+    """Where to cut groups with destinations `offset` into parts of BLOCK_DESTINATIONS, or of one group; 0 .. groups."""
+    cuts, n_groups = [0], len(offset) - 1
+    while cuts[-1] < n_groups:
+        fitting = int(np.searchsorted(offset, offset[cuts[-1]] + BLOCK_DESTINATIONS, "right")) - 1
+        cuts.append(min(max(fitting, cuts[-1] + 1), n_groups))
+    return cuts if n_groups else [0, 0]
+
+
+def _some_trees(grid: Grid, per_router: int, source: np.ndarray, offset: np.ndarray, to: np.ndarray) -> Trees:
+    """`trees` of some groups, all at once."""
     n_groups, n_cores = len(source), len(grid.is_open) * per_router
     group = csr_groups(offset)
     place = np.arange(len(to)) - np.repeat(offset[:-1], np.diff(offset))

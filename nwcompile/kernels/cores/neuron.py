@@ -218,8 +218,10 @@ def step(neurons, i, states, j, x):
 
 
 @kernel
-def scan(neurons, drive, touched, spikes, u, v, updates, states):
-    """Run one feed-forward layer over whole sequences of some samples.
+def scan(neurons, drive, touched, spikes, u, v, updates, states, first_step):
+    """Run one feed-forward layer over whole sequences of some samples, each from cleared state.
+
+    Or, where `first_step` is not 0, over steps of one sample, going on from the `states` that the last call left.
 
     drive: int64[sample, step, neuron], touched: uint8 likewise -> spikes: int8 | int32 likewise;
     u, v: int64 likewise, or of 0 samples where not wanted; updates: int64[step, neuron] added to; states: scratch.
@@ -227,9 +229,10 @@ def scan(neurons, drive, touched, spikes, u, v, updates, states):
     n_samples, n_steps, n = drive.shape
     keep = u.shape[0] > 0
     for b in range(n_samples):
-        states.u[:] = 0
-        states.v[:] = 0
-        states.since[:] = LONG_AGO
+        if first_step == 0:
+            states.u[:] = 0
+            states.v[:] = 0
+            states.since[:] = LONG_AGO
         for t in range(n_steps):
             for i in range(n):
                 if touched[b, t, i] or not is_at_rest(neurons, i, states, i):

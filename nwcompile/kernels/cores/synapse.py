@@ -199,24 +199,27 @@ def sparse_drive(row, post, weight, spikes, drive, touched):
 
 
 @kernel
-def scan_loop(neurons, synapses, group, drive, touched, spikes, u, v, updates, states, inner, programs, words):
+def scan_loop(
+    neurons, synapses, group, drive, touched, spikes, u, v, updates, states, first_step, inner, programs, words
+):
     """Run layers that feed each other (a recurrent group) step by step; as `neuron.scan` otherwise.
 
     group: int64[neuron] source number of each neuron of the group; neurons, drive, spikes, ... are in that order;
-    inner: scratch Drive of what the group's neurons send each other; words: int64[sample, step, word] the states of
-    those that are programs, of 0 samples where not wanted.
+    inner: scratch Drive of what the group's neurons send each other, kept with the states; words: int64[sample, step,
+    word] the states of those that are programs, of 0 samples where not wanted.
     """
     n_samples, n_steps, n = drive.shape
     keep = u.shape[0] > 0
     for b in range(n_samples):
-        states.u[:] = 0
-        states.v[:] = 0
-        states.since[:] = LONG_AGO
-        clear_programs(programs)
-        inner.sum[:] = 0
-        inner.touched[:] = 0
+        if first_step == 0:
+            states.u[:] = 0
+            states.v[:] = 0
+            states.since[:] = LONG_AGO
+            clear_programs(programs)
+            inner.sum[:] = 0
+            inner.touched[:] = 0
         for t in range(n_steps):
-            slot = t % inner.sum.shape[0]
+            slot = (first_step + t) % inner.sum.shape[0]
             for i in range(n):
                 j = group[i]
                 x = drive[b, t, i] + inner.sum[slot, j]
@@ -236,4 +239,4 @@ def scan_loop(neurons, synapses, group, drive, touched, spikes, u, v, updates, s
                     u[b, t, i] = states.u[i]
                     v[b, t, i] = states.v[i]
                 if count != 0:
-                    deliver(synapses, None, -1, j, count, t, inner)
+                    deliver(synapses, None, -1, j, count, first_step + t, inner)

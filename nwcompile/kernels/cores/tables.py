@@ -65,6 +65,7 @@ CORE = np.dtype(
         ("flit", np.int32),  # flits of the message still to inject
         ("inject_vc", np.int32),  # injection channel used last
         ("receive_vc", np.int32),  # channel of the receive queue served last
+        ("taken", np.int32),  # message of the network that the receive side took last, -1: one of an input line
         ("phase", np.int8),  # SEND_NEXT and what follows it in the engine
     ],
     align=True,

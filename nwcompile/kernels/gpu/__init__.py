@@ -7,5 +7,6 @@ integer neurons over time                            scan                       
 the same, fed their own spikes                       scan_loop                        recurrent_neuron.py
 neuron programs over time                            scan                             program.py
 sums over lists of synapses                          gather                           sparse_sums.py
+sums over synapses with delays, their gradients      delayed_sums, delayed_products   delays.py
 surrogate derivatives                                slope_at                         surrogate.py
 """

@@ -194,6 +194,16 @@ def bits_of(typingctx, truth):
 
 
 @intrinsic
+def total(typingctx, x):
+    """The sum of all lanes: of halves, of quarters, and so on."""
+
+    def codegen(context, builder, sig, args):
+        return code.total(builder, args[0])
+
+    return x.dtype(x), codegen
+
+
+@intrinsic
 def lowest(typingctx, bits):
     """The number of the lowest bit that is set."""
 

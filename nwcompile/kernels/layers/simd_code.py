@@ -33,6 +33,18 @@ def unary(builder, name: str, vector):
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [vector])
 
 
+def total(builder, vector):
+    """The sum of all lanes, whose number is a power of two."""
+    while vector.type.count > 1:
+        half = vector.type.count // 2
+        low, high = (
+            builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(WORD, half), [*range(at, at + half)]))
+            for at in (0, half)
+        )
+        vector = builder.fadd(low, high)
+    return builder.extract_element(vector, WORD(0))
+
+
 def place_of(context, builder, array_type, array, index, vector):
     """A pointer to `vector` at an index of a flat array."""
     data = context.make_array(array_type)(context, builder, value=array).data

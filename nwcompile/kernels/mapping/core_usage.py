@@ -105,6 +105,8 @@ def fill(table, core, demand, neurons, limit, skip, taken):
     """
     n = 0
     for i in range(len(neurons)):
+        if core.used[NEURONS] >= limit[NEURONS]:
+            break  # no other one fits, and to try it costs a visit of all its synapses
         shift_neuron(table, core, demand, neurons[i], 1)
         if is_over(core.used, limit):
             shift_neuron(table, core, demand, neurons[i], -1)

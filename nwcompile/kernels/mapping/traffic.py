@@ -91,10 +91,11 @@ def count_merged(begin, end, core, n_axons):
 
 
 @compiled()
-def merge_rows(begin, end, kind, core, row, offset, to_core, synops, words, bits):
+def merge_rows(begin, end, kind, word_bits, core, row, offset, to_core, synops, words, bits):
     """Write the axons of every source: its rows to one core, of several connections, as one.
 
-    begin, end, core: as in `count_merged`; kind: int64[connection]; row: int64[row, 3]: synapses, words and bits;
+    begin, end, core: as in `count_merged`; kind, word_bits: int64[connection], what a word of it takes;
+    row: int32[row, 2]: synapses and words;
     offset: int64[source + 1] into to_core: int32[axon], synops: int32[axon, kind], all 0, words: int32[axon] and
     bits: int64[axon], both 0.
     """
@@ -112,7 +113,7 @@ def merge_rows(begin, end, kind, core, row, offset, to_core, synops, words, bits
                 if at[k] < end[s, k] and core[at[k]] == least:
                     synops[a, kind[k]] += row[at[k], 0]
                     words[a] += row[at[k], 1]
-                    bits[a] += row[at[k], 2]
+                    bits[a] += row[at[k], 1] * word_bits[k]
                     at[k] += 1
 
 

@@ -96,6 +96,7 @@ def receive(mesh, queues, probes, tables, work, c, site, time):
                 if axon < 0:
                     message = work.outbox.message[slot.message]
                     axon = np.int64(message.axon)
+                    core.taken = slot.message
                     if message.to >= mesh.n_cores:
                         axon += slot.to
                     entry = np.int64(slot.entry)
@@ -105,6 +106,7 @@ def receive(mesh, queues, probes, tables, work, c, site, time):
             pop(mesh, queues, b, router, time)
     if axon < 0 and shared and work.inputs.first[c] >= 0:
         axon = take_input_message(work.inputs, c)
+        core.taken = -1
     if axon >= 0:
         row = tables.axons.row[axon]
         if probes is not None:

@@ -5,6 +5,7 @@
     for spikes, lengths, labels in data.batches(train.to("cpu"), batch_size=64, shuffle=True):
         ...                                                 # spikes [B, T, N]
 
+`data.read_events("recording.aedat4")` gives the events of a file of an event camera.
 `samples` is any map-style data set of pairs (recording, label), as Tonic's are. Datasets and loaders are PyTorch's own.
 """
 
@@ -12,6 +13,7 @@ from nwcompile.nn.data.batches import Batch, Transformed, batches
 from nwcompile.nn.data.binning import Binning
 from nwcompile.nn.data.cache import cached
 from nwcompile.nn.data.coding import RandomRate
+from nwcompile.nn.data.event_files import read_events
 from nwcompile.nn.data.packed import Packed, pack_bits, packed, unpack_bits
 
 __all__ = [
@@ -24,5 +26,6 @@ __all__ = [
     "cached",
     "pack_bits",
     "packed",
+    "read_events",
     "unpack_bits",
 ]

@@ -3,6 +3,7 @@
 import torch
 
 from nwcompile.errors import ModelError
+from nwcompile.nn.layers.delays import Delays
 from nwcompile.nn.layers.lif import LIFLayer, LIFSynapse
 from nwcompile.nn.layers.program import ProgramLayer
 from nwcompile.nn.ops.device import Movable
@@ -25,7 +26,7 @@ class Sequential(torch.nn.Sequential, Movable):
         result = x
         for module in self:
             x = result[0] if isinstance(result, tuple) else result
-            if any(isinstance(m, LIFLayer | LIFSynapse | ProgramLayer) for m in module.modules()):
+            if any(isinstance(m, Delays | LIFLayer | LIFSynapse | ProgramLayer) for m in module.modules()):
                 result = module(x)
             else:
                 result = module(x.flatten(0, 1)).unflatten(0, x.shape[:2])

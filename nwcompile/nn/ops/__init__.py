@@ -3,6 +3,7 @@
 purpose                                              function                 file
 LIF neurons over time, with gradients                scan, fire               scan.py
 spikes times weights                                 spike_matmul             spike_matmul.py
+sums over synapses with delays; a delay's surrogate  delayed_sums, taps_of    delays.py
 surrogate gradients of a spike                       atan, fast_sigmoid, ...  surrogate.py
 operations known to torch by name; kernels by device lif_scan, kernels        torch_ops.py
 launching the Numba kernels on torch's tensors       forward, program, ...    cpu.py

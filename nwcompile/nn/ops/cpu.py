@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from nwcompile.kernels.cores.programs.build import built
+from nwcompile.kernels.layers import delays
 from nwcompile.kernels.layers.lif import (
     RESET_NONE,
     RESET_SUBTRACTION,
@@ -136,6 +137,36 @@ def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     rows = ranges(n_rows, n_rows * max(n_in, n_out))
     run_on_threads(lambda k: kernel(given, (*rows[k], n_in, n_out), weights, out), len(rows))
     return result
+
+
+def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early: bool):
+    """`[B, T, n_rows]`: what every row of a list of synapses adds up; arguments are those of `nn.ops.delays`."""
+    n_samples, n_steps, n = x.shape
+    given, kernel, samples = _delayed(x, delays.delayed_sums, start)
+    flat, starts, rows = _flat(taps), _flat(start), _flat(row)
+    sources = _flat(source)
+    result, out = new((n_samples, n_steps, n_rows), given.dtype)
+    size = n_steps, n, n_rows, taps.shape[1], reach, is_early
+    run_on_threads(lambda k: kernel(given, (*samples[k], *size), rows, sources, starts, flat, out), len(samples))
+    return result
+
+
+def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
+    """`[synapse, n_taps]`, the gradient of taps by that of the sums, `[B, T, n_rows]`."""
+    _, n_steps, n = x.shape
+    given, kernel, samples = _delayed(x, delays.delayed_products, start)
+    back, starts, rows = _flat(grad), _flat(start), _flat(row)
+    sources = _flat(source)
+    sums = np.zeros((len(samples), len(start) * n_taps))
+    size = n_steps, n, grad.shape[2], n_taps, reach, False
+    run_on_threads(lambda k: kernel(given, back, (*samples[k], *size), rows, sources, starts, sums[k]), len(samples))
+    return torch.from_numpy(sums.sum(0).astype(given.dtype)).view(-1, n_taps)
+
+
+def _delayed(x: torch.Tensor, kernel: Callable, start: torch.Tensor) -> tuple[np.ndarray, Callable, list]:
+    """The numbers of `[B, T, N]`, the kernel of as many samples side by side as there are, and samples for threads."""
+    lanes = width_of(min(max(len(x), 1), delays.WIDEST))
+    return _flat(x), kernel(lanes), ranges(len(x), len(x) * x.shape[1] * max(len(start), x.shape[2]), lanes)
 
 
 @cache

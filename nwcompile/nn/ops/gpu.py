@@ -13,7 +13,7 @@ import torch
 
 from nwcompile.errors import BackendError
 from nwcompile.kernels.cores.programs.build import built_for_gpu
-from nwcompile.kernels.gpu import lif, recurrent
+from nwcompile.kernels.gpu import delays, lif, recurrent
 from nwcompile.kernels.gpu import program as program_kernel
 from nwcompile.kernels.layers.simd import WORD_BITS
 from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
@@ -50,6 +50,8 @@ class Backward(Launch):
 # other's lanes busy, so wide reads. Chosen from the processor's sizes (132 of 4 x 32 lanes), not measured.
 FORWARD = ((1 << 16, Launch(32, 16, 1)), (math.inf, Launch(256, 8, 2)))
 BACKWARD = ((1 << 16, Backward(32, 8, 1, False)), (math.inf, Backward(128, 4, 2, True)))
+# Samples and steps that a program of `kernels.gpu.delays` takes at once: four numbers a lane. Not measured.
+DELAYED = {"SAMPLES": 4, "STEPS": 128, "num_warps": 4}
 RECURRENT_AHEAD_STEPS = 4  # So many steps of current are read ahead; the weights leave registers for no more.
 
 
@@ -241,6 +243,64 @@ def program(structure: tuple, given: torch.Tensor, current: torch.Tensor, state:
 def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """`x @ weight`, `[..., n_in]` and `[n_in, n_out]`: torch's matrix product."""
     return x @ weight
+
+
+def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early: bool):
+    """`[B, T, n_rows]`: what every row of a list of synapses adds up; arguments are those of `nn.ops.delays`."""
+    n_samples, n_steps, n = x.shape
+    out = taps.new_empty((n_samples, n_rows, n_steps))
+    n_programs = n_rows * -(-n_samples // DELAYED["SAMPLES"]) * -(-n_steps // DELAYED["STEPS"])
+    if out.numel() > 0:
+        _start(
+            delays.delayed_sums,
+            x,
+            n_programs,
+            x.transpose(1, 2).contiguous(),
+            row,
+            source,
+            start,
+            taps,
+            out,
+            n_samples,
+            n_steps,
+            (len(row) - 1) // n_rows,
+            n,
+            n_rows,
+            N_TAPS=taps.shape[1],
+            IS_EARLY=is_early,
+            **DELAYED,
+            **EXACT,
+        )
+    return out.transpose(1, 2).contiguous()
+
+
+def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
+    """`[synapse, n_taps]`, the gradient of taps by that of the sums; the order of its additions is not the CPU's."""
+    n_samples, n_steps, n = x.shape
+    n_rows = grad.shape[2]
+    rows = torch.arange(len(row) - 1, device=row.device, dtype=torch.int32) % n_rows
+    target = rows.repeat_interleave(row.diff(), output_size=len(start))
+    out = x.new_empty((len(start), n_taps))
+    if out.numel() > 0:
+        _start(
+            delays.delayed_products,
+            x,
+            len(start),
+            x.transpose(1, 2).contiguous(),
+            grad.transpose(1, 2).contiguous(),
+            target,
+            source,
+            start,
+            out,
+            n_samples,
+            n_steps,
+            n,
+            n_rows,
+            N_TAPS=n_taps,
+            **DELAYED,
+            **EXACT,
+        )
+    return out
 
 
 def _launch(table, current: torch.Tensor) -> tuple[dict, int]:

@@ -88,6 +88,40 @@ def spike_matmul(x: Tensor, weight: Tensor) -> Tensor:
     return kernels(x).spike_matmul(x, weight)
 
 
+@torch.library.custom_op("nwcompile::delayed_sums", mutates_args=(), device_types=DEVICES)
+def delayed_sums(
+    x: Tensor, taps: Tensor, start: Tensor, by_target: list[Tensor], by_source: list[Tensor], n_out: int, reach: int
+) -> Tensor:
+    """What synapses with delays add up, `[B, T, n_out]`; see `nn.ops.delays`."""
+    order, row, source = by_target
+    return kernels(x).delayed_sums(x, taps[order], start[order], row, source, n_out, reach, False)
+
+
+@torch.library.custom_op("nwcompile::delayed_sums_backward", mutates_args=(), device_types=DEVICES)
+def delayed_sums_backward(
+    grad: Tensor,
+    x: Tensor,
+    taps: Tensor,
+    start: Tensor,
+    by_target: list[Tensor],
+    by_source: list[Tensor],
+    reach: int,
+    of_x: bool,
+    of_taps: bool,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of `x` and `taps`, those that are not wanted empty."""
+    grad_x, grad_taps = x.new_empty(0), taps.new_empty(0)
+    if of_x:
+        order, row, target = by_source
+        grad_x = kernels(x).delayed_sums(grad, taps[order], start[order], row, target, x.shape[2], reach, True)
+    if of_taps:
+        order, row, source = by_target
+        listed = kernels(x).delayed_products(x, grad, start[order], row, source, taps.shape[1], reach)
+        grad_taps = torch.empty_like(listed)
+        grad_taps[order] = listed
+    return grad_x, grad_taps
+
+
 @torch.library.custom_op("nwcompile::straight_through", mutates_args=())
 def straight_through(source: Tensor, value: Tensor, factor: Tensor, spent: bool) -> Tensor:
     """`value`, made from `source`; its gradient goes to `source` times `factor`, whatever was done to make it.
@@ -139,6 +173,16 @@ def _fake_spikes(n_samples: int, n_steps: int, beta: Tensor, form: str) -> Tenso
 @spike_matmul.register_fake
 def _(x, weight):
     return x.new_empty((*x.shape[:-1], weight.shape[1]))
+
+
+@delayed_sums.register_fake
+def _(x, taps, start, by_target, by_source, n_out, reach):
+    return x.new_empty((*x.shape[:2], n_out))
+
+
+@delayed_sums_backward.register_fake
+def _(grad, x, taps, start, by_target, by_source, reach, of_x, of_taps):
+    return x.new_empty(x.shape if of_x else 0), taps.new_empty(taps.shape if of_taps else 0)
 
 
 @straight_through.register_fake
@@ -193,6 +237,18 @@ def _spike_matmul_gradient(ctx, grad):
             x = x.reshape(-1, x.shape[-1])
             grad = grad.reshape(-1, grad.shape[-1])
         return grad_x, x.T @ grad if of_weight else None
+
+
+def _keep_delayed(ctx, inputs, output):
+    x, taps, start, ctx.by_target, ctx.by_source, _, ctx.reach = inputs
+    ctx.save_for_backward(x, taps, start)
+
+
+def _delayed_gradient(ctx, grad):
+    of_x, of_taps, *_ = ctx.needs_input_grad
+    lists = ctx.by_target, ctx.by_source
+    grad_x, grad_taps = delayed_sums_backward(grad.contiguous(), *saved(ctx), *lists, ctx.reach, of_x, of_taps)
+    return grad_x if of_x else None, grad_taps if of_taps else None, None, [None] * 3, [None] * 3, None, None
 
 
 def _keep_factor(ctx, inputs, output):
@@ -275,4 +331,5 @@ def is_plain(tensor: Tensor) -> bool:
 
 lif_scan.register_autograd(_scan_gradient, setup_context=_keep_scan)
 spike_matmul.register_autograd(_spike_matmul_gradient, setup_context=_keep_operands)
+delayed_sums.register_autograd(_delayed_gradient, setup_context=_keep_delayed)
 straight_through.register_autograd(_straight_gradient, setup_context=_keep_factor)

@@ -5,5 +5,6 @@ weights within limits, one sign a block, rates       topology_loss, SignAnnealin
 right answers; what a chip would consume             accuracy, chip_consumption        metrics.py
 the synaptic work of the busiest core, as a loss     busiest_core_loss                 busiest_core.py
 weights that stay 0                                  prune, finish_pruning             pruning.py
+synapses that move, within a chip's memory           SparseTraining                    sparse_training.py
 the mismatch of devices, drawn for every batch       inject_mismatch                   inject.py
 """

@@ -31,7 +31,7 @@ def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: 
     it is (`compile` stores connections as lists of synapses where that is cheaper); `finish_pruning` leaves plain
     weights. Raises ModelError for unknown names, OptionError for parts out of range.
     """
-    places = _weights(model)
+    places = weights_of(model)
     wanted = sparsity if isinstance(sparsity, dict) else dict.fromkeys(places, sparsity)
     for name, part in wanted.items():
         if name not in places:
@@ -58,14 +58,14 @@ def prune(model: torch.nn.Module, sparsity: float | dict[str, float], together: 
 
 def finish_pruning(model: torch.nn.Module) -> None:
     """Take the masks away and leave their zeros in plain parameters; the optimizer of before knows others."""
-    for module, name in _weights(model).values():
+    for module, name in weights_of(model).values():
         if _mask_of(module, name) is not None:
             shared = type(module)  # with copies of the module, which keep their masks
             module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
             parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
 
-def _weights(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
+def weights_of(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
     """Module and attribute of every weight with two axes or more, by the name that it has without masks."""
     places: dict[str, tuple[torch.nn.Module, str]] = {}
     for path, module in model.named_modules():

@@ -89,7 +89,8 @@ ANSWERS = ("lt", "le", "eq", "ne", "and", "or", "not")  # Operations that give a
 def _program_violation(name: str, program: NeuronProgram, chip: Chip) -> Violation:
     """A program on a chip of built-in neurons: its states and operations, and those that these neurons lack."""
     states = ["membrane"] if chip.neuron.current is False else ["current", "membrane"]
-    lacks = {lacking for operation in program.operations if (lacking := _lacking(operation, program, chip)) is not None}
+    numbers = _changing(program) - _truths(program)
+    lacks = {lacking for o in program.operations if (lacking := _lacking(o, numbers, chip)) is not None}
     n_more = len(program.states) - len(states)
     missing = [f"{n_more} more state{'s' if n_more > 1 else ''}"] if n_more > 0 else []
     missing += [f"messages that are {program.sends}"] if program.sends == "graded" else []
@@ -102,10 +103,13 @@ def _program_violation(name: str, program: NeuronProgram, chip: Chip) -> Violati
     return Violation("neuron", name, used, f"built-in neurons ({' and '.join(states)})", advice + name)
 
 
-def _lacking(operation: Operation, program: NeuronProgram, chip: Chip) -> str | None:
-    """What a built-in neuron lacks for an operation, None where it may be its own leak, comparison, reset or clamp."""
-    kind, changing = operation.kind, _changing(program)
-    values = [o for o in operation.operands if o in changing and o not in _truths(program)]
+def _lacking(operation: Operation, numbers: set[Operand], chip: Chip) -> str | None:
+    """What a built-in neuron lacks for an operation, None where it may be its own leak, comparison, reset or clamp.
+
+    `numbers`: the program's values that change from step to step and are no truth values.
+    """
+    kind = operation.kind
+    values = [o for o in operation.operands if o in numbers]
     if kind in ("mul", "div"):
         if len(values) > 1 or (kind == "div" and operation.operands[1] in values):
             return "products of two values" if kind == "mul" else "quotients of two values"
@@ -137,7 +141,7 @@ def _truths(program: NeuronProgram) -> set[Operand]:
 @cache
 def _programmable() -> list[str]:
     """The shipped chips whose neurons are programs, without boards of them."""
-    chips = {name: Chip.load(name) for name in Chip.names()}
+    chips = {name: Chip.load(name) for name in Chip.shipped()}
     return [name for name, chip in chips.items() if chip.neuron.programmable and not chip.is_board]
 
 
@@ -152,7 +156,7 @@ def _reset_advice(node: Node, chip: Chip) -> str:
 @cache
 def _resetting(reset: str) -> str:
     """The shipped chips that are proposed and whose neurons can reset so, in brackets, without boards of them."""
-    chips = [chip for name in Chip.names() if (chip := Chip.load(name)).listing.proposed and not chip.is_board]
+    chips = [chip for name in Chip.shipped() if (chip := Chip.load(name)).listing.proposed and not chip.is_board]
     names = [chip.name for chip in chips if reset in chip.neuron.reset]
     return f" ({', '.join(names)})"
 
@@ -319,6 +323,13 @@ def weight_violations(connection: Connection, chip: Chip) -> Iterator[Violation]
         bad = int(weight[(weight - low) % step != 0].reshape(-1)[0])
         grid = f"{low} or {high}" if high - low == step else f"multiples of {step}"
         yield Violation("weight", where, bad, grid, "round the weights to the chip's grid")
+
+
+def sync_violations(schedule: Schedule, chip: Chip) -> Iterator[Violation]:
+    """Phases on a chip without the barrier that ends each of them."""
+    if chip.waits_for_neighbors and schedule.period > 1:
+        advice = "compile with execution='pipelined' or set cost.sync = \"barrier\""
+        yield Violation("execution", "all layers", "phased", "pipelined", advice)
 
 
 def delay_violations(network: Network, schedule: Schedule, chip: Chip) -> Iterator[Violation]:

@@ -3,12 +3,12 @@
 It gives what `nwcompile.cost.traffic.axons.core_use` gives for a whole mapping, one neuron at a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from nwcompile.cost.traffic.destinations import destinations, rows_by_connection, source_classes
+from nwcompile.cost.traffic.destinations import RowsOfNode, destinations, rows_by_source, source_classes
 from nwcompile.cost.traffic.events import synops_into
 from nwcompile.cost.traffic.memory import (
     kernel_groups,
@@ -62,13 +62,18 @@ def account(network: Network, chip: Chip, core_of: np.ndarray, n_cores: int) -> 
     """
     n_lines = count_lines(network)
     core_of = cores_of_sources(network, core_of)
-    rows, bits = rows_by_connection(network, core_of, n_cores), np.zeros(n_cores, np.int64)
-    for c, (offset, core, n_synapses) in zip(network.connections, rows, strict=True):
-        wires, first = wiring(network, c), network.offsets[c.target]
-        bits += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
-        size = np.repeat(wires.source_size, np.diff(offset))
-        np.add.at(bits, core, size * row_memory(c, wires, n_synapses, chip)[0])
-    reached, fan_out = destinations(network, rows, n_cores), np.zeros(len(core_of), np.int64)
+    bits, fan_out = np.zeros(n_cores, np.int64), np.zeros(len(core_of), np.int64)
+
+    def counted() -> Iterator[RowsOfNode]:
+        for name, rows in rows_by_source(network, core_of, n_cores):
+            for c, (offset, core, n_synapses) in rows:
+                wires, first = wiring(network, c), network.offsets[c.target]
+                bits[:] += kernel_memory(c, wires, core_of[first : first + len(wires.target_class)], n_cores, chip)
+                size = np.repeat(wires.source_size, np.diff(offset))
+                np.add.at(bits, core, size * row_memory(c, wires, n_synapses, chip)[0])
+            yield name, rows
+
+    reached = destinations(network, counted(), n_cores)
     for name, source_class in reached.class_of.items():
         first = network.offsets[name]
         fan_out[first : first + len(source_class)] = np.diff(reached.offset)[source_class]

@@ -96,6 +96,7 @@ def unmapped_violations(network: Network, chip: Chip, schedule: Schedule, on_mul
     violations = _layer_violations(network, chip, on_multi_spike)
     violations += [v for c in network.connections for v in capability.weight_violations(c, chip)]
     violations += pool_violations(network, chip)
+    violations += capability.sync_violations(schedule, chip)
     return violations + list(capability.delay_violations(network, schedule, chip))
 
 

@@ -104,9 +104,8 @@ def _reached(network: Network, chip: Chip, hidden: list[str], outputs: list[str]
             yield Violation(what, where, used, limit, advice)
     first, last = core.max_input_targets or n_hidden, core.max_output_sources or n_hidden
     n_both = sum(int(np.count_nonzero(fed[name] & (f > 0))) for name, f in zip(hidden, feeding, strict=True))
-    n_shared = max(
-        0, min(first, n_hidden) + min(last, n_hidden) - n_hidden
-    )  # places that inputs reach and outputs read
+    # Places that inputs reach and outputs read.
+    n_shared = max(0, min(first, n_hidden) + min(last, n_hidden) - n_hidden)
     if n_both > n_shared and n_fed <= first and n_feeding <= last:
         advice = f"inputs reach the first {first} hidden neurons, and outputs read the last {last}: use fewer hidden "
         advice += "neurons, or another layer before the outputs"

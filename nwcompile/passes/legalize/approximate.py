@@ -121,12 +121,14 @@ def _refitted(
     for name in ideal.layers:
         if name in full_of.values() or name in relays.values():
             continue
-        layer: DrivenLayer | PooledLayer = DrivenLayer(bare, name, sent)
-        alike: tuple[str, ...] = (name,)
+        alike: tuple[str, ...]
+        layer: DrivenLayer | PooledLayer
         if name in full_of:
-            layer, alike = PooledLayer(bare, name, full_of[name], sent), (full_of[name],)
+            alike, layer = (full_of[name],), PooledLayer(bare, name, full_of[name], sent)
         elif name in relays:
-            layer, alike = PooledLayer(bare, name, relays[name], sent, full_counts=True), (name, relays[name])
+            alike, layer = (name, relays[name]), PooledLayer(bare, name, relays[name], sent, full_counts=True)
+        else:
+            alike, layer = (name,), DrivenLayer(bare, name, sent)
         neuron = nodes[name].neuron
         if name in changing and neuron.fires:
             search = refit_program if name in ideal.programs else refit

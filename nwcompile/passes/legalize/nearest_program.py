@@ -17,7 +17,7 @@ from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.ir.neuron_programs.program import NeuronProgram
 from nwcompile.passes.legalize.driven import DrivenLayer
 from nwcompile.passes.legalize.ideal import PooledLayer
-from nwcompile.passes.legalize.refit import Refitted, refit, scaled
+from nwcompile.passes.legalize.refit import Refitted, best_value, refit, scaled
 from nwcompile.passes.quantize.dynamics import decay_of
 from nwcompile.passes.quantize.grids import largest_threshold, round_bias
 from nwcompile.passes.quantize.program_format import in_whole_numbers
@@ -35,12 +35,7 @@ TRIED_BITS = 8  # Bits after the point with which it is tried whether a float pr
 
 @dataclass(frozen=True)
 class FittedProgram(Refitted):
-    """The built-in neuron in the place of a program.
-
-    `scale_factor`: of a readout, its membrane over what the program has, both in integers; None of neurons that fire.
-    """
-
-    scale_factor: float | None = None
+    """The built-in neuron in the place of a program."""
 
     def __str__(self) -> str:
         spec = self.neuron
@@ -145,14 +140,7 @@ def refit_readout(layer: DrivenLayer, spec: NeuronSpec, wanted: np.ndarray, chip
         alike = float((membrane * wanted).sum()) / size if size else 0.0
         return FittedProgram(neuron, np.ones(1), None, (0.0, 1 - alike), scale_factor=factor if factor > 0 else 1.0)
 
-    tried = {leak: at(leak) for leak in leaks}
-    for _ in range(N_LEAKS_REFINED if len(leaks) > 1 else 0):
-        values = sorted(tried)
-        i = values.index(min(values, key=lambda leak: tried[leak].off))
-        beside = [values[k] for k in (i - 1, i + 1) if 0 <= k < len(values)]
-        between = (values[i] + max(beside, key=lambda leak: abs(leak - values[i]))) / 2
-        tried[between] = at(between)
-    return min(tried.values(), key=lambda fit: fit.off)
+    return best_value(at, leaks, N_LEAKS_REFINED)[1]
 
 
 def float_neuron(fit: FittedProgram, float_edges: tuple[Connection, ...], edges: tuple[Connection, ...]) -> NeuronSpec:

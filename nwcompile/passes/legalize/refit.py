@@ -17,7 +17,7 @@ synaptic currents that keep a part of themselves are tried as well: they spread 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -52,7 +52,8 @@ class Refitted:
     `threshold_factor`: one number, or one a neuron or channel, in a shape that goes with the layer's. `leak_factor` is
     the part of the membrane that is lost in a step where there was no leak to multiply. `current` (0..1) is the part of
     a synaptic current that stays in a step, None where none was added. `off`: how far the spikes are from those that
-    are wanted, rate and trains (`how_far`).
+    are wanted, rate and trains (`how_far`). `scale_factor`: of a readout in the place of a program, its membrane over
+    what the program has, both in integers; None of all others.
     """
 
     neuron: NeuronSpec
@@ -60,6 +61,7 @@ class Refitted:
     leak_factor: float | None
     off: tuple[float, float]
     current: float | None = None
+    scale_factor: float | None = None
 
     def __str__(self) -> str:
         leak = "" if self.leak_factor is None else f", leak x {self.leak_factor:.3g}"
@@ -67,6 +69,9 @@ class Refitted:
         least, largest = self.threshold_factor.min(), self.threshold_factor.max()
         factor = f"threshold x {least:.3g}" if least == largest else f"thresholds x {least:.3g} to {largest:.3g}"
         return f"{factor}{leak}{current}"
+
+
+Fit = TypeVar("Fit", bound=Refitted)
 
 
 def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: tuple[np.ndarray, ...], chip: Chip) -> Refitted:
@@ -82,18 +87,32 @@ def refit(layer: DrivenLayer | PooledLayer, neuron: NeuronSpec, wanted: tuple[np
         return search.fitted(search.start, None, 0.0)
     leaks: tuple[float, ...] = LEAK_FACTORS if np.any(neuron.fixed.lost(neuron.decay_v)) else SLOW_LEAKS
     leaks = (0.0,) if chip.neuron.leak is False else leaks
-    leak, fit = search.best(lambda leak: search.at(leak, 0.0), leaks, N_LEAKS_REFINED)
+    leak, fit = best_value(lambda leak: search.at(leak, 0.0), leaks, N_LEAKS_REFINED)
     currents = search.currents()
     if fit.off[0] > MISSED:
         others = []
         for kept in currents[1:]:
             search.start = np.full(search.start.shape, 1 - kept)  # the neuron's own threshold
-            others.append(search.best(partial(search.at, kept=kept), leaks, N_LEAKS_REFINED)[1])
+            others.append(best_value(partial(search.at, kept=kept), leaks, N_LEAKS_REFINED)[1])
         return min([fit, *others], key=lambda fit: fit.off)
     if len(currents) > 1:
         search.start = fit.threshold_factor
-        _, fit = search.best(lambda kept: search.at(leak, kept), currents, N_CURRENTS_REFINED)
+        _, fit = best_value(lambda kept: search.at(leak, kept), currents, N_CURRENTS_REFINED)
     return fit
+
+
+def best_value(at: Callable[[float], Fit], values: tuple[float, ...], n_refined: int) -> tuple[float, Fit]:
+    """The value with the least bad fit, and that fit: `values` are tried, and `n_refined` beside the best."""
+    tried = {value: at(value) for value in values}
+    for _ in range(n_refined if len(values) > 1 else 0):
+        values = tuple(sorted(tried))
+        i = values.index(min(values, key=lambda value: tried[value].off))
+        beside = [values[k] for k in (i - 1, i + 1) if 0 <= k < len(values)]
+        widest = max(beside, key=lambda value: abs(value - values[i]))
+        between = (values[i] + widest) / 2
+        tried[between] = at(between)
+    chosen = min(tried, key=lambda value: tried[value].off)
+    return chosen, tried[chosen]
 
 
 class _Search:
@@ -110,21 +129,6 @@ class _Search:
         # What sends positive spikes only stands for the sum of both signs.
         self.aim = self._mean([self._spikes(t) if neuron.message == "bipolar" else self._sums(t) for t in wanted])
         self.start = np.ones(self.groups)
-
-    def best(
-        self, at: Callable[[float], Refitted], values: tuple[float, ...], n_refined: int
-    ) -> tuple[float, Refitted]:
-        """The value with the least bad fit, and that fit: `values` are tried, and `n_refined` beside the best."""
-        tried = {value: at(value) for value in values}
-        for _ in range(n_refined if len(values) > 1 else 0):
-            values = tuple(sorted(tried))
-            i = values.index(min(values, key=lambda value: tried[value].off))
-            beside = [values[k] for k in (i - 1, i + 1) if 0 <= k < len(values)]
-            widest = max(beside, key=lambda value: abs(value - values[i]))
-            between = (values[i] + widest) / 2
-            tried[between] = at(between)
-        chosen = min(tried, key=lambda value: tried[value].off)
-        return chosen, tried[chosen]
 
     def currents(self) -> tuple[float, ...]:
         """The kept parts of a current to try: those that the chip has and whose u holds the peak in every step.

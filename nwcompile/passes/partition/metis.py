@@ -28,13 +28,13 @@ def metis(network: Network, chip: Chip, activity: Activity, options: Options) ->
     """
 
     def cut(graph: SynapseGraph, room: np.ndarray) -> np.ndarray:
-        return _parts(graph, room, options.seed)
+        return metis_parts(graph, room, options.seed)
 
     parts_for = parts_of_graph(network, lambda twins: synapse_graph(network, activity, twins), cut)
     return fit_parts(network, chip, activity, options, "metis", parts_for)
 
 
-def _parts(graph: SynapseGraph, room: np.ndarray, seed: int) -> np.ndarray:
+def metis_parts(graph: SynapseGraph, room: np.ndarray, seed: int) -> np.ndarray:
     """int32[vertex]: the part METIS gives each vertex, parts as large as the cores' `room` int64[part] is."""
     import pymetis
 

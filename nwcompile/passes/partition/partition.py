@@ -8,7 +8,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from nwcompile.errors import FitError, ModelError, OptionError, Violation, unknown_choice
+from nwcompile import plugins
+from nwcompile.errors import FitError, ModelError, OptionError, Violation
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_neurons, join_layers, split_layers
@@ -22,6 +23,7 @@ from nwcompile.passes.fit.core_rules import for_states, needs_slices
 from nwcompile.passes.fit.fixed_sites import FREE, kinds_of_sites, pins, split_to_sites, verify_sites
 from nwcompile.passes.partition.baselines.hypergraph import hypergraph
 from nwcompile.passes.partition.baselines.kernighan_lin import kernighan_lin
+from nwcompile.passes.partition.baselines.neumap import neumap
 from nwcompile.passes.partition.baselines.streaming import streaming
 from nwcompile.passes.partition.floorline.floorline import floorline
 from nwcompile.passes.partition.logical_cores import LogicalCores, Partitioned
@@ -37,25 +39,27 @@ PARTITIONERS: dict[str, Callable[..., LogicalCores]] = {
     "kernighan-lin": kernighan_lin,
     "hypergraph": hypergraph,
     "streaming": streaming,
+    "neumap": neumap,
     "floorline": floorline,
+    "coarse": partial(floorline, n_levels=0),
 }
 
 # Methods that know nothing of `nwcompile.passes.fit.core_rules`; the default gives slices there, and says so.
-BREAKS_RULES = set(PARTITIONERS) - {"sequential", "floorline"}
+BREAKS_RULES = set(PARTITIONERS) - {"sequential", "floorline", "coarse"}
 
 
 def partition(network: Network, chip: Chip, activity: Activity, options: Options) -> Partitioned:
     """Neurons of a normalized network on the cores of a chip, each core at the first site that holds it; and warnings.
 
-    `options.partitioner` names one of `PARTITIONERS` or is a callable: it takes the arguments of this function and
-    gives the logical core of every neuron of every layer, {layer: int[n]}, or a Mapping, whose sites and order of
-    visits are then kept. Cores without neurons are dropped. `mapping.note` says what fills each core most. Raises
-    FitError with every limit that is exceeded, and OptionError for an unknown method, an impossible `n_cores`, or a
-    method that cannot keep the chip's rules of cores.
+    `options.partitioner` names one of `PARTITIONERS` or of a plugin, or is a callable: it takes the arguments of this
+    function and gives the logical core of every neuron of every layer, {layer: int[n]}, or a Mapping, whose sites and
+    order of visits are then kept. Cores without neurons are dropped. `mapping.note` says what fills each core most.
+    Raises FitError with every limit that is exceeded, and OptionError for an unknown method, an impossible `n_cores`,
+    or a method that cannot keep the chip's rules of cores.
     """
-    method = options.partitioner if callable(options.partitioner) else PARTITIONERS.get(options.partitioner)
-    if method is None:
-        raise OptionError(unknown_choice("partitioner", options.partitioner, PARTITIONERS))
+    method = options.partitioner
+    if not callable(method):
+        method = plugins.chosen(plugins.PARTITIONERS, "partitioner", method, PARTITIONERS)
     if options.partitioner in BREAKS_RULES and needs_slices(chip):
         raise OptionError(
             f"{chip.name} limits the layers or destinations of a core, which partitioner {options.partitioner!r} "

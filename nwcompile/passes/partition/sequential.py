@@ -4,6 +4,7 @@ After the splitter of PACMAN, the mapper of SpiNNaker (Galluppi et al., CF'12; S
 limits for neurons, axons and synapse memory instead of a fixed number of neurons per core.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from nwcompile.ir.chip import Chip
 from nwcompile.ir.flat import count_neurons, neuron_offsets
 from nwcompile.ir.network import Network
 from nwcompile.ir.options import Options
+from nwcompile.ir.resources import RESOURCES
 from nwcompile.kernels.mapping import core_usage as kernels
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.fit.core_rules import n_over
@@ -43,8 +45,11 @@ def sequential(network: Network, chip: Chip, activity: Activity, options: Option
     fewest cores that such slices need; two layers share a core only where that saves one and the chip lets them. With
     `options.n_cores` the heaviest core (visits and synaptic events that `activity` causes) is made as light as that
     many cores allow; raises FitError if they are too few. The result may exceed the chip: `partition` judges it.
+    Where the chip limits only neurons, no synapse is looked at to fill a core.
     """
-    fan, load = capacity.fan_in(network, chip), capacity.synaptic_load(network, activity)
+    load = capacity.synaptic_load(network, activity)
+    is_counted = any(chip.limit(resource.limit_key) is not None for resource in RESOURCES[1:])
+    fan = capacity.fan_in(network if is_counted else replace(network, connections=()), chip)
 
     def build(out_axons):
         demand = np.stack([out_axons, load], 1)
@@ -91,10 +96,13 @@ def _candidates(network: Network, chip: Chip) -> list[Candidate]:
         for name, (start, stop) in zip(starts, apart, strict=True)
     ]
     limits = capacity.site_limits(chip)
+    orders = [np.arange(n), np.concatenate(pixels)]
+    if np.array_equal(*orders):
+        orders.pop()
     return [
         Candidate(order, stretches, limits[sites])
         for stretches in (apart, [(0, n)])
-        for order in (np.arange(n), np.concatenate(pixels))
+        for order in orders
         for sites in site_orders(limits)
     ]
 

@@ -27,7 +27,7 @@ from nwcompile.passes.partition.partition import partition
 CAPACITIES = {"cores", "sites", *(resource.name for resource in RESOURCES)}
 TOTALS = {"cores", "neurons", RESOURCES[SYNAPSE_BITS].name}
 SLICES = Options(partitioner="sequential")
-FALL_BACK = ("sequential", "floorline")  # partitioners that give slices wherever these fit
+FALL_BACK = ("sequential", "floorline", "coarse")  # partitioners that give slices wherever these fit
 MOST_GROWTH = 64  # times as many columns as the chip has
 N_LAYERS = 3  # the largest, of which each is made smaller
 LARGEST = 2_000_000  # Beyond so many synapses only missing cores are counted: every try goes through all of them.

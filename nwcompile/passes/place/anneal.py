@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nwcompile.checkpoint import kept
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
@@ -58,6 +59,13 @@ def annealed(problem: placement.PlacementProblem, best: np.ndarray, options: Opt
     """Sites int64[core] that `anneal` finds from `best`, int64[core], on any problem."""
     if not len(problem.other) and not (problem.outside.any() and problem.io_cost.any()):
         return best
+    if options.time_budget_s is None:
+        return kept("sites", [problem, best, options.seed], lambda: {"site": _annealed(problem, best, options)})["site"]
+    return _annealed(problem, best, options)
+
+
+def _annealed(problem: placement.PlacementProblem, best: np.ndarray, options: Options) -> np.ndarray:
+    """What `annealed` gives, computed."""
     deadline = None if options.time_budget_s is None else time.monotonic() + options.time_budget_s
     state = np.array([options.seed], np.uint64)
 

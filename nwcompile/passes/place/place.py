@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from nwcompile.errors import ModelError, OptionError, unknown_choice
+from nwcompile import plugins
+from nwcompile.errors import ModelError
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.mapping import Mapping
@@ -14,6 +15,7 @@ from nwcompile.kernels.mapping import placement
 from nwcompile.passes.fit.fixed_sites import FREE, pins
 from nwcompile.passes.place.anneal import anneal
 from nwcompile.passes.place.baselines.local_search import force, hill_climb, pso
+from nwcompile.passes.place.baselines.sub_mesh import neumap
 from nwcompile.passes.place.chip_regions import on_fewest_chips
 from nwcompile.passes.place.congestion import routed
 from nwcompile.passes.place.problem import placement_problem
@@ -29,6 +31,7 @@ PLACERS = {
     "pso": pso,
     "anneal": anneal,
     "hill-climb": hill_climb,
+    "neumap": neumap,
     "routed": routed,
 }
 
@@ -37,13 +40,13 @@ def place(mapping: Mapping, network: Network, chip: Chip, activity: Activity, op
     """The mapping with its cores on the sites that `options.placer` finds, each at a site whose limits hold it.
 
     On a board of equal chips that is a rectangle of as few of them as hold the cores: see `on_fewest_chips`.
-    `options.placer` names one of `PLACERS` or is a callable of their signature: it takes the arguments of this
-    function and gives a Mapping with the same `core_of`, cores of `options.fixed_sites` where they are. Raises
+    `options.placer` names one of `PLACERS` or of a plugin, or is a callable of their signature: it takes the arguments
+    of this function and gives a Mapping with the same `core_of`, cores of `options.fixed_sites` where they are. Raises
     OptionError for an unknown placer, and ModelError for what a callable gives that is not one.
     """
-    method = options.placer if callable(options.placer) else PLACERS.get(options.placer)
-    if method is None:
-        raise OptionError(unknown_choice("placer", options.placer, PLACERS))
+    method = options.placer
+    if not callable(method):
+        method = plugins.chosen(plugins.PLACERS, "placer", method, PLACERS)
     mapping.verify(network, chip)
     activity.verify(network)
     part, started = on_fewest_chips(mapping, chip, options)

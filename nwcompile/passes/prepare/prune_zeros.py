@@ -28,15 +28,21 @@ def prune_zeros(network: Network, chip: Chip) -> Network:
 
 
 def _is_cheaper(dense_edge: Dense, chip: Chip) -> bool:
-    n_left, n = int(np.count_nonzero(dense_edge.weight)), int(np.size(dense_edge.weight))
+    n_left, (_, n_sources) = int(np.count_nonzero(dense_edge.weight)), np.shape(dense_edge.weight)
+    return n_left <= most_listed(int(np.size(dense_edge.weight)), n_sources, dense_edge, chip)
+
+
+def most_listed(n: int, n_sources: int, dense_edge: Dense, chip: Chip) -> int:
+    """Of how many of `n` weights from `n_sources` a list is made at most; -1 where a chip always keeps rows."""
     in_axons = chip.limit("max_in_axons")
-    if in_axons is not None and np.shape(dense_edge.weight)[1] > in_axons.max():
-        return n_left < n
+    if in_axons is not None and n_sources > in_axons.max():
+        return n - 1
     if chip.weights.axon_types is not None:
-        return False
+        return -1
     dense, sparse = (getattr(chip.cost, f"synop_{kind}_cycles") or 0 for kind in ("dense", "sparse"))
     bits = [synapse_bits(dense_edge, kind, chip) for kind in (DENSE, SPARSE)]
-    return n_left <= MOST_LEFT * n and n_left * bits[1] < n * bits[0] and n_left * sparse <= n * dense
+    by_time = n if sparse == 0 else n * dense // sparse
+    return min(int(MOST_LEFT * n), (n * bits[0] - 1) // bits[1], by_time)
 
 
 def to_sparse(dense_edge: Dense) -> Sparse:

@@ -1,9 +1,10 @@
 """Tables: exp, tanh, sqrt and divisions of neuron programs on whole numbers, with the greatest error that each makes.
 
 A table has the values of a curve at arguments 2**step_bits apart; between two of them it is a line (operation `table`).
-It is made for the arguments that can come, where interval arithmetic bounds them, or else for those of the samples and
-as many again on either side, as long as the result is at most four times the largest that was seen. An argument beyond
-the entries counts as the nearest that they have; they lie where the greatest error over all these arguments is least.
+It is made for the arguments of the samples and as many again on either side, as long as the result is at most four
+times the largest that was seen and interval arithmetic does not exclude them; without samples, for all that it allows.
+An argument beyond the entries counts as the nearest that they have; they lie where the greatest error over all these
+arguments is least.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -20,18 +21,14 @@ from nwcompile.passes.quantize.program_curves import Curve
 from nwcompile.passes.quantize.program_units import Measured
 
 SHARE_OF_MEMORY = 4  # All tables of a program take at most this part of a core's program memory: other layers need it.
-MOST_ENTRIES = (
-    1025  # Of all tables of a program, where a chip has no limit; a line between so many is as good as exact.
-)
+MOST_ENTRIES = 1025  # Of all tables of a program, where a chip has no limit: so many lines are as good as exact.
 FEWEST_ENTRIES = 9  # With fewer a table is no likeness of a curve.
 FINE_ERROR = 1.0  # In units of the result, of which rounding alone takes 1: no table gets finer than that.
 PLACES = 16  # So many places of the entries between one end of the arguments and the other are compared.
 HEADROOM = 4.0  # A result may become so many times as large as in the samples, as states may.
 LEAST_MARGIN = 0.25  # A range of arguments becomes wider by at least this part of them: they may hardly have moved.
 LOOKED_AT = 4096  # Arguments at which a range is searched and steps are compared; the error is that of all arguments.
-HOPELESS = (
-    4.0  # Where steps have become so fine that the error is so many times the least, finer ones cover too little.
-)
+HOPELESS = 4.0  # Where finer steps have made the error so many times the least, still finer ones cover too little.
 CHUNK = 1 << 20  # Arguments whose error is computed at once, 8 MiB of float64 each.
 MOST_ARGUMENTS = 1 << 30  # Of a table, whose error is looked for at each of them: some ten seconds.
 
@@ -54,9 +51,9 @@ class TableFormat:
 class CurveTable:
     """A curve as `entries`, 2**step_bits apart from `first` on, read up to `last`: arguments in whole numbers.
 
-    low..high: the arguments for which it was made; `bounds` says how they are known: "proved" (none lies outside),
-    "seen" in samples or "assumed" without any. `error`: the greatest difference from the curve over all whole numbers
-    low..high, in units of the result.
+    low..high: the arguments for which it was made; `bounds` says how they are known: "proved" (none lies outside) or
+    "seen" in samples. `error`: the greatest difference from the curve over all whole numbers low..high, in units of
+    the result.
     """
 
     entries: np.ndarray
@@ -155,7 +152,7 @@ def any_table(curve: Curve, argument_bits: int) -> CurveTable:
         high=0,
         argument_bits=argument_bits,
         result_bits=0,
-        bounds="assumed",
+        bounds="proved",
         error=inf,
     )
 
@@ -276,16 +273,15 @@ def _range(
 ) -> tuple[float, float, str]:
     """The arguments that a table covers, and how they are known."""
     low, high = possible.low, possible.high
+    inner, known = (low, high), "without samples (give calibration samples)"
     if seen is not None:
         margin = max(seen[1] - seen[0], LEAST_MARGIN * max(map(abs, seen)))
         low, high = max(low, seen[0] - margin), min(high, seen[1] + margin)
+        inner, known = (min(max(seen[0], low), high), max(min(seen[1], high), low)), "in the samples"
     if not -inf < low <= high < inf:
         raise ModelError(f"{where} has no bounds without samples; give calibration samples, or clamp {curve.argument}")
-    inner = seen if seen is not None else (low, high)
-    inner = min(max(inner[0], low), high), max(min(inner[1], high), low)
     at = np.linspace(*inner, LOOKED_AT)
     if not curve.is_defined(at).all():
-        known = "in the samples" if seen is not None else "without samples (give calibration samples)"
         raise ModelError(
             f"{where} is not finite for some {curve.argument} of {inner[0] / form.argument_unit:.6g}.."
             f"{inner[1] / form.argument_unit:.6g}, its range {known}; keep it away from there"
@@ -293,9 +289,7 @@ def _range(
     allowed = HEADROOM * float(np.abs(curve(at)).max())
     low = _reached(curve, inner[0], low, allowed)
     high = _reached(curve, inner[1], high, allowed)
-    if low <= possible.low and high >= possible.high:
-        return low, high, "proved"
-    return low, high, "assumed" if seen is None else "seen"
+    return low, high, "proved" if low <= possible.low and high >= possible.high else "seen"
 
 
 def _reached(curve: Curve, start: float, end: float, allowed: float) -> float:

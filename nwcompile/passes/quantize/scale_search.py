@@ -76,16 +76,35 @@ def choose(layer: Layer, chip: Chip, evidence: Evidence | None) -> tuple[Scaled,
     if evidence is not None and evidence.is_silent:
         evidence = None
     top = largest_scale(layer, chip, evidence)
+    best = _Best(layer)
     if evidence is None or not (layer.neuron.fires or _is_narrow(layer)):
-        tries = _candidates(layer, chip, top, (WHOLE_RANGE, *_narrow_clips(layer)))
-        judged = [((0.0, 0.0), scale_layer(layer, chip, s, clip), None) for s, clip in tries]
+        for scale, clip in _candidates(layer, chip, top, (WHOLE_RANGE, *_narrow_clips(layer))):
+            best.take((0.0, 0.0), scale_layer(layer, chip, scale, clip), None)
     else:
         tries = _candidates(layer, chip, top, (*CLIPS, *_narrow_clips(layer)))
-        judged = [_try(layer, chip, s, clip, evidence) for s, clip in tries]
-        best = sorted(zip([f[0] for f in judged], tries, strict=True))[:N_REFINED]
-        judged += [_try(layer, chip, *at, evidence, x) for _, at in best for x in _thresholds(layer, chip, at[0])]
-    _, chosen, spikes = min(judged, key=lambda f: (f[0], weight_error(layer, f[1]), -f[1].scale))
-    return chosen, spikes
+        far = [best.take(*_try(layer, chip, scale, clip, evidence)) for scale, clip in tries]
+        for _, at in sorted(zip(far, tries, strict=True))[:N_REFINED]:
+            for factor in _thresholds(layer, chip, at[0]):
+                best.take(*_try(layer, chip, *at, evidence, factor))
+    assert best.scaled is not None, "every layer has candidates"
+    return best.scaled, best.spikes
+
+
+@dataclass(eq=False)
+class _Best:
+    """The first of the best scaled layers so far, with its spikes; no other is kept: each holds all its weights."""
+
+    layer: Layer
+    rank: tuple | None = None
+    scaled: Scaled | None = None
+    spikes: np.ndarray | None = None
+
+    def take(self, far: tuple[float, float], scaled: Scaled, spikes: np.ndarray | None) -> tuple[float, float]:
+        """Look at one that is so `far` off, which it gives back."""
+        rank = (far, weight_error(self.layer, scaled), -scaled.scale)
+        if self.rank is None or rank < self.rank:
+            self.rank, self.scaled, self.spikes = rank, scaled, spikes
+        return far
 
 
 def largest_scale(layer: Layer, chip: Chip, evidence: Evidence | None) -> float:

@@ -51,10 +51,10 @@ def note(program: Program) -> str:
 def _check_chip(chip: Chip) -> None:
     """Raise ChipError for what SANA-FE's architectures cannot say."""
     noc = chip.noc
-    slow = noc.chip_hop_cycles or noc.chip_link_cycles_per_flit
+    slow = noc.chip_hop_cycles or noc.chip_link_cycles_per_flit or chip.energy.chip_link_pj
     asked = {"topology": (noc.topology, "mesh"), "on_full": (noc.on_full, "stall"),
              "multicast": (noc.multicast, "unicast"), "faults": (noc.faults or "none", "none"),
-             "chip_columns": ("slower links between chips" if slow else "none", "none")}  # fmt: skip
+             "chip_columns": ("slower or dearer links between chips" if slow else "none", "none")}  # fmt: skip
     for key, (value, only) in asked.items():
         if value != only:
             raise ChipError(f"{chip.name}: noc.{key}: SANA-FE knows only {only}, not {value!r}")

@@ -12,7 +12,7 @@ SMALLEST_PITCH = 3  # Pixels of a large one, of which less could not be seen.
 LABELED_PITCH = 44  # Pixels from router to router from which a core's number fits into its square.
 HEAT = ((0.0, (254, 243, 199)), (0.25, (253, 202, 96)), (0.5, (245, 142, 50)), (0.75, (213, 74, 36)),
         (1.0, (127, 29, 29)))  # fmt: skip
-DARK_FROM = 0.5  # From half of the largest load on squares are dark, and their numbers white.
+DARK_FROM = 0.77  # From this part of the largest load on white numbers are easier to read than black ones.
 DIRECTIONS = {"E": (1, 0), "W": (-1, 0), "N": (0, 1), "S": (0, -1)}
 
 
@@ -74,36 +74,36 @@ class Grid:
         )
 
 
-def core_map(doc: dict) -> Markup:
-    """Every core in use at its site, colored by busy time a step, or by synops where the chip has no costs."""
+def core_heat(doc: dict) -> tuple[str, str]:
+    """By which figure of a core the map is colored, and its unit: busy time, or synops where there are no costs."""
+    return ("busy_us_per_step", "us a step") if doc["time"] else ("synops_per_step", "synops a step")
+
+
+def core_map(doc: dict, hottest: float | None = None) -> Markup:
+    """Every core in use at its site, colored by `core_heat`; `hottest` ends the scale, by default the largest figure.
+
+    Squares are in the order of `cores` of report.json, by which report.js knows them.
+    """
     grid = Grid(doc["chip"])
     tile = grid.pitch * 0.9
     cell = tile / max(grid.across, grid.down)
-    key, unit = ("busy_us_per_step", "us a step") if doc["time"] else ("synops_per_step", "synops a step")
-    hottest = max((c[key] for c in doc["cores"]), default=0) or 1
-    cells = []
+    key, unit = core_heat(doc)
+    hottest = hottest or max((c[key] for c in doc["cores"]), default=0) or 1
+    squares, labels = [], []
     for core in doc["cores"]:
         cx, cy = grid.center(core["x"], core["y"])
         x = cx - tile / 2 + core["port"] % grid.across * cell
         y = cy - tile / 2 + core["port"] // grid.across * cell
         part = core[key] / hottest
         size = cell * 0.94
-        square = tag(
-            "rect",
-            tag("title", _about_core(core)),
-            x=x + cell * 0.03,
-            y=y + cell * 0.03,
-            width=size,
-            height=size,
-            rx=min(3.0, cell / 8),
-            fill=heat(part),
-            class_="core",
-        )
-        cells.append(square)
+        title = tag("title", _about_core(core))
+        corner, rounded = {"x": x + cell * 0.03, "y": y + cell * 0.03}, min(3.0, cell / 8)
+        squares.append(tag("rect", title, **corner, width=size, height=size, rx=rounded, fill=heat(part)))
         if grid.pitch >= LABELED_PITCH:
             shade = "label light" if part > DARK_FROM else "label"
-            cells.append(tag("text", core["core"], x=x + cell / 2, y=y + cell / 2 + 4, class_=shade))
-    drawing = grid.drawing("cores of the chip", grid.squares(tile, "tile"), *cells, grid.axes())
+            labels.append(tag("text", core["core"], x=x + cell / 2, y=y + cell / 2 + 4, class_=shade))
+    cores = tag("g", *squares, class_="cores")
+    drawing = grid.drawing("cores of the chip", grid.squares(tile, "tile"), cores, *labels, grid.axes())
     return join([drawing, legend(f"busiest unit, {unit}" if doc["time"] else unit, hottest)])
 
 
@@ -118,12 +118,15 @@ def _about_core(core: dict) -> str:
     return "\n".join(lines)
 
 
-def link_map(doc: dict) -> Markup:
-    """Every link of the mesh that carried flits, and each router by the flits of its cores' own links."""
+def link_map(doc: dict, hottest: float | None = None) -> Markup:
+    """Every link of the mesh that carried flits, and each router by the flits of its cores' own links.
+
+    Both are in the order of `links` of report.json, by which report.js knows them.
+    """
     grid = Grid(doc["chip"])
-    hottest = max((link["flits_per_step"] for link in doc["links"]), default=0) or 1
+    hottest = hottest or max((link["flits_per_step"] for link in doc["links"]), default=0) or 1
     size, thick = grid.pitch * 0.42, max(grid.pitch * 0.09, 0.8)
-    marks: list[Markup] = []
+    arrows: list[Markup] = []
     local: dict[tuple[int, int], list[tuple[str, float]]] = {}
     is_bus = doc["chip"]["topology"] == "segmented_bus"
     place, its_links = (
@@ -131,27 +134,19 @@ def link_map(doc: dict) -> Markup:
     )
     for link in doc["links"]:
         if link["kind"] == "segment":
-            marks.append(_segment(grid, size, thick, link, hottest))
+            arrows.append(_segment(grid, size, thick, link, hottest))
         elif link["kind"] in DIRECTIONS:
-            marks.append(_arrow(grid, size, thick, link, hottest))
+            arrows.append(_arrow(grid, size, thick, link, hottest))
         else:
             local.setdefault((link["x"], link["y"]), []).append((link["kind"], link["flits_per_step"]))
+    squares = []
     for (x, y), carried in local.items():
         cx, cy = grid.center(x, y)
         lines = [f"{place} ({x}, {y})", *(f"{kind}: {number(flits)} flits a step" for kind, flits in carried)]
-        marks.append(
-            tag(
-                "rect",
-                tag("title", "\n".join(lines)),
-                x=cx - size / 2,
-                y=cy - size / 2,
-                width=size,
-                height=size,
-                rx=size / 8,
-                fill=heat(max(flits for _, flits in carried) / hottest),
-                class_="core",
-            )
-        )
+        corner, fill = {"x": cx - size / 2, "y": cy - size / 2}, heat(max(flits for _, flits in carried) / hottest)
+        title = tag("title", "\n".join(lines))
+        squares.append(tag("rect", title, **corner, width=size, height=size, rx=size / 8, fill=fill))
+    marks = tag("g", *arrows, class_="links"), tag("g", *squares, class_="routers")
     drawing = grid.drawing("links of the chip", _mesh(grid), grid.squares(size, "tile"), *marks, grid.axes())
     return join([drawing, legend(f"flits a step; squares: of each {place}, the busiest of {its_links}", hottest)])
 
@@ -173,8 +168,8 @@ def _arrow(grid: Grid, size: float, thick: float, link: dict, hottest: float) ->
     start, end = size / 2 + 1, grid.pitch - size / 2 - 1
     neck = max(end - thick * 1.6, (start + end) / 2)
 
-    def at(along: float, aside: float) -> str:
-        return f"{cx + dx * along - dy * aside:.1f},{cy + dy * along + dx * aside:.1f}"
+    def at(along: float, aside: float) -> tuple[float, float]:
+        return cx + dx * along - dy * aside, cy + dy * along + dx * aside
 
     low, middle, high = 0.25 * thick, 0.75 * thick, 1.25 * thick
     barbs = at(neck, low - 0.4 * thick), at(end, middle), at(neck, high + 0.4 * thick)
@@ -182,7 +177,18 @@ def _arrow(grid: Grid, size: float, thick: float, link: dict, hottest: float) ->
     flits, part = link["flits_per_step"], link["flits_per_step"] / hottest
     about = f"link ({link['x']}, {link['y']}) {link['kind']}: {number(flits)} flits a step"
     about += f", {percent(100 * part)} of the busiest"
-    return tag("polygon", tag("title", about), points=" ".join(outline), fill=heat(part), class_="link")
+    return tag("path", tag("title", about), d=_outline(outline), fill=heat(part))
+
+
+def _outline(corners: list[tuple[float, float]]) -> str:
+    """A closed path with few characters: from corner to corner by one decimal, of which a large chip has thousands."""
+    x, y = (round(v, 1) for v in corners[0])
+    path = f"M{x:g} {y:g}l"
+    for corner in corners[1:]:
+        dx, dy = round(corner[0] - x, 1), round(corner[1] - y, 1)
+        x, y = x + dx, y + dy
+        path += f"{dx:g} {dy:g} "
+    return path.replace(" -", "-").rstrip() + "z"
 
 
 def _segment(grid: Grid, size: float, thick: float, link: dict, hottest: float) -> Markup:
@@ -199,7 +205,6 @@ def _segment(grid: Grid, size: float, thick: float, link: dict, hottest: float) 
         width=max(grid.pitch - size - 2, 0.5),
         height=2 * thick,
         fill=heat(part),
-        class_="link",
     )
 
 
@@ -207,6 +212,5 @@ def legend(what: str, hottest: float) -> Markup:
     """The scale of the colors."""
     stops = ", ".join(f"{heat(part)} {100 * part:.0f}%" for part, _ in HEAT)
     bar = tag("span", class_="scale", style=f"background:linear-gradient(90deg, {stops})")
-    return tag(
-        "div", tag("span", "0"), bar, tag("span", number(hottest)), tag("span", what, class_="what"), class_="legend"
-    )
+    ends = tag("span", "0"), bar, tag("span", number(hottest), class_="hottest")
+    return tag("div", *ends, tag("span", what, class_="what"), class_="legend")

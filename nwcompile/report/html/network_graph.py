@@ -11,14 +11,15 @@ GAP_X = 34  # Between boxes of a row; what passes a row on its way down goes thr
 GAP_Y = 40  # Between rows, with room for the kind of a connection.
 MOST_CHARACTERS = 26  # Of a name in a box; the whole of it is in the title that hovering shows.
 MOST_HEIGHT = 560  # Of the drawing in a notebook; a deeper network scrolls.
-STYLE = (
-    "text{font:12px system-ui,sans-serif;fill:#1b2430;text-anchor:middle}"
-    ".soft{fill:#5b6675;font-size:11px}"
-    "rect{fill:#ffffff;stroke:#1c6fd1;stroke-width:1.4}"
-    ".input{fill:#f1f3f5;stroke:#7b8794}"
-    ".junction{stroke-dasharray:4 3}"
-    "path{fill:none;stroke:#7b8794;stroke-width:1.3}"
-    ".back{stroke:#d9480f;stroke-dasharray:4 3}"
+NAME = "nw-network"  # The class of the drawing: its style must not reach the page around it.
+RULES = (
+    "text{font:12px system-ui,sans-serif;fill:#1b2430;text-anchor:middle}",
+    ".soft{fill:#5b6675;font-size:11px}",
+    "rect{fill:#ffffff;stroke:#1c6fd1;stroke-width:1.4}",
+    ".input{fill:#f1f3f5;stroke:#7b8794}",
+    ".junction{stroke-dasharray:4 3}",
+    "path{fill:none;stroke:#7b8794;stroke-width:1.3}",
+    ".back{stroke:#d9480f;stroke-dasharray:4 3}",
 )
 
 
@@ -39,7 +40,8 @@ def network_graph(network: Network) -> Markup:
     lines = [_line(c, place, rank) for c in network.connections]
     boxes = [_box(node, place[name], name in network.inputs) for name, node in _nodes(network).items()]
     size = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
-    drawing = tag("svg", tag("style", Markup(STYLE)), *lines, *boxes, xmlns="http://www.w3.org/2000/svg", **size)
+    style = Markup("".join(f".{NAME} {rule}" for rule in RULES))
+    drawing = tag("svg", tag("style", style), *lines, *boxes, class_=NAME, xmlns="http://www.w3.org/2000/svg", **size)
     return tag("div", drawing, style=f"max-height:{MOST_HEIGHT}px;overflow:auto")
 
 

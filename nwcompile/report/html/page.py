@@ -1,27 +1,37 @@
-"""HTML: the content of report.json as one self-contained page: inline style and drawings, nothing from the network."""
+"""HTML: the content of report.json as one page that has all it needs in itself: style, script, drawings."""
+
+from pathlib import Path
 
 from nwcompile.report import html_tables, legalization, quantization
 from nwcompile.report.bus import bus_card
 from nwcompile.report.host import host_lines, host_text
+from nwcompile.report.html.data import page_data, within_limit
 from nwcompile.report.html.maps import core_map, link_map
-from nwcompile.report.html.plots import floorline_plot, step_plot
+from nwcompile.report.html.plots import energy_plot, floorline_plot, step_plot
 from nwcompile.report.html.profile_tables import critical_table, message_tables, phase_tables
+from nwcompile.report.html.step_bar import step_bar
 from nwcompile.report.html.style import STYLE
 from nwcompile.report.html_markup import Markup, tag
 from nwcompile.report.json import neurobench
-from nwcompile.report.text import grouped, number, percent, real_time_text, unknown
+from nwcompile.report.text import grouped, number, percent, real_time_text, unknown, verdict_parts
 
 DOCTYPE = Markup("<!DOCTYPE html>\n")
+SCRIPT = Path(__file__).with_name("report.js").read_text()
+
+
+def whole_page(title: str, *content: Markup, more_style: str = "", script: str = SCRIPT) -> str:
+    """A page of this content, with the style and the script of reports; the script comes last, when all is there.
+
+    `more_style` is added to the style; a page of something else has a `script` of its own.
+    """
+    viewport = tag("meta", name="viewport", content="width=device-width, initial-scale=1")
+    style = tag("style", Markup(STYLE + more_style))
+    head = tag("head", tag("meta", charset="utf-8"), viewport, tag("title", title), style)
+    return DOCTYPE + tag("html", head, tag("body", *content, tag("script", Markup(script))), lang="en")
 
 
 def render_html(doc: dict) -> str:
-    """The whole page."""
-    name = f"{doc['chip']['name']}: report of nwcompile"
-    viewport = tag("meta", name="viewport", content="width=device-width, initial-scale=1")
-    head = tag("head", tag("meta", charset="utf-8"), viewport, tag("title", name), tag("style", Markup(STYLE)))
-    cores = _card("half", "Cores", _about_cores(doc), core_map(doc))
-    about_links = ABOUT_SEGMENTS if doc["chip"]["topology"] == "segmented_bus" else ABOUT_LINKS
-    links = _card("half", "Links", about_links + ("" if doc["io"] else NO_IO), link_map(doc))
+    """The whole page of one run."""
     notes = tag(
         "div",
         *_crosscheck(doc),
@@ -34,25 +44,35 @@ def render_html(doc: dict) -> str:
         *_unknown(doc),
         class_=f"column {'half' if doc['energy'] else 'whole'}",
     )
+    head = [_header(doc), _tiles(doc), row(_fit(doc))]
     parts = [
-        _header(doc),
-        _tiles(doc),
-        _row(_fit(doc)),
-        _row(cores, links),
-        *([_row(_floorline(doc), _steps(doc)), _row(_times(doc))] if doc["time"] else []),
-        *([_row(_card("whole", "Bus", ABOUT_BUS, bus_card(doc["bus"])))] if doc["bus"] else []),
+        row(cores_card(doc), links_card(doc)),
+        DETAIL,
+        *([row(floorline_card(doc), steps_card(doc)), row(_times(doc))] if doc["time"] else []),
+        *([row(card("whole", "Bus", ABOUT_BUS, bus_card(doc["bus"])))] if doc["bus"] else []),
         *_profile(doc),
-        _row(_card("whole", "Layers", ABOUT_LAYERS, html_tables.layer_table(doc))),
+        row(card("whole", "Layers", ABOUT_LAYERS, html_tables.layer_table(doc))),
         *_legalization(doc),
         *_quantization(doc),
-        _row(*_energy(doc), notes),
-        _row(_card("whole", "NeuroBench", neurobench.ABOUT, neurobench.neurobench_table(doc))),
-        _row(_provenance(doc)),
+        row(*_energy(doc), notes),
+        row(card("whole", "NeuroBench", neurobench.ABOUT, neurobench.neurobench_table(doc))),
+        tag("div", class_="lists"),
+        row(_provenance(doc)),
     ]
-    return DOCTYPE + tag("html", head, tag("body", tag("main", *parts)), lang="en")
+
+    def page(docs: list[dict]) -> str:
+        main = tag("main", *head, step_bar(docs), *parts, page_data(docs[0]), class_="run")
+        return whole_page(f"{doc['chip']['name']}: report of nwcompile", main)
+
+    return within_limit(page, [doc])
 
 
-ABOUT_LINKS = "Mean flits a step on every link; each arrow runs on the right of its direction."
+DETAIL = tag("section", class_="card detail", aria_live="polite", hidden="")
+
+
+ABOUT_LINKS = (
+    "Mean flits a step on every link; each arrow runs on the right of its direction. Click one for what crosses it."
+)
 ABOUT_SEGMENTS = (
     "Mean transfers a step on every segment of the bus, its lanes together; squares: the switches of a position, and "
     "the ports of its cores."
@@ -81,11 +101,13 @@ ABOUT_LAYERS = (
 )
 
 
-def _row(*cards: Markup) -> Markup:
+def row(*cards: Markup) -> Markup:
+    """Cards side by side, where the page is wide enough."""
     return tag("div", *cards, class_="grid")
 
 
-def _card(width: str, title: str, about: str | None, *content: Markup) -> Markup:
+def card(width: str, title: str, about: str | None, *content: Markup) -> Markup:
+    """A part of the page: `width` "half", "whole" or that of its column, a title, what it is about, what it shows."""
     return tag(
         "section",
         tag("h2", title),
@@ -101,7 +123,16 @@ def _header(doc: dict) -> Markup:
     how = "predicted, not simulated, from" if run["backend"] == "prediction" else f"{run['backend']} backend,"
     line = f"nwcompile report: {how} {grouped(run['n_samples'])} {samples} of {run['n_hardware_steps']} hardware steps"
     good = doc["fits"] and (doc["crosscheck"] is None or doc["crosscheck"]["agree"])
-    return tag("header", tag("h1", line), tag("p", doc["verdict"], class_="verdict"), class_=None if good else "bad")
+    rows = [cell for word, said in doc["verdict_rows"] for cell in (tag("dt", word), tag("dd", said))]
+    return tag("header", tag("h1", line), _verdict(doc), tag("dl", *rows), class_=None if good else "bad")
+
+
+def _verdict(doc: dict) -> Markup:
+    """The sentence; on a narrow page without the advice, which is the first of the rows below."""
+    advice = f"; {verdict_parts(doc)[-1]}"
+    if doc["advice"] is None or not doc["verdict"].endswith(advice):
+        return tag("p", doc["verdict"], class_="verdict")
+    return tag("p", doc["verdict"].removesuffix(advice), tag("span", advice, class_="advice"), class_="verdict")
 
 
 def _tiles(doc: dict) -> Markup:
@@ -153,29 +184,39 @@ def _fit(doc: dict) -> Markup:
     about = (
         "What the mapping takes of every resource: in the core that comes closest to its limit, and on the whole chip."
     )
-    return _card("whole", "Fit", about, html_tables.fit_table(doc))
+    return card("whole", "Fit", about, html_tables.fit_table(doc))
 
 
-def _about_cores(doc: dict) -> str:
-    return (
+def cores_card(doc: dict, hottest: float | None = None) -> Markup:
+    """The map of the cores; `hottest` as in `core_map`."""
+    about = (
         "Every core in use at its place on the chip, x to the right, y upwards, colored by "
         + ("how long its busiest unit works in a mean step." if doc["time"] else "its synops in a mean step.")
-        + " Hover for its layers and tables."
+        + " Hover for its layers and tables, click for who sends to it."
     )
+    return card("half", "Cores", about, core_map(doc, hottest))
 
 
-def _floorline(doc: dict) -> Markup:
+def links_card(doc: dict, hottest: float | None = None) -> Markup:
+    """The map of the links; `hottest` as in `link_map`."""
+    about = ABOUT_SEGMENTS if doc["chip"]["topology"] == "segmented_bus" else ABOUT_LINKS
+    return card("half", "Links", about + ("" if doc["io"] else NO_IO), link_map(doc, hottest))
+
+
+def floorline_card(doc: dict) -> Markup:
+    """The floorline plot of a run on a chip with times."""
     about = (
         "The line is the floor (barrier and compute) and the slope (reading synapses). Points on the floor are "
-        "compute- or barrier-bound, on the slope memory-bound; how far a point lies above both is what messages cost."
+        "compute- or barrier-bound, on the slope memory-bound; how far a point lies above both is what messages cost. "
+        "Small dots are cores: what each would take alone in a mean step, the barrier included."
     )
-    return _card("half", "Floorline", about, floorline_plot(doc))
+    return card("half", "Floorline", about, floorline_plot(doc))
 
 
-def _steps(doc: dict) -> Markup:
-    return _card(
-        "half", "Step by step", "Time of each hardware step, mean of the samples, and what bounds it.", step_plot(doc)
-    )
+def steps_card(doc: dict) -> Markup:
+    """The times of the steps of a run on a chip with times."""
+    about = "Time of each hardware step, mean of the samples, and what bounds it."
+    return card("half", "Step by step", about, step_plot(doc))
 
 
 def _times(doc: dict) -> Markup:
@@ -184,34 +225,36 @@ def _times(doc: dict) -> Markup:
         "The bar: which layer's work fills the busiest core of each step, beside the links of the network and the "
         "barrier. The table: no step can be shorter than the bound."
     )
+    if doc["time"]["sync"]:
+        about += f" What the barrier costs: {doc['time']['sync']['text']}."
     if tight is None:
         about += " Only the cycle backend measures time; this run has none."
     else:
         about += (
             f" It explains {percent(tight)} of the measured time; the rest is waiting for messages and the network."
         )
-    return _card("whole", "Where the time goes", about, html_tables.time_shares(doc), html_tables.time_table(doc))
+    return card("whole", "Where the time goes", about, html_tables.time_shares(doc), html_tables.time_table(doc))
 
 
 def _profile(doc: dict) -> list[Markup]:
     p = doc["profile"]
     if p is None:
         return []
-    messages = _card("half", "Messages and crowded links", ABOUT_MESSAGES, message_tables(p))
-    phases = _card("half", "Phases of the cores", ABOUT_PHASES, phase_tables(p))
-    return [_row(phases, messages), _row(_card("whole", "Critical paths", ABOUT_CRITICAL, critical_table(p)))]
+    messages = card("half", "Messages and crowded links", ABOUT_MESSAGES, message_tables(p))
+    phases = card("half", "Phases of the cores", ABOUT_PHASES, phase_tables(p))
+    return [row(phases, messages), row(card("whole", "Critical paths", ABOUT_CRITICAL, critical_table(p)))]
 
 
 def _legalization(doc: dict) -> list[Markup]:
     if not doc["legalization"]:
         return []
-    return [_row(_card("whole", "Legalization", legalization.ABOUT, legalization.legalization_table(doc)))]
+    return [row(card("whole", "Legalization", legalization.ABOUT, legalization.legalization_table(doc)))]
 
 
 def _quantization(doc: dict) -> list[Markup]:
     if not any(r["quantization"] for r in doc["layers"]):
         return []
-    return [_row(_card("whole", "Quantization", quantization.ABOUT, quantization.quantization_table(doc)))]
+    return [row(card("whole", "Quantization", quantization.ABOUT, quantization.quantization_table(doc)))]
 
 
 def _energy(doc: dict) -> list[Markup]:
@@ -223,12 +266,12 @@ def _energy(doc: dict) -> list[Markup]:
     pj_per_synop = doc["energy"]["pj_per_synop"]
     if pj_per_synop is not None:
         about += f" All of it over the synaptic events: {number(pj_per_synop)} pJ a synop."
-    return [_card("half", "Energy", about, html_tables.energy_table(doc))]
+    return [card("half", "Energy", about, html_tables.energy_table(doc), energy_plot(doc))]
 
 
 def _real_time(doc: dict) -> list[Markup]:
     r = doc["real_time"]
-    return [] if r is None else [_card("", "Real time", None, tag("p", real_time_text(r)))]
+    return [] if r is None else [card("", "Real time", None, tag("p", real_time_text(r)))]
 
 
 def _crosscheck(doc: dict) -> list[Markup]:
@@ -236,29 +279,29 @@ def _crosscheck(doc: dict) -> list[Markup]:
     if c is None:
         return []
     mark = tag("b", "agree" if c["agree"] else "disagree", class_="good" if c["agree"] else "wrong")
-    return [_card("", "Do the backends agree?", None, tag("p", mark, ": ", c["text"]))]
+    return [card("", "Do the backends agree?", None, tag("p", mark, ": ", c["text"]))]
 
 
 def _multi_spike(doc: dict) -> list[Markup]:
     m = doc["multi_spike"]
-    return [] if m is None else [_card("", "Several spikes a step", None, tag("p", m["text"]))]
+    return [] if m is None else [card("", "Several spikes a step", None, tag("p", m["text"]))]
 
 
 def _multicast(doc: dict) -> list[Markup]:
     multicast = doc["multicast"]
-    return [] if multicast is None else [_card("", "Multicast", None, tag("p", multicast["text"], "."))]
+    return [] if multicast is None else [card("", "Multicast", None, tag("p", multicast["text"], "."))]
 
 
 def _host(doc: dict) -> list[Markup]:
     host = doc["host"]
     if host is None:
         return []
-    return [_card("", "Host", None, *(tag("p", line, ".") for line in (*host_lines(host), host_text(host))))]
+    return [card("", "Host", None, *(tag("p", line, ".") for line in (*host_lines(host), host_text(host))))]
 
 
 def _io(doc: dict) -> list[Markup]:
     io = doc["io"]
-    return [] if io is None else [_card("", "Input and output", None, tag("p", io["text"], "."))]
+    return [] if io is None else [card("", "Input and output", None, tag("p", io["text"], "."))]
 
 
 def _warnings(doc: dict) -> Markup:
@@ -266,14 +309,14 @@ def _warnings(doc: dict) -> Markup:
     if doc["run"]["n_dropped"]:
         texts.append(doc["dropped"]["text"])
     if not texts:
-        return _card("", "Warnings", None, tag("p", "none"))
-    return _card("", "Warnings", None, tag("ul", *(tag("li", text) for text in texts), class_="warnings"))
+        return card("", "Warnings", None, tag("p", "none"))
+    return card("", "Warnings", None, tag("ul", *(tag("li", text) for text in texts), class_="warnings"))
 
 
 def _unknown(doc: dict) -> list[Markup]:
     texts = unknown(doc)
     items = tag("ul", *(tag("li", text) for text in texts), class_="warnings")
-    return [_card("", "Not known", None, items)] if texts else []
+    return [card("", "Not known", None, items)] if texts else []
 
 
 def _provenance(doc: dict) -> Markup:
@@ -283,4 +326,4 @@ def _provenance(doc: dict) -> Markup:
             value = ", ".join(f"{k} {v}" for k, v in value.items() if v is not None)
         text = str(value)
         rows += [tag("dt", key.replace("_", " ")), tag("dd", tag("code", text) if key.endswith("hash") else text)]
-    return _card("whole", "Provenance", None, tag("dl", *rows))
+    return card("whole", "Provenance", None, tag("dl", *rows))

@@ -1,5 +1,6 @@
-"""Plots: the floorline (time of a step against the synops of its busiest core) and the steps one after the other."""
+"""Plots: the floorline (time of a step against the synops of its busiest core), the steps, and power over time."""
 
+from itertools import accumulate
 from math import ceil, floor, log10
 from typing import Any
 
@@ -14,7 +15,12 @@ TOP = 18  # Units from the edge to the plot, where nothing is written.
 BOTTOM = 56  # Units from the plot to the edge, with room for the numbers and the name of the x axis.
 MOST_POINTS = 1000  # More points than that lie on each other in a plot 640 units wide.
 KINDS = ("memory", "compute", "traffic", "barrier")
-SERIES = {"measured": "measured", "bound": "bound of this run", "predicted": "predicted from calibration"}
+SERIES = {
+    "core": "a core, mean of the steps",
+    "measured": "measured",
+    "bound": "bound of this run",
+    "predicted": "predicted from calibration",
+}
 
 
 class Axis:
@@ -37,6 +43,11 @@ class Axis:
         else:
             part = (value - self.low) / (self.high - self.low)
         return self.start + (self.end - self.start) * min(max(part, 0.0), 1.0)
+
+    @property
+    def ends(self) -> str:
+        """Values and places of both ends, by which report.js puts other values on the axis."""
+        return f"{self.low!r} {self.high!r} {self.start} {self.end}"
 
     def ticks(self) -> list[float]:
         """Round values along the axis."""
@@ -64,7 +75,11 @@ def _below(x: float) -> float:
 
 
 def floorline_plot(doc: dict) -> Markup:
-    """Time of each step against the synops of its busiest core (both log), with the floor and the memory slope."""
+    """Time against synops (both log): every core in a mean step, the busiest of each step, the floor and the slope.
+
+    A core alone would take the barrier and what its busiest unit works. Points of cores are in the order of `cores` of
+    report.json, by which report.js knows them.
+    """
     steps, lines = doc["steps"], doc["floorline"]
     series = {
         name: list(
@@ -75,17 +90,26 @@ def floorline_plot(doc: dict) -> Markup:
         for name in ("predicted", "bound", "measured")
         if steps[f"{name}_us"] is not None
     }
-    points = [point for name in series for point in series[name]]
+    cores = [(c["synops_per_step"], lines["barrier_us"] + c["busy_us_per_step"]) for c in doc["cores"]]
+    points = [*(point for name in series for point in series[name]), *cores]
     x = Axis([p[0] for p in points] + [_knee(lines) / 2], LEFT, WIDTH - RIGHT, log=True)
     y = Axis([p[1] for p in points] + [lines["floor_us"] * 0.7], HEIGHT - BOTTOM, TOP, log=True)
-    marks = []
+    marks = [tag("g", *(_core_point(c["core"], p, x, y) for c, p in zip(doc["cores"], cores, strict=True)),
+                 class_="core-points")]  # fmt: skip
     for name, group in series.items():
         marks += [
             _point(name, h, p, steps["bottleneck"][h]["kind"] if name == "measured" else "", x, y)
             for h, p in _some(group)
         ]
-    label_x, label_y = "synops of the busiest core in a step (log)", "time of a step, us (log)"
-    return join([_frame("floorline", x, y, label_x, label_y, _lines(lines, x, y), *marks), _key(doc, list(series))])
+    label_x, label_y = "synops of a core, or of the busiest one, in a step (log)", "time of a step, us (log)"
+    names = ["core", *series]
+    return join([_frame("floorline", x, y, label_x, label_y, _lines(lines, x, y), *marks), _key(doc, names)])
+
+
+def _core_point(core: int, point: tuple[float, float], x_axis: Axis, y_axis: Axis) -> Markup:
+    synops, us = point
+    about = f"core {core}: {grouped(synops)} synops, {number(us)} us"
+    return tag("circle", tag("title", about), cx=x_axis.at(synops), cy=y_axis.at(us), r=2.5)
 
 
 def _knee(lines: dict) -> float:
@@ -148,6 +172,24 @@ def step_plot(doc: dict) -> Markup:
     return join([_frame("steps", x, y, "hardware step", "time of a step, us", *marks), _key(doc, list(series))])
 
 
+def energy_plot(doc: dict) -> Markup:
+    """Power of each hardware step over the time of a sample; the energy of each step where no times are known."""
+    steps, power = doc["steps"], doc["steps"]["power_mw"]
+    values = steps["energy_pj"] if power is None else power
+    label_x, label_y, unit = ("hardware step", "energy of a step, pJ", "pJ")
+    ends = list(range(1, len(values) + 1))
+    if power is not None:
+        label_x, label_y, unit = ("time, us", "power, mW", "mW")
+        ends = list(accumulate(steps["measured_us"] or steps["bound_us"]))
+    x = Axis([float(ends[-1])], LEFT, WIDTH - RIGHT, log=False)
+    y = Axis(values, HEIGHT - BOTTOM, TOP, log=False)
+    d = f"M{x.start:.1f} {y.at(values[0]):.1f}"
+    d += "".join(f"V{y.at(values[h]):.1f}H{x.at(end):.1f}" for h, end in _some(ends))
+    peak = max(range(len(values)), key=values.__getitem__)
+    about = f"most in hardware step {peak}: {number(values[peak])} {unit}"
+    return _frame("energy", x, y, label_x, label_y, tag("path", tag("title", about), d=d, class_="line measured"))
+
+
 def _some(values: list) -> list[tuple[int, Any]]:
     """All values with their index, or evenly spaced ones where there are more than can be seen."""
     every = -(-len(values) // MOST_POINTS)
@@ -176,7 +218,16 @@ def _frame(title: str, x_axis: Axis, y_axis: Axis, label_x: str, label_y: str, *
         ),
     ]
     return tag(
-        "svg", tag("title", title), *grid, *names, *marks, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", class_="plot"
+        "svg",
+        tag("title", title),
+        tag("g", *grid, class_="axes"),
+        *names,
+        tag("g", *marks, class_="marks"),
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        class_=f"plot {title}",
+        data_x=x_axis.ends,
+        data_y=y_axis.ends,
     )
 
 

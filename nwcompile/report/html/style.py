@@ -13,13 +13,18 @@ body {
 }
 main { max-width: 1320px; margin: 0 auto; padding: 28px 24px 48px; }
 h1 { font-size: 15px; font-weight: 600; margin: 0; color: var(--soft); }
+h1, h2, p, li { overflow-wrap: anywhere; }
 h2 { font-size: 16px; font-weight: 650; margin: 0 0 4px; }
 header { border-left: 6px solid var(--good); padding: 2px 0 2px 18px; margin: 0 0 22px; }
+header dl { margin-top: 10px; max-width: 110ch; }
 header.bad { border-color: var(--bad); }
-.verdict { font-size: 21px; line-height: 1.42; font-weight: 560; margin: 6px 0 0; overflow-wrap: anywhere; }
+.verdict { font-size: clamp(14px, 1.75vw, 21px); line-height: 1.42; font-weight: 560; }
+.verdict { margin: 6px 0 0; overflow-wrap: anywhere; }
 .grid { display: grid; gap: 18px; grid-template-columns: repeat(2, minmax(0, 1fr)); margin-bottom: 18px; }
 .whole { grid-column: span 2; }
-.column { display: flex; flex-direction: column; gap: 18px; }
+.column { display: flex; flex-direction: column; gap: 18px; min-width: 0; }
+.column .halves { grid-template-columns: minmax(0, 1fr); }
+.column .detail { margin: 0; }
 .card, .tile-card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; min-width: 0; }
 .card { padding: 18px 20px; }
 .card > p, .card > ul { margin: 4px 0 0; }
@@ -42,7 +47,10 @@ TABLES = """
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th { text-align: right; font-weight: 600; color: var(--soft); font-size: 12.5px; padding: 4px 10px 6px; }
 th { vertical-align: bottom; }
-td { text-align: right; padding: 7px 10px; border-top: 1px solid var(--line); }
+.table { overflow-x: auto; }
+tfoot td { border-top: 2px solid var(--line); }
+td.left { overflow-wrap: anywhere; min-width: 9ch; white-space: normal; }
+td { text-align: right; padding: 7px 10px; border-top: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { padding-left: 0; }
 th:last-child, td:last-child { padding-right: 0; }
 th.left, td.left { text-align: left; }
@@ -60,6 +68,55 @@ td > span { white-space: nowrap; }
 .stack + .legend { margin-bottom: 18px; }
 """
 
+CONTROLS = r"""
+button, input, select { font: inherit; font-size: 13.5px; color: var(--ink); }
+button, select, input[type=search] {
+  background: var(--card); border: 1px solid #8a94a3; border-radius: 6px; padding: 3px 10px; min-height: 30px;
+}
+button { cursor: pointer; }
+button:hover { background: #eef1f5; }
+button:disabled { color: #8a94a3; cursor: default; background: var(--back); }
+button[aria-pressed=true] { background: var(--ink); color: #ffffff; border-color: var(--ink); }
+:focus-visible { outline: 3px solid var(--compute); outline-offset: 2px; }
+h2:focus { outline: none; }
+[hidden] { display: none !important; }
+.controls { display: flex; flex-wrap: wrap; gap: 8px; align-items: center; margin: 0 0 8px; font-size: 13.5px; }
+.controls .hint, .rows, .others, .in-step { color: var(--soft); font-size: 13px; }
+.controls input[type=search] { max-width: 100%; }
+.card > p.rows { display: flex; gap: 12px; align-items: center; min-height: 1px; }
+.rows button { padding: 1px 8px; min-height: 24px; }
+th button {
+  border: 0; padding: 0; min-height: 0; background: none; font-size: 12.5px; font-weight: 600; color: var(--soft);
+  text-align: inherit; white-space: nowrap;
+}
+th button::after { content: " \2195"; color: #8a94a3; }
+th[aria-sort=ascending] button::after { content: " \2191"; color: var(--ink); }
+th[aria-sort=descending] button::after { content: " \2193"; color: var(--ink); }
+button.inline {
+  border: 0; padding: 0; min-height: 0; background: none; color: #1558ad; text-decoration: underline;
+  white-space: nowrap;
+}
+.steps-bar {
+  display: flex; flex-wrap: wrap; gap: 8px 14px; align-items: center; position: sticky; top: 0; z-index: 2;
+  background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 9px 14px; margin-bottom: 18px;
+  box-shadow: 0 2px 8px rgb(27 36 48 / 12%); font-size: 13.5px;
+}
+.steps-bar label { display: flex; gap: 8px; align-items: center; }
+.steps-bar label:has(input) { flex: 1 1 260px; white-space: nowrap; }
+.steps-bar input { flex: 1; min-width: 90px; accent-color: var(--compute); }
+.steps-bar output { flex: 1 1 100%; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; min-height: 1.5em; }
+.steps-note { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 9px 14px; }
+.steps-note { margin: 0 0 18px; }
+.detail { margin-bottom: 18px; border-left: 6px solid var(--compute); scroll-margin: 110px; }
+.detail .controls { float: right; }
+.detail h3 { font-size: 14px; margin: 12px 0 4px; }
+.halves { display: grid; gap: 8px 28px; grid-template-columns: repeat(2, minmax(0, 1fr)); clear: both; }
+.halves h3 { margin-top: 0; }
+.halves .table { margin-top: 8px; }
+.lists > .card { margin-bottom: 18px; }
+.lists .table { max-height: 460px; overflow: auto; }
+"""
+
 DRAWINGS = """
 svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg.map { margin: 0 auto; }
@@ -68,11 +125,19 @@ svg .middle { text-anchor: middle; }
 svg .end { text-anchor: end; }
 svg .name { font-size: 13px; fill: var(--ink); }
 svg .note { fill: var(--ink); }
-svg .label { text-anchor: middle; fill: #3b2a12; pointer-events: none; }
+svg .label { text-anchor: middle; fill: #000000; pointer-events: none; }
 svg .label.light { fill: #ffffff; }
 svg .tile { fill: #f1f3f5; stroke: #d5dae0; stroke-width: .7; }
 svg .mesh { stroke: #d5dae0; fill: none; }
-svg .core:hover, svg .link:hover, svg circle:hover { stroke: var(--ink); stroke-width: 1.6; }
+svg .cores > *, svg .links > *, svg .routers > *, svg .core-points > * { cursor: pointer; }
+svg g > rect:hover, svg .links > :hover, svg circle:hover { stroke: var(--ink); stroke-width: 1.6; }
+svg .sends { stroke: var(--compute); stroke-width: 2; }
+svg .chosen { stroke: #000000; stroke-width: 3; }
+svg .links .chosen { stroke-width: 1.2; }
+svg .core-points circle { fill: var(--soft); fill-opacity: .55; }
+svg .frame { fill: var(--compute); fill-opacity: .12; stroke: var(--compute); }
+svg .now { stroke: var(--bad); stroke-width: 2; fill: none; }
+svg path.floorline { vector-effect: non-scaling-stroke; }
 svg .grid-line { stroke: #e8ecf0; fill: none; }
 svg .floorline { stroke: var(--ink); stroke-width: 2; fill: none; stroke-linejoin: round; }
 svg circle.bound { fill: #ffffff; fill-opacity: .4; stroke: var(--compute); stroke-width: 1.4; }
@@ -88,7 +153,8 @@ svg circle.dot { stroke: #ffffff; }
 .traffic { fill: var(--traffic); background: var(--traffic); }
 .barrier { fill: var(--barrier); background: var(--barrier); }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 14px; align-items: center; margin-top: 10px; }
-.legend + table { margin-top: 8px; }
+.legend + .table { margin-top: 8px; }
+.legend .core { background: var(--soft); opacity: .7; transform: scale(.6); }
 .legend { color: var(--soft); font-size: 13px; overflow-wrap: anywhere; }
 .legend .scale { width: 130px; height: 10px; border-radius: 5px; }
 .legend .mark { display: inline-block; width: 11px; height: 11px; border-radius: 50%; margin-right: 6px; }
@@ -113,7 +179,6 @@ WIDTHS = """
 @media (max-width: 620px) {
   main { padding: 16px 12px 32px; }
   header { padding-left: 12px; }
-  .verdict { font-size: 17px; }
   .card { padding: 14px; }
   .tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); }
   .tile-card { padding: 10px 12px; }
@@ -121,16 +186,10 @@ WIDTHS = """
   svg text, svg .name { font-size: 21px; }
   svg .label { font-size: 15px; }
   svg .every-other { display: none; }
-  thead { display: none; }
-  tr { display: block; border-top: 1px solid var(--line); padding: 8px 0; }
-  tr:first-child { border: 0; }
-  td, td.left { display: flex; justify-content: space-between; gap: 12px; border: 0; padding: 2px 0; }
-  td.left { text-align: right; }
-  td::before { content: attr(data-label); color: var(--soft); text-align: left; }
-  td:empty { display: none; }
-  td.name { text-align: left; font-size: 15px; }
-  td.name::before { content: none; }
-  .bar { width: 84px; }
+  h1 { font-size: 12.5px; }
+  .detail { scroll-margin: 220px; }
+  .verdict .advice { display: none; }
+  .halves { grid-template-columns: minmax(0, 1fr); }
   dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: 8px; }
 }
@@ -139,7 +198,11 @@ WIDTHS = """
   main { max-width: none; padding: 0; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   .card, .tile-card { break-inside: avoid; }
+  .lists .card { break-inside: auto; }
+  .controls, .steps-bar, .rows button { display: none !important; }
+  .table, .lists .table { overflow: visible; max-height: none; }
+  th button::after { content: none; }
 }
 """
 
-STYLE = PAGE + TABLES + DRAWINGS + WIDTHS
+STYLE = PAGE + TABLES + CONTROLS + DRAWINGS + WIDTHS

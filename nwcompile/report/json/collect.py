@@ -7,22 +7,26 @@ from typing import Any
 import numpy as np
 
 from nwcompile import __version__
+from nwcompile.cost.energy import kinds_without_source
 from nwcompile.cost.summary import Summary, summarize
 from nwcompile.cost.time.floorline import Floorline
 from nwcompile.cost.time.pool import mean_step_cycles
 from nwcompile.cost.time.work import Bottleneck, link_name, link_place
 from nwcompile.errors import ModelError, unknown_choice
 from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import BARRIER, NEIGHBORS
 from nwcompile.ir.noc.board import chips_used, count_chips
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCE_OF
 from nwcompile.ir.run import Run
 from nwcompile.report.bus import collect_bus
 from nwcompile.report.host import collect_host, host_text
+from nwcompile.report.json.by_step import collect_by_step
 from nwcompile.report.json.messages import collect_dropped, collect_multicast
 from nwcompile.report.json.neurobench import collect_neurobench
 from nwcompile.report.json.profile import collect_profile
-from nwcompile.report.text import io_text, multi_spike, verdict
+from nwcompile.report.json.traffic import collect_traffic
+from nwcompile.report.text import io_text, multi_spike, number, verdict, verdict_rows
 from nwcompile.sim.crosscheck import Crosscheck
 
 REPORT_SCHEMA = 1  # It grows when a key of report.json changes its meaning or goes.
@@ -59,7 +63,7 @@ def collect(
         "floorline": _floorline(s.bound),
         "profile": collect_profile(program, run, s),
         "real_time": real_time(run, model_dt, wall_seconds),
-        "energy": _energy(s),
+        "energy": _energy(s, chip),
         "events_per_sample": s.events,
         "neurobench": collect_neurobench(program, run),
         "multi_spike": _multi_spike(program, s),
@@ -71,6 +75,9 @@ def collect(
         "layers": layer_rows(program, s),
         "cores": core_rows(program, s),
         "links": link_rows(program, s),
+        "traffic": collect_traffic(program, run, s),
+        "by_step": collect_by_step(run, s),
+        "work": _work(s),
         "accuracy": _accuracy(accuracy),
         "crosscheck": None if crosscheck is None else _crosscheck(crosscheck),
         "legalization": [dict(row) for row in program.legalization],
@@ -78,8 +85,8 @@ def collect(
         "warnings": list(program.warnings),
         "provenance": _provenance(program, run),
     }  # fmt: skip
-    said = verdict(doc)
-    return {"verdict": said if doc["host"] is None else f"{said}; {host_text(doc['host'])}", **doc}
+    below = verdict_rows(doc) + ([] if doc["host"] is None else [["host", host_text(doc["host"])]])
+    return {"verdict": verdict(doc), "verdict_rows": below, **doc}
 
 
 def _pool_step_us(program: Program, run: Run) -> float | None:
@@ -133,7 +140,24 @@ def _time(summary: Summary) -> dict | None:
     tightness = None if summary.tightness is None else 100 * summary.tightness
     return {"source": source, **rows[source], "samples_per_second": summary.samples_per_second, "rows": rows,
             "tightness_percent": tightness, "barrier_percent": 100 * summary.bound.barrier_share,
-            "links_percent": 100 * summary.bound.link_share}  # fmt: skip
+            "links_percent": 100 * summary.bound.link_share, "sync": _sync(summary)}  # fmt: skip
+
+
+def _sync(summary: Summary) -> dict | None:
+    """What the barrier costs: the bound of a mean step with it, and without; None where the chip has no choice."""
+    other = summary.other_sync
+    if other is None or summary.bound is None:
+        return None
+    bounds = {NEIGHBORS: float(summary.bound.step_us.mean()), other.sync: other.step_us}
+    if other.sync == NEIGHBORS:
+        bounds[BARRIER] = float(summary.bound.step_us.mean())
+    with_barrier, without = bounds[BARRIER], bounds[NEIGHBORS]
+    change = without / with_barrier - 1 if with_barrier else 0.0
+    text = (
+        f"by the bounds a mean step takes {number(with_barrier)} us with a barrier, and {number(without)} us where "
+        f'cores wait for their neighbors only (cost.sync = "{NEIGHBORS}", tokens included): {100 * change:+.0f} %'
+    )
+    return {"barrier_us": with_barrier, "neighbors_us": without, "text": text}
 
 
 def _bottleneck(bottleneck: Bottleneck, chip: Chip) -> dict:
@@ -145,6 +169,7 @@ def _bottleneck(bottleneck: Bottleneck, chip: Chip) -> dict:
 def _steps(summary: Summary, chip: Chip) -> dict:
     """Per hardware step, means per sample; lists are null where nothing is known."""
     table = {"max_synops": summary.max_synops, "measured_us": summary.measured_us, "bound_us": summary.bound_us,
+             "energy_pj": summary.step_energy_pj, "power_mw": summary.step_power_mw,
              "predicted_max_synops": summary.predicted_synops, "predicted_us": summary.predicted_us}  # fmt: skip
     lists: dict[str, Any] = {name: None if a is None else a.tolist() for name, a in table.items()}
     lists["bottleneck"] = None if summary.bound is None else [_bottleneck(b, chip) for b in summary.bound.bottlenecks]
@@ -160,12 +185,29 @@ def _floorline(bound: Floorline | None) -> dict | None:
             "us_per_synop": bound.cycles_per_synop * us}  # fmt: skip
 
 
-def _energy(summary: Summary) -> dict | None:
+def _work(summary: Summary) -> dict | None:
+    """Core cycles of a mean step and sample: `cycles_per_step[event]` a list by core; the events of each unit."""
+    if summary.bound is None:
+        return None
+    done = summary.bound.work
+    per_step = 1 / (summary.n_steps * summary.bound.n_samples)
+    cycles = {event: (by_step.sum(0) * per_step).tolist() for event, by_step in done.cycles.items()}
+    units = {unit: list(events) for unit, events in done.units.items()}
+    return {"cycle_us": summary.bound.cycle_ns / 1000, "units": units, "cycles_per_step": cycles}
+
+
+def _energy(summary: Summary, chip: Chip) -> dict | None:
+    """Energy of a sample and its kinds; None for a kind that the total is without, as the chip file has no figure."""
     if summary.energy_pj is None:
         return None
-    by_kind = {f"{kind}_pj": pj for kind, pj in summary.energy_pj.items()}
+    by_kind = dict.fromkeys((f"{kind}_pj" for kind in kinds_without_source(chip)), None)
+    by_kind |= {f"{kind}_pj": pj for kind, pj in summary.energy_pj.items()}
+    mean = largest = None
+    if summary.step_us is not None and summary.step_power_mw is not None:
+        mean = summary.energy_pj["total"] / (1000 * float(summary.step_us.sum()))
+        largest = float(summary.step_power_mw.max())
     return {"sample_nj": summary.energy_pj["total"] / 1000, "pj_per_synop": summary.pj_per_synop,
-            "by_kind_pj_per_sample": by_kind}  # fmt: skip
+            "by_kind_pj_per_sample": by_kind, "mean_mw": mean, "largest_mw": largest}  # fmt: skip
 
 
 def real_time(run: Run, model_dt: float | None, wall_seconds: float | None) -> dict | None:
@@ -256,6 +298,7 @@ def core_rows(program: Program, summary: Summary) -> list[dict]:
                 **use,
                 "synops_per_step": float(summary.core_synops[core]),
                 "busy_us_per_step": busy,
+                "energy_pj_per_sample": None if summary.core_pj is None else float(summary.core_pj[core]),
                 "note": program.mapping.note.get(core),
             }
         )

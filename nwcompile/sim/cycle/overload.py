@@ -21,7 +21,13 @@ def loses_messages(chip: Chip) -> bool:
 
 
 def verify_backend(program: Program, backend: str) -> None:
-    """Raise BackendError unless the backend, and the costs of the chip, can tell which messages it drops."""
+    """Raise BackendError unless the backend can run a program as its chip does: its barriers, the messages it drops."""
+    if program.chip.waits_for_neighbors and program.schedule.period > 1:
+        raise BackendError(
+            f"execution='phased' needs a barrier after every phase, and cores of {program.chip.name} wait for their "
+            "neighbors only (cost.sync = \"neighbors\"); compile with execution='pipelined', or set "
+            'cost.sync = "barrier"'
+        )
     if program.chip.noc.on_full != "drop":
         return
     if backend != "cycle":

@@ -4,11 +4,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nwcompile.cost.energy import energy_pj
+from nwcompile.checkpoint import is_keeping, kept
+from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.time.pool import pool_times
 from nwcompile.cost.traffic.io_sites import io_routes
 from nwcompile.cost.traffic.multicast import multicast_trees
+from nwcompile.cost.traffic.tokens import add_tokens
 from nwcompile.errors import BackendError, ModelError
 from nwcompile.ir.flat import count_lines, csr_offset
 from nwcompile.ir.program import Program
@@ -47,6 +49,7 @@ from nwcompile.kernels.noc import bus
 from nwcompile.kernels.noc.bus_cores import BusNetwork
 from nwcompile.kernels.noc.lockstep_cores import LockstepNetwork
 from nwcompile.kernels.noc.merges import MergeNetwork
+from nwcompile.sim.cycle import neighbors
 from nwcompile.sim.cycle.axons import axon_tables
 from nwcompile.sim.cycle.bus import bus_network, bus_of, schedule_of
 from nwcompile.sim.cycle.lockstep import lockstep_network, suits_cores
@@ -64,6 +67,8 @@ RECEIVED = ("synops_dense", "synops_sparse", "synops_conv", "synops", "weight_re
             "messages_io_in")  # fmt: skip
 SENT = ("neuron_visits", "neuron_updates", "neuron_instructions", "spikes_out", "messages_out", "hops_ew", "hops_ns",
         "messages_io_out")  # fmt: skip
+
+MOST_KEPT = 256  # A kill loses at most this share of a batch, or the samples that the cores work at together.
 
 
 def run_program(
@@ -91,7 +96,10 @@ def run_program(
     flits: Any = sum(s.flits for s in steps)
     cycles: Any = sum(s.cycles for s in steps)
     counters = named_counters(program, received, sent)
+    add_tokens(program, counters, n_samples)
     dropped = take_losses(program, received, counters)
+    if chip_run.waits:
+        flits = neighbors.flits_by_step(program, inputs, spikes, window, flits)
     measured = chip_run.measured(
         counters,
         flits,
@@ -170,7 +178,9 @@ class ChipRun:
         self.program, self.chip, self.n_hardware = program, program.chip, n_hardware
         network, chip = program.network, program.chip
         trees = multicast_trees(program) if chip.noc.multicast == "tree" else None
-        self.axons = axon_tables(program, trees)
+        self.axons, self.tokens = axon_tables(program, trees), None
+        if chip.waits_for_neighbors:
+            self.axons, self.tokens = neighbors.with_tokens(program, self.axons)
         self.mesh, self.bus = None, None
         if chip.has_merges:
             verify_packets(program, self.axons.fan_out)
@@ -180,12 +190,16 @@ class ChipRun:
             mesh = mesh_of(chip, chip.ticks[1])
             self.mesh = mesh if trees is None else with_trees(mesh, trees.trees)
         self.costs = self._costs()
-        self.is_in_lockstep = self.mesh is not None and suits_cores(self.mesh, self.axons.axons, self.costs)
+        self.waits = chip.waits_for_neighbors
+        self.is_in_lockstep = (
+            self.mesh is not None and not self.waits and suits_cores(self.mesh, self.axons.axons, self.costs)
+        )
         self.neurons = tables.neurons(network, network.layers)
         self.programs = tables.programs(network, network.layers)
         self.pool = pool_times(program)
         self.synapses = tables.synapses(network, program.schedule.delay, program.mapping)
-        self.members = tables.members(network, program.mapping, program.core_of) if self.costs.drops else None
+        by_message = self.costs.drops or self.waits
+        self.members = tables.members(network, program.mapping, program.core_of) if by_message else None
         self.plan = self._plan(n_steps, window)
 
     def _costs(self) -> Costs:
@@ -227,14 +241,52 @@ class ChipRun:
     def run_all(self, x: np.ndarray, keep: bool, flight_steps: int | None) -> list[Result]:
         """Simulate samples x int32[B, T, input line] on the cores at hand: the Results of consecutive samples.
 
-        Fewer samples than cores share the cores step by step, unless they are profiled.
+        Fewer samples than cores share the cores step by step, unless they are profiled, or steps do not end together. A
+        checkpoint keeps some samples after others, at most `MOST_KEPT` times.
         """
-        if len(x) < n_threads() and flight_steps is None and not self.costs.drops:
+        if not is_keeping() or flight_steps is not None:
+            return self.run_some(x, slice(0, len(x)), keep, flight_steps)
+        size = max(n_threads(), -(-len(x) // MOST_KEPT))
+        some = (slice(first, min(first + size, len(x))) for first in range(0, len(x), size))
+        return [result for part in some for result in self.run_kept(x, part, keep)]
+
+    def run_kept(self, x: np.ndarray, some: slice, keep: bool) -> list[Result]:
+        """The Results of some of the samples, from the checkpoint where it has them."""
+        program, axons = self.program, self.program.axons
+        given = [
+            [program.network.hash, program.chip.hash, repr(program.schedule), program.on_multi_spike],
+            [program.mapping.core_of, program.mapping.site_of, program.mapping.visit],
+            [axons.offset, axons.core, axons.synops, axons.words, axons.row_bits, axons.kernel_bits],
+            [self.plan.n_steps, self.n_hardware, self.plan.is_aligned, keep, x[some]],
+        ]
+        kinds: dict[str, Any] = {"neurons": NeuronRecord, "steps": StepRecord}
+
+        def arrays() -> dict[str, np.ndarray]:
+            results = self.run_some(x, some, keep, None)
+            records = ((f"{i}/{kind}/", getattr(r, kind)) for i, r in enumerate(results) for kind in kinds)
+            return {where + name: array for where, record in records for name, array in record._asdict().items()}
+
+        stored = kept("samples", given, arrays)
+        n_results = len({name.split("/")[0] for name in stored})
+        records = (
+            {kind: of(**{f: stored[f"{i}/{kind}/{f}"] for f in of._fields}) for kind, of in kinds.items()}
+            for i in range(n_results)
+        )
+        return [Result(**record, probes=None) for record in records]
+
+    def run_some(self, x: np.ndarray, some: slice, keep: bool, flight_steps: int | None) -> list[Result]:
+        """Simulate some of the samples, over the cores at hand."""
+        first, n_samples = some.start, some.stop - some.start
+        if n_samples < n_threads() and flight_steps is None and not self.costs.drops and not self.waits:
             try:
-                return self.run_steps(x, keep)
+                return self.run_steps(x[some], keep, first)
             except (BackendError, ModelError):  # the first of several steps that must stop is the one to be named
                 pass
-        return over_samples(len(x), lambda part: self.run(x, part, keep, flight_steps), self.plan.interrupted)
+
+        def work(part: slice) -> Result:
+            return self.run(x, slice(first + part.start, first + part.stop), keep, flight_steps)
+
+        return over_samples(n_samples, work, self.plan.interrupted)
 
     def run(self, x: np.ndarray, part: slice, keep: bool, flight_steps: int | None) -> Result:
         """Simulate some of the samples. Raises ModelError where a neuron spikes too often to be sent."""
@@ -243,8 +295,11 @@ class ChipRun:
         self.verify(result.neurons, part.start)
         return result
 
-    def run_steps(self, x: np.ndarray, keep: bool) -> list[Result]:
-        """Simulate each sample: one thread computes its neurons, all move the messages of steps that are computed."""
+    def run_steps(self, x: np.ndarray, keep: bool, first_sample: int = 0) -> list[Result]:
+        """Simulate each sample: one thread computes its neurons, all move the messages of steps that are computed.
+
+        `first_sample` is the number of the first in the errors of the run.
+        """
         shape = (1, self.plan.n_steps)
         idle: list = []
         results = [self.result(shape, self.n_hardware, keep, None, is_shared=True) for _ in x]
@@ -254,7 +309,7 @@ class ChipRun:
             r = results[b]
             rows = {name: getattr(r.steps, name)[steps] for name in ("received", "sent", "cycles", "flits", "bus")}
             neurons = r.neurons._replace(updated=r.neurons.updated[:, steps])
-            job = self.job(first_sample=b, first_step=steps.start, computes=computes, moves=not computes)
+            job = self.job(first_sample=first_sample + b, first_step=steps.start, computes=computes, moves=not computes)
             self.go(job, x[b : b + 1, steps], Result(neurons, r.steps._replace(**rows), None), state)
 
         def move(b: int, steps: slice) -> None:
@@ -269,7 +324,7 @@ class ChipRun:
             len(x), self.n_hardware, lambda b, steps: some(b, steps, computing[b], True), move, self.plan.interrupted
         )
         for b, result in enumerate(results):
-            self.verify(result.neurons, b)
+            self.verify(result.neurons, first_sample + b)
         return results
 
     def verify(self, record: NeuronRecord, first_sample: int) -> None:
@@ -371,6 +426,9 @@ class ChipRun:
         """Simulate the job's hardware steps of x int32[b, step, input line], as many as `result.steps` has rows."""
         neurons, steps, probes = result
         x = np.ascontiguousarray(x)
+        if self.waits:
+            neighbors.go(self, job, x, result, state)
+            return
         code = run_samples(self.plan, job, *state, probes, neurons, steps, x)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
@@ -403,7 +461,8 @@ class ChipRun:
         if chip.gives_times:
             fields["step_cycles"] = cycles + n_barriers * chip.barrier_cycles(program.mapping.n_tiles)
             fields["seconds"] = float(fields["step_cycles"].sum() * chip.core.cycle_ns * 1e-9)
-        fields["energy_pj"] = energy_pj(counters, chip, fields.get("seconds"))
+        steps = step_energy_pj(counters, chip, flits, fields.get("step_cycles"))
+        fields |= {"step_energy_pj": steps, "energy_pj": energy_pj(steps)}
         if notes is not None:
             n_ticks = int(cycles.sum()) * chip.ticks[0]
             fields["profile"] = profile(self.mesh or self.bus, notes, flits, self.ends(), n_ticks)

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.energy import with_energy
 from nwcompile.cost.neuron_program import instructions
 from nwcompile.cost.traffic.io_sites import IoRoutes, io_routes
 from nwcompile.cost.traffic.multicast import SpikeFanout, spike_fanout
+from nwcompile.cost.traffic.tokens import add_tokens
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.network import Network, Node
 from nwcompile.ir.neuron_programs.program import NeuronProgram
@@ -20,84 +21,130 @@ from nwcompile.sim.values import verify_counts
 
 def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool) -> Run:
     """Simulate a float or fixed network in aligned steps; `inputs[name]` is `[B, T, *shape]`."""
-    connections = (effective_network(network) if network.is_fixed else network).connections
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    number = np.int64 if network.is_fixed else np.float32
-    values = {name: x.astype(number) for name, x in inputs.items()}
-    layers = {}
-    for node in network.nodes.values():
-        values[node.name] = np.zeros((n_samples, n_steps, *node.shape), number)
-        if node.neuron is not None:
-            layers[node.name] = cleared(node, n_samples)
     recorder = RunRecorder(network, n_samples, n_steps, keep_states)
-    for t in range(n_steps):
-        for name in network.order:
-            shape = network.node(name).shape
-            x = np.zeros((n_samples, *shape), number)
-            for c in connections:
-                if c.target == name:
-                    late = t - c.aligned_delay
-                    source = values[c.source][:, late] if late >= 0 else np.zeros_like(values[c.source][:, 0])
-                    x = x + apply(c, source, shape)
-            if name in layers:
-                x = layers[name].step(x)
-                recorder.take(name, t, x, layers[name].named)
-            values[name][:, t] = network.node(name).heard(x)
+    NetworkMachine(network, n_samples).go(inputs, n_steps, recorder)
     return recorder.run("aligned", inputs, {}, None)
+
+
+class NetworkMachine:
+    """A network that is not compiled, between two aligned steps: its states, and what was sent in the last steps.
+
+    A run is one call of `go`, a stream many.
+    """
+
+    def __init__(self, network: Network, n_samples: int):
+        self.network, self.n_samples = network, n_samples
+        self.connections = (effective_network(network) if network.is_fixed else network).connections
+        self.number = np.int64 if network.is_fixed else np.float32
+        self.layers = {n.name: cleared(n, n_samples) for n in network.nodes.values() if n.neuron is not None}
+        self.n_kept = max((c.aligned_delay for c in self.connections), default=0)
+        nodes = (*network.inputs.values(), *network.nodes.values())
+        self.kept = {n.name: np.zeros((n_samples, self.n_kept, *n.shape), self.number) for n in nodes}
+
+    def go(self, inputs: dict, n_steps: int, recorder: "RunRecorder") -> None:
+        """Do `n_steps` aligned steps with inputs `[B, step, *shape]`."""
+        network, first = self.network, self.n_kept
+        empty = {n.name: np.zeros((self.n_samples, n_steps, *n.shape), self.number) for n in network.nodes.values()}
+        given = {name: inputs[name].astype(self.number) for name in network.inputs} | empty
+        values = {name: np.concatenate([self.kept[name], steps], 1) for name, steps in given.items()}
+        for t in range(first, first + n_steps):
+            for name in network.order:
+                shape = network.node(name).shape
+                x = np.zeros((self.n_samples, *shape), self.number)
+                for c in self.connections:
+                    if c.target == name:
+                        x = x + apply(c, values[c.source][:, t - c.aligned_delay], shape)
+                if name in self.layers:
+                    x = self.layers[name].step(x)
+                    recorder.take(name, t - first, x, self.layers[name].named)
+                values[name][:, t] = network.node(name).heard(x)
+        self.kept = {name: steps[:, n_steps:].copy() for name, steps in values.items()}
 
 
 def run_program(program: Program, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool, window: str) -> Run:
     """Simulate a program micro-step by micro-step, delivering every message; `inputs[name]` is int `[B, T, *shape]`."""
-    network, schedule = program.network, program.schedule
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
-    n_hardware = schedule.n_hardware_steps(n_steps, window)
-    n_slots = max(schedule.delay, default=1) + 1
-    nodes = {name: network.node(name) for name in network.layers}
-    layers = {name: cleared(node, n_samples) for name, node in nodes.items()}
-    arriving = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
-    events = {n: np.zeros((n_slots, n_samples, *node.shape), np.int64) for n, node in nodes.items()}
-    recorder = RunRecorder(network, n_samples, n_steps, keep_states)
-    counters = {name: np.zeros((n_hardware, program.mapping.n_cores), np.int64) for name in COUNTERS}
-    n_instructions = {name: instructions(program.chip, node.neuron) for name, node in nodes.items()}
-    sent_by = spike_fanout(program)
-    routes = io_routes(program)
-    for m in range(n_hardware * schedule.period):
-        h = m // schedule.period
-        slot = m % n_slots
-        sent = {}
-        for name, x in inputs.items():
-            if m % schedule.period == 0 and h < n_steps:
-                sent[name] = x[:, h].astype(np.int64)
-        for name in network.layers:
-            cores = program.mapping.core_of[name]
-            in_phase = schedule.period == 1 or m % schedule.period == schedule.offset[name]
-            t = h if window == "hardware" else (m - schedule.offset[name]) // schedule.period
-            if in_phase:
-                np.add.at(counters["neuron_visits"][h], cores, n_samples)
-            if in_phase and 0 <= t < n_steps:
-                layer = layers[name]
-                idle = layer.is_at_rest & (events[name][slot] == 0)
+    machine = Machine(program, n_samples, window)
+    recorder = RunRecorder(program.network, n_samples, n_steps, keep_states)
+    counters = machine.go(inputs, program.schedule.n_hardware_steps(n_steps, window), n_steps, recorder)
+    return recorder.run(window, inputs, counters, program)
+
+
+class Machine:
+    """A program between two hardware steps: states of its layers, and the sums on their way to them; cleared at first.
+
+    A run is one call of `go`, a stream many.
+    """
+
+    def __init__(self, program: Program, n_samples: int, window: str):
+        self.program, self.n_samples, self.window = program, n_samples, window
+        network = program.network
+        self.nodes = {name: network.node(name) for name in network.layers}
+        self.layers = {name: cleared(node, n_samples) for name, node in self.nodes.items()}
+        self.n_slots = max(program.schedule.delay, default=1) + 1
+        shapes = {name: (self.n_slots, n_samples, *node.shape) for name, node in self.nodes.items()}
+        self.arriving = {name: np.zeros(shape, np.int64) for name, shape in shapes.items()}
+        self.events = {name: np.zeros(shape, np.int64) for name, shape in shapes.items()}
+        self.n_instructions = {name: instructions(program.chip, node.neuron) for name, node in self.nodes.items()}
+        self.sent_by = spike_fanout(program)
+        self.routes = io_routes(program)
+        self.n_done = 0  # hardware steps
+
+    def go(self, inputs: dict, n_rows: int, n_steps: int | None, recorder: "RunRecorder", by_hardware=False) -> dict:
+        """Do `n_rows` hardware steps with inputs [B, row, *shape]; the counters of a Run, int64[row, core].
+
+        `n_steps`: T, None while no end is known. What neurons do is recorded by aligned step, or, with `by_hardware`,
+        by row.
+        """
+        period = self.program.schedule.period
+        counters = {name: np.zeros((n_rows, self.program.mapping.n_cores), np.int64) for name in COUNTERS}
+        for row in range(n_rows):
+            h = self.n_done + row
+            for m in range(h * period, (h + 1) * period):
+                given = m % period == 0 and (n_steps is None or h < n_steps)
+                sent = {name: x[:, row].astype(np.int64) for name, x in inputs.items()} if given else {}
+                for name in self.nodes:
+                    t = self._visit(name, m, n_steps, counters, row, sent)
+                    if name in sent:
+                        recorder.take(name, row if by_hardware else t, sent[name], self.layers[name].named)
+                self._deliver(m, sent, counters, row)
+        add_tokens(self.program, counters, self.n_samples)
+        self.n_done += n_rows
+        return counters
+
+    def _visit(self, name: str, m: int, n_steps: int | None, counters: dict, row: int, sent: dict) -> int:
+        """Visit a layer in micro-step m, and put its spikes into `sent` if that is of its steps: the aligned step."""
+        schedule, cores, slot = self.program.schedule, self.program.mapping.core_of[name], m % self.n_slots
+        period, offset = schedule.period, schedule.offset[name]
+        t = m // period if self.window == "hardware" else (m - offset) // period
+        if period == 1 or m % period == offset:
+            np.add.at(counters["neuron_visits"][row], cores, self.n_samples)
+            if 0 <= t and (n_steps is None or t < n_steps):
+                idle = self.layers[name].is_at_rest & (self.events[name][slot] == 0)
                 updates = np.count_nonzero(~idle, axis=0).reshape(-1)
-                np.add.at(counters["neuron_updates"][h], cores, updates)
-                np.add.at(counters["neuron_instructions"][h], cores, updates * n_instructions[name])
-                sent[name] = layer.step(arriving[name][slot])
-                recorder.take(name, t, sent[name], layer.named)
-            arriving[name][slot] = 0
-            events[name][slot] = 0
-        heard = {name: network.node(name).heard(spikes) for name, spikes in sent.items()}
-        for c, delay in zip(network.connections, schedule.delay, strict=True):
+                np.add.at(counters["neuron_updates"][row], cores, updates)
+                np.add.at(counters["neuron_instructions"][row], cores, updates * self.n_instructions[name])
+                sent[name] = self.layers[name].step(self.arriving[name][slot])
+        self.arriving[name][slot] = 0
+        self.events[name][slot] = 0
+        return t
+
+    def _deliver(self, m: int, sent: dict, counters: dict, row: int) -> None:
+        """Add up what is sent in micro-step m for the steps in which it acts, and count it."""
+        program = self.program
+        heard = {name: program.network.node(name).heard(spikes) for name, spikes in sent.items()}
+        for c, delay in zip(program.network.connections, program.schedule.delay, strict=True):
             if c.source in heard and heard[c.source].any():
-                shape = nodes[c.target].shape
-                later = (m + delay) % n_slots
-                arriving[c.target][later] += apply(c, heard[c.source], shape)
-                events[c.target][later] += apply(structure(c), (heard[c.source] != 0).astype(np.int64), shape)
+                shape, later = self.nodes[c.target].shape, (m + delay) % self.n_slots
+                self.arriving[c.target][later] += apply(c, heard[c.source], shape)
+                self.events[c.target][later] += apply(structure(c), (heard[c.source] != 0).astype(np.int64), shape)
         for name, spikes in sent.items():
             messages, reads = (_messages(program, x) for x in (spikes, heard[name]))
-            _count_messages(program, sent_by, name, messages, counters, h)
-            _count_reads(program, name, reads, counters, h)
-            if routes is not None:
-                _count_io(program, routes, name, messages, counters, h)
-    return recorder.run(window, inputs, counters, program)
+            _count_messages(program, self.sent_by, name, messages, counters, row)
+            _count_reads(program, name, reads, counters, row)
+            if self.routes is not None:
+                _count_io(program, self.routes, name, messages, counters, row)
 
 
 def cleared(node: Node, n_samples: int) -> LayerState | ProgramState:
@@ -191,9 +238,9 @@ class RunRecorder:
 
     def run(self, window: str, inputs: dict, counters: dict, program: Program | None) -> Run:
         """The Run of what was recorded."""
-        energy = None if program is None else energy_pj(counters, program.chip)
         model = self.network if program is None else program
-        return finish(model, "reference", "cpu", window, self.spikes, self.states, inputs, counters, energy_pj=energy)
+        run = finish(model, "reference", "cpu", window, self.spikes, self.states, inputs, counters)
+        return run if program is None else with_energy(program, run)
 
 
 def output_of(network: Network, spikes: dict, states: dict) -> np.ndarray | dict[str, np.ndarray]:

@@ -33,10 +33,12 @@ def apply(connection: Connection, x: np.ndarray, target_shape: tuple[int, ...]) 
 
 def effective_network(network: Network) -> Network:
     """A fixed-point network with the weights it computes with: mantissas times 2**exponent, clipped by no chip."""
-    connections = (
-        c.replace(weight=effective_weight(c.weight, c.exponent, NO_LIMIT), exponent=0) for c in network.connections
-    )
-    return Network(network.inputs, network.nodes, tuple(connections))
+    return Network(network.inputs, network.nodes, tuple(effective(c) for c in network.connections))
+
+
+def effective(connection: Connection) -> Connection:
+    """A fixed-point connection with the weights it computes with, int64."""
+    return connection.replace(weight=effective_weight(connection.weight, connection.exponent, NO_LIMIT), exponent=0)
 
 
 def fold_bias(network: Network, node: Node) -> Node:

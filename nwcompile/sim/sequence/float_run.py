@@ -6,7 +6,6 @@ in the kernel that is written for each. Built-in neurons take the reference's st
 `tanh`, whose last bits every library has of its own. Layers that feed each other go step by step.
 """
 
-from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -19,6 +18,7 @@ from nwcompile.kernels.cores.programs.build import built
 from nwcompile.kernels.cores.programs.source import WITHOUT_KERNEL
 from nwcompile.sim.reference.run import cleared, finish
 from nwcompile.sim.reference.synaptic_sums import apply
+from nwcompile.sim.sequence.run import groups
 
 LARGEST_EXACT = 1 << 53  # Whole numbers up to here are exact in float64.
 CHUNK_NUMBERS = 1 << 22  # Sums of many steps are taken in pieces of so many numbers, which bounds their memory.
@@ -27,6 +27,13 @@ MANTISSA_BITS = 24  # of a float32
 
 def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool) -> Run:
     """Simulate a float network in aligned steps; `inputs[name]` is `[B, T, *shape]`."""
+    return run_values(network, inputs, n_steps, keep_states)[0]
+
+
+def run_values(
+    network: Network, inputs: dict[str, np.ndarray], n_steps: int, keep_states: bool
+) -> tuple[Run, dict[str, np.ndarray]]:
+    """The run, and what every input, layer and junction sends to its readers, float32[B, T, *shape] by name."""
     n_samples = len(next(iter(inputs.values()))) if inputs else 1
     values = {name: x.astype(np.float32) for name, x in inputs.items()}
     layers: dict[str, _Neurons] = {}
@@ -34,7 +41,8 @@ def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, k
         values[node.name] = np.zeros((n_samples, n_steps, *node.shape), np.float32)
         if node.neuron is not None:
             layers[node.name] = _neurons(node, n_samples, n_steps, keep_states or not node.neuron.fires)
-    for names, is_loop in _groups(network):
+    for names in groups(network):
+        is_loop = any(c.source in names and c.target in names for c in network.connections)
         for steps in (range(t, t + 1) for t in range(n_steps)) if is_loop else (range(n_steps),):
             for name in names:
                 node = network.node(name)
@@ -43,22 +51,7 @@ def run_network(network: Network, inputs: dict[str, np.ndarray], n_steps: int, k
                 values[name][:, steps.start : steps.stop] = node.heard(sent)
     spikes = {name: layers[name].spikes for name in network.layers}
     states = {name: layers[name].states for name in network.layers if layers[name].states}
-    return finish(network, "sequence", "cpu", "aligned", spikes, states, inputs, {})
-
-
-def _groups(network: Network) -> Iterator[tuple[list[str], bool]]:
-    """Layers and junctions in an order in which they can run, those that feed each other together, and if they do."""
-    import networkx
-
-    graph = networkx.DiGraph()
-    graph.add_nodes_from(network.order)
-    graph.add_edges_from((c.source, c.target) for c in network.connections if c.source in network.nodes)
-    rank = {name: i for i, name in enumerate(network.order)}
-    components = [sorted(group, key=rank.__getitem__) for group in networkx.strongly_connected_components(graph)]
-    condensed = networkx.condensation(graph, [set(group) for group in components])
-    for i in networkx.lexicographical_topological_sort(condensed, key=lambda i: rank[components[i][0]]):
-        names = components[i]
-        yield names, len(names) > 1 or graph.has_edge(names[0], names[0])
+    return finish(network, "sequence", "cpu", "aligned", spikes, states, inputs, {}), values
 
 
 def _drive(network: Network, node: Node, values: dict[str, np.ndarray], steps: range) -> np.ndarray:

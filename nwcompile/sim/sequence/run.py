@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.energy import with_energy
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.connection import Connection, Conv2d, Dense, pair
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.ir.run import Run
-from nwcompile.kernels.cores.neuron import scan
+from nwcompile.kernels.cores.neuron import States, scan
 from nwcompile.kernels.cores.programs.build import built
 from nwcompile.kernels.cores.programs.call import Programs
-from nwcompile.kernels.cores.synapse import scan_loop, sparse_drive
+from nwcompile.kernels.cores.synapse import Drive, scan_loop, sparse_drive
 from nwcompile.sim.inputs import prepare
 from nwcompile.sim.parallel import over_samples
 from nwcompile.sim.reference.run import finish
@@ -42,8 +42,7 @@ def run_program(
     run = finish(program, "sequence", device, window, spikes, states, inputs, {})
     activity = replace(run.activity, updates=updates)
     counters = count_events(program, activity, window)
-    energy = energy_pj(counters, program.chip)
-    return replace(run, counters=counters, energy_pj=energy, activity=activity)
+    return with_energy(program, replace(run, counters=counters, activity=activity))
 
 
 def record(
@@ -107,15 +106,15 @@ def _plans(network: Network, delays, device: str) -> list:
 
 
 def groups(network: Network) -> list[list[str]]:
-    """The layers that run together: those that feed each other, in the order of the network; sources first."""
+    """The nodes that run together: those that feed each other, in the order of the network; sources first."""
     import networkx
 
     graph = networkx.DiGraph()
-    graph.add_nodes_from(network.layers)
+    graph.add_nodes_from(network.order)
     graph.add_edges_from((c.source, c.target) for c in network.connections if c.source in network.nodes)
-    rank = {name: i for i, name in enumerate(network.layers)}
-    components = [sorted(group, key=rank.get) for group in networkx.strongly_connected_components(graph)]
-    condensed = networkx.condensation(graph, [set(g) for g in components])
+    rank = {name: i for i, name in enumerate(network.order)}
+    components = [sorted(group, key=rank.__getitem__) for group in networkx.strongly_connected_components(graph)]
+    condensed = networkx.condensation(graph, [set(group) for group in components])
     order = networkx.lexicographical_topological_sort(condensed, key=lambda i: rank[components[i][0]])
     return [components[i] for i in order]
 
@@ -127,6 +126,15 @@ class Kept(NamedTuple):
     v: np.ndarray  # int64[sample, step, neuron]
     words: np.ndarray  # int64[sample, step, word]: states of neurons that are programs
     updates: np.ndarray  # int64[step, neuron], over all samples
+
+
+class At(NamedTuple):
+    """Where one sample is, between two scans over its steps."""
+
+    first_step: int  # aligned step that comes next
+    states: States
+    inner: Drive | None  # of a recurrent group: what its neurons have sent each other
+    programs: Programs
 
 
 class LayerGroup:
@@ -153,12 +161,21 @@ class LayerGroup:
             self.n_slots = int(self.inner.connection["delay"].max()) + 1
             self.n_sources = len(self.inner.node_of)
 
-    def run(self, sources: dict, chunk: slice, n_steps: int, spikes: dict, states: dict, updates: dict) -> None:
-        """Fill the chunk's part of `spikes`, `states` and `updates` of these layers."""
+    def run(
+        self,
+        sources: dict,
+        chunk: slice,
+        n_steps: int,
+        spikes: dict,
+        states: dict,
+        updates: dict,
+        at: "At | None" = None,
+    ) -> None:
+        """Fill the chunk's part of `spikes`, `states` and `updates` of these layers, going on from `at` if given."""
         n_samples = len(next(iter(spikes.values()))[chunk])
         drive, touched = self.driven(sources, n_samples, n_steps)
         out = np.empty(drive.shape, np.result_type(*(node.neuron.spike_dtype for node in self.nodes)))
-        kept = self.scan(drive, touched, out, any(name in states for name in self.names))
+        kept = self.scan(drive, touched, out, any(name in states for name in self.names), at)
         first = 0
         for node in self.nodes:
             part, name = slice(first, first + node.n_neurons), node.name
@@ -174,7 +191,10 @@ class LayerGroup:
             first += node.n_neurons
 
     def driven(self, sources: dict, n_samples: int, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Synaptic sums from outside the group, int64[B, T, n], and where a message arrived, uint8 likewise."""
+        """Synaptic sums from outside the group, int64[B, T, n], and where a message arrived, uint8 likewise.
+
+        Sources may have more steps, those before the first one.
+        """
         n = len(self.neurons.rule_of)
         drive = np.zeros((n_samples, n_steps, n), np.int64)
         touched = np.zeros((n_samples, n_steps, n), np.uint8)
@@ -182,14 +202,24 @@ class LayerGroup:
         for node in self.nodes:
             part = slice(first, first + node.n_neurons)
             for c, delay in self.outer:
-                if c.target == node.name and delay < n_steps:
-                    late = sources[c.source][:, : n_steps - delay]
-                    _drive(c, late, drive[:, delay:, part], touched[:, delay:, part])
+                if c.target == node.name:
+                    n_known = sources[c.source].shape[1]
+                    late = sources[c.source][:, max(n_known - n_steps - delay, 0) : max(n_known - delay, 0)]
+                    if n_heard := late.shape[1]:  # steps, the last ones
+                        _drive(c, late, drive[:, -n_heard:, part], touched[:, -n_heard:, part])
             first += node.n_neurons
         return drive, touched
 
-    def scan(self, drive, touched, out, keep_states: bool = False) -> "Kept":
-        """Scan over time: spikes into `out`, the rest of what the neurons did."""
+    def cleared(self) -> "At":
+        """Where a sample begins."""
+        inner = tables.drive(self.n_slots, self.n_sources) if self.is_loop else None
+        return At(0, tables.scratch(len(self.neurons.rule_of)), inner, tables.of_samples(self.programs))
+
+    def scan(self, drive, touched, out, keep_states: bool = False, at: "At | None" = None) -> "Kept":
+        """Scan over time: spikes into `out`, the rest of what the neurons did.
+
+        Every sample from cleared state; or one sample from where it is, which `at` holds and is moved on.
+        """
         n_samples, n_steps, n = drive.shape
         n_words = len(self.programs.state)
         sizes = ((n_samples, n_steps, size) if keep_states else (0, 0, 0) for size in (n, n, n_words))
@@ -197,15 +227,14 @@ class LayerGroup:
 
         def part(samples: slice) -> np.ndarray:
             counts = np.zeros((n_steps, n), np.int64)
+            now = self.cleared() if at is None else at
             states = (array[samples] if keep_states else array for array in (u, v))
-            run = (drive[samples], touched[samples], out[samples], *states, counts, tables.scratch(n))
+            run = (drive[samples], touched[samples], out[samples], *states, counts, now.states, now.first_step)
             kept_words = words[samples] if keep_states else words
-            programs = tables.of_samples(self.programs)
             if self.is_loop:
-                inner = tables.drive(self.n_slots, self.n_sources)
-                scan_loop(self.neurons, self.inner, self.flat, *run, inner, programs, kept_words)
+                scan_loop(self.neurons, self.inner, self.flat, *run, now.inner, now.programs, kept_words)
             elif self.is_program:
-                self._scan_program(programs, run[:3], kept_words, counts)
+                self._scan_program(now, run[:3], kept_words, counts)
             else:
                 scan(self.neurons, *run)
             return counts
@@ -213,15 +242,16 @@ class LayerGroup:
         updates: Any = sum(over_samples(n_samples, part))
         return Kept(u, v, words, updates)
 
-    def _scan_program(self, programs: Programs, run: tuple, words: np.ndarray, counts: np.ndarray) -> None:
+    def _scan_program(self, at: "At", run: tuple, words: np.ndarray, counts: np.ndarray) -> None:
         """Scan the only layer, a program, by a kernel of its own."""
-        node = self.nodes[0]
+        node, programs = self.nodes[0], at.programs
         n = node.n_neurons
         n_given = len(node.neuron.parameters) * n
         given, entries = programs.given[:n_given].reshape(-1, n), programs.given[n_given:]
         initial, state = (a.reshape(-1, n) for a in (programs.initial, programs.state))
         kept = words.reshape(*words.shape[:2], len(state), n) if len(words) else np.empty((0, 0, 0, 0), np.int64)
-        built(node.neuron.structure).scan(given, entries, initial, programs.rests, *run, kept, counts, state)
+        scan_of = built(node.neuron.structure).scan
+        scan_of(given, entries, initial, programs.rests, *run, kept, counts, state, at.first_step)
 
 
 def _drive(connection: Connection, source: np.ndarray, drive, touched) -> None:

@@ -22,21 +22,28 @@ NO_CAP = 1 << 40  # No neuron fires so many spikes at once.
 
 def neurons(network: Network, layers) -> Neurons:
     """Parameters of all neurons of `layers`, one after the other; zeros for those that are programs."""
-    rules = np.concatenate([_rules(network.node(name)) for name in layers])
-    distinct, rule_of = np.unique(rules.view(f"V{RULE.itemsize}"), return_inverse=True)  # as bytes: much faster
-    return Neurons(distinct.view(RULE), rule_of.reshape(-1).astype(np.int32))
+    made = [_rules(network.node(name)) for name in layers]
+    first = csr_offset([len(rules) for rules, _ in made])
+    rule_of = [(first[i] + part).astype(np.int32) for i, (_, part) in enumerate(made)]
+    return Neurons(_joined([rules for rules, _ in made], RULE), _joined(rule_of, np.int32))
 
 
-def _rules(node) -> np.ndarray:
-    """RULE[neuron] of a layer."""
-    spec = node.neuron
-    rules = np.zeros(node.n_neurons, RULE)
+def _rules(node) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct RULEs of a layer, and the rule of every neuron, int64[neuron]."""
+    spec, n = node.neuron, node.n_neurons
     if isinstance(spec, NeuronProgram):
-        return rules
-    for name in ("threshold", "decay_u", "decay_v", "bias_u", "bias", "refractory"):
-        rules[name] = spec.array(name, node.shape).reshape(-1)
-    rules["reset_value"] = spec.array("reset_value", node.shape).reshape(-1) if spec.reset == "value" else 0
-    rules["v_min"] = NO_CLAMP if spec.v_min is None else spec.array("v_min", node.shape).reshape(-1)
+        return np.zeros(1, RULE), np.zeros(n, np.int64)
+    numbers = {name: spec.array(name, node.shape).reshape(-1) for name in ("threshold", "decay_u", "decay_v")}
+    numbers |= {name: spec.array(name, node.shape).reshape(-1) for name in ("bias_u", "bias", "refractory")}
+    if spec.reset == "value":
+        numbers["reset_value"] = spec.array("reset_value", node.shape).reshape(-1)
+    if spec.v_min is not None:
+        numbers["v_min"] = spec.array("v_min", node.shape).reshape(-1)
+    first, rule_of = _distinct(n, numbers.values())
+    rules = np.zeros(len(first), RULE)
+    rules["v_min"] = NO_CLAMP
+    for name, number in numbers.items():
+        rules[name] = number[first]
     rules["max_spikes"] = spec.max_spikes or NO_CAP
     rules["shifts"] = spec.fixed.shifts
     rules["strict"], rules["fires"] = spec.strict, spec.fires
@@ -50,7 +57,23 @@ def _rules(node) -> np.ndarray:
     is_quiet = ~rules["fires"] | (rules["threshold"] > 0) | rules["strict"] & (rules["threshold"] == 0)
     is_quiet &= spec.spikes != "gated"  # whose count of spikes lies where others count steps
     rules["sleeps"] = is_quiet & (rules["bias_u"] == 0) & (rules["bias"] == 0) & (rules["v_min"] <= 0)
-    return rules
+    return rules, rule_of
+
+
+def _distinct(n: int, columns) -> tuple[np.ndarray, np.ndarray]:
+    """Where every distinct combination of the columns int64[n] first comes, and which one each entry has, int64[n].
+
+    Column after column, as most are one number throughout, and to sort whole rows takes many times as long.
+    """
+    first, combination = np.zeros(min(n, 1), np.int64), np.zeros(n, np.int64)
+    for column in columns:
+        if n and (column == column[0]).all():
+            continue
+        numbers, place = np.unique(column, return_inverse=True)
+        key = combination * len(numbers) + place.reshape(-1)
+        _, first, combination = np.unique(key, return_index=True, return_inverse=True)
+        combination = combination.reshape(-1)
+    return first, combination
 
 
 def programs(network: Network, layers, by_address: bool = True) -> Programs:
@@ -117,16 +140,20 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
     offset = csr_offset([network.node(name).n_neurons for name in names])
     leaving = [[i for i, c in enumerate(network.connections) if c.source == name] for name in names]
     table = np.zeros(len(network.connections), CONNECTION)
-    weights, rows, posts = [], [], []
+    sparse = [c for c in network.connections if not isinstance(c, Dense | Conv2d)]
+    # made at once and filled, because large networks have no room for their synapses twice
+    weights = np.empty(sum(np.size(c.weight) for c in network.connections), np.int32)
+    rows = np.empty(sum(network.node(c.source).n_neurons + 1 for c in sparse), np.int64)
+    posts = np.empty(sum(np.size(c.weight) for c in sparse), np.int32)
     n_weights = n_rows = n_posts = n_places = 0
     for entry, c, delay in zip(table, network.connections, delays, strict=True):
         cores = None if mapping is None else mapping.core_of[c.target]
         kind, weight, row, post = _connection(network, c, cores)
         entry["kind"], entry["target"], entry["delay"] = kind, index[c.target], delay
         entry["weight_first"], entry["row_first"], entry["place_first"] = n_weights, n_rows, n_places
-        rows.append(row + n_posts)
-        weights.append(weight)
-        posts.append(post)
+        rows[n_rows : n_rows + len(row)] = row + n_posts
+        weights[n_weights : n_weights + len(weight)] = weight
+        posts[n_posts : n_posts + len(post)] = post
         n_weights += len(weight)
         n_rows += len(row)
         n_posts += len(post)
@@ -138,9 +165,9 @@ def synapses(network: Network, delays, mapping: Mapping | None = None) -> Synaps
         fan_out=csr_offset([len(edges) for edges in leaving]),
         leaving=np.array([edge for edges in leaving for edge in edges], np.int64),
         connection=table,
-        row=_joined(rows, np.int64),
-        post=_joined(posts, np.int32),
-        weight=_joined(weights, np.int32),
+        row=rows,
+        post=posts,
+        weight=weights,
     )
 
 

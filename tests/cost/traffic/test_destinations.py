@@ -1,11 +1,19 @@
 """Destinations of source classes say what the axons of every source say."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nwcompile.cost.traffic.axons import build_axons, core_use
-from nwcompile.cost.traffic.destinations import core_messages, core_pairs, destinations, flows, rows_by_connection
+from nwcompile.cost.traffic.destinations import (
+    _distinct,
+    core_messages,
+    core_pairs,
+    destinations,
+    flows,
+    rows_by_source,
+)
 from nwcompile.ir.activity import Activity
 from nwcompile.passes.fit.capacity import account
 from tests.chips import small_chip
@@ -36,6 +44,13 @@ def test_account_of_source_classes_is_that_of_all_axons(seed, sharing):
     assert np.array_equal(fan_out, np.diff(axons.offset)[n_lines:])
 
 
+@pytest.mark.parametrize("n_keys", [40, 10**6])  # marked in a table; sorted
+def test_distinct_keys_of_parts_are_those_of_all_together(n_keys):
+    rng = np.random.default_rng(0)
+    parts = [rng.integers(0, 40, 30) for _ in range(3)]
+    assert np.array_equal(_distinct(iter(parts), 3, n_keys, 90), np.unique(np.concatenate(parts)))
+
+
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6))
 def test_core_messages_of_classes_are_those_of_all_axons(seed):
@@ -45,7 +60,7 @@ def test_core_messages_of_classes_are_those_of_all_axons(seed):
     spikes = np.concatenate([activity.counts[name].sum(0, dtype=np.int64) for name in network.offsets])
     is_sent = axon_pair >= 0
     messages = np.bincount(axon_pair[is_sent], spikes[axons.source[is_sent]], len(pair)).astype(np.int64)
-    found = destinations(network, rows_by_connection(network, core_of, N_CORES), N_CORES)
+    found = destinations(network, rows_by_source(network, core_of, N_CORES), N_CORES)
     of_classes, sent = core_messages(found, flows(network, found, core_of, activity), N_CORES)
     inside = of_classes[:, 0] >= 0
     assert np.array_equal(of_classes[inside], pair[messages > 0])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.time.work import work
 from nwcompile.cost.traffic.axons import build_axons
 from nwcompile.cost.traffic.events import count_events
@@ -36,7 +36,7 @@ def figures(program: Program, activity: Activity) -> tuple[int, float, float]:
     counters = count_events(program, activity)
     done = work(program, counters, link_flits(program, activity), activity.n_samples)
     seconds = float(done.bound_cycles.sum()) * program.chip.core.cycle_ns * 1e-9
-    return int(counters["messages_out"].sum()), seconds, energy_pj(counters, program.chip, seconds)["total"]
+    return int(counters["messages_out"].sum()), seconds, energy_pj(step_energy_pj(counters, program.chip))["total"]
 
 
 def test_layer_slices_of_the_dvs_net_send_what_sanafe_counts(reference):

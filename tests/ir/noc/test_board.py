@@ -38,6 +38,7 @@ def test_fewest_chips_counts_what_is_left_of_a_chip_at_the_edge():
 
 @pytest.mark.parametrize(
     ("name", "base", "n_chips"), [("loihi1_nahuku", "loihi1", 32), ("loihi2_kapoho", "loihi2", 8),
+                                  ("loihi2_hala", "loihi2", 1152),
                                   ("spinnaker2_48", "spinnaker2", 48)]
 )  # fmt: skip
 def test_shipped_boards_are_whole_chips_of_their_base_joined_by_slower_links(name, base, n_chips):

@@ -47,6 +47,13 @@ def test_a_tree_followed_through_its_branches_reaches_every_destination_once(sha
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+def test_a_tree_made_among_some_reaches_every_destination_once(shape, monkeypatch):
+    monkeypatch.setattr("nwcompile.ir.noc.trees.BLOCK_DESTINATIONS", 15)
+    test_a_tree_followed_through_its_branches_reaches_every_destination_once(shape)
+    test_a_tree_has_the_links_of_the_single_ways_each_once_where_ways_stay_together(shape)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_a_tree_has_the_links_of_the_single_ways_each_once_where_ways_stay_together(shape):
     c, source, sets, found = of(shape)
     for k, wanted in enumerate(sets):

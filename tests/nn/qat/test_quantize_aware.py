@@ -14,6 +14,7 @@ from nwcompile.ir.connection import Sparse
 from nwcompile.ir.neuron import NeuronSpec
 from tests.chips import small_chip
 from tests.frontend.float_networks import networks
+from tests.frontend.frameworks import framework
 
 LIF = {"taus": 20e-3, "thresholds": 1.0, "reset_mechanism": "zero", "dt": 2e-3}
 BACKENDS = ("reference", "cycle", "sequence")
@@ -414,7 +415,7 @@ def snn_net(hidden, output) -> torch.nn.Module:
 
 
 def test_quantize_aware_takes_snntorch():
-    snntorch = pytest.importorskip("snntorch")
+    snntorch = framework("snntorch")
     net = snn_net(snntorch.Synaptic(alpha=0.8, beta=0.9), snntorch.Leaky(beta=0.8, reset_mechanism="zero"))
     x = spikes(4, 8, 12)
     chip = nw.Chip.load("loihi1").replace(
@@ -432,7 +433,7 @@ def test_quantize_aware_takes_snntorch():
 @pytest.mark.parametrize("delays", [True, False])
 def test_quantize_aware_gradients_are_those_of_snntorch(reset, delays):
     """snnTorch detaches resets that come one step late, and no others."""
-    snntorch = pytest.importorskip("snntorch")
+    snntorch = framework("snntorch")
     common = {"reset_mechanism": reset, "threshold": 0.6, "spike_grad": snntorch.surrogate.atan(2.0)}
     late = {"beta": 0.9, "reset_delay": delays, **common}
     hidden = snntorch.Synaptic(alpha=0.8, beta=0.9, **common) if delays else snntorch.Leaky(**late)

@@ -97,11 +97,13 @@ def test_hopeless_networks_are_refused_in_a_second_or_so():
 def test_shipped_files_say_which_are_proposed_and_of_which_chip_a_board_is():
     shipped = {name: Chip.load(name) for name in Chip.names()}
     boards = {name: chip.listing.board_of for name, chip in shipped.items() if chip.listing.board_of is not None}
-    assert boards == {"loihi1_nahuku": "loihi1", "loihi2_kapoho": "loihi2", "spinnaker2_48": "spinnaker2"}
+    loihi2 = dict.fromkeys(("loihi2_hala", "loihi2_kapoho"), "loihi2")
+    assert boards == {"loihi1_nahuku": "loihi1", **loihi2, "spinnaker2_48": "spinnaker2"}
     assert all(shipped[name].is_board and not shipped[of].is_board for name, of in boards.items())
     assert not any(shipped[name].listing.proposed for name in ("tiny", "ladderbus", "loihi1_davies2018", "mesh_def"))
     named = [chip.name for chip in shipped["loihi2"].proposals()]
-    assert named[:3] == ["loihi2_kapoho", "h1v1", "h1v2"] and "loihi2" not in named and "tiny" not in named
+    assert named[:4] == ["loihi2_kapoho", "loihi2_hala", "h1v1", "h1v2"]
+    assert "loihi2" not in named and "tiny" not in named
 
 
 def test_a_folder_of_ones_own_chips_is_proposed_too(tmp_path):

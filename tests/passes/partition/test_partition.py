@@ -113,6 +113,23 @@ def test_sequential_is_bound_by_the_last_bit_of_synapse_memory():
     assert partitioned(network, small_chip(core__synapse_bits=1280), "sequential").note[0] == "synapse memory 100 %"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_sequential_looks_at_no_synapse_where_only_neurons_are_limited(seed, monkeypatch):
+    network, looked_at, fan_in = mixed_net(seed), [], capacity.fan_in
+
+    def told(network, chip):
+        looked_at.append(len(network.connections))
+        return fan_in(network, chip)
+
+    monkeypatch.setattr(capacity, "fan_in", told)
+    chip = small_chip(core__max_neurons=3, core__max_in_axons=None, core__max_out_axons=None)
+    chips = chip.replace({"core.synapse_bits": 1 << 40}), chip.replace({"core.synapse_bits": None})
+    activity = Activity.uniform(network)
+    ample, alone = (PARTITIONERS["sequential"](network, c, activity, Options()).core_of for c in chips)
+    assert looked_at == [len(network.connections), 0]
+    assert all(np.array_equal(alone[name], cores) for name, cores in ample.items())
+
+
 def test_sequential_cuts_a_map_by_pixels_where_channels_read_too_much():
     edge = Conv2d("in", "a", integers((8, 8, 3, 3)))
     network = Network.from_arrays({"a": FIXED}, [edge], {"in": (8, 6, 6)})

@@ -175,6 +175,25 @@ def test_methods_rank_as_expected_on_a_ring_of_cores():
     assert cost["anneal"] < 1.5 * n_messages
 
 
+@pytest.mark.parametrize(("n_cores", "side"), [(1, 1), (3, 2), (4, 2), (5, 3), (16, 4)])
+def test_neumap_places_in_the_smallest_square_that_holds_all_cores(n_cores, side):
+    chip = small_chip(noc__columns=6, noc__rows=4, noc__cores_per_router=1)
+    network, core_of, activity = ring(n_cores)
+    start = Mapping.from_arrays(core_of, chip.sites[np.random.default_rng(0).permutation(24)[:n_cores]])
+    placed = place(start, network, chip, activity, Options(placer="neumap"))
+    assert placed.site_of[:, :2].max() == side - 1
+
+
+def test_neumap_leaves_cores_of_fixed_sites_outside_its_square():
+    chip = small_chip(noc__columns=6, noc__rows=6, noc__cores_per_router=1)
+    network, core_of, activity = ring(4)
+    options = Options(placer="neumap", fixed_sites={"a": [(5, 5, 0)]})
+    start = Mapping.from_arrays(core_of, chip.sites[[35, 3, 4, 5]])
+    placed = place(start, network, chip, activity, options)
+    assert placed.site_of[0].tolist() == [5, 5, 0]
+    assert placed.site_of[1:, :2].max() == 1
+
+
 def test_placement_prefers_ways_within_a_chip_to_slow_ones_between_chips():
     board = {"noc__columns": 4, "noc__rows": 2, "noc__cores_per_router": 1, "noc__chip_columns": 2}
     network, core_of, activity = ring(4)

@@ -8,8 +8,10 @@ import nwcompile as nw
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.legalization import HOST
 from nwcompile.report.json.collect import collect
+from nwcompile.report.text import verdict
+from tests.frontend.frameworks import framework
 
-snn = pytest.importorskip("snntorch")
+snn = framework("snntorch")
 N_STEPS, CHIPS = 8, ("loihi1", "loihi2", "spinnaker2", "speck")
 STEPS_FIRST = "[T, B, 6] (layout 'TB', as the network was imported: steps first, then samples)"
 STATIC_OR_NOT = "[B, 6], the same in every step, or [B, T, 6] (layout 'B', as the network was imported)"
@@ -121,10 +123,9 @@ def test_real_numbers_in_every_step_come_to_a_recurrent_layer(chip, way):
 
 @pytest.mark.long
 def test_a_convolutional_net_of_spikingjelly_takes_static_images():
-    sj = pytest.importorskip("spikingjelly.activation_based")
-    from spikingjelly.activation_based import functional, layer, neuron
-
-    assert sj is not None
+    functional, layer, neuron = (
+        framework(f"spikingjelly.activation_based.{part}") for part in ("functional", "layer", "neuron")
+    )
     torch.manual_seed(5)
 
     class Csnn(torch.nn.Module):
@@ -302,7 +303,9 @@ def test_the_report_states_the_work_of_the_host():
     host = doc["host"]
     assert host["macs_per_step"] == 12 * 16 and host["layers"] == ["lif1"] and host["lands"]
     assert host["neurons_on_chip_percent"] == 20.0 and host["messages_per_step"] > 0
-    assert "host (host): 192 MACs a step" in doc["verdict"] and "on the chip 20.0 % of the neurons" in doc["verdict"]
+    said = dict(doc["verdict_rows"])["host"]
+    assert "host (host): 192 MACs a step" in said and "on the chip 20.0 % of the neurons" in said
+    assert "not landed (all spiking layers on the host)" in verdict(doc | {"host": host | {"lands": False}})
 
 
 @pytest.mark.parametrize("way", ["bias", "host"])

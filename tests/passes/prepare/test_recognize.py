@@ -111,6 +111,11 @@ def test_recognized_programs_give_the_same_numbers(step):
     assert spec.fires == (step is not readout) and (not spec.fires or 0.02 < runs[0].spikes["a"].mean() < 0.98)
 
 
+def test_recognized_resets_are_the_narrowest_that_chips_name():
+    resets = {step.__name__: recognized(nw.neuron(step).program()).reset for step in (leaky, hard, masked, to_a_value)}
+    assert resets == {"leaky": "subtract", "hard": "zero", "masked": "zero", "to_a_value": "value"}
+
+
 @pytest.mark.parametrize("step", OTHERS, ids=lambda step: step.__name__)
 def test_other_programs_stay_programs(step):
     assert recognized(nw.neuron(step).program()) is None

@@ -1,5 +1,7 @@
 """How close the spikes of a scale are: their rate first, then when they come."""
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import NeuronSpec
 from nwcompile.passes.quantize import scale_search
 from nwcompile.passes.quantize.scale_search import Evidence, choose, how_far, spike_distance
-from nwcompile.passes.quantize.scaled_layer import describe
+from nwcompile.passes.quantize.scaled_layer import describe, scale_layer
 from nwcompile.sim import simulate
 
 
@@ -40,3 +42,20 @@ def test_choose_keeps_the_rate_of_a_layer_whose_spikes_come_at_other_times(monke
     assert rate_over_wanted() == pytest.approx(1, abs=0.05)
     monkeypatch.setattr(scale_search, "WELL_MATCHED", np.inf)  # the distance alone
     assert rate_over_wanted() < 0.9
+
+
+def test_choose_keeps_the_weights_of_one_scale_besides_the_one_it_tries(monkeypatch):
+    network = Network.from_arrays({"a": NeuronSpec()}, [Dense("in", "a", np.eye(9, dtype=np.float32))], {"in": 9})
+    x = (np.random.default_rng(0).random((4, 20, 9)) < 0.3).astype(np.int8)
+    chip = Chip.load("loihi1")
+    layer, made, most = describe(network, "a", chip), [], []
+
+    def scaled(*given):
+        most.append(sum(one() is not None for one in made))
+        one = scale_layer(*given)
+        made.append(weakref.ref(one))
+        return one
+
+    monkeypatch.setattr(scale_search, "scale_layer", scaled)
+    chosen, _ = choose(layer, chip, Evidence(arriving=(x,), wanted=x, peak_u=1.0, peak_v=1.0))
+    assert len(made) > 3 and max(most) == 1 and chosen is not None

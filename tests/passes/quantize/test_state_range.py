@@ -6,6 +6,7 @@ import pytest
 from nwcompile.ir.connection import Conv2d, Dense, Sparse
 from nwcompile.ir.network import Network
 from nwcompile.ir.neuron import FixedPoint, NeuronSpec
+from nwcompile.passes.quantize import state_range as module
 from nwcompile.passes.quantize.state_range import state_bits, state_range
 from nwcompile.sim.sequence.run import trace
 
@@ -93,3 +94,16 @@ def test_bound_of_v_counts_with_a_current_that_wraps_to_the_other_sign():
     assert r.u_largest == 38400 and r.reaches_threshold and r.v_largest <= r.v_bound == 2 * 38400
     narrow = spec.replace(fixed=FixedPoint(state_bits=16, overflow="saturate"))
     assert not one(narrow, -100, 6).reaches_threshold
+
+
+def test_range_of_a_layer_reads_no_weights_but_its_own(monkeypatch):
+    """Of a large network, all weights of which are widened for the sums of every layer, gigabytes would be copied."""
+    read, effective = [], module.effective
+    monkeypatch.setattr(module, "effective", lambda c: read.append(c.target) or effective(c))
+    spec = NeuronSpec(threshold=640, fixed=WIDE)
+    edges = [Dense("in", "a", np.eye(3, dtype=int)), Dense("a", "b", np.eye(3, dtype=int))]
+    network = Network.from_arrays({"a": spec, "b": spec}, edges, {"in": 3})
+    x = np.ones((1, 4, 3), np.int32)
+    spikes, states = trace(network, x)
+    state_range(network, "b", {"in": x, **spikes}, states["b"])
+    assert set(read) == {"b"}

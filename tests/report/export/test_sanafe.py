@@ -1,9 +1,7 @@
 """SANA-FE's files: read back and stepped by the rules of SANA-FE's neurons they give the spikes and messages of ours.
 
-Where SANA-FE itself is installed (pip install sanafe==2.2.9), it judges them too.
+SANA-FE itself judges them too.
 """
-
-import importlib.util
 
 import numpy as np
 import pytest
@@ -20,9 +18,9 @@ from nwcompile.report.export.sanafe import sanafe_files
 from nwcompile.sim import simulate
 from tests.chips import small_chip
 from tests.cost.sanafe import random_net
+from tests.frontend.frameworks import framework
 from tests.nets import feed_forward, integers
 
-WITHOUT_SANAFE = importlib.util.find_spec("sanafe") is None
 NO_WORDS = {"cost__word_cycles": 0, "core__max_in_axons": None, "core__max_out_axons": None, "core__synapse_bits": None}
 CONVS = [{}, {"stride": (2, 1)}, {"padding": 1, "dilation": (1, 2)}, {"groups": 2}]
 
@@ -268,8 +266,7 @@ def test_export_refuses_what_sanafe_would_compute_otherwise():
 
 def judged(program: Program, x: dict, n_steps: int, folder) -> dict:
     """What SANA-FE's own run of the files counts."""
-    import sanafe
-
+    sanafe = framework("sanafe")
     for path, data in sanafe_files(program, folder, x).items():
         path.write_bytes(data)
     arch = sanafe.load_arch(folder / "arch.yaml")
@@ -290,7 +287,6 @@ def agree(found: dict, run, from_inputs: int, bound_s: float | None = None) -> N
         assert found["sim_time"] == pytest.approx(bound_s, rel=1e-9)
 
 
-@pytest.mark.skipif(WITHOUT_SANAFE, reason="needs sanafe==2.2.9")
 @pytest.mark.parametrize("inputs", [False, True])
 def test_sanafe_counts_what_the_program_counts(inputs, tmp_path):
     program, n_steps = program_of(5, {"padding": 1}, SPECS[0], inputs), 30
@@ -303,7 +299,6 @@ def test_sanafe_counts_what_the_program_counts(inputs, tmp_path):
     agree(found, run, sum(sum(row.get("spikes", ())) for row in rows))
 
 
-@pytest.mark.skipif(WITHOUT_SANAFE, reason="needs sanafe==2.2.9")
 def test_sanafe_gives_its_own_reference_figures(reference, tmp_path):
     program, activity, columns = random_net(reference)
     n_steps = len(activity.counts["n"])

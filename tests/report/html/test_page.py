@@ -1,5 +1,7 @@
 """The page: self-contained, well formed, everything escaped, drawings that hold what they show."""
 
+import base64
+import json
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -11,10 +13,11 @@ from nwcompile.ir.activity import Activity
 from nwcompile.ir.mapping import Mapping
 from nwcompile.passes.emit.emit import emit
 from nwcompile.passes.prepare.schedule import schedule
+from nwcompile.report.html import data
 from nwcompile.report.html.maps import HEAT, Grid, core_map, heat, link_map
 from nwcompile.report.html.page import render_html
 from nwcompile.report.html.plots import Axis, floorline_plot, step_plot
-from nwcompile.report.html_markup import Markup, tag
+from nwcompile.report.html_markup import VOID, Markup, tag
 from nwcompile.report.json.collect import collect
 from nwcompile.sim import simulate
 from nwcompile.sim.crosscheck import Crosscheck, Difference
@@ -34,15 +37,15 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.addresses += [v for k, v in attrs if k in ("src", "href")]
-        if tag != "meta":
+        if tag not in VOID:
             self.open.append(tag)
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data):
-        if "style" not in self.open:
-            self.words.append(data)
+    def handle_data(self, text):
+        if not {"style", "script"} & set(self.open):
+            self.words.append(text)
 
 
 def page_of(program, run, **more):
@@ -57,11 +60,15 @@ def test_page_has_every_part_and_needs_no_network():
     check = Crosscheck(True, ("reference", "cycle"), 2, 99)
     text, words, page = page_of(program, run_of(program), accuracy={"float": 0.93, "chip": 0.925}, crosscheck=check)
     assert page.addresses == []
-    assert not re.search(r"https?:|url\(|@import|<script|<link|<img", text)
+    assert not re.search(r"https?:|url\((?!#)|@import|<link|<img|<script[^>]* src", text)
+    assert re.findall("<script.*?>", text) == ['<script type="application/json" class="data">', "<script>"]
     for title in ("Fit", "Cores", "Links", "Floorline", "Step by step", "Where the time goes", "Layers", "Energy",
                   "Do the backends agree?", "Warnings", "NeuroBench", "Provenance"):  # fmt: skip
         assert f"<h2>{title}</h2>" in text
-    assert collect(program, run_of(program), {"float": 0.93, "chip": 0.925})["verdict"] in words
+    doc = collect(program, run_of(program), {"float": 0.93, "chip": 0.925})
+    said, advice = doc["verdict"].split("; do: ")
+    assert f'{said.replace(">", "&gt;")}<span class="advice">; do: {advice}</span>' in text
+    assert all(word in words and row in words for word, row in doc["verdict_rows"])
     assert program.hash in words
     assert "reference, cycle agree bit for bit on 2 samples" in words
 
@@ -70,8 +77,10 @@ def test_page_escapes_names_from_outside():
     evil = "<b>&\"'x"
     program = three_cores(hidden=evil, warnings=["<script>alert(1)</script>"])
     text, words, _ = page_of(program, run_of(program))
-    assert "<script" not in text
+    assert text.count("<script") == text.count("</script") == 2
     assert "<b>&" not in text
+    data = json.loads(re.search('class="data">(.*?)</script>', text)[1])
+    assert data["sources"] == ["in", evil, "out"]
     assert "<script>alert(1)</script>" in words
     assert f"{evil}: 3 neurons" in words
 
@@ -106,7 +115,7 @@ def test_every_figure_of_the_tables_has_a_unit():
     program = three_cores(calibrated=True, quantization=[
         {"layer": "fc1", "bits": 8, "weight_error_rms": 0.004, "spike_agreement_percent": 99.0}])  # fmt: skip
     text, _, _ = page_of(program, run_of(program))
-    for cell in re.findall(r'<td data-label="[^"]*">(.*?)</td>', text):
+    for cell in re.findall(r"<td>(.*?)</td>", text):
         words = re.sub(r"<[^>]*>", "", cell)
         assert words == "" or re.fullmatch(
             r"[\d\s.]+(%|us|nJ|bits|axons|neurons|cores?|spikes|synops|bytes|operations|updates)|no limit", words
@@ -173,6 +182,39 @@ def test_large_chip_and_long_run_still_render():
     assert "70 cores" in words
     assert text.count("predicted from calibration, step ") <= 1000
     assert len(text) < 1_000_000
+
+
+@pytest.mark.parametrize("factor", [1, 100_000])
+def test_steps_are_left_out_where_the_page_would_be_larger_than_its_limit(monkeypatch, factor):
+    program = three_cores()
+    doc = collect(program, simulate(program, np.ones((2, 100, 4)), "cycle", profile=True))
+    tables = {name: (factor * np.array(table)).tolist() for name, table in doc["by_step"]["cores"].items()}
+    doc["by_step"]["cores"] = tables  # counts of more digits take more bytes
+    n_steps, whole = doc["by_step"]["n_steps"], len(render_html(doc).encode())
+    kept = []
+    for n_bytes in (whole + 500, whole - 500, whole - 10_000):
+        monkeypatch.setattr(data, "MOST_BYTES", n_bytes)
+        text = render_html(doc)
+        shown = json.loads(re.search(r'class="data">(.*?)</script>', text)[1])["by_step"]
+        kept.append(shown["n_steps"])
+        n_values = unpacked_values(shown["cores"]["synops"])
+        assert n_values == [n for core in tables["synops"] for n in core[: kept[-1]]]
+        assert f'max="{kept[-1] - 1}"' in text
+        said = f"Steps {kept[-1]} to {n_steps - 1} are left out: with them this page would be larger than "
+        assert (said in text) == (kept[-1] < n_steps)
+        assert len(text.encode()) <= n_bytes or kept[-1] == 1
+    assert kept[0] == n_steps > kept[1] > kept[2] == 1
+
+
+def unpacked_values(text: str) -> list[int]:
+    """Numbers of seven bits a byte, the lowest first; the last byte of each is below 128."""
+    numbers, digits = [], []
+    for byte in base64.b64decode(text):
+        digits.append(byte & 127)
+        if byte < 128:
+            numbers.append(sum(digit << 7 * i for i, digit in enumerate(digits)))
+            digits = []
+    return numbers
 
 
 def test_heat_runs_from_pale_to_dark():

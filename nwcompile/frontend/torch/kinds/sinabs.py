@@ -155,7 +155,7 @@ def _recurrent(module, layer, shape) -> tuple[Connection, ...]:
     if done.has_bias:
         text = "rec_connect has a bias, which sinabs adds from step 1 on, but a chip from step 0 on; use bias=False"
         raise refused(module, layer, text)
-    return (done.connect(layer, layer, 1, flat),)
+    return done.connections(layer, layer, 1, flat)
 
 
 def _clear(module) -> None:

@@ -176,7 +176,7 @@ def _recurrent(module, layer, shape) -> tuple[Connection, ...]:
         return ()
     inner = module.recurrent
     if isinstance(inner, torch.nn.Linear | torch.nn.Conv2d):
-        return (operation(inner, f"{layer}.recurrent", shape, True).connect(layer, layer, 1, shape),)
+        return operation(inner, f"{layer}.recurrent", shape, True).connections(layer, layer, 1, shape)
     return (Scale(layer, layer, numbers(module, layer, "V", inner.V, shape), delay=1),)
 
 

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from nwcompile.kernels.cores.programs.gradient import gradient_source_of
 from nwcompile.kernels.cores.programs.source import source_of, triton_source_of
-from nwcompile.kernels.jit import PROGRAM_MODULE
+from nwcompile.kernels.jit import PROGRAM_MODULE, user_cache
 
 FOLDER = "NWCOMPILE_CACHE"  # an environment variable: where programs are kept, in place of the user's cache
 HASH_DIGITS = 16  # 64 bits: no two programs of one machine meet by chance.
@@ -69,7 +69,7 @@ def folder() -> Path:
     """Where programs are kept."""
     if FOLDER in os.environ:
         return Path(os.environ[FOLDER])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nwcompile" / "programs"
+    return user_cache() / "programs"
 
 
 def _kept(where: Path, name: str, text: str) -> Path | None:

@@ -47,13 +47,14 @@ def step(given, entries, state, i, x):
 
 
 @kernel
-def scan(given, entries, initial, rests, drive, touched, spikes, kept, updates, state):
+def scan(given, entries, initial, rests, drive, touched, spikes, kept, updates, state, first_step):
     n_samples, n_steps, n = drive.shape
     keep = kept.shape[0] > 0
     for b in range(n_samples):
-        for i in range(n):
-            for s in range({n_states}):
-                state[s, i] = initial[s, i]
+        if first_step == 0:
+            for i in range(n):
+                for s in range({n_states}):
+                    state[s, i] = initial[s, i]
         for t in range(n_steps):
             for i in range(n):
                 if touched[b, t, i] or not ({still}):

@@ -6,7 +6,7 @@ as a number of either sign, and the neuron itself adds up those numbers with wei
 integers, whatever the order. Connections that close a loop stay as they are: they have no step to spare.
 """
 
-from math import ceil
+from math import ceil, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from nwcompile.cost.traffic.memory import row_bits, synapse_bits
 from nwcompile.cost.traffic.wiring import synapse_count
 from nwcompile.errors import FitError, Violation
 from nwcompile.ir.chip import Chip
-from nwcompile.ir.connection import Connection, Dense, Sparse, synapse_list
+from nwcompile.ir.connection import Connection, Conv2d, Dense, Sparse, synapse_list
 from nwcompile.ir.host import Injected
 from nwcompile.ir.legalization import EXACT, Change
 from nwcompile.ir.network import Network, Node
@@ -23,10 +23,10 @@ from nwcompile.ir.options import Options
 from nwcompile.ir.program import SPARSE
 from nwcompile.ir.resources import IN_AXONS, N_RESOURCES, SYNAPSE_BITS
 from nwcompile.passes.fit import capacity
+from nwcompile.passes.legalize.sums.parts import Part, adding, symbolic_part
 from nwcompile.passes.legalize.sums.send_sums import (
     SUM,
     WithSums,
-    added,
     can_send_sums,
     is_sender,
     largest_message,
@@ -42,16 +42,16 @@ from nwcompile.passes.quantize.scaled_layer import Direct
 PARTS = "{}/part{}"  # The neurons that send the sums of one part of a layer's sources.
 WAS = {IN_AXONS: "fan-in of {} axons", SYNAPSE_BITS: "fan-in of {} bits of synapses"}  # What a row says of a neuron.
 ADVICE = "raise noc.payload_bits, use fewer weight bits, or give {} fewer inputs"
-LARGEST = 50_000_000  # Synapses of a layer: as a list of them, more take gigabytes.
+LARGEST = 50_000_000  # Synapses of a layer: as a list of them, more take gigabytes. Such layers stay symbolic.
 
 
 class Cut(NamedTuple):
-    """The sources of a layer in `parts`: of each the lists of synapses, by connection; what stays is `direct`.
+    """The sources of a layer in `parts`; what stays is `direct`.
 
     `resource`: the row of RESOURCES of which a neuron alone takes `used`, more than the `limit` of any core.
     """
 
-    parts: list[list[Sparse]]
+    parts: list[Part]
     direct: list[Connection]
     resource: int
     used: int
@@ -117,11 +117,12 @@ def _cut(network: Network, name: str, chip: Chip) -> Cut | None:
         return None
     used = _alone(network, name, chip)
     over = [i for i in (IN_AXONS, SYNAPSE_BITS) if used[i] > limits[i]]
-    if not over or sum(synapse_count(network, c) for c in into) > LARGEST:
+    if not over:
         return None
     behind = _behind(network, name)
     split = [c for c in into if c.source not in behind]
-    parts = _parts(network, name, split, limits, chip)
+    as_lists = sum(synapse_count(network, c) for c in into) <= LARGEST
+    parts = (_parts if as_lists else _symbolic_parts)(network, name, split, limits, chip)
     if parts is None:
         return None
     direct = [c for c in network.into(name) if c not in split]
@@ -177,9 +178,22 @@ def _behind(network: Network, name: str) -> set[str]:
     return reached
 
 
-def _parts(
+def _symbolic_parts(
     network: Network, name: str, split: list[Connection], limits: np.ndarray, chip: Chip
-) -> list[list[Sparse]] | None:
+) -> list[Part] | None:
+    """A part for each connection, without lists of synapses; None where there are none."""
+    parts = []
+    for i, edge in enumerate(split, 1):
+        if not isinstance(edge, Dense | Conv2d):
+            return None
+        part = symbolic_part(network, edge, PARTS.format(name, i), limits, chip)
+        if part is None:
+            return None
+        parts.append(part)
+    return parts or None
+
+
+def _parts(network: Network, name: str, split: list[Connection], limits: np.ndarray, chip: Chip) -> list[Part] | None:
     """The fewest parts, of as many sources each, of which a core holds every neuron's; None where there are none."""
     if not split:
         return None
@@ -198,7 +212,7 @@ def _parts(
         if np.bincount(part * n + post).max() <= n_held:
             ends = np.cumsum([0, *map(len, (edge.post for edge in lists))])
             by_edge = [part[a:b] for a, b in zip(ends, ends[1:], strict=False)]
-            return [_of_part(lists, by_edge, name, i) for i in range(n_parts)]
+            return [_of_part(network, lists, by_edge, i, chip) for i in range(n_parts)]
     return None
 
 
@@ -221,30 +235,28 @@ def _as_list(network: Network, edge: Connection) -> Sparse:
     )
 
 
-def _of_part(lists: list[Sparse], part_of: list[np.ndarray], name: str, part: int) -> list[Sparse]:
+def _of_part(network: Network, lists: list[Sparse], part_of: list[np.ndarray], part: int, chip: Chip) -> Part:
     """The synapses of one part, a list for every connection that has any in it."""
-    target = PARTS.format(name, part + 1)
-    return [
+    name = lists[0].target
+    target, every = PARTS.format(name, part + 1), np.arange(network.node(name).n_neurons)
+    into: list[Connection] = [
         edge.replace(target=target, pre=edge.pre[held], post=edge.post[held], weight=edge.weight[held])
         for edge, held in ((edge, its == part) for edge, its in zip(lists, part_of, strict=True))
         if held.any()
     ]
+    return Part(network.node(name).shape, into, adding(network, target, name, every, every, chip))
 
 
 def _split(network: Network, name: str, cut: Cut, chip: Chip) -> Network:
     """The network with the neurons of the parts before their layer, which keeps what is direct, and all biases."""
     node, room = network.node(name), message_room(chip)
-    every = np.arange(node.n_neurons)
     biases = [c.bias_per_neuron(node.shape) for c in network.into(name) if c not in cut.direct and c.bias is not None]
     nodes: dict[str, Node] = {}
     edges = [c for c in network.connections if c.target != name or c in cut.direct]
-    for i, into in enumerate(cut.parts, 1):
-        part = PARTS.format(name, i)
-        nodes[part] = Node(part, node.shape, sender(SUM, -room, room, network.is_fixed))
-        edge = added(part, name, every, every, np.ones(len(every)), chip)
-        if not network.is_fixed:
-            edge = edge.replace(weight=np.ones(len(every), np.float32), exponent=0)
-        edges += [*into, edge.replace(bias=sum(biases)) if biases and i == 1 else edge]
+    for i, part in enumerate(cut.parts, 1):
+        sends = PARTS.format(name, i)
+        nodes[sends] = Node(sends, part.shape, sender(SUM, -room, room, network.is_fixed))
+        edges += [*part.into, part.out.replace(bias=sum(biases)) if biases and i == 1 else part.out]
     layers: dict[str, Node] = {}
     for layer, kept in network.nodes.items():
         layers |= {**nodes, name: kept} if layer == name else {layer: kept}
@@ -266,7 +278,8 @@ def _change(network: Network, name: str, cut: Cut, chip: Chip) -> Change:
     if violations:
         raise FitError(chip.name, violations)
     n_counts = min((n for n in counts if n is not None), default=None)
-    n = network.node(name).n_neurons
-    how = f"{n * len(parts)} neurons send sums, {len(parts)} for each of {name}, a step before it{up_to(n_counts)}"
+    n_all, n = sum(prod(part.shape) for part in cut.parts), network.node(name).n_neurons
+    to_layer = f", {len(parts)} for each of {name}" if n_all == n * len(parts) else f" to {name}"
+    how = f"{n_all} neurons send sums{to_layer}, a step before it{up_to(n_counts)}"
     has = f"at most {cut.limit} a core"
     return Change(name, WAS[cut.resource].format(cut.used), has, how, EXACT)

@@ -9,7 +9,7 @@ from nwcompile.kernels.mapping import moves, smooth_anneal
 from nwcompile.kernels.mapping.cluster_state import EXCESS, MESSAGE_OUT, MESSAGES, TIME, CoreState, Demand, Objective
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
 from nwcompile.passes.partition.floorline.objective import weights
-from nwcompile.passes.partition.floorline.search import Partition, Search
+from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition
 from nwcompile.passes.partition.floorline.step_time import time_with_links
 from nwcompile.passes.place.annealing import cool
 from nwcompile.passes.place.chip_regions import sites_by_region
@@ -116,6 +116,24 @@ def improved(
     regions links count in the cost that is given, not in the search. Limits come first; from a start within them, every
     partition is. No core is left empty where `options.n_cores` asks for a number of cores and some start has none.
     """
+    given = [cluster_of, starts, n_cores, effort, heat, regions]
+
+    def make() -> Partition:
+        return _improved(search, cluster_of, starts, n_cores, effort, heat, regions)
+
+    return kept_partition(search, "clusters", given, make)
+
+
+def _improved(
+    search: Search,
+    cluster_of: np.ndarray,
+    starts: list[np.ndarray],
+    n_cores: int,
+    effort: float,
+    heat: float,
+    regions: np.ndarray | None,
+) -> Partition:
+    """What `improved` gives, computed."""
     network, chip, activity, timing = search.network, search.chip, search.activity, search.timing
     demand = cluster_demand(network, chip, activity, timing, cluster_of, n_cores)
     if regions is not None:

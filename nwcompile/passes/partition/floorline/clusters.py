@@ -14,12 +14,17 @@ from nwcompile.passes.fit import capacity
 
 
 def fitting_clusters(
-    network: Network, chip: Chip, load: np.ndarray, n_clusters: int, cluster_of: np.ndarray | None = None
+    network: Network,
+    chip: Chip,
+    load: np.ndarray,
+    n_clusters: int,
+    cluster_of: np.ndarray | None = None,
+    per_core: int = 1,
 ) -> np.ndarray:
     """int64[neuron]: clusters that the largest core can hold, none with more than 1/`n_clusters` of all the load.
 
     `load` int64[neuron]. They are cut out of `cluster_of`, or of whole layers. Single neurons stay as they are,
-    whatever they take.
+    whatever they take. The largest core's neurons are those of `per_core` clusters or more.
     """
     if cluster_of is None:
         cluster_of = layer_numbers(network)
@@ -27,7 +32,7 @@ def fitting_clusters(
     while True:
         size = np.bincount(cluster_of)
         large = np.bincount(cluster_of, load) * n_clusters > load.sum()
-        large |= size > limit[kernels.NEURONS]
+        large |= size > limit[kernels.NEURONS] // per_core
         if not (large & (size > 1)).any():
             large |= ~_fit(fan, limit, cluster_of)
         if not (large & (size > 1)).any():

@@ -25,7 +25,7 @@ from nwcompile.kernels.mapping.cluster_state import CoreState, Demand
 from nwcompile.passes.fit import capacity
 from nwcompile.passes.partition.floorline.clusters import fitting_clusters
 from nwcompile.passes.partition.floorline.demand import cluster_demand, filled_cores
-from nwcompile.passes.partition.floorline.search import Partition, Search
+from nwcompile.passes.partition.floorline.search import Partition, Search, kept_partition
 from nwcompile.passes.partition.floorline.step_time import step_cycles
 from nwcompile.passes.place.anneal import annealed
 from nwcompile.passes.place.annealing import cool, uphill_mean
@@ -198,7 +198,7 @@ def least_traffic(
             return
         n_reads, best = level.n_reads, level.partition
         if n_cores > 1:
-            best = _annealed(search, level, annealing)
+            best = _kept(search, level, annealing)
             sites = placed(search, best.neuron_core, sites)
         starts = [best.neuron_core]
         late = 0.0 if max_time is None else step_cycles(search, best.neuron_core, sites) / max_time
@@ -234,7 +234,7 @@ def repair_start(
     level = _level(search.chip, cluster_of, demand, sites, cores, kept_limit)
     start = level.partition
     start = start._replace(excess=int(level.state.busy.total[cluster_state.EXCESS]))  # time is judged by all steps
-    candidates = (_annealed(search, level, TRAFFIC.repair), start)
+    candidates = (_kept(search, level, TRAFFIC.repair), start)
     kept = [candidate for candidate in candidates if step_cycles(search, candidate.neuron_core, sites) <= max_time]
     return (min(kept, key=lambda candidate: candidate.rank), sites) if kept else None
 
@@ -375,6 +375,12 @@ def flow_of(demand: Demand, cost: np.ndarray) -> traffic_anneal.Flow:
             first=np.zeros(n_cores + 1, np.int64),
         ),
     )
+
+
+def _kept(search: Search, level: Level, annealing: Annealing) -> Partition:
+    """What `_annealed` gives, from the checkpoint if one is kept."""
+    given = [level.cluster_of, level.state.held.core_of, level.max_time, tuple(annealing), level.flow.costs.cost]
+    return kept_partition(search, "hops", given, lambda: _annealed(search, level, annealing))
 
 
 def _annealed(search: Search, level: Level, annealing: Annealing) -> Partition:

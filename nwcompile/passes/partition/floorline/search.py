@@ -1,10 +1,12 @@
 """What the searches of one compilation share, and what each of them gives."""
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from nwcompile.checkpoint import is_keeping, kept
 from nwcompile.ir.activity import Activity
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.network import Network
@@ -23,6 +25,7 @@ class Search(NamedTuple):
     load: np.ndarray  # int64[neuron]: how heavy it is
     state: np.ndarray  # uint64[1]: of the random numbers
     deadline: float | None
+    n_levels: int  # of finer and finer clusters, after those on which the number of cores is chosen
 
     @property
     def is_late(self) -> bool:
@@ -49,3 +52,45 @@ class Partition(NamedTuple):
     def neuron_core(self) -> np.ndarray:
         """int32[neuron]: the core of every neuron."""
         return self.core_of[self.cluster_of]
+
+
+def kept_partition(search: Search, name: str, given, make: Callable[[], Partition]) -> Partition:
+    """What `make()` gives, from the checkpoint if one is kept; `name`, `search` and `given` are all it depends on.
+
+    The random numbers of the search go on as after `make()`. With a deadline nothing is kept, as the clock decides.
+    """
+    if not is_keeping() or search.deadline is not None:
+        return make()
+
+    def arrays() -> dict[str, np.ndarray]:
+        made = make()
+        return {
+            "cluster_of": made.cluster_of,
+            "core_of": made.core_of,
+            "regions": np.zeros(0, np.int64) if made.regions is None else made.regions,
+            "whole": np.array([made.n_cores, made.excess], np.int64),
+            "cost": np.array([made.cost], np.float64),
+            "state": search.state,
+        }
+
+    activity = search.activity
+    of_search = [
+        search.network.hash,
+        search.chip.hash,
+        repr(search.options),
+        search.n_levels,
+        search.load,
+        search.state,
+        [activity.counts, activity.updates, activity.heard, repr(activity.n_samples)],
+        [[of.largest, of.by_source] for of in activity.multi.values()],
+    ]
+    stored = kept(name, [of_search, given], arrays)
+    search.state[:] = stored["state"]
+    return Partition(
+        cluster_of=stored["cluster_of"],
+        core_of=stored["core_of"],
+        n_cores=int(stored["whole"][0]),
+        excess=int(stored["whole"][1]),
+        cost=float(stored["cost"][0]),
+        regions=stored["regions"] if len(stored["regions"]) else None,
+    )

@@ -101,6 +101,45 @@ def test_split_fan_in_of_convolutions_and_beside_loops():
     assert [c.source for c in loops] == ["a"]
 
 
+def test_large_layers_are_split_without_a_list_of_their_synapses(monkeypatch):
+    """Dense and convolution connections, biased, beside a skip: every part is one convolution in groups."""
+    monkeypatch.setattr(stage, "LARGEST", 0)
+    monkeypatch.setattr(stage, "synapse_list", None)
+    program = verify_equal(wide(), limited("loihi2"), Chip.load("loihi2"), spikes_in(30), ("sequence", "cycle"))
+    parts = {c.target: c for c in program.network.connections if "/part" in c.target}
+    assert {name: (c.groups, c.weight.shape) for name, c in parts.items()} == {
+        "a/part1": (3, (60, 1, 1, 10)), "b/part1": (2, (16, 1, 1, 10)), "out/part1": (1, (4, 1, 1, 8)),
+        "out/part2": (2, (8, 1, 1, 10)),
+    }  # fmt: skip
+    how = [row["how"] for row in program.manifest["legalization"]]
+    assert how[1:] == ["16 neurons send sums to b, a step before it", "12 neurons send sums to out, a step before it"]
+    edges = [nw.Conv2d("in", "a", weights(3, 6, 3, 3), bias=weights(3, seed=1), padding=1, stride=2)]
+    network = nw.Network.from_arrays({"a": (LIF, (3, 2, 2))}, edges, {"in": (6, 4, 4)})
+    small = limited("loihi2", 20)
+    program = verify_equal(network, small, Chip.load("loihi2"), spikes_in(6, 4, 4), ("sequence", "reference"))
+    assert [(c.groups, c.source) for c in program.network.into("a/part1")] == [(3, "in")]
+
+
+def test_sources_that_are_read_alike_are_added_up_before_a_large_layer_reads_them(monkeypatch):
+    """A mean over 3 x 3 pixels and a dense layer, which normalize makes one dense connection."""
+    monkeypatch.setattr(stage, "LARGEST", 0)
+    edges = [
+        nw.Conv2d("in", "a", weights(4, 2, 3, 3, size=0.6), padding=1),
+        nw.Pool2d("a", "mean", 3, kind="avg"),
+        nw.Dense("mean", "out", weights(20, 4, seed=1, size=4)),
+    ]
+    layers = {"a": (LIF, (4, 3, 3)), "mean": (None, (4, 1, 1)), "out": (LIF, (20,))}
+    network = nw.Network.from_arrays(layers, edges, {"in": (2, 3, 3)})
+    x, small = spikes_in(2, 3, 3), limited("loihi2", 18)
+    program = nw.compile(network, small, x, QUICK)
+    wanted = nw.simulate(nw.compile(network, Chip.load("loihi2"), x, QUICK), x, backend="sequence").spikes
+    got = nw.simulate(program, x, backend="sequence").spikes
+    assert np.array_equal(got["out"], wanted["out"]) and wanted["out"].any()
+    assert program.network.node("out/part1").shape == (4,)
+    (reads,) = program.network.into("out")
+    assert reads.weight.shape == (20, 4) and nw.crosscheck(program, x).agree
+
+
 @pytest.mark.long
 def test_split_fan_in_where_synapses_of_a_neuron_fill_more_than_a_core():
     memory = limited("loihi2", None, **{"core.synapse_bits": 2000})
@@ -149,12 +188,13 @@ def test_split_fan_in_of_many_drawn_networks():
 
 @pytest.mark.parametrize("mutation", ["a synapse lost", "a weight of 2"])
 def test_a_mutation_of_split_fan_in_shows_in_the_spikes(mutation, monkeypatch):
-    of_part, adds = stage._of_part, stage.added
+    of_part, adds = stage._of_part, stage.adding
     if mutation == "a synapse lost":
 
         def lossy(*nouns):
-            first, *rest = of_part(*nouns)
-            return [first.replace(pre=first.pre[5:], post=first.post[5:], weight=first.weight[5:]), *rest]
+            first, *rest = (part := of_part(*nouns)).into
+            fewer = first.replace(pre=first.pre[5:], post=first.post[5:], weight=first.weight[5:])
+            return part._replace(into=[fewer, *rest])
 
         monkeypatch.setattr(stage, "_of_part", lossy)
     else:
@@ -162,7 +202,7 @@ def test_a_mutation_of_split_fan_in_shows_in_the_spikes(mutation, monkeypatch):
         def wrong(*nouns):
             return (edge := adds(*nouns)).replace(exponent=edge.exponent + 1)
 
-        monkeypatch.setattr(stage, "added", wrong)
+        monkeypatch.setattr(stage, "adding", wrong)
     with pytest.raises(AssertionError, match="sequence"):
         verify_equal(wide(), limited("loihi2"), Chip.load("loihi2"), spikes_in(30), ("sequence",))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nwcompile as nw
-from nwcompile.cost.energy import energy_pj
+from nwcompile.cost.energy import energy_pj, step_energy_pj
 from nwcompile.cost.traffic.events import count_events
 from nwcompile.errors import OptionError
 from nwcompile.ir.activity import Activity
@@ -144,7 +144,7 @@ def test_fixed_energy_is_that_of_a_mapping_without_messages_to_each_destination_
     n_steps = counters["synops"].shape[0]
     message_pj = weights(network, chip, activity, n_steps, "edp").messages
     assert message_pj == chip.energy.message_in_pj + (multicast == "unicast") * chip.energy.message_out_pj
-    expected = energy_pj(counters, chip)["total"] - counters["messages_out"].sum() * message_pj
+    expected = energy_pj(step_energy_pj(counters, chip))["total"] - counters["messages_out"].sum() * message_pj
     assert fixed_pj(network, chip, activity, n_steps) == pytest.approx(expected, rel=1e-12)
 
 
@@ -215,6 +215,10 @@ def test_units_are_halved_by_pixels_before_channels_and_fit_a_core():
     pixels = fitting_clusters(network, chip, np.ones(35, int), 17)
     assert np.bincount(pixels).max() <= 2
     assert all(len(np.unique(pixels[i + np.array([0, 16])])) == 1 for i in range(16))
+    small = small_chip(core__max_neurons=24)
+    for per_core, n_most in ((1, 16), (3, 8), (16, 1)):  # halves of 32 neurons that are as few as that on a core
+        clusters = fitting_clusters(network, small, np.ones(35, int), 1, per_core=per_core)
+        assert np.bincount(clusters).max() == n_most
     for n_axons, n_most in ((18, 8), (17, 4)):  # a quarter of the map reads 3 x 3 pixels of 2 channels
         clusters = fitting_clusters(network, small_chip(core__max_in_axons=n_axons), np.ones(35, int), 1)
         assert np.bincount(clusters[:32]).max() == n_most

@@ -1,6 +1,6 @@
 """How many cores `floorline` takes: as many as are worth it, found by trying few numbers of them."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -133,6 +133,25 @@ def test_stripes_are_moved_where_coarse_clusters_fit_on_no_number_of_cores(monke
     assert len(given) == 2
 
 
+def test_large_networks_get_clusters_of_few_neurons_where_coarse_ones_fit_on_no_number_of_cores(monkeypatch):
+    network = conv_net((2, 8, 8), channels=8, padding=1)
+    chip = small_chip(noc__columns=4, noc__rows=4, core__max_neurons=80, core__max_in_axons=600)
+    begun, finer = stage._begun, []
+
+    def never_fits_coarsely(search, n_cores, per_core=1):
+        partition = begun(search, n_cores, per_core)
+        if per_core == 1:
+            return partition._replace(excess=1)
+        finer.append((n_cores, per_core))
+        return partition
+
+    monkeypatch.setattr(stage, "FLOORLINE", replace(stage.FLOORLINE, max_cut_neurons=100))
+    monkeypatch.setattr(stage, "_begun", never_fits_coarsely)
+    monkeypatch.setattr(stage, "_of_given", None)  # its tables would take gigabytes
+    cores = floorline(network, chip, Activity.uniform(network), Options())
+    assert finer == [(32, stage.FLOORLINE.clusters_per_core)] and not cores.warnings
+
+
 @pytest.mark.parametrize("n_neurons", [60, 200])
 def test_a_chip_without_times_gets_the_fewest_cores_that_hold_the_network(n_neurons):
     keys = {f"cost__{f.name}": None for f in fields(Cost) if f.name != "units"}
@@ -157,5 +176,5 @@ def test_what_the_cores_beyond_the_fewest_buy_is_kept():
     bound, told = predict(program), more.manifest["fewest_cores"]["step_us"]
     slowest = collect(program, bound)["time"]["step_us"]
     assert slowest <= told <= 1.5 * slowest  # the number that is told is of a shorter search
-    verdict = collect(more, predict(more))["verdict"]
-    assert verdict.startswith(f"fits small: {more.mapping.n_cores} of 128 cores (2 hold it, at ")
+    rows = dict(collect(more, predict(more))["verdict_rows"])
+    assert rows["fewest cores"].startswith("2 hold it, at ")

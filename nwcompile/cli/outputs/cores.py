@@ -1,6 +1,6 @@
 """The cores of a program, one row each: what `show` lists and `compile --plan-only` plans."""
 
-from nwcompile.cli.text import table
+from nwcompile.cli.outputs.text import table
 from nwcompile.cost.traffic.axons import core_use
 from nwcompile.ir.program import Program
 from nwcompile.ir.resources import RESOURCES

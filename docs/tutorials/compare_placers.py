@@ -1,0 +1,124 @@
+# %% [markdown]
+# # Compare placers
+#
+# This page is for those who study mapping. Partitioning says which core computes which neuron, placement where on the
+# chip each core lies. We keep the partition and try every placer on the same network, under the same limits, and let
+# the cycle-level simulator measure what each of them is worth. It needs matplotlib and pandas.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+import nwcompile as nw
+from nwcompile.passes.place.place import PLACERS
+
+# %% [markdown]
+# ## A network with neighborhoods
+#
+# Placement matters where cores talk to some others more than to the rest. Here are four layers of 128 neurons on a
+# ring; each neuron listens to about 20 of those at the same place of the ring in the layer before.
+
+# %%
+N_LAYERS, N_NEURONS, FAN_IN, REACH = 4, 128, 24, 8
+rng = np.random.default_rng(0)
+
+
+def neighbors(source, target):
+    """Synapses to neurons at about the same place, with normally distributed weights."""
+    post = np.repeat(np.arange(N_NEURONS), FAN_IN)
+    distance = np.rint(rng.normal(0, REACH, post.size)).astype(int)
+    pairs = np.unique(np.stack([(post + distance) % N_NEURONS, post]), axis=1)
+    weight = rng.normal(0.13, 0.15, pairs.shape[1]).astype(np.float32)
+    return nw.Sparse(source, target, pre=pairs[0], post=pairs[1], weight=weight)
+
+
+names = [f"layer{i}" for i in range(N_LAYERS)]
+lif = nw.NeuronSpec(threshold=1.0, beta=0.9, reset="zero")
+connections = [neighbors(*pair) for pair in zip(["in", *names], names, strict=False)]
+network = nw.Network.from_arrays(dict.fromkeys(names, (lif, N_NEURONS)), connections, {"in": N_NEURONS})
+x = (rng.random((4, 20, N_NEURONS)) < 0.1).astype(np.float32)
+nw.simulate(network, x).to_frame()
+
+# %% [markdown]
+# ## The same partition, every placer
+#
+# `partitioner="sequential"` cuts the layers into slices, here on 16 cores. The chip is the imagined one called `tiny`
+# with 4 x 4 routers, once with links as wide as a message, and once with serial ones, which take 32 cycles for it.
+# `PLACERS` holds the placers by name; any function of the same signature may be given as well
+# (`nw.Options(placer=mine)`).
+
+# %%
+wide = nw.Chip.load("tiny").replace({"noc.columns": 4, "noc.rows": 4})
+serial = wide.replace({"noc.link_cycles_per_flit": 32})
+
+
+def measured(chip, options):
+    """The program and its run, and the time of a mean step in us."""
+    program = nw.compile(network, chip, x, options)
+    run = nw.simulate(program, x, backend="cycle")
+    return program, run, 1e6 * run.seconds / (run.n_samples * len(run.step_cycles))
+
+
+# %% [markdown]
+# For each placement these figures are measured, as means of a step: how far all messages go together (hops), how many
+# flits cross the busiest link between two routers, and how long the step takes with either kind of links.
+
+# %%
+rows = []
+for placer in PLACERS:
+    options = nw.Options(partitioner="sequential", n_cores=16, placer=placer, seed=0)
+    program, run, us_wide = measured(wide, options)
+    _, _, us_serial = measured(serial, options)
+    links = program.links_frame(run)
+    between = links[~links.kind.str.contains("port")]
+    row = {
+        "placer": placer,
+        "hops": run.counters["hops"].sum() / (run.n_samples * len(run.step_cycles)),
+        "busiest link": between.flits_per_step.max(),
+        "us, wide links": us_wide,
+        "us, serial links": us_serial,
+    }
+    rows.append(row)
+table = pd.DataFrame(rows).set_index("placer").sort_values("us, serial links")
+table.round(2)
+
+# %% alt="Flits of the busiest link against step time with serial links, a point for each placer: they rise together."
+plt.figure(figsize=(7, 3.6))
+plt.scatter(table["busiest link"], table["us, serial links"])
+for placer, row in table.iterrows():
+    where = row["busiest link"], row["us, serial links"]
+    plt.annotate(placer, where, xytext=(5, 3), textcoords="offset points")
+plt.xlabel("flits of the busiest link in a step")
+plt.ylabel("us a step, serial links")
+plt.margins(x=0.15)
+plt.tight_layout()
+
+# %% [markdown]
+# A step is as long as its slowest part: the busiest core, the busiest link, or the barrier at the end. Placement
+# changes the links and nothing else. Where links are wide it does next to nothing for time, though fewer hops still
+# save energy. Where links are serial it decides, and the busiest link tells more than the sum of hops.
+#
+# ## And the partition?
+#
+# Which neurons share a core is the larger choice. The default partitioner, `floorline`, balances the work of the
+# cores instead of cutting slices of equal size. Here it is on as many cores as the slices, placed by the default
+# `anneal`.
+
+# %%
+options = nw.Options(n_cores=16)
+program, run, us_wide = measured(wide, options)
+_, _, us_serial = measured(serial, options)
+print(f"floorline: {us_wide:.2f} us with wide links, {us_serial:.2f} us with serial ones")
+
+# %% [markdown]
+# Where links are wide, that is a better gain than any placement gave. With serial links it is not: balanced cores
+# send more messages here than slices of neighbors do. So compare on the chip that you mean. Every figure on this page
+# comes from backends that agree bit for bit:
+
+# %%
+print(nw.crosscheck(program, x[:1]))
+
+# %% [markdown]
+# The methods, and the papers that they come from, are in the guide on [mapping](../mapping.md#methods), with six
+# larger networks. A mapping made elsewhere enters by `nw.Mapping.from_arrays`, and the same simulator measures it.

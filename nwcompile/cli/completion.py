@@ -1,0 +1,63 @@
+"""`nwcompile completion SHELL`: the lines that let a shell complete verbs, flags, words, chips and files (by shtab)."""
+
+import re
+from argparse import Namespace
+
+from nwcompile.cli.arguments import OneOf, Parser, add_arguments
+from nwcompile.cli.verbs import VERBS
+from nwcompile.errors import OptionError
+from nwcompile.ir.chip import Chip
+
+CHIPS = ("chip", "chips")  # what arguments that name a chip are called
+FILE = re.compile(r"\.\w+$|^MODEL$")  # how the metavar of a file ends: X.npz
+CHIP_FUNCTION = "_nwcompile_chips"
+
+
+def run(args: Namespace) -> int:
+    if args.json or args.set:
+        raise OptionError("completion: --json and --set change nothing here; leave them out")
+    print(library().complete(command_line(), args.shell))
+    return 0
+
+
+def library():
+    """The module shtab; raises OptionError that tells how to install it."""
+    try:
+        import shtab
+    except ImportError:
+        text = "completion needs shtab, which is not installed: pip install 'nwcompile[completion]'"
+        raise OptionError(text) from None
+    return shtab
+
+
+def command_line() -> Parser:
+    """All verbs in one parser, each argument with what completes it."""
+    shtab = library()
+    whole = Parser(prog="nwcompile")
+    whole.add_argument("--version", action="store_true", help="print the version")
+    verbs = whole.add_subparsers(dest="verb")
+    chips = _chip_names(Chip.names())
+    for verb, text in VERBS.items():
+        parser = verbs.add_parser(verb, help=text, description=text)
+        add_arguments(parser, verb)
+        for argument in parser._actions:
+            metavar = argument.metavar[0] if isinstance(argument.metavar, tuple) else argument.metavar or ""
+            if isinstance(argument.type, OneOf):
+                argument.choices = argument.type.words
+            elif argument.dest in CHIPS:
+                argument.complete = chips  # type: ignore[attr-defined]
+            elif metavar == "DIR":
+                argument.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+            elif FILE.search(metavar):
+                argument.complete = shtab.FILE  # type: ignore[attr-defined]
+    return whole
+
+
+def _chip_names(names: list[str]) -> dict:
+    """What shtab takes for words and .toml files together: a function of the shell that completes them."""
+    words = " ".join(names)
+    bash = (
+        f"{CHIP_FUNCTION}() {{\n  compgen -W '{words}' -- $1\n  compgen -f -X '!*.toml' -- $1\n  compgen -d -- $1\n}}"
+    )
+    zsh = f"{CHIP_FUNCTION}() {{\n  compadd -- {words}\n  _files -g '*.toml'\n}}"
+    return {"bash": CHIP_FUNCTION, "zsh": CHIP_FUNCTION, "tcsh": f"({words})", "preamble": {"bash": bash, "zsh": zsh}}

@@ -1,0 +1,120 @@
+"""What `nwcompile simulate --stream` prints and writes: the output step by step, and figures of the whole."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TextIO
+
+import numpy as np
+
+from nwcompile.cli.inputs.load import writable_file
+from nwcompile.cli.inputs.stream import STANDARD_INPUT
+from nwcompile.cli.outputs.text import table
+from nwcompile.cost.time.stream import StreamFigures
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import COUNTERS
+from nwcompile.ir.shown import counted
+from nwcompile.sim.chunk import Chunk
+from nwcompile.sim.session import Session
+
+
+@contextmanager
+def written(path: str | None) -> Iterator[TextIO | None]:
+    """The file of `-o`, written while the stream runs; None without one."""
+    if path is None or path == STANDARD_INPUT:
+        yield None if path is None else sys.stdout
+        return
+    file = writable_file(path)
+    with file.open("w", encoding="ascii") as output:
+        yield output
+
+
+class Totals:
+    """What a stream has given so far, added up."""
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.spikes: Counter[str] = Counter()
+        self.counters: Counter[str] = Counter()
+        self.energy_pj: float | None = 0.0
+        self.n_dropped = 0
+
+    def take(self, chunk: Chunk, output: TextIO | None) -> None:
+        """Add a chunk, and write its output."""
+        for name, spikes in chunk.spikes.items():
+            self.spikes[name] += int(np.count_nonzero(spikes))
+        for name, counts in chunk.counters.items():
+            self.counters[name] += int(counts.sum())
+        if self.energy_pj is not None:
+            steps = chunk.step_energy_pj
+            self.energy_pj = None if steps is None else self.energy_pj + float(steps["total"].sum())
+        self.n_dropped += 0 if chunk.dropped is None else int(chunk.dropped.at.sum())
+        if output is not None:
+            output.writelines(_lines(chunk))
+            output.flush()
+
+    def as_dict(self, session: Session, figures: StreamFigures) -> dict:
+        """The figures as plain values."""
+        return {
+            "backend": session.backend,
+            **asdict(figures),
+            "spikes": {name: self.spikes[name] for name in self.program.network.layers},
+            "counters": {name: self.counters[name] for name in COUNTERS},
+            "energy_pj": self.energy_pj,
+            "n_dropped": self.n_dropped,
+        }
+
+    def text(self, session: Session, figures: StreamFigures) -> str:
+        """The figures for a terminal."""
+        n = counted(figures.n_steps, "step")
+        head = f"a stream of {n} with {counted(figures.n_events, 'event')}; backend {session.backend}"
+        rows: list[tuple] = []
+        for name in self.program.network.layers:
+            size = self.program.network.node(name).n_neurons
+            rate = self.spikes[name] / max(session.n_given * size, 1)
+            rows.append((name, size, self.spikes[name], f"{rate:.4f}"))
+        counters = table(("counter", "total"), [(name, self.counters[name]) for name in COUNTERS])
+        lines = stream_lines(figures)
+        if self.energy_pj is not None:
+            lines.append(f"energy: {self.energy_pj / 1000:.3f} nJ")
+        if self.n_dropped:
+            lines.append(f"dropped: {counted(self.n_dropped, 'message')}")
+        layers = table(("layer", "neurons", "spikes", "a neuron and step"), rows)
+        return "\n\n".join([head, layers, counters, "\n".join(lines)])
+
+
+def stream_lines(figures: StreamFigures) -> list[str]:
+    """Times of a stream in words."""
+    lines = ["no times: only backend cycle measures them, on a chip that gives its costs"]
+    if figures.step_us_mean is not None:
+        steps, mean, longest = counted(figures.n_hardware_steps, "step"), figures.step_us_mean, figures.step_us_longest
+        lines = [f"hardware step: mean {mean:.3f} us, longest {longest:.3f} us (of {steps})"]
+    if figures.latency_us_mean is not None:
+        lines.append(
+            f"latency from input to output: mean {figures.latency_us_mean:.3f} us, p99 {figures.latency_us_p99:.3f} us "
+            f"(of {figures.n_caused} outputs; {figures.n_uncaused} came in steps without an event)"
+        )
+    lines.append(f"simulated in {figures.wall_seconds:.3f} s")
+    if figures.model_dt_s is None:
+        return lines
+    lines[-1] += f", {figures.simulator_factor:.3g} s for a second of the model's time"
+    if figures.hardware_factor is not None:
+        lines.append(
+            f"real time: the chip takes {figures.hardware_factor:.3g} s for a second; of its steps "
+            f"{figures.n_overruns} took longer than {figures.model_dt_s:g} s"
+        )
+        bearable = figures.events_per_s_limit
+        limit = "unknown, as its times do not rise with events" if bearable is None else f"{bearable:.4g} (estimated)"
+        lines.append(f"events a second: {figures.events_per_s:.4g}; most that the chip bears in real time: {limit}")
+    return lines
+
+
+def _lines(chunk: Chunk) -> Iterator[str]:
+    """The output of a chunk, a line each step, as the text that `--stream` reads."""
+    outputs = chunk.output if isinstance(chunk.output, dict) else {"": chunk.output}
+    flat = np.concatenate([a[0].reshape(chunk.n_steps, int(np.prod(a.shape[2:]))) for a in outputs.values()], 1)
+    for step in flat:
+        words = (f"{i}" if step[i] == 1 else f"{i}:{step[i]}" for i in np.flatnonzero(step))
+        yield " ".join(words) + "\n"

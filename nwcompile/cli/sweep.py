@@ -1,0 +1,140 @@
+"""`nwcompile sweep`: the points of a plan.toml, each kept when it is done. Exit code 1 if no point has figures."""
+
+import sys
+from argparse import Namespace
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from nwcompile.cli.inputs.data import Data, read_data
+from nwcompile.cli.inputs.load import network_of, writable
+from nwcompile.cli.outputs.text import as_json
+from nwcompile.errors import OptionError
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.network import Network
+from nwcompile.ir.shown import counted
+from nwcompile.workbench.sweep.plan import Plan, read_plan
+from nwcompile.workbench.sweep.points import INPUT
+from nwcompile.workbench.sweep.store import FILE
+from nwcompile.workbench.sweep.sweep import PAGE, Sweep, sweep
+
+INTERRUPTED = 130  # The exit code that shells expect of a command that was interrupted.
+SECONDS_BETWEEN_LINES = 10  # Of progress in a file; on a terminal the line is written anew for every point.
+
+
+def run(args: Namespace) -> int:
+    plan = read_plan(args.plan)
+    folder = writable(args.output)
+    for key in args.set:
+        section, _, name = key.partition(".")
+        if key in plan.grid or name in plan.grid.get(section, {}):
+            raise OptionError(f"--set {key}: the grid of {args.plan} has values for this key; change them there")
+    chip = Chip.load(plan.chip).replace(args.set)
+    progress = Progress()
+    network, given = _read(plan)
+    try:
+        made = sweep(
+            network,
+            chip=chip,
+            **given,
+            backend=plan.backend,
+            folder=folder,
+            search=plan.search,
+            minimize=plan.minimize,
+            maximize=plan.maximize,
+            processes=args.processes,
+            cluster=args.cluster,
+            keep=None if args.keep == "none" else args.keep,
+            on_point=progress,
+        )
+    except KeyboardInterrupt:
+        progress.end()
+        kept = f"points that are done are in {folder / FILE}"
+        print(f"nwcompile: interrupted; {kept}, and the same command goes on from there", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        progress.end()
+    _tell(made)
+    if args.json:
+        print(as_json({"rows": made.rows, "front": [row["id"] for row in made.front], "n_computed": made.n_computed}))
+    else:
+        print(f"{made!r}\n\ntable: {folder / FILE}\npage:  {folder / PAGE}")
+    if len(made.failed) < len(made.rows):
+        return 0
+    print(f"nwcompile: no point has figures: all of {counted(len(made.rows), 'point')} failed", file=sys.stderr)
+    return 1
+
+
+class Progress:
+    """What `sweep` calls after each point: how many are done, and the time that is left at this pace."""
+
+    def __init__(self) -> None:
+        self.start = perf_counter()
+        self.n_computed = self.n_failed = 0
+        self.last = -float(SECONDS_BETWEEN_LINES)
+        self.is_terminal = sys.stderr.isatty()
+
+    def __call__(self, row: dict, n_done: int, n_points: int) -> None:
+        self.n_computed += 1
+        self.n_failed += row["error"] is not None
+        seconds = perf_counter() - self.start
+        if not self.is_terminal and seconds - self.last < SECONDS_BETWEEN_LINES and n_done < n_points:
+            return
+        self.last = seconds
+        left = seconds / self.n_computed * (n_points - n_done)
+        failed = f" ({self.n_failed} failed)" if self.n_failed else ""
+        text = f"{n_done} of {counted(n_points, 'point')}{failed}, {clock(seconds)}, {clock(left)} left"
+        line, end = (f"\r{text:<78}", "") if self.is_terminal else (text, "\n")
+        print(line, end=end, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """The line of a terminal is over."""
+        if self.is_terminal and self.n_computed:
+            print(file=sys.stderr, flush=True)
+        self.is_terminal = False
+
+
+def clock(seconds: float) -> str:
+    """`0:07`, `12:40`, `3:02:11`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _read(plan: Plan) -> tuple[Network, dict]:
+    """The network, and what the plan says about samples and points, as `sweep` takes it."""
+    names = plan.grid.get(INPUT)
+    if names is not None and plan.input is not None:
+        raise OptionError("the grid names the files of input; leave out `input` above it")
+    names = [names] if isinstance(names, str) else names
+    if names is not None and not (isinstance(names, list) and names and all(isinstance(n, str) for n in names)):
+        raise OptionError(f"grid: input = {names!r} must be names of files, at least one")
+    files = {name: replace(read_data(name), n_first=plan.samples) for name in names or [plan.input] if name is not None}
+    calibration = Data(None) if plan.calibration is None else read_data(plan.calibration)
+    example = next((data.example for data in files.values()), calibration.example)
+    spoken = Namespace(dt=plan.dt, dialect=plan.dialect, neuron=list(plan.neuron.items()))
+    network = network_of(plan.model, spoken, example)
+    files = {name: data.laid_out(network.layout) for name, data in files.items()}
+    given: dict[str, Any] = {"calibration": calibration.laid_out(network.layout).x, "grid": dict(plan.grid), "x": None}
+    if names is not None:
+        given["grid"][INPUT] = {name: (data.x, data.y) for name, data in files.items()}
+    elif files:
+        (data,) = files.values()
+        given |= {"x": data.x, "labels": data.y}
+    return network, given
+
+
+def _tell(made: Sweep) -> None:
+    """What of the folder was left aside."""
+    if made.n_stale:
+        print(
+            f"nwcompile: {counted(made.n_stale, 'point')} in {made.folder / FILE} of another version, model or samples "
+            "are stale and were left aside",
+            file=sys.stderr,
+        )
+    if made.n_unreadable:
+        print(
+            f"nwcompile: {counted(made.n_unreadable, 'line')} of {made.folder / FILE} cannot be read, and were left "
+            "aside",
+            file=sys.stderr,
+        )

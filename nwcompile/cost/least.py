@@ -1,0 +1,106 @@
+"""Least: what no mapping of a network can undercut in these steps on this chip: time, energy, and their product.
+
+Work that no mapping changes (visits, updates, spikes, synops) is spread evenly over the cores, as if neurons could be
+cut; every spike that anybody hears is one message, sent and received; hops, links and memory words are free. On K cores
+`T >= sum of steps: barrier(K) + max over units of (work of the unit / K)`, and the least over all K holds for any
+mapping: the mean of cores is never above their maximum, which is what a step takes (cost/time/floorline.py). Where
+cores wait for their neighbors only, what they do is added up before the maximum is taken.
+
+The certificate is the price 1/K of every core's busy time in every step, a dual solution of the linear program that
+moves shares of neurons between cores. No other prices prove more: cores may change names, so the average over all
+names of any prices is as good, and that is 1/K.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.cost.energy import energy_pj, step_energy_pj
+from nwcompile.cost.time.work import work
+from nwcompile.cost.traffic.events import first_step
+from nwcompile.cost.traffic.multicast import spike_fanout
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+
+FREE = ("hops_ew", "hops_ns", "hops_io_ew", "hops_io_ns", "messages_io", "messages_io_out", "weight_reads")
+NS_PER_US = 1000  # A milliwatt for a nanosecond is a picojoule.
+
+
+@dataclass(frozen=True)
+class Least:
+    """Lower bounds of a sample: microseconds of a mean hardware step, nanojoules, and nanojoules times microseconds.
+
+    None where the chip file lacks the figures.
+    """
+
+    step_us: float | None
+    sample_nj: float | None
+    edp_nj_us: float | None
+
+
+def least(program: Program, run: Run, n_cores: int | None = None) -> Least:
+    """What no other mapping of this program's network, on `n_cores` cores if given, can undercut in this run.
+
+    Nothing is known where mapping changes the network itself: where neurons share axons, or are copied for chips that
+    send to few cores.
+    """
+    chip, core = program.chip, program.chip.core
+    if core.axon_merge is not None or core.max_destinations is not None or core.max_neuron_destinations is not None:
+        return Least(None, None, None)
+    counters = _fewest_messages(program, run.activity, run.counters, run.window)
+    us = _least_us(program, counters, run.n_samples)
+    if us is not None and n_cores is not None:
+        us = us[n_cores - 1 : n_cores]
+    energy = energy_pj(step_energy_pj(counters, chip))
+    if energy is None or us is None:
+        nj = None if energy is None else energy["total"] / 1000 / run.n_samples
+        return Least(None if us is None else float(us.min()), nj, None)
+    n_steps = len(counters["synops"])
+    pj = energy["total"] / run.n_samples + (chip.energy.static_mw or 0) * us * n_steps * NS_PER_US
+    return Least(float(us.min()), float(pj.min()) / 1000, float((us * n_steps * pj).min()) / 1000)
+
+
+def _fewest_messages(program: Program, activity: Activity, counters: dict, window: str) -> dict[str, np.ndarray]:
+    """The counters of a run with one message for every spike that is heard, on one core, and all else free."""
+    sends, hears = spike_fanout(program).messages > 0, np.diff(program.axons.offset) > 0
+    fewest = {name: np.zeros_like(count) if name in FREE else count for name, count in counters.items()}
+    fewest |= {name: np.zeros_like(counters[name]) for name in ("messages_in", "messages_out")}
+    for name, first in program.network.offsets.items():
+        count, h0 = activity.counts[name], first_step(program, name, window)
+        rows, nodes = slice(h0, h0 + len(count)), slice(first, first + count.shape[1])
+        fewest["messages_in"][rows, 0] += count[:, hears[nodes]].sum(1, dtype=np.int64)
+        if name in program.network.layers:
+            fewest["messages_out"][rows, 0] += count[:, sends[nodes]].sum(1, dtype=np.int64)
+    return fewest
+
+
+def _least_us(program: Program, counters: dict[str, np.ndarray], n_samples: int) -> np.ndarray | None:
+    """float64[core]: least microseconds of a mean step on 1, 2, ... cores; None on a chip without costs."""
+    chip = program.chip
+    if not chip.has_times:
+        return None
+    no_flits = np.zeros((len(counters["synops"]), len(chip.link_cycles)), np.int64)
+    done = work(program, counters, no_flits, n_samples)
+    n_cores = np.arange(1, int(chip.is_usable.sum()) + 1)
+    scan = done.cycles["visit"].max(1)[:, None] if chip.scan_cycles else 0  # on every core, whatever is mapped to it
+    spread = {event: cycles.sum(1) for event, cycles in done.cycles.items()}
+    if chip.scan_cycles:
+        spread["visit"] = np.zeros_like(spread["visit"])
+    busy = [
+        sum(spread[event] for event in events)[:, None] / n_cores + (scan if "visit" in events else 0)
+        for events in map(list, done.units.values())
+    ]
+    barrier = np.array([_least_barrier(program, n) for n in n_cores.tolist()])
+    spent = np.maximum.reduce(busy).sum(0)
+    if chip.waits_for_neighbors:  # a unit that has little to do in one step may go on with the next
+        spent = np.maximum.reduce([cycles.sum(0) for cycles in busy])
+    cycles = spent + barrier * n_samples * program.schedule.period * len(counters["synops"])
+    return cycles * (chip.core.cycle_ns / 1000 / n_samples / len(counters["synops"]))
+
+
+def _least_barrier(program: Program, n_cores: int) -> int:
+    """Core cycles of the barrier with at most one router for each of so many cores, and no fewer than hold them."""
+    noc = program.chip.noc
+    fewest, largest = -(-n_cores // noc.cores_per_router), min(n_cores, noc.columns * noc.rows)
+    return min(program.chip.barrier_cycles(n) for n in range(fewest, max(fewest, largest) + 1))

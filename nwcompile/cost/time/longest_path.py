@@ -1,0 +1,105 @@
+"""The least time of steps that no barrier ends: the longest path over cores and steps, instead of a sum of maxima.
+
+With `cost.sync = "neighbors"` core c begins step h + 1 once it has sent what it sends in step h, has accumulated what
+it got in it, and has a token of each neighbor n that says the same of what n sends (docs/decisions/noc.md):
+
+`start(c, h+1) >= max( sent(c, h), received(c, h), max over n of sent(n, h) + latency(n, c) )`, where
+`sent(c, h) = start(c, h) + send(c, h)`, and
+`received(c, h) = max( received(c, h-1), sent(c, h-1) - tokens(c) ) + receive(c, h)`,
+
+for nobody sends c a message of step h before c has sent a first token of step h - 1, which `tokens(c)` cycles for the
+other ones may follow; and one side of a core does one thing after another. `send` and `receive` are what its sides are
+busy for messages and work of step h; where both share one unit, `receive` is all of that. `latency` is that of an
+idle network, less the cycles for tokens that n sends after that one. Of sums over samples it is a bound on the sum: no
+path of sums is longer than the sum of the longest paths.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nwcompile.cost.traffic.link_flits import links_on_route
+from nwcompile.cost.traffic.tokens import tokens
+from nwcompile.ir.flat import csr_offset, csr_sums
+from nwcompile.ir.program import Program
+
+
+@dataclass(frozen=True, eq=False)
+class TokenPaths:
+    """From which core to which a token goes, int64[token], and the least `latency` in core cycles, over all samples.
+
+    `tokens` int64[core]: core cycles in which a core sends its tokens but the first.
+    """
+
+    here: np.ndarray
+    there: np.ndarray
+    latency: np.ndarray
+    tokens: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class LongestPath:
+    """Cycles [H] from the beginning to when all cores can be done with each step, and the path to the end of the last.
+
+    The path has one busy side of a core in each step: `core` int64[H], and whether it `sends`, bool[H].
+    """
+
+    end: np.ndarray
+    core: np.ndarray
+    sends: np.ndarray
+
+
+def token_paths(program: Program, n_samples: int) -> TokenPaths:
+    """The tokens between cores; those to and from io sites are left out, which leaves it a bound."""
+    chip, sent, n_cores = program.chip, tokens(program), program.mapping.n_cores
+    of_end = np.bincount(sent.ends[:, 0], minlength=n_cores)
+    n_later = csr_offset(of_end)[sent.ends[:, 0] + 1] - 1 - np.arange(len(sent.ends))  # they are sent in order
+    inside = (sent.ends < n_cores).all(1)
+    here, there = sent.ends[inside].T
+    offset, link = links_on_route(chip, *sent.site[inside].T)
+    core_ticks, noc_ticks = chip.ticks
+    noc = chip.noc
+    on_way = csr_sums(offset, chip.link_latency[link]) + noc.inject_cycles + noc.eject_cycles
+    on_way += (sent.flits - 1) * noc.link_cycles_per_flit  # until the last flit has left the core
+    message_out = chip.cost.message_out_cycles or 0
+    cycles = on_way * noc_ticks // core_ticks + (chip.cost.message_in_cycles or 0) - n_later[inside] * message_out
+    others = np.maximum(of_end[:n_cores] - 1, 0) * message_out
+    return TokenPaths(here, there, cycles * n_samples, others * n_samples)
+
+
+def longest_path(send: np.ndarray, receive: np.ndarray, paths: TokenPaths) -> LongestPath:
+    """The longest path through steps in which the sides of cores are busy for `send` and `receive`, both [H, core]."""
+    n_steps, n_cores = send.shape
+    start = np.zeros((n_steps + 1, n_cores), send.dtype)
+    sent, received = np.zeros_like(send), np.zeros_like(receive)
+    told = received_before = np.zeros(n_cores, send.dtype)
+    for h in range(n_steps):
+        sent[h] = start[h] + send[h]
+        received[h] = np.maximum(received_before, told) + receive[h]
+        start[h + 1] = np.maximum(sent[h], received[h])
+        np.maximum.at(start[h + 1], paths.there, sent[h][paths.here] + paths.latency)
+        told, received_before = sent[h] - paths.tokens, received[h]
+    core, sends = _back(start, sent, received, paths)
+    return LongestPath(start[1:].max(1), core, sends)
+
+
+def _back(start, sent, received, paths: TokenPaths) -> tuple[np.ndarray, np.ndarray]:
+    """The path that ends where the last core is done, followed back: `core` and `sends` of LongestPath."""
+    n_steps = len(sent)
+    core, sends = np.zeros(n_steps, np.int64), np.zeros(n_steps, bool)
+    c = int(start[n_steps].argmax())
+    reached = "start"  # of step h + 1; or what is reached of step h is `sent` or `received`
+    for h in range(n_steps - 1, -1, -1):
+        if reached == "start":
+            value = start[h + 1, c]
+            reached = "sent" if value == sent[h, c] else "received"
+            if reached == "received" and value != received[h, c]:
+                comes = np.flatnonzero(paths.there == c)
+                c = int(paths.here[comes[(sent[h, paths.here[comes]] + paths.latency[comes]).argmax()]])
+                reached = "sent"
+        core[h], sends[h] = c, reached == "sent"
+        if reached == "sent":
+            reached = "start"
+        else:
+            reached = "received" if h == 0 or received[h - 1, c] >= sent[h - 1, c] - paths.tokens[c] else "sent"
+    return core, sends

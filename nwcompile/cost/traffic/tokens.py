@@ -1,0 +1,78 @@
+"""Tokens: with `cost.sync = "neighbors"` a core tells its neighbors at the end of a step what it sent them in it.
+
+Neighbors are the cores that it sends to or hears from, itself among them where it sends to itself, and the io sites of
+its input and output. There is a token from each to each in every hardware step, whatever spikes. A token is a message
+of its own that never forks, with a payload: how many messages of the step go to the neighbor.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nwcompile.cost.traffic.destinations import core_pairs
+from nwcompile.cost.traffic.io_sites import io_routes
+from nwcompile.ir.noc.routing import hops
+from nwcompile.ir.program import Program
+
+
+class Tokens(NamedTuple):
+    """The tokens of one hardware step; cores are numbered as in the program, and io sites come after them."""
+
+    ends: np.ndarray  # int64[token, 2]: from, to; ascending
+    site: np.ndarray  # int64[token, 2]: the same as physical cores
+    hops: np.ndarray  # int64[token, 2]: east-west, north-south
+    flits: int  # of each
+
+
+def tokens(program: Program) -> Tokens:
+    """The tokens of a program, as if its chip's cores waited for their neighbors."""
+    chip, n_cores = program.chip, program.mapping.n_cores
+    axon_pair, pair = core_pairs(program.axons, program.core_of, n_cores)
+    pairs = [pair.astype(np.int64)]
+    if (routes := io_routes(program)) is not None:
+        come, leave = (_site_number(program)[direction.site] for direction in routes)
+        fed = np.unique(program.axons.core[axon_pair < 0]).astype(np.int64)
+        firing = (name for name in program.network.outputs if program.network.node(name).neuron.fires)
+        heard = np.unique(np.concatenate([np.zeros(0, np.int64), *(program.mapping.core_of[name] for name in firing)]))
+        pairs += [np.stack([fed, come[fed]], 1), np.stack([heard, leave[heard]], 1)]
+    one_way = np.concatenate(pairs)
+    ends = np.unique(np.concatenate([one_way, one_way[:, ::-1]]), axis=0)
+    site = np.concatenate([chip.site_index(program.mapping.site_of), chip.io_cores])[ends]
+    along = hops(chip.grid, *(site // chip.noc.cores_per_router).T)
+    return Tokens(ends, site, np.asarray(along, np.int64), chip.noc.flits_per_message + chip.noc.payload_flits)
+
+
+def add_tokens(program: Program, counters: dict[str, np.ndarray], n_samples: int) -> None:
+    """Add the tokens of every hardware step to counters int64[H, core], if the chip's cores wait for neighbors.
+
+    They count as the other messages between the same ends do; one between a core and an io site at the core.
+    """
+    if not program.chip.waits_for_neighbors:
+        return
+    n_cores, sent = program.mapping.n_cores, tokens(program)
+    here, there = sent.ends.T
+    inside, comes, leaves = (here < n_cores) & (there < n_cores), here >= n_cores, there >= n_cores
+    for names, those, core in (
+        (("messages_out",), inside, here),
+        (("messages_in", "deliveries"), inside | comes, there),
+        (("messages_io", "messages_io_in"), comes, there),
+        (("messages_io", "messages_io_out"), leaves, here),
+    ):
+        count = np.bincount(core[those], minlength=n_cores) * n_samples
+        for name in names:
+            counters[name] += count
+    for i, direction in enumerate(("ew", "ns")):
+        for prefix, those, core in (("hops", inside, here), ("hops_io", comes, there), ("hops_io", leaves, here)):
+            count = np.zeros(n_cores, np.int64)
+            np.add.at(count, core[those], sent.hops[those, i] * n_samples)
+            counters[f"{prefix}_{direction}"] += count
+            if prefix == "hops":
+                counters["hops"] += count
+
+
+def _site_number(program: Program) -> np.ndarray:
+    """int64[physical core]: number of an io site among the ends of tokens."""
+    chip = program.chip
+    number = np.full(chip.n_cores, -1)
+    number[chip.io_cores] = program.mapping.n_cores + np.arange(len(chip.io_cores))
+    return number

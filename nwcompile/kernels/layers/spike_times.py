@@ -1,0 +1,169 @@
+"""Neurons in continuous time: the times at which they spike, and the adjoint of these times, in Numba.
+
+A neuron has a membrane, tau_mem v' = i - v, and a current, tau_syn i' = -i, to which an arriving spike adds its weight;
+where v reaches the threshold it spikes and v is 0. Between two events both are known in closed form, so that a spike
+time is the root of one function. The adjoint goes back over the same events (EventProp: T. Wunderlich, C. Pehle,
+Event-based backpropagation can compute exact gradients for spiking neural networks, Scientific Reports 11, 12829, 2021,
+equations 3 to 7; the gradient of a delay is that of the arrival, as in DelGrad: J. Göltz et al., Nature Communications
+16, 2025). It needs the times of spikes and the currents at them, and no state of any step.
+"""
+
+from math import exp, expm1, inf, log1p
+from typing import NamedTuple
+
+import numpy as np
+
+from nwcompile.kernels.jit import compiled, inlined
+
+MOST_ITERATIONS = 100  # Newton's method needs some five; halving a bracket of float64 never needs more.
+PRECISION = 4e-16  # Two units in the last place of a time: no step of Newton's method gets closer.
+
+
+class Membrane(NamedTuple):
+    """What all neurons of a layer share; nobody looks after `t_end`, and with `once` a neuron spikes once at most."""
+
+    tau_mem: float
+    tau_syn: float
+    threshold: float
+    t_end: float
+    once: bool
+
+
+@inlined
+def response(dt, membrane):
+    """v at `dt` after a current of 1 began at v = 0: one expression for all time constants, equal ones too."""
+    x = dt * (membrane.tau_syn - membrane.tau_mem) / (membrane.tau_mem * membrane.tau_syn)
+    ratio = expm1(x) / x if x != 0.0 else 1.0
+    return exp(-dt / membrane.tau_mem) * (dt / membrane.tau_mem) * ratio
+
+
+@inlined
+def voltage(v, i, dt, membrane):
+    """v at `dt` after it was `v` with the current `i`."""
+    return v * exp(-dt / membrane.tau_mem) + i * response(dt, membrane)
+
+
+@inlined
+def crossing(v, i, longest, membrane):
+    """The time after which `v` below the threshold, with the current `i`, first reaches it; inf if not by `longest`.
+
+    The membrane rises while it is below the current, and it has one maximum at most.
+    """
+    threshold = membrane.threshold
+    if i <= threshold:
+        return inf
+    ratio = membrane.tau_syn / membrane.tau_mem
+    q = (1.0 - v / i) * (1.0 - ratio)
+    if q >= 1.0:  # it rises for ever, from below 0 towards 0
+        return inf
+    peak = membrane.tau_syn * (-log1p(-q) / (1.0 - ratio) if ratio != 1.0 else 1.0 - v / i)
+    high = min(peak, longest)
+    if voltage(v, i, high, membrane) < threshold:
+        return inf
+    low, dt = 0.0, 0.5 * high
+    for _ in range(MOST_ITERATIONS):
+        here = voltage(v, i, dt, membrane)
+        low, high = (dt, high) if here < threshold else (low, dt)
+        slope = (i * exp(-dt / membrane.tau_syn) - here) / membrane.tau_mem
+        after = dt - (here - threshold) / slope if slope > 0.0 else low
+        if not low < after < high:
+            after = 0.5 * (low + high)
+        if abs(after - dt) <= PRECISION * after:
+            return after
+        dt = after
+    return dt
+
+
+@inlined
+def earlier(of_v, of_i, dt, membrane):
+    """The adjoints of v and i a time `dt` earlier, between two events."""
+    of_i = of_i * exp(-dt / membrane.tau_syn) + of_v * response(dt, membrane)
+    return of_v * exp(-dt / membrane.tau_mem), of_i
+
+
+@compiled(nogil=True)
+def arrivals(at, of, delay, j):
+    """When the spikes of a sample arrive at neuron j, and their order."""
+    order = np.arange(len(at))
+    if len(delay) == 0:
+        return at, order
+    arrival = np.empty(len(at))
+    for k in range(len(at)):
+        arrival[k] = at[k] + delay[of[k], j]
+    return arrival, np.argsort(arrival, kind="mergesort")
+
+
+@compiled(nogil=True)
+def spike_times(time, source, first, weight, delay, membrane, spikes, current):
+    """The spikes of every neuron, and its current at them; returns the most spikes that a neuron has.
+
+    time: float64[event], source: int64[event], of sample b those from first[b] to first[b + 1], ordered by time;
+    first: int64[B + 1]; weight: float64[n_in, n_out]; delay: float64[n_in, n_out], or [0, 0] where there are none.
+    Outputs spikes: float64[B, n_out, S], inf where there is none, and current likewise; neurons that spike more often
+    than S times are counted and not all written down.
+    """
+    n_samples, n_out, n_kept = spikes.shape
+    n_largest = 0
+    for b in range(n_samples):
+        at, of = time[first[b] : first[b + 1]], source[first[b] : first[b + 1]]
+        for j in range(n_out):
+            arrival, order = arrivals(at, of, delay, j)
+            t, v, i, n = 0.0, 0.0, 0.0, 0
+            for k in range(len(at) + 1):
+                until = min(arrival[order[k]], membrane.t_end) if k < len(at) else membrane.t_end
+                dt = crossing(v, i, until - t, membrane)
+                while dt != inf:
+                    t = min(t + dt, until)
+                    i *= exp(-dt / membrane.tau_syn)
+                    v = 0.0
+                    if n < n_kept:
+                        spikes[b, j, n], current[b, j, n] = t, i
+                    n += 1
+                    dt = crossing(v, i, until - t, membrane) if not membrane.once else inf
+                v = voltage(v, i, until - t, membrane)
+                i *= exp(-(until - t) / membrane.tau_syn)
+                t = until
+                if t >= membrane.t_end or (n > 0 and membrane.once):
+                    break
+                i += weight[of[order[k]], j]
+            n_largest = max(n_largest, n)
+    return n_largest
+
+
+@compiled(nogil=True)
+def spike_time_adjoint(
+    time, source, first, weight, delay, membrane, spikes, current, grad_spikes, grad_weight, grad_delay, grad_time
+):
+    """What a loss changes with weights, delays and arrivals, from how it changes with the spike times of these neurons.
+
+    The inputs are those of `spike_times`, with its outputs and grad_spikes: float64[B, n_out, S]. Added to, in the
+    order of the samples: grad_weight: float64[n_in, n_out], grad_delay: float64 as `delay`, grad_time: float64[event].
+    """
+    n_samples, n_out, n_kept = spikes.shape
+    for b in range(n_samples):
+        at, of = time[first[b] : first[b + 1]], source[first[b] : first[b + 1]]
+        for j in range(n_out):
+            arrival, order = arrivals(at, of, delay, j)
+            n_spikes = 0
+            while n_spikes < n_kept and spikes[b, j, n_spikes] != inf:
+                n_spikes += 1
+            # Adjoints of v and i right after time t; behind the last spike both are 0.
+            of_v, of_i, n = 0.0, 0.0, n_spikes
+            t = spikes[b, j, n - 1] if n > 0 else 0.0
+            for k in range(len(at) - 1, -1, -1):
+                arrived = arrival[order[k]]
+                while n > 0 and spikes[b, j, n - 1] > arrived:
+                    n -= 1
+                    i = current[b, j, n]
+                    of_v, of_i = earlier(of_v, of_i, t - spikes[b, j, n], membrane)
+                    of_v = (of_v * i - grad_spikes[b, j, n] * membrane.tau_mem) / (i - membrane.threshold)
+                    t = spikes[b, j, n]
+                if n < n_spikes:
+                    of_v, of_i = earlier(of_v, of_i, t - arrived, membrane)
+                    t = arrived
+                    pre = of[order[k]]
+                    later = weight[pre, j] * (of_i / membrane.tau_syn - of_v / membrane.tau_mem)
+                    grad_weight[pre, j] += of_i
+                    grad_time[first[b] + order[k]] += later
+                    if len(delay):
+                        grad_delay[pre, j] += later

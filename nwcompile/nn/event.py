@@ -1,0 +1,199 @@
+"""Event: layers in continuous time, whose inputs and outputs are spike times, with exact gradients of these times.
+
+The gradient of a spike time is exact (EventProp, see `kernels/layers/spike_times.py`), without surrogates and steps.
+Times are tensors `[B, N, S]` in seconds, ordered, at most S a neuron, infinity where there is no spike.
+"""
+
+from math import exp, inf, log, sqrt
+
+import numpy as np
+import torch
+
+from nwcompile.errors import ModelError, OptionError, unknown_choice
+from nwcompile.kernels.layers.spike_times import Membrane, spike_time_adjoint, spike_times
+from nwcompile.nn.ops.threads import ranges, run_on_threads
+
+DELAYS = ("axon", "synapse")
+
+
+class EventLIF(torch.nn.Module):
+    """Leaky integrate-and-fire neurons with exponential synapses: spike times in, spike times out.
+
+    tau_mem v' = i - v and tau_syn i' = -i; a spike adds its weight to i; where v reaches the threshold, the neuron
+    spikes and v is 0, while i goes on. `weight` has the shape `[n_in, n_out]`. Times and time constants are in seconds;
+    input and output end at `t_end`. A neuron that spikes more than `max_spikes` times is a ModelError; with `once` it
+    is silent after its first spike.
+
+    `delays`: None, "axon" (`[n_in]`) or "synapse" (`[n_in, n_out]`), trained between 0 and `max_delay` seconds; they
+    are 0 at first, and the tensor `delay` may be changed. `init` is a tensor of weights or a function that fills one in
+    place; without it they are drawn so that a spike of every input brings v to the threshold, more or less.
+
+    Gradients are those of spike times only; a neuron that does not spike has none, and one whose membrane just touches
+    the threshold an unbounded one. Computed in float64 on the CPU; memory grows with spikes, not with time.
+    """
+
+    def __init__(
+        self,
+        n_in: int,
+        n_out: int,
+        *,
+        t_end: float,
+        tau_mem: float = 20e-3,
+        tau_syn: float = 5e-3,
+        threshold: float = 1.0,
+        max_spikes: int = 16,
+        once: bool = False,
+        delays: str | None = None,
+        max_delay: float | None = None,
+        init=None,
+    ):
+        super().__init__()
+        self.name = f"EventLIF({n_in}, {n_out})"
+        if min(n_in, n_out, max_spikes) < 1:
+            raise ModelError(f"{self.name}: n_in, n_out and max_spikes must be 1 or more")
+        numbers = {"t_end": t_end, "tau_mem": tau_mem, "tau_syn": tau_syn, "threshold": threshold}
+        for name, value in numbers.items():
+            if not 0 < value < inf:
+                raise ModelError(f"{self.name}: {name} is {value}, must be a number > 0")
+        if delays is not None and delays not in DELAYS:
+            raise OptionError(unknown_choice("delays", delays, DELAYS))
+        if (delays is None) != (max_delay is None) or not 0 < (max_delay or 1.0) < inf:
+            raise OptionError(f"{self.name}: delays and max_delay, in seconds > 0, go together")
+        self.n_in, self.n_out, self.max_delay = n_in, n_out, max_delay
+        self.max_spikes = 1 if once else max_spikes
+        self.membrane = Membrane(float(tau_mem), float(tau_syn), float(threshold), float(t_end), once)
+        self.weight = torch.nn.Parameter(self._weights(init))
+        shape = {None: None, "axon": (n_in,), "synapse": (n_in, n_out)}[delays]
+        self.delay = None if shape is None else torch.nn.Parameter(torch.zeros(shape))
+
+    def _weights(self, init) -> torch.Tensor:
+        weight = torch.empty(self.n_in, self.n_out)
+        if init is None:
+            unit = self.membrane.threshold / _peak(self.membrane)
+            return weight.normal_(unit / self.n_in, unit / sqrt(self.n_in))
+        if callable(init):
+            with torch.no_grad():
+                init(weight)
+            return weight
+        given = torch.as_tensor(init).detach().clone()
+        if given.shape != weight.shape:
+            raise ModelError(f"{self.name}: init has shape {tuple(given.shape)}, not {tuple(weight.shape)}")
+        return given
+
+    def forward(self, times: torch.Tensor) -> torch.Tensor:
+        """Spike times `[B, n_in, S]` to spike times `[B, n_out, max_spikes]`, of the dtype of the weights."""
+        if times.dim() != 3 or times.shape[1] != self.n_in:
+            raise ModelError(f"{self.name}: input of shape {tuple(times.shape)} must be [B, {self.n_in}, spikes]")
+        if times.device.type != "cpu" or self.weight.device.type != "cpu":
+            raise ModelError(f"{self.name}: event layers run on the CPU; move the layer and its input there")
+        if not (times >= 0).all():
+            raise ModelError(f"{self.name}: spike times must be 0 or more, infinity where there is none, and not NaN")
+        delay = None if self.delay is None else self.delay.clamp(0, self.max_delay)
+        if delay is not None and delay.dim() == 1:
+            times, delay = times + delay[:, None], None
+        out, n_spikes = _SpikeTimes.apply(times, self.weight, delay, self.membrane, self.max_spikes)
+        if n_spikes > self.max_spikes:
+            raise ModelError(
+                f"{self.name}: a neuron spikes {n_spikes} times, and max_spikes is {self.max_spikes}; raise it, or "
+                "lower the weights"
+            )
+        return out
+
+    def extra_repr(self) -> str:
+        m = self.membrane
+        return f"{self.n_in}, {self.n_out}, t_end={m.t_end}, tau_mem={m.tau_mem}, tau_syn={m.tau_syn}"
+
+
+def first_spike_loss(times: torch.Tensor, labels: torch.Tensor, tau: float, t_end: float) -> torch.Tensor:
+    """Cross-entropy of `-t / tau` over the first spike times t of `[B, classes, S]`: the earliest one should be right.
+
+    tau in seconds. A neuron that does not spike counts as one that does at `t_end`, and has no gradient.
+    """
+    first = times[:, :, 0].clamp(max=t_end)
+    return torch.nn.functional.cross_entropy(-first / tau, labels)
+
+
+class _SpikeTimes(torch.autograd.Function):
+    """`spike_times` and its adjoint, over blocks of samples that do not depend on the number of threads."""
+
+    @staticmethod
+    def forward(ctx, times, weight, delay, membrane, max_spikes):
+        events = _Events(times.detach().double().numpy(), membrane.t_end)
+        weights, delays = _numbers(weight, delay)
+        shape = (len(times), weight.shape[1], max_spikes)
+        spikes, current = np.full(shape, inf), np.zeros(shape)
+        blocks = ranges(len(times), len(events.time) * weight.shape[1])
+        n_spikes = [0] * len(blocks)
+
+        def compute(k: int) -> None:
+            part = slice(*blocks[k])
+            given = (*events.of(part), weights, delays, membrane)
+            n_spikes[k] = spike_times(*given, spikes[part], current[part])
+
+        run_on_threads(compute, len(blocks))
+        ctx.kept = events, blocks, membrane, spikes, current
+        ctx.save_for_backward(times, weight, delay)  # torch refuses to go back once they have changed
+        return torch.from_numpy(spikes).to(weight.dtype, copy=True), max(n_spikes, default=0)
+
+    @staticmethod
+    def backward(ctx, grad_spikes, _):
+        events, blocks, membrane, spikes, current = ctx.kept
+        times, weight, delay = ctx.saved_tensors
+        weights, delays = _numbers(weight, delay)
+        asked = np.ascontiguousarray(grad_spikes.double().numpy())
+        of_weight, of_delay = (np.zeros((len(blocks), *array.shape)) for array in (weights, delays))
+        of_time = np.zeros(len(events.time))
+
+        def compute(k: int) -> None:
+            part = slice(*blocks[k])
+            given = (*events.of(part), weights, delays, membrane, spikes[part], current[part], asked[part])
+            spike_time_adjoint(*given, of_weight[k], of_delay[k], of_time[events.span(part)])
+
+        run_on_threads(compute, len(blocks))
+        of_times = torch.from_numpy(events.scattered(of_time, tuple(times.shape))).to(times.dtype)
+        given_delay = None if delay is None else torch.from_numpy(of_delay.sum(0)).to(delay.dtype)
+        return of_times, torch.from_numpy(of_weight.sum(0)).to(weight.dtype), given_delay, None, None
+
+
+def _numbers(weight: torch.Tensor, delay: torch.Tensor | None) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and delays as kernels read them, float64[n_in, n_out]; [0, 0] where there are no delays."""
+    delays = np.zeros((0, 0)) if delay is None else delay.detach().double().numpy()
+    return weight.detach().double().numpy(), delays
+
+
+class _Events:
+    """The spikes of `times` [B, N, S] before `t_end`, sample after sample, ordered by time: what kernels read."""
+
+    def __init__(self, times: np.ndarray, t_end: float):
+        flat = times.reshape(len(times), times.shape[1] * times.shape[2])
+        order = np.argsort(flat, axis=1, kind="stable")
+        sorted_times = np.take_along_axis(flat, order, 1)
+        is_before = sorted_times < t_end
+        self.at = np.nonzero(is_before)[0], order[is_before]
+        self.time = sorted_times[is_before]
+        self.source = order[is_before] // max(times.shape[2], 1)
+        self.first = np.concatenate([[0], np.cumsum(is_before.sum(1))])
+
+    def span(self, samples: slice) -> slice:
+        """Where the events of consecutive samples are."""
+        return slice(self.first[samples.start], self.first[samples.stop])
+
+    def of(self, samples: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """time, source and first of consecutive samples."""
+        span = self.span(samples)
+        return self.time[span], self.source[span], self.first[samples.start : samples.stop + 1] - span.start
+
+    def scattered(self, of_time: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """A number of every event at its place in `[B, N, S]`, 0 where there is none."""
+        whole = np.zeros((shape[0], shape[1] * shape[2]))
+        whole[self.at] = of_time
+        return whole.reshape(shape)
+
+
+def _peak(membrane: Membrane) -> float:
+    """The largest v that one spike of weight 1 brings."""
+    mem, syn = membrane.tau_mem, membrane.tau_syn
+    if abs(mem - syn) < 1e-6 * mem:
+        return exp(-1.0)
+    t = log(mem / syn) * mem * syn / (mem - syn)
+    return syn / (mem - syn) * (exp(-t / mem) - exp(-t / syn))

@@ -1,0 +1,368 @@
+"""Trainable delays: of axons (Delay), of synapses (DelayedLinear) and of a convolution's weights (DelayedConv2d).
+
+Delays are numbers of steps, trained as real numbers by a surrogate (`nwcompile.nn.ops.delays`) and whole numbers
+wherever they count: in eval mode, in an import and on a chip.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from nwcompile.errors import ModelError, OptionError, unknown_choice
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.connection import Conv2d, pair, synapse_list
+from nwcompile.nn.layers.lif import LIFSynapse, verify_device
+from nwcompile.nn.layers.prepare import Prepared
+from nwcompile.nn.ops.delays import SURROGATES, SynapseLists, delayed_sums, lists_of, taps_of
+from nwcompile.nn.ops.device import torch_device
+from nwcompile.nn.ops.torch_ops import is_used_up
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """The last steps that a layer was given, `[B, max_delay, n_in]`, and what it gave then, which knows their graph."""
+
+    steps: torch.Tensor
+    given: torch.Tensor
+
+
+class Delays(Prepared):
+    """The delays of a layer: `steps`, a parameter of any shape, from 0 to `max_delay` steps.
+
+    max_delay: a whole number of steps, or a Chip or the name of one, whose longest delay it then is. `init`: steps to
+    begin with, a number or a tensor of the shape; drawn evenly from 0 to max_delay without it. `surrogate`: "linear" or
+    "gaussian", of that `width` (`nwcompile.nn.ops.delays`), which is an attribute that `DelayAnnealing` changes; 0
+    rounds. `learn=False`: steps are a buffer. Steps that an optimizer has moved out of range are put back into it.
+    Raises ModelError for an init out of range, OptionError for other arguments.
+    """
+
+    steps: torch.Tensor
+
+    def __init__(
+        self,
+        where: str,
+        shape: tuple[int, ...],
+        max_delay: int | Chip | str,
+        init=None,
+        surrogate: str = "linear",
+        width: float = 1.0,
+        learn: bool = True,
+        device: str = "cpu",
+    ):
+        super().__init__()
+        self.where, self.max_delay = where, longest(where, max_delay)
+        if surrogate not in SURROGATES:
+            raise OptionError(unknown_choice("surrogate", surrogate, SURROGATES))
+        widest = 1.0 if surrogate == "linear" else float(max(1, self.max_delay))
+        if not 0 <= width <= widest:
+            raise OptionError(f"{where}: width is {width}, must be 0..{widest:g} for the {surrogate} surrogate")
+        self.surrogate, self.width = surrogate, float(width)
+        steps = torch.rand(shape) * self.max_delay
+        if init is not None:
+            steps = torch.as_tensor(init, dtype=torch.float32).detach().cpu()
+            if steps.ndim and steps.shape != torch.Size(shape):
+                raise ModelError(f"{where}: init_delay has shape {tuple(steps.shape)}, not {tuple(shape)}")
+            if not ((steps >= 0) & (steps <= self.max_delay)).all():
+                raise ModelError(
+                    f"{where}: init_delay is {steps.min():g} to {steps.max():g} steps, must be within 0..max_delay, "
+                    f"which is {self.max_delay}"
+                )
+            steps = steps.expand(shape).clone()
+        steps = steps.to(torch_device(device))
+        if learn:
+            self.register_parameter("steps", torch.nn.Parameter(steps))
+        else:
+            self.register_buffer("steps", steps)
+        self._history: History | None = None
+        self._lists: SynapseLists | None = None
+
+    @property
+    def rounded(self) -> torch.Tensor:
+        """The delays that count, int32 of the shape of `steps`."""
+        return taps_of(self.steps, self.max_delay, 0.0, self.surrogate)[0]
+
+    def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
+        super().prepare(name, seed, mismatch_in_eval)
+        self._history = None
+        with torch.no_grad():
+            if not ((self.steps >= 0) & (self.steps <= self.max_delay)).all():  # else graphs of before stay good
+                self.steps.clamp_(0, self.max_delay)
+
+    def lists(self, make) -> SynapseLists:
+        """The layer's synapses, made by `make()` once."""
+        if self._lists is None:
+            self._lists = make().to(self.steps.device)
+        return self._lists
+
+    def forget_lists(self) -> None:
+        """Make the lists anew when they are used next."""
+        self._lists = None
+
+    def sums(self, x: torch.Tensor, weight: torch.Tensor, lists: SynapseLists, place: torch.Tensor | None):
+        """`[B, T, n_out]` of `[B, T, n_in]`, or of one step `[B, n_in]`, after what was given before.
+
+        weight: of the shape of `steps`; place: int64[synapse], whose entry of it each synapse has, or None: its own.
+        """
+        steps = self.steps if self.steps.dtype == weight.dtype else self.steps.to(weight.dtype)
+        width = self.width if self.training else 0.0
+        start, shares = taps_of(steps.clamp(0, self.max_delay), self.max_delay, width, self.surrogate)
+        taps = (weight[..., None] * shares).flatten(0, -2)
+        start = start.reshape(-1)
+        if place is not None:
+            taps, start = taps[place], start[place]
+        given = x[:, None] if x.ndim == 2 else x
+        before = self._before(given)
+        whole = given if before is None else torch.cat([before, given], 1)
+        out = delayed_sums(whole.contiguous(), taps, start, lists, self.max_delay)
+        if before is not None:
+            out = out[:, before.shape[1] :]
+        self._keep(whole, out)
+        return out[:, 0] if x.ndim == 2 else out
+
+    def _before(self, x: torch.Tensor) -> torch.Tensor | None:
+        history = self._history
+        if history is None:
+            return None
+        if len(history.steps) != len(x):
+            raise ModelError(
+                f"{self.where}: the batch has {len(x)} samples, the kept steps have {len(history.steps)}; call "
+                "nwcompile.nn.prepare_net(model) before a new batch"
+            )
+        return history.steps.detach() if is_used_up(history.given) else history.steps
+
+    def _keep(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        if torch.compiler.is_compiling() or self.max_delay == 0:
+            return
+        n_missing = self.max_delay - x.shape[1]
+        kept = x[:, -self.max_delay :]
+        if n_missing > 0:
+            kept = torch.nn.functional.pad(kept, (0, 0, n_missing, 0))
+        self._history = History(kept, out)
+
+    def _apply(self, fn, recurse=True):
+        self._history, self._lists = None, None
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self):
+        return {**super().__getstate__(), "_history": None, "_lists": None}
+
+    def extra_repr(self) -> str:
+        return f"max_delay={self.max_delay}, surrogate={self.surrogate!r}, width={self.width:g}"
+
+
+class Delay(Prepared):
+    """Each of `n` axons passes on what it gets some steps later: out[t] = x[t - d], 0 before the first step.
+
+    The input is `[B, T, *shape]` or one step `[B, *shape]` of n numbers in all; T calls of one step equal one of T
+    (`prepare_net` clears what is kept). Arguments are those of `Delays`; `delays.steps` is `[n]`.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        max_delay: int | Chip | str,
+        init_delay=None,
+        surrogate: str = "linear",
+        width: float = 1.0,
+        learn_delays: bool = True,
+        device: str = "cpu",
+    ):
+        super().__init__()
+        where = f"Delay({n})"
+        if n < 1:
+            raise ModelError(f"{where}: the number of axons must be >= 1")
+        self.n = n
+        self.delays = Delays(where, (n,), max_delay, init_delay, surrogate, width, learn_delays, device)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of the shape of `x`."""
+        steps = self.delays.steps
+        verify_device(x, steps, self.delays.where)
+        n_leading = next((k for k in (2, 1) if x.ndim > k and math.prod(x.shape[k:]) == self.n), None)
+        if n_leading is None:
+            shape = tuple(x.shape)
+            raise ModelError(
+                f"{self.delays.where}: input of shape {shape} is neither [B, {self.n}] nor [B, T, {self.n}]"
+            )
+        axons = torch.arange(self.n)
+        lists = self.delays.lists(lambda: lists_of(axons, axons, self.n, self.n))
+        flat = x.flatten(n_leading).to(steps.dtype)
+        return self.delays.sums(flat, torch.ones_like(steps), lists, None).reshape(x.shape)
+
+    def extra_repr(self) -> str:
+        return f"{self.n}"
+
+
+class DelayedLinear(LIFSynapse):
+    """A LIFSynapse each of whose synapses has a delay: current[t, o] = sum over i of weight[i, o] * x[t - d[i, o], i].
+
+    The input is `[B, T, n_in]` or one step `[B, n_in]`; T calls of one step equal one of T (`prepare_net` clears what
+    is kept). `weight` and `delays.steps` are `[n_in, n_out]`. `init` is that of LIFSynapse, the others are those of
+    `Delays`; without `init_delay` delays are drawn evenly from 0 to max_delay.
+    """
+
+    def __init__(
+        self,
+        n_in: int,
+        n_out: int,
+        max_delay: int | Chip | str,
+        init=None,
+        init_delay=None,
+        surrogate: str = "linear",
+        width: float = 1.0,
+        learn_delays: bool = True,
+        device: str = "cpu",
+    ):
+        super().__init__(n_in, n_out, device, init)
+        where = f"DelayedLinear({n_in}, {n_out})"
+        self.delays = Delays(where, (n_in, n_out), max_delay, init_delay, surrogate, width, learn_delays, device)
+
+    def forward(self, spikes: torch.Tensor) -> torch.Tensor:
+        """`[B, T, n_in]` or `[B, n_in]` spikes (any dtype) to `[B, T, n_out]` or `[B, n_out]` currents."""
+        if spikes.ndim not in (2, 3) or spikes.shape[-1] != self.n_in:
+            shape, n = tuple(spikes.shape), self.n_in
+            raise ModelError(f"{self.delays.where}: input of shape {shape} is neither [B, {n}] nor [B, T, {n}]")
+        verify_device(spikes, self.weight, self.delays.where)
+        weight = self.effective_weight()
+        return self.delays.sums(spikes.to(weight.dtype), weight, self.delays.lists(self._every), None)
+
+    def _every(self) -> SynapseLists:
+        source, target = torch.cartesian_prod(torch.arange(self.n_in), torch.arange(self.n_out)).T
+        return lists_of(source, target, self.n_in, self.n_out)
+
+
+class DelayedConv2d(Prepared):
+    """A convolution without bias each of whose weights has a delay, the same at all places of the map.
+
+    The input is `[B, T, C, H, W]` or one step `[B, C, H, W]`; T calls of one step equal one of T (`prepare_net` clears
+    what is kept). `weight` and `delays.steps` are `[C_out, C_in / groups, rows, columns]`; without an `init` weights
+    are uniform in +-1/sqrt(inputs of an output). Sizes are those of torch.nn.Conv2d, the others those of `Delays`.
+    Its synapses are listed one by one, so it is for small maps: memory goes with outputs * kernel * channels.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        max_delay: int | Chip | str,
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] = 0,
+        dilation: int | tuple[int, int] = 1,
+        groups: int = 1,
+        init=None,
+        init_delay=None,
+        surrogate: str = "linear",
+        width: float = 1.0,
+        learn_delays: bool = True,
+        device: str = "cpu",
+    ):
+        super().__init__()
+        where = f"DelayedConv2d({in_channels}, {out_channels})"
+        if min(in_channels, out_channels, groups) < 1 or in_channels % groups or out_channels % groups:
+            raise ModelError(f"{where}: channels must be >= 1 and multiples of groups, which is {groups}")
+        shape = (out_channels, in_channels // groups, *pair(kernel_size))
+        bound = 1 / math.sqrt(math.prod(shape[1:]))
+        weight = torch.empty(shape).uniform_(-bound, bound)
+        if init is not None:
+            weight = torch.as_tensor(init, dtype=torch.float32).detach().clone()
+            if weight.shape != shape:
+                raise ModelError(f"{where}: init has shape {tuple(weight.shape)}, not {shape}")
+        self.weight = torch.nn.Parameter(weight.to(torch_device(device)))
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size, self.stride, self.padding, self.dilation = shape[2:], stride, padding, dilation
+        self.delays = Delays(where, shape, max_delay, init_delay, surrogate, width, learn_delays, device)
+        self._listed_for: tuple[int, ...] | None = None
+
+    def connection(self, source: str, target: str, delay: int | None = None) -> Conv2d:
+        """The convolution with its weights now, as if no weight had a delay of its own."""
+        weight = self.weight.detach().float().cpu().numpy().copy()
+        return Conv2d(
+            source=source,
+            target=target,
+            weight=weight,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            delay=delay,
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`[B, T, C_out, H_out, W_out]`, or without T of one step."""
+        if x.ndim not in (4, 5) or x.shape[-3] != self.in_channels:
+            shape, n = tuple(x.shape), self.in_channels
+            raise ModelError(
+                f"{self.delays.where}: input of shape {shape} is neither [B, {n}, H, W] nor [B, T, {n}, H, W]"
+            )
+        verify_device(x, self.weight, self.delays.where)
+        shape = tuple(x.shape[-3:])
+        if shape != self._listed_for:
+            self._listed_for = shape
+            self.delays.forget_lists()
+            connection = self.connection("input", "output")
+            self._output_shape = connection.output_shape(shape)
+            self._synapses = tuple(torch.from_numpy(ends).long() for ends in synapse_list(connection, shape))
+        source, target, place = self._synapses
+        n_in, n_out = math.prod(shape), math.prod(self._output_shape)
+        lists = self.delays.lists(lambda: lists_of(source, target, n_in, n_out))
+        flat = x.flatten(-3).to(self.weight.dtype)
+        return self.delays.sums(flat, self.weight, lists, place.to(x.device)).unflatten(-1, self._output_shape)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+
+
+class DelayAnnealing:
+    """The width of all delays of `model`, step by step (of an epoch, say) from what it is down to 0, where they round.
+
+    The width is width * (1 - k / n_steps) after k steps; at 0 delays are whole numbers in training too, and get no
+    gradient any more, while weights go on. Raises ModelError for a model without delays, OptionError for n_steps < 1.
+    """
+
+    def __init__(self, model: torch.nn.Module, n_steps: int):
+        self.delays = [m for m in model.modules() if isinstance(m, Delays)]
+        if not self.delays:
+            raise ModelError(f"DelayAnnealing: {type(model).__name__} has no Delay, DelayedLinear or DelayedConv2d")
+        if n_steps < 1:
+            raise OptionError(f"DelayAnnealing: n_steps is {n_steps}, must be >= 1")
+        self.n_steps, self.n_done = n_steps, 0
+        self.widths = [m.width for m in self.delays]
+
+    def step(self) -> None:
+        """Go on by one step."""
+        self.n_done = min(self.n_done + 1, self.n_steps)
+        for delays, width in zip(self.delays, self.widths, strict=True):
+            delays.width = width * (1 - self.n_done / self.n_steps)
+
+
+def freeze_delays(model: torch.nn.Module) -> None:
+    """Round the delays of `model` to whole steps for good; they are not trained any more.
+
+    Raises ModelError for a model without delays.
+    """
+    layers = [m for m in model.modules() if isinstance(m, Delays)]
+    if not layers:
+        raise ModelError(f"freeze_delays: {type(model).__name__} has no Delay, DelayedLinear or DelayedConv2d")
+    for delays in layers:
+        with torch.no_grad():
+            delays.steps.copy_(delays.rounded)
+        delays.steps.requires_grad_(False)
+        delays.width = 0.0
+
+
+def longest(where: str, max_delay: int | Chip | str) -> int:
+    """The longest delay in steps: a number, or what a chip's synapses hold."""
+    if isinstance(max_delay, str):
+        max_delay = Chip.load(max_delay)
+    if isinstance(max_delay, Chip):
+        if max_delay.neuron.delay_max_steps == 0:
+            raise ModelError(
+                f"{where}: {max_delay.name} has no delays (neuron.delay_max_steps is 0); give max_delay as a number of "
+                "steps, which compile holds in relay neurons there"
+            )
+        return max_delay.neuron.delay_max_steps
+    if isinstance(max_delay, bool) or not isinstance(max_delay, int) or max_delay < 0:
+        raise OptionError(f"{where}: max_delay is {max_delay!r}, must be a whole number of steps >= 0 or a chip")
+    return max_delay

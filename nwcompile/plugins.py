@@ -1,0 +1,79 @@
+"""Plugins: what other packages add to the dicts that a person chooses from by name, as entry points.
+
+group                     name                     what the entry point gives
+nwcompile.chips           the chip's               a Chip, or the text or the path of its TOML file
+nwcompile.partitioners    for --partitioner        a callable as in PARTITIONERS (passes/partition/partition.py)
+nwcompile.placers         for --placer             a callable as in PLACERS (passes/place/place.py)
+nwcompile.frontends       a suffix without dot     a function of the path of a file, which gives a Network
+nwcompile.exporters       for export --to          a pair of functions as in EXPORTS (report/export/formats.py)
+
+Nothing is kept here, and nothing registers itself: names are looked up where a person gives one, and only the one that
+was chosen is imported. What is built in keeps its name: a plugin of the same name makes that name an error.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from nwcompile.errors import OptionError, unknown_choice
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+CHIPS = "nwcompile.chips"
+PARTITIONERS = "nwcompile.partitioners"
+PLACERS = "nwcompile.placers"
+FRONTENDS = "nwcompile.frontends"
+EXPORTERS = "nwcompile.exporters"
+
+
+def chosen(group: str, kind: str, name: Any, built_in: Mapping[str, Any]) -> Any:
+    """What `name` stands for, built in or a plugin's; raises OptionError where it is neither, both, or cannot load."""
+    if isinstance(name, str) and found(group, kind, name, built_in):
+        return loaded(group, kind, name)
+    if name not in built_in:
+        raise OptionError(unknown_choice(kind, name, names(group, built_in)))
+    return built_in[name]
+
+
+def found(group: str, kind: str, name: str, built_in: Iterable[str]) -> bool:
+    """Whether a plugin gives that name; raises OptionError if it is that of a built-in one."""
+    points = installed(group).get(name)
+    if points and name in built_in:
+        raise OptionError(f"{_from(points[0])}: {kind} {name!r} is the name of a built-in one; give it another name")
+    return bool(points)
+
+
+def loaded(group: str, kind: str, name: str) -> Any:
+    """The object that a plugin gives under that name; raises OptionError where two do, or its import fails."""
+    first, *others = installed(group)[name]
+    if others:
+        raise OptionError(f"{_from(first)} and {_from(others[0])} both give {kind} {name!r}; uninstall one of them")
+    try:
+        return first.load()
+    except (Exception, SystemExit) as e:
+        reason = " ".join(str(e).split())
+        text = f"{type(e).__name__}: {reason}" if reason else type(e).__name__
+        raise OptionError(
+            f"{_from(first)} cannot give {kind} {name!r}: importing {first.value} failed: {text}"
+        ) from None
+
+
+def names(group: str, built_in: Iterable[str] = ()) -> list[str]:
+    """All names that can be chosen: the built-in ones in their order, then those of plugins."""
+    return [*dict.fromkeys([*built_in, *sorted(installed(group))])]
+
+
+@cache
+def installed(group: str) -> dict[str, list["EntryPoint"]]:
+    """The entry points of a group by name, of packages that are installed; none of them is imported."""
+    from importlib.metadata import entry_points  # not for who names nothing: it takes longer than --help
+
+    points: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=group):
+        points.setdefault(point.name, []).append(point)
+    return points
+
+
+def _from(point: "EntryPoint") -> str:
+    return f"plugin {point.dist.name if point.dist else point.value}"

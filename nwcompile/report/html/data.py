@@ -1,0 +1,138 @@
+"""Data: what report.js needs of report.json, small: columns instead of rows, whole numbers packed.
+
+Packed numbers are base 64 of bytes; a number is seven bits a byte, the lowest first, and its last byte is below 128.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from json import dumps
+
+import numpy as np
+
+from nwcompile.report.html.maps import HEAT
+from nwcompile.report.html_markup import Markup
+
+CORE_COLUMNS = ("x", "y", "port", "in_axons", "out_axons", "synapse_bits", "note")
+CORE_MEANS = ("synops_per_step", "busy_us_per_step", "energy_pj_per_sample")
+MOST_BYTES = 2_000_000  # Of a run in a page; a larger one is slow to open, and to send.
+SPARE_BYTES = 200  # Numbers of steps in sentences are of more digits where more steps are kept.
+
+
+def within_limit(page: Callable[[list[dict]], str], docs: list[dict]) -> str:
+    """The page of these runs with as many of their first steps as `MOST_BYTES` for each leave room for, at least one.
+
+    What else a page has is never left out: drawings alone take 2 MB from some 1,200 cores on.
+    """
+    least = page([first_steps(doc, 0) for doc in docs])
+    room = MOST_BYTES - (len(least.encode()) + SPARE_BYTES) // len(docs)
+    return page([first_steps(doc, room) for doc in docs])
+
+
+def first_steps(doc: dict, n_bytes: int) -> dict:
+    """The report with its first step, and those after it that take no more than so many bytes of the page."""
+    by_step = doc["by_step"]
+    tables = [np.array(table) for table in (*by_step["cores"].values(), by_step["flits"]) if table]
+    if not tables:
+        return doc
+    n_packed = np.zeros(by_step["n_steps"], np.int64)
+    for table in tables:
+        n_packed += table.shape[0] + sum((table >> bits > 0).sum(0) for bits in range(7, 63, 7))
+    n = 1 + int(np.sum(np.cumsum(n_packed[1:]) * 4 / 3 <= n_bytes))
+    if n >= by_step["n_steps"]:
+        return doc
+    last = doc["run"]["n_hardware_steps"] - 1
+    left_out = (
+        f"Steps {n} to {last} are left out: with them this page would be larger than {MOST_BYTES / 1e6:g} MB. "
+        f"report.json has them to step {by_step['n_steps'] - 1}; nwcompile simulate -o OUT.npz writes them all."
+    )
+    cores = {name: [row[:n] for row in table] for name, table in by_step["cores"].items()}
+    flits = [row[:n] for row in by_step["flits"]]
+    return doc | {"by_step": by_step | {"n_steps": n, "cores": cores, "flits": flits, "left_out": left_out}}
+
+
+def page_data(doc: dict) -> Markup:
+    """The script element that holds the data of one report."""
+    return embedded(data_of(doc))
+
+
+def embedded(data: dict) -> Markup:
+    """The script element that holds these plain values; no text in it can end it, or begin another."""
+    text = dumps(data, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(f'<script type="application/json" class="data">{text}</script>')
+
+
+def _short(figures: list[float | None]) -> list[float | None]:
+    """Seven digits of figures of which the page shows three."""
+    return [None if x is None else float(f"{x:.7g}") for x in figures]
+
+
+def data_of(doc: dict) -> dict:
+    """The same as plain values."""
+    cores, traffic, by_step = doc["cores"], doc["traffic"], doc["by_step"]
+    place = {name: i for i, name in enumerate(traffic["sources"])}
+    columns: dict = {name: [core[name] for core in cores] for name in CORE_COLUMNS}
+    columns |= {name: _short([core[name] for core in cores]) for name in CORE_MEANS}
+    columns["layers"] = [[[place[name], n] for name, n in core["layers"].items()] for core in cores]
+    steps, work = doc["steps"], doc["work"]
+    if work is not None:
+        work = work | {"cycles_per_step": {event: _short(cycles) for event, cycles in work["cycles_per_step"].items()}}
+    return {
+        "n_samples": doc["run"]["n_samples"], "n_steps": doc["run"]["n_hardware_steps"],
+        "topology": doc["chip"]["topology"], "heat": HEAT, "sources": traffic["sources"], "cores": columns,
+        "links": _links(doc["links"]), "work": work, "floorline": doc["floorline"],
+        "traffic": {"cores": packed(_traffic(traffic["cores"])), "links": packed(_traffic(traffic["links"]))},
+        "by_step": {"n_steps": by_step["n_steps"], "flits": packed(_flat(by_step["flits"])),
+                    "cores": {name: packed(_flat(table)) for name, table in by_step["cores"].items()}},
+        "step_us": steps["measured_us"] or steps["bound_us"],
+        "bounds": None if steps["bottleneck"] is None else [_bound(b) for b in steps["bottleneck"]],
+    }  # fmt: skip
+
+
+def _links(rows: list[dict]) -> dict:
+    """Columns; `kind` counts in `kinds`, and `peak_flits` is 1 more, 0 where it is not known."""
+    kinds = list(dict.fromkeys(link["kind"] for link in rows))
+    place = {kind: i for i, kind in enumerate(kinds)}
+    peaks = (link.get("peak_flits") for link in rows)
+    return {
+        "x": packed(link["x"] for link in rows), "y": packed(link["y"] for link in rows), "kinds": kinds,
+        "kind": packed(place[link["kind"]] for link in rows),
+        "flits": _short([link["flits_per_step"] for link in rows]),
+        "peak": packed(0 if peak is None else peak + 1 for peak in peaks),
+        "mean": _short([link.get("mean_flits") for link in rows]),
+    }  # fmt: skip
+
+
+def packed(numbers: Iterable[int]) -> str:
+    """Whole numbers from 0 on as text."""
+    data = bytearray()
+    for n in numbers:
+        while n > 127:
+            data.append(128 | n & 127)
+            n >>= 7
+        data.append(n)
+    return b64encode(data).decode()
+
+
+def _flat(table: list[list[int]]) -> Iterable[int]:
+    return (n for row in table for n in row)
+
+
+def _traffic(listed: list[dict | None]) -> Iterable[int]:
+    """How many rows; the others, and 1 more (0: not known); the rows, with cores as their number and 1 more."""
+    for item in listed:
+        rows, others = ([], None) if item is None else (item["rows"], item["others"])
+        yield len(rows)
+        yield 0 if others is None else others + 1
+        for source, home, to, n in rows:
+            yield source
+            yield 0 if home is None else home + 1
+            yield 0 if to is None else to + 1
+            yield n
+
+
+def _bound(b: dict) -> str:
+    """What bounds a step, in words."""
+    where = f": link {b['link']}" if b["link"] else f": {b['layer']} on core {b['core']}" if b["unit"] else ""
+    return f"{b['kind']}-bound{where}"

@@ -1,0 +1,48 @@
+"""Chunk: what a stream gave at once: the aligned steps that are complete, and the hardware steps that were done."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nwcompile.ir.run import BusSchedule, Dropped
+from nwcompile.ir.shown import counted, in_lines
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """A part of the Run of one sample: the Run's arrays are those of its chunks, one after the other.
+
+    `spikes`, `states` and `output` `[1, k, *shape]` are those of the aligned steps `first_step` and the k - 1 after it,
+    which every layer has done; k may be 0. `counters` int64[n, core], `step_cycles`, `step_energy_pj` and `link_flits`
+    are those of the n hardware steps from `first_hardware_step` on; None as in a Run. Of a network that is not compiled
+    there are none.
+    """
+
+    backend: str
+    first_step: int
+    first_hardware_step: int
+    spikes: dict[str, np.ndarray]
+    states: dict[str, dict[str, np.ndarray]]
+    output: np.ndarray | dict[str, np.ndarray]
+    counters: dict[str, np.ndarray] = field(default_factory=dict)
+    step_cycles: np.ndarray | None = None
+    step_energy_pj: dict[str, np.ndarray] | None = None
+    link_flits: np.ndarray | None = None
+    dropped: Dropped | None = None
+    bus: BusSchedule | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """Aligned steps that it holds."""
+        return next(iter(self.spikes.values())).shape[1]
+
+    @property
+    def n_hardware_steps(self) -> int:
+        """Hardware steps that it holds."""
+        return len(self.counters.get("synops", ()))
+
+    def __repr__(self) -> str:
+        steps, hardware = counted(self.n_steps, "aligned step"), counted(self.n_hardware_steps, "hardware step")
+        head = f"Chunk ({self.backend}): {steps} from {self.first_step}, {hardware} from {self.first_hardware_step}"
+        spikes = {name: int(np.abs(s, dtype=np.int64).sum()) for name, s in self.spikes.items()}
+        return in_lines(head, [f"layer {name}: {counted(n, 'spike')}" for name, n in spikes.items()], "layers")

@@ -1,0 +1,142 @@
+"""Programs on chips whose cores wait for their neighbors only: the tables for kernels/neighbors.py."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.cost.traffic.tokens import tokens
+from nwcompile.errors import BackendError
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.flat import csr_offset
+from nwcompile.ir.program import Program
+from nwcompile.kernels.cores.tables import AXON, MESSAGE, STUCK, Outbox
+from nwcompile.kernels.cycle import INTERRUPTED, LossyDelivery
+from nwcompile.kernels.neighbors import (
+    OVERTAKEN,
+    TOO_OFTEN,
+    InputAxons,
+    Neighbors,
+    Pace,
+    Simulation,
+    TokenTables,
+    run_neighbors,
+)
+from nwcompile.sim.cycle.axons import AxonTables
+
+if TYPE_CHECKING:
+    from nwcompile.sim.cycle.run import ChipRun, Result, State
+
+
+def with_tokens(program: Program, tables: AxonTables) -> tuple[AxonTables, TokenTables]:
+    """The axons with those of tokens after all others, and which tokens each end sends and takes."""
+    axons, sent = tables.axons, tokens(program)
+    n_axons, n_ends = len(axons.row), axons.n_sites
+    here, there = sent.ends.T
+    rows = np.zeros(len(sent.ends), AXON)
+    rows["source"], rows["core"], rows["to"], rows["flits"] = -1, there, tables.sites.site[there], sent.flits
+    rows["ticks"] = np.where(there < axons.n_cores, program.chip.cost.message_in_cycles or 0, 0) * program.chip.ticks[0]
+    rows["hops_ew"], rows["hops_ns"] = sent.hops.T
+    of_end = np.bincount(here, minlength=n_ends)
+    return tables._replace(axons=axons._replace(row=np.concatenate([axons.row, rows]))), TokenTables(
+        n_axons=n_axons,
+        first=csr_offset(of_end),
+        n_taken=np.bincount(there, minlength=n_ends),
+        place=csr_offset(n_messages := _n_messages(program, tables) + of_end)[:-1],
+        n_places=int(n_messages.sum()),
+    )
+
+
+def _n_messages(program: Program, tables: AxonTables) -> np.ndarray:
+    """int64[core and io site]: most messages that it sends in a step, tokens left out."""
+    core_of, n_cores = program.core_of, tables.axons.n_cores
+    on_chip = core_of >= 0
+    n_messages = np.zeros(tables.axons.n_sites, np.int64)
+    np.add.at(n_messages, core_of[on_chip], np.diff(tables.fan_out.offset)[on_chip])
+    n_messages[n_cores:] = np.diff(tables.io.first)
+    return n_messages
+
+
+def input_axons(program: Program) -> InputAxons:
+    """The axons of input lines by core, and the lines that have none."""
+    axons, n_lines = program.axons, int(np.count_nonzero(program.core_of < 0))
+    core = axons.core[: axons.offset[n_lines]]
+    return InputAxons(
+        first=csr_offset(np.bincount(core, minlength=program.mapping.n_cores)),
+        axon=np.argsort(core, kind="stable"),
+        register=np.flatnonzero(np.diff(axons.offset[: n_lines + 1]) == 0),
+    )
+
+
+def go(chip_run: "ChipRun", job, x: np.ndarray, result: "Result", state: "State") -> None:
+    """Simulate whole samples x int32[b, step, input line]. Raises BackendError where they do not come to an end."""
+    program, token_tables = chip_run.program, chip_run.tokens
+    assert token_tables is not None and chip_run.members is not None and state.event is not None, (
+        "it is a chip of these"
+    )
+    n_ends, n_steps = len(token_tables.n_taken), len(result.steps.cycles)
+    work = state.cores.work
+    outbox = Outbox(
+        message=np.zeros(2 * token_tables.n_places, MESSAGE),
+        first=np.zeros(n_ends + 1, np.int64),
+        tail=np.zeros(n_ends, np.int64),
+    )
+    payload = np.zeros((2, len(program.core_of)), np.int64)
+    simulation = Simulation(
+        plan=chip_run.plan,
+        job=job,
+        chip=state.cores._replace(work=work._replace(outbox=outbox)),
+        net=state.net,
+        programs=state.programs,
+        by_message=LossyDelivery(chip_run.members, chip_run.axons.fan_out.sent, payload),
+        event=state.event,
+        neurons=result.neurons,
+        steps=result.steps,
+    )
+    pace = Pace(
+        step=np.zeros(n_ends, np.int64),
+        left=np.zeros((n_ends, 2), np.int64),
+        done_at=np.zeros((n_ends, 2), np.int64),
+        n_ended=np.zeros(n_steps, np.int64),
+        ended_at=np.zeros(n_steps, np.int64),
+        work=np.zeros(1, np.int64),
+    )
+    code = run_neighbors(simulation, Neighbors(token_tables, input_axons(program), pace), x)
+    assert code != OVERTAKEN, "a message came before its receiver had visited its neurons"
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if code < 0 and code != TOO_OFTEN:
+        raise _stopped(program, code, result.steps.stopped, pace)
+    result.steps.flits[:1] = state.event.queues.flits
+
+
+def _stopped(program: Program, code: int, where: np.ndarray, pace: Pace) -> BackendError:
+    """What to say of a step, `where` = (sample, hardware step), that some core does not come to the end of."""
+    chip, (sample, step) = program.chip, where.tolist()
+    late = np.flatnonzero(pace.step == step)
+    worst = int(late[pace.left[late, step & 1].argmax()])
+    what = f"core {worst}" if worst < program.mapping.n_cores else f"io site {worst - program.mapping.n_cores}"
+    waits = f"{what} still waits for {pace.left[worst, step & 1]} messages and tokens"
+    place, limit = f"step {step} of sample {sample} on {chip.name}", chip.noc.max_step_cycles
+    if code == STUCK:
+        return BackendError(f"{place}: cores wait for each other for good, {waits}; please report this chip file")
+    if limit is None:
+        return BackendError(
+            f"{place}: not done after twice what all work until then takes one after another, {waits}; please report "
+            "this chip file"
+        )
+    return BackendError(
+        f"{place}: not done {limit} cycles after the step before (noc.max_step_cycles), {waits}; send less, place it "
+        "again, or raise noc.max_step_cycles"
+    )
+
+
+def flits_by_step(program: Program, inputs: dict, spikes: dict, window: str, counted: np.ndarray) -> np.ndarray:
+    """int64[H, link]: flits of the messages of each step, wherever they were when others had gone on.
+
+    `counted`: what the links carried, in the same shape, however it is dealt over the steps.
+    """
+    activity: Any = Activity.from_spikes(program.network, {**inputs, **spikes}, program.repeats)
+    flits = link_flits(program, activity, window)
+    assert (flits.sum(0) == counted.sum(0)).all(), "every flit takes the links of its route"
+    return flits

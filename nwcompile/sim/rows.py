@@ -1,0 +1,71 @@
+"""Rows: the hardware steps that a backend has done of a stream, and how they become each layer's aligned steps."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nwcompile.cost.energy import step_energy_pj
+from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.ir.activity import Activity
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import Program
+from nwcompile.ir.schedule import Schedule
+
+
+class Rows(NamedTuple):
+    """What a backend did in some hardware steps; `measured`: fields of a Chunk that not every backend has."""
+
+    spikes: dict[str, np.ndarray]  # by layer, [1, row, *shape]
+    states: dict[str, dict[str, np.ndarray]]  # by layer and name, of those that are kept, likewise
+    counters: dict[str, np.ndarray]  # int64[row, core]
+    measured: dict[str, Any]
+
+
+def offsets(schedule: Schedule) -> dict[str, int]:
+    """By how many hardware steps the aligned steps of each layer and input are late."""
+    return schedule.offset if schedule.period == 1 else dict.fromkeys(schedule.offset, 0)
+
+
+def kept_layers(network: Network, keep_states: bool) -> list[str]:
+    """The layers whose states are recorded: all, or those that never fire."""
+    return [name for name in network.layers if keep_states or not network.node(name).neuron.fires]
+
+
+def activity_of(program: Program, inputs: dict, spikes: dict) -> Activity:
+    """The Activity of rows: counts by hardware step."""
+    return Activity.from_spikes(program.network, {**inputs, **spikes}, program.repeats)
+
+
+def energy_of(program: Program, counters: dict, activity: Activity) -> dict[str, np.ndarray] | None:
+    """Energy of every row, for a backend that measures no times."""
+    flits = None if program.chip.energy.chip_link_pj is None else link_flits(program, activity, "hardware")
+    return step_energy_pj(counters, program.chip, flits)
+
+
+class Late:
+    """A line that gives rows [1, n, ...] back a number of steps later, and nothing but zeros before."""
+
+    def __init__(self, n_late: int, shape: tuple[int, ...], dtype):
+        self.waiting = np.zeros((1, n_late, *shape), dtype)
+
+    def through(self, rows: np.ndarray) -> np.ndarray:
+        """As many rows as are given, in their place the earlier ones."""
+        line = np.concatenate([self.waiting, rows], 1)
+        self.waiting = line[:, rows.shape[1] :].copy()
+        return line[:, : rows.shape[1]]
+
+
+class Aligned:
+    """Puts the rows of a layer that is `n_late` steps late where they belong: one aligned step after the other."""
+
+    def __init__(self, n_late: int, shape: tuple[int, ...], dtype):
+        self.n_skipped = n_late
+        self.waiting = np.zeros((1, 0, *shape), dtype)
+
+    def take(self, rows: np.ndarray, n_complete: int) -> np.ndarray:
+        """Add rows; gives the next `n_complete` aligned steps, and keeps those after them."""
+        skipped = min(self.n_skipped, rows.shape[1])
+        self.n_skipped -= skipped
+        line = np.concatenate([self.waiting, rows[:, skipped:]], 1)
+        self.waiting = line[:, n_complete:].copy()
+        return line[:, :n_complete]

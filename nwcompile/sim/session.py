@@ -1,0 +1,231 @@
+"""Session: one sample without an end, fed to a program or network piece by piece, with the same bits as in one run."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+
+from nwcompile.cost.time.stream import StreamFigures, StreamTimes
+from nwcompile.errors import BackendError, ModelError, OptionError, unknown_choice
+from nwcompile.ir.network import Network
+from nwcompile.ir.program import Program
+from nwcompile.sim import BACKENDS
+from nwcompile.sim.chunk import Chunk
+from nwcompile.sim.cycle.overload import verify_backend
+from nwcompile.sim.events import frames_of
+from nwcompile.sim.inputs import prepare
+from nwcompile.sim.reference.run import output_of
+from nwcompile.sim.rows import Aligned, kept_layers, offsets
+from nwcompile.sim.values import verify_counts
+
+RECORDS = ("spikes", "all")
+
+
+class Session:
+    """A model with one sample in it that may go on for ever: `feed` it some steps at a time, then `close` it.
+
+    `program` may also be a network that is not compiled, on backend "reference", without hardware steps and times. The
+    chunks that `feed` and `close` give, one after the other, are the arrays of `nw.simulate(program, x, backend)` of
+    all the steps at once, however they are cut. An aligned step is given when every layer has done it: `depth`
+    hardware steps of the chip's pipeline after it was fed. Memory does not grow with the steps. `record="all"` keeps
+    the states of every layer. `model_dt` is the time in seconds that a step of the model stands for, for `figures`.
+    Raises OptionError and BackendError for what is unknown or cannot be streamed.
+    """
+
+    def __init__(
+        self,
+        program: Program | Network,
+        backend: str = "reference",
+        record: str = "spikes",
+        model_dt: float | None = None,
+    ):
+        if not isinstance(program, Program | Network):
+            raise OptionError(f"a Session takes a Program or a Network, not {type(program).__name__}")
+        if backend not in BACKENDS:
+            raise BackendError(unknown_choice("backend", backend, BACKENDS))
+        if record not in RECORDS:
+            raise OptionError(unknown_choice("record", record, RECORDS))
+        network = program if isinstance(program, Network) else program.network
+        if program.host is not None:
+            raise ModelError(
+                f"the host computes the input of this program from whole samples ({program.host.text}), so it cannot "
+                "be a stream; encode the input into spikes (nwcompile.encode), and compile for those"
+            )
+        if model_dt is not None and not 0 < model_dt < float("inf"):
+            raise OptionError(f"model_dt={model_dt!r} must be a time in seconds above 0")
+        self.program, self.backend = program, backend
+        self._compiled = compiled = program if isinstance(program, Program) else None
+        self.n_steps = 0  # aligned steps fed
+        self.n_given = 0  # aligned steps given back
+        self.is_open = True
+        self._network = replace(network, layout="BT")
+        if compiled is not None:
+            _verify_streams(compiled, backend)
+            self._stream = _stream_of(backend)(compiled, record == "all")
+            self._late, self._depth = offsets(compiled.schedule), compiled.schedule.depth
+        else:
+            self._stream = _stream_of_network(network, backend, record == "all")
+            self._late, self._depth = dict.fromkeys((*network.inputs, *network.nodes), 0), 0
+        outputs = {name: self._late[name] for name in network.outputs}
+        cycle_ns = 1.0 if compiled is None else compiled.chip.core.cycle_ns  # without a chip nothing is timed
+        self._times = StreamTimes(outputs, self._depth, cycle_ns, model_dt)
+        self._wall_seconds = 0.0
+        nodes = {name: network.node(name) for name in network.layers}
+        self._spikes = {n: Aligned(self._late[n], node.shape, node.neuron.spike_dtype) for n, node in nodes.items()}
+        self._states = {
+            n: {
+                state: Aligned(self._late[n], nodes[n].shape, np.int64 if nodes[n].neuron.is_fixed else np.float32)
+                for state in nodes[n].neuron.state_names
+            }
+            for n in kept_layers(network, record == "all")
+        }
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else "closed"
+        return f"Session ({self.backend}, {state}): {self.n_steps} steps fed, {self.n_given} given back"
+
+    def feed(self, x=None, steps: int | None = None) -> Chunk:
+        """Go on by the n steps of `x`, `[n, *shape]`, and give what is complete then.
+
+        A dict of such arrays by input name for several inputs; None with `steps=n` for n silent steps. Raises
+        ModelError for unusable input, after which the session goes on as if it had not been fed.
+        """
+        self._verify_open()
+        if x is None and steps is None:
+            raise ModelError("no input: give x, [n, *shape], or steps=n for n silent steps")
+        compiled = self._compiled
+        limits = () if compiled is None else (compiled.chip, compiled.on_multi_spike)
+        inputs, _, n = prepare(self._network, self._sample(x), steps, *limits)
+        return self._go(inputs, n, None)
+
+    def feed_events(self, events: Iterable) -> Chunk:
+        """Go on by n steps, each the lines that spike in it: `[[3, 17], [], [3]]` are three steps.
+
+        Lines of several inputs are numbered one input after the other; a line named k times has the value k.
+        """
+        return self.feed(frames_of(self._network, [(lines, 1) for lines in events]))
+
+    def close(self) -> Chunk:
+        """End the sample: let the pipeline run empty, and give the steps that were still in it."""
+        self._verify_open()
+        if self.n_steps == 0:
+            raise ModelError("the session was fed nothing, so there is no sample to end; feed it a step or more")
+        n = self._depth
+        silent = {name: np.zeros((1, n, *node.shape), np.int32) for name, node in self._network.inputs.items()}
+        chunk = self._go(silent, n, self.n_steps)
+        self.is_open = False
+        return chunk
+
+    def figures(self) -> StreamFigures:
+        """How long steps took, how long output waited, and what load the chip bears, of what was fed until now."""
+        return self._times.figures(self._wall_seconds)
+
+    def _go(self, inputs: dict, n: int, n_steps: int | None) -> Chunk:
+        """Do n hardware steps; `n_steps`: T, once there is no more input."""
+        compiled, first, h, start = self._compiled, self.n_given, self.n_steps, perf_counter()
+        self.is_open = False  # where something stops it on the way, it cannot go on
+        rows = self._stream.go(inputs, n, n_steps)
+        if compiled is not None:
+            begins = {name: h - late for name, late in self._late.items()}
+            verify_counts(self._network, compiled.chip, compiled.on_multi_spike, rows.spikes, 0, begins)
+        self.n_steps += n if n_steps is None else 0
+        complete = self.n_steps - (self._depth if n_steps is None else 0)
+        k = max(complete - first, 0)
+        spikes = {name: line.take(rows.spikes[name], k) for name, line in self._spikes.items()}
+        states = {
+            name: {state: line.take(rows.states[name][state], k) for state, line in lines.items()}
+            for name, lines in self._states.items()
+        }
+        self.n_given += k
+        self.is_open = True
+        sent = {name: self._n_sent(name, spikes[name]) for name in self._times.offset}
+        cycles, n_rows = rows.measured.get("step_cycles"), 0 if compiled is None else n
+        self._times.take(self._n_events(inputs, n if n_steps is None else 0), n_rows, cycles, sent)
+        self._wall_seconds += perf_counter() - start
+        return Chunk(
+            backend=self.backend,
+            first_step=first,
+            first_hardware_step=0 if compiled is None else h,
+            spikes=spikes,
+            states=states,
+            output=output_of(self._network, spikes, states),
+            counters=rows.counters,
+            **rows.measured,
+        )
+
+    def _n_events(self, inputs: dict, n: int) -> np.ndarray:
+        """int64[n]: values of input lines that are not zero, in each of the n steps."""
+        events = np.zeros(n, np.int64)
+        for name, node in self._network.given.items():
+            events += np.count_nonzero(inputs[name][0, :n].reshape(n, node.n_neurons), axis=1)
+        return events
+
+    def _n_sent(self, name: str, spikes: np.ndarray) -> np.ndarray:
+        """int64[k]: spikes of a layer in each step; one where it never fires."""
+        if not self._network.node(name).neuron.fires:
+            return np.ones(spikes.shape[1], np.int64)
+        return np.abs(spikes[0].astype(np.int64)).reshape(spikes.shape[1], int(np.prod(spikes.shape[2:]))).sum(1)
+
+    def _verify_open(self) -> None:
+        if not self.is_open:
+            raise ModelError("the session is closed; begin another one: nw.Session(program)")
+
+    def _sample(self, x):
+        """`x` with a sample axis. Raises ModelError for shapes that are not [n, *shape]."""
+        given = self._network.given
+        if x is None or (not isinstance(x, dict) and len(given) != 1):
+            return x  # what is wrong with it is said by `prepare`
+        named = x if isinstance(x, dict) else {next(iter(given)): x}
+        return {
+            name: _steps(name, array, given[name].shape) if name in given else array for name, array in named.items()
+        }
+
+
+def _steps(name: str, array, shape: tuple[int, ...]):
+    """Steps [n, *shape] of one sample with an axis for it. Raises ModelError for other shapes."""
+    is_ragged = False
+    try:
+        array = array if hasattr(array, "shape") else np.asarray(array)
+    except ValueError:
+        array, is_ragged = np.zeros(0), True
+    if tuple(array.shape[1:]) != shape or not array.shape or not len(array):
+        expected = ", ".join(["n", *map(str, shape)])
+        got = "lists differ in length" if is_ragged else f"got shape {list(array.shape)}"
+        raise ModelError(f"input {name!r} of a stream must be [{expected}], n steps of one sample, {got}")
+    return array[None]
+
+
+def _stream_of_network(network: Network, backend: str, keep_states: bool):
+    from nwcompile.sim.reference.stream import NetworkStream
+
+    if backend != "reference":
+        raise BackendError(
+            f"a network that is not compiled is a stream on backend 'reference' only, not {backend!r}; compile it "
+            "for a chip first"
+        )
+    return NetworkStream(network, keep_states)
+
+
+def _verify_streams(program: Program, backend: str) -> None:
+    verify_backend(program, backend)
+    if backend == "cycle" and program.chip.waits_for_neighbors:
+        raise BackendError(
+            f"backend 'cycle' stops all cores between two chunks of a stream, and those of {program.chip.name} "
+            'wait for their neighbors only (cost.sync = "neighbors"); use another backend, which measures no '
+            'times, or set cost.sync = "barrier"'
+        )
+
+
+def _stream_of(backend: str) -> type:
+    if backend == "reference":
+        from nwcompile.sim.reference.stream import Stream as OnReference
+
+        return OnReference
+    if backend == "cycle":
+        from nwcompile.sim.cycle.stream import Stream as OnCycle
+
+        return OnCycle
+    from nwcompile.sim.sequence.stream import Stream as OnSequence
+
+    return OnSequence

@@ -1,0 +1,53 @@
+"""Figures: what a table of many points shows of each: cores, times, energy, what binds; or why there is none."""
+
+from nwcompile.cost.time.floorline import floorline
+from nwcompile.cost.time.pool import mean_step_cycles
+from nwcompile.cost.traffic.link_flits import link_flits
+from nwcompile.errors import FitError
+from nwcompile.ir.legalization import APPROXIMATE, EXACT, HOST
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+
+
+def figures(program: Program, run: Run) -> dict:
+    """The figures of a program and a run, as a report of it would give them; None where the chip file lacks them.
+
+    Times are the means of a hardware step, and of a sample, in microseconds, measured or the floorline's bound, or the
+    mean step of a pool of neurons; energy in nanojoules, power in milliwatts, the mean over the sample. `bound`: what
+    binds the step, None where there is no floorline.
+    """
+    labels = {change["label"] for change in program.legalization}
+    step_us, bound = _step(program, run)
+    sample_us = None if step_us is None else step_us * len(run.counters["synops"])
+    sample_nj = None if run.energy_pj is None else run.energy_pj["total"] / 1000 / run.n_samples
+    return {
+        "n_cores": program.mapping.n_cores,
+        "of_cores": program.chip.n_cores,
+        "label": next((label for label in (APPROXIMATE, HOST) if label in labels), EXACT),
+        "step_us": step_us,
+        "sample_us": sample_us,
+        "sample_nj": sample_nj,
+        "power_mw": sample_nj / sample_us if sample_us and sample_nj is not None else None,
+        "bound": bound,
+    }
+
+
+def _step(program: Program, run: Run) -> tuple[float | None, str | None]:
+    """Microseconds of a mean step, and what binds it."""
+    cycle_us = program.chip.core.cycle_ns / 1000
+    if not program.chip.has_times:
+        cycles = mean_step_cycles(program, run.activity)
+        return None if cycles is None else cycles * cycle_us, None
+    flits = link_flits(program, run.activity, run.window) if run.link_flits is None else run.link_flits
+    bound = floorline(program, run.counters, flits, run.n_samples, run.activity)
+    measured = None if run.step_cycles is None else float((run.step_cycles * (cycle_us / run.n_samples)).mean())
+    return float(bound.step_us.mean()) if measured is None else measured, bound.bottleneck.kind
+
+
+def reason(error: Exception) -> str:
+    """Why a point has no figures, in one sentence: of a FitError the first limit, and what would make it fit."""
+    if not isinstance(error, FitError):
+        return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
+    violation = str(error.violations[0])
+    text = "  ".join(part.strip() for part in violation.split("  ") if part.strip())
+    return text if error.change is None else f"{text}; it fits with {error.change}"

@@ -1,0 +1,91 @@
+"""Measure: one point of a sweep compiled and run, and its figures or the reason why there are none."""
+
+from dataclasses import asdict, dataclass
+from math import isfinite
+from time import perf_counter
+
+from nwcompile import flow
+from nwcompile.code_version import code_version
+from nwcompile.cost.least import least
+from nwcompile.cost.prediction import predict
+from nwcompile.errors import BackendError, NwError
+from nwcompile.ir.program import Program
+from nwcompile.ir.run import Run
+from nwcompile.report import files
+from nwcompile.report.json.collect import collect
+from nwcompile.sim import simulate
+from nwcompile.sim.accuracy import accuracy
+from nwcompile.workbench.figures import figures, reason
+from nwcompile.workbench.sweep.points import Point, Question
+
+PREDICTION = "prediction"  # The backend that simulates nothing: the events of the calibration, the floorline's bound.
+NO_MEMORY = "not enough memory; give fewer samples or processes, or a machine with more"
+OUT_OF_MEMORY = "MemoryError"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came of a point: its figures, or the error in one sentence after its kind; seconds; files, if asked for."""
+
+    figures: dict
+    error: str | None
+    seconds: float
+    files: dict[str, bytes]
+
+
+def measure(question: Question, point: Point, version: str, keep: bool = False) -> Measured:
+    """The point compiled, run and measured, in whatever process this is; `keep`: with net.nwc and its report.
+
+    Nothing that goes wrong with a point is raised. Raises BackendError where this process has another nwcompile than
+    `version`.
+    """
+    here = code_version()
+    if version != here:
+        raise BackendError(f"a worker has nwcompile {here} and the sweep {version}; install one version on both")
+    start = perf_counter()
+    table: dict = {}
+    kept: dict[str, bytes] = {}
+    error = point.error
+    if error is None:
+        try:
+            table, kept = _measured(question, point, keep)
+        except MemoryError:
+            error = f"{OUT_OF_MEMORY}: {NO_MEMORY}"
+        except Exception as e:  # a point that breaks is a row, and no end of the sweep
+            defect = "" if isinstance(e, NwError) else "a defect, please report it: "
+            error = f"{type(e).__name__}: {defect}{reason(e)}"
+    return Measured(table, error, perf_counter() - start, kept)
+
+
+def _measured(question: Question, point: Point, keep: bool) -> tuple[dict, dict[str, bytes]]:
+    samples = question.inputs[point.input]
+    calibration = question.calibration or samples
+    program = flow.compile(question.network, point.chip, calibration.x, point.options, labels=calibration.labels)
+    run, part = _run(program, samples, question.backend)
+    table = {**of_point(program, run), "accuracy": part, "program": program.hash}
+    for name, value in table.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise ArithmeticError(f"{name} is {value}")
+    if not keep:
+        return table, {}
+    report = files(collect(program, run, part), "")
+    return table, {"net.nwc": program.data, **{path.name: data for path, data in report.items()}}
+
+
+def _run(program: Program, samples, backend: str) -> tuple[Run, float | None]:
+    """The run that figures are taken from, and the accuracy, where there are labels."""
+    if backend != PREDICTION:
+        run = simulate(program, samples.x, backend=backend)
+        return run, None if samples.labels is None else accuracy(run, samples.labels)
+    if samples.labels is None:
+        return predict(program), None
+    return predict(program), accuracy(simulate(program, samples.x, backend="sequence"), samples.labels)
+
+
+def of_point(program: Program, run: Run) -> dict:
+    """The figures of a row: those of an estimate, `n_cores` as n_cores_used, the energy-delay product, and bounds."""
+    table = figures(program, run)
+    n_cores, nj, us = table.pop("n_cores"), table["sample_nj"], table["sample_us"]
+    edp = None if nj is None or us is None else nj * us
+    bounds = {f"least_{name}": value for name, value in asdict(least(program, run)).items()}
+    return {"n_cores_used": n_cores, **table, "edp_nj_us": edp, **bounds}

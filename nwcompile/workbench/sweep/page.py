@@ -1,0 +1,152 @@
+"""Page: the table of a sweep as one self-contained page: two figures and the front, parallel coordinates, the points.
+
+What moves is drawn by `page.js` beside this file from the rows, which lie in the page; without scripts the front's
+table is left. Nothing comes from the network.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from nwcompile import __version__
+from nwcompile.report.html.data import embedded
+from nwcompile.report.html.page import whole_page
+from nwcompile.report.html_markup import Markup, tag
+from nwcompile.report.html_tables import table
+from nwcompile.report.text import number
+
+SCRIPT = Path(__file__).with_name("page.js").read_text()
+MOST_ROWS = 5000  # More lines are no picture any more, and take a browser seconds: the best are drawn, and some more.
+LABELS = {
+    "n_cores_used": "cores used", "step_us": "step, us", "sample_us": "sample, us", "sample_nj": "energy, nJ",
+    "power_mw": "power, mW", "edp_nj_us": "energy x time, nJ us", "accuracy": "accuracy",
+    "least_edp_nj_us": "bound of it, nJ us",
+}  # fmt: skip
+LOOK = """
+#plot svg, #lines svg { touch-action: pan-y; }
+svg circle.point { fill: #8fa3b8; fill-opacity: .75; stroke: none; cursor: pointer; }
+svg circle.front { fill: var(--memory); stroke: #ffffff; cursor: pointer; }
+svg circle.picked { fill: var(--ink); stroke: #ffffff; }
+svg path.point { fill: none; stroke: #9fb0c2; stroke-width: 1; stroke-opacity: .55; cursor: pointer; }
+svg path.front { fill: none; stroke: var(--memory); stroke-width: 1.6; stroke-opacity: .8; cursor: pointer; }
+svg path.picked { stroke: var(--ink); stroke-width: 3; stroke-opacity: 1; }
+svg path:hover { stroke-width: 3; stroke-opacity: 1; }
+svg .left-out { opacity: .07; }
+svg path.front-line { fill: none; stroke: var(--memory); stroke-dasharray: 4 3; pointer-events: none; }
+svg .axis { stroke: var(--soft); stroke-width: 1.2; }
+svg .handle { fill: transparent; cursor: crosshair; }
+svg .range { fill: var(--compute); fill-opacity: .2; }
+svg text, svg .name, svg text.tick { font-size: 12px; pointer-events: none; }
+#lines text { paint-order: stroke; stroke: #ffffff; stroke-width: 3px; }
+#lines text.tick { font-size: 11px; }
+select { font: inherit; margin-right: 12px; max-width: 100%; }
+button.id { white-space: nowrap; font: inherit; border: 0; padding: 0; }
+button.id { background: none; color: var(--compute); cursor: pointer; }
+"""
+
+
+def page(swept, has_report: Callable[[str], bool]) -> str:
+    """The page of a Sweep; `has_report` says of which points, by id, the folder holds a report."""
+    rows, front = list(swept.rows), {row["id"] for row in swept.front}
+    drawn = _few(rows, front)
+    columns = _columns(swept, drawn)
+    data = {
+        "columns": columns,
+        "objectives": [*swept.minimize, *swept.maximize],
+        "x": _first(columns, ("sample_us", "step_us", "n_cores_used")),
+        "y": _first(columns, ("sample_nj", "accuracy", "n_cores_used")),
+        "noReport": "Its report is not in this folder; the same command with --keep all makes that of every point.",
+        "rows": [
+            {
+                "id": row["id"],
+                "front": row["id"] in front,
+                "cells": [_cell(row.get(column["name"])) for column in columns],
+                "error": row["error"],
+                "report": report_of(row["id"]) if has_report(row["id"]) else None,
+            }
+            for row in drawn
+        ],
+    }
+    some = f" Drawn: {len(drawn)} of them, the best among them." if len(drawn) < len(rows) else ""
+    title = tag("h1", f"nwcompile {__version__}: sweep")
+    header = tag("header", title, tag("p", swept.line + some, class_="verdict"))
+    cards = [
+        _card("Two figures", "Each dot is a point; those in color are beaten by none in every objective.",
+              tag("p", tag("label", "across ", tag("select", id="x")), tag("label", "up ", tag("select", id="y"))),
+              tag("div", id="plot")),
+        _card("The point", None, tag("div", id="picked")),
+        _card("All of them", "Each line is a point. Drag along an axis to keep what is within; click the axis to end "
+              "that.", tag("div", id="lines"), tag("p", id="kept")),
+        _card("The best", None, _front_table(swept, has_report)),
+        *([_card("Points that failed", None, tag("ul", *(tag("li", line) for line in swept.failures)))]
+          if swept.failed else []),
+    ]  # fmt: skip
+    content = tag("main", header, tag("div", *cards, class_="grid"))
+    return whole_page("sweep of nwcompile", content, embedded(data), more_style=LOOK, script=SCRIPT)
+
+
+def report_of(point_id: str) -> str:
+    """Where the page finds the report of a point."""
+    return f"points/{point_id}/report.html"
+
+
+def _columns(swept, rows: list[dict]) -> list[dict]:
+    """Settings, then figures that are known: name, label, the texts of an axis that is none of numbers."""
+    known = [name for name in LABELS if any(row.get(name) is not None for row in rows)]
+    columns = []
+    for name in (*swept.settings, *known):
+        values = [row.get(name) for row in rows if row["error"] is None or name in swept.settings]
+        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+        texts = None if numbers else list(dict.fromkeys(_text(v) for v in values))
+        varies = len(set(map(_text, values))) > 1
+        columns.append({"name": name, "label": LABELS.get(name, name), "values": texts, "varies": varies})
+    return columns
+
+
+def _cell(value):
+    """A number, a text or nothing; what is nested becomes a text."""
+    return json.dumps(value) if isinstance(value, dict | list) else value
+
+
+def _text(value) -> str:
+    """A value as page.js writes it."""
+    value = _cell(value)
+    return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _first(columns: list[dict], names: tuple[str, ...]) -> int:
+    places = {column["name"]: i for i, column in enumerate(columns)}
+    return next((places[name] for name in names if name in places), 0)
+
+
+def _few(rows: list[dict], front: set[str]) -> list[dict]:
+    """All rows, or those of the front and others evenly spread, in their order."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    rest = [row for row in rows if row["id"] not in front]
+    step = max(1, -(-len(rest) // max(MOST_ROWS - len(front), 1)))
+    kept = front | {row["id"] for row in rest[::step]}
+    return [row for row in rows if row["id"] in kept]
+
+
+def _front_table(swept, has_report: Callable[[str], bool]) -> Markup:
+    names = [*swept.settings, *(name for name in LABELS if any(r.get(name) is not None for r in swept.front))]
+    rows: list[list[object]] = []
+    for row in swept.front:
+        link = tag("a", "report", href=report_of(row["id"])) if has_report(row["id"]) else None
+        cells = (row.get(name) for name in names)
+        rows.append(
+            [
+                tag("button", row["id"], class_="id", data_id=row["id"], type="button"),
+                *(number(v) if isinstance(v, float) else _text(v) for v in cells),
+                link,
+            ]
+        )
+    columns = [("point", "name"), *((LABELS.get(name, name), "right") for name in names), ("", "right")]
+    return table(columns, rows)
+
+
+def _card(title: str, about: str | None, *content: Markup) -> Markup:
+    lines = [] if about is None else [tag("p", about, class_="about")]
+    width = "whole" if title in ("All of them", "The best", "Points that failed") else "half"
+    return tag("section", tag("h2", title), *lines, *content, class_=f"card {width}")

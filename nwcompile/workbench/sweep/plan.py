@@ -1,0 +1,78 @@
+"""Plan: what a plan.toml says: a model, samples, a chip, the grid of points, and how it is searched."""
+
+import tomllib
+from dataclasses import dataclass, field
+from typing import Any
+
+from nwcompile.errors import OptionError, nearest_first, shown
+from nwcompile.workbench.sweep.search import Search
+
+TEXTS = ("model", "chip", "input", "calibration", "backend", "dialect")
+KEYS = (*TEXTS, "samples", "dt", "neuron", "grid", "search")
+SEARCH_KEYS = ("trials", "seed", "minimize", "maximize")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan as it was written. Files and `model` are as on the command line; None is what was not said.
+
+    `minimize` and `maximize` may also stand in a plan without trials: they say which points of a grid are best.
+    """
+
+    model: str
+    grid: dict
+    chip: str = "loihi1"
+    input: str | None = None
+    samples: int | None = None
+    calibration: str | None = None
+    backend: str | None = None
+    dt: float | None = None
+    dialect: str | None = None
+    neuron: dict = field(default_factory=dict)
+    search: Search | None = None
+    minimize: tuple[str, ...] | None = None
+    maximize: tuple[str, ...] | None = None
+
+
+def read_plan(path: str) -> Plan:
+    """The plan of a TOML file. Raises OptionError, naming the file and the key."""
+    try:
+        with open(path, encoding="utf-8-sig") as stream:
+            table = tomllib.loads(stream.read())
+    except OSError as e:
+        raise OptionError(f"plan {path} cannot be read: {e.strerror}") from None
+    except (ValueError, RecursionError) as e:
+        raise OptionError(f"plan {path} is not TOML: {e}") from None
+    _check_keys(path, "", table, KEYS)
+    for key in ("model", "grid"):
+        if key not in table:
+            raise OptionError(f"plan {path}: {key} is missing; every plan names a model and the keys of its [grid]")
+    for key in TEXTS:
+        if not isinstance(table.get(key, ""), str):
+            raise OptionError(f"plan {path}: {key} = {shown(table[key])} must be a text")
+    for key in ("neuron", "grid", "search"):
+        if not isinstance(table.get(key, {}), dict):
+            raise OptionError(f"plan {path}: {key} = {shown(table[key])} must be a table, [{key}]")
+    for key, kind, what in (("samples", int, "a whole number"), ("dt", int | float, "a number of seconds")):
+        if key in table and (isinstance(table[key], bool) or not isinstance(table[key], kind)):
+            raise OptionError(f"plan {path}: {key} = {shown(table[key])} must be {what}")
+    asked = dict(table.pop("search", {}))
+    _check_keys(path, "search.", asked, SEARCH_KEYS)
+    goals: dict[str, Any] = {k: _names(path, k, asked.pop(k)) for k in ("minimize", "maximize") if k in asked}
+    if asked and "trials" not in asked:
+        raise OptionError(f"plan {path}: search.trials is missing; say how many points may be tried, like trials = 100")
+    return Plan(**table, **goals, search=Search(**asked) if asked else None)
+
+
+def _check_keys(path: str, section: str, table: dict, known: tuple[str, ...]) -> None:
+    for key in table:
+        if key not in known:
+            near = nearest_first(key, known)
+            raise OptionError(f"plan {path}: unknown key {section + key!r}; choose one of: {', '.join(near)}")
+
+
+def _names(path: str, key: str, given) -> tuple[str, ...]:
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise OptionError(f'plan {path}: search.{key} = {shown(given)} must be names of figures, like ["step_us"]')
+    return tuple(names)

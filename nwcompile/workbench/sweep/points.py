@@ -1,0 +1,283 @@
+"""Points: what a sweep goes over, key by key, and the chip, options and input that each of its points stands for."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nwcompile.code_version import code_version
+from nwcompile.errors import NwError, OptionError, nearest_first, shown, unknown_choice
+from nwcompile.ir.chip import Chip
+from nwcompile.ir.chip_sections import KEYS, SECTIONS
+from nwcompile.ir.network import Network
+from nwcompile.ir.options import Options
+from nwcompile.passes.partition.partition import PARTITIONERS
+from nwcompile.passes.place.place import PLACERS
+from nwcompile.workbench.figures import reason
+
+CHIP = "chip"  # The key of chips, by name.
+INPUT = "input"  # The key of inputs, by name.
+PARTITIONER = "partitioner"
+PLACER = "placer"
+LAYER_BITS = "layer_bits"  # The widths of all layers in one value, or with a dot behind it those of one layer.
+RANGE = {"from", "to", "step"}  # The words of a range of whole numbers; its end belongs to it.
+OPTIONS = tuple(field.name for field in fields(Options))
+MOST_POINTS = 100_000  # A grid is held in memory as a whole, and at a tenth of a second a point takes three hours.
+MOST_VALUES = 10_000  # Of one key: every value is tried before anything is computed.
+ID_DIGITS = 16  # 64 bits of a SHA-256: no two of a million points come to share an id.
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Samples `x` as the network takes them (None: no samples), and `labels` int[B] or None."""
+
+    x: object = None
+    labels: np.ndarray | None = None
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of all of it."""
+        arrays = dict(self.x) if isinstance(self.x, Mapping) else {"x": self.x}
+        return digest(*(part for name in sorted(arrays) for part in (name, arrays[name])), "y", self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is asked of every point: the network, the samples of each input by name, and how they are run.
+
+    `backend` is one of nwcompile.sim's, or "prediction"; `calibration` None: the samples of the point's input.
+    """
+
+    network: Network
+    inputs: dict[str, Samples]
+    calibration: Samples | None
+    backend: str
+
+    @cached_property
+    def model(self) -> str:
+        """What tells one network from another."""
+        return self.network.hash[:ID_DIGITS]
+
+    def data(self, name: str) -> str:
+        """What tells the samples of one input from others: those it is run on, and calibrated on."""
+        return digest(self.inputs[name].hash, self.calibration and self.calibration.hash)[:ID_DIGITS]
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """One point: its `settings` as plain values, and what they stand for; or the `error` of settings that clash.
+
+    `id` is equal for points that stand for the same chip, options and samples of one network and version.
+    """
+
+    id: str
+    settings: dict[str, object]
+    input: str
+    chip: Chip | None
+    options: Options | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """All points of a sweep: `values` of each key, on top of a chip and options; see `read_grid` for keys."""
+
+    question: Question
+    chip: Chip
+    options: Options
+    values: dict[str, tuple]
+
+    @property
+    def n_points(self) -> int:
+        """Points of the whole grid; some of them may be equal."""
+        return prod(len(values) for values in self.values.values())
+
+    def points(self) -> Iterator[Point]:
+        """Every point, the last key changing fastest; of equal ones the first."""
+        seen = set()
+        for choice in product(*self.values.values()):
+            point = self.point(dict(zip(self.values, choice, strict=True)))
+            if point.id not in seen:
+                seen.add(point.id)
+                yield point
+
+    def point(self, given: dict[str, Any]) -> Point:
+        """The point of these settings."""
+        settings = {key: plain(value) for key, value in given.items()}
+        name = given.get(INPUT, next(iter(self.question.inputs)))
+        known = (code_version(), self.question.model, self.question.data(name), self.question.backend)
+        try:
+            chip, options = self._chip(given), self._options(given)
+        except NwError as e:
+            error = f"{type(e).__name__}: {reason(e)}"
+            return Point(identity(*known, settings), settings, name, chip=None, options=None, error=error)
+        point_id = identity(*known, chip.hash, options.to_dict())
+        return Point(point_id, settings, name, chip=chip, options=options)
+
+    def _chip(self, given: dict[str, Any]) -> Chip:
+        """The chip of a point; points that differ in options share it."""
+        changes = {key: value for key, value in given.items() if key in KEYS}
+        chip = given.get(CHIP, self.chip)
+        name = (chip.hash, json.dumps(plain(changes), sort_keys=True, default=repr))
+        if name not in self._chips:
+            self._chips[name] = chip.replace(changes)
+        return self._chips[name]
+
+    @cached_property
+    def _chips(self) -> dict[tuple[str, str], Chip]:
+        return {}
+
+    def _options(self, given: dict[str, Any]) -> Options:
+        values = {key: value for key, value in given.items() if key in OPTIONS}
+        layers = {key.partition(".")[2]: value for key, value in given.items() if key.startswith(f"{LAYER_BITS}.")}
+        if layers:
+            values[LAYER_BITS] = {**(values.get(LAYER_BITS, self.options.layer_bits) or {}), **layers}
+        return replace(self.options, **values) if values else self.options
+
+    def verify(self) -> None:
+        """Raise OptionError for a value that no point can have, with what is wrong about it."""
+        first = {key: values[0] for key, values in self.values.items()}
+        for key, methods in ((PARTITIONER, PARTITIONERS), (PLACER, PLACERS)):
+            for name in self.values.get(key, ()):
+                if not callable(name) and name not in methods:
+                    raise OptionError(f"grid: {unknown_choice(key, name, methods)}")
+        for key, values in self.values.items():
+            for value in values:
+                wrong = self.point({key: value}).error
+                others = ({**first, other: v, key: value} for other in self.values for v in self.values[other])
+                if wrong is not None and all(self.point(choice).error is not None for choice in others):
+                    raise OptionError(f"grid: {key} = {shown(plain(value))}: {wrong.partition(': ')[2]}")
+
+
+def read_grid(grid: dict, question: Question, chip: Chip, options: Options) -> Space:
+    """The space of a grid {key: values}: keys of chip files ("noc.buffer_flits"), fields of Options, "chip", "input",
+    and "layer_bits.NAME" for one layer.
+
+    Values: a list, one value, or {"from": a, "to": b, "step": c} of whole numbers. Raises OptionError for keys that do
+    not exist, keys without values, and values that no point can have.
+    """
+    if not isinstance(grid, Mapping):
+        raise OptionError(f"grid: expected a table {{key: values}}, got {shown(grid)}")
+    values: dict[str, tuple] = {}
+    for key, given in _flat(grid):
+        _check_key(key, question.network)
+        values[key] = _distinct(key, _values(key, given, question))
+    if not values:
+        raise OptionError("the grid names no key; give at least one, like n_cores = [1, 2, 4]")
+    space = Space(question, chip, options, values)
+    space.verify()
+    return space
+
+
+def check_size(space: Space) -> None:
+    """Raise OptionError for a grid that is too large to be gone through."""
+    if space.n_points > MOST_POINTS:
+        raise OptionError(
+            f"the grid has {space.n_points:,} points and a sweep goes through at most {MOST_POINTS:,}; give fewer "
+            "values, or search it ([search] trials = 100)"
+        )
+
+
+def plain(value) -> object:
+    """A value as JSON can hold it: a chip and a method by name."""
+    if isinstance(value, Chip):
+        return value.name
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return getattr(value, "__qualname__", repr(value)) if callable(value) else value
+
+
+def identity(*parts) -> str:
+    """The id of what these plain values say."""
+    text = json.dumps(parts, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()[:ID_DIGITS]
+
+
+def digest(*parts) -> str:
+    """SHA-256 of arrays, texts and None."""
+    total = hashlib.sha256()
+    for part in parts:
+        array = None if part is None or isinstance(part, str) else np.ascontiguousarray(part)
+        total.update(repr(part if array is None else (array.dtype.str, array.shape)).encode())
+        total.update(b"" if array is None else array.tobytes())
+    return total.hexdigest()
+
+
+def _flat(grid: Mapping) -> Iterator[tuple[str, object]]:
+    """Keys and values; sections of a chip file and layers may be tables of their own, as TOML reads `noc.rows = 3`."""
+    for key, given in grid.items():
+        is_table = isinstance(given, Mapping) and not set(given) & RANGE
+        if is_table and (key in SECTIONS or key == LAYER_BITS):
+            yield from ((f"{key}.{name}", values) for name, values in given.items())
+        else:
+            yield str(key), given
+
+
+def _check_key(key: str, network: Network) -> None:
+    layers = tuple(f"{LAYER_BITS}.{name}" for name in network.layers)
+    known = (CHIP, INPUT, *OPTIONS, *KEYS, *layers)
+    if key not in known:
+        near = nearest_first(key, known)[0]
+        raise OptionError(
+            f"grid: unknown key {key!r} (did you mean {near!r}?); keys are those of chip files, fields of Options, "
+            f"{LAYER_BITS}.LAYER, chip and input"
+        )
+
+
+def _values(key: str, given, question: Question) -> tuple:
+    """The values of a key, chips and inputs as what they name."""
+    if isinstance(given, Mapping) and set(given) & RANGE:
+        return _range(key, given)
+    if key == INPUT:
+        return _names(given, question)
+    values = tuple(given) if isinstance(given, list | tuple | range | np.ndarray) else (given,)
+    if not values:
+        raise OptionError(f"grid: {key} has no value; give at least one, or leave the key out")
+    if key == CHIP:
+        return tuple(value if isinstance(value, Chip) else Chip.load(value) for value in values)
+    return tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+
+
+def _names(given, question: Question) -> tuple[str, ...]:
+    names = tuple(given) if isinstance(given, list | tuple | Mapping) else (given,)
+    for name in names:
+        if name not in question.inputs:
+            raise OptionError(f"grid: input {shown(name)} is none of {', '.join(map(repr, question.inputs))}")
+    if not names:
+        raise OptionError(f"grid: {INPUT} has no value; give at least one, or leave the key out")
+    return names
+
+
+def _range(key: str, given: Mapping) -> tuple[int, ...]:
+    words = {"step": 1, **given}
+    good = set(words) == RANGE and all(isinstance(n, int) and not isinstance(n, bool) for n in words.values())
+    if good:
+        low, high, step = words["from"], words["to"], words["step"]
+        good = step >= 1 and low <= high and (high - low) // step < MOST_VALUES
+    if not good:
+        raise OptionError(
+            f"grid: {key} = {shown(dict(given))} is no range; give whole numbers {{from = 1, to = 16, step = 1}}, the "
+            f"end not below the beginning, and at most {MOST_VALUES:,} of them"
+        )
+    return tuple(range(words["from"], words["to"] + 1, words["step"]))
+
+
+def _distinct(key: str, values: tuple) -> tuple:
+    """The values without repetition; two methods or chips of one name could not be told apart."""
+    by_name: dict[str, object] = {}
+    for value in values:
+        name = json.dumps(plain(value), sort_keys=True, default=repr)
+        before = by_name.setdefault(name, value)
+        if (callable(value) or isinstance(value, Chip)) and before != value:
+            raise OptionError(f"grid: two values of {key} are called {name}; give each a name of its own")
+    return tuple(by_name.values())

@@ -1,0 +1,97 @@
+"""Store: the table of a sweep, one line of JSON a point, written when the point is done; what a later sweep reuses.
+
+A last line that a crash cut is taken away: its point was never told to be done. The file is locked while it is
+written to; the system lets go of the lock when its process ends, however it ends.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from nwcompile.checkpoint import lock
+from nwcompile.errors import ArtifactError
+
+FILE = "sweep.jsonl"
+
+
+class Store:
+    """The rows of a folder's table by point id, the last of each; with no folder, in memory only.
+
+    `n_unreadable` counts lines that are no row.
+    """
+
+    def __init__(self, folder: Path | None):
+        self.rows: dict[str, dict] = {}
+        self.n_unreadable = 0
+        self.path = None if folder is None else Path(folder) / FILE
+        self._file: int | None = None
+
+    def __enter__(self) -> "Store":
+        if self.path is not None:
+            try:
+                self._open(self.path)
+            except OSError as e:
+                self.close()
+                not_folder = isinstance(e, FileExistsError | NotADirectoryError)
+                why = f"{self.path.parent} is not a folder" if not_folder else e.strerror
+                raise ArtifactError(f"{self.path} cannot be opened: {why}; choose another folder") from None
+            except BaseException:
+                self.close()
+                raise
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def add(self, row: dict) -> None:
+        """Keep a row; with a folder it is on disk when this returns. Raises ArtifactError."""
+        self.rows[row["id"]] = row
+        if self._file is None:
+            return
+        line = f"{json.dumps(row, allow_nan=False)}\n".encode()
+        try:
+            while line:
+                line = line[os.write(self._file, line) :]
+            os.fsync(self._file)
+        except OSError as e:
+            raise ArtifactError(
+                f"{self.path} cannot be written: {e.strerror}; the points before this one are kept, and the same "
+                "command goes on from there"
+            ) from None
+
+    def _open(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        lock(
+            self._file,
+            f"{path} is being written to by another sweep; wait until that is done, or choose another folder",
+        )
+        text = path.read_bytes()
+        whole = text.rfind(b"\n") + 1
+        if _row(text[whole:]) is None:
+            os.ftruncate(self._file, whole)
+            text = text[:whole]
+        else:
+            os.write(self._file, b"\n")
+        for line in text.splitlines():
+            row = _row(line)
+            if row is None:
+                self.n_unreadable += 1
+            else:
+                self.rows[row["id"]] = row
+
+
+def _row(line: bytes) -> dict | None:
+    """A line as a row, or None."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    whole = isinstance(row, dict) and isinstance(row.get("id"), str) and "error" in row and "seconds" in row
+    return row if whole else None

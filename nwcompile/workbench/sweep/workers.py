@@ -1,0 +1,212 @@
+"""Workers: points computed by processes of this machine (joblib) or by those of a dask cluster, and what dies with one.
+
+A process may be killed at any point, most often for want of memory, and takes down what else its pool was working on.
+So every point that was in work then is tried once more, alone; what kills its process again is a row that says so.
+"""
+
+import ctypes
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
+from typing import Any
+
+from nwcompile.code_version import code_version
+from nwcompile.errors import BackendError, NwError, OptionError, shown, whole
+from nwcompile.workbench.sweep.measure import Measured, measure
+from nwcompile.workbench.sweep.points import Point, Question
+
+DASK = "dask"  # The word for a dask cluster of processes on this machine.
+KILLED = "killed"
+KILLED_TWICE = f"{KILLED}: its process was killed twice, the second time alone: most often for want of memory"
+ONE_THREAD = {"NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # of a worker: there is one for every core
+SECONDS_TO_CONNECT = 20  # A scheduler or its first worker that is not there by then will not come.
+PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux' prctl.
+NO_JOBLIB = "a sweep needs joblib, which is not installed: pip install 'nwcompile[sweep]'"
+NO_DASK = "a cluster needs dask.distributed, which is not installed: pip install 'nwcompile[cluster]'"
+
+
+class Workers:
+    """A pool of `processes` (None: one for every core at hand), on this machine or, by dask, wherever `cluster` says.
+
+    `cluster`: "dask" for a dask cluster of so many processes here, or the address of a scheduler ("tcp://host:8786").
+    Raises OptionError where a library is missing, BackendError for a cluster that cannot be reached.
+    """
+
+    def __init__(self, question: Question, processes: int | None = None, cluster: str | None = None):
+        at_hand = len(os.sched_getaffinity(0))
+        self.n = at_hand if processes is None else whole("processes", processes, 1, 1024)
+        self.question, self.cluster = question, cluster
+        self._dead: tuple[type[BaseException], ...] = (BrokenProcessPool,)
+        self._pool: Any = None
+        self._close = ExitStack()
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_) -> None:
+        with interrupts_later():
+            if self.cluster is None and self._pool is not None:
+                self._pool.shutdown(wait=True, kill_workers=True)
+            self._close.close()
+
+    def measured(self, points: list[Point], keep: bool = False) -> Iterator[tuple[Point, Measured]]:
+        """Every point with what came of it, as they are done; see `measure` for `keep`. The first starts the pool."""
+        if points and self._pool is None:
+            resource_tracker.ensure_running()  # Its start, which loky's first process asks for, unblocks Ctrl-C.
+            with interrupts_later():
+                self._start()
+        again: list[Point] = []
+        yield from self._in_pool(points, keep, self.n, again.append)
+        if again:
+            self._renew(1)
+        for point in again:
+            dead: list[Point] = []
+            yield from self._in_pool([point], keep, 1, dead.append)
+            for killer in dead:
+                yield killer, Measured({}, KILLED_TWICE, 0.0, {})
+        if again:
+            self._renew(self.n)
+
+    def _in_pool(
+        self, points: Iterable[Point], keep: bool, n_at_once: int, on_dead: Callable[[Point], None]
+    ) -> Iterator[tuple[Point, Measured]]:
+        """As many points at once as there are workers, so that few are in work when one of them is killed."""
+        waiting = iter(points)
+        in_work: dict[Future, Point] = {}
+        is_over = False
+        while in_work or not is_over:
+            while len(in_work) < n_at_once and not is_over:
+                point = next(waiting, None)
+                is_over = point is None
+                if point is not None:
+                    in_work[self._submit(point, keep)] = point
+            done, _ = wait(in_work, return_when=FIRST_COMPLETED)
+            broken = False
+            for future in done:
+                try:
+                    result = future.result()
+                except self._dead:
+                    broken = True
+                    on_dead(in_work.pop(future))
+                except NwError:
+                    raise
+                except Exception as e:
+                    raise BackendError(
+                        f"the workers of {self.cluster or 'this machine'} are gone, or cannot compute points "
+                        f"({type(e).__name__}: {e}); points that are done are kept"
+                    ) from None
+                else:
+                    yield in_work.pop(future), result
+            if broken and self.cluster is None:
+                for point in in_work.values():
+                    on_dead(point)
+                in_work = {}
+                self._renew(n_at_once)
+
+    # The question goes with every point: what dask scatters is lost with the worker that holds it.
+    def _submit(self, point: Point, keep: bool) -> Future:
+        with interrupts_later():
+            return self._pool.submit(measure, self.question, point, code_version(), keep)
+
+    def _renew(self, n: int) -> None:
+        """A new pool on this machine, which starts its processes when there is work; dask mends its own."""
+        if self.cluster is None:
+            with interrupts_later():
+                self._pool.shutdown(wait=True, kill_workers=True)
+                self._pool = _processes(n)
+
+    def _start(self) -> None:
+        if self.cluster is None:
+            self._pool = _processes(self.n)
+        else:
+            self._connect(self.cluster)
+
+    def _connect(self, cluster: str) -> None:
+        """A client of the cluster; it is closed with this pool, and so is a cluster that was made for it."""
+        try:
+            from distributed import Client, LocalCluster
+            from distributed.scheduler import KilledWorker
+        except ImportError:
+            raise OptionError(NO_DASK) from None
+        import dask
+
+        self._dead = (KilledWorker,)
+        if cluster == DASK:
+            self._close.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
+            made = LocalCluster(
+                n_workers=self.n, threads_per_worker=1, dashboard_address=None, silence_logs=50, env=ONE_THREAD
+            )
+            self._close.enter_context(made)
+            client = Client(made)
+        elif "://" in cluster or ":" in cluster:
+            try:
+                client = Client(cluster, timeout=SECONDS_TO_CONNECT)
+            except (OSError, ValueError, TimeoutError) as e:
+                self._close.close()
+                raise BackendError(f"no dask scheduler answers at {cluster}: {type(e).__name__}: {e}") from None
+        else:
+            raise OptionError(f"unknown cluster {shown(cluster)}; give {DASK!r}, or a scheduler as tcp://host:8786")
+        self._close.enter_context(client)
+        try:
+            client.wait_for_workers(1, timeout=SECONDS_TO_CONNECT)
+        except TimeoutError:
+            self._close.close()
+            raise BackendError(
+                f"the cluster {cluster} has no worker after {SECONDS_TO_CONNECT} s; start some with `dask worker`"
+            ) from None
+        if cluster == DASK:
+            client.run(_ignore_interrupts)
+        self.n = sum(client.nthreads().values())
+        self._pool = client.get_executor(pure=False)
+
+
+def _processes(n: int):
+    """joblib's process pool (loky): its processes start with the first point, and import nwcompile then."""
+    try:
+        from joblib.externals.loky import ProcessPoolExecutor
+    except ImportError:
+        raise OptionError(NO_JOBLIB) from None
+    # A worker that has grown too large is replaced between two points, of which no one need be told.
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
+    return ProcessPoolExecutor(max_workers=n, env=ONE_THREAD, initializer=_end_with, initargs=(os.getpid(),))
+
+
+def _end_with(parent: int) -> None:
+    """Have the system end this process with its parent: one that is killed cannot tell its workers to stop."""
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C on a terminal reaches all processes there; dask's would each print where they were."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Ctrl-C waits until this is over, and what starts meanwhile never hears of it: only this process decides then.
+
+    What starts inherits that the signal is blocked. A thread that numpy or torch made earlier may still take it, and
+    Python then interrupts the main thread; so the main thread only notes it.
+    """
+    came: list[int] = []
+    handler = signal.getsignal(signal.SIGINT)
+    is_noted = handler is not None and threading.current_thread() is threading.main_thread()
+    if is_noted:
+        signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if is_noted:
+            signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,57 @@
+"""The page of a sweep: whole in itself, and no text of a setting can leave its place."""
+
+import json
+import re
+
+from nwcompile.workbench.sweep import page as module
+from nwcompile.workbench.sweep.page import page
+from nwcompile.workbench.sweep.sweep import Sweep
+
+
+def swept(rows: list[dict], settings=("n_cores",)) -> Sweep:
+    return Sweep(rows=tuple(rows), settings=settings, minimize=("step_us", "sample_nj"), maximize=(), folder=None,
+                 n_computed=len(rows), n_stale=0, n_unreadable=0)  # fmt: skip
+
+
+def row(n: int, **more) -> dict:
+    good = {"id": f"p{n}", "n_cores": n, "step_us": 10 - n / 2, "sample_nj": 3.0 + n, "error": None, "seconds": 0.1}
+    return {**good, **more}
+
+
+def data_of(text: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" class="data">(.*?)</script>', text)[1])
+
+
+def test_page_holds_all_rows_and_needs_nothing_else():
+    failed = {"id": "p9", "n_cores": 9, "error": "FitError: neurons", "seconds": 0.1}
+    text = page(swept([row(1), row(2), row(3, sample_nj=99.0, step_us=9.9), failed]), {"p1"}.__contains__)
+    assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text) == [] and "<link" not in text
+    data = data_of(text)
+    assert [r["front"] for r in data["rows"]] == [True, True, False, False]
+    assert [r["report"] for r in data["rows"]] == ["points/p1/report.html", None, None, None]
+    assert [c["name"] for c in data["columns"]] == ["n_cores", "step_us", "sample_nj"]
+    assert data["rows"][3]["cells"] == [9, None, None] and data["rows"][3]["error"] == "FitError: neurons"
+    assert text.count('href="points/') == 1 and "1 point failed: FitError: neurons" in text
+
+
+def test_page_of_settings_that_are_no_numbers():
+    nasty = "</script><script>alert(1)</script>"
+    rows = [row(1, placer=nasty, bits=None), row(2, placer="anneal", bits={"out": 3})]
+    text = page(swept(rows, ("placer", "bits")), lambda _: False)
+    assert "alert(1)</script>" not in text and data_of(text)["rows"][0]["cells"][0] == nasty
+    columns = data_of(text)["columns"]
+    assert columns[0]["values"] == [nasty, "anneal"] and columns[1]["values"] == ["–", '{"out": 3}']
+
+
+def test_page_of_many_rows_draws_the_best_and_some_others(monkeypatch):
+    monkeypatch.setattr(module, "MOST_ROWS", 20)
+    rows = [row(n, step_us=100.0 + n, sample_nj=100.0 + n) for n in range(1, 100)]
+    rows[50] = row(51, step_us=1.0, sample_nj=1.0)
+    text = page(swept(rows), lambda _: False)
+    drawn = [r["id"] for r in data_of(text)["rows"]]
+    assert len(drawn) <= 20 and "p51" in drawn and f"Drawn: {len(drawn)} of them, the best among them." in text
+
+
+def test_page_of_points_that_all_failed():
+    text = page(swept([{"id": "a", "n_cores": 1, "error": "FitError: x", "seconds": 0.1}]), lambda _: False)
+    assert "1 point failed: FitError: x" in text and data_of(text)["rows"][0]["front"] is False
