@@ -1,11 +1,12 @@
 """Speed of the cycle backend: simulated hardware steps, messages, synops and flit-hops per second of CPU time.
 
-    python benchmarks/cycle.py [--parts demo nets setup memory cores load] [--repeats 3] [--threads 1]
+    python benchmarks/cycle.py [--parts demo nets setup memory cores load activity] [--repeats 3] [--threads 1]
                                [--sanafe PYTHON] [--reference DIR]
 
 demo: the MNIST network of the examples. nets: the DVS-gesture net of SANA-FE and a random net of 16,384 neurons, every
 flit simulated, beside SANA-FE's figures. setup: tables of networks on chip and of programs. memory: steps without end.
 cores, load: cost of a flit-hop on 16 to 4096 cores, and under load; drawn into results/*.svg.
+activity: cost of a message where 10 % to 0.1 % of the neurons fire in a step.
 
 Kernels are warm; compiling them (once, then cached on disk) is shown apart. `--threads` pins the process to so many
 cores. With `--sanafe` (a Python that has sanafe==2.2.9) SANA-FE runs the same nets, in turn with ours.
@@ -26,6 +27,7 @@ PARTS = {
     "memory": cycle_nets.memory,
     "cores": cycle_scale.cores,
     "load": cycle_scale.load,
+    "activity": cycle_scale.activity,
 }
 
 

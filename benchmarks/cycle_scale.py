@@ -12,6 +12,8 @@ CORES = (16, 64, 256, 1024, 4096)
 PER_CORE = {"neurons": 32, "fan_out": 8, "active": 0.05}
 LOADS = (0.01, 0.02, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35)
 CYCLES = 4000
+ACTIVE = (0.1, 0.03, 0.01, 0.003, 0.001)
+ACTIVITY_NET = {"n_neurons": 16384, "n_cores": 128, "fan_out": 64}
 # BookSim 2 on another machine, millions of flit-hops a second: shared/notes/noc-and-chip-simulators.md, 1.4
 BOOKSIM = {8: {0.01: 0.29, 0.05: 0.58, 0.15: 0.49, 0.30: 0.67}, 16: {0.01: 0.24, 0.05: 0.38, 0.12: 0.34}}
 
@@ -79,6 +81,34 @@ def load(args) -> None:
     _draw(
         "cycle_load", "Simulating uniform traffic", "load, flits a core and cycle", "CPU time of a flit-hop, ns", curves
     )
+
+
+def activity(args) -> None:
+    """One net at fewer and fewer spikes: CPU time of a message beyond that of the same steps without any spike."""
+    rows = []
+    for active in ACTIVE:
+        net, steps = random_net(**ACTIVITY_NET, active=active), round(20 / active)
+        idle, _ = _timed({**net, "bias": np.zeros_like(net["bias"])}, steps, args.repeats)
+        seconds, run = _timed(net, steps, args.repeats)
+        spikes, messages, hops = (int(run.counters[name].sum()) for name in ("spikes_out", "messages_out", "hops"))
+        rows.append(
+            {
+                "steps": steps,
+                "activity": spikes / (steps * ACTIVITY_NET["n_neurons"]),
+                "messages a step": messages / steps,
+                "us a step": 1e6 * seconds / steps,
+                "us a step, no spikes": 1e6 * idle / steps,
+                "us a message": 1e6 * (seconds - idle) / messages,
+                "ns a flit-hop": 1e9 * (seconds - idle) / (messages + hops),
+            }
+        )
+    save("cycle_activity", rows, {"repeats": args.repeats, "seed": 0, **ACTIVITY_NET})
+
+
+def _timed(net: dict, steps: int, repeats: int) -> tuple[float, nw.Run]:
+    program = program_of(net)
+    keys = {"steps": steps, "window": "hardware", "record": "totals"}
+    return median_seconds(lambda: nw.simulate(program, None, "cycle", **keys), repeats)
 
 
 def _draw(name: str, title: str, label_x: str, label_y: str, curves: dict) -> None:

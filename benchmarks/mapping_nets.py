@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 import nwcompile as nw
+from benchmarks.microcircuit_net import CHANCES
 from benchmarks.nets import random_net
 from nwcompile.ir.activity import Activity
 from nwcompile.passes.emit.emit import emit
@@ -28,16 +29,6 @@ POPULATIONS = {  # cells, spikes a second
     "l23e": (20683, 0.86), "l23i": (5834, 2.80), "l4e": (21915, 4.45), "l4i": (5479, 5.93),
     "l5e": (4850, 7.59), "l5i": (1065, 8.63), "l6e": (14395, 1.13), "l6i": (2948, 7.88),
 }  # fmt: skip
-CHANCES = np.array([  # of a synapse, row: target, column: source, in the order of POPULATIONS
-    [0.1009, 0.1689, 0.0437, 0.0818, 0.0323, 0.0000, 0.0076, 0.0000],
-    [0.1346, 0.1371, 0.0316, 0.0515, 0.0755, 0.0000, 0.0042, 0.0000],
-    [0.0077, 0.0059, 0.0497, 0.1350, 0.0067, 0.0003, 0.0453, 0.0000],
-    [0.0691, 0.0029, 0.0794, 0.1597, 0.0033, 0.0000, 0.1057, 0.0000],
-    [0.1004, 0.0622, 0.0505, 0.0057, 0.0831, 0.3726, 0.0204, 0.0000],
-    [0.0548, 0.0269, 0.0257, 0.0022, 0.0600, 0.3158, 0.0086, 0.0000],
-    [0.0156, 0.0066, 0.0211, 0.0166, 0.0572, 0.0197, 0.0396, 0.2252],
-    [0.0364, 0.0010, 0.0034, 0.0005, 0.0277, 0.0080, 0.0658, 0.1443],
-])  # fmt: skip
 
 
 class Net(NamedTuple):
