@@ -25,6 +25,7 @@ from nwcompile.kernels.layers.surrogate import NAMES as SURROGATE_NAMES
 from nwcompile.nn.ops.buffers import new
 from nwcompile.nn.ops.threads import Block, blocks, ranges, run_on_threads
 
+MAX_COUNTED = 1 << 24  # Steps up to here are counted exactly in float32, which is faster than in a wider type.
 RESETS = {"subtraction": RESET_SUBTRACTION, "zero": RESET_ZERO, "none": RESET_NONE}
 
 
@@ -115,7 +116,8 @@ def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor:
     n_samples, n_steps, n = shape = _steps(current)
     x, (x_sample, x_step, _) = _laid_out(current, (1,))
     first = torch.zeros(n_samples * n + 1, dtype=torch.int64)
-    torch.cumsum(spikes.sum(1, dtype=torch.int64).flatten(), 0, out=first[1:])
+    wide = torch.float64 if n_steps > MAX_COUNTED else spikes.dtype
+    torch.cumsum(spikes.sum(1, dtype=wide).long().flatten(), 0, out=first[1:])
     words = torch.zeros((n_samples, -(-n_steps // WORD_BITS), n), dtype=torch.int32)
     clipped = torch.zeros(words.shape if floor else 0, dtype=torch.int32)
     values = torch.zeros((3 if reset == "zero" else 2, int(first[-1])), dtype=beta.dtype)

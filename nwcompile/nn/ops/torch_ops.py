@@ -215,7 +215,7 @@ def _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, r
 def _spike_adjoint(grads, shape, dtype, kept, mem, state, beta, threshold, rule, learns):
     """The gradients of current, in its dtype, state, beta and threshold by EventProp."""
     reset, floor, detach_reset, *_ = rule
-    if reset == "none" and grads[0] is not None:
+    if reset == "none" and grads[0] is not None and grads[0].any():  # compiled graphs give zeros for None
         raise ModelError(NO_RESET)
     given = shape, kept, mem, state, beta, threshold, reset, floor, detach_reset, learns
     grad_current, *others = kernels(beta).spike_adjoint(grads, *given)
