@@ -46,7 +46,7 @@ def delayed(x, taps, start, source, target, n_out):
 
 
 def relaxed_lif(current, v0, beta, threshold, reset, detach_reset=False, floor=False):
-    """Spikes, mem and the last membrane as `nn.surrogate.eventprop` defines them; y, how much later a spike comes, is 0."""
+    """Spikes, mem and the last membrane as `nn.surrogate.eventprop` defines them."""
     before, late, n_steps = v0, torch.zeros_like(v0), current.shape[1]
     all_spikes, all_mem = [], []
     for t in range(n_steps):

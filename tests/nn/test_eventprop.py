@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.eventprop import of_a_layer
 from nwcompile import nn
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.nn.ops import torch_ops
 from nwcompile.nn.ops.scan import LIFNeurons, scan
-from nwcompile.nn.ops.surrogate import atan, eventprop
+from nwcompile.nn.ops.surrogate import eventprop
 from tests.nn.naive import relaxed_lif
 
 RULES = list(product(("subtraction", "zero"), (False, True), (False, True)))  # reset, floor, detach_reset
@@ -84,10 +85,10 @@ def test_gradients_of_drawn_nets_are_those_of_the_definition():
 
 @pytest.mark.parametrize(("reset", "floor", "detach"), RULES)
 def test_states_and_what_is_trained_have_the_gradients_of_the_definition(reset, floor, detach):
-    generator = torch.Generator().manual_seed(0)
-    current, state = torch.randn(3, 70, 37, generator=generator).double(), torch.randn(3, 37, generator=generator).double()
-    beta, threshold = torch.rand(2, 37, generator=generator).double()
-    asked, results = torch.randn(3, 3, 70, 37, generator=generator).double(), []
+    torch.manual_seed(0)
+    current, state, asked = (torch.randn(shape).double() for shape in ((3, 70, 37), (3, 37), (3, 3, 70, 37)))
+    beta, threshold = torch.rand(2, 37).double()
+    results = []
     for of_definition in (False, True):
         leaves = [t.clone().requires_grad_() for t in (current, state, beta, threshold + 0.3)]
         x, v, b, th = leaves
@@ -148,29 +149,14 @@ def test_a_layer_spikes_as_with_a_surrogate_and_a_count_asks_nothing(reset):
 
 
 @pytest.mark.parametrize("activity", [0.01, 0.05, 0.2])
-def test_what_is_kept_grows_with_spikes(activity):
-    shape = 8, 320, 64
-    sizes = {surrogate: kept_bytes(surrogate, activity, shape) for surrogate in (eventprop, atan)}
-    n = 8 * 320 * 64
-    n_spikes = sizes[eventprop][1]
+@pytest.mark.parametrize(("reset", "n_values"), [("subtraction", 2), ("zero", 3)])
+def test_what_is_kept_grows_with_spikes(activity, reset, n_values):
+    n_pairs, n = 8 * 64, 8 * 320 * 64
+    found, n_spikes = of_a_layer("eventprop", reset, activity, (8, 320, 64))
     assert abs(n_spikes - activity * n) < 0.1 * activity * n
-    assert sizes[eventprop][0] == n // 8 + 8 * n_spikes + 8 * (8 * 64 + 1) + 4 * (8 * 64 + 2 * 64)
-    assert sizes[atan][0] > 12 * n
-
-
-def kept_bytes(surrogate, activity, shape):
-    """Bytes that a layer keeps for the backward pass, and its spikes."""
-    drive = torch.rand(shape, generator=torch.Generator().manual_seed(0)).lt(activity).float().requires_grad_()
-    neurons = LIFNeurons(torch.full(shape[2:], 0.5), torch.ones(shape[2]), "subtraction", surrogate)
-    kept = {}
-
-    def keep(tensor):
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        spikes, *_ = scan(drive, neurons.cleared(drive), neurons)
-    return sum(kept.values()), int(spikes.sum())
+    bits, first, values, small = n // 8, 8 * (n_pairs + 1), 4 * n_values * n_spikes, 4 * (n_pairs + 2 * 64)
+    assert found == bits + first + values + small
+    assert of_a_layer("atan", reset, activity, (8, 320, 64))[0] == 12 * n + small
 
 
 def test_what_is_kept_does_not_hold_currents_and_membranes():
@@ -250,8 +236,8 @@ def test_what_has_no_gradient_is_refused_in_one_sentence():
 
 def test_it_is_no_surrogate_of_anything_else():
     text = (
-        "surrogate 'eventprop' is the gradient of a LIF layer's spike times, not a function of the membrane; use one of: "
-        "atan, fast_sigmoid, piecewise_linear, sigmoid, triangular"
+        "surrogate 'eventprop' is the gradient of a LIF layer's spike times, not a function of the membrane; use one "
+        "of: atan, fast_sigmoid, piecewise_linear, sigmoid, triangular"
     )
     for call in (lambda: nn.spike(torch.ones(2), surrogate="eventprop"), lambda: eventprop(torch.ones(2))):
         with pytest.raises(OptionError) as error:

@@ -1,7 +1,7 @@
 """EventProp in steps, in Triton: what a backward pass needs of each spike, and the adjoint that goes back over them.
 
-As `kernels.layers.eventprop`, with its bits (launch with `enable_fp_fusion=False`). A lane takes one neuron of one sample
-through all steps, as in `lif`. The number of steps, the sizes and the distances are arguments of the launch.
+As `kernels.layers.eventprop`, with its bits (launch with `enable_fp_fusion=False`). A lane takes one neuron of one
+sample through all steps, as in `lif`. The number of steps, the sizes and the distances are arguments of the launch.
 """
 
 import triton

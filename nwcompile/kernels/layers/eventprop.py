@@ -1,9 +1,9 @@
 """EventProp in steps, in Numba: what a backward pass needs of each spike, and the adjoint that goes back over them.
 
-The definition is in `nwcompile.nn.surrogate.eventprop`; arrays and `at` as in `lif`. Spikes are packed as those of `lif_forward`,
-step t in bit t % 32 of word t // 32; the numbers that belong to spikes lie one neuron after the other, sample after
-sample, in the order of time: those of a pair m = b * N + c begin at `first[m]`.
-Multiplications and additions are rounded one by one.
+`nwcompile.nn.surrogate.eventprop` is the definition; arrays and `at` are those of `lif`. Spikes are packed, step t in
+bit t % 32 of word t // 32. The numbers that belong to spikes lie one neuron after the other, sample after sample, in
+the order of time: those of neuron c of sample b begin at `first[b * N + c]`. Multiplications and additions are rounded
+one by one.
 """
 
 import numpy as np
@@ -17,10 +17,11 @@ from nwcompile.kernels.layers.simd import LANES, WORD_BITS, add_to, load, load_e
 def keep_spikes(current, spikes, mem, state, at, strides, neurons, form, first, outputs):
     """What `spike_adjoint` needs of a forward pass of `lif_forward`.
 
-    current, spikes, mem: float[B, T, N], strides of current; state: float[B, N]; neurons: (beta, threshold), float[N];
-    form: (reset, floor); first: int64[B * N + 1].
-    outputs, of zeros: words: uint32[B, ceil(T/32), N], the spikes; clipped: likewise, where the floor clipped, or empty;
-    values: float[2 or 3, n_spikes]: of each spike the membranes before and in its step, and in the step after a reset to 0.
+    current, spikes, mem: float[B, T, N], strides: of samples and steps of current; state: float[B, N]; neurons: (beta,
+    threshold), float[N]; form: (reset, floor); first: int64[B * N + 1].
+    outputs, of zeros: words: uint32[B, ceil(T/32), N], the spikes; clipped: likewise, where the floor clipped, or
+    empty; values: float[2, n_spikes], of each spike the membranes before its step and in it, or float[3, n_spikes],
+    then that in the step after a reset to 0.
     """
     first_sample, last_sample, first_neuron, end, n_steps, n = at
     beta, threshold = neurons

@@ -147,7 +147,7 @@ def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, f
     carried_out[:] = 0 if grads[2] is None else _flat(grads[2])
     words, clipped, first, values = (_flat(tensor) for tensor in kept)
     at_spikes = words.view(np.uint32), clipped.view(np.uint32), first, values
-    sums = np.zeros((len(blocks(*shape, False, LANES)), 2 * n if learns else 0))
+    sums = np.zeros((len(blocks(n_samples, n_steps, n, False, LANES)), 2 * n if learns else 0))
     before = np.zeros(0, dtype) if mem is None or not learns else _flat(mem), _flat(state)
     neurons = _flat(beta), _flat(threshold)
     form = RESETS[reset], floor, detach

@@ -47,20 +47,23 @@ def eventprop(x: torch.Tensor) -> torch.Tensor:
     """No function of the membrane: a LIF layer with `surrogate="eventprop"` has the gradients of its spike times.
 
     That is EventProp (Wunderlich and Pehle, Scientific Reports 11, 12829, 2021) in steps, as in mlGeNN (Nowotny, Turner
-    and Knight, arXiv:2212.01232). Forward, a layer is what it is with any surrogate. A spike in step t whose membrane
-    rose there from before(t) < threshold, the membrane after step t-1, to v(t) >= threshold crossed it at the fraction
-    x = (threshold - before(t)) / (v(t) - before(t)) of the step. It may come later by a fraction y, 0 in the forward
-    pass: of what it does, 1-y stays in step t and y goes to step t+1. The gradient is the derivative by y = x - (x as it
-    is) and all else of
-      v(t) = beta*before(t) + i(t) - y(t-1)*d(t),  s(t) = fired(t) - y(t) + y(t-1),  mem(t) = after(t) + y(t)*u(t),
-    after(t) = before(t+1) being v(t) after the reset and the floor. With "subtraction" d = (1 - beta)*threshold and
-    u = threshold: the membrane is so much higher for longer, and has less time to decay. With "zero" d(t) = v(t), which
-    rose from 0 in less time, and u = v. `detach_reset` takes y out of v and mem. So the adjoint jumps only at spikes, by
-    (g(t+1) - g(t) + ...) / (v - before), g(t) the gradient that is asked of the spike in step t.
+    and Knight, arXiv:2212.01232). Forward, a layer is what it is with any surrogate.
 
-    y stays 0 in the last step of a call, and where the membrane was above the threshold already (more current than a
-    reset takes away, or a lower threshold), so the rise is always above 0. Without a reset, spikes have no gradient.
-    Raises OptionError where it is called.
+    Backward, a spike has a time: where its membrane rose in step t from before(t) < threshold, that after step t-1, to
+    v(t) >= threshold, it crossed at the fraction x = (threshold - before(t)) / (v(t) - before(t)) of the step. Let y be
+    x minus x as it is, which is 0 but has a derivative. By so much the spike comes later: y of what it does goes from
+    step t to step t+1. With i the current, fired 0 or 1, and after(t) = before(t+1) the v(t) after reset and floor,
+      v(t) = beta*before(t) + i(t) - y(t-1)*late(t)
+      spikes(t) = fired(t) - y(t) + y(t-1)
+      mem(t) = after(t) + y(t)*more(t)
+    and what is derived is this. With "subtraction" more = threshold and late = (1 - beta)*threshold: what is taken off
+    stays for longer, and decays for less time. With "zero" more(t) = v(t), and late(t) is v(t) for y(t-1) = 0, which
+    rises from 0 in less time. `detach_reset` takes y out of v and mem. So the adjoint of v decays, and jumps only at spikes,
+    by (g(t+1) - g(t) + ...) / (v(t) - before(t)), g(t) being the gradient that is asked of a spike in step t.
+
+    y is 0 in the last step of a call, and where the membrane was at the threshold before its step already (after more
+    current than a reset takes away), so that the rise is always above 0. Without a reset spikes have no gradient, only
+    membranes have. Raises OptionError where it is called.
     """
     raise OptionError(NO_FUNCTION)
 

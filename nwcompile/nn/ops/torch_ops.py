@@ -284,8 +284,8 @@ def _straight_gradient(ctx, grad):
 
 
 NO_RESET = (
-    "surrogate 'eventprop': without a reset spikes have no gradient; use the layer's membranes, another reset_mechanism or "
-    "another surrogate"
+    "surrogate 'eventprop': without a reset spikes have no gradient; use the layer's membranes, another "
+    "reset_mechanism or another surrogate"
 )
 SPENT = (
     "a second backward pass reached weights or states that an earlier one has used up; call "
