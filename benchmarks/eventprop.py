@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python -m benchmarks.eventprop
 
 kept: bytes that a layer [B, T, N] = [32, 100, 512] keeps from its forward pass, by how many of its steps are spikes.
-digits: scikit-learn's handwritten digits, a pixel a spike that comes the sooner the darker it is; 1297 to train with, 500
-to test. 64-100-10 current-based LIF neurons, the last read by their membranes, early steps more than late ones. Adam,
-30 epochs, mean and range over seeds. "readout alone": EventProp with the first weights left as they were drawn.
+digits: scikit-learn's handwritten digits, a pixel a spike that comes the sooner the darker it is; 1297 to train with,
+500 to test. 64-100-10 current-based LIF neurons, the last read by their membranes, early steps more than late ones.
+Adam, 30 epochs, mean and range over seeds. "readout alone": EventProp with the first weights left as they were drawn.
 `MB`: what the net keeps of a batch of 64, all layers and synapses, once it is trained.
 """
 

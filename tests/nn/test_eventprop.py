@@ -220,6 +220,8 @@ def test_what_has_no_gradient_is_refused_in_one_sentence():
     with torch.no_grad():
         assert torch.equal(stepwise(current[:, 0])[1], nn.LIFLayer(5)(current[:, 0])[1])
         recurrent(current)
+    nn.prepare_net(stepwise)
+    stepwise(current[:, 0].detach())
     spikes, _ = nn.LIFLayer(5, reset_mechanism="none", surrogate="eventprop")(current)
     with pytest.raises(ModelError) as error:
         spikes.sum().backward()
@@ -239,7 +241,12 @@ def test_it_is_no_surrogate_of_anything_else():
         "surrogate 'eventprop' is the gradient of a LIF layer's spike times, not a function of the membrane; use one "
         "of: atan, fast_sigmoid, piecewise_linear, sigmoid, triangular"
     )
-    for call in (lambda: nn.spike(torch.ones(2), surrogate="eventprop"), lambda: eventprop(torch.ones(2))):
+    net = nn.Sequential(nn.LIFSynapse(4, 3), nn.LIFLayer(3, surrogate="eventprop"))
+    for call in (
+        lambda: nn.spike(torch.ones(2), surrogate="eventprop"),
+        lambda: nn.quantize_aware(net, "loihi2", torch.ones(2, 5, 4)),
+        lambda: eventprop(torch.ones(2)),
+    ):
         with pytest.raises(OptionError) as error:
             call()
         assert str(error.value) == text

@@ -58,8 +58,8 @@ def eventprop(x: torch.Tensor) -> torch.Tensor:
       mem(t) = after(t) + y(t)*more(t)
     and what is derived is this. With "subtraction" more = threshold and late = (1 - beta)*threshold: what is taken off
     stays for longer, and decays for less time. With "zero" more(t) = v(t), and late(t) is v(t) for y(t-1) = 0, which
-    rises from 0 in less time. `detach_reset` takes y out of v and mem. So the adjoint of v decays, and jumps only at spikes,
-    by (g(t+1) - g(t) + ...) / (v(t) - before(t)), g(t) being the gradient that is asked of a spike in step t.
+    rises from 0 in less time. `detach_reset` takes y out of v and mem. So the adjoint of v decays, and jumps only at
+    spikes, by (g(t+1) - g(t) + ...) / (v(t) - before(t)), g(t) being the gradient that is asked of a spike in step t.
 
     y is 0 in the last step of a call, and where the membrane was at the threshold before its step already (after more
     current than a reset takes away), so that the rise is always above 0. Without a reset spikes have no gradient, only
