@@ -107,8 +107,9 @@ class LIFLayer(Prepared):
     precision (bfloat16, float16) is computed in float32; the results have the layer's dtype.
 
     taus in seconds (infinity for no leak) and thresholds are numbers or one per neuron; `learn_taus` and
-    `learn_thresholds` make them parameters. `surrogate`: a name or a function of `nwcompile.nn.surrogate`,
-    or "eventprop", the gradient of spike times, which needs all steps in one call and "FF"; `detach_reset` keeps the gradient of a spike out of the reset. `device`: "cpu", or "gpu" = "cuda".
+    `learn_thresholds` make them parameters. `surrogate`: a name or a function of `nwcompile.nn.surrogate`, or
+    "eventprop", the gradient of spike times: of all steps in one call and without `w_rec`. `detach_reset` keeps the
+    gradient of a spike out of the reset. `device`: "cpu", or "gpu" = "cuda".
     """
 
     taus: torch.Tensor
