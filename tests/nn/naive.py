@@ -43,3 +43,25 @@ def delayed(x, taps, start, source, target, n_out):
             sent = torch.nn.functional.pad(x[:, :, i], (late, 0))[:, :n_steps]
             out[o] = out[o] + taps[s, j] * sent
     return torch.stack(out, 2)
+
+
+def relaxed_lif(current, v0, beta, threshold, reset, detach_reset=False, floor=False):
+    """Spikes, mem and the last membrane as `nn.surrogate.eventprop` defines them."""
+    before, late, n_steps = v0, torch.zeros_like(v0), current.shape[1]
+    all_spikes, all_mem = [], []
+    for t in range(n_steps):
+        free = beta * before + current[:, t]
+        in_reset = late.detach() if detach_reset else late
+        v = free - in_reset * ((1 - beta) * threshold if reset == "subtraction" else free)
+        fired = v >= threshold
+        crosses = fired & (before < threshold) & (t < n_steps - 1)
+        x = (threshold - before) / torch.where(crosses, v - before, 1.0)
+        y = torch.where(crosses, x - x.detach(), 0.0)
+        all_spikes.append(fired.to(v.dtype) - y + late)
+        before = torch.where(fired, v - threshold if reset == "subtraction" else 0.0, v)
+        if floor:
+            before = torch.where(before >= 0, before, 0.0)
+        in_reset = y.detach() if detach_reset else y
+        all_mem.append(before + in_reset * (threshold if reset == "subtraction" else v))
+        late = y
+    return torch.stack(all_spikes, 1), torch.stack(all_mem, 1), before[None]

@@ -3,6 +3,7 @@
 purpose                                              function                         file
 LIF neurons over time, forward and backward          lif_forward, lif_backward        lif.py
 the same, fed their own spikes                       recurrent_forward, ...           recurrent.py
+EventProp in steps: what is kept, the adjoint        keep_spikes, spike_adjoint       eventprop.py
 integer neurons over time                            scan                             neuron.py
 the same, fed their own spikes                       scan_loop                        recurrent_neuron.py
 neuron programs over time                            scan                             program.py

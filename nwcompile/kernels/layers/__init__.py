@@ -6,6 +6,7 @@ the same, fed their own spikes                       recurrent_forward, ...     
 integer neurons over time, forward and backward      integer_forward, ...             integer_backward.py
 spikes times weights                                 spike_matmul                     spike_matmul.py
 spike times and their adjoint                        spike_times, spike_time_adjoint  spike_times.py
+EventProp in steps: what is kept, the adjoint        keep_spikes, spike_adjoint       eventprop.py
 sums over synapses with delays, their gradients      delayed_sums, delayed_products   delays.py
 operations of float neuron programs                  smaller, sign, ...               program.py
 surrogate derivatives                                slope_at                         surrogate.py

@@ -16,7 +16,7 @@ from nwcompile.nn.layers.prepare import Prepared
 from nwcompile.nn.ops.device import torch_device
 from nwcompile.nn.ops.scan import RESETS, LIFNeurons, scan
 from nwcompile.nn.ops.spike_matmul import spike_matmul
-from nwcompile.nn.ops.surrogate import named
+from nwcompile.nn.ops.surrogate import of_layer
 from nwcompile.nn.ops.torch_ops import is_used_up
 
 TOPOLOGIES = ("FF", "RC")
@@ -107,8 +107,9 @@ class LIFLayer(Prepared):
     precision (bfloat16, float16) is computed in float32; the results have the layer's dtype.
 
     taus in seconds (infinity for no leak) and thresholds are numbers or one per neuron; `learn_taus` and
-    `learn_thresholds` make them parameters. `surrogate`: a name or a function of `nwcompile.nn.surrogate`;
-    `detach_reset` keeps the gradient of a spike out of the reset. `device`: "cpu", or "gpu" = "cuda".
+    `learn_thresholds` make them parameters. `surrogate`: a name or a function of `nwcompile.nn.surrogate`, or
+    "eventprop", the gradient of spike times: of all steps in one call and without `w_rec`. `detach_reset` keeps the
+    gradient of a spike out of the reset. `device`: "cpu", or "gpu" = "cuda".
     """
 
     taus: torch.Tensor
@@ -141,7 +142,7 @@ class LIFLayer(Prepared):
         if not 0 < dt < math.inf:
             raise ModelError(f"{name}({n_neurons}): dt is {dt}, must be a number of seconds > 0")
         self.n_neurons, self.dt, self.layer_topology = n_neurons, dt, layer_topology
-        self.reset_mechanism, self.surrogate, self.detach_reset = reset_mechanism, named(surrogate), detach_reset
+        self.reset_mechanism, self.surrogate, self.detach_reset = reset_mechanism, of_layer(surrogate), detach_reset
         target = torch_device(device)
         taus = self._per_neuron("taus", taus)
         thresholds = self._per_neuron("thresholds", thresholds)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from nwcompile.kernels.cores.programs.build import built
-from nwcompile.kernels.layers import delays
+from nwcompile.kernels.layers import delays, eventprop
 from nwcompile.kernels.layers.lif import (
     RESET_NONE,
     RESET_SUBTRACTION,
@@ -25,6 +25,7 @@ from nwcompile.kernels.layers.surrogate import NAMES as SURROGATE_NAMES
 from nwcompile.nn.ops.buffers import new
 from nwcompile.nn.ops.threads import Block, blocks, ranges, run_on_threads
 
+MAX_COUNTED = 1 << 24  # Steps up to here are counted exactly in float32, which is faster than in a wider type.
 RESETS = {"subtraction": RESET_SUBTRACTION, "zero": RESET_ZERO, "none": RESET_NONE}
 
 
@@ -107,6 +108,58 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
     if not learns:
         return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
     of_beta, of_threshold = sums.sum(0).astype(x.dtype).reshape(2, n)
+    return grad_current, carried, torch.from_numpy(of_beta.copy()), torch.from_numpy(of_threshold.copy())
+
+
+def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor: bool):
+    """What `spike_adjoint` needs of a forward pass, in the order of `kernels.layers.eventprop`."""
+    n_samples, n_steps, n = shape = _steps(current)
+    x, (x_sample, x_step, _) = _laid_out(current, (1,))
+    first = torch.zeros(n_samples * n + 1, dtype=torch.int64)
+    wide = torch.float64 if n_steps > MAX_COUNTED else spikes.dtype
+    torch.cumsum(spikes.sum(1, dtype=wide).long().flatten(), 0, out=first[1:])
+    words = torch.zeros((n_samples, -(-n_steps // WORD_BITS), n), dtype=torch.int32)
+    clipped = torch.zeros(words.shape if floor else 0, dtype=torch.int32)
+    values = torch.zeros((3 if reset == "zero" else 2, int(first[-1])), dtype=beta.dtype)
+    before = _flat(spikes), _flat(mem), _flat(state)
+    neurons = _flat(beta), _flat(threshold)
+    start, form = _flat(first), (RESETS[reset], floor)
+    out = _flat(words).view(np.uint32), _flat(clipped).view(np.uint32), _flat(values)
+
+    def arguments(block: Block, k: int) -> tuple:
+        return x, *before, (*block, n_steps, n), (x_sample, x_step), neurons, form, start, out
+
+    _run(eventprop.keep_spikes, shape, False, arguments)
+    return words, clipped, first, values
+
+
+def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, floor: bool, detach: bool, learns: bool):
+    """Gradients of current, state, beta and threshold by EventProp, as `backward`; that of beta is 0 without `mem`.
+
+    shape: (B, T, N); kept: of `keep_spikes`; grads: of spikes, mem and last, any of them None.
+    """
+    dtype = _flat(beta).dtype
+    n_samples, n_steps, n = shape
+    nothing = np.zeros(1, dtype), (0, 0, 0)
+    (h, h_at), (g, g_at) = (nothing if t is None else _laid_out(t) for t in grads[:2])
+    grad_current, grad_out = new(shape, dtype)
+    carried, carried_out = new(state.shape, dtype)
+    carried_out[:] = 0 if grads[2] is None else _flat(grads[2])
+    words, clipped, first, values = (_flat(tensor) for tensor in kept)
+    at_spikes = words.view(np.uint32), clipped.view(np.uint32), first, values
+    sums = np.zeros((len(blocks(n_samples, n_steps, n, False, LANES)), 2 * n if learns else 0))
+    before = np.zeros(0, dtype) if mem is None or not learns else _flat(mem), _flat(state)
+    neurons = _flat(beta), _flat(threshold)
+    form = RESETS[reset], floor, detach
+
+    def arguments(block: Block, k: int) -> tuple:
+        outputs = grad_out, carried_out, sums[k]
+        return at_spikes, *before, (h, g), (*block, n_steps, n), (*h_at, *g_at), neurons, form, outputs
+
+    _run(eventprop.spike_adjoint, shape, False, arguments)
+    if not learns:
+        return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
+    of_beta, of_threshold = sums.sum(0).astype(dtype).reshape(2, n)
     return grad_current, carried, torch.from_numpy(of_beta.copy()), torch.from_numpy(of_threshold.copy())
 
 

@@ -13,7 +13,7 @@ import torch
 
 from nwcompile.errors import BackendError
 from nwcompile.kernels.cores.programs.build import built_for_gpu
-from nwcompile.kernels.gpu import delays, lif, recurrent
+from nwcompile.kernels.gpu import delays, eventprop, lif, recurrent
 from nwcompile.kernels.gpu import program as program_kernel
 from nwcompile.kernels.layers.simd import WORD_BITS
 from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
@@ -52,6 +52,8 @@ FORWARD = ((1 << 16, Launch(32, 16, 1)), (math.inf, Launch(256, 8, 2)))
 BACKWARD = ((1 << 16, Backward(32, 8, 1, False)), (math.inf, Backward(128, 4, 2, True)))
 # Samples and steps that a program of `kernels.gpu.delays` takes at once: four numbers a lane. Not measured.
 DELAYED = {"SAMPLES": 4, "STEPS": 128, "num_warps": 4}
+# Pairs that a program of `kernels.gpu.eventprop` takes, one a lane. Not measured.
+AT_SPIKES = {"BLOCK": 64, "num_warps": 2}
 RECURRENT_AHEAD_STEPS = 4  # So many steps of current are read ahead; the weights leave registers for no more.
 
 
@@ -188,6 +190,92 @@ def backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, l
             **form,
             **_whole_layer(sizes[2], 1024),
         )
+    if sums is None:
+        return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
+    of_beta, of_threshold = sums.sum(1).to(beta.dtype)
+    return grad_current, carried, of_beta, of_threshold.clone()
+
+
+def keep_spikes(current, spikes, mem, state, beta, threshold, reset: str, floor: bool):
+    """What `spike_adjoint` needs of a forward pass, in the order of `kernels.layers.eventprop`."""
+    n_samples, n_steps, n = _steps(current)
+    x = _row_by_row(current)
+    first = torch.nn.functional.pad(spikes.sum(1, dtype=torch.int64).flatten().cumsum(0), (1, 0))
+    words = _empty_spikes(n_samples, n_steps, beta, "bits")
+    clipped = torch.empty(words.shape if floor else 0, dtype=torch.int32, device=words.device)
+    values = torch.zeros((3 if reset == "zero" else 2, int(first[-1])), dtype=beta.dtype, device=words.device)
+    _start(
+        eventprop.keep_spikes,
+        current,
+        -(-n_samples * n // AT_SPIKES["BLOCK"]),
+        x,
+        spikes.contiguous(),
+        mem.contiguous(),
+        state.contiguous(),
+        beta.contiguous(),
+        threshold.contiguous(),
+        first,
+        words,
+        clipped,
+        values,
+        n_samples,
+        n_steps,
+        n,
+        values.shape[1],
+        *_distances(x),
+        RESET=reset,
+        FLOOR=floor,
+        **AT_SPIKES,
+        **EXACT,
+    )
+    return words, clipped, first, values
+
+
+def spike_adjoint(grads, shape, kept, mem, state, beta, threshold, reset: str, floor: bool, detach: bool, learns: bool):
+    """Gradients of current, state, beta and threshold by EventProp, as `backward`; that of beta is 0 without `mem`.
+
+    shape: (B, T, N); kept: of `keep_spikes`; grads: of spikes, mem and last, any of them None. Sums are added up in
+    the order of `backward`.
+    """
+    n_samples, n_steps, n = shape
+    words, clipped, first, values = kept
+    (h, g) = (None if t is None else _row_by_row(t, (0, 1)) for t in grads[:2])
+    grad_current = torch.empty(shape, dtype=beta.dtype, device=beta.device)
+    carried = torch.zeros_like(state, memory_format=torch.contiguous_format)
+    if grads[2] is not None:
+        carried.copy_(grads[2])
+    sums = torch.empty((2, n_samples, n), dtype=torch.float64, device=beta.device) if learns else None
+    _start(
+        eventprop.spike_adjoint,
+        beta,
+        -(-n_samples * n // AT_SPIKES["BLOCK"]),
+        words,
+        clipped,
+        first,
+        values,
+        mem.contiguous() if learns and mem is not None else None,
+        state.contiguous(),
+        h,
+        g,
+        beta.contiguous(),
+        threshold.contiguous(),
+        grad_current,
+        carried,
+        sums,
+        n_samples,
+        n_steps,
+        n,
+        values.shape[1],
+        *_distances(h),
+        *_distances(g),
+        RESET=reset,
+        FLOOR=floor,
+        DETACH=detach,
+        H_EACH=_each(h),
+        G_EACH=_each(g),
+        **AT_SPIKES,
+        **EXACT,
+    )
     if sums is None:
         return grad_current, carried, beta.new_empty(0), beta.new_empty(0)
     of_beta, of_threshold = sums.sum(1).to(beta.dtype)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
-from nwcompile.errors import BackendError, OptionError, unknown_choice
+from nwcompile.errors import BackendError, ModelError, OptionError, unknown_choice
 from nwcompile.nn.ops import cpu, torch_ops
 from nwcompile.nn.ops.device import MAX_RECURRENT_NEURONS
-from nwcompile.nn.ops.surrogate import kernel_form
+from nwcompile.nn.ops.surrogate import eventprop, kernel_form
 from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, kernels
 
 RESETS = tuple(cpu.RESETS)
@@ -54,12 +54,15 @@ def scan(
     if not has_kernel(current, neurons):
         return scan_loop(current, state, neurons)
     form = kernel_form(neurons.surrogate)
+    if neurons.surrogate is eventprop:
+        _verify_spike_times(current, state, neurons)
     arguments = current, state, neurons.beta, neurons.threshold, neurons.w_rec, neurons.reset, neurons.floor
     if not torch_ops.is_plain(current):
         return torch_ops.lif_scan(*arguments, neurons.detach_reset, *form)
     if not torch.is_grad_enabled():
         return kernels(current).forward(*arguments)
-    return torch_ops.DirectScan.apply(*arguments, neurons.detach_reset, *form)
+    direct = torch_ops.SpikeScan if neurons.surrogate is eventprop else torch_ops.DirectScan
+    return direct.apply(*arguments, neurons.detach_reset, *form)
 
 
 def has_kernel(current: torch.Tensor, neurons: LIFNeurons) -> bool:
@@ -72,6 +75,22 @@ def has_kernel(current: torch.Tensor, neurons: LIFNeurons) -> bool:
     if current.device.type == "cuda":
         return known and (neurons.w_rec is None or len(neurons.w_rec) <= MAX_RECURRENT_NEURONS)
     return known and current.device.type == "cpu"
+
+
+def _verify_spike_times(current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons) -> None:
+    """Raise ModelError for what EventProp has no gradient of."""
+    if not torch.is_grad_enabled():
+        return
+    if neurons.w_rec is not None:
+        raise ModelError(
+            "surrogate 'eventprop' has no gradient of recurrent weights; use layer_topology='FF' or another surrogate"
+        )
+    needs = any(t.requires_grad for t in (current, state, neurons.beta, neurons.threshold))
+    if current.ndim == 2 and needs:
+        raise ModelError(
+            "surrogate 'eventprop' has no gradient of one step [B, N], as a spike's is a difference of steps; give all "
+            "steps at once, [B, T, N], or use another surrogate"
+        )
 
 
 def scan_loop(current: torch.Tensor, state: torch.Tensor, neurons: LIFNeurons):

@@ -1,5 +1,7 @@
 """Surrogate gradients: what backpropagation uses in place of the derivative of a spike by the membrane.
 
+`eventprop` is none of these functions but the gradient of spike times; layers with it go by its name.
+
 Each function takes `x`, the membrane minus the threshold (any shape), and gives the derivative there, of x's shape
 and dtype. A larger `slope` makes it narrower. To change a slope use `functools.partial(atan, slope=4.0)`; any callable
 of the same form can be given to a layer, which then goes through the steps one by one in torch operations.
@@ -41,11 +43,44 @@ def triangular(x: torch.Tensor, slope: float = 1.0) -> torch.Tensor:
     return slope * (1 - slope * x.abs()).clamp(min=0)
 
 
+def eventprop(x: torch.Tensor) -> torch.Tensor:
+    """No function of the membrane: a LIF layer with `surrogate="eventprop"` has the gradients of its spike times.
+
+    That is EventProp (Wunderlich and Pehle, Scientific Reports 11, 12829, 2021) in steps, as in mlGeNN (Nowotny, Turner
+    and Knight, arXiv:2212.01232). Forward, a layer is what it is with any surrogate.
+
+    Backward, a spike has a time: where its membrane rose in step t from before(t) < threshold, that after step t-1, to
+    v(t) >= threshold, it crossed at the fraction x = (threshold - before(t)) / (v(t) - before(t)) of the step. Let y be
+    x minus x as it is, which is 0 but has a derivative. By so much the spike comes later: y of what it does goes from
+    step t to step t+1. With i the current, fired 0 or 1, and after(t) = before(t+1) the v(t) after reset and floor,
+      v(t) = beta*before(t) + i(t) - y(t-1)*late(t)
+      spikes(t) = fired(t) - y(t) + y(t-1)
+      mem(t) = after(t) + y(t)*more(t)
+    and what is derived is this. With "subtraction" more = threshold and late = (1 - beta)*threshold: what is taken off
+    stays for longer, and decays for less time. With "zero" more(t) = v(t), and late(t) is v(t) for y(t-1) = 0, which
+    rises from 0 in less time. `detach_reset` takes y out of v and mem. So the adjoint of v decays, and jumps only at
+    spikes, by (g(t+1) - g(t) + ...) / (v(t) - before(t)), g(t) being the gradient that is asked of a spike in step t.
+
+    y is 0 in the last step of a call, and where the membrane was at the threshold before its step already (after more
+    current than a reset takes away), so that the rise is always above 0. Without a reset spikes have no gradient, only
+    membranes have. Raises OptionError where it is called.
+    """
+    raise OptionError(NO_FUNCTION)
+
+
 SURROGATES = {f.__name__: f for f in (atan, fast_sigmoid, sigmoid, piecewise_linear, triangular)}
 
 
+NO_FUNCTION = (
+    "surrogate 'eventprop' is the gradient of a LIF layer's spike times, not a function of the membrane; use one of: "
+    + ", ".join(sorted(SURROGATES))
+)
+
+
 def named(surrogate: str | Callable) -> Callable:
-    """The surrogate of that name, or the callable itself. Raises OptionError for an unknown name."""
+    """The surrogate of that name, or the callable itself. Raises OptionError for an unknown name, and for eventprop."""
+    if surrogate in ("eventprop", eventprop):
+        raise OptionError(NO_FUNCTION)
     if callable(surrogate):
         return surrogate
     if surrogate not in SURROGATES:
@@ -53,8 +88,19 @@ def named(surrogate: str | Callable) -> Callable:
     return SURROGATES[surrogate]
 
 
+def of_layer(surrogate: str | Callable) -> Callable:
+    """As `named`, for a LIF layer, which takes eventprop too."""
+    if surrogate in ("eventprop", eventprop):
+        return eventprop
+    if not callable(surrogate) and surrogate not in SURROGATES:
+        raise OptionError(unknown_choice("surrogate", surrogate, [*SURROGATES, "eventprop"]))
+    return named(surrogate)
+
+
 def kernel_form(surrogate: Callable) -> tuple[str, float] | None:
     """(name, slope) of one of the functions above, or of a `functools.partial` of one; None for any other callable."""
+    if surrogate is eventprop:
+        return "eventprop", 0.0
     slope = None
     function: Any = surrogate
     if isinstance(function, partial) and not function.args and function.keywords.keys() == {"slope"}:

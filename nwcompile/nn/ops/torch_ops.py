@@ -71,7 +71,7 @@ def lif_scan_backward(
     """The gradients of current, state, and (empty unless `learns`) of beta and threshold."""
     grads = (grad_spikes, grad_mem, grad_last)
     rule = (reset, floor, detach_reset, surrogate, slope)
-    return kernels(current).backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
+    return _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
 
 
 @torch.library.custom_op("nwcompile::lif_fire", mutates_args=(), device_types=DEVICES)
@@ -202,6 +202,26 @@ def _keep_scan(ctx, inputs, output):
     ctx.set_materialize_grads(False)
 
 
+def _scan_backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns):
+    """The gradients of current, state, beta and threshold by a surrogate, or by EventProp."""
+    of = kernels(current)
+    reset, floor, detach_reset, surrogate, _ = rule
+    if surrogate != "eventprop":
+        return of.backward(grads, current, spikes, mem, state, beta, threshold, w_rec, rule, learns)
+    kept = of.keep_spikes(current, spikes, mem, state, beta, threshold, reset, floor)
+    return _spike_adjoint(grads, current.shape, current.dtype, kept, mem, state, beta, threshold, rule, learns)
+
+
+def _spike_adjoint(grads, shape, dtype, kept, mem, state, beta, threshold, rule, learns):
+    """The gradients of current, in its dtype, state, beta and threshold by EventProp."""
+    reset, floor, detach_reset, *_ = rule
+    if reset == "none" and grads[0] is not None and grads[0].any():  # compiled graphs give zeros for None
+        raise ModelError(NO_RESET)
+    given = shape, kept, mem, state, beta, threshold, reset, floor, detach_reset, learns
+    grad_current, *others = kernels(beta).spike_adjoint(grads, *given)
+    return grad_current.to(dtype), *others
+
+
 def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
     current, state, beta, threshold, w_rec, spikes, mem = saved(ctx)
     needs = ctx.needs_input_grad
@@ -209,7 +229,7 @@ def _scan_gradient(ctx, grad_spikes, grad_mem, grad_last):
     tensors = (current, spikes, mem, state)
     learns = needs[2] or needs[3]
     if is_plain(current) and not torch.is_grad_enabled():  # enabled: for gradients of gradients, which are refused
-        gradients = kernels(current).backward(grads, *tensors, beta, threshold, w_rec, ctx.rule, learns)
+        gradients = _scan_backward(grads, *tensors, beta, threshold, w_rec, ctx.rule, learns)
     else:
         gradients = lif_scan_backward(*grads, *tensors, beta, threshold, w_rec, *ctx.rule, learns)
     grad_current, grad_state, grad_beta, grad_threshold = gradients
@@ -263,6 +283,10 @@ def _straight_gradient(ctx, grad):
     return grad * factor, None, None, None
 
 
+NO_RESET = (
+    "surrogate 'eventprop': without a reset spikes have no gradient; use the layer's membranes, another "
+    "reset_mechanism or another surrogate"
+)
 SPENT = (
     "a second backward pass reached weights or states that an earlier one has used up; call "
     "nwcompile.nn.prepare_net(model) before the forward pass of every batch"
@@ -300,6 +324,36 @@ class DirectScan(torch.autograd.Function):
         return output
 
     backward = staticmethod(_scan_gradient)
+
+
+class SpikeScan(torch.autograd.Function):
+    """`lif_scan` with EventProp, without torch's dispatcher, which keeps what stands at spikes.
+
+    Membranes are kept too where beta is trained.
+    """
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        current, state, beta, threshold, w_rec, *ctx.rule = inputs
+        reset, floor, *_ = ctx.rule
+        ctx.set_materialize_grads(False)
+        spikes, mem, last = kernels(current).forward(current, state, beta, threshold, w_rec, reset, floor)
+        if any(ctx.needs_input_grad):
+            ctx.shape, ctx.dtype = current.shape, current.dtype
+            kept = kernels(current).keep_spikes(current, spikes, mem, state, beta, threshold, reset, floor)
+            ctx.save_for_backward(*kept, mem if ctx.needs_input_grad[2] else None, state, beta, threshold)
+        return spikes, mem, last
+
+    @staticmethod
+    def backward(ctx, *grads):
+        *kept, mem, state, beta, threshold = saved(ctx)
+        needs = ctx.needs_input_grad
+        if torch.is_grad_enabled():
+            raise ModelError("surrogate 'eventprop' has no gradients of gradients; leave out create_graph=True")
+        learns = needs[2] or needs[3]
+        gradients = _spike_adjoint(grads, ctx.shape, ctx.dtype, kept, mem, state, beta, threshold, ctx.rule, learns)
+        wanted = (gradient if need else None for gradient, need in zip(gradients, needs, strict=False))
+        return *wanted, None, *[None] * len(ctx.rule)
 
 
 class DirectSpikeMatmul(torch.autograd.Function):
