@@ -15,7 +15,7 @@ from nwcompile.nn.ops.surrogate import eventprop
 from tests.nn.naive import relaxed_lif
 
 RULES = list(product(("subtraction", "zero"), (False, True), (False, True)))  # reset, floor, detach_reset
-N_NETS = 200
+NETS = [24, pytest.param(200, marks=pytest.mark.long)]  # so many of the drawn ones
 
 
 def layer_of(n, reset, **options):
@@ -68,9 +68,10 @@ def by_definition(current, beta, threshold, reset, floor, detach):
     return relaxed_lif(current, torch.zeros_like(current[:, 0]), beta, threshold, reset, detach, floor)[:2]
 
 
-def test_gradients_of_drawn_nets_are_those_of_the_definition():
+@pytest.mark.parametrize("n_nets", NETS)
+def test_gradients_of_drawn_nets_are_those_of_the_definition(n_nets):
     n_spikes = n_moved = 0
-    for seed in range(N_NETS):
+    for seed in range(n_nets):
         given = drawn(seed)
         spikes, found = gradients(by_kernel, *given)
         exact_spikes, expected = gradients(by_definition, *given)
@@ -80,7 +81,7 @@ def test_gradients_of_drawn_nets_are_those_of_the_definition():
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9 * float(1 + other.abs().max()))
         n_spikes += int(spikes[1].sum())
         n_moved += bool(expected[0].abs().max() > 0)
-    assert n_spikes > 20 * N_NETS and n_moved > 0.9 * N_NETS
+    assert n_spikes > 20 * n_nets and n_moved > 0.9 * n_nets
 
 
 @pytest.mark.parametrize(("reset", "floor", "detach"), RULES)
@@ -103,6 +104,7 @@ def test_states_and_what_is_trained_have_the_gradients_of_the_definition(reset, 
     assert 0.1 < results[0][0].mean() < 0.5
 
 
+@pytest.mark.long
 def test_gradient_is_that_of_continuous_time_as_steps_become_short():
     weights = [torch.randn(shape, generator=torch.Generator().manual_seed(3)).double() for shape in ((5, 6), (6, 3))]
     weights = [1.5 + 1.5 * weights[0], 0.6 + 0.6 * weights[1]]
