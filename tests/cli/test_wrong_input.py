@@ -64,6 +64,12 @@ def zip_of_text() -> bytes:
         ("simulate net.nwc --input none.npz", "none.npz: cannot be read: No such file or directory"),
         ("simulate net.nwc --input net.nwc", "net.nwc: expected a .npz or .npy file of shape [B, T, *shape]"),
         ("simulate net.nwc --input data.npz --samples 0", "--samples 0 must be 1 or more"),
+        ("simulate net.nwc --steps 3 --samples 2", "--samples 2: there is no input to take samples of"),
+        ("estimate toy:make --input data.npz --samples -1", "--samples -1 must be 1 or more"),
+        ("estimate toy:make --samples 2", "--samples 2: there is no input to take samples of"),
+        ("estimate toy:make --set noc.rows=2", "--set changes chips that are named; name them with --chips"),
+        ("estimate toy:make --chips tiny,all",
+         "estimate: 'all' is every chip; leave the other names out, and the list around it"),
         (
             "simulate net.nwc --steps 3 --set core.max_neurons=4",
             "--set core.max_neurons: this key is fixed when compiling; give it to `nwcompile compile`",

@@ -240,6 +240,7 @@ def _values(key: str, given, question: Question) -> tuple:
         return _range(key, given)
     if key == INPUT:
         return _names(given, question)
+    given = np.atleast_1d(given) if isinstance(given, np.ndarray) else given
     values = tuple(given) if isinstance(given, list | tuple | range | np.ndarray) else (given,)
     if not values:
         raise OptionError(f"grid: {key} has no value; give at least one, or leave the key out")

@@ -30,7 +30,7 @@ def test_page_holds_all_rows_and_needs_nothing_else():
     assert [r["front"] for r in data["rows"]] == [True, True, False, False]
     assert [r["report"] for r in data["rows"]] == ["points/p1/report.html", None, None, None]
     assert [c["name"] for c in data["columns"]] == ["n_cores", "step_us", "sample_nj"]
-    assert data["rows"][3]["cells"] == [9, None, None] and data["rows"][3]["error"] == "FitError: neurons"
+    assert data["rows"][3]["cells"] == [9] and data["rows"][3]["error"] == "FitError: neurons"
     assert text.count('href="points/') == 1 and "1 point failed: FitError: neurons" in text
 
 
@@ -55,3 +55,17 @@ def test_page_of_many_rows_draws_the_best_and_some_others(monkeypatch):
 def test_page_of_points_that_all_failed():
     text = page(swept([{"id": "a", "n_cores": 1, "error": "FitError: x", "seconds": 0.1}]), lambda _: False)
     assert "1 point failed: FitError: x" in text and data_of(text)["rows"][0]["front"] is False
+
+
+def test_page_places_points_whose_chip_gives_no_figure_beside_those_that_have_one():
+    rows = [row(1, step_limit_us=None), row(2, step_limit_us=2.0), row(3, sample_nj=None, step_limit_us=0.123456)]
+    data = data_of(page(swept(rows, ("n_cores", "step_limit_us")), lambda _: False))
+    kinds = {c["name"]: (c["values"], c["lacks"]) for c in data["columns"]}
+    assert kinds["sample_nj"] == kinds["step_limit_us"] == (None, True) and kinds["step_us"] == (None, False)
+    assert [r["cells"][-1] for r in data["rows"]] == [4.0, 5.0, None]
+
+
+def test_page_has_cells_of_a_column_of_texts_as_its_axis_has_them():
+    rows = [row(1, placer="x"), row(2, placer=2.0), row(3, placer=True), row(4, placer=None)]
+    data = data_of(page(swept(rows, ("placer",)), lambda _: False))
+    assert data["columns"][0]["values"] == [r["cells"][0] for r in data["rows"]] == ["x", "2.0", "true", "–"]
