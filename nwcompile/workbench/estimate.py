@@ -162,7 +162,7 @@ def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, Chi
     if not named:
         raise OptionError("estimate: no chip is named; give names, or 'all'")
     if any(isinstance(name, str) and name == ALL for name in named):
-        raise OptionError("estimate: 'all' is every chip; leave the other names out, and the list around it")
+        raise OptionError("estimate: 'all' stands for every chip, alone and in no list")
     return [chip if isinstance(chip, Chip) else Chip.load(chip) for chip in named], {}, []
 
 

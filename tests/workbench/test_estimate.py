@@ -117,7 +117,7 @@ def test_estimate_says_what_it_cannot_do():
         nw.estimate(network(), ["lohi1"])
     with pytest.raises(OptionError, match="estimate: no chip is named; give names, or 'all'"):
         nw.estimate(network(), [])
-    with pytest.raises(OptionError, match="estimate: 'all' is every chip; leave the other names out"):
+    with pytest.raises(OptionError, match="estimate: 'all' stands for every chip, alone"):
         nw.estimate(network(), ["loihi1", "all"])
     with pytest.raises(ChipError, match="a chip is a shipped name or the path of a .toml file, not int"):
         nw.estimate(network(), 3)
