@@ -225,14 +225,14 @@ def _times(doc: dict) -> Markup:
         "The bar: which layer's work fills the busiest core of each step, beside the links of the network and the "
         "barrier. The table: no step can be shorter than the bound."
     )
-    if doc["time"]["sync"]:
-        about += f" What the barrier costs: {doc['time']['sync']['text']}."
     if tight is None:
         about += " Only the cycle backend measures time; this run has none."
     else:
         about += (
             f" It explains {percent(tight)} of the measured time; the rest is waiting for messages and the network."
         )
+    if doc["time"]["sync"]:
+        about += f" What the barrier costs: {doc['time']['sync']['text']}."
     return card("whole", "Where the time goes", about, html_tables.time_shares(doc), html_tables.time_table(doc))
 
 
