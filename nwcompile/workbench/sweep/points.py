@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nwcompile.code_version import code_version
+from nwcompile.code_version import code_version, method_version
 from nwcompile.errors import NwError, OptionError, nearest_first, shown, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import KEYS, SECTIONS
@@ -117,7 +117,7 @@ class Space:
         except NwError as e:
             error = f"{type(e).__name__}: {reason(e)}"
             return Point(identity(*known, settings), settings, name, chip=None, options=None, error=error)
-        point_id = identity(*known, chip.hash, options.to_dict())
+        point_id = identity(*known, chip.hash, options.to_dict(), *self._versions_of(options))
         return Point(point_id, settings, name, chip=chip, options=options)
 
     def _chip(self, given: dict[str, Any]) -> Chip:
@@ -131,6 +131,18 @@ class Space:
 
     @cached_property
     def _chips(self) -> dict[tuple[str, str], Chip]:
+        return {}
+
+    def _versions_of(self, options: Options) -> list[str]:
+        """What tells methods of one's own from what they were before an edit."""
+        methods = [value for value in (options.partitioner, options.placer) if callable(value)]
+        for method in methods:
+            if id(method) not in self._versions:
+                self._versions[id(method)] = method_version(method)
+        return [self._versions[id(method)] for method in methods]
+
+    @cached_property
+    def _versions(self) -> dict[int, str]:
         return {}
 
     def _options(self, given: dict[str, Any]) -> Options:
