@@ -96,8 +96,9 @@ ABOUT_CRITICAL = (
     "on, one after the other."
 )
 ABOUT_LAYERS = (
-    "Means of a step and sample. “Binding resource” is what fills one of the layer's cores most; “of the step "
-    "time” is the part of the floorline's bound that the layer's work fills on the busiest core."
+    "Means of a sample and of a step of the model; those of cores and links are of a hardware step, of which there "
+    "may be more. “Binding resource” is what fills one of the layer's cores most; “of the step time” is the part of "
+    "the floorline's bound that the layer's work fills on the busiest core."
 )
 
 

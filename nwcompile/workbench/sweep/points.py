@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nwcompile import plugins
 from nwcompile.code_version import code_version, method_version
 from nwcompile.errors import NwError, OptionError, nearest_first, shown, unknown_choice
 from nwcompile.ir.chip import Chip
@@ -155,7 +156,9 @@ class Space:
     def verify(self) -> None:
         """Raise OptionError for a value that no point can have, with what is wrong about it."""
         first = {key: values[0] for key, values in self.values.items()}
-        for key, methods in ((PARTITIONER, PARTITIONERS), (PLACER, PLACERS)):
+        known = {PARTITIONER: (plugins.PARTITIONERS, PARTITIONERS), PLACER: (plugins.PLACERS, PLACERS)}
+        for key, (group, built_in) in known.items():
+            methods = plugins.names(group, built_in)
             for name in self.values.get(key, ()):
                 if not callable(name) and name not in methods:
                     raise OptionError(f"grid: {unknown_choice(key, name, methods)}")
