@@ -51,6 +51,7 @@ function axis(index) {
   const ticks = [0, 1, 2, 3, 4].map((i) => {
     const part = warp(low) + (span * i) / 4;
     const value = logarithmic ? Math.exp(part) : part;
+    if (numbers.every(Number.isInteger)) return [place(Math.round(value)), shown(Math.round(value))];
     return [place(value), shown(Number(value.toPrecision(4)))];
   });
   return { place, ticks: [...nothing, ...ticks] };

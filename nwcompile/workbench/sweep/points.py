@@ -156,9 +156,11 @@ class Space:
     def verify(self) -> None:
         """Raise OptionError for a value that no point can have, with what is wrong about it."""
         first = {key: values[0] for key, values in self.values.items()}
-        known = {PARTITIONER: (plugins.PARTITIONERS, PARTITIONERS), PLACER: (plugins.PLACERS, PLACERS)}
-        for key, (group, built_in) in known.items():
-            methods = plugins.names(group, built_in)
+        known = {
+            PARTITIONER: plugins.names(plugins.PARTITIONERS, PARTITIONERS),
+            PLACER: plugins.names(plugins.PLACERS, PLACERS),
+        }
+        for key, methods in known.items():
             for name in self.values.get(key, ()):
                 if not callable(name) and name not in methods:
                     raise OptionError(f"grid: {unknown_choice(key, name, methods)}")

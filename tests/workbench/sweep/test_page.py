@@ -3,9 +3,12 @@
 import json
 import re
 
+import pytest
+
 from nwcompile.workbench.sweep import page as module
 from nwcompile.workbench.sweep.page import page
-from nwcompile.workbench.sweep.sweep import Sweep
+from nwcompile.workbench.sweep.sweep import PAGE, Sweep
+from tests.report.html.browser import chromium
 
 
 def swept(rows: list[dict], settings=("n_cores",)) -> Sweep:
@@ -69,3 +72,20 @@ def test_page_has_cells_of_a_column_of_texts_as_its_axis_has_them():
     rows = [row(1, placer="x"), row(2, placer=2.0), row(3, placer=True), row(4, placer=None)]
     data = data_of(page(swept(rows, ("placer",)), lambda _: False))
     assert data["columns"][0]["values"] == [r["cells"][0] for r in data["rows"]] == ["x", "2.0", "true", "–"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", [1400, 400])
+def test_page_draws_every_point_that_has_figures(tmp_path, width):
+    failed = {"id": "p0", "n_cores": 9, "error": "FitError: neurons", "seconds": 0.1}
+    rows = [failed, *(row(n, sample_nj=None if n % 3 == 0 else 3.0 + n) for n in range(1, 9))]
+    (tmp_path / PAGE).write_text(page(swept(rows), lambda _: False))
+    with chromium() as browser:
+        tab = browser.new_page(viewport={"width": width, "height": 900})
+        errors: list[str] = []
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.goto((tmp_path / PAGE).as_uri())
+        assert tab.locator("#plot circle").count() == tab.locator("#lines path").count() == 8
+        ticks = tab.locator("#lines text.tick").all_text_contents()
+        assert ticks[:5] == ["1", "3", "5", "7", "9"] and "–" in ticks
+        assert tab.evaluate("document.documentElement.scrollWidth") == width and errors == []
