@@ -44,11 +44,11 @@ class Checkpoint:
                 f"checkpoint {self.folder} cannot be used: {e.strerror}; choose a folder you may write to"
             ) from None
         try:
-            lock(
-                self._lock,
-                f"checkpoint {self.folder} is being used by another process; wait until that is done, or choose "
-                "another folder",
-            )
+            if not locked(self._lock):
+                raise ArtifactError(
+                    f"checkpoint {self.folder} is being used by another process; wait until that is done, or choose "
+                    "another folder"
+                )
             self._begin()
         except BaseException:
             self.close()
@@ -121,12 +121,13 @@ def kept(name: str, given, make: Callable[[], dict[str, np.ndarray]]) -> dict[st
     return make() if checkpoint is None else checkpoint.kept(name, given, make)
 
 
-def lock(file: int, refusal: str) -> None:
-    """Lock a file until its descriptor is closed or the process ends, however it ends; ArtifactError if another has."""
+def locked(file: int) -> bool:
+    """Lock a file until its descriptor is closed or the process ends, however it ends; False if another has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ArtifactError(refusal) from None
+        return False
+    return True
 
 
 def _add(total, value) -> None:

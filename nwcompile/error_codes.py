@@ -70,12 +70,13 @@ CODES = (
         "NW1102",
         "An optional package is not installed",
         "ir.shown:data_frame passes.partition.baselines.hypergraph:library cli.completion:library "
-        "workbench.sweep.search workbench.sweep.workers:_processes nn.data.event_files:library",
+        "workbench.sweep.search workbench.sweep.workers:_processes workbench.sweep.workers:_dask "
+        "nn.data.event_files:library",
     ),
     ErrorCode(
         "NW1103",
         "A plugin cannot give what it promises",
-        "plugins ir.chip:Chip._of_plugin cli.inputs.load:_read_by_plugin",
+        "plugins ir.chip:Chip._of_plugin cli.inputs.load:_read_by_plugin cli.export:exporter",
     ),
     # models that come from files and frameworks
     ErrorCode("NW2000", "The network, or what is given to it, cannot be used", "else:ModelError"),

@@ -10,6 +10,7 @@ import pytest
 
 import nwcompile as nw
 from nwcompile import plugins
+from nwcompile.cli.export import exporter
 from nwcompile.errors import ChipError, OptionError
 
 PLUGIN = '''
@@ -145,6 +146,33 @@ def test_estimate_for_all_chips_has_those_of_plugins(site, monkeypatch):
     assert (rows["mychip"], rows["second"]) == alone and alone[0].fits and alone[1].fits
     assert rows["gone"].reason.startswith("plugin broken cannot give chip 'gone': importing no_such_module:CHIP failed")
     assert rows["truenorth"].reason.startswith("plugin broken: chip 'truenorth' is the name of a built-in one")
+
+
+def test_sweep_goes_over_methods_of_plugins(site):
+    (site / "net.weights").write_text("1 2 0.5")
+    (site / "plan.toml").write_text(
+        'model = "net.weights"\nchip = "mychip"\n[grid]\npartitioner = ["one-core", "floorline"]\nplacer = "mine"\n'
+    )
+    done = nwcompile(site, "sweep plan.toml -o made --processes 1 --json")
+    rows = json.loads(done.stdout)["rows"]
+    assert [(row["partitioner"], row["error"]) for row in rows] == [("one-core", None), ("floorline", None)]
+
+
+def test_exporter_of_a_plugin_that_is_no_pair_of_functions_is_refused(site):
+    install(site, "broken", "other", "NUMBER = 3\n", "[nwcompile.exporters]\nnumber = other:NUMBER\n")
+    plugins.installed.cache_clear()
+    with pytest.raises(OptionError) as caught:
+        exporter("number")
+    assert str(caught.value) == (
+        "format 'number' of a plugin is a pair of functions, files and note, not int; see docs/plugins.md"
+    )
+    assert caught.value.code == "NW1103"
+
+
+def test_board_has_the_shipped_chip_as_its_base_whatever_a_plugin_calls_by_its_name(site):
+    install(site, "broken", "other", "NUMBER = 3\n", "[nwcompile.chips]\nloihi1 = other:NUMBER\n")
+    plugins.installed.cache_clear()
+    assert nw.Chip.from_dict({"name": "own", "base": "loihi1"}).n_cores == 128
 
 
 def test_plugin_that_fails_is_one_sentence_and_in_the_way_of_nothing_else(site, capsys):

@@ -4,18 +4,21 @@ from argparse import Namespace
 from dataclasses import asdict, replace
 
 from nwcompile.cli.arguments import options_of
-from nwcompile.cli.inputs.data import Data, read_data
+from nwcompile.cli.inputs.data import first_of
 from nwcompile.cli.inputs.load import network_of
 from nwcompile.cli.outputs.text import as_json
+from nwcompile.errors import OptionError
 from nwcompile.ir.chip import Chip
 from nwcompile.workbench.estimate import ALL, DEFAULTS, estimate
 
 
 def run(args: Namespace) -> int:
-    data = Data(None) if args.input is None else replace(read_data(args.input), n_first=args.samples)
+    names = [name.strip() for name in args.chips.split(",")]
+    if args.set and ALL in names:
+        raise OptionError("--set changes chips that are named; name them with --chips")
+    chips = ALL if names == [ALL] else [name if name == ALL else Chip.load(name).replace(args.set) for name in names]
+    data = first_of(args.input, args.samples)
     network = network_of(args.model, args, data.example)
-    names = args.chips.split(",")
-    chips = ALL if names == [ALL] else [Chip.load(name).replace(args.set) for name in names]
     options = options_of(args)
     options = replace(options, partitioner=args.partitioner or DEFAULTS.partitioner)
     made = estimate(network, chips, data.laid_out(network.layout).x, options)

@@ -1,6 +1,7 @@
 """`nwcompile export PROGRAM --to NAME -o DIR`: a mapped network as the files of a chip's tool, or of a simulator."""
 
 from argparse import Namespace
+from collections.abc import Callable
 
 import numpy as np
 
@@ -19,7 +20,7 @@ def run(args: Namespace) -> int:
     folder = writable(args.output)
     program = program_of(args.program, args.set)
     data = Data(None) if args.input is None else read_data(args.input)
-    to_files, note = plugins.chosen(plugins.EXPORTERS, "format", args.to, EXPORTS)
+    to_files, note = exporter(args.to)
     files = to_files(program, folder, sample(program, data, args.sample))
     write_files(files)
     if args.json:
@@ -27,6 +28,17 @@ def run(args: Namespace) -> int:
     else:
         print("\n".join([*map(str, files), "", note(program)]))
     return 0
+
+
+def exporter(name: str) -> tuple[Callable, Callable]:
+    """The functions of a format, built in or a plugin's: its files, and the note about them."""
+    pair = plugins.chosen(plugins.EXPORTERS, "format", name, EXPORTS)
+    if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(map(callable, pair))):
+        raise OptionError(
+            f"format {name!r} of a plugin is a pair of functions, files and note, not {type(pair).__name__}; see "
+            "docs/plugins.md"
+        )
+    return pair[0], pair[1]
 
 
 def sample(program: Program, data: Data, index: int) -> dict[str, np.ndarray] | None:

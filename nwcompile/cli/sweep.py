@@ -2,11 +2,10 @@
 
 import sys
 from argparse import Namespace
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from nwcompile.cli.inputs.data import Data, read_data
+from nwcompile.cli.inputs.data import Data, first_of, read_data
 from nwcompile.cli.inputs.load import network_of, writable
 from nwcompile.cli.outputs.text import as_json
 from nwcompile.errors import OptionError
@@ -109,7 +108,8 @@ def _read(plan: Plan) -> tuple[Network, dict]:
     names = [names] if isinstance(names, str) else names
     if names is not None and not (isinstance(names, list) and names and all(isinstance(n, str) for n in names)):
         raise OptionError(f"grid: input = {names!r} must be names of files, at least one")
-    files = {name: replace(read_data(name), n_first=plan.samples) for name in names or [plan.input] if name is not None}
+    all_data = [first_of(name, plan.samples, "samples =") for name in names or [plan.input]]
+    files = {data.path: data for data in all_data if data.x is not None}
     calibration = Data(None) if plan.calibration is None else read_data(plan.calibration)
     example = next((data.example for data in files.values()), calibration.example)
     spoken = Namespace(dt=plan.dt, dialect=plan.dialect, neuron=list(plan.neuron.items()))

@@ -69,7 +69,7 @@ def moved(before: Program, after: Program) -> tuple[Moved, ...]:
     sizes = [{name: p.network.node(name).n_neurons for name in p.network.offsets} for p in (before, after)]
     if sizes[0] != sizes[1]:
         differ = next(name for name in {**sizes[0], **sizes[1]} if sizes[0].get(name) != sizes[1].get(name))
-        n = " and ".join(str(s.get(differ, "none")) for s in sizes)
+        n = " and ".join(str(s.get(differ, 0)) for s in sizes)
         raise ModelError(f"these are not mappings of one network: {differ!r} has {n} neurons; compile both from it")
     rows = []
     for name in before.network.layers:

@@ -136,10 +136,15 @@ class Summary:
 def summarize(program: Program, run: Run) -> Summary:
     """The Summary of a run of `program`; raises ModelError for a run of something else."""
     n_cores = program.mapping.n_cores
+    if not isinstance(run, Run):
+        raise ModelError(f"figures of a program are of its run, not of {type(run).__name__}; nw.simulate gives one")
     run.verify()
     if run.totals is not None:
         raise ModelError("the run keeps totals only, and a report shows steps; simulate with record='spikes' for one")
-    if not run.counters or run.activity is None or run.counters["synops"].shape[1] != n_cores:
+    sizes = {name: program.network.node(name).n_neurons for name in program.network.layers}
+    sent = {} if run.activity is None else run.activity.counts
+    is_alike = all(name in sent and sent[name].shape[1] == n for name, n in sizes.items())
+    if not run.counters or not is_alike or run.counters["synops"].shape[1] != n_cores:
         raise ModelError(f"the run is not one of this program of {n_cores} cores; simulate the program and report that")
     per_sample = 1 / run.n_samples
     flits = run.link_flits if run.link_flits is not None else link_flits(program, run.activity, run.window)

@@ -179,7 +179,7 @@ class Chip:
         if "base" in table:
             if table["base"] not in cls.shipped():
                 raise ChipError(f"{where}: base: {unknown_choice('chip', table['base'], cls.shipped())}")
-            base = cls.load(table["base"])
+            base = cls._of_file(HWMODELS / f"{table['base']}.toml")
             sources = {key: base.source_of(key) for key in KEYS if None not in (base.value(key), base.source_of(key))}
             table = on_base(base.to_dict() | {"sources": sources}, table)
         check_names(table, ("name", "description", "proposed", "board_of", "sources", *SECTIONS), "", where)

@@ -40,7 +40,7 @@ def diff_text(doc: dict) -> str:
 
 def diff_verdict(doc: dict) -> str:
     """What of the gate is worse, and by how much, or what all is no worse."""
-    named = ", ".join(f"{WORDS[name]} {_change(doc['change_percent'][name])}" for name in doc["worse"])
+    named = ", ".join(f"{WORDS[name]} {_worse(doc, name)}" for name in doc["worse"])
     beyond = f" by more than {doc['tolerance_percent']:g} %" if doc["tolerance_percent"] else ""
     return f"worse{beyond}: {named}" if named else "no worse: " + ", ".join(WORDS[name] for name in doc["gate"])
 
@@ -63,5 +63,16 @@ def layer_rows(doc: dict) -> list[tuple[str, ...]]:
     return rows
 
 
+def _worse(doc: dict, name: str) -> str:
+    """By how much a figure is worse; where it grew from nothing, from what to what."""
+    after, change = doc["after"][name], doc["change_percent"][name]
+    if after is None:
+        return "no longer known"
+    return _change(change) if change is not None else f"{grouped(doc['before'][name])} -> {grouped(after)}"
+
+
 def _change(percent: float | None) -> str:
-    return "–" if percent is None else f"{percent:+.1f} %"
+    """A change that is no change to one digit has as many as it takes."""
+    if percent is None:
+        return "–"
+    return f"{percent:+.1f} %" if percent == 0 or abs(percent) >= 0.05 else f"{percent:+.1g} %"

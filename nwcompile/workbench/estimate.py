@@ -1,6 +1,6 @@
 """Estimate: one network on many chips, side by side: what fits, how fast, how much energy; and what no chip decides."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -130,6 +130,11 @@ def estimate(
     its steps, and operations are not counted. Raises ModelError for samples that the network does not take, ChipError
     for unknown chips, OptionError for options and for no chip at all.
     """
+    if not isinstance(network, Network):
+        raise ModelError(
+            f"estimate takes a Network, not {type(network).__name__}; make one with "
+            "nw.from_torch(module, example_input)"
+        )
     wanted, boards, broken = _chips(chips)
     inputs = None if x is None else prepare(network, x)[0]  # samples that are none are no fault of a chip
     rows = [*(_on(network, chip, x, options) for chip in wanted), *broken]
@@ -153,9 +158,11 @@ def _chips(chips: Sequence[str | Chip] | str) -> tuple[list[Chip], dict[str, Chi
         boards = {chip.family: chip for chip in known if chip.is_board}
         given, broken = _of_plugins()
         return [*(chip for chip in known if not chip.is_board), *given], boards, broken
-    named = [chips] if isinstance(chips, str | Chip) else list(chips)
+    named = list(chips) if isinstance(chips, Iterable) and not isinstance(chips, str) else [chips]
     if not named:
         raise OptionError("estimate: no chip is named; give names, or 'all'")
+    if any(isinstance(name, str) and name == ALL for name in named):
+        raise OptionError("estimate: 'all' stands for every chip, alone and in no list")
     return [chip if isinstance(chip, Chip) else Chip.load(chip) for chip in named], {}, []
 
 

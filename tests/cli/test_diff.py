@@ -10,6 +10,7 @@ import pytest
 from nwcompile.ir.mapping import Mapping
 from nwcompile.ir.program import Program
 from nwcompile.passes.emit.emit import emit
+from nwcompile.report.diff import diff_verdict
 
 
 @pytest.fixture
@@ -53,6 +54,18 @@ def test_cli_diff_measures_both_on_an_input(command, one_core):
     assert found["before"]["hops_per_step"] == 0 < found["after"]["hops_per_step"]
     assert found["change_percent"]["hops_per_step"] is None and "hops_per_step" in found["worse"]
     assert np.isfinite(found["after"]["step_us"])
+    verdict = command("report --diff one.nwc net.nwc --input data.npz --gate cores,hops_per_step")[1].splitlines()[0]
+    assert verdict == f"worse: cores +100.0 %, hops a step 0 -> {found['after']['hops_per_step']:.3g}"
+
+
+def test_diff_says_how_small_a_change_is_and_what_is_no_longer_known():
+    change = {"cores": None, "hops_per_step": 0.0, "step_us": 0.0123, "sample_nj": 12.34}
+    before = dict.fromkeys(change, 1.0)
+    doc = {"worse": list(change), "change_percent": change, "before": before, "after": {**before, "cores": None},
+           "tolerance_percent": 0}  # fmt: skip
+    assert diff_verdict(doc) == (
+        "worse: cores no longer known, hops a step +0.0 %, us a step +0.01 %, nJ a sample +12.3 %"
+    )
 
 
 def test_cli_diff_refuses_in_one_sentence(command, folder):

@@ -117,6 +117,8 @@ def test_sweep_sets_keys_of_all_points(plan, command):
         ("model = 3\n[grid]", "plan plan.toml: model = 3 must be a text"),
         ('model = "toy:make"\ngrid = 3', "plan plan.toml: grid = 3 must be a table, [grid]"),
         ('model = "toy:make"\nsamples = true\n[grid]', "plan plan.toml: samples = True must be a whole number"),
+        ('model = "toy:make"\ninput = "data.npz"\nsamples = -3\n[grid]\nbits = 4', "samples = -3 must be 1 or more"),
+        ('model = "toy:make"\nsamples = 3\n[grid]\nbits = 4', "samples = 3: there is no input to take samples of"),
         ('model = "toy:make"\nchip = "tiny"\n[grid]',
          "the grid names no key; give at least one, like n_cores = [1, 2, 4]"),
         ('model = "toy:make"\nchip = "tiny"\n[grid]\nbits = []',

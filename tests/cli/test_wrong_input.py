@@ -64,6 +64,10 @@ def zip_of_text() -> bytes:
         ("simulate net.nwc --input none.npz", "none.npz: cannot be read: No such file or directory"),
         ("simulate net.nwc --input net.nwc", "net.nwc: expected a .npz or .npy file of shape [B, T, *shape]"),
         ("simulate net.nwc --input data.npz --samples 0", "--samples 0 must be 1 or more"),
+        ("simulate net.nwc --steps 3 --samples 2", "--samples 2: there is no input to take samples of"),
+        ("estimate toy:make --input data.npz --samples -1", "--samples -1 must be 1 or more"),
+        ("estimate toy:make --samples 2", "--samples 2: there is no input to take samples of"),
+        ("estimate toy:make --set noc.rows=2", "--set changes chips that are named; name them with --chips"),
         (
             "simulate net.nwc --steps 3 --set core.max_neurons=4",
             "--set core.max_neurons: this key is fixed when compiling; give it to `nwcompile compile`",
@@ -104,8 +108,8 @@ def zip_of_text() -> bytes:
         ("report net.nwc --steps 3 -o build --neuron reset=zero",
          "--dt, --dialect and --neuron say how to read a .nir file; name it with --model"),
         ("compile toy:make --chp tiny -o build",
-         "compile: unknown flag '--chp'; choose one of: --chip, --approximate, --bits, --calibration, --cores, "
-         "--dialect, --dt, --execution, --fixed-sites, --help, --input-layer, --json, --max-loss, --neuron, "
+         "compile: unknown flag '--chp'; choose one of: --chip, --approximate, --bits, --calibration, --checkpoint, "
+         "--cores, --dialect, --dt, --execution, --fixed-sites, --help, --input-layer, --json, --max-loss, --neuron, "
          "--on-multi-spike, --optimize, --output, --partitioner, --placer, --plan-only, "
          "--seed, --set, --step-limit, --time-budget, -h, -o"),
         (

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,6 +130,13 @@ def test_report_of_another_programs_run_is_refused():
     with pytest.raises(ModelError) as e:
         collect(program, nw.simulate(program.network, [[[1, 0, 0, 0]]]))
     assert str(e.value) == "the run is not one of this program of 3 cores; simulate the program and report that"
+    with pytest.raises(ModelError, match="the run is not one of this program of 3 cores; simulate the program"):
+        run = nw.simulate(program, [[[1, 0, 0, 0]]])
+        first = next(iter(program.network.layers))
+        cut = {**run.activity.counts, first: run.activity.counts[first][:, 1:]}
+        collect(program, replace(run, activity=replace(run.activity, counts=cut)))
+    with pytest.raises(ModelError, match="figures of a program are of its run, not of int; nw.simulate gives one"):
+        program.cores_frame(3)
 
 
 @pytest.mark.parametrize(

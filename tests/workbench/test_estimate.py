@@ -117,6 +117,12 @@ def test_estimate_says_what_it_cannot_do():
         nw.estimate(network(), ["lohi1"])
     with pytest.raises(OptionError, match="estimate: no chip is named; give names, or 'all'"):
         nw.estimate(network(), [])
+    with pytest.raises(OptionError, match="estimate: 'all' stands for every chip, alone"):
+        nw.estimate(network(), ["loihi1", "all"])
+    with pytest.raises(ChipError, match="a chip is a shipped name or the path of a .toml file, not int"):
+        nw.estimate(network(), 3)
+    with pytest.raises(ModelError, match="estimate takes a Network, not str; make one with nw.from_torch"):
+        nw.estimate("net", "loihi1")
     with pytest.raises(ModelError, match="input 'in' must be .B, T, 20., got shape .4, 9, 7."):
         nw.estimate(network(), "loihi1", samples(7), FEW)
     made = nw.estimate(network(), "loihi1", options=FEW)

@@ -53,14 +53,20 @@ class Data:
 
 def data_of(args: Namespace) -> Data:
     """The file of `--input`, cut to `--samples`; without one, no input for `--steps`."""
-    if args.samples is not None and args.samples < 1:
-        raise OptionError(f"--samples {args.samples} must be 1 or more")
-    if args.input is None:
-        if args.steps is None:
-            raise OptionError("no input: give --input X.npz, or --steps N to run without input")
+    if args.input is None and args.steps is None:
+        raise OptionError("no input: give --input X.npz, or --steps N to run without input")
+    return first_of(args.input, args.samples)
+
+
+def first_of(path: str | None, n_first: int | None, flag: str = "--samples") -> Data:
+    """The first `n_first` samples of a file, as `flag` says; all of them, or no input, where either is None."""
+    if n_first is not None and n_first < 1:
+        raise OptionError(f"{flag} {n_first} must be 1 or more")
+    if path is None:
+        if n_first is not None:
+            raise OptionError(f"{flag} {n_first}: there is no input to take samples of")
         return Data(None)
-    data = read_data(args.input)
-    return replace(data, n_first=args.samples)
+    return replace(read_data(path), n_first=n_first)
 
 
 def read_data(path: str) -> Data:

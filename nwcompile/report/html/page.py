@@ -96,8 +96,9 @@ ABOUT_CRITICAL = (
     "on, one after the other."
 )
 ABOUT_LAYERS = (
-    "Means of a step and sample. “Binding resource” is what fills one of the layer's cores most; “of the step "
-    "time” is the part of the floorline's bound that the layer's work fills on the busiest core."
+    "Means of a sample and of a step of the model; those of cores and links are of a hardware step, of which there "
+    "may be more. “Binding resource” is what fills one of the layer's cores most; “of the step time” is the part of "
+    "the floorline's bound that the layer's work fills on the busiest core."
 )
 
 
@@ -225,14 +226,14 @@ def _times(doc: dict) -> Markup:
         "The bar: which layer's work fills the busiest core of each step, beside the links of the network and the "
         "barrier. The table: no step can be shorter than the bound."
     )
-    if doc["time"]["sync"]:
-        about += f" What the barrier costs: {doc['time']['sync']['text']}."
     if tight is None:
         about += " Only the cycle backend measures time; this run has none."
     else:
         about += (
             f" It explains {percent(tight)} of the measured time; the rest is waiting for messages and the network."
         )
+    if doc["time"]["sync"]:
+        about += f" What the barrier costs: {doc['time']['sync']['text']}."
     return card("whole", "Where the time goes", about, html_tables.time_shares(doc), html_tables.time_table(doc))
 
 

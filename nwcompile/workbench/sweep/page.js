@@ -1,9 +1,11 @@
 // The page of a sweep: a plot of two figures with the front, parallel coordinates, and the point that is picked.
-// `data`: columns [{name, label, values}] (values: null for any number, or the texts an axis has), objectives, rows.
+// `data`: columns [{name, label, values, lacks}] (values: null for any number, or the texts an axis has; lacks: some
+// points have no number there), objectives, rows.
 "use strict";
 const data = JSON.parse(document.querySelector("script.data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 const DOT = 4.5;
+const END = 0.04; // Part of an axis that is left free at its ends.
 const FEW = 6; // So many different values of a column are all written on its axis.
 const HANDLE = 14; // Pixels on either side of an axis in which a drag selects a range of it.
 let picked = null;
@@ -24,7 +26,7 @@ function shown(value) {
   return Math.abs(value) >= 999.5 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
 }
 
-// Where a column's values lie on an axis from 0 to 1, and what stands beside it.
+// Where a column's values lie on an axis from 0 to 1, and what stands beside it; no number stands below all numbers.
 function axis(index) {
   const column = data.columns[index];
   if (column.values) {
@@ -37,14 +39,22 @@ function axis(index) {
   if (low === high) [low, high] = [low - 1, high + 1];
   const warp = logarithmic ? Math.log : (value) => value;
   const span = warp(high) - warp(low);
-  const place = (value) => (typeof value === "number" ? 0.04 + (0.92 * (warp(value) - warp(low))) / span : undefined);
-  if (numbers.length <= FEW) return { place, ticks: numbers.sort((a, b) => a - b).map((value) => [place(value), shown(value)]) };
+  const nothing = column.lacks ? [[END, shown(null)]] : [];
+  const lowest = column.lacks ? 4 * END : END;
+  const place = (value) => {
+    if (value === null && column.lacks) return END;
+    return typeof value === "number" ? lowest + ((1 - END - lowest) * (warp(value) - warp(low))) / span : undefined;
+  };
+  if (numbers.length <= FEW) {
+    return { place, ticks: [...nothing, ...numbers.sort((a, b) => a - b).map((value) => [place(value), shown(value)])] };
+  }
   const ticks = [0, 1, 2, 3, 4].map((i) => {
     const part = warp(low) + (span * i) / 4;
     const value = logarithmic ? Math.exp(part) : part;
+    if (numbers.every(Number.isInteger)) return [place(Math.round(value)), shown(Math.round(value))];
     return [place(value), shown(Number(value.toPrecision(4)))];
   });
-  return { place, ticks };
+  return { place, ticks: [...nothing, ...ticks] };
 }
 
 function isKept(row) {

@@ -60,7 +60,7 @@ def page(swept, has_report: Callable[[str], bool]) -> str:
             {
                 "id": row["id"],
                 "front": row["id"] in front,
-                "cells": [_cell(row.get(column["name"])) for column in columns],
+                "cells": _cells(row, columns, swept.settings),
                 "error": row["error"],
                 "report": report_of(row["id"]) if has_report(row["id"]) else None,
             }
@@ -91,26 +91,39 @@ def report_of(point_id: str) -> str:
 
 
 def _columns(swept, rows: list[dict]) -> list[dict]:
-    """Settings, then figures that are known: name, label, the texts of an axis that is none of numbers."""
+    """Settings, then figures that are known: name, label, the texts of an axis that is none of numbers.
+
+    `lacks`: some points have no number there, such as the energy on a chip whose file gives none.
+    """
     known = [name for name in LABELS if any(row.get(name) is not None for row in rows)]
     columns = []
     for name in (*swept.settings, *known):
         values = [row.get(name) for row in rows if row["error"] is None or name in swept.settings]
-        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+        given = [v for v in values if v is not None]
+        numbers = bool(given) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in given)
         texts = None if numbers else list(dict.fromkeys(_text(v) for v in values))
-        varies = len(set(map(_text, values))) > 1
-        columns.append({"name": name, "label": LABELS.get(name, name), "values": texts, "varies": varies})
+        columns.append(
+            {
+                "name": name,
+                "label": LABELS.get(name, name),
+                "values": texts,
+                "varies": len(set(map(_text, values))) > 1,
+                "lacks": numbers and len(given) < len(values),
+            }
+        )
     return columns
 
 
-def _cell(value):
-    """A number, a text or nothing; what is nested becomes a text."""
-    return json.dumps(value) if isinstance(value, dict | list) else value
+def _cells(row: dict, columns: list[dict], settings: tuple[str, ...]) -> list:
+    """A number, a text or nothing for each column; a point that failed has settings only, and these come first."""
+    of_row = columns if row["error"] is None else columns[: len(settings)]
+    cells = [row.get(column["name"]) for column in of_row]
+    return [v if column["values"] is None else _text(v) for column, v in zip(of_row, cells, strict=True)]
 
 
 def _text(value) -> str:
-    """A value as page.js writes it."""
-    value = _cell(value)
+    """A value as page.js and the tables write it."""
+    value = json.dumps(value) if isinstance(value, dict | list) else value
     return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

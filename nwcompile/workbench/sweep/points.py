@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from nwcompile.code_version import code_version
+from nwcompile import plugins
+from nwcompile.code_version import code_version, method_version
 from nwcompile.errors import NwError, OptionError, nearest_first, shown, unknown_choice
 from nwcompile.ir.chip import Chip
 from nwcompile.ir.chip_sections import KEYS, SECTIONS
@@ -117,7 +118,7 @@ class Space:
         except NwError as e:
             error = f"{type(e).__name__}: {reason(e)}"
             return Point(identity(*known, settings), settings, name, chip=None, options=None, error=error)
-        point_id = identity(*known, chip.hash, options.to_dict())
+        point_id = identity(*known, chip.hash, options.to_dict(), *self._versions_of(options))
         return Point(point_id, settings, name, chip=chip, options=options)
 
     def _chip(self, given: dict[str, Any]) -> Chip:
@@ -133,6 +134,18 @@ class Space:
     def _chips(self) -> dict[tuple[str, str], Chip]:
         return {}
 
+    def _versions_of(self, options: Options) -> list[str]:
+        """What tells methods of one's own from what they were before an edit."""
+        methods = [value for value in (options.partitioner, options.placer) if callable(value)]
+        for method in methods:
+            if id(method) not in self._versions:
+                self._versions[id(method)] = method_version(method)
+        return [self._versions[id(method)] for method in methods]
+
+    @cached_property
+    def _versions(self) -> dict[int, str]:
+        return {}
+
     def _options(self, given: dict[str, Any]) -> Options:
         values = {key: value for key, value in given.items() if key in OPTIONS}
         layers = {key.partition(".")[2]: value for key, value in given.items() if key.startswith(f"{LAYER_BITS}.")}
@@ -143,7 +156,11 @@ class Space:
     def verify(self) -> None:
         """Raise OptionError for a value that no point can have, with what is wrong about it."""
         first = {key: values[0] for key, values in self.values.items()}
-        for key, methods in ((PARTITIONER, PARTITIONERS), (PLACER, PLACERS)):
+        known = {
+            PARTITIONER: plugins.names(plugins.PARTITIONERS, PARTITIONERS),
+            PLACER: plugins.names(plugins.PLACERS, PLACERS),
+        }
+        for key, methods in known.items():
             for name in self.values.get(key, ()):
                 if not callable(name) and name not in methods:
                     raise OptionError(f"grid: {unknown_choice(key, name, methods)}")
@@ -240,6 +257,7 @@ def _values(key: str, given, question: Question) -> tuple:
         return _range(key, given)
     if key == INPUT:
         return _names(given, question)
+    given = np.atleast_1d(given) if isinstance(given, np.ndarray) else given
     values = tuple(given) if isinstance(given, list | tuple | range | np.ndarray) else (given,)
     if not values:
         raise OptionError(f"grid: {key} has no value; give at least one, or leave the key out")

@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from nwcompile.checkpoint import lock
+from nwcompile.checkpoint import locked
 from nwcompile.errors import ArtifactError
 
 FILE = "sweep.jsonl"
@@ -68,10 +68,10 @@ class Store:
     def _open(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        lock(
-            self._file,
-            f"{path} is being written to by another sweep; wait until that is done, or choose another folder",
-        )
+        if not locked(self._file):
+            raise ArtifactError(
+                f"{path} is being written to by another sweep; wait until that is done, or choose another folder"
+            )
         text = path.read_bytes()
         whole = text.rfind(b"\n") + 1
         if _row(text[whole:]) is None:
@@ -90,8 +90,13 @@ class Store:
 def _row(line: bytes) -> dict | None:
     """A line as a row, or None."""
     try:
-        row = json.loads(line)
-    except ValueError:
+        row = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError):
         return None
-    whole = isinstance(row, dict) and isinstance(row.get("id"), str) and "error" in row and "seconds" in row
-    return row if whole else None
+    whole = isinstance(row, dict) and isinstance(row.get("id"), str) and "seconds" in row
+    return row if whole and isinstance(row.get("error", 0), str | None) else None
+
+
+def _refuse(constant: str) -> None:
+    """No row is written with a NaN or an infinity."""
+    raise ValueError(constant)

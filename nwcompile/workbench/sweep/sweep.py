@@ -148,8 +148,10 @@ def sweep(
     folder that cannot be written or that another sweep writes to, BackendError for a cluster that cannot be reached.
     """
     question, grid = _question(network, x, labels, calibration, backend, grid)
+    if not isinstance(options, Options):
+        raise OptionError(f"options must be an nw.Options(...), not {type(options).__name__}")
+    search = search if search is None or isinstance(search, Search) else Search(search)
     space = read_grid(grid, question, chip if isinstance(chip, Chip) else Chip.load(chip), options)
-    search = Search(search) if isinstance(search, int) else search
     minimize, maximize = _objectives(space, minimize, maximize)
     if search is None:
         check_size(space)
@@ -276,6 +278,11 @@ def _question(network, x, labels, calibration, backend: str | None, grid) -> tup
         if x is not None or labels is not None:
             raise OptionError("grid: input names the samples of each point; leave out x and labels")
         pairs = {name: given if isinstance(given, tuple) else (given, None) for name, given in named.items()}
+        wrong = next((name for name, pair in pairs.items() if len(pair) != 2), None)
+        if wrong is not None:
+            raise OptionError(
+                f"grid: input {wrong!r} must be samples or (samples, labels), not {len(pairs[wrong])} things"
+            )
         inputs = {name: Samples(x, None if y is None else np.asarray(y)) for name, (x, y) in pairs.items()}
     elif named is not None:
         raise OptionError(f"grid: input = {shown(named)} must be {{name: samples}} or {{name: (samples, labels)}}")
@@ -320,14 +327,19 @@ def _objectives(space: Space, minimize, maximize) -> tuple[tuple[str, ...], tupl
         unknown |= dict.fromkeys(ENERGIES, "a chip file without all of its energies (energy.*)")
     if not all(samples.labels is not None for samples in space.question.inputs.values()):
         unknown["accuracy"] = "samples without labels"
-    for name in (*(minimize or ()), *(maximize or ())):
+    if minimize is None and maximize is None:
+        return tuple(n for n in LEAST if n not in unknown), tuple(n for n in LARGEST if n not in unknown)
+    least, largest = ((n,) if isinstance(n, str) else tuple(n or ()) for n in (minimize, maximize))
+    if not least and not largest:
+        raise OptionError(f"no figure is named to be least or largest; choose from: {', '.join(FIGURES)}")
+    for i, name in enumerate((*least, *largest)):
         if name not in FIGURES:
             raise OptionError(unknown_choice("figure", name, FIGURES))
         if name in unknown:
             raise OptionError(f"{name} cannot be an objective: the sweep has {unknown[name]}")
-    if minimize is None and maximize is None:
-        return tuple(n for n in LEAST if n not in unknown), tuple(n for n in LARGEST if n not in unknown)
-    return tuple(minimize or ()), tuple(maximize or ())
+        if name in (*least, *largest)[:i]:
+            raise OptionError(f"{name} is an objective twice; name each figure once, to be least or to be largest")
+    return least, largest
 
 
 def _cell(value) -> str:

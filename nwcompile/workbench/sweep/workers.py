@@ -14,6 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
+from types import ModuleType
 from typing import Any
 
 from nwcompile.code_version import code_version
@@ -41,6 +42,8 @@ class Workers:
     def __init__(self, question: Question, processes: int | None = None, cluster: str | None = None):
         at_hand = len(os.sched_getaffinity(0))
         self.n = at_hand if processes is None else whole("processes", processes, 1, 1024)
+        if cluster is not None and not (isinstance(cluster, str) and (cluster == DASK or ":" in cluster)):
+            raise OptionError(f"unknown cluster {shown(cluster)}; give {DASK!r}, or a scheduler as tcp://host:8786")
         self.question, self.cluster = question, cluster
         self._dead: tuple[type[BaseException], ...] = (BrokenProcessPool,)
         self._pool: Any = None
@@ -129,29 +132,21 @@ class Workers:
 
     def _connect(self, cluster: str) -> None:
         """A client of the cluster; it is closed with this pool, and so is a cluster that was made for it."""
-        try:
-            from distributed import Client, LocalCluster
-            from distributed.scheduler import KilledWorker
-        except ImportError:
-            raise OptionError(NO_DASK) from None
-        import dask
-
-        self._dead = (KilledWorker,)
+        dask, distributed = _dask()
+        self._dead = (distributed.scheduler.KilledWorker,)
         if cluster == DASK:
             self._close.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
-            made = LocalCluster(
+            made = distributed.LocalCluster(
                 n_workers=self.n, threads_per_worker=1, dashboard_address=None, silence_logs=50, env=ONE_THREAD
             )
             self._close.enter_context(made)
-            client = Client(made)
-        elif "://" in cluster or ":" in cluster:
+            client = distributed.Client(made)
+        else:
             try:
-                client = Client(cluster, timeout=SECONDS_TO_CONNECT)
+                client = distributed.Client(cluster, timeout=SECONDS_TO_CONNECT)
             except (OSError, ValueError, TimeoutError) as e:
                 self._close.close()
                 raise BackendError(f"no dask scheduler answers at {cluster}: {type(e).__name__}: {e}") from None
-        else:
-            raise OptionError(f"unknown cluster {shown(cluster)}; give {DASK!r}, or a scheduler as tcp://host:8786")
         self._close.enter_context(client)
         try:
             client.wait_for_workers(1, timeout=SECONDS_TO_CONNECT)
@@ -164,6 +159,17 @@ class Workers:
             client.run(_ignore_interrupts)
         self.n = sum(client.nthreads().values())
         self._pool = client.get_executor(pure=False)
+
+
+def _dask() -> tuple[ModuleType, ModuleType]:
+    """dask and dask.distributed."""
+    try:
+        import dask
+        import distributed
+        import distributed.scheduler
+    except ImportError:
+        raise OptionError(NO_DASK) from None
+    return dask, distributed
 
 
 def _processes(n: int):

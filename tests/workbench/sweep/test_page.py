@@ -3,9 +3,12 @@
 import json
 import re
 
+import pytest
+
 from nwcompile.workbench.sweep import page as module
 from nwcompile.workbench.sweep.page import page
-from nwcompile.workbench.sweep.sweep import Sweep
+from nwcompile.workbench.sweep.sweep import PAGE, Sweep
+from tests.report.html.browser import chromium
 
 
 def swept(rows: list[dict], settings=("n_cores",)) -> Sweep:
@@ -30,7 +33,7 @@ def test_page_holds_all_rows_and_needs_nothing_else():
     assert [r["front"] for r in data["rows"]] == [True, True, False, False]
     assert [r["report"] for r in data["rows"]] == ["points/p1/report.html", None, None, None]
     assert [c["name"] for c in data["columns"]] == ["n_cores", "step_us", "sample_nj"]
-    assert data["rows"][3]["cells"] == [9, None, None] and data["rows"][3]["error"] == "FitError: neurons"
+    assert data["rows"][3]["cells"] == [9] and data["rows"][3]["error"] == "FitError: neurons"
     assert text.count('href="points/') == 1 and "1 point failed: FitError: neurons" in text
 
 
@@ -55,3 +58,34 @@ def test_page_of_many_rows_draws_the_best_and_some_others(monkeypatch):
 def test_page_of_points_that_all_failed():
     text = page(swept([{"id": "a", "n_cores": 1, "error": "FitError: x", "seconds": 0.1}]), lambda _: False)
     assert "1 point failed: FitError: x" in text and data_of(text)["rows"][0]["front"] is False
+
+
+def test_page_places_points_whose_chip_gives_no_figure_beside_those_that_have_one():
+    rows = [row(1, step_limit_us=None), row(2, step_limit_us=2.0), row(3, sample_nj=None, step_limit_us=0.123456)]
+    data = data_of(page(swept(rows, ("n_cores", "step_limit_us")), lambda _: False))
+    kinds = {c["name"]: (c["values"], c["lacks"]) for c in data["columns"]}
+    assert kinds["sample_nj"] == kinds["step_limit_us"] == (None, True) and kinds["step_us"] == (None, False)
+    assert [r["cells"][-1] for r in data["rows"]] == [4.0, 5.0, None]
+
+
+def test_page_has_cells_of_a_column_of_texts_as_its_axis_has_them():
+    rows = [row(1, placer="x"), row(2, placer=2.0), row(3, placer=True), row(4, placer=None)]
+    data = data_of(page(swept(rows, ("placer",)), lambda _: False))
+    assert data["columns"][0]["values"] == [r["cells"][0] for r in data["rows"]] == ["x", "2.0", "true", "–"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", [1400, 400])
+def test_page_draws_every_point_that_has_figures(tmp_path, width):
+    failed = {"id": "p0", "n_cores": 9, "error": "FitError: neurons", "seconds": 0.1}
+    rows = [failed, *(row(n, sample_nj=None if n % 3 == 0 else 3.0 + n) for n in range(1, 9))]
+    (tmp_path / PAGE).write_text(page(swept(rows), lambda _: False))
+    with chromium() as browser:
+        tab = browser.new_page(viewport={"width": width, "height": 900})
+        errors: list[str] = []
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.goto((tmp_path / PAGE).as_uri())
+        assert tab.locator("#plot circle").count() == tab.locator("#lines path").count() == 8
+        ticks = tab.locator("#lines text.tick").all_text_contents()
+        assert ticks[:5] == ["1", "3", "5", "7", "9"] and "–" in ticks
+        assert tab.evaluate("document.documentElement.scrollWidth") == width and errors == []

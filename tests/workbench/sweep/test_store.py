@@ -41,9 +41,11 @@ def test_store_takes_a_cut_line_away_and_goes_on(tmp_path, cut):
 
 
 def test_store_leaves_lines_that_are_no_rows(tmp_path):
-    (tmp_path / FILE).write_text('no json\n{"id": 3}\n[1]\n' + json.dumps(row(0)) + "\n")
+    damaged = ["no json", '{"id": 3}', "[1]", "[" * 100_000]
+    damaged += [json.dumps({**row(1), "error": 5}), json.dumps({**row(1), "bits": float("nan")})]
+    (tmp_path / FILE).write_text("\n".join([*damaged, json.dumps(row(0)), ""]))
     with Store(tmp_path) as store:
-        assert list(store.rows) == ["p0"] and store.n_unreadable == 3
+        assert list(store.rows) == ["p0"] and store.n_unreadable == len(damaged)
     assert (tmp_path / FILE).read_text().startswith("no json\n")
 
 
@@ -56,6 +58,7 @@ def test_store_has_one_writer(tmp_path):
     assert str(e.value) == (
         f"{path} is being written to by another sweep; wait until that is done, or choose another folder"
     )
+    assert e.value.code == "NW7006"
     with Store(tmp_path) as store:
         assert list(store.rows) == ["p0"]
 

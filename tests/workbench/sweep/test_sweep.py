@@ -178,7 +178,14 @@ def test_search_goes_on_where_points_fail():
          "unknown figure 'steps'; choose one of: step_us, accuracy, edp_nj_us, n_cores_used, power_mw, sample_nj, "
          "sample_us"),
         ({"maximize": ("accuracy",)}, "accuracy cannot be an objective: the sweep has samples without labels"),
+        ({"minimize": (), "maximize": ()},
+         "no figure is named to be least or largest; choose from: n_cores_used, step_us, sample_us, sample_nj, "
+         "power_mw, edp_nj_us, accuracy"),
+        ({"minimize": ("step_us",), "maximize": "step_us"},
+         "step_us is an objective twice; name each figure once, to be least or to be largest"),
         ({"search": 0}, "trials=0 must be a whole number from 1 to 1000000"),
+        ({"search": 2.5}, "trials=2.5 must be a whole number from 1 to 1000000"),
+        ({"options": {"bits": 3}}, "options must be an nw.Options(...), not dict"),
         ({"grid": {"input": ["a"]}}, "grid: input = ['a'] must be {name: samples} or {name: (samples, labels)}"),
         ({"grid": {"input": {"a": 1}}}, "grid: input names the samples of each point; leave out x and labels"),
     ],
@@ -198,5 +205,7 @@ def test_sweep_refuses_samples_that_every_point_would_refuse():
         swept(labels=np.array([0, 1]))
     with pytest.raises(ModelError, match=r"labels y are 0..9, but the output has 4 neurons"):
         swept(labels=np.array([0, 1, 9]))
+    with pytest.raises(OptionError, match=r"grid: input 'a' must be samples or \(samples, labels\), not 3 things"):
+        nw.sweep(network(), None, {"input": {"a": (1, 2, 3)}}, "tiny")
     with pytest.raises(OptionError, match="backend 'cycle' needs samples to run; give x, or backend 'prediction'"):
         nw.sweep(network(), None, GRID, "tiny", backend="cycle")
