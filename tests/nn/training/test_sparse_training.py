@@ -182,7 +182,7 @@ def test_what_fits_stays_dense():
 
 
 def test_every_core_hears_a_source_even_of_a_layer_of_two_neurons():
-    """Seven cores hold few axons: of 10 sources each hears some, and each of two reaches more cores, within the axons."""
+    """Seven cores of few axons: of 10 sources each hears some, and of two those reach more cores, within the axons."""
     torch.manual_seed(0)
     layers = [torch.nn.Linear(2, 10), torch.nn.Linear(10, 14), torch.nn.Linear(14, 1)]
     model, chip = torch.nn.Sequential(*layers), narrow(10**6, max_in_axons=9)
