@@ -104,7 +104,7 @@ def test_cli_unwritable_output_leaves_nothing(command, folder):
 def test_cli_interrupt_is_one_line_and_130(command, folder, monkeypatch):
     import nwcompile.cli.simulate as verb
 
-    def interrupted(*_):
+    def interrupted(*_, **_flags):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(verb, "simulate", interrupted)
@@ -159,6 +159,13 @@ def test_cli_output_that_cannot_be_printed_gives_no_traceback(redirect, code, er
     line = f"set -o pipefail; {sys.executable} -m nwcompile chips show loihi1 {redirect}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, error)
+
+
+def test_cli_names_the_file_that_it_cannot_write(folder):
+    line = f"echo | {sys.executable} -m nwcompile simulate net.nwc --stream - -o /proc/nothing"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    text = "nwcompile: error[NW1000]: the system refuses to read or write /proc/nothing: No such file or directory\n"
+    assert (done.returncode, done.stderr) == (2, text)
 
 
 def test_cli_prints_what_the_terminal_cannot_show_as_question_marks(folder):
