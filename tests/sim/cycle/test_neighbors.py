@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.least import least
 from nwcompile.cost.time.floorline import floorline
+from nwcompile.cost.time.longest_path import TokenPaths, longest_path
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.cost.traffic.tokens import tokens
 from nwcompile.errors import BackendError, ChipError, FitError
@@ -139,6 +140,14 @@ def test_bursts_in_different_steps_cost_the_barrier_twice():
     line = floorline(program, run.counters, run.link_flits, 1)
     assert line.bottleneck.kind == "traffic" and line.bottleneck.core in (0, 4) and line.bottleneck.unit == "receive"
     assert 0.9 * free.sum() < line.bound_cycles.sum() <= free.sum()
+
+
+def test_longest_path_of_an_estimate_keeps_its_fractions():
+    """Whole cycles on the sending side and half ones on the other, as advice has them: none is rounded away."""
+    nobody = np.zeros(0, np.int64)
+    alone = TokenPaths(here=nobody, there=nobody, latency=nobody, tokens=np.zeros(1, np.int64))
+    path = longest_path(np.array([[1], [1]]), np.array([[2.5], [0.25]]), alone)
+    assert path.end.tolist() == [2.5, 3.5] and path.sends.tolist() == [False, True]
 
 
 def all_to_all(period: int = 1, n_columns: int = 4, **keys) -> Program:
