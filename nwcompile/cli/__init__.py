@@ -43,7 +43,8 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         except OSError as e:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return _fail(NwError(f"the system refuses to read or write: {e.strerror or e}"), False)
+            what = "" if e.filename is None else f" {e.filename}"
+            return _fail(NwError(f"the system refuses to read or write{what}: {e.strerror or e}"), False)
 
 
 def _run(argv: list[str]) -> int:

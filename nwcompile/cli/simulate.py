@@ -5,6 +5,7 @@ import sys
 import time
 from argparse import Namespace
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,9 @@ def _check_stream_flags(args: Namespace) -> None:
     }
     if wrong := [flag for flag, is_given in given.items() if is_given]:
         raise OptionError(f"--stream is one sample step by step, and does not go with {', '.join(wrong)}")
+    files = [Path(path) for path in (args.output or STANDARD_INPUT, args.stream)]
+    if all(path.is_file() for path in files) and files[0].samefile(files[1]):
+        raise OptionError(f"-o {args.output}: is the file that --stream reads; write the output to another one")
 
 
 def _more(args: Namespace, model, result: Run, seconds: float) -> dict:

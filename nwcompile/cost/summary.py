@@ -125,7 +125,7 @@ class Summary:
     @property
     def samples_per_second(self) -> float | None:
         """How many samples a second the steps allow, one after the other."""
-        return None if self.step_us is None else 1e6 / float(self.step_us.sum())
+        return None if self.step_us is None or not self.step_us.any() else 1e6 / float(self.step_us.sum())
 
     @property
     def step_us(self) -> np.ndarray | None:

@@ -141,6 +141,7 @@ def begin_step(simulation, neighbors, x, b, c, time):
     end = first
     if c < axons.n_cores:
         if has_input:
+            core.receive_at = max(core.receive_at, time)  # nothing of this step's input was there before
             take_step_input(simulation, neighbors, c, line, h)
         end = visit_core(
             plan,

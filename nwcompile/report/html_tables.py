@@ -111,7 +111,7 @@ def time_table(doc: dict) -> Markup:
         if row is not None:
             part = (
                 None
-                if measured is None or name == "measured"
+                if measured is None or name == "measured" or measured["step_us"] == 0
                 else bar(100 * row["step_us"] / measured["step_us"], "even")
             )
             rows.append(

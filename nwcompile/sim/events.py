@@ -18,10 +18,15 @@ def frames_of(network: Network, steps: Sequence[tuple]) -> dict[str, np.ndarray]
     n_lines = sum(sizes.values())
     frames = np.zeros((len(steps), n_lines), np.int64)
     for t, (lines, values) in enumerate(steps):
-        numbers = np.asarray(lines, dtype=None if len(lines) else np.int64)
+        try:
+            numbers = np.asarray(lines)
+        except ValueError:  # lists in it differ in length
+            numbers = np.zeros(())
+        if numbers.shape == (0,):
+            continue
         if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
             raise ModelError(f"step {t} of the events must be a list of whole numbers, the lines that spike in it")
-        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < n_lines:
+        if not 0 <= numbers.min() <= numbers.max() < n_lines:
             wrong = numbers[(numbers < 0) | (numbers >= n_lines)][0]
             raise ModelError(f"step {t} of the events names line {wrong}; the lines are 0..{n_lines - 1}")
         np.add.at(frames[t], numbers, values)

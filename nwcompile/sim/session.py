@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from numbers import Real
 from time import perf_counter
 
 import numpy as np
 
 from nwcompile.cost.time.stream import StreamFigures, StreamTimes
-from nwcompile.errors import BackendError, ModelError, OptionError, unknown_choice
+from nwcompile.errors import BackendError, ModelError, OptionError, shown, unknown_choice
 from nwcompile.ir.network import Network
 from nwcompile.ir.program import Program
 from nwcompile.sim import BACKENDS
@@ -52,7 +53,7 @@ class Session:
                 f"the host computes the input of this program from whole samples ({program.host.text}), so it cannot "
                 "be a stream; encode the input into spikes (nwcompile.encode), and compile for those"
             )
-        if model_dt is not None and not 0 < model_dt < float("inf"):
+        if model_dt is not None and not (isinstance(model_dt, Real) and 0 < model_dt < float("inf")):
             raise OptionError(f"model_dt={model_dt!r} must be a time in seconds above 0")
         self.program, self.backend = program, backend
         self._compiled = compiled = program if isinstance(program, Program) else None
@@ -104,6 +105,10 @@ class Session:
 
         Lines of several inputs are numbered one input after the other; a line named k times has the value k.
         """
+        if not isinstance(events, Iterable):
+            raise ModelError(
+                f"events are {shown(events)}, must be a list of steps, each a list of lines that spike in it"
+            )
         return self.feed(frames_of(self._network, [(lines, 1) for lines in events]))
 
     def close(self) -> Chunk:

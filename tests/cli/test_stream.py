@@ -112,6 +112,17 @@ def test_stream_does_not_go_with_flags_of_batches(folder, capsys):
     assert "--model-dt 0 must be a time in seconds above 0" in capsys.readouterr().err
 
 
+def test_stream_without_standard_input_or_onto_its_own_file_is_refused(folder, tmp_path, monkeypatch, capsys):
+    net, path = folder.at / "net.nwc", tmp_path / "x.txt"
+    path.write_text("0 1\n")
+    assert call(net, "--stream", path, "-o", f"{tmp_path}/../{tmp_path.name}/x.txt") == 2
+    assert "x.txt: is the file that --stream reads; write the output to another one" in capsys.readouterr().err
+    assert path.read_text() == "0 1\n"
+    monkeypatch.setattr("sys.stdin", None)
+    assert call(net, "--stream", "-") == 2
+    assert "--stream -: there is no standard input to read from; give a file, or let a pipe" in capsys.readouterr().err
+
+
 def test_stream_that_is_interrupted_tells_of_the_steps_until_then(folder, monkeypatch, capsys):
     def given(*_):
         yield {"in": folder.x[:5]}
@@ -142,6 +153,11 @@ def test_stream_of_an_event_file_is_the_run_of_its_bins(tmp_path, capsys):
     stream = (tmp_path / "net.nwc", "--stream", tmp_path / "a.bin")
     assert call(*stream, "--model-dt", "500e-6", "-o", tmp_path / "out.txt") == 0
     assert (tmp_path / "out.txt").read_text() == text and len(x) > 128 and output.any()
+    (tmp_path / "b.bin").write_bytes(nmnist([(123 * k, 1, 1, 1) for k in range(9)]))  # one in each step
+    capsys.readouterr()
+    assert call(tmp_path / "net.nwc", "--stream", tmp_path / "b.bin", "--model-dt", "123e-6", "--json") == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["n_steps"], figures["n_events"]) == (9, 9)
     assert call(*stream) == 2
     assert f"--stream {tmp_path / 'a.bin'}: give --model-dt, the seconds of a step, into" in capsys.readouterr().err
     (tmp_path / "a.bin").write_bytes(nmnist([(3, 9, 0, 0)]))

@@ -135,6 +135,24 @@ def test_delays_longer_than_the_chip_s_become_relay_neurons():
 
 
 @pytest.mark.long
+def test_a_delay_behind_the_last_layer_is_in_the_output():
+    x = spikes(2, 30, 5)
+    net = nn.Sequential(nn.LIFSynapse(5, 4), nn.LIFLayer(4, TAU), nn.Delay(4, 6, torch.tensor([0.0, 2, 6, 3]))).eval()
+    with torch.no_grad():
+        net[0].weight.fill_(0.5)
+        out = net(x)
+    network = nw.from_torch(net, x)
+    assert np.array_equal(nw.simulate(network, x.numpy()).output, out) and out.any()
+
+
+def test_a_delay_in_two_places_is_refused():
+    delay = nn.Delay(4, 6)
+    layers = [delay, nn.LIFSynapse(4, 4), nn.LIFLayer(4, TAU), delay, nn.LIFSynapse(4, 4), nn.LIFLayer(4, TAU)]
+    text = "layer '[03]' is called 2 times for the 30 steps of the example; a layer with delays keeps the steps of one"
+    with pytest.raises(ModelError, match=text):
+        nw.from_torch(nn.Sequential(*layers), spikes(2, 30, 4))
+
+
 def test_delays_that_no_relay_neuron_can_hold_are_refused():
     net, x = flat_net(max_delay=30), spikes(2, 50, 6)
     with pytest.raises(

@@ -37,6 +37,15 @@ def test_report_writes_both_files(tmp_path):
     assert written["report_schema"] == 1
 
 
+def test_report_of_steps_that_take_no_time_has_no_rate(tmp_path):
+    """A chip all of whose cycles are 0, without input: nothing is divided by its time."""
+    costs = {f"cost__{key}_cycles": 0 for key in ("visit", "update", "spike", "message_out", "message_in")}
+    program = three_cores(small_chip(cost__barrier_cycles={"1": 0}, **costs))
+    doc = nw.report(program, nw.simulate(program, None, "cycle", steps=1), tmp_path)
+    assert (doc["time"]["sample_us"], doc["time"]["samples_per_second"]) == (0, None)
+    assert "no step takes any" in (tmp_path / "report.html").read_text()
+
+
 def test_report_figures_equal_a_hand_count():
     program = three_cores(calibrated=True)
     doc = collect(program, run_of(program), 0.8)

@@ -234,8 +234,13 @@ def test_session_takes_events_as_lists_of_lines():
     assert np.array_equal(np.concatenate([c.output for c in chunks], 1), whole.output)
     with pytest.raises(nw.ModelError, match=r"^step 1 of the events names line 4; the lines are 0..3$"):
         Session(program).feed_events([[], [3, 4]])
-    with pytest.raises(nw.ModelError, match="^step 0 of the events must be a list of whole numbers, the lines that"):
-        Session(program).feed_events([[0.5]])
+    for wrong in ([[0.5]], [3, 2], [None], [[[1], [2, 3]]]):
+        with pytest.raises(
+            nw.ModelError, match="^step 0 of the events must be a list of whole numbers, the lines that"
+        ):
+            Session(program).feed_events(wrong)
+    with pytest.raises(nw.ModelError, match="^events are 3, must be a list of steps, each a list of lines that spike"):
+        Session(program).feed_events(3)
 
 
 def test_session_goes_on_after_an_input_that_it_refused():
@@ -282,8 +287,9 @@ def test_session_says_what_it_cannot_stream():
         Session(program, "cicle")
     with pytest.raises(nw.OptionError, match="^unknown record 'totals'; choose one of: all, spikes$"):
         Session(program, record="totals")
-    with pytest.raises(nw.OptionError, match="^model_dt=0 must be a time in seconds above 0$"):
-        Session(program, model_dt=0)
+    for wrong in (0, "1"):
+        with pytest.raises(nw.OptionError, match=f"^model_dt={wrong!r} must be a time in seconds above 0$"):
+            Session(program, model_dt=wrong)
 
 
 def test_session_refuses_a_program_whose_input_the_host_computes():

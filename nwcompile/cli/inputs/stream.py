@@ -33,6 +33,8 @@ def steps_of(path: str, program: Program, model_dt: float | None = None) -> Iter
 
     Of an event file a step is the events of `model_dt` seconds; raises OptionError without it.
     """
+    if path == STANDARD_INPUT and sys.stdin is None:
+        raise OptionError("--stream -: there is no standard input to read from; give a file, or let a pipe feed it")
     if path == STANDARD_INPUT:
         return _of_text(sys.stdin.buffer, "standard input", program)
     suffix = Path(path).suffix
@@ -147,7 +149,8 @@ def _of_events(path: str, program: Program, model_dt: float | None) -> Iterator[
     events = np.sort(read_events(path), order="t", kind="stable")
     if not len(events):
         raise ModelError(f"{path}: holds no events")
-    step = ((events["t"] - events["t"][0]) // (model_dt * US_PER_S)).astype(np.int64)
+    step_us = float(f"{model_dt * US_PER_S:.12g}")  # 123 microseconds are not 123.00000000000001
+    step = ((events["t"] - events["t"][0]) // step_us).astype(np.int64)
     for first in range(0, int(step[-1]) + 1, CHUNK_STEPS):
         frames = np.zeros((min(CHUNK_STEPS, int(step[-1]) + 1 - first), prod(shape)), np.uint8)
         at = slice(*np.searchsorted(step, (first, first + CHUNK_STEPS)))

@@ -70,9 +70,10 @@ def token_paths(program: Program, n_samples: int) -> TokenPaths:
 def longest_path(send: np.ndarray, receive: np.ndarray, paths: TokenPaths) -> LongestPath:
     """The longest path through steps in which the sides of cores are busy for `send` and `receive`, both [H, core]."""
     n_steps, n_cores = send.shape
-    start = np.zeros((n_steps + 1, n_cores), send.dtype)
-    sent, received = np.zeros_like(send), np.zeros_like(receive)
-    told = received_before = np.zeros(n_cores, send.dtype)
+    cycles = np.result_type(send, receive)  # an estimate may be whole on one side only
+    start = np.zeros((n_steps + 1, n_cores), cycles)
+    sent, received = np.zeros((2, n_steps, n_cores), cycles)
+    told = received_before = np.zeros(n_cores, cycles)
     for h in range(n_steps):
         sent[h] = start[h] + send[h]
         received[h] = np.maximum(received_before, told) + receive[h]

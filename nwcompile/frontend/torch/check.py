@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nwcompile.errors import ModelError
 from nwcompile.frontend.torch import symbols
+from nwcompile.frontend.torch.delays import DELAYING
 from nwcompile.frontend.torch.operations import SUPPORTED, not_followed
 from nwcompile.frontend.torch.symbols import Call, Recording, Symbol
 
@@ -45,6 +46,7 @@ def verify(recording: Recording, module: str) -> None:
                 raise ModelError(f"layer {path!r} {call.fault}")
     for path, reason in recording.refused.items():
         raise ModelError(f"{path!r} is fed by {reason}; {SUPPORTED}")
+    _verify_delays(recording)
     for path, calls in recording.calls.items():
         for symbol in _ends(calls[-1].fed):
             if isinstance(symbol, symbols.Averaged | symbols.Constant | symbols.Unsupported):
@@ -55,6 +57,18 @@ def verify(recording: Recording, module: str) -> None:
         for call in calls:
             for stacked in _stacks(call.fed):
                 _verify_steps(path, list(stacked.steps))
+
+
+def _verify_delays(recording: Recording) -> None:
+    """Raise ModelError for a layer with delays in several places, whose kept steps would be those of all of them."""
+    kinds = {kind.__name__ for kind in DELAYING}
+    counts = Counter(a.operation.path for a in recording.applied if a.operation.kind in kinds)
+    for path, n_calls in counts.items():
+        if n_calls not in (1, recording.n_steps):
+            raise ModelError(
+                f"layer {path!r} is called {n_calls} times for the {recording.n_steps} steps of the example; a layer "
+                "with delays keeps the steps of one place: call it once with all steps, or once in every step"
+            )
 
 
 def _verify_calls(path: str, calls: list[Call], n_steps: int) -> None:

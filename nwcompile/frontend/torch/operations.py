@@ -326,8 +326,7 @@ def _delayed(module, path, _shape) -> Operation:
     def connect(source, target, delay, shape):
         return delayed(module, source, target, delay, shape)
 
-    of_map = isinstance(module, DelayedConv2d)
-    return _operation(module, path, connect, not of_map, not isinstance(module, Delay), False)
+    return _operation(module, path, connect, not isinstance(module, DelayedConv2d), True, False)
 
 
 def _batch_norm(module, path, _shape) -> Operation:

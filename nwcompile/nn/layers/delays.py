@@ -6,6 +6,7 @@ wherever they count: in eval mode, in an import and on a chip.
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 
@@ -16,7 +17,7 @@ from nwcompile.nn.layers.lif import LIFSynapse, verify_device
 from nwcompile.nn.layers.prepare import Prepared
 from nwcompile.nn.ops.delays import SURROGATES, SynapseLists, delayed_sums, lists_of, taps_of
 from nwcompile.nn.ops.device import torch_device
-from nwcompile.nn.ops.torch_ops import is_used_up
+from nwcompile.nn.ops.torch_ops import KERNEL_DTYPES, is_used_up
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +81,23 @@ class Delays(Prepared):
     @property
     def rounded(self) -> torch.Tensor:
         """The delays that count, int32 of the shape of `steps`."""
+        self._verify_numbers()
         return taps_of(self.steps, self.max_delay, 0.0, self.surrogate)[0]
 
     def prepare(self, name: str, seed: int | None, mismatch_in_eval: bool) -> None:
         super().prepare(name, seed, mismatch_in_eval)
         self._history = None
+        self._verify_numbers()
         with torch.no_grad():
             if not ((self.steps >= 0) & (self.steps <= self.max_delay)).all():  # else graphs of before stay good
                 self.steps.clamp_(0, self.max_delay)
+
+    def _verify_numbers(self) -> None:
+        if n_lost := int(self.steps.isnan().sum()):
+            raise ModelError(
+                f"{self.where}: {n_lost} of {self.steps.numel()} delays are NaN; go back to an earlier state of the "
+                "network, and train with a lower learning rate"
+            )
 
     def lists(self, make) -> SynapseLists:
         """The layer's synapses, made by `make()` once."""
@@ -104,6 +114,11 @@ class Delays(Prepared):
 
         weight: of the shape of `steps`; place: int64[synapse], whose entry of it each synapse has, or None: its own.
         """
+        if weight.dtype not in KERNEL_DTYPES:
+            raise ModelError(
+                f"{self.where}: is of {weight.dtype}, and layers with delays compute in float32 or float64; call "
+                ".float() on it"
+            )
         steps = self.steps if self.steps.dtype == weight.dtype else self.steps.to(weight.dtype)
         width = self.width if self.training else 0.0
         start, shares = taps_of(steps.clamp(0, self.max_delay), self.max_delay, width, self.surrogate)
@@ -128,6 +143,11 @@ class Delays(Prepared):
             raise ModelError(
                 f"{self.where}: the batch has {len(x)} samples, the kept steps have {len(history.steps)}; call "
                 "nwcompile.nn.prepare_net(model) before a new batch"
+            )
+        if history.steps.shape[2] != x.shape[2]:
+            raise ModelError(
+                f"{self.where}: a step has {x.shape[2]} numbers, the kept steps have {history.steps.shape[2]}; call "
+                "nwcompile.nn.prepare_net(model) before input of another size"
             )
         return history.steps.detach() if is_used_up(history.given) else history.steps
 
@@ -260,6 +280,8 @@ class DelayedConv2d(Prepared):
     ):
         super().__init__()
         where = f"DelayedConv2d({in_channels}, {out_channels})"
+        if min(pair(kernel_size)) < 1:
+            raise ModelError(f"{where}: kernel_size={kernel_size} must be whole numbers >= 1")
         if min(in_channels, out_channels, groups) < 1 or in_channels % groups or out_channels % groups:
             raise ModelError(f"{where}: channels must be >= 1 and multiples of groups, which is {groups}")
         shape = (out_channels, in_channels // groups, *pair(kernel_size))
@@ -363,6 +385,6 @@ def longest(where: str, max_delay: int | Chip | str) -> int:
                 "steps, which compile holds in relay neurons there"
             )
         return max_delay.neuron.delay_max_steps
-    if isinstance(max_delay, bool) or not isinstance(max_delay, int) or max_delay < 0:
+    if isinstance(max_delay, bool) or not isinstance(max_delay, Integral) or max_delay < 0:
         raise OptionError(f"{where}: max_delay is {max_delay!r}, must be a whole number of steps >= 0 or a chip")
-    return max_delay
+    return int(max_delay)

@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import torch
 
+from nwcompile.errors import ModelError
 from nwcompile.kernels.cores.programs.build import built
 from nwcompile.kernels.layers import delays, eventprop
 from nwcompile.kernels.layers.lif import (
@@ -195,7 +196,7 @@ def spike_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early: bool):
     """`[B, T, n_rows]`: what every row of a list of synapses adds up; arguments are those of `nn.ops.delays`."""
     n_samples, n_steps, n = x.shape
-    given, kernel, samples = _delayed(x, delays.delayed_sums, start)
+    given, kernel, samples = _delayed(x, delays.delayed_sums, start, reach)
     flat, starts, rows = _flat(taps), _flat(start), _flat(row)
     sources = _flat(source)
     result, out = new((n_samples, n_steps, n_rows), given.dtype)
@@ -207,7 +208,7 @@ def delayed_sums(x, taps, start, row, source, n_rows: int, reach: int, is_early:
 def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
     """`[synapse, n_taps]`, the gradient of taps by that of the sums, `[B, T, n_rows]`."""
     _, n_steps, n = x.shape
-    given, kernel, samples = _delayed(x, delays.delayed_products, start)
+    given, kernel, samples = _delayed(x, delays.delayed_products, start, reach)
     back, starts, rows = _flat(grad), _flat(start), _flat(row)
     sources = _flat(source)
     sums = np.zeros((len(samples), len(start) * n_taps))
@@ -216,8 +217,15 @@ def delayed_products(x, grad, start, row, source, n_taps: int, reach: int):
     return torch.from_numpy(sums.sum(0).astype(given.dtype)).view(-1, n_taps)
 
 
-def _delayed(x: torch.Tensor, kernel: Callable, start: torch.Tensor) -> tuple[np.ndarray, Callable, list]:
-    """The numbers of `[B, T, N]`, the kernel of as many samples side by side as there are, and samples for threads."""
+def _delayed(x: torch.Tensor, kernel: Callable, start: torch.Tensor, reach: int) -> tuple[np.ndarray, Callable, list]:
+    """The numbers of `[B, T, N]`, the kernel of as many samples side by side as there are, and samples for threads.
+
+    Raises ModelError for delays that would lead out of memory, which those that are numbers never do.
+    """
+    if start.numel() and not 0 <= int(start.min()) <= int(start.max()) <= reach:
+        raise ModelError(
+            f"delays are {int(start.min())} to {int(start.max())} steps, must be numbers within 0..{reach}"
+        )
     lanes = width_of(min(max(len(x), 1), delays.WIDEST))
     return _flat(x), kernel(lanes), ranges(len(x), len(x) * x.shape[1] * max(len(start), x.shape[2]), lanes)
 

@@ -80,7 +80,9 @@ def taps_of(delay: torch.Tensor, max_delay: int, width: float, form: str) -> tup
     n_taps = min(max_delay + 1, 2 * math.ceil(TAIL_WIDTHS * width) + 1)
     first = (delay.detach().round() - n_taps // 2).clamp(0, max_delay + 1 - n_taps)
     steps = first[..., None] + torch.arange(n_taps, dtype=delay.dtype, device=delay.device)
-    return first.int(), torch.softmax(-(((steps - delay[..., None]) / width) ** 2) / 2, -1)
+    away = ((steps - delay[..., None]) / width).abs()
+    nearest = away.detach().amin(-1, keepdim=True)  # taken off, so that squares of narrow widths stay finite
+    return first.int(), torch.softmax((nearest - away) * (nearest + away) / 2, -1)
 
 
 def delayed_sums(x: torch.Tensor, taps: torch.Tensor, start: torch.Tensor, lists: SynapseLists, reach: int):

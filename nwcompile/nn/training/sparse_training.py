@@ -30,15 +30,19 @@ class GrownMask(Mask):
 
     gradient: torch.Tensor | None = None
     is_watched = False
+    is_used_anew = False  # Whether a graph was made after the last gradient: the next one begins another sum.
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
         masked = weight * self.mask
         if self.is_watched and masked.requires_grad:
+            self.is_used_anew = True
             masked.register_hook(self._keep)
         return masked
 
     def _keep(self, gradient: torch.Tensor) -> None:
-        self.gradient = gradient
+        """Add up the gradients of all uses in a graph: a network that goes step by step has one for each step."""
+        self.gradient = gradient if self.is_used_anew or self.gradient is None else self.gradient + gradient
+        self.is_used_anew = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,19 +226,24 @@ class Budget:
 
     def _hears(self, n_in: int, n_reached: int) -> np.ndarray:
         """bool[core, source]: one source after the other takes the next cores in turn."""
+        n_reached = self._reaches(n_in, n_reached)
         core, source = np.ogrid[: self.n_cores, :n_in]
         return (core - source * n_reached) % self.n_cores < n_reached
+
+    def _reaches(self, n_in: int, n_reached: int) -> int:
+        """`n_reached`, or more of a layer so small that some core would hear none of its neurons."""
+        return max(n_reached, ceil(self.n_cores / n_in))
 
     def n_reached(self, shapes: dict[str, tuple[int, int]]) -> int:
         """How many cores each source reaches at most, so that no core has more axons than it holds."""
         sources = [n_in for n_in, _ in shapes.values()]
-        sent = sum(ceil(n / self.n_cores) for n in sources)
         for n in range(self.n_cores, 0, -1):
             received = sum(self._hears(n_in, n).sum(1) for n_in in sources).max()
-            if received <= (self.in_axons or received) and sent * n <= (self.out_axons or sent * n):
+            sent = sum(ceil(n_in / self.n_cores) * self._reaches(n_in, n) for n_in in sources)
+            if received <= (self.in_axons or received) and sent <= (self.out_axons or sent):
                 return n
         used = f"fan-in axons {received} of {self.in_axons}, fan-out axons {sent} of {self.out_axons} a core"
-        raise self._refused(f"{used} where each source reaches one core")
+        raise self._refused(f"{used} where each source reaches as few cores as it can")
 
     def _at(self, shapes: dict[str, tuple[int, int]], density: float) -> dict[str, int]:
         """The inputs of a neuron at densities `density` (n_in + n_out) / (n_in n_out)."""
@@ -244,7 +253,8 @@ class Budget:
             edge = Dense("source", "target", np.zeros((1, 1), np.float32), weight_bits=self.bits)
             n_listed = most_listed(n_in * n_out, n_in, edge, self.chip) // n_out
             largest = min(n_listed, self._hears(n_in, n_reached).sum(1).min())
-            kept[name] = n_in if wanted >= n_in and n_reached == self.n_cores else max(int(min(wanted, largest)), 1)
+            is_heard = self._reaches(n_in, n_reached) == self.n_cores
+            kept[name] = n_in if wanted >= n_in and is_heard else max(int(min(wanted, largest)), 1)
         return kept
 
     def _fits(self, shapes: dict[str, tuple[int, int]], density: float) -> bool:
@@ -315,16 +325,30 @@ def _places(model: torch.nn.Module, names: list[str] | None) -> dict[str, tuple[
     places = weights_of(model)
     known = {name: place for name, place in places.items() if isinstance(place[0], torch.nn.Linear | LIFSynapse)}
     others = [name for name in (places if names is None else names) if name not in known]
-    if others or not known:
+    chosen = known if names is None else {name: known[name] for name in names if name in known}
+    if others or not chosen:
         raise ModelError(
             f"SparseTraining: {', '.join(others) or type(model).__name__}: no weight of torch.nn.Linear or LIFSynapse; "
             f"name those to train sparse, weights=[...] of {', '.join(known) or 'none'}; others are not counted"
         )
-    chosen = known if names is None else {name: known[name] for name in names}
+    _verify_used_once(model, chosen)
     masked = [name for name, (module, attribute) in chosen.items() if parametrize.is_parametrized(module, attribute)]
     if masked:
         raise ModelError(f"SparseTraining: {', '.join(masked)} is pruned or parametrized; call finish_pruning first")
     return chosen
+
+
+def _verify_used_once(model: torch.nn.Module, chosen: dict[str, tuple[torch.nn.Module, str]]) -> None:
+    """Raise ModelError for a weight that the model has in several places: compiled, it is stored for each of them."""
+    names: dict[int, set[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), set()).add(name)
+    for name, place in chosen.items():
+        if others := sorted(names.get(id(getattr(*place)), set()) - {name}):
+            raise ModelError(
+                f"SparseTraining: {name} is also {', '.join(others)}, and a chip stores it for each of them; give each "
+                "layer a weight of its own"
+            )
 
 
 def _shape(module: torch.nn.Module, attribute: str) -> tuple[int, int]:

@@ -149,12 +149,13 @@ def _tiles(doc: dict) -> Markup:
                 "time of a step", number(time["step_us"]), "us", f"{source}; longest {number(time['step_us_max'])} us"
             )
         )
+        per_second = time["samples_per_second"]
         tiles.append(
             _tile(
                 "time of a sample",
                 number(time["sample_us"]),
                 "us",
-                f"{grouped(time['samples_per_second'])} samples a second",
+                "no step takes any" if per_second is None else f"{grouped(per_second)} samples a second",
             )
         )
         share, b = percent(doc["bottleneck"]["share_percent"]), doc["bottleneck"]

@@ -2,12 +2,14 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
 from nwcompile import nn
 from nwcompile.errors import ModelError, OptionError
 from nwcompile.ir.chip import Chip
+from nwcompile.nn.ops.delays import SURROGATES
 
 
 def spikes(*shape, rate=0.3):
@@ -179,3 +181,38 @@ def test_sequential_gives_delays_all_steps():
 def test_wrong_arguments_are_refused(make, error, text):
     with pytest.raises(error, match=text):
         make()
+
+
+def test_delays_that_are_no_numbers_are_refused():
+    layer = nn.DelayedLinear(3, 2, 5)
+    with torch.no_grad():
+        layer.delays.steps[1, 1] = torch.nan
+    for training in (True, False):
+        with pytest.raises(ModelError, match=r"^delays are -2147483648 to [0-9]+ steps, must be numbers within 0..5$"):
+            layer.train(training)(spikes(2, 4, 3))
+    text = r"^DelayedLinear\(3, 2\): 1 of 6 delays are NaN; go back to an earlier state of the network, and train with"
+    for use in (nn.prepare_net, nn.freeze_delays):
+        with pytest.raises(ModelError, match=text):
+            use(layer)
+
+
+def test_input_of_another_size_and_numbers_without_a_kernel_are_refused():
+    layer = nn.DelayedConv2d(1, 1, 3, 4)
+    layer(spikes(1, 2, 1, 5, 5))
+    text = r"^DelayedConv2d\(1, 1\): a step has 36 numbers, the kept steps have 25; call nwcompile.nn.prepare_net"
+    with pytest.raises(ModelError, match=text):
+        layer(spikes(1, 2, 1, 6, 6))
+    with pytest.raises(ModelError, match="is of torch.float16, and layers with delays compute in float32 or float64"):
+        nn.DelayedLinear(3, 2, 5).half()(spikes(1, 2, 3))
+    with pytest.raises(ModelError, match=r"^DelayedConv2d\(1, 1\): kernel_size=0 must be whole numbers >= 1$"):
+        nn.DelayedConv2d(1, 1, 0, 4)
+
+
+@pytest.mark.parametrize("form", SURROGATES)
+def test_very_narrow_widths_are_the_nearest_step(form):
+    layer = nn.DelayedLinear(1, 1, np.int64(5), torch.ones(1, 1), 3.4, surrogate=form, width=2.0**-100)
+    x = spikes(1, 9, 1)
+    out = layer(x)
+    assert torch.equal(out, late(x[..., 0], 3)[..., None])
+    out.square().sum().backward()
+    assert layer.delays.steps.grad.item() == 0

@@ -181,6 +181,43 @@ def test_what_fits_stays_dense():
     assert sparse.density == {"0.weight": 1.0, "2.weight": 1.0} and sparse.step() == 0
 
 
+def test_every_core_hears_a_source_even_of_a_layer_of_two_neurons():
+    """Seven cores of few axons: of 10 sources each hears some, and of two those reach more cores, within the axons."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(2, 10), torch.nn.Linear(10, 14), torch.nn.Linear(14, 1)]
+    model, chip = torch.nn.Sequential(*layers), narrow(10**6, max_in_axons=9)
+    sparse = nn.SparseTraining(model, chip, 7, 3, "set")
+    assert max(sparse.density.values()) < 1
+    kept = [layer.weight != 0 for layer in layers]
+    for weight in sparse.weights:
+        assert not (weight.mask.mask & ~weight.heard).any()
+    for core in range(7):
+        assert sum(int(mask[core::7].any(0).sum()) for mask in kept) <= 9
+
+
+def test_gradient_of_a_network_step_by_step_is_that_of_the_whole_sequence():
+    """A weight used in every step has a gradient for each of them; another backward pass begins a new sum."""
+    gradients = []
+    for is_whole in (True, False):
+        model = net()
+        sparse = nn.SparseTraining(model, narrow(BITS), 2, 3)
+        for _ in range(2):
+            nn.prepare_net(model)
+            x = spikes_in()
+            out = model(x)[0] if is_whole else torch.stack([one_step(model, step) for step in x.unbind(1)], 1)
+            nn.firing_rate_target_mse_loss(out, 0.5).backward()
+        gradients.append(sparse.weights[0].mask.gradient)
+    assert gradients[0].abs().max() > 1e-5
+    torch.testing.assert_close(*gradients)
+
+
+def one_step(model: nn.Sequential, x: torch.Tensor) -> torch.Tensor:
+    for layer in model:
+        x = layer(x)
+        x = x[0] if isinstance(x, tuple) else x
+    return x
+
+
 def test_equal_seeds_give_equal_masks():
     made = [moved("set")[1] for _ in range(2)]
     assert torch.equal(*made)
@@ -198,11 +235,23 @@ def test_budget_that_nothing_meets_is_refused():
         nn.SparseTraining(net(), narrow(200), 1, 3)
     with pytest.raises(OptionError, match="neurons 52 of 10 a core; take more cores"):
         nn.SparseTraining(net(), LOIHI1.replace({"core.max_neurons": 10}), 1, 3)
-    with pytest.raises(OptionError, match="fan-in axons 34 of 16, .* where each source reaches one core"):
+    with pytest.raises(OptionError, match="fan-in axons 34 of 16, .* where each source reaches as few cores as it can"):
         nn.SparseTraining(net(), narrow(10_000, max_in_axons=16), 2, 3)
 
 
+def test_a_weight_in_several_places_is_refused():
+    shared = torch.nn.Linear(20, 20)
+    tied = torch.nn.Sequential(torch.nn.Linear(20, 20), torch.nn.Linear(20, 20))
+    tied[1].weight = tied[0].weight
+    for model, other in ((torch.nn.Sequential(shared, torch.nn.ReLU(), shared), 2), (tied, 1)):
+        text = f"0.weight is also {other}.weight, and a chip stores it for each of them; give each layer a weight of"
+        with pytest.raises(ModelError, match=text):
+            nn.SparseTraining(model, "loihi1", 1, 3)
+
+
 def test_unknown_words_are_refused():
+    with pytest.raises(ModelError, match=r"Sequential: no weight of .*, weights=\[...\] of 0.weight, 2.weight; others"):
+        nn.SparseTraining(net(), "loihi1", 1, 3, weights=[])
     with pytest.raises(OptionError, match="unknown method 'grow'; known: set, rigl, cht"):
         nn.SparseTraining(net(), "loihi1", 1, 3, "grow")
     conv = nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(8, 4))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from nwcompile.cost.least import least
 from nwcompile.cost.time.floorline import floorline
+from nwcompile.cost.time.longest_path import TokenPaths, longest_path
 from nwcompile.cost.traffic.link_flits import link_flits
 from nwcompile.cost.traffic.tokens import tokens
 from nwcompile.errors import BackendError, ChipError, FitError
@@ -112,6 +113,20 @@ def test_times_of_two_cores_by_hand():
     assert step_cycles([1], cost__barrier_cycles=None) == step_cycles([1])
 
 
+def test_input_is_received_in_its_step_by_a_core_that_had_been_idle():
+    """A lone core of eight neurons that spike in step 1, for longer than it receives; input comes in steps 0 and 2."""
+    quiet = NeuronSpec(threshold=1 << 20, fixed=FIXED.fixed)
+    edges = [Dense("in", "a", np.full((8, 3), 2, np.int8)), Dense("in", "b", np.ones((4, 3), np.int8))]
+    network = Network.from_arrays({"a": (FIXED, 8), "b": (quiet, 4)}, edges, {"in": 3})
+    mapping = Mapping.from_arrays({"a": [0] * 8, "b": [0] * 4}, [[0, 0, 0]])
+    program = emit(network, schedule(network), mapping, small_chip(cost__sync="neighbors"), None, {})
+    run = simulate(program, np.repeat([1, 0, 1, 0], 3).reshape(1, -1, 3), "cycle")
+    line = floorline(program, run.counters, run.link_flits, 1)
+    send, receive = line.work.busy[:, :, 0]
+    assert send[1] > receive[0] and receive[2] > send[2]
+    assert run.step_cycles.tolist() == np.maximum(send, receive).tolist() == line.bound_cycles.tolist()
+
+
 def bursts(sync: str):
     """Five layers in a row, a core each; the first works hard in even steps, the last, on its input, in odd ones."""
     n, names = 20, ["a", "b", "c", "d", "e"]
@@ -139,6 +154,14 @@ def test_bursts_in_different_steps_cost_the_barrier_twice():
     line = floorline(program, run.counters, run.link_flits, 1)
     assert line.bottleneck.kind == "traffic" and line.bottleneck.core in (0, 4) and line.bottleneck.unit == "receive"
     assert 0.9 * free.sum() < line.bound_cycles.sum() <= free.sum()
+
+
+def test_longest_path_of_an_estimate_keeps_its_fractions():
+    """Whole cycles on the sending side and half ones on the other, as advice has them: none is rounded away."""
+    nobody = np.zeros(0, np.int64)
+    alone = TokenPaths(here=nobody, there=nobody, latency=nobody, tokens=np.zeros(1, np.int64))
+    path = longest_path(np.array([[1], [1]]), np.array([[2.5], [0.25]]), alone)
+    assert path.end.tolist() == [2.5, 3.5] and path.sends.tolist() == [False, True]
 
 
 def all_to_all(period: int = 1, n_columns: int = 4, **keys) -> Program:
