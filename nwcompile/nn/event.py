@@ -151,14 +151,15 @@ class _SpikeTimes(torch.autograd.Function):
 
         run_on_threads(compute, len(blocks))
         of_times = torch.from_numpy(events.scattered(of_time, tuple(times.shape))).to(times.dtype)
-        given_delay = None if delay is None else torch.from_numpy(of_delay.sum(0)).to(delay.dtype)
-        return of_times, torch.from_numpy(of_weight.sum(0)).to(weight.dtype), given_delay, None, None
+        given_delay = None if delay is None else torch.from_numpy(of_delay.sum(0).T).to(delay.dtype)
+        return of_times, torch.from_numpy(of_weight.sum(0).T).to(weight.dtype), given_delay, None, None
 
 
 def _numbers(weight: torch.Tensor, delay: torch.Tensor | None) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and delays as kernels read them, float64[n_in, n_out]; [0, 0] where there are no delays."""
-    delays = np.zeros((0, 0)) if delay is None else delay.detach().double().numpy()
-    return weight.detach().double().numpy(), delays
+    """Weights and delays as kernels read them, float64[n_out, n_in]; [0, 0] where there are no delays."""
+    given = (torch.zeros(0, 0) if delay is None else delay), weight
+    delays, weights = (np.ascontiguousarray(tensor.detach().double().numpy().T) for tensor in given)
+    return weights, delays
 
 
 class _Events:
