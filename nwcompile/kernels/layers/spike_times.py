@@ -144,7 +144,10 @@ def spike_times(time, source, first, weight, delay, membrane, spikes, current):
                         if n < n_kept:
                             spikes[b, j, n], current[b, j, n] = t, i
                         n += 1
-                        v_after, i_after = voltage(0.0, i, until - t, membrane), i * exp(-(until - t) / membrane.tau_syn)
+                        v_after, i_after = (
+                            voltage(0.0, i, until - t, membrane),
+                            i * exp(-(until - t) / membrane.tau_syn),
+                        )
                         dt = crossing(0.0, i, until - t, membrane) if not membrane.once else inf
                 t, v, i = until, v_after, i_after
                 if t >= membrane.t_end or (n > 0 and membrane.once):
