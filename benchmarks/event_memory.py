@@ -11,12 +11,11 @@ not count. Times are float32, padded to the neuron that spikes most.
 """
 
 import argparse
-import gc
-import json
 import os
-import subprocess
-import sys
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 from math import inf
+from multiprocessing import get_context
 
 import torch
 
@@ -58,6 +57,7 @@ def percent_active(form: str, out: torch.Tensor) -> float:
 
 def fitting(form: str, percent: float) -> tuple[float, int]:
     """The scale of weights that makes outputs spike as often as inputs, and the most spikes of a neuron then."""
+    torch.set_num_threads(1)
     low, high = 0.0, 0.5 / percent  # this much makes outputs spike in 30 % of the steps, or in all
     with torch.no_grad():
         x = drawn(form, percent, 2)
@@ -69,39 +69,29 @@ def fitting(form: str, percent: float) -> tuple[float, int]:
     return low, int(out.isfinite().sum(2).max()) if form == "event" else N_STEPS
 
 
-def kept(form: str, percent: float) -> dict:
-    """The row of one layer; in a process of its own."""
+def kept(form: str, percent: float, scale: float, max_spikes: int) -> dict:
+    """The row of one layer."""
     torch.set_num_threads(1)
-    scale, max_spikes = fitting(form, percent)
     run(form, scale, drawn(form, percent, 1), max_spikes).sum().backward()
-    gc.collect()
     before = resident("VmRSS")
     x = drawn(form, percent, N_SAMPLES)
     out = run(form, scale, x.requires_grad_(), max_spikes)
     n_bytes = resident("VmRSS") - before
-    out.sum().backward()
     return {"layer": form, "in %": percent_active(form, x.detach()), "out %": percent_active(form, out.detach()),
             "kept MB": n_bytes / 1e6, "B/update": n_bytes / (N_SAMPLES * N_NEURONS * N_STEPS)}  # fmt: skip
-
-
-def apart(form: str, percent: float) -> dict:
-    """`kept` in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.event_memory", "--one", form, "--percents", str(percent)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"})
-    done.check_returncode()
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--percents", type=float, nargs="+", default=[1.0, 5.0, 20.0])
-    parser.add_argument("--one", choices=FORMS, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.one:
-        print(json.dumps(kept(given.one, given.percents[0])))
-        return
-    rows = [apart(form, percent) for percent in given.percents for form in FORMS]
-    save("event_memory", rows, {"percents": given.percents, "B, N, T": [N_SAMPLES, N_NEURONS, N_STEPS], "threads": 1})
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"  # read by the processes that are made from here on
+    rows = []
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+        for percent, form in product(given.percents, FORMS):
+            scale, max_spikes = pool.submit(fitting, form, percent).result()
+            rows.append(pool.submit(kept, form, percent, scale, max_spikes).result())
+    save("event_memory", rows, vars(given) | {"B, N, T": [N_SAMPLES, N_NEURONS, N_STEPS], "threads": 1})
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import numpy as np
 from nwcompile.kernels.jit import compiled, inlined
 
 MOST_ITERATIONS = 100  # Newton's method needs some five; halving a bracket of float64 never needs more.
+MOST_COUNTED = 1_000_000  # Huge weights would make a neuron spike for hours; nobody reads on after so many.
 PRECISION = 4e-16  # Two units in the last place of a time: no step of Newton's method gets closer.
 
 
@@ -31,10 +32,14 @@ class Membrane(NamedTuple):
 
 @inlined
 def response(dt, membrane):
-    """v at `dt` after a current of 1 began at v = 0: one expression for all time constants, equal ones too."""
-    x = dt * (membrane.tau_syn - membrane.tau_mem) / (membrane.tau_mem * membrane.tau_syn)
+    """v at `dt` after a current of 1 began at v = 0: one expression for all time constants, equal ones too.
+
+    It is written with exponents below 0, so that nothing overflows however long `dt` is.
+    """
+    slow, fast = max(membrane.tau_mem, membrane.tau_syn), min(membrane.tau_mem, membrane.tau_syn)
+    x = dt * (fast - slow) / (fast * slow)
     ratio = expm1(x) / x if x != 0.0 else 1.0
-    return exp(-dt / membrane.tau_mem) * (dt / membrane.tau_mem) * ratio
+    return exp(-dt / slow) * (dt / membrane.tau_mem) * ratio
 
 
 @inlined
@@ -118,7 +123,7 @@ def spike_times(time, source, first, weight, delay, membrane, spikes, current):
     time: float64[event], source: int64[event], of sample b those from first[b] to first[b + 1], ordered by time, before
     t_end; first: int64[B + 1]; weight: float64[n_out, n_in]; delay: float64[n_out, n_in], or [0, 0] for no delays.
     Outputs spikes: float64[B, n_out, S], inf where there is none, and current likewise; neurons that spike more often
-    than S times are counted and not all written down.
+    than S times are counted and not all written down, and one with MOST_COUNTED spikes ends it all.
 
     Without delays all neurons of a sample have the same events, and exponentials are computed once for all of them.
     """
@@ -135,8 +140,8 @@ def spike_times(time, source, first, weight, delay, membrane, spikes, current):
                 until = min(arrival[order[k]], membrane.t_end) if k < len(at) else membrane.t_end
                 of_mem, of_syn, gain = factors(until - t, membrane) if len(delay) else factors_before(k, between)
                 v_after, i_after = v * of_mem + i * gain, i * of_syn
-                # A membrane that rises until then and is below the threshold then was not there.
-                if v_after >= membrane.threshold or v_after > i_after:
+                # Below the threshold and still below its current, it rose all the time and was not there.
+                if v_after >= membrane.threshold or v_after >= i_after:
                     dt = crossing(v, i, until - t, membrane)
                     while dt != inf:
                         t = min(t + dt, until)
@@ -144,6 +149,8 @@ def spike_times(time, source, first, weight, delay, membrane, spikes, current):
                         if n < n_kept:
                             spikes[b, j, n], current[b, j, n] = t, i
                         n += 1
+                        if n == MOST_COUNTED:
+                            return n
                         v_after, i_after = (
                             voltage(0.0, i, until - t, membrane),
                             i * exp(-(until - t) / membrane.tau_syn),
